@@ -206,9 +206,10 @@ def serve(
 
 
 def served_by(app: FastAPI) -> uvicorn.Config:
-    """How uvicorn runs it. It ignores forwarded headers: the gate trusts them by the connection's peer.
+    """Return uvicorn's configuration for the application.
 
-    Its log lines are the process's own, in the form that the settings say.
+    It ignores forwarded headers: the gate trusts them by the connection's peer. Its log lines are the process's own,
+    in the form that the settings give.
     """
     return uvicorn.Config(
         app,

@@ -44,7 +44,7 @@ class Rehearsed:
     scales: Floats
 
     def older_than(self, day: int) -> Rehearsed:
-        """Without the newest days up to this one."""
+        """Return the rehearsed days that are older than index `day`; index 0 is the newest day."""
         return Rehearsed(self.actual[day + 1 :], self.paths[day + 1 :], self.scales[day + 1 :])
 
 

@@ -35,7 +35,7 @@ def row_quantiles(values: Floats, levels: Floats) -> Array:
 
 
 def known(values: Floats) -> npt.NDArray[np.intp]:
-    """How many values along the last axis are no gap, (...)."""
+    """Count the values along the last axis that are not gaps, (...)."""
     # sums of so short whole numbers take a quarter of the time; none of our rows is as long as they count
     short = np.uint16 if values.shape[-1] <= np.iinfo(np.uint16).max else np.intp
     count: npt.NDArray[np.intp] = (~np.isnan(values)).sum(axis=-1, dtype=short).astype(np.intp)
@@ -147,7 +147,7 @@ def _sorted_together(values: Array, weights: Array) -> tuple[Array, Array]:
 
 
 def _lower(rising: Floats, bounds: Floats) -> npt.NDArray[np.intp]:
-    """How many cells of each rising row lie below each bound, (n, bounds); bounds: (b,) or (n, b)."""
+    """Count the cells of each rising row that lie below each bound, (n, bounds); bounds: (b,) or (n, b)."""
     columns = np.moveaxis(np.broadcast_to(bounds, (len(rising), bounds.shape[-1])), -1, 0)
     under = (rising < column[:, None] for column in columns)
     # finding the first that is not below is faster than counting those that are

@@ -77,7 +77,7 @@ def forecast_and_learn(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Models:
-    """How to forecast: the settings, the members, and what was learned before."""
+    """The means of forecasting: the settings, the members, and what was learned before."""
 
     settings: ForecastingSettings
     members: Sequence[Forecaster]

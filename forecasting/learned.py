@@ -30,7 +30,10 @@ class Learned:
     fits: tuple[MixtureFit, ...]
 
     def serves(self, names: Sequence[str], end_seconds: int, most_hours: float) -> bool:
-        """Whether it may be used for these series at this moment: recent enough, and hardly any series is new."""
+        """Return whether the fits may serve these series at this moment.
+
+        They must be younger than `most_hours`, and at most MOST_UNKNOWN of the series may be new.
+        """
         age_seconds = end_seconds - self.end_seconds
         unknown = len(set(names).difference(self.names))
         return bool(self.fits) and 0 <= age_seconds < most_hours * HOUR_SECONDS and unknown <= MOST_UNKNOWN * len(names)

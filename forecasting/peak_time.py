@@ -125,7 +125,10 @@ def _level_now(history: FloatMatrix, runs: Floats, counts: npt.NDArray[np.bool_]
 
 
 def _edges(level: Floats, starts: int, width: int) -> Floats:
-    """What the level now (n,) adds to the score of each start, (n, starts): less the farther from now or the end."""
+    """Return what the current level (n,) adds to the score of each start, (n, starts).
+
+    The addition decays with the distance from now and from the end of the day.
+    """
     from_start = np.exp(-np.arange(starts) / width)
     early, late = _START_WEIGHT * (level - _START_LEVEL), _END_WEIGHT * (_END_LEVEL - level)
     return np.nan_to_num(early[:, None] * from_start + late[:, None] * from_start[::-1])

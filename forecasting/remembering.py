@@ -18,7 +18,7 @@ class Remembering:
     """A forecaster and all that it answered: for as long as the questions repeat themselves, then to be dropped."""
 
     def __init__(self, inner: Forecaster) -> None:
-        """Nothing was asked yet."""
+        """Wrap a forecaster, with no answer remembered yet."""
         self.name = inner.name
         self._inner = inner
         self._answers: dict[tuple[TimeGrid, int, bytes], Array] = {}

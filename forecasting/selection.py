@@ -95,7 +95,7 @@ def standing(daily: Floats, near: NearTest, settings: ForecastingSettings) -> Fl
 
 
 def daily_scores(tests: BackTests, origin: int, settings: ForecastingSettings) -> Floats:
-    """What daily back-tests say of each member, (M, n): 0 = now, k = when back-test k - 1 was ahead."""
+    """Return each member's score from daily back-tests, (M, n): origin 0 = now, k = when back-test k - 1 was ahead."""
     return scores(tests.log_ratio[:, origin : origin + settings.origins], settings)
 
 

@@ -41,7 +41,10 @@ def rehearse(tests: BackTests, settings: ForecastingSettings) -> Array:
 
 
 def booster_score(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
-    """From the log of the booster's loss relative to the mixture's on the day held out, NaN where not judged; (n,)."""
+    """Return the score of the booster (n,) from its log loss ratio to the mixture on the held-out day.
+
+    log_ratio (n,): NaN where it was not evaluated.
+    """
     day_score: Floats = scores(log_ratio[None, None], settings)[0]
     return day_score
 

@@ -59,7 +59,7 @@ _LEAST_CHANGE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureFit:
-    """What back-tests of a shard of n series taught; with it a later moment of them is forecast without back-tests.
+    """The results of the back-tests of a shard of n series; they spare later forecasts of it new back-tests.
 
     scores (n, members): daily part of `standing`; booster_scores (n,): of `booster_score`; lifts (n, L) in scales;
     errors (n, 3): the fields of MeasuredError, measured when this was learned.
@@ -124,7 +124,7 @@ class _Shard:
     """What `base` gave, by origin: it is asked for each of them several times."""
 
     def base(self, origin: int) -> Floats:
-        """How much a day differed from the one before, as known at an origin (0 = now), (n,), never 0."""
+        """Return the mean absolute change from day to day, as known at an origin (0 = now), (n,), never 0."""
         if origin not in self.bases:
             self.bases[origin] = self._base(origin)
         return self.bases[origin]
@@ -139,7 +139,7 @@ class _Shard:
         return np.asarray(np.maximum(mean, least))
 
     def moment(self, origin: int, forecasts: Array, path: Array) -> BoosterInput:
-        """What is known at an origin: 0 = now, k = when back-test k - 1 was ahead."""
+        """Return what is known at an origin as input of the booster: 0 = now, k = when back-test k - 1 was ahead."""
         cut = self.grid.size - origin * self.grid.slots_per_day
         return BoosterInput(self.history[:, :cut], forecasts, path, self.base(origin))
 
@@ -256,7 +256,7 @@ class _Lifter:
         return lifted(path, self._lifts(path, origin, rehearsed), scale_of(path, base), _MOST_CHANGES * base)
 
     def now(self, path: Array, served: Array) -> npt.NDArray[np.float64]:
-        """How far all rehearsed days showed that the forecast must be lifted, (n, L) in its scale."""
+        """Return the lift of the present forecast that all rehearsed days call for, (n, L) in its scale."""
         return self._lifts(path, 0, self._rehearsed(served))
 
     def each(self, served: Array) -> Array:
@@ -267,7 +267,7 @@ class _Lifter:
 
 
 def _model(names: Sequence[str], weights: Floats, share: Floats) -> tuple[str, ...]:
-    """What serves each series: its two heaviest members, and "booster" where that counts for a tenth or more."""
+    """Name the models that serve each series: its two heaviest members, and "booster" from a share of a tenth on."""
     heaviest = np.argsort(-weights, axis=0, kind="stable")[:2].T.tolist()
     boosted = [("booster",) if part >= _NAMED_FROM else () for part in share.tolist()]
     return tuple(" + ".join((*(names[i] for i in two), *more)) for two, more in zip(heaviest, boosted, strict=True))

@@ -66,10 +66,10 @@ def peak_expected(
     settings: ForecastingSettings,
     allocatable: Floats | None = None,
 ) -> Flags:
-    """Whether the day after the grid has a peak, (n,).
+    """Return whether the day after the grid has a peak, (n,).
 
     history: (n, grid.size) with gaps as NaN; median: (n, slots per day), the path of that day, which decides where no
-    past day is known well enough; allocatable: (n,), in the unit of the history, NaN where it is no total.
+    past day is known well enough; allocatable: (n,), in the unit of the history, NaN where the series is no total.
     """
     days, counts = past_days(history, grid.slots_per_day)
     total = np.full(len(history), np.nan) if allocatable is None else allocatable

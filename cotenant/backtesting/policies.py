@@ -62,7 +62,7 @@ class NodesPast:
 
     @property
     def trial(self) -> ReclaimTrial:
-        """What nodes needed apart from batch, against their capacity."""
+        """Usage of each node by everything but batch, capped at the node's capacity, as a `ReclaimTrial`."""
         needed = np.clip(self.high + self.system, 0, self.capacity[:, None])
         days = first_day(self.older)
         return ReclaimTrial(needed, self.capacity, self.grid.slots_per_day, self.resource, days)
@@ -88,7 +88,10 @@ def scores(
     progress: Progress,
     risks_percent: Sequence[float] = RISKS_PERCENT,
 ) -> list[PolicyScore]:
-    """Of every policy on the same decisions; progress advances once a decision."""
+    """Return the score of every policy at the same decisions.
+
+    `progress` advances once per decision.
+    """
     trial, slots = past.trial, decision_slots(past.grid, past.older)
     columns = present_columns(past, slots)
     forecasts = forecasts_at(past, slots, peaks, risks_percent, progress)
@@ -148,7 +151,10 @@ def forecasts_at(
     risks_percent: Sequence[float],
     progress: Progress,
 ) -> Mapping[float, dict[str, Any]]:
-    """By risk: the forecast's columns of `present_columns`, each decision from the slots before it alone."""
+    """Return by risk (percent) the forecast's columns of `present_columns`.
+
+    Each decision is forecast from the slots before it alone. `progress` advances once per decision.
+    """
     served, system, mid = [], [], []
     for index, usage in enumerate(_histories(past, slots, settings)):
         limits = NodeLimits(past.capacity - past.reserved, past.cold[:, index].astype(np.float64))

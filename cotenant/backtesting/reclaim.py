@@ -93,12 +93,12 @@ class Tally:
 
     @property
     def mean_severity(self) -> float:
-        """By how much, relative to the peak that came; decisions that held count with 0."""
+        """Mean excess over the prediction, relative to the actual peak; decisions not violated count as 0."""
         return float(self.severity.sum() / self.decisions.sum())
 
     @property
     def savings_share(self) -> float:
-        """Of what an oracle would have lent."""
+        """Capacity lent as a share of what an oracle would have lent."""
         return float(self.saved.sum() / self.could.sum())
 
     @property
@@ -171,7 +171,10 @@ def highest_of(trial: ReclaimTrial, days: int) -> Floats:
 
 
 def hindsight(trial: ReclaimTrial, violation: float) -> Floats:
-    """For each node the constant that its own days pass so often, known only afterwards, (n, decisions)."""
+    """Return for each node the constant that its own days exceed at rate `violation`, (n, decisions).
+
+    It is known only afterwards: the (1 - violation) quantile of each node's highest usage after its decisions.
+    """
     came = highest_after(trial)
     constant = np.nanquantile(came, 1 - violation, axis=1, method="inverted_cdf")
     peaks: Floats = np.repeat(constant[:, None], came.shape[1], axis=1)
@@ -215,7 +218,7 @@ def at_violation(settings: Mapping[float, Tally], violation: float) -> float:
 
 
 def is_reachable(settings: Mapping[float, Tally], violation: float) -> bool:
-    """Whether some setting of a predictor violates no more often than this."""
+    """Return whether some setting of a predictor has at most this violation."""
     return min(t.violation for t in settings.values()) <= violation
 
 

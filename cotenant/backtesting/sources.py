@@ -29,7 +29,7 @@ class Series(Protocol):
 
     @property
     def title(self) -> str:
-        """What they are, in words."""
+        """Description of the series, in words."""
 
     @property
     def grid(self) -> TimeGrid:
@@ -37,7 +37,7 @@ class Series(Protocol):
 
     @property
     def shard_count(self) -> int:
-        """How many shards come."""
+        """Number of shards that `shards` yields."""
 
     def shards(self) -> Iterator[Shard]:
         """The series with their limits."""
@@ -64,7 +64,7 @@ class TraceSeries:
 
     @property
     def shard_count(self) -> int:
-        """At most SERIES_PER_SHARD series each."""
+        """Number of shards of the trace, of at most SERIES_PER_SHARD series each."""
         return len(self.trace.shards())
 
     def shards(self) -> Iterator[Shard]:

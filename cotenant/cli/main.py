@@ -30,7 +30,7 @@ EXIT_READER_GONE = 141
 
 
 class LogFormat(StrEnum):
-    """How log lines look on stderr."""
+    """The format of log lines on stderr."""
 
     CONSOLE = "console"
     JSON = "json"
@@ -181,7 +181,7 @@ def _root(
 
 
 def program_name(argv0: str) -> str:
-    """How the user called us: `kubectl cotenant` when kubectl found us as its plugin."""
+    """Return the program name as the user typed it: `kubectl cotenant` when kubectl ran it as its plugin."""
     return "kubectl cotenant" if Path(argv0).name.startswith("kubectl-cotenant") else "cotenant"
 
 

@@ -24,7 +24,7 @@ class Accounts:
     """Sums over nodes of each step; changes as steps are entered."""
 
     def __init__(self, world: World, jobs: BatchJobs, model: Interference) -> None:
-        """Nothing is entered yet."""
+        """Create empty accounts."""
         self._world, self._jobs, self._model = world, jobs, model
         self._columns = {name: np.zeros(len(world.steps)) for name in _COLUMNS}
         self._ended_at = np.full(len(jobs.arrival), -1, dtype=np.intp)
@@ -52,7 +52,7 @@ class Accounts:
             columns[name][step] = float((slower * needed[0]).sum())
 
     def outcome(self, sharing: Sharing, knob: float) -> SharingOutcome:
-        """Of all steps that were entered."""
+        """Return the outcome over all steps that were entered."""
         columns, jobs = self._columns, self._jobs
         capacity = float(self._world.past[Resource.CPU].capacity.sum())
         nodes, steps = len(self._world.cores), len(self._world.steps)

@@ -52,7 +52,10 @@ def crowded(capacity: Floats, used: Floats, policy: Thresholds) -> Indices:
 def leaving(
     capacity_bytes: float, used_bytes: float, pods: Sequence[tuple[int, float]], policy: Thresholds
 ) -> list[int]:
-    """Which of one node's batch pods its agent evicts now; pods: (job, bytes that it holds)."""
+    """Return the jobs whose batch pods the agent of one node evicts now.
+
+    pods: (job, bytes in use) of each batch pod.
+    """
     node = NodeReading("node", (), int(capacity_bytes), max(int(capacity_bytes - used_bytes), 0))
     readings = tuple(_reading(job, held) for job, held in pods)
     observation = Observation(0.0, 0.0, node, pods=readings)

@@ -46,7 +46,7 @@ class BatchJobs:
     deadline: Indices
 
     def requests(self, resource: Resource) -> Floats:
-        """Of each job, (J,), millicores or bytes."""
+        """Return the request of each job, (J,), millicores or bytes."""
         return np.array([kind[_offset(resource)] for kind in KINDS], dtype=np.float64)[self.kind]
 
 
@@ -77,7 +77,7 @@ class BatchQueue:
     """Jobs that wait, in the order in which their pods were created: an evicted job has a new pod, which comes last."""
 
     def __init__(self, jobs: BatchJobs) -> None:
-        """Nobody has arrived yet."""
+        """Create a queue in which no job has arrived yet."""
         self._jobs = jobs
         self._arrived = 0
         self._waiting = np.zeros(0, dtype=np.intp)
@@ -87,7 +87,7 @@ class BatchQueue:
         self._waiting = np.concatenate([self._waiting, ids])
 
     def waiting(self, step: int) -> Indices:
-        """Those that have arrived and can still meet their deadline, the oldest pod first; the others are gone.
+        """Return the jobs that have arrived and can still meet their deadline, the oldest pod first; drop the others.
 
         Steps never go back.
         """

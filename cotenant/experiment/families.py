@@ -78,7 +78,7 @@ def read(path: Path) -> PodSeries:
 
 
 def _requests(trace: Trace, family: Family, resource: Resource, count: int) -> Floats:
-    """Of every series, in the unit of the resource; NaN or 0 = not known."""
+    """Return the request of every series, (count,), in the unit of the resource; NaN or 0 = not known."""
     if resource in family.fixed:
         return np.full(count, family.fixed[resource])
     medians = np.concatenate([trace.medians(names, family.request[resource]) for names in trace.shards()])
@@ -86,7 +86,7 @@ def _requests(trace: Trace, family: Family, resource: Resource, count: int) -> F
 
 
 def _whole_days(grid: TimeGrid) -> slice:
-    """From the first midnight on, as many days as there are."""
+    """Return the slots of all complete days from the first midnight on."""
     first = -grid.start_seconds % DAY_SECONDS // grid.step_seconds
     days = (grid.size - first) // grid.slots_per_day
     return slice(first, first + days * grid.slots_per_day)

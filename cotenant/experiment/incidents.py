@@ -44,11 +44,14 @@ class Effect:
     failed: tuple[int, ...] = ()
 
     def during(self, slots: npt.NDArray[np.intp], incident: Incident) -> npt.NDArray[np.bool_]:
-        """Whether this incident is going on in each slot."""
+        """Return whether this incident is active in each slot."""
         return np.asarray((self.incident is incident) & (self.first <= slots) & (slots < self.last))
 
     def on(self, past: NodesPast) -> NodesPast:
-        """What nodes do with it: a crowd multiplies use, a leak fills the first one's memory, failed pods move."""
+        """Return the past of nodes with the incident applied.
+
+        A crowd multiplies CPU use, a leak fills the first node's memory, pods of failed nodes move to the others.
+        """
         part = slice(self.first, self.last)
         if self.incident is Incident.FLASH_CROWD and past.resource is Resource.CPU:
             return replace(past, prod=_times(past.prod, part), high=_times(past.high, part))
@@ -75,7 +78,7 @@ class Effect:
 
 
 def effect_of(scenario: SharingScenario, cpu: NodesPast, first_slot: int) -> Effect:
-    """When the scenario's incident is."""
+    """Return the effect of the scenario's incident: its slots and the nodes that fail."""
     incident = scenario.incident
     if incident is None:
         return Effect()

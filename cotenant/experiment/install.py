@@ -19,7 +19,10 @@ USAGE, FORECAST = "usage", "forecast"
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """What is in force on every node: the strategy of what is lent, thresholds of its agent, the extender's rules."""
+    """The install in force on every node.
+
+    strategy: of what is lent; agents: thresholds of the node's agent; extender: the extender's rules.
+    """
 
     strategy: ColocationStrategy
     agents: Thresholds
@@ -27,7 +30,7 @@ class Install:
 
     @property
     def lends_forecast(self) -> bool:
-        """Whether nodes say that their batch CPU is what a forecast leaves."""
+        """True if nodes declare that their batch CPU is what a forecast leaves."""
         return self.strategy.cpu_policy in BY_FORECAST
 
 
@@ -42,7 +45,10 @@ def switched_on(policy: str) -> dict[str, str]:
 
 @cache
 def install_of(policy: str) -> Install:
-    """By way of what the manager makes of the ConfigMap, and the node agent of its NodeSLO."""
+    """Return the install that switches this policy on, with the shipped defaults for everything else.
+
+    The ConfigMap is evaluated as the manager does, and its NodeSLO as the node agent does.
+    """
     data = switched_on(policy)
     config = SloConfig().updated(data)
     part = FORMS[SloKey.THRESHOLDS].part

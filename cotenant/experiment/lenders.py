@@ -39,7 +39,7 @@ class Lender(Protocol):
     """A way of sharing at one setting of its knob."""
 
     def offered(self, resource: Resource, slots: Slots) -> Floats:
-        """What each node lends in these slots, (n, slots), in the unit of the resource."""
+        """Return what each node lends in these slots, (n, slots), in the unit of the resource."""
 
 
 def foreseen(world: World, risks_percent: Sequence[float], settings: NodePeakSettings, progress: Progress) -> Forecasts:
@@ -80,7 +80,10 @@ class ByFormula:
     forecasts: Mapping[Resource, Mapping[str, Any]] | None
 
     def offered(self, resource: Resource, slots: Slots) -> Floats:
-        """By the formula, from the step before each; an absent manager leaves what it last wrote."""
+        """Return what the formula lends, from the step before each slot, (n, slots), in the unit of the resource.
+
+        While the manager is dead, the amount that it last wrote stays.
+        """
         effect, past = self.world.effect, self.world.past[resource]
         slots = np.where(effect.during(slots, Incident.MANAGER_DEAD), effect.first, slots)
         columns = present_columns(past, slots)
@@ -113,7 +116,10 @@ class ByShare:
 
 @dataclass(frozen=True, slots=True)
 class ByOracle:
-    """What will be free for as long as a batch job may run at full speed; ahead: highest need from each slot on."""
+    """A lender that offers what will stay free for as long as a batch job may run at full speed.
+
+    ahead: highest need from each slot on.
+    """
 
     world: World
     ahead: Mapping[Resource, Floats]

@@ -77,7 +77,7 @@ class Running:
         return Running(self.job[chosen], self.node[chosen], self.left[chosen], self.done[chosen])
 
     def plus(self, jobs: Indices, nodes: Indices, work: Floats) -> Running:
-        """With pods that start."""
+        """Return the running pods together with pods that start on these nodes."""
         return Running(
             np.concatenate([self.job, jobs]),
             np.concatenate([self.node, nodes]),

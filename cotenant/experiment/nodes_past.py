@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 
 def nodes_past(history: History, resource: Resource, totals: PodTotals, maxima: NodeMaxima) -> NodesPast:
-    """What the nodes did since the window's first UTC border of six hours, and maxima of prod before it."""
+    """Return the past of the nodes since the window's first UTC border of six hours, and maxima of prod before it."""
     inventory, window = history.inventory, history.window
     first = next_border(window.start_seconds)
     grid = TimeGrid.between(first, window.end_seconds, window.step_seconds)

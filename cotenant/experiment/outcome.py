@@ -34,7 +34,7 @@ class Sharing(StrEnum):
 
 
 class Incident(StrEnum):
-    """What goes wrong in a scenario."""
+    """The incident of a scenario."""
 
     FLASH_CROWD = "flash-crowd"
     PROMETHEUS_AWAY = "prometheus-away"
@@ -80,7 +80,7 @@ class SharingTimeline:
     evictions: Floats
 
     def columns(self) -> dict[str, Floats]:
-        """By name, in the order of the fields."""
+        """Return the columns by name, in the order of the fields."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 

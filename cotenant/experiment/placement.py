@@ -45,7 +45,7 @@ _FRESH: Final = {name: CollectionState(0.0) for name in (*NEEDED, *RESERVING)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementLoad:
-    """What the extender sees of n nodes; CPU before memory, (2, n): capacity, used by all, lent, bound by batch.
+    """The extender's view of n nodes; CPU before memory, (2, n): capacity, used by all, lent, bound by batch.
 
     suppressed: mean over the last hour of the share of their CPU that batch pods did not get, (n,).
     """
@@ -74,10 +74,11 @@ class BatchPlacement:
         """What the extender expects pods to use, (2, kinds): millicores before bytes."""
 
     def places(self, kinds: Indices, load: PlacementLoad, now_seconds: float) -> tuple[Indices, Indices]:
-        """Which of the pods that wait get a node now, and different nodes for them. kinds: the oldest pod's first.
+        """Return the indices of the waiting pods that are placed now, and a different node for each of them.
 
-        As kube-scheduler takes them: the oldest pod that has a node somewhere, whatever its kind; who has none is
-        passed over. It ends where a pod would have to ask anew, since all nodes that it was offered are taken.
+        kinds: of the waiting pods, the oldest first. Like kube-scheduler it takes the oldest pod that fits some node,
+        of any kind; a pod that fits none is passed over. It ends where a pod would have to ask anew, since all nodes
+        that it was offered are taken.
         """
         offered = self._offered(kinds, load, now_seconds)
         untried = {kind: iter(nodes) for kind, nodes in offered.items()}

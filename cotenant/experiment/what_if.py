@@ -16,7 +16,7 @@ RISKS_PERCENT: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 
 
 def what_if(outcomes: Sequence[SharingOutcome], computed_seconds: int) -> WhatIf | None:
-    """From the runs of one world; None where none of them is cotenant's."""
+    """Return the what-if document of the runs of one world; None where none of them is cotenant's."""
     ours = sorted((o for o in outcomes if o.sharing is Sharing.COTENANT), key=lambda o: o.knob)
     if not ours:
         return None

@@ -46,9 +46,10 @@ SLOTS_PER_DAY: Final = DAY_SECONDS // STEP_SECONDS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class World:
-    """What is the same under every way of sharing. past: by resource; without memory where a trace has none.
+    """The data that are the same under every way of sharing.
 
-    first_slot: of the judged steps, which go to the end of the grid; effect: of the scenario's incident.
+    past: by resource, without memory where a trace has none; first_slot: of the evaluated steps, which go to the end
+    of the grid; effect: of the scenario's incident.
     """
 
     scenario: SharingScenario
@@ -62,14 +63,14 @@ class World:
         return range(self.first_slot, self.past[Resource.CPU].grid.size)
 
     def need(self, resource: Resource) -> Floats:
-        """What nodes need apart from batch in every slot, (n, slots), never above their capacity."""
+        """Return what nodes need for everything but batch in every slot, (n, slots), at most their capacity."""
         past = self.past[resource]
         needed: Floats = np.minimum(past.high + past.system, past.capacity[:, None])
         return needed
 
     @property
     def cores(self) -> Floats:
-        """Of each node, (n,)."""
+        """Cores of each node, (n,)."""
         return self.past[Resource.CPU].capacity / 1000
 
 
@@ -177,7 +178,7 @@ def cell_cluster(scenario: SharingScenario, number: int, nodes: int) -> Syntheti
 
 
 def history_of(cluster: SyntheticCluster) -> History:
-    """What a store would have of a synthetic cluster."""
+    """Return the history that a store would have of a synthetic cluster."""
     usage = {signal: of for signal, of in cluster.usage.items() if not signal.spec.per_node}
     of_nodes = {signal: of for signal, of in cluster.usage.items() if signal.spec.per_node}
     return History(cluster.inventory, cluster.spec.grid, usage, of_nodes, None)

@@ -38,7 +38,7 @@ class Board(Feature):
     interval_seconds: float = LOOK_SECONDS
 
     def __init__(self, namespace: str, audit: Audit, events: EventRecorder | None) -> None:
-        """Nothing is known yet; without `events` none are written."""
+        """Create an empty board; without `events` no Events are written."""
         self._namespace, self._audit, self._events = namespace, audit, events
         self._states: dict[str, FeatureState] = {}
         self._shown: dict[str, FeatureState] = {}
@@ -68,7 +68,7 @@ class Board(Feature):
             self._events.record(self._subject(), state.standing.value, f"{state.feature}: {state.message}", True)
 
     def tell(self, notes: Sequence[ObjectNote]) -> None:
-        """What a feature has to say about objects: what people should see becomes an Event."""
+        """Record an Event for each note of a feature that is a warning or marked as an event."""
         for note in notes:
             if self._events and (note.warning or note.event):
                 self._events.record(self._regarding(note.subject), note.reason, note.message, note.warning)
@@ -84,12 +84,15 @@ class Board(Feature):
         return ControllerDecision((status_intent(self._namespace, states),))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """What the ConfigMap shows now."""
+        """Record that the ConfigMap shows the offered states, if the write succeeded."""
         if outcomes and outcomes[0].ok:
             self._shown = self._offered
 
     def wrong(self) -> str:
-        """What keeps us from being ready, in words; empty when every feature works, stands by or waits for a person."""
+        """Return in words what keeps the manager from being ready.
+
+        It is empty when every feature works, is on standby or waits for a person.
+        """
         waiting = [
             s
             for s in self.states.values()

@@ -35,7 +35,7 @@ NAMES: Final = tuple(READ)
 
 @dataclass(frozen=True, slots=True)
 class FeatureDependencies:
-    """What features are made of."""
+    """The dependencies of features."""
 
     client: KubeClient
     settings: Settings

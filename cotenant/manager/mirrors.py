@@ -115,7 +115,7 @@ def _make_mirror(name: str, client: KubeClient, settings: Settings, wake: thread
 
 
 def _of_nodes(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
-    """What is named as a node: its report, its division into NUMA zones, its policy."""
+    """Return the mirror of objects that are named like their node: its report, its NUMA zones, its policy."""
     if name == "nodemetrics":
         return Mirror(client, f"/apis/{SLO_GROUP}/nodemetrics", dict[str, Any], NodeMetric.parse, wake)
     if name == "topologies":
@@ -141,7 +141,7 @@ class _MirroredPriorityClass(msgspec.Struct):
 
 
 def _reserving(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
-    """What Reservations rest on: of pods only those without a node, and those that carry our label."""
+    """Return a mirror that Reservations need; of pods only those without a node and those that carry our label."""
     json = dict[str, Any]
     if name == "plans":
         return Mirror(client, f"/apis/{OWN_GROUP}/{PLANS}", json, parse_plan, wake)
@@ -157,7 +157,10 @@ def _reserving(name: str, client: KubeClient, wake: threading.Event) -> Mirror[A
 
 
 def _queuing(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
-    """What queues rest on: quotas, their profiles, gangs, every pod that has not ended, nodes with their taints."""
+    """Return a mirror that queues need.
+
+    These are quotas, their profiles, gangs, every pod that has not ended, and nodes with their taints.
+    """
     json = dict[str, Any]
     if name == "queue-pods":
         return Mirror(client, "/api/v1/pods", QueuePodWire, queue_pod, wake, fieldSelector=NOT_ENDED)
@@ -183,7 +186,7 @@ def _gangs(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
 
 
 def _migrating(name: str, client: KubeClient, settings: LoadAwareSettings, wake: threading.Event) -> Mirror[Any]:
-    """What moves of pods rest on: jobs, every pod that has not ended, disruption budgets."""
+    """Return a mirror that moves of pods need: jobs, every pod that has not ended, or disruption budgets."""
     if name == "migration-jobs":
         return Mirror(client, f"/apis/{SCHEDULING_GROUP}/{JOBS}", dict[str, Any], MigrationJob.parse, wake)
     if name == "disruption-budgets":

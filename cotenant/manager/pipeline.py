@@ -33,7 +33,7 @@ class Pipeline:
     def __init__(
         self, settings: Settings, cluster: str, leadership: Leadership, ran: Callable[[], None] = lambda: None
     ) -> None:
-        """Nothing runs yet. ran: called after each run that ended with results."""
+        """Create a pipeline that does not run yet. ran: called after each run that ended with results."""
         self._run_ended = ran
         self._settings = settings
         self._job = PipelineJob(settings, cluster, settings.manager.write)
@@ -59,7 +59,7 @@ class Pipeline:
 
     @property
     def has_results(self) -> bool:
-        """Whether a run has ended well."""
+        """True if a run has ended with results."""
         return self._results is not None
 
     def results(self) -> RunResults:

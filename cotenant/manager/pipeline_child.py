@@ -54,7 +54,7 @@ def run(job: PipelineJob) -> RunResults:
 
 
 def _observed(settings: Settings) -> LiveCluster | None:
-    """What runs now; None when pods may not be listed, as for a scan."""
+    """Return the running state of the cluster; None when pods may not be listed, as for a scan."""
     try:
         return observe(connect(settings.kube))
     except ClusterError:

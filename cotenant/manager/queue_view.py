@@ -24,7 +24,7 @@ NEEDED: Final = frozenset({"quotas", "queue-pods", "queue-nodes"})
 
 
 def _runs(client: KubeClient, tree: QuotaTree) -> dict[str, tuple[float, ...]]:
-    """How long the pods of each quota ran that have ended and still stand in the API server, ascending."""
+    """Return the run times in seconds of the ended pods of each quota that the API server still has, ascending."""
     runs: dict[str, list[float]] = {}
     for pod in client.list("/api/v1/pods", EndedPodWire, fieldSelector=SUCCEEDED):
         quota = tree.of_pod(pod.metadata.namespace, pod.metadata.labels or {})

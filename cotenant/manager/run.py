@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a run is asked: cluster's name in the store, whether another replica may run, who identifies us."""
+    """The options of a run: the cluster's name in the store, whether another replica may run, and our identity."""
 
     cluster: str = "default"
     elect: bool = True
@@ -63,7 +63,7 @@ class Manager:
         options: Options | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Nothing is asked yet; SettingsError for a feature that does not exist."""
+        """Create a manager that has not queried anything yet; raise SettingsError for a feature that does not exist."""
         unknown = sorted(set(settings.manager.features_off) - set(NAMES))
         if unknown:
             raise SettingsError(
@@ -174,7 +174,7 @@ class Manager:
         return sum(runner.rounds for runner in self.runners if runner.feature.name == feature)
 
     def checks(self) -> Checks:
-        """What the probes ask: ready once every feature has seen its first lists."""
+        """Return the checks of the probes: ready once every feature has received its first lists."""
         return Checks(ready={"features": self.board.wrong})
 
     def _compare_definitions(self) -> None:

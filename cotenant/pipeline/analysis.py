@@ -50,7 +50,7 @@ def next_border(seconds: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """What the store holds for one window: usage by signal, the inventory, the last pull's account."""
+    """The store's data for one window: usage by signal, the inventory, and the record of the last pull."""
 
     inventory: Inventory
     window: TimeGrid
@@ -117,7 +117,7 @@ class PodTotals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodSums:
-    """What is summed over the pods of one resource: totals by node, and the present usage of each pod.
+    """Sums over the pods of one resource: totals by node, and the present usage of each pod.
 
     present: by (namespace, pod); peaks: (nodes,), Koordinator's sum of the peaks of running prod pods on each node;
     hours: by name the terms of `pod_hours` at the end of each hour, (nodes, hours).
@@ -137,11 +137,11 @@ class Division(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judgements:
-    """What the judgements of n containers looked at; of a workload's containers all or none are kept.
+    """The inputs behind the results of n containers; of a workload's containers all or none are kept.
 
-    names, facts: (n,) digests of the container's name, and of all that is known of its workload but its usage;
-    begin_seconds, end_seconds: (n,) of the history looked at; highest: (n, signals) float32, in the unit of each
-    signal. basis: digest of what concerns all; until_seconds: usage was looked at up to here.
+    names, facts: (n,) digests of the container's name, and of all that is known of its workload except its usage;
+    begin_seconds, end_seconds: (n,) of the history that was read; highest: (n, signals) float32, in the unit of each
+    signal. basis: digest of the data that concern all containers; until_seconds: usage was read up to this time.
     """
 
     basis: str
@@ -182,7 +182,7 @@ class WorkloadAnalysis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadColumns:
-    """What is kept of every workload that is known or left usage, beside its rows of tables.
+    """Columns of every workload that is known or left usage, beside its rows of tables.
 
     In the resource's unit: mean, p95 (n,) of the total's samples, variation (n,) their standard deviation / mean; NaN
     for none. medians: (n, grid.size), of the forecast.
@@ -219,7 +219,7 @@ class PackedTable:
 
     @classmethod
     def of(cls, table: Table) -> PackedTable:
-        """Of a table that is then no longer needed."""
+        """Return the packed form of a table that is then no longer needed."""
         return cls(table.schema, stored_tables.encode(table))
 
     def unpacked(self) -> Table:
@@ -314,5 +314,5 @@ class Analysis:
 
     @property
     def pod_totals(self) -> Mapping[Resource, PodTotals]:
-        """By resource: totals of each node's pods."""
+        """Totals of each node's pods, by resource."""
         return {resource: sums.totals for resource, sums in self.pod_sums.items()}

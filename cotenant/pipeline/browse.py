@@ -43,7 +43,7 @@ LOG_ROWS_KEPT: Final = 50
 
 
 def coverage(analysis: Analysis) -> tuple[Table, Table]:
-    """How complete the CPU history is: by namespace, and by day."""
+    """Return the completeness of the CPU history by namespace, and by day."""
     of_cpu = analysis.coverage
     return Table.from_rows(COVERAGE, of_cpu.namespace_rows()), Table.from_rows(COVERAGE_BY_DAY, of_cpu.day_rows())
 
@@ -122,7 +122,7 @@ def _requested(analysis: WorkloadAnalysis, resource: Resource, hours: TimeGrid) 
 def _present_by_pod(
     refs: Sequence[PodContainerRef], present: npt.NDArray[np.bool_], rows: npt.NDArray[np.integer[Any]]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
-    """Whether any container of a pod is present in each hour, (pods, hours), and each pod's workload, (pods,).
+    """Return whether any container of a pod is present in each hour, (pods, hours), and its workload, (pods,).
 
     refs, present, rows: of the containers, their hours (containers, hours) and the row of their workload.
     """
@@ -190,7 +190,7 @@ def hourly(usage: Usage[Any]) -> Usage[Any]:
 
 
 def node_history(analysis: Analysis) -> Table:
-    """What every node used, and what it could and can lend, in the inventory's order of nodes."""
+    """Return what every node used, and what it could and can lend, in the inventory's order of nodes."""
     rows: list[dict[str, Any]] = []
     nodes = analysis.history.inventory.nodes
     for resource, lines in analysis.lendable.items():

@@ -47,15 +47,16 @@ SERIES_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContainerResults:
-    """What is said about containers, and about workloads and nodes beside it."""
+    """The recommendations and findings about containers, and about their workloads and nodes."""
 
     recommendations: tuple[Recommendation, ...]
     findings: tuple[ClusterFinding, ...]
 
     def of_cluster(self, history: History, settings: Settings) -> ContainerResults:
-        """With what is said of nodes, of workloads that fit on none, and of GPUs, as all surfaces show it.
+        """Return the results with the findings about nodes, workloads that fit on none, and GPUs added.
 
-        Recommendations in the order of places; findings the most severe first, less those not founded.
+        This is what all surfaces show. Recommendations are in the order of `WorkloadRef.place`; findings are the most
+        severe first, without unfounded findings.
         """
         own, lasting = settings.recommender.findings, without_over(history.inventory)
         above = of_cluster(lasting, history.node_usage, history.window, own)
@@ -92,7 +93,10 @@ def judge(
     series_at_once: int = SERIES_AT_ONCE,
     least_margins: Mapping[ContainerRef, float] = MappingProxyType({}),
 ) -> ContainerResults:
-    """What can be said of each of the inventory's workloads by itself, in its order; nothing of what is over."""
+    """Return the results of each of the inventory's workloads evaluated by itself, in its order.
+
+    Workloads that have ended and will not run again have none.
+    """
     own, strategy = settings.recommender, load_strategy(settings.recommender.strategy)
     history = replace(history, inventory=without_over(history.inventory))
     scrape = history.quality.slowest_seconds if history.quality else None

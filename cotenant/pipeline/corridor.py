@@ -58,7 +58,7 @@ REHEARSALS: Final = "rehearsals"
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """Who computes shards, and the most that a shard holds."""
+    """The executor that computes shards, and the maximum size of a shard."""
 
     executor: Executor
     size: ShardSize = field(default_factory=ShardSize)
@@ -93,7 +93,10 @@ def analyse(
 
 
 def _computing(settings: Settings) -> Settings:
-    """What workers compute by, all else at its defaults: no header, password or token travels to them."""
+    """Return the settings that workers need; all else is at its defaults.
+
+    No header, password or token is sent to them.
+    """
     return Settings(
         actions=ActionSettings(guardrails=settings.actions.guardrails),
         portrait=settings.portrait,
@@ -105,7 +108,7 @@ def _computing(settings: Settings) -> Settings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Run:
-    """What all stages of one analysis need."""
+    """The data that all stages of one analysis need."""
 
     store: Store
     settings: Settings
@@ -142,7 +145,7 @@ class _Run:
         return merger
 
     def analysis(self, history: History, merger: Merger, division: Division) -> Analysis:
-        """With what concerns nodes and the cluster."""
+        """Return the analysis of the merged shards, completed with the results of nodes and the cluster."""
         settings, now_seconds = self.settings, self.now_seconds
         sums, clusters = merger.pod_sums(), _cluster_totals(history, merger)
         prod = {r: of.totals.prod for r, of in sums.items()}
@@ -246,12 +249,12 @@ def _cluster_totals(history: History, merger: Merger) -> dict[Resource, Usage[Cl
 
 
 def stored_division(store: Store) -> Division | None:
-    """That of the last run; None when there was none."""
+    """Return the division of the last run; None when there was none."""
     return store.read_document(DIVISION, Division)
 
 
 def stored_rehearsals(store: Store) -> Rehearsals | None:
-    """Those of the last run; None when there are none that can be read."""
+    """Return the rehearsals of the last run; None when there are none that can be read."""
     try:
         return store.read_document(REHEARSALS, Rehearsals)
     except StoreError as error:

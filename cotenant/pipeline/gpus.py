@@ -27,12 +27,12 @@ _LISTINGS = (Signal.GPU_CORE_REQUEST, Signal.GPU_INSTANCE_REQUEST)
 
 
 def findings(history: History, settings: Settings) -> Iterator[ClusterFinding]:
-    """What is said of GPUs that running pods request."""
+    """Yield the findings about GPUs that running pods request."""
     yield from find(list(_containers(history, settings)), settings.recommender.findings, settings.recommender.gpus)
 
 
 def cluster_total(history: History) -> Usage[ClusterRef] | None:
-    """What all containers use of whole GPUs together, percent of one device; None without any GPU metrics.
+    """Return the use of full GPUs by all containers together, percent of one device; None without any GPU metrics.
 
     Containers with MIG instances are left out: their percent are of an instance, whose part of a GPU is not stored.
     """
@@ -95,7 +95,10 @@ def _by_ref(portraits: Portraits[ContainerRef], values: npt.NDArray[np.floating]
 
 
 def _requested(history: History, signal: Signal) -> Mapping[ContainerRef, tuple[float, int, float]]:
-    """Of running pods by container: the largest newest request, how many pods have one, for how many hours at most."""
+    """Return the GPU requests of running pods by container.
+
+    Each is the largest newest request, the number of pods that have a request, and for how many hours at most.
+    """
     running = {(p.namespace, p.name): p.workload for p in history.inventory.pods if p.running}
     usage = history.usage[signal].dense()
     newest: dict[ContainerRef, list[tuple[float, int]]] = defaultdict(list)

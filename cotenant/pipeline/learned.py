@@ -39,12 +39,15 @@ _Block = dict[str, npt.NDArray[Any]]
 
 
 def settings_of(group: str, settings: ForecastingSettings) -> ForecastingSettings:
-    """Of a group of series: sums of nodes have no booster, which would cost more time than all their members."""
+    """Return the settings of a group of series.
+
+    Sums of nodes have no booster, which would cost more time than all their members.
+    """
     return replace(settings, booster_rows=0) if group.startswith(("nodes", "prod")) else settings
 
 
 def read(store: Store, group: str, settings: ForecastingSettings) -> Learned | None:
-    """What was learned of a group of series with these settings; None where nothing usable is stored."""
+    """Return the stored fit of a group of series with these settings; None where nothing usable is stored."""
     try:
         stored, grown = store.read_block(_FOLDER, group), store.read_block(_FOLDER, _trees_of(group))
         if stored is None or grown is None or any(stamp.get("key") != _key(settings) for _, stamp in (stored, grown)):
@@ -84,7 +87,7 @@ def _key(settings: ForecastingSettings) -> str:
 
 
 class _Boosted(msgspec.Struct):
-    """What a stored fit holds beside its arrays: its number of series and models, what its booster learned from."""
+    """The metadata of a stored fit: its number of series and models, and what its booster was trained on."""
 
     size: int
     models: int = 0

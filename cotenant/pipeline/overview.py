@@ -139,7 +139,7 @@ def _shown(forecast: Forecasts[ClusterRef]) -> int | None:
 
 
 def _known_amounts(reclaimable: Iterable[Reclaimable], band: Band, resource: Resource) -> list[int | None]:
-    """Of every node, in the resource's unit."""
+    """Return the known amount of every node, in the resource's unit; None where it is not known."""
     return [r.known_amount for r in reclaimable if r.band is band and r.resource is resource]
 
 

@@ -75,7 +75,7 @@ class Candidates:
     grid: TimeGrid
 
     def largest(self, most: int) -> Candidates:
-        """Those with the largest peaks, at most so many, the largest first."""
+        """Return the candidates with the largest peaks, at most `most`, the largest first."""
         rows = np.argsort(-self.extra_millicores, kind="stable")[:most]
         usage = dataclasses.replace(
             self.usage, refs=tuple(self.usage.refs[row] for row in rows.tolist()), values=self.usage.values[rows]
@@ -84,7 +84,7 @@ class Candidates:
         return Candidates(sizes, self.extra_millicores[rows], usage, self.quantiles[rows], self.grid)
 
     def joined(self, other: Candidates) -> Candidates:
-        """Those of both, which are others."""
+        """Return the candidates of both; `other` has different workloads."""
         usage = dataclasses.replace(
             self.usage,
             refs=self.usage.refs + other.usage.refs,
@@ -120,10 +120,10 @@ def candidates(
 def proposals(
     of: Candidates, settings: Settings, before: Rehearsals | None = None
 ) -> tuple[tuple[Proposal, ...], Rehearsals]:
-    """For each candidate, most pods first; and what was rehearsed.
+    """Return a proposal for each candidate, ready proposals with most pods first, and all rehearsals.
 
-    before: of an earlier analysis. Like back-tests it holds for `forecasting.relearn_hours`; other candidates are
-    rehearsed now.
+    before: rehearsals of an earlier analysis. Like back-tests they are valid for `forecasting.relearn_hours`; other
+    candidates are rehearsed now.
     """
     rests_on = " ".join(digest(section) for section in (settings.plans, settings.forecasting, settings.portrait))
     known = before.of if before is not None and before.settings_digest == rests_on else ()
@@ -149,7 +149,7 @@ def rehearsals(of: Candidates, settings: Settings) -> list[Rehearsal]:
 
 
 def proposals_after(of: Candidates, pasts: Sequence[Rehearsal], settings: Settings) -> tuple[Proposal, ...]:
-    """For each candidate, most pods first; pasts: of each."""
+    """Return a proposal for each candidate, ready proposals with most pods first; pasts: the rehearsal of each."""
     pairs = zip(of.sizes, pasts, strict=True)
     return _proposed(of, [tested(size, past, settings.plans) for size, past in pairs], settings)
 
@@ -228,7 +228,10 @@ def _row(one: Proposal) -> dict[str, Any]:
 
 
 def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: Settings) -> dict[WorkloadRef, Size]:
-    """Of every workload that could have a plan: it asks for CPU and its kind owns pods that come and go."""
+    """Return the size of every workload that could have a plan.
+
+    It requests CPU and its kind owns pods that are added and removed.
+    """
     eligible = [
         w for w in inventory.workloads if w.ref.kind in KINDS and not w.gaps and _requested_by_pod(w, Resource.CPU) > 0
     ]
@@ -281,7 +284,7 @@ def _extra(sizes: dict[WorkloadRef, Size], ahead: Forecasts[WorkloadRef]) -> dic
 
 
 def _whole_hours(demand: Floats, grid: TimeGrid) -> Floats:
-    """With gaps in front, so that the columns are whole hours from their end."""
+    """Return the demand padded with gaps in front, so that the columns are full hours from their end."""
     per_hour = HOUR_SECONDS // grid.step_seconds
     return np.pad(demand, ((0, 0), (-demand.shape[1] % per_hour, 0)), constant_values=np.nan)
 

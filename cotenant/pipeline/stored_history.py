@@ -67,7 +67,11 @@ def surroundings(store: Store, settings: Settings) -> History:
 
 
 def _silence(store: Store, nodes: Usage[NodeRef], grids: Mapping[int, TimeGrid]) -> SourceSilence | None:
-    """When the source told nothing: by all nodes, by all that was listed, and by what could not be had or was lost."""
+    """Return the periods for which the source has no data; None where no node reports.
+
+    They follow from the usage of all nodes, from the listings of all pods, and from data that could not be read or
+    were lost.
+    """
     if not nodes.refs:
         return None
     listings: dict[Signal, SparseUsage[PodContainerRef]] = {}
@@ -110,7 +114,7 @@ def of_shard(store: Store, shard: WorkloadShard, window: TimeGrid) -> Mapping[Si
 
 
 def _grids(window: TimeGrid) -> dict[int, TimeGrid]:
-    """By step: the window, and the hours that it touches."""
+    """Return the grids by step: the window itself, and the hours that it touches."""
     first = window.start_seconds // HOUR_SECONDS * HOUR_SECONDS
     hours = TimeGrid.between(first, math.ceil(window.end_seconds / HOUR_SECONDS) * HOUR_SECONDS, HOUR_SECONDS)
     return {FIVE_MINUTES_SECONDS: window, HOUR_SECONDS: hours}
@@ -135,10 +139,11 @@ def _usage_of_pods(
 
 
 def _with_maxima(usage: dict[Signal, SparseUsage[PodContainerRef]]) -> dict[Signal, SparseUsage[PodContainerRef]]:
-    """Where scrapes are too rare for maxima of their own, none are stored: the means, shared, stand for them.
+    """Return the usage, in which the means, shared, replace missing maxima.
 
-    A store has maxima of some days alone where the interval of the scrapes changed, or where maxima were stored at any
-    interval before; days without them at either end of the window get the means.
+    No maxima are stored where scrapes are too rare for maxima of their own. A store has maxima of some days alone
+    where the interval of the scrapes changed, or where maxima were stored at any interval before; days without them
+    at either end of the window get the means.
     """
     highest, mean = usage.get(Signal.CPU_USAGE_MAX), usage.get(Signal.CPU_USAGE_MEAN)
     if highest is None or mean is None:

@@ -142,7 +142,10 @@ def recommendations(
 
 
 def _allowed(recommendation: Recommendation, first: Recommendation, workload: Readiness) -> dict[str, Any]:
-    """What could be taken of it now; a container that nothing changes in says so, whatever its siblings do."""
+    """Return the cells of what could be applied now.
+
+    A container without any change is marked so, whatever its siblings do.
+    """
     if not any(value.changes_template for value in recommendation.values):
         return {"ready": Ready.NOTHING.value, "stopped_by": ""}
     row: dict[str, Any] = {"ready": workload.ready.value, "stopped_by": ", ".join(workload.stopped_by)}
@@ -179,7 +182,7 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
 
 
 def _trusted(recommendation: Recommendation) -> dict[str, Any]:
-    """What the stages after the strategy added."""
+    """Return the cells that the stages after the strategy added."""
     test = recommendation.backtest
     return {
         **confidence_cells(recommendation.trust),
@@ -291,7 +294,7 @@ def _height(window: Window) -> float:
 
 
 def subject(ref: ClusterRef | NodeRef | WorkloadRef) -> dict[str, str]:
-    """What a row is about: scope and name, and a workload's namespace and kind."""
+    """Return the cells of a row's subject: scope and name, and a workload's namespace and kind."""
     if isinstance(ref, WorkloadRef):
         return {"scope": "workload", "namespace": ref.namespace, "kind": ref.kind, "name": ref.name}
     return {"scope": "node" if isinstance(ref, NodeRef) else "cluster", "name": ref.name}

@@ -62,7 +62,7 @@ def _rows(analysis: WeekAnalysis) -> list[dict[str, Any]]:
 
 
 def _decomposition_columns(parts: WeekDecomposition | None) -> dict[str, Any]:
-    """What the past is made of; nothing where it could not be taken apart."""
+    """Return the cells of the components of the past; empty where it could not be decomposed."""
     if parts is None:
         return {}
     lines = {name: getattr(parts, name) for name in ("observed", "trend", "daily", "weekly", "rest")}

@@ -97,7 +97,7 @@ class ClusterStore:
     """
 
     def __init__(self, store: Store, settings: Settings) -> None:
-        """Nothing is read yet; use `open_store`."""
+        """Store the arguments; nothing is read yet. Use `open_store`."""
         self._store, self._settings = store, settings
 
     def __repr__(self) -> str:
@@ -150,7 +150,7 @@ class ClusterStore:
         return as_frame(matching(self._store.relation(RECLAIMABLE), where), resource_of(resource))
 
     def findings(self, where: str = "") -> pd.DataFrame:
-        """What was found beside recommendations, the most severe first (`cotenant get findings`)."""
+        """Return the findings beside recommendations, the most severe first (`cotenant get findings`)."""
         return as_frame(matching(self._store.relation(FINDINGS), where))
 
     def forecasts(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:

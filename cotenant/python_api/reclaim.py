@@ -70,11 +70,11 @@ def reclaim_decisions(
 def reclaim_frontier(
     node_usage: pd.DataFrame, *, resource: str = "cpu", settings: str | Path | None = None
 ) -> pd.DataFrame:
-    """What can be lent at which share of passed decisions: our predictor and static ones, each at many settings.
+    """Return what can be lent at which share of violated decisions, by our predictor and by static predictors.
 
-    node_usage: as for `reclaim_decisions`. One row a predictor and setting: curve, setting, violation_ratio (share of
-    decisions that were passed), savings_ratio (lent, of what an oracle would have lent) and ours. Compare at equal
-    violation.
+    node_usage: as for `reclaim_decisions`. One row per predictor and setting: curve, setting, violation_ratio (share
+    of decisions that were violated), savings_ratio (lent, of what an oracle would have lent) and ours. Compare at
+    equal violation.
     """
     _, trial = _trial(node_usage, resource_of(resource))
     curves = frontier("the DataFrame", trial, settings_of(settings).node_peak).curves
@@ -84,7 +84,7 @@ def reclaim_frontier(
 
 
 def _risks(percents: Any) -> list[float]:
-    """As shares; UsageError for anything but different numbers between 0 and 100."""
+    """Return the percents as shares; UsageError for anything but different numbers between 0 and 100."""
     fix = "Write (0.1, 1, 5), say."
     if isinstance(percents, str | bytes) or not isinstance(percents, Iterable):
         raise UsageError(f"risk_percent={percents!r} is no sequence of numbers", fix=fix)

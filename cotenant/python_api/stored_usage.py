@@ -62,7 +62,10 @@ class StoredUsage:
 
     @classmethod
     def of(cls, store: Store, settings: Settings, since: Moment | None, until: Moment | None) -> StoredUsage:
-        """Without `since` the last `profiler.window_days`; NoData where nothing is stored then."""
+        """Return the stored usage of a period; without `since` it is the last `profiler.window_days`.
+
+        Raises NoData where nothing is stored for the period. Warns where the last pull left some of a signal unread.
+        """
         inventory, span = store.read_inventory(), store.span(Signal.CPU_USAGE_MEAN)
         if inventory is None or span is None:
             raise NoData(
@@ -165,7 +168,7 @@ class StoredUsage:
         return usage.select(np.array(rows, dtype=bool))
 
     def _requested(self, refs: Sequence[WorkloadRef], resource: Resource) -> npt.NDArray[np.float64]:
-        """Of the running pods of each workload together, (n,); NaN where nothing is requested."""
+        """Return the total request of the running pods of each workload, (n,); NaN where nothing is requested."""
         place = {ref: row for row, ref in enumerate(refs)}
         sums = np.zeros(len(refs))
         for pod in self.inventory.pods:

@@ -150,7 +150,7 @@ def _require_units(frame: pd.DataFrame, names: Sequence[str]) -> None:
 
 
 def _missing(frame: pd.DataFrame, name: str) -> FrameError:
-    """What is there under a similar name is in the fix."""
+    """Return the error for a missing column; its fix names a column of a similar name, if any."""
     columns = [str(column) for column in frame.columns]
     if name == TIME and isinstance(frame.index, pd.DatetimeIndex):
         return FrameError(
@@ -317,7 +317,7 @@ def _newest(
 
 
 def five_minutes(usage: LongUsage) -> int:
-    """How many slots make five minutes; FrameError for longer ones."""
+    """Return the number of slots in five minutes; FrameError when a slot does not divide five minutes."""
     if FIVE_MINUTES_SECONDS % usage.grid.step_seconds:
         sampled = np.any([np.isfinite(matrix).any(axis=0) for matrix in usage.values.values()], axis=0)
         step = (math.gcd(*np.diff(np.flatnonzero(sampled)).tolist()) or 1) * usage.grid.step_seconds

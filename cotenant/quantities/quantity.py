@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Unit(StrEnum):
-    """What a quantity is counted in; a surface may show a multiple of it, such as cores or GiB."""
+    """The unit of a quantity; a surface may show a multiple of it, such as cores or GiB."""
 
     MILLICORES = "millicores"
     CORES = "cores"
@@ -34,7 +34,7 @@ class Unit(StrEnum):
 
 
 class Sign(StrEnum):
-    """Which values are possible and what a negative one says."""
+    """The possible signs of a quantity, and the meaning of a positive or negative value."""
 
     NEVER_NEGATIVE = "never negative"
     POSITIVE_IS_FREED = "positive: freed or saved"
@@ -43,7 +43,7 @@ class Sign(StrEnum):
 
 
 class Level(StrEnum):
-    """What one value is of."""
+    """The kind of entity that one value describes."""
 
     CONTAINER = "container"
     POD = "pod"
@@ -75,7 +75,7 @@ class Moment(StrEnum):
 
 
 class Surface(StrEnum):
-    """Where a person or a program reads it."""
+    """The surface on which a person or a program reads a quantity."""
 
     TILE = "tile"
     SENTENCE = "sentence"
@@ -100,7 +100,7 @@ IN_TABLES = (Surface.TABLE, Surface.EXPORT, Surface.CLI, Surface.REST, Surface.P
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """Of what the value is, by which statistic, and at which resolution of the samples behind it."""
+    """The entity that a value describes, its statistic, and the resolution of the samples behind it."""
 
     of: Level
     statistic: str = "value"

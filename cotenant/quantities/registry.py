@@ -58,7 +58,7 @@ def by_chapter() -> Mapping[str, tuple[Quantity, ...]]:
 
 
 def every_quantity() -> tuple[Quantity, ...]:
-    """Those of all chapters."""
+    """Return the quantities of all chapters."""
     return tuple(quantity for quantities in by_chapter().values() for quantity in quantities)
 
 

@@ -62,7 +62,10 @@ _SIGN_OF_ENDING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TableSubject:
-    """What all columns of one table share, and the columns that differ in unit, sign, statistic or time."""
+    """The properties that all columns of a table share.
+
+    units, signs, times: by column, where it differs from the table's other columns.
+    """
 
     title: str
     schema: Schema

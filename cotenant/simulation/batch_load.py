@@ -34,7 +34,10 @@ MOST_PER_CORE_BYTES: Final = 2 * GIB
 
 @dataclass(frozen=True, slots=True)
 class Evening:
-    """When it is, Unix seconds, and how long its pods take: from `shortest_minutes` to less than `longest_minutes`."""
+    """The evening of batch work, Unix seconds, and the run time of its pods.
+
+    A pod runs from `shortest_minutes` to less than `longest_minutes`.
+    """
 
     begin_seconds: float
     end_seconds: float
@@ -43,31 +46,32 @@ class Evening:
 
     @classmethod
     def of(cls, begin_seconds: float, end_seconds: float, nodes: int) -> Evening:
-        """Of a cluster of so many nodes."""
+        """Return the evening of a cluster with this number of nodes."""
         shortest, longest = (max(2, round(minutes * nodes)) for minutes in LIFE_MINUTES_A_NODE)
         return cls(begin_seconds, end_seconds, shortest, max(longest, shortest + 1))
 
     def now(self, seconds: float) -> bool:
-        """Whether batch work comes at this moment."""
+        """Return whether batch work arrives at this moment."""
         return self.begin_seconds <= seconds < self.end_seconds
 
 
 def ours(pod: Mapping[str, Any]) -> bool:
-    """Whether it is a pod of the evening."""
+    """Return whether the pod belongs to the evening's batch work."""
     return EVENING_LABEL in (pod["metadata"].get("labels") or {})
 
 
 def life_seconds(pod: Mapping[str, Any], evening: Evening) -> float:
-    """How long this pod takes, in seconds; the same for the same name.
+    """Return the run time of a pod in seconds; it is the same for the same name.
 
-    It ends between two looks, which come at whole minutes and a few seconds: the same evening has the same course.
+    The pod ends between two reads of the cluster, which occur a few seconds after each full minute: the same evening
+    has the same course.
     """
     shortest, longest = evening.shortest_minutes, evening.longest_minutes
     return 60.0 * (shortest + zlib.crc32(pod["metadata"]["name"].encode()) % (longest - shortest)) + 30.0
 
 
 def ended(pods: Iterable[Json], now_seconds: float, evening: Evening) -> list[Json]:
-    """Those that are done."""
+    """Return the pods that have ended."""
     return [pod for pod in pods if now_seconds - _born(pod) >= life_seconds(pod, evening)]
 
 

@@ -26,7 +26,7 @@ class SteeredClock:
 
     @property
     def halted(self) -> bool:
-        """Whether it stands still."""
+        """True if the clock is halted."""
         return self._halted
 
     def halt(self, halted: bool = True) -> None:

@@ -46,7 +46,7 @@ BATCH_HOURS = (15, 23)
 
 @dataclass(frozen=True, slots=True)
 class DemoScenario:
-    """What the demo's cluster is made of: who exists, what the pipeline said, what is really asked for, and used."""
+    """The contents of the demo's cluster: its objects, the pipeline's results, and the actual demand and usage."""
 
     inventory: Inventory
     results: RunResults
@@ -88,13 +88,16 @@ class DemoCluster:
 
     @property
     def course(self) -> TimeCourse:
-        """What steers its time."""
+        """The course that steers the demo's time; it is available once the cluster has been started."""
         assert self._course is not None, "it has not been started"
         return self._course
 
     @property
     def comparison(self) -> dict[str, Any]:
-        """By what changes are verified beside their pods, as fields of a service's configuration."""
+        """The comparison that verifies changes beside their pods, as fields of a service's configuration.
+
+        It is empty without usage curves.
+        """
         if self._story.curves is None:
             return {}
         source = SimulatedComparison(self._story.curves, self._story.bursting)
@@ -134,7 +137,7 @@ class DemoCluster:
 
 
 def evening_of(inventory: Inventory) -> Evening:
-    """From 15:00 to 23:00 UTC of the day on which the history ends."""
+    """Return the evening from 15:00 to 23:00 UTC of the day on which the history ends."""
     day = inventory.time_seconds // DAY_SECONDS * DAY_SECONDS
     begin, end = (float(day + hour * HOUR_SECONDS) for hour in BATCH_HOURS)
     return Evening.of(begin, end, len(inventory.nodes))

@@ -21,7 +21,7 @@ _UNKNOWN = QualityRecord(0, "", 0.0, 0, 0)
 
 
 def source_name(spec: SyntheticSpec) -> str:
-    """How surfaces name where the data come from."""
+    """Return the name of the data's source that surfaces show."""
     return f"{SOURCE}, seed {spec.seed}"
 
 

@@ -19,7 +19,10 @@ NOT_FOUND, CONFLICT = 404, 409
 
 
 class LocalClient:
-    """For one thread at a time. A write whose object has gone or moved does nothing: the next look shows why."""
+    """A client of the simulated API, for one thread at a time.
+
+    A write whose object has gone or moved does nothing: the next read shows why.
+    """
 
     def __init__(self, api: Api, name: str = "cotenant-demo-controllers") -> None:
         """name: as whom it writes."""
@@ -61,7 +64,7 @@ class LocalClient:
 
 
 def path_of(item: Json) -> str:
-    """Where an object of the kinds that stand-ins touch is served."""
+    """Return the path of an object of the kinds that stand-ins write."""
     version, kind = item["apiVersion"], item["kind"]
     plural = KINDS[kind][1] if kind in KINDS else f"{kind.lower()}s"
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"

@@ -107,7 +107,10 @@ def _cpu_bounds(change: Change, *, after: bool) -> CpuBounds:
 
 
 def _sum(fields: Mapping[str, Any], kind: str) -> float:
-    """Of the `resources` of containers, by pointer: millicores that they request or may use at most."""
+    """Return the total CPU in millicores that containers request or may use at most.
+
+    fields: the `resources` of containers, by pointer; kind: `requests` or `limits`.
+    """
     amounts = (one.get(kind) or {} for one in fields.values() if isinstance(one, Mapping))
     return float(sum(parse_millicores(str(some["cpu"])) for some in amounts if "cpu" in some))
 

@@ -35,7 +35,7 @@ LEAST_REPORT_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class ReportPace:
-    """How often it reports, and how much faster than the clock the day passes."""
+    """The interval of reports, and the factor by which the day passes faster than the clock."""
 
     interval_seconds: float = 60.0
     speed: float = 1.0
@@ -53,10 +53,10 @@ class AgentRound:
 
 
 class NodeAgents:
-    """For one thread."""
+    """The agents of the fake nodes, for one thread."""
 
     def __init__(self, client: KubeClient, curves: Curves, clock: Clock, pace: ReportPace) -> None:
-        """Nothing is asked yet; the day begins at the clock's time."""
+        """Store the arguments; nothing is requested yet. The day begins at the clock's time."""
         self._client, self._curves, self._clock, self._pace = client, curves, clock, pace
         self._begun_seconds = clock.now_seconds()
         self._policy = CollectPolicy(report_seconds=max(LEAST_REPORT_SECONDS, round(pace.interval_seconds)))
@@ -128,12 +128,12 @@ def fake(nodes: Iterable[NodeWire]) -> list[NodeWire]:
 
 
 def has_fake_nodes(client: KubeClient) -> bool:
-    """Whether there is a node to report."""
+    """Return whether the cluster has a fake node to report."""
     return bool(fake(client.list("/api/v1/nodes", NodeWire)))
 
 
 def model_node(observed: ObservedNode) -> Node | None:
-    """As the generator takes it; None for a node that does not tell its CPU and memory."""
+    """Return the node as the generator takes it; None for a node without known CPU and memory."""
     amounts = [
         {r: quantities[r.value] for r in Resource if r.value in quantities}
         for quantities in (observed.capacity, observed.allocatable)

@@ -107,18 +107,18 @@ def _status(address: Address, kind: str, status: Mapping[str, Any]) -> Apply:
 
 
 def pod_labels(workload: Workload) -> dict[str, str]:
-    """What finds a workload's pods, and its class on the node."""
+    """Return the labels of a workload's pods: its selector, and its classes on the node."""
     classes = {QOS_LABEL: workload.qos.value, PRIORITY_CLASS_LABEL: workload.priority.value}
     return {**DEMO_LABELS, **selector(workload), **{key: value for key, value in classes.items() if value}}
 
 
 def selector(workload: Workload) -> dict[str, str]:
-    """What finds a workload's pods."""
+    """Return the labels that select a workload's pods."""
     return {WORKLOAD_LABEL: workload_label(workload.ref)}
 
 
 def workload_label(ref: WorkloadRef) -> str:
-    """What its pods carry as `WORKLOAD_LABEL`."""
+    """Return the value of `WORKLOAD_LABEL` on the workload's pods."""
     return f"{ref.kind}-{ref.name}"[:63].rstrip("-.").lower()
 
 
@@ -182,7 +182,7 @@ _SPECS: Final[dict[str, Callable[[Workload], Json]]] = {
 
 
 def counted(intents: Iterable[Apply]) -> dict[str, int]:
-    """How many objects of each kind would be applied; a status is no object."""
+    """Return the number of objects of each kind that would be applied; a status is no object."""
     counts: dict[str, int] = {}
     for intent in intents:
         if not intent.subresource:

@@ -55,7 +55,7 @@ class _PodItem(msgspec.Struct):
 
     @property
     def refused(self) -> bool:
-        """Whether the scheduler looked and found no node."""
+        """True if the scheduler found no node for the pod."""
         return any(condition.reason == "Unschedulable" for condition in self.status.conditions or ())
 
 

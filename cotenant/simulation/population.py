@@ -111,7 +111,7 @@ def running(pod: Json, since: str) -> Json:
 
 
 def _ended(status: Json, since: str) -> Json:
-    """Of an init container that has done its work."""
+    """Return the status of an init container that has completed."""
     done = {"exitCode": 0, "reason": "Completed", "startedAt": since, "finishedAt": since}
     return {**status, "started": False, "state": {"terminated": done}}
 
@@ -191,7 +191,7 @@ def replica_set(deployment: Json, digest: str, replicas: int) -> Json:
 
 
 def set_name(deployment: str, digest: str) -> str:
-    """Of a ReplicaSet."""
+    """Return the name of a ReplicaSet."""
     return f"{deployment}-{digest}"
 
 
@@ -296,13 +296,13 @@ def _pod(pod: Pod, workload: Workload, template: Json, digest: str) -> Json:
 
 
 def start_seconds(name: str) -> float:
-    """From a pod's creation to ready; the same for the same name."""
+    """Return the seconds from a pod's creation to ready; the same for the same name."""
     shortest, longest = START_SECONDS
     return shortest + (longest - shortest) * (zlib.crc32(name.encode()) % 1000) / 999
 
 
 def owner_reference(version: str, kind: str, name: str, uid: str) -> Json:
-    """Of a pod to its controller."""
+    """Return the owner reference of a pod to its controller."""
     return {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": True}
 
 

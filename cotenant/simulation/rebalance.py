@@ -76,7 +76,7 @@ def rebalance_objects(metrics: Sequence[Json], results: RunResults, nodes: Mappi
 
 
 def _identified(body: Json, born: str) -> Json:
-    """With what a server adds; the uid is the same in two demos of a seed."""
+    """Return the object with the fields that a server adds; the uid is the same in two demos of a seed."""
     kind, meta = body["kind"], body["metadata"]
     return {**body, "metadata": {**meta, "uid": uid_of(kind, "", meta["name"]), "creationTimestamp": born}}
 

@@ -60,9 +60,9 @@ class ShortageCount:
 
 
 def compared_words(with_plan: ShortageCount, without_plan: ShortageCount) -> str:
-    """What the reservation was good for tonight, as counted in two runs by one rule; also where it made no difference.
+    """Return a sentence on the effect of the reservation tonight, also where it made no difference.
 
-    A difference of one sample is none.
+    Both runs are counted by one rule. A difference of one sample counts as none.
     """
     ref = with_plan.workload
     name = f"{ref.namespace}/{ref.name}"
@@ -75,7 +75,7 @@ def compared_words(with_plan: ShortageCount, without_plan: ShortageCount) -> str
 
 
 def _shortage(count: ShortageCount) -> str:
-    """Such as "16 minutes of shortage (34 pod-minutes, at most 3 pods missing)"."""
+    """Return the shortage as text, such as "16 minutes of shortage (34 pod-minutes, at most 3 pods missing)"."""
     minutes = round(count.short_seconds / 60)
     text = f"{minutes} minute{'' if minutes == 1 else 's'} of shortage"
     most = f"at most {count.most_missing} pod{'s' * (count.most_missing != 1)} missing"
@@ -102,7 +102,7 @@ def missing(state: ObjectState, workload: WorkloadRef, demand: CpuDemand, now_se
 
 
 def _share(scaler: Json | None) -> float:
-    """Of its request, what a pod is meant to use."""
+    """Return the target CPU utilization of a pod as a share of its request; 1 without a CPU metric."""
     for metric in (scaler or {}).get("spec", {}).get("metrics") or ():
         resource = metric.get("resource") or {}
         if resource.get("name") == "cpu":
@@ -115,7 +115,7 @@ Contents = Mapping[Collection, list[Json]]
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """Where a twin begins: the objects as they stood at a moment."""
+    """The start of a twin: the cluster's objects at a moment."""
 
     version: int
     contents: Contents

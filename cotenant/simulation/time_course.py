@@ -47,7 +47,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ClusterParts:
-    """What lives: the objects, what is done to them by stand-ins, and the manager; nobody else runs the latter two."""
+    """The parts of the running cluster: objects, stand-in controllers and agents, manager.
+
+    Only the time course runs the controllers, the agents and the manager.
+    """
 
     state: ObjectState
     living: ClusterControllers
@@ -62,7 +65,7 @@ class TimeCourse:
     """`cotenant.base.demo_clock.Steering` on a living cluster."""
 
     def __init__(self, parts: ClusterParts, clock: SteeredClock) -> None:
-        """Nothing lives yet."""
+        """Create a time course that does not run yet."""
         self._parts, self._clock = parts, clock
         self._goal: float | None = None
         self._seen_version = -1
@@ -81,7 +84,7 @@ class TimeCourse:
 
     @property
     def halted(self) -> bool:
-        """Whether it stands still."""
+        """True if the clock is halted."""
         return self._clock.halted
 
     @property
@@ -230,7 +233,7 @@ class TimeCourse:
 
 
 def _collection(path: str) -> Collection:
-    """Of a mirror over all namespaces: /api/v1/pods, /apis/GROUP/VERSION/PLURAL."""
+    """Return the collection of a mirror over all namespaces: /api/v1/pods, /apis/GROUP/VERSION/PLURAL."""
     parts = path.strip("/").split("/")
     return ("" if parts[0] == "api" else parts[1]), parts[-1]
 

@@ -98,7 +98,7 @@ def _per_pod(values: npt.NDArray[np.float32], of_series: npt.NDArray[np.intp], p
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodLoad:
-    """What pods on nodes use: `usage` (pods, samples) by resource, `node` the index of each pod's node."""
+    """The usage of pods on nodes: `usage` (pods, samples) by resource, `node` the index of each pod's node."""
 
     pods: tuple[Pod, ...]
     node: npt.NDArray[np.intp]
@@ -106,7 +106,7 @@ class PodLoad:
 
 
 def pods_of(observed: Iterable[ObservedPod], nodes: Sequence[Node]) -> list[ObservedPod]:
-    """Those that run or will run on these nodes."""
+    """Return the pods that run or will run on these nodes."""
     names = {node.name for node in nodes}
     return [pod for pod in observed if pod.active and not pod.deleting and pod.node in names]
 
@@ -128,7 +128,7 @@ def load(pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, time
 
 
 def key_of(pod: ObservedPod) -> Key:
-    """Where a pod of the demo finds its curve."""
+    """Return the key of a demo pod's curve."""
     return pod.namespace, pod.labels.get(WORKLOAD_LABEL, "")
 
 
@@ -147,7 +147,10 @@ def _pod(observed: ObservedPod) -> Pod:
 def observed(
     pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, moment: DemoMoment
 ) -> tuple[Observed, list[Pod]]:
-    """What an agent on each node would have sampled up to now, every minute of the policy's longest window."""
+    """Return what an agent on each node would have sampled up to now, and the pods.
+
+    There is one sample per minute of the policy's longest window.
+    """
     samples = max(1, moment.policy.longest_seconds // SAMPLE_SECONDS)
     times = moment.of_day_seconds - SAMPLE_SECONDS * np.arange(samples - 1, -1, -1, dtype=float)
     pod_load = load(pods, nodes, shape, times)
@@ -183,7 +186,7 @@ class DemoMoment:
 def outlooks(
     pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, moment: DemoMoment
 ) -> dict[str, ProdOutlook]:
-    """What prod requested and will not use, per node, by the next day's 0.95 quantile: an agent's predictor."""
+    """Return by node what prod requested and will not use, by the next day's 0.95 quantile, as an agent's predictor."""
     prod = [pod for pod in pods if with_default(pod.qos_class, pod.priority_class) is PriorityClass.PROD]
     times = moment.of_day_seconds + FIVE_MINUTES_SECONDS * np.arange(DAY_SECONDS // FIVE_MINUTES_SECONDS, dtype=float)
     pod_load = load(prod, nodes, shape, times)

@@ -93,7 +93,7 @@ def answered(
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:
-    """Whether a browser asks for a page to show."""
+    """Return whether the request accepts HTML, as a browser that loads a page does."""
     return "text/html" in headers.get("accept", "")
 
 

@@ -38,12 +38,12 @@ class Front:
 
     @property
     def origin(self) -> str:
-        """As a browser writes it in the header Origin."""
+        """The origin in the form of a browser's header Origin: scheme and host."""
         return f"{self.scheme}://{self.host}"
 
     @property
     def secure(self) -> bool:
-        """Whether the browser speaks https."""
+        """True if the browser uses https."""
         return self.scheme == "https"
 
     @property
@@ -76,7 +76,7 @@ def networks(texts: Sequence[str]) -> tuple[Network, ...]:
 
 
 def trusts(peer: str, trusted: Sequence[Network]) -> bool:
-    """Whether the connection's own peer is one of the proxies; an unknown peer is not."""
+    """Return whether the connection's own peer is one of the trusted proxies; an unknown peer is not."""
     try:
         address = ip_address(peer.partition("%")[0])
     except ValueError:
@@ -103,9 +103,9 @@ def front_of(scope: Mapping[str, Any], headers: Headers, trusted: Sequence[Netwo
 
 
 def expected_host(front: Front, public_url: str, own_name: str = "") -> bool:
-    """Whether the host is the loopback's, the public one or our own; any other is a page that had its name rebound.
+    """Return whether the host is a loopback name or the host of `public_url`.
 
-    own_name: name below `localhost` that this process alone has; "" for none.
+    Any other host is a page that had its own name rebound to this address (DNS rebinding).
     """
     public = urlsplit(public_url).hostname if public_url else None
     name = front.hostname

@@ -76,12 +76,12 @@ class Visit:
 
     @property
     def source(self) -> str:
-        """Where it comes from, for the ledger."""
+        """The peer's address and the request id, for the ledger."""
         return f"{self.front.peer} {self.request}".strip()
 
     @property
     def cookies(self) -> dict[str, str]:
-        """What the browser sent; of two by one name the first, which is of the longer path."""
+        """The cookies that the browser sent; of two with the same name the first, which belongs to the longer path."""
         return _cookies(self.headers)
 
 
@@ -111,7 +111,7 @@ class Gate:
         self._who: ContextVar[Person | None] = ContextVar("cotenant_who", default=None)
 
     def _sessions(self, keys: SessionKeys | None) -> Sessions:
-        """Of this process, or those that all replicas share."""
+        """Return the session store: this process's own, or the shared one of all replicas if configured."""
         settings = self.settings
         if keys is None or not settings.sessions:
             return Sessions(settings.most_sessions, self.now_seconds)
@@ -131,7 +131,7 @@ class Gate:
         return self._who.get() or Person("", (), IdentitySource.PROXY, ())
 
     def located(self, people: Callable[[], Person]) -> Callable[[], Person]:
-        """Who asks as somebody else knows them, with where they ask from."""
+        """Return a function that adds the source of the current request to the person that `people` returns."""
 
         def asking() -> Person:
             here = self._who.get()
@@ -229,7 +229,7 @@ class Gate:
             self._refuse_forged(method, visit)
 
     async def _person(self, visit: Visit) -> Person | None:
-        """Who it is by the settings' mode; None for a stranger who has to say so first."""
+        """Return the person of a visit by the access mode; None for a stranger who has to authenticate first."""
         settings = self.settings
         if settings.mode is AccessMode.NONE:
             return None if visit.launch is Proof.NONE else Person("")

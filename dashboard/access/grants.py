@@ -37,7 +37,7 @@ def granted(name: str, groups: Sequence[str], settings: AccessSettings) -> tuple
 
 
 def stranger(settings: AccessSettings) -> Person | None:
-    """Who asks without being known; None when they have to say who they are."""
+    """Return the person for an unidentified request; None when an identity is required."""
     return STRANGER if settings.anonymous is Unlisted.VIEWER else None
 
 
@@ -51,7 +51,7 @@ def checked(settings: AccessSettings, host: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address to listen on."""
+    """Return whether an address to listen on can be reached from this machine only."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

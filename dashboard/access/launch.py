@@ -34,7 +34,7 @@ _RESOLVES: Final = re.compile(r"(?:Chrome|Chromium|Firefox)/\d")
 
 
 class Proof(Enum):
-    """By what a request shows that it comes from who started the dashboard."""
+    """The means by which a request proves that it comes from the person who started the dashboard."""
 
     NONE = "none"
     COOKIE = "cookie"
@@ -69,7 +69,7 @@ class Launch:
         """The host that this process alone has; "" where no cookie is to be kept from others."""
 
     def proof(self, front: Front, headers: Mapping[str, str], cookies: Mapping[str, str]) -> Proof:
-        """How a request proves it. A wrong bearer token is a refusal, whatever the cookie says."""
+        """Return how the request proves its origin; a wrong bearer token yields NONE, even with a valid cookie."""
         if not self._token:
             return Proof.NOT_NEEDED
         authorization = headers.get("authorization", "")

@@ -61,7 +61,7 @@ def visit_of(request: Request) -> Visit:
 
 
 def described(person: Person) -> dict[str, Any]:
-    """Who somebody is, for scripts: rights as they hold in some namespace, roles with theirs."""
+    """Describe a person for scripts: rights that apply in any namespace, and each role with its namespaces."""
     rights = sorted({right.value for grant in person.grants for right in RIGHTS[grant.role]})
     roles = [{"role": grant.role.value, "namespaces": list(grant.namespaces)} for grant in person.grants]
     return {"name": person.name, "groups": list(person.groups), "way": person.way.value, "roles": roles,

@@ -53,7 +53,10 @@ class LoginAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedIdentity:
-    """What verified tokens say. Seconds are Unix time; id_token is what the Kubernetes API may be shown."""
+    """The identity that verified tokens claim.
+
+    Seconds are Unix time; id_token is the token that may be presented to the Kubernetes API.
+    """
 
     name: str
     groups: tuple[str, ...]
@@ -66,14 +69,14 @@ class Provider:
     """One provider, by its issuer. Safe for many threads."""
 
     def __init__(self, settings: OidcSettings) -> None:
-        """Nothing is asked yet."""
+        """Store the settings; the provider is not contacted yet."""
         self._settings = settings
         self._lock = threading.Lock()
         self._about: tuple[float, Mapping[str, Any]] = (float("-inf"), {})
         self._keys: tuple[float, KeySet | None] = (float("-inf"), None)
 
     def begin(self, redirect_uri: str) -> LoginAttempt:
-        """Where somebody logs in, with fresh secrets."""
+        """Begin a login with fresh secrets and return the provider's address for it."""
         state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
         with self._session(redirect_uri) as session:
             where = self._endpoint("authorization_endpoint")
@@ -81,7 +84,10 @@ class Provider:
         return LoginAttempt(url, state, nonce, verifier)
 
     def finish(self, code: str, verifier: str, nonce: str, redirect_uri: str) -> ClaimedIdentity:
-        """What the code is worth; LoginRefused when the tokens are not this login's."""
+        """Exchange a code for tokens and return the identity they claim.
+
+        Raises LoginRefused when the tokens do not belong to this login.
+        """
         with self._session(redirect_uri) as session:
             tokens = self._token_exchange(
                 session.fetch_token,
@@ -103,12 +109,12 @@ class Provider:
         return claimed if claimed.refresh_token else _with_refresh(claimed, refresh_token)
 
     def bearer(self, token: str) -> ClaimedIdentity:
-        """Whose token a script brings."""
+        """Return the identity that a script's bearer token claims; raises LoginRefused for an invalid token."""
         claims = self._verified(token, [self._settings.client_id, *self._settings.audiences])
         return self._named(claims, token)
 
     def end_url(self) -> str:
-        """Where the provider ends its own session; empty when it does not say."""
+        """Return the address at which the provider ends its own session; empty when it names none."""
         return str(self._document().get("end_session_endpoint", ""))
 
     def _claimed(self, tokens: Mapping[str, Any], nonce: str | None) -> ClaimedIdentity:
@@ -202,7 +208,10 @@ class Provider:
         return url
 
     def _document(self) -> Mapping[str, Any]:
-        """What the provider says of itself (OpenID Connect Discovery 1.0)."""
+        """Return the provider's metadata (OpenID Connect Discovery 1.0), cached for KEPT_SECONDS.
+
+        Raises ProviderSilent when the document cannot be fetched or names another issuer than the settings.
+        """
         issuer = self._settings.issuer
         with self._lock:
             if time.monotonic() - self._about[0] > KEPT_SECONDS:

@@ -43,7 +43,7 @@ class Sessions:
     """Whether its methods wait for a store."""
 
     def __init__(self, most: int, now_seconds: Callable[[], float]) -> None:
-        """Nobody is logged in."""
+        """Begin with no logins."""
         self._most = most
         self._now = now_seconds
         self._lock = threading.Lock()
@@ -73,14 +73,14 @@ class Sessions:
             return self._held.pop(id_, None)
 
     def claim(self, _id: str, _session: Session) -> bool:
-        """Whether this process is the one to renew the tokens now."""
+        """Return whether this process may renew the tokens now; always True here."""
         return True
 
     def keep(self, _id: str, _session: Session) -> None:
         """Keep renewed tokens: the session itself holds them."""
 
     def reread(self, id_: str) -> Session | None:
-        """As other processes left it."""
+        """Return the login as other processes may have changed it; here the one of this process."""
         return self.of(id_)
 
 
@@ -96,7 +96,7 @@ class Seals:
         return str(URLSafeTimedSerializer(self._key, salt=use).dumps(value))
 
     def open(self, use: str, text: str, most_seconds: int | None = None) -> Any:
-        """What was closed; None for a text that is not ours or too old."""
+        """Return the sealed value; None for a text that has no valid signature or is too old."""
         try:
             return URLSafeTimedSerializer(self._key, salt=use).loads(text, max_age=most_seconds)
         except BadData:

@@ -67,7 +67,7 @@ class SessionKeys:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What a file holds."""
+    """The contents of a login's file."""
 
     name: str
     groups: tuple[str, ...]
@@ -80,9 +80,9 @@ class _Record:
 
 
 class _Copy:
-    """What this replica knows of one login: its mark in the store, and when it was read (monotonic seconds).
+    """This replica's copy of one login: its mark in the store, and when it was read (monotonic seconds).
 
-    unsaved: the store holds older tokens under this mark.
+    unsaved: the store still has older tokens under this mark.
     """
 
     def __init__(self, session: Session, mark: str, unsaved: bool = False) -> None:
@@ -97,7 +97,7 @@ class SharedSessions(Sessions):
     blocking = True
 
     def __init__(self, folder: Folder, keys: SessionKeys, most: int, now_seconds: Callable[[], float]) -> None:
-        """Nothing is asked of the store yet."""
+        """Set up access to the store without contacting it yet."""
         super().__init__(most, now_seconds)
         self._folder = folder
         self._key = keys.of("sessions")
@@ -155,9 +155,9 @@ class SharedSessions(Sessions):
         return session
 
     def claim(self, id_: str, session: Session) -> bool:
-        """Whether this replica is the one to renew the tokens now; the others go on with what they have.
+        """Return whether this replica may renew the tokens now; the others continue with their present tokens.
 
-        Nobody is while the store is away: it is tried again after CLAIM_SECONDS.
+        No replica may while the store is unavailable: the attempt is repeated after CLAIM_SECONDS.
         """
         copy = self._copies.get(id_)
         if copy is None or copy.session is not session:  # it has been read again meanwhile
@@ -189,7 +189,7 @@ class SharedSessions(Sessions):
             _log.warning("session_unsaved", error=error.message, fix=error.fix)
 
     def reread(self, id_: str) -> Session | None:
-        """As it is in the store now."""
+        """Return the login as the store has it now."""
         return self._read(id_, _name(id_))
 
     def _read(self, id_: str, name: str) -> Session | None:
@@ -246,12 +246,12 @@ class SharedSessions(Sessions):
         self._away = None
 
     def _failure(self) -> StoreError | None:
-        """With what the store failed a moment ago."""
+        """Return the error with which the store failed a moment ago, or None."""
         away = self._away
         return away[1] if away is not None and time.monotonic() < away[0] else None
 
     def _fernet(self, id_: str) -> Fernet:
-        """With the key of one login."""
+        """Return the cipher with the key of one login, derived from its id."""
         return Fernet(urlsafe_b64encode(hmac.new(self._key, id_.encode(), hashlib.sha256).digest()))
 
     def _decrypted(self, id_: str, content: bytes) -> _Record | None:

@@ -72,7 +72,10 @@ TEXTS: Final[Mapping[str, SwitchTexts]] = {
 
 
 def work_area() -> list[Component]:
-    """What a button asks for, where its confirm step opens, what it is about, and when something was done last."""
+    """Return the hidden stores and the container of the confirm step.
+
+    The stores keep what a button asks for, what the confirm step concerns, and when an act was last completed.
+    """
     return [dcc.Store(id=ASKED), html.Div(id=WORK), dcc.Store(id="autopilot-chosen"), dcc.Store(id=ACTED)]
 
 

@@ -24,7 +24,7 @@ FORMS: Final = {BundleForm.KUSTOMIZE: "Kustomize", BundleForm.HELM: "Helm", Bund
 
 
 def work_area() -> list[Component]:
-    """Where a button puts its request, where the files are shown, and what hands them to the browser."""
+    """Return the store of a button's request, the download component, and the container that shows the files."""
     return [dcc.Store(id=ASKED), dcc.Download(id=DOWNLOAD), html.Div(id=FILES, role="status")]
 
 

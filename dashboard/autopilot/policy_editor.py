@@ -85,7 +85,7 @@ def editor(view: View, name: str) -> Component:
 
 
 def tonight(view: View, text: str) -> Component:
-    """What the policy in the text would do with every window open, and the button that saves just this text."""
+    """Return what the policy in the text would do with every window open, and the button that saves this text."""
     body = parsed(text)
     result = in_cluster(view.given.autopilot).try_policy(view.given.people(), body)
     may_not = callbacks.refused(view, Right.APPROVE, body["metadata"]["namespace"])
@@ -102,7 +102,7 @@ def tonight(view: View, text: str) -> Component:
 
 
 def queue_parts(result: AutopilotRound) -> list[Component]:
-    """What would be done in its order, then what waits, with reasons."""
+    """Return the workloads that would be changed, in order, then those that wait, with reasons."""
     rows = list(result.queue.rows())
     reasons = [str(row["reason"]) for row in result.status.rows() if row["reason"]]
     notes = [html.P(visible(text), className="panel-note") for text in (*reasons, *result.gaps)]
@@ -145,7 +145,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def _keys(value: object) -> Iterator[object]:
-    """Of all objects in it."""
+    """Yield the keys of all objects nested in a value."""
     if isinstance(value, dict):
         yield from value
     for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():

@@ -64,7 +64,10 @@ def away(view: View) -> str:
 
 
 def awaited(view: View) -> Component:
-    """For a page that acts: what it listens to (`AWAY`), so that it is drawn again when the cluster goes or is back."""
+    """Return the store `AWAY` that an acting page listens to.
+
+    The page is drawn again when the cluster becomes unreachable or is back.
+    """
     return dcc.Store(id=AWAY, data=away(view))
 
 
@@ -78,7 +81,7 @@ def register(app: Dash, view: View) -> None:
 
 
 def refused(view: View, right: Right, namespace: str = "") -> str:
-    """Which role the person who asks lacks, in words; "" when they may."""
+    """Return a sentence with the role that the requesting person lacks for a right; "" when they may."""
     who = view.given.people()
     if not who.may(right, namespace):
         needed = " or ".join(role.value for role in Role if right in RIGHTS[role])

@@ -61,7 +61,7 @@ class Allowed:
 
 
 def title(change: Change) -> str:
-    """What the drawer is called."""
+    """Return the title of the drawer."""
     return f"Change {change.id} of {visible(change.workload)}"
 
 

@@ -97,7 +97,7 @@ def _head(recommendation: Recommendation) -> Component:
 
 
 def _same(value: Value, other: Value) -> bool:
-    """Whether two values rest on the same inputs, which then need to be shown only once."""
+    """Return whether two values rest on the same inputs, which then need to be shown only once."""
     return value.resource is other.resource and dict(value.inputs) == dict(other.inputs)
 
 
@@ -136,7 +136,7 @@ def _formula(value: Value) -> list[Component]:
 
 
 def _rules(value: Value) -> list[Component]:
-    """Which rules moved the amount, and which annotations were heard."""
+    """Return the rules that moved the amount and the annotations that were applied; empty without either."""
     unit = value.resource
     moved = [
         f"{visible(c.rule)}: {display.amount(c.before, unit)} → {display.amount(c.after, unit)}" for c in value.clamps
@@ -172,7 +172,7 @@ INPUTS: Final[Mapping[Kind, Callable[[float], str]]] = {
 def patches(
     recommendations: Sequence[Recommendation], patch: Callable[..., str], manifest: Callable[..., str] | None = None
 ) -> Component:
-    """What to copy for one workload: a kubectl command, and YAML where somebody writes it."""
+    """Return the texts to copy for one workload: a kubectl command, and YAML if `manifest` is given."""
     try:
         command = patch(*recommendations)
         document = manifest(*recommendations) if manifest and command else ""

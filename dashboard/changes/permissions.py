@@ -127,5 +127,5 @@ def _chip(allowed: bool | None) -> Component:
 
 
 def _namespaces(view: View) -> list[str]:
-    """Of the workloads that the results name."""
+    """Return the namespaces of the workloads that the results name."""
     return [name or EMPTY for name in view.source.snapshot().tables[WORKLOADS.name].texts("namespace")]

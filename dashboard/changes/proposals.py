@@ -29,7 +29,7 @@ LOG_ROWS: Final = 24
 
 
 def card(workload_story: Story, currency: str) -> Component:
-    """What would have happened in the last days, beside what did; confidence, restart and money."""
+    """Return what would have happened in the last days, beside what did; confidence, restart and money."""
     recommendations = workload_story.recommendations
     result = story.outcome(recommendations)
     facts = html.Table(html.Tbody(_facts(recommendations, currency)), className="inputs")
@@ -133,7 +133,7 @@ def _container(recommendation: Recommendation, *, is_open: bool) -> Component:
 
 
 def log(rows: Sequence[Row]) -> Component:
-    """How the proposals moved from run to run, the newest first; a run that changed nothing has no row."""
+    """Return how the proposals moved from run to run, the newest first; a run that changed nothing has no row."""
     if not rows:
         return panels.empty(
             "No proposal was logged yet.", why="The next analysis writes the first entry.", command="cotenant scan"

@@ -63,7 +63,7 @@ class ReviewTerms:
     gpu_shares: bool = False
 
     def wanted(self, workloads: Sequence[WorkloadRef], method: Method) -> ChangeRequest:
-        """For the service: these workloads under these terms."""
+        """Return the service's request to change these workloads under these terms."""
         return ChangeRequest(
             workloads=tuple(workloads),
             method=method,
@@ -131,7 +131,11 @@ def filters_of(search: str) -> str:
 
 
 def default_method(looks: Sequence[WorkloadReview]) -> Method:
-    """What the service suggests for all; where that differs, what can be had for all that no GitOps tool owns."""
+    """Return the method to preselect for all workloads.
+
+    It is BUNDLE if the service suggests it for all. Otherwise it is IN_PLACE if the service suggests that for every
+    workload that no GitOps tool owns (those without BUNDLE), else TEMPLATE.
+    """
     suggested = {look.suggested for look in looks if not look.error}
     if suggested == {Method.BUNDLE}:
         return Method.BUNDLE
@@ -150,7 +154,7 @@ class Out:
 def sorted_out(
     looks: Sequence[WorkloadReview], terms: ReviewTerms, method: Method
 ) -> tuple[list[WorkloadReview], list[Out]]:
-    """Those that are changed and those that are not: each stands and falls alone."""
+    """Split the workloads into those that are changed and those left out; each is decided independently."""
     judged = [(look, _obstacle(look, terms, method)) for look in looks]
     return [look for look, out in judged if out is None], [out for _, out in judged if out is not None]
 
@@ -182,7 +186,7 @@ class FieldChange:
 
     @property
     def moves(self) -> bool:
-        """Whether it changes at all."""
+        """True if the proposed value differs from the present one."""
         return self.then != self.value.now
 
 
@@ -213,7 +217,7 @@ def _quality_class(recommendations: Sequence[Recommendation], *, now: bool) -> s
 
 
 def yaml_diff(moves: Sequence[FieldMove]) -> str:
-    """What would be written as a unified diff, object by object and place by place."""
+    """Return what would be written as a unified diff, object by object and path by path."""
     lines: list[str] = []
     for target in dict.fromkeys(move.target for move in moves):
         lines += [f"--- {target}", f"+++ {target}"]

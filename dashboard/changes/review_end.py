@@ -89,7 +89,7 @@ def _every_change(going: Sequence[WorkloadReview]) -> list[Component]:
 
 
 def _second(going: Sequence[WorkloadReview]) -> str:
-    """What the rule about a second person says of those that take one."""
+    """Return the second-person rule's reasons for the workloads that require a second person."""
     reasons = [
         rule.why for look in going for rule in look.rules if (rule.name, rule.outcome) == (SECOND_PERSON, "warn")
     ]
@@ -143,7 +143,7 @@ def summed(going: Sequence[WorkloadReview], out: int, currency: str) -> list[Any
 
 # --- files instead ----------------------------------------------------------------------------------------------------
 def before_files(going: Sequence[WorkloadReview], form: BundleForm) -> list[Component]:
-    """What will be written out, field by field, and that the cluster stays as it is."""
+    """Describe the files that will be written, field by field, and that the cluster stays unchanged."""
     kind = "kubectl commands" if form is BundleForm.KUBECTL else review_steps.FORMS[form]
     text = f"{display.counted(len(going), 'workload')} as {kind}, with the text of a pull request."
     if form is BundleForm.KUBECTL:
@@ -162,12 +162,15 @@ def zipped(contents: Mapping[str, str]) -> bytes:
 
 
 def download(contents: Mapping[str, str]) -> Any:
-    """What a `dcc.Download` takes: the zip."""
+    """Return the content for a `dcc.Download`: the bundle as a zip file."""
     return dcc.send_bytes(zipped(contents), "cotenant-bundle.zip")
 
 
 def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:
-    """What the bundle holds, to read and copy."""
+    """Return the files of the bundle, to read and copy.
+
+    Files beyond MOST_TEXT characters are left to the download, with a line that counts them.
+    """
     shown, room = [], MOST_TEXT
     for place, (path, text) in enumerate(contents.items()):
         if len(text) > room:
@@ -208,7 +211,7 @@ def outcome(standings: Sequence[ChangeStatus], base: str, soak_minutes: float, w
 
 
 def counted(standings: Sequence[ChangeStatus]) -> str:
-    """How many are where, in a sentence."""
+    """Count the changes in each state, as a sentence."""
     states: dict[str, int] = {}
     for one in standings:
         states[one.state.value] = states.get(one.state.value, 0) + 1

@@ -86,7 +86,7 @@ def diff(
 
 
 def _costs(look: WorkloadReview, recommendations: Sequence[Recommendation]) -> list[Component]:
-    """What stands beside the name: nothing to do, restart, a changed QoS class."""
+    """Return the chips beside a workload's name: nothing to do, restart, a changed QoS class."""
     if look.error:
         return [panels.chip("left out", "gray")]
     now, then = reviewing.quality_classes(recommendations)
@@ -128,7 +128,7 @@ def _line(line: FieldMove) -> list[Any]:
 
 
 def steps(next_steps: Sequence[NextStep], title: str = "Left for later") -> list[Component]:
-    """What is not done now of a cut that takes several steps, with the date of each."""
+    """List the later steps of a cut that takes several, with the date of each; empty without any."""
     items = [
         html.Li([
             "from ", panels.moment(step.from_seconds), f": {visible(step.container)} ",
@@ -191,7 +191,7 @@ def _leave_out(look: WorkloadReview) -> Component:
 
 # --- 2: guardrails ----------------------------------------------------------------------------------------------------
 def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_override: str) -> list[Component]:
-    """What failed, rule by rule with its switch; then every workload with all its rules."""
+    """Show the failed rules, each with its switch, then every workload with all its rules."""
     failed, stepped = reviewing.failed_rules(looks), reviewing.stepped_rules(looks)
     rules = [_rule(name, hits, terms, why_no_override) for name, hits in failed.items()]
     if not failed:
@@ -309,7 +309,11 @@ def _answer(look: WorkloadReview) -> list[Component]:
 
 # --- 4: method --------------------------------------------------------------------------------------------------------
 def method(looks: Sequence[WorkloadReview], terms: ReviewTerms, chosen: Method) -> list[Component]:
-    """How it reaches the pods: what cannot be had is disabled and says why; a part of them first, if there are more."""
+    """Show the methods by which a change can reach the pods.
+
+    Methods that are not available are disabled, with the reason. For a bundle, its form can be chosen. For a change
+    in place, or of several workloads by another method, the share that is changed first can be chosen.
+    """
     asked_form = terms.form if terms.method is Method.BUNDLE else BundleForm.KUSTOMIZE
     value = "kubectl" if chosen is Method.BUNDLE and asked_form is BundleForm.KUBECTL else chosen.value
     options = [_option(word, looks) for word in METHODS]
@@ -342,7 +346,7 @@ def _option(word: str, looks: Sequence[WorkloadReview]) -> Component:
 
 # --- left out ---------------------------------------------------------------------------------------------------------
 def left_out(outs: Sequence[Out]) -> list[Component]:
-    """Those that stay as they are, each with why and what helps."""
+    """List the workloads that stay unchanged, each with the reason and the remedy; empty without any."""
     if not outs:
         return []
     items = [

@@ -57,7 +57,7 @@ def dialog() -> Component:
 
 
 def one(view: View, ref: WorkloadRef) -> Component:
-    """What can be done with one workload, and whether it is put off."""
+    """Return the buttons for one workload, and whether it is snoozed or dismissed."""
     reading, doing = select_bar.why_not(view, Right.REVIEW), select_bar.why_not(view, Right.ACCEPT)
     href = reviewing.href(view.settings.base_path, [ref])
     look = (

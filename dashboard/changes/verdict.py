@@ -135,7 +135,7 @@ def _series(
 
 
 def _request_at(times: Sequence[int], request: Floats, seconds: float) -> float | None:
-    """What was requested last before a moment; None when that is not known."""
+    """Return the last known request at or before a moment; None when it is not known."""
     requests = [v for t, v in zip(times, request, strict=False) if t <= seconds and not np.isnan(v)]
     return float(requests[-1]) if requests else None
 

@@ -17,7 +17,7 @@ WORDS: Final = {Resource.CPU: "CPU", Resource.MEMORY: "memory"}
 
 
 def chart(columns: Mapping[str, npt.NDArray[Any]], resource: Resource) -> Chart:
-    """From columns of NODES: requested % of allocatable (across) and used % (up)."""
+    """Draw requested % of allocatable (across) against used % (up), from columns of NODES."""
     room = np.asarray(columns[f"{resource}_allocatable"], dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         requested, used = (

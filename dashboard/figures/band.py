@@ -48,7 +48,10 @@ def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SE
 def _lendable(
     x: list[float], usage: npt.NDArray[np.float64], batch: npt.NDArray[np.float64], unit: str, name: str, **style: Any
 ) -> list[dict[str, Any]]:
-    """From the usage up to usage + what batch pods may take, hour by hour; it breathes with the valleys."""
+    """Return the traces of the area between usage and usage + what batch pods may take, hour by hour.
+
+    The area widens in the valleys of the usage; hovering shows the batch amount. Empty where nothing is known.
+    """
     if not len(usage) or not np.isfinite(batch).any():
         return []
     filled = lines.area(x, usage, usage + batch, base.faded(base.TEAL, 0.25))

@@ -51,9 +51,9 @@ def layout(**more: Any) -> dict[str, Any]:
 
 
 def amounts(unit: str, axis: str) -> dict[str, Any]:
-    """For `layout.meta`: numbers on this axis ("x", "y" or "z") are in cores or GiB, so the unit switch rewrites them.
+    """Return the part of `layout.meta` that marks an axis ("x", "y" or "z") as cores or GiB for the unit switch.
 
-    So are numbers in `customdata`. `assets/units.js` does it, from `meta`, in the browser.
+    Numbers in `customdata` are in this unit as well. `assets/units.js` rewrites them in the browser, from `meta`.
     """
     return {"unit": unit, "axis": axis}
 

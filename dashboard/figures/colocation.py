@@ -35,11 +35,12 @@ def chart(
     ceiling: float | None,
     back_seconds: float = USUAL_SECONDS,
 ) -> Chart:
-    """From a row of NODE_HISTORY; `ceiling` is capacity less the safety margin, up to which batch may fill the node.
+    """Draw one node hour by hour from a row of NODE_HISTORY.
 
-    Batch reaches from what may not be taken away (system and high-priority pods) up to the ceiling, because that is
-    how its formula measures it. Without a ceiling it stands on the node's usage. What is ahead goes on from what is
-    lent now: the median of it, and as a line what is 95 % sure.
+    `ceiling` is capacity less the safety margin, up to which batch may fill the node. Batch reaches from what may not
+    be reclaimed (system and high-priority pods) up to the ceiling, because its formula measures it so. Without a
+    ceiling it starts at the node's usage. The hours ahead continue from what is lent now: the median of it, and as a
+    line what is 95 % sure.
     """
     scale = SCALE[resource]
     columns = {name: floats_of(row[name]) / scale for name in ("total", "prod", "batch", "mid")}

@@ -289,7 +289,7 @@ def _marks(shown: Shown, rows: Sequence[Lane], lane: Lane, dry: bool) -> list[Tr
 
 
 def hover(marks: Sequence[Mark]) -> str:
-    """What a mark stands for: its acts one by one, or how many of which reason and the first ones."""
+    """Return the hover text of a mark: its acts one by one, or their count by reason and the first ones."""
     acts = [f"{_clock(m.time_seconds)} {base.plain(_hover_text(m))}" for m in marks[:TOLD]]
     if len(marks) <= TOLD:
         return "<br>".join(acts)

@@ -66,7 +66,7 @@ class Bar:
 
     @property
     def proposed(self) -> bool:
-        """Whether the forecast proposes it."""
+        """True if the forecast proposes the plan."""
         return self.state == "proposed"
 
     @property
@@ -183,7 +183,7 @@ def _leads(placed: Sequence[tuple[int, Bar]]) -> list[Trace]:
 
 
 def _bar_labels(placed: Sequence[tuple[int, Bar]], start_seconds: int, days: int) -> Trace:
-    """What stands beside the bars, where it has space; hovering says it of all."""
+    """Return the trace of the labels beside the bars, drawn where they fit; hovering shows the text of every bar."""
     end_seconds = start_seconds + days * DAY_SECONDS
     free: dict[int, float] = {}
     places = []
@@ -213,7 +213,10 @@ def _label(bar: Bar) -> str:
 
 
 def _beside(bar: Bar, need_seconds: float, space: tuple[float, float]) -> tuple[int, str]:
-    """Where a bar's words stand within the free space around it: after it, before it, or inside; else nowhere."""
+    """Return the time and text position of a bar's label within the free space around it.
+
+    The order of preference is after the bar, before it, inside it; the position is "" where the label fits nowhere.
+    """
     first, after = space
     middle = (max(bar.start_seconds, int(first)) + min(bar.end_seconds, int(after))) // 2
     if after - bar.end_seconds >= need_seconds:
@@ -254,7 +257,7 @@ def _summary(bars: Sequence[Bar], shown: Sequence[str], days: int) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DemandCurve:
-    """What all plans want together, millicores by half hour (T,), against what no request holds now."""
+    """The total demand of all plans, millicores by half hour (T,), against the CPU that no request reserves now."""
 
     start_seconds: int
     wanted: Floats

@@ -26,14 +26,14 @@ class Sign:
 
 
 def signs(figure: Figure) -> list[Sign]:
-    """What plotly's legend shows, in its order; nothing of a chart that has none."""
+    """Return the entries of plotly's legend in its order; empty for a chart without a legend."""
     if not figure["layout"].get("showlegend"):
         return []
     return [_sign(trace) for trace in figure["data"] if _named(trace)]
 
 
 def _named(trace: Mapping[str, Any]) -> bool:
-    """Whether a trace is in the legend: plotly leaves out what has no point."""
+    """Return whether a trace is in the legend: plotly leaves out traces without a point."""
     return bool(trace.get("name")) and trace.get("showlegend", True) and len(trace["x"]) > 0
 
 

@@ -51,7 +51,7 @@ def line(x: Sequence[float], y: Floats, name: str, colour: str, **style: Any) ->
 
 
 def area(x: Sequence[float], low: Floats, top: Floats, colour: str) -> Trace:
-    """What lies between two lines, filled; nothing where one of them has a gap.
+    """Return the filled area between two lines; nothing is filled where either of them has a gap.
 
     Each stretch without a gap is a shape of its own, because a fill between two lines with gaps runs across them.
     """

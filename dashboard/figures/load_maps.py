@@ -41,7 +41,10 @@ def at_peak(rows: Sequence[Row], resource: str) -> Chart:
 
 
 def drawn_nodes(rows: Sequence[Row]) -> list[Row]:
-    """At most MOST_NODES: those with moves, then those above a threshold, then by usage; missing usage last."""
+    """Return at most MOST_NODES nodes to draw, sorted by CPU usage, the highest first.
+
+    Nodes with moves are chosen first, then those above a threshold, then by usage; missing usage last.
+    """
 
     def importance(row: Row) -> tuple[bool, bool, float, str]:
         usage = max(row["cpu_now"] or 0.0, row["memory_now"] or 0.0)
@@ -110,7 +113,10 @@ def _short(name: str) -> str:
 
 
 def _summary(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]], what: str) -> str:
-    """Of all nodes, drawn or not: how many are above their threshold, the highest, and the spread, before and after."""
+    """Summarize all nodes, drawn or not, before and after the moves.
+
+    The sentence gives how many are above their threshold, the highest value, and the spread.
+    """
     high = _percents(rows, f"{resource}_high")
     before, after = (_percents(rows, f"{resource}_{name}") for name, _ in states)
     if not len(rows) or np.isnan(before).all():
@@ -124,7 +130,7 @@ def _summary(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str
 
 
 def _state(values: np.ndarray, high: np.ndarray) -> str:
-    """How all nodes stand, in words; percent of each node, NaN = not known or no threshold."""
+    """Describe the state of all nodes in words; percent of each node, NaN = not known or no threshold."""
     above = int((values > high).sum())
     spread = float(np.nanstd(values))
     return (

@@ -37,7 +37,7 @@ class Passage:
     after: float | None = None
 
     def mean(self, start_seconds: float, end_seconds: float) -> float | None:
-        """Of the samples in between; None without any."""
+        """Return the mean of the samples between two moments, the end excluded; None without any."""
         inside = [v for t, v in zip(self.times, self.usage, strict=True) if start_seconds <= t < end_seconds]
         values = [v for v in inside if not np.isnan(v)]
         return float(np.mean(values)) if values else None
@@ -98,7 +98,7 @@ def _label(word: str) -> dict[str, Any]:
 
 
 def summary(passage: Passage) -> str:
-    """What the chart shows, in words."""
+    """Describe in words what the chart shows."""
     resource, name = passage.resource, "CPU" if passage.resource is Resource.CPU else "Memory"
     until = passage.back_seconds or float("inf")
     means = passage.mean(0, passage.begun_seconds), passage.mean(passage.begun_seconds, until)

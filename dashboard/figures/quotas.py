@@ -100,7 +100,7 @@ def _between_words(resource: str, low: int, high: int) -> str:
 
 
 def summary(rows: Sequence[QuotaRow], resource: str) -> str:
-    """What the bars say: totals of the quotas below the root, who borrows, who lends, who is over."""
+    """Describe the bars in words: totals of the quotas below the root, who borrows, who lends, who is over."""
     if not rows:
         return f"No quota bounds {resource}."
     top = min(row.depth for row in rows)
@@ -122,7 +122,7 @@ def summary(rows: Sequence[QuotaRow], resource: str) -> str:
 
 
 def history(past: QuotaHistory) -> Chart:
-    """What a quota might use, used and requested over the last day."""
+    """Draw what a quota might use, used and requested over the last day."""
     scale, unit = scale_of(past.resource)
     series = {name: _floats(past, name) for name, *_ in HISTORY}
     x = _moments(past)

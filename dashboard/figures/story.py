@@ -72,7 +72,7 @@ class Line:
 
 
 def _at(values: Floats, positions: npt.NDArray[np.intp]) -> Floats:
-    """Those of a series that is there."""
+    """Return the values at these positions; an empty series stays empty."""
     return values[positions] if len(values) else values
 
 
@@ -118,7 +118,7 @@ def _thinned(values: Floats, x: Sequence[float], name: str, colour: str, **style
 
 
 def _fine(line: Line, scale: int) -> list[Trace]:
-    """What 5-minute values stay below, beside the same of half hours."""
+    """Return the trace of the 95 % quantile of 5-minute values, beside that of half hours."""
     step = DAY_SECONDS // max(1, line.fine_95.size)
     times = [second + step * k for second in line.ahead[:1] for k in range(line.fine_95.size)]
     colour = base.faded(base.VIOLET, 0.45)
@@ -142,7 +142,7 @@ def _limit(line: Line, x: Sequence[float], scale: int) -> list[Trace]:
 
 
 def _far(line: Line) -> bool:
-    """Whether the limit stands far above everything else."""
+    """Return whether the limit is more than FAR times as high as everything else in the chart."""
     others = [line.mean, line.highest, line.request, *line.quantiles.values(), np.array([line.proposed or 0.0])]
     top = max((float(np.nanmax(o)) for o in others if len(o) and not np.isnan(o).all()), default=0.0)
     return line.limit is not None and top > 0 and line.limit > FAR * top
@@ -201,7 +201,7 @@ def _make_room(layout: dict[str, Any], shown: Sequence[str]) -> None:
 
 
 def summary(line: Line) -> str:
-    """What the chart shows, in words."""
+    """Describe in words what the chart shows."""
     resource, name = line.resource, "CPU" if line.resource is Resource.CPU else line.resource.value.capitalize()
     if not len(line.mean) or np.isnan(line.mean).all():
         nothing = "The forecast alone is drawn" if line.quantiles else f"No {resource} usage in the history"

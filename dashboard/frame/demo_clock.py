@@ -52,12 +52,12 @@ def moment(steering: Steering) -> str:
 
 
 def halt_words(steering: Steering) -> str:
-    """What the first button does."""
+    """Return the label of the first button: resume a halted clock, or pause it."""
     return "Resume" if steering.halted else "Pause"
 
 
 def stop_words(stop: Stop | None) -> str:
-    """What the last button does."""
+    """Return the label of the last button, with the time of the next stop if there is one."""
     return f"Fast-forward to {display.clock(stop.at_seconds)} UTC" if stop else "Fast-forward"
 
 
@@ -66,13 +66,13 @@ def _title(stop: Stop | None) -> str:
 
 
 def going_words(steering: Steering) -> str:
-    """Whether it is on its way."""
+    """Return the time to which the clock is moving, as a note; "" when it is not moving."""
     goal = steering.going_to
     return f"moving to {display.clock(goal)} UTC …" if goal is not None else ""
 
 
 def told_words(steering: Steering) -> str:
-    """What was found out last; "" before."""
+    """Return the latest finding of the demo; "" before the first."""
     return next(iter(steering.told()), "")
 
 

@@ -70,7 +70,10 @@ def names(snapshot: Snapshot) -> list[dict[str, str]]:
 
 
 def chosen(search: str) -> list[str]:
-    """What the address chooses, as values of the field: patterns, "!" before what is excluded."""
+    """Return the namespaces that the address selects, as values of the field.
+
+    They are patterns, with "!" before those that are excluded; empty where the address cannot be read.
+    """
     try:
         query = carried.namespace_query(search)
     except UsageError:
@@ -109,7 +112,7 @@ def _too_long(back_seconds: float, overview: Overview | None) -> str:
 
 
 def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
-    """What of the present choices the page does not obey, a sentence each."""
+    """Return a sentence for each of the present choices that the page does not obey."""
     present, sentences = carried.range_of(search), []
     if chosen(search) and obeyed.namespace:
         sentences.append(f"Namespace: {obeyed.namespace}")
@@ -130,7 +133,7 @@ def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
 
 
 def _unread_spans(search: str) -> list[str]:
-    """What the address says by `since` and `until`, on a page where nothing reads them."""
+    """Return a note on `since` and `until` in the address, for a page that does not read them."""
     parts = map(filters.read, filters.written(search))
     given = [f"{key}={visible(value)}" for key, value, _ in parts if key in time_span.KEYS]
     instead = f"since and until narrow lists, charts take {time_span.RANGE}=. {time_span.RANGE_FIX}"
@@ -143,7 +146,7 @@ def note_lines(sentences: Sequence[str]) -> list[Component]:
 
 
 def state(overview: Overview | None, obeyed: Obeyed, search: str) -> Mapping[str, Any]:
-    """What the fields should show and offer, and for which address."""
+    """Return what the fields should show and offer, and the address for which that holds."""
     patterns = chosen(search)
     return {
         "search": search,

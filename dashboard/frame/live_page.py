@@ -42,11 +42,11 @@ class LivePage:
         return html.Div(self._drawn(self.parts[name], view, search), id=f"{self.path}-{name}")
 
     def store(self, view: View, search: str) -> Component:
-        """What tells the page's callback whether anything has changed."""
+        """Return the store that signals to the page's callback whether anything has changed."""
         return dcc.Store(id=f"{self.path}-mark", data=self.mark(view, search))
 
     def mark(self, view: View, search: str) -> str:
-        """What changes when anything on the page but the time does."""
+        """Return a mark that changes when anything on the page but the time does."""
         try:
             state = self.state(view, search)
         except CotenantError as error:

@@ -89,7 +89,10 @@ def figure(chart: Chart, id_: str, height: int) -> Component:
 
 
 def _names(chart: Chart) -> list[Component]:
-    """What plotly's legend says, which a telephone has no room for above the chart: `cotenant.css` shows it there."""
+    """Return the names of a chart's traces as a list; `cotenant.css` shows it on narrow screens.
+
+    It repeats plotly's legend, which does not fit above the chart on a telephone.
+    """
     items = [html.Li([_swatch(sign), sign.name]) for sign in legend.signs(chart.figure)]
     return [html.Ul(items, className="chart-names", **{"aria-label": "Names in the chart"})] if items else []
 
@@ -129,7 +132,7 @@ def severity(level: Severity) -> Component:
 
 
 def severity_legend() -> Component:
-    """What each severity means, the worst first, behind a line that opens it."""
+    """Explain each severity, the worst first, behind a line that opens the list."""
     lines = [html.Li([severity(level), f" {level.meaning}"]) for level in sorted(Severity, key=lambda one: -one.rank)]
     summary = html.Summary("What the severities mean")
     return html.Details([summary, html.Ul(lines, className="notes")], className="more legend")
@@ -253,7 +256,7 @@ def failed(message: str, fix: str = "") -> Component:
 
 
 def forbidden(message: str, fix: str = "") -> Component:
-    """Who answered that it may not be read, with the right that is missing, and the command that shows all rights."""
+    """Show who refused access, with the right that is missing, and the command that shows all rights."""
     default_fix = "The permission named above is missing; whoever gives it out can add it."
     return html.Div(
         [
@@ -280,7 +283,7 @@ def skeleton(*heights: int) -> Component:
 
 
 def guarded(render: Callable[[], Component], title: str = "") -> Component:
-    """What `render` gives, or the state of a question without answer, framed under `title`; never a traceback."""
+    """Return what `render` returns, or on an error its state, framed under `title`; never a traceback."""
     try:
         return render()
     except CotenantError as error:

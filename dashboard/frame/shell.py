@@ -163,7 +163,10 @@ def _header(view: View) -> Component:
 
 
 def _switch(view: View) -> list[Component]:
-    """Which cluster is shown, and links to the others, which keep the page and its filters; none of one cluster."""
+    """Return the chooser of clusters: the one shown, and links to the others; empty for a single cluster.
+
+    The links keep the page and its filters.
+    """
     addresses, base = view.given.clusters, view.settings.base_path
     here = next((label for label, address in addresses.items() if address == base), None)
     if here is None:
@@ -228,7 +231,10 @@ def _help(pages: Sequence[Page]) -> Component:
 
 
 def _display() -> Component:
-    """How amounts and moments of tables, charts and headline numbers are written; the browser keeps it."""
+    """Return the dialog of the units and the time zone for tables, charts and headline numbers.
+
+    The browser stores the choice.
+    """
     persist: dict[str, Any] = {"persistence": True, "persistence_type": "local", "size": "xs"}
     units = dmc.SegmentedControl(id="units", value="whole", data=UNITS, **persist)
     zone = dmc.SegmentedControl(id="zone", value="utc", data=ZONES, **persist)
@@ -302,7 +308,7 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
 
 
 def _renderer(by_path: Mapping[str, Page], path: str, view: View, search: str) -> Callable[[], Component] | None:
-    """How the page at a path is drawn; None when there is none."""
+    """Return the function that draws the page at a path; None when there is no such page."""
     first, *rest = path.split("/")
     page = by_path.get(first)
     if page is None or (rest and page.below is None):
@@ -314,7 +320,7 @@ def _renderer(by_path: Mapping[str, Page], path: str, view: View, search: str) -
 
 
 def _obeyed(by_path: Mapping[str, Page], path: str) -> Obeyed:
-    """What the page at a path obeys of the top bar."""
+    """Return which choices of the top bar the page at a path obeys."""
     first, _, below = path.partition("/")
     page = by_path.get(first)
     if page is None:
@@ -323,7 +329,10 @@ def _obeyed(by_path: Mapping[str, Page], path: str) -> Obeyed:
 
 
 def _register_clientside(app: Dash) -> None:
-    """What the browser does alone: the search box, the small-screen menu, the help, asking again for an empty page."""
+    """Register what the browser does without the server.
+
+    This covers the search box, the small-screen menu, the help, units and time zone, and retries of an empty page.
+    """
     app.clientside_callback(
         ClientsideFunction("cotenant", "again"), Output("redraw", "data"), Input("tick", "n_intervals")
     )
@@ -374,7 +383,7 @@ def _chips(overview: Overview | None, view: View) -> list[Component]:
 
 
 def age_chip(time_seconds: float, view: View, *, demo: bool) -> Component:
-    """How old the newest sample is, coloured by the thresholds; demo data do not age."""
+    """Return a chip with the age of the newest sample, colored by the thresholds; demo data do not age."""
     if demo:
         return panels.chip(f"data until {display.moment(time_seconds)}", "gray")
     age = max(0.0, view.now_seconds() - time_seconds)

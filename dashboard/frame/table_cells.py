@@ -54,7 +54,7 @@ def _says(cell: Any) -> bool:
 
 
 def row_note(rows: int, command: str) -> str:
-    """Where the rows are that a page has no room for; "" when it shows all."""
+    """Return a note on where to find the rows beyond MOST_ROWS; "" when the page shows all."""
     return f"{MOST_ROWS} of {rows:,} rows; `cotenant {command}` has all of them." if rows > MOST_ROWS else ""
 
 
@@ -64,17 +64,17 @@ def whole(text: str) -> Component:
 
 
 def subject(name: str, *places: str) -> Component:
-    """What a row is about, and below it in which places, as in every list."""
+    """Return a cell with the subject of a row and below it its location, as in every list."""
     return html.Div([visible(name), html.Div(visible(" · ".join(places)), className="dim")], className="whole")
 
 
 def sentence(code: str) -> str:
-    """What a reason's code means; "" for a code that is none of ours."""
+    """Return the meaning of a reason's code; "" for an unknown code."""
     return SENTENCES[Reason(code)] if code in set(Reason) else ""
 
 
 def reason_chips(codes: Iterable[str]) -> Component:
-    """How often each code occurs, with its sentence."""
+    """Return a chip for each code with its count and its sentence."""
     counts = sorted(Counter(codes).items())
     return html.Div(
         [panels.chip(f"{label(code)} {count:,}", "gray", sentence(code)) for code, count in counts], className="chips"

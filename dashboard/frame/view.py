@@ -43,18 +43,18 @@ def nobody() -> Person:
 
 
 def no_text(*_given: object) -> str:
-    """Nothing to copy: the composition root passes the recommender's functions."""
+    """Return no text to copy; the composition root passes the recommender's functions instead."""
     return ""
 
 
 def no_steps(_recommendations: Sequence[Recommendation], _now_seconds: float) -> Sequence[NextStep]:
-    """Nothing is cut in steps: the composition root passes the function of `changes`."""
+    """Return no steps; the composition root passes the function of `changes` instead."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class DashboardContext:
-    """What the composition root passes to the dashboard beside its source."""
+    """The services and settings that the composition root passes to the dashboard beside its source."""
 
     patch: Callable[..., str] = no_text
     """A command that applies recommendations of one workload, as text to copy; empty when there is nothing to apply."""
@@ -92,7 +92,7 @@ class DashboardContext:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What every page and callback sees of the outside."""
+    """The view of the outside that every page and callback receives."""
 
     source: ResultSource
     settings: DashboardSettings
@@ -101,18 +101,18 @@ class View:
 
     @property
     def prices(self) -> PriceSettings:
-        """What a core and a GiB cost."""
+        """The price of a core and of a GiB."""
         return self.given.prices
 
     @property
     def currency(self) -> str:
-        """What the price sheet is in."""
+        """The currency of the price sheet."""
         return self.prices.currency
 
 
 @dataclass(frozen=True, slots=True)
 class Obeyed:
-    """What of the top bar a page obeys: a sentence where it does not, or not everywhere; "" where it does."""
+    """The choices of the top bar that a page obeys: "" where it does, else a sentence on where it does not."""
 
     namespace: str = ""
     time_range: str = ""

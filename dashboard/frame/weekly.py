@@ -40,7 +40,7 @@ def body(row: Row | None) -> Component:
 
 
 def week_of(row: Row) -> chart.Week:
-    """What is drawn, from a row of WEEKS."""
+    """Build the week to draw from a row of WEEKS."""
     past = workload_story.floats(row["observed"] or [])
     ahead = workload_story.floats(row["q50"] or [])
     parts = {name: workload_story.floats(row[name]) for name in chart.PARTS if row[name]}
@@ -59,7 +59,7 @@ def week_of(row: Row) -> chart.Week:
 
 
 def measured(row: Row) -> str:
-    """How such a forecast did on the last week, in words."""
+    """Describe the error and the coverage of such a forecast on the last week."""
     if row["relative_loss"] is None or row["covered"] is None:
         return "Too little history to try it on a past week."
     covered = display.percent(row["covered"])

@@ -65,7 +65,7 @@ class Room:
 
     @property
     def end_seconds(self) -> int:
-        """Where the forecasts end."""
+        """The end of the forecasts, Unix seconds."""
         return self.start_seconds + STEP_SECONDS * self.slots
 
     @property
@@ -84,7 +84,7 @@ class Room:
 
 
 def room(tables: Mapping[str, Relation], ahead: Table) -> Room | None:
-    """From the tables of a snapshot and the rows of AHEAD; None without any path."""
+    """Build the capacity from the tables of a snapshot and the rows of AHEAD; None without any path."""
     names = tuple(str(name) for name in tables[NODES.name].read("node").columns["node"])
     starts = ahead.columns["ahead"][np.isfinite(ahead.columns["ahead"])] if len(ahead) else np.empty(0)
     place = {name: i for i, name in enumerate(names)}
@@ -109,7 +109,7 @@ def batch_pods() -> RowCondition:
 
 
 def _used(pods: Relation, place: Mapping[str, int], resource: Resource) -> Floats:
-    """What batch pods use now on each node, (n,)."""
+    """Return the present usage of batch pods on each node, (n,), in the resource's unit."""
     columns = pods.read("node", f"{resource}_usage", where=batch_pods()).columns
     where = np.array([place.get(str(node), -1) for node in columns["node"]], dtype=np.int64)
     amounts = np.nan_to_num(columns[f"{resource}_usage"])
@@ -118,7 +118,7 @@ def _used(pods: Relation, place: Mapping[str, int], resource: Resource) -> Float
 
 
 def _paths(ahead: Table, place: Mapping[str, int], resource: Resource, level: str) -> Floats:
-    """What batch can take, (n, T); NaN where it is not known."""
+    """Return the capacity that batch can take, (n, T), in the resource's unit; NaN where it is not known."""
     columns = ahead.columns
     rows = np.flatnonzero(columns["resource"] == resource.value)
     paths = [np.asarray(columns[PATHS[level]][row], dtype=np.float64) for row in rows]
@@ -145,7 +145,7 @@ class Job:
         return math.ceil(self.hours * HOUR_SECONDS / STEP_SECONDS - 1e-9)
 
     def size(self, resource: Resource) -> float:
-        """In the resource's unit."""
+        """Return the size of one pod of the job in the resource's unit."""
         return self.cores * MILLICORES_PER_CORE if resource is Resource.CPU else self.gib * GIB
 
 
@@ -204,10 +204,11 @@ class StartWindow:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """When a job fits: `windows` by start, each with capacity for more pods than all before it; none = never surely.
+    """The times at which a job fits: `windows` by start; none = it never surely fits.
 
-    likely: the first start that is as likely as not; largest: most free on one node through one run, per resource
-    (each alone); late: the deadline or the run reaches beyond the forecasts.
+    Each window has capacity for more pods than all before it. likely: the first start that is as likely as not;
+    largest: most free on one node through one run, per resource (each independently); late: the deadline or the run
+    reaches beyond the forecasts.
     """
 
     windows: tuple[StartWindow, ...]
@@ -283,5 +284,5 @@ def unrequested(nodes: Relation, resource: Resource) -> float | None:
 
 
 def nodes_of(most: Sequence[tuple[str, int]]) -> str:
-    """In words: "n1 ×3, n2 ×1"."""
+    """Format the pods per node in words: "n1 ×3, n2 ×1"."""
     return ", ".join(f"{name} ×{count}" for name, count in most)

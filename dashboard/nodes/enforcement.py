@@ -78,7 +78,7 @@ def _banner(head: str, text: str, command: str) -> Component:
 
 
 def facts(gathering: Gathering | None) -> Component:
-    """Which agents were asked, and when."""
+    """Describe which agents were asked, and when."""
     if gathering is None:
         return html.P("Nobody has asked the node agents yet.", className="panel-note")
     parts: list[Any] = [f"{_agents(gathering)}; gathered ", panels.moment(gathering.gathered_seconds)]
@@ -91,7 +91,7 @@ def facts(gathering: Gathering | None) -> Component:
 
 
 def _agents(gathering: Gathering) -> str:
-    """How many node agents run, and how many of them as a dry run, as a clause."""
+    """Count the node agents that run, and those of them that run as a dry run, as a clause."""
     if gathering.agents is None:
         return "How many agents run is not known"
     dry = f", {gathering.dry_agents:,} as a dry run" if gathering.dry_agents else ""
@@ -182,7 +182,7 @@ def address(query: Query, node: str, **changed: Any) -> str:
 
 
 def span_links(query: Query, node: str, newest: float) -> Component:
-    """How far back: from the newest act of the node, so that it works for old records too."""
+    """Return links to time spans that end at the node's newest act, so that they work for old records too."""
     links = []
     for label, length in SPANS:
         span = (float(np.ceil(newest + 1)) - length, np.inf)

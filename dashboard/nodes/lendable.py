@@ -38,7 +38,7 @@ class Lent:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Lent:
-        """From a row of RECLAIMABLE."""
+        """Build from a row of RECLAIMABLE."""
         amount = None if row["amount"] is None else int(row["amount"])
         terms = decode_terms(row["term_amounts"])
         return cls(row["band"], Resource(row["resource"]), amount, row["policy"], Reason(row["reason"]), terms)
@@ -72,7 +72,7 @@ def formula(lent: Lent) -> str:
 
 
 def signs(lent: Lent) -> Mapping[str, str]:
-    """How each term enters: + adds, − subtracts, min bounds."""
+    """Return how each term enters the formula: + adds, − subtracts, ≤ bounds."""
     bounding = {"cap", "unused"}
     added = {"prod_reclaimable", *(term.name for term in TERMS.values() if term.sign == "+")}
     if lent.band == "mid":
@@ -101,10 +101,10 @@ def why_not_more(lent: Lent) -> str:
 
 
 def words(name: str) -> str:
-    """What a term is; the name itself of a term that results of another version hold."""
+    """Return the words for a term; the name itself for an unknown term of results of another version."""
     return TERMS[name].words if name in TERMS else name
 
 
 def limit_words(name: str) -> str:
-    """How a term limits what is lent, a clause with {amount}; empty for a term that does not."""
+    """Return how a term limits what is lent, a clause with {amount}; empty for a term that does not."""
     return TERMS[name].limit if name in TERMS else ""

@@ -28,7 +28,7 @@ def sentence(overview: Overview, lent: Relation) -> list[Any]:
 
 
 def not_of_all(overview: Overview, lent: Relation) -> str:
-    """Of how many nodes the amounts of now are, and why not of the others; "" where they are of all."""
+    """Describe which share of the nodes the present amounts cover, and why not the others; "" when they cover all."""
     why, known = batch.why_unknown(lent), overview.cpu.lending_nodes
     if not why or known is None:
         return why
@@ -36,7 +36,11 @@ def not_of_all(overview: Overview, lent: Relation) -> str:
 
 
 def _ahead(series: BandSeries) -> list[Any]:
-    """Of CPU: the least and the most from now on at the median, and the least that is sure of each node by itself."""
+    """Describe the CPU that can be lent over the next 24 hours, as parts of a sentence.
+
+    The parts are the least and the most from now on at the median, and the least that is sure for each node by
+    itself.
+    """
     likely, sure = (_from_now_on(series, series.batch_ahead.get(level, ())) for level in (LIKELY, SURE))
     words: list[Any] = []
     if likely.size:
@@ -49,7 +53,7 @@ def _ahead(series: BandSeries) -> list[Any]:
 
 
 def _from_now_on(series: BandSeries, path: Sequence[float]) -> npt.NDArray[np.float64]:
-    """What is lent now and what is known of the hours ahead; nothing where nothing is known of them."""
+    """Return what is lent now and the known values ahead; empty where none is known ahead."""
     ahead = np.asarray(path, dtype=np.float64)
     known = ahead[np.isfinite(ahead)]
     return np.append(known, series.batch_now) if known.size and math.isfinite(series.batch_now) else known

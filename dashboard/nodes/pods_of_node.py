@@ -60,7 +60,7 @@ def panel(snapshot: Snapshot, node: str, base: str) -> Component:
 
 
 def _classes(rows: Sequence[Row]) -> str:
-    """How many pods of each priority class, in words."""
+    """Count the pods of each priority class, in words."""
     counts: dict[str, int] = {}
     for row in rows:
         counts[str(row["priority"]) or "no class"] = counts.get(str(row["priority"]) or "no class", 0) + 1

@@ -31,7 +31,7 @@ PATHS = {"0.1": "q10", "0.5": "q50", "0.9": "q90", "0.95": "q95"}
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a forecast is about: a key of FORECASTS."""
+    """The subject of a forecast: a key of FORECASTS."""
 
     scope: str
     namespace: str
@@ -79,7 +79,7 @@ class ForecastDetail:
 
     @classmethod
     def of(cls, row: Row, before: Row | None) -> ForecastDetail:
-        """From a row of FORECASTS and one that has `start`, `mean` and perhaps `request`."""
+        """Build from a row of FORECASTS and a row of the past with `start`, `mean` and perhaps `request`."""
         if before is None or before["start"] is None:
             return cls(row, (), np.empty(0), np.empty(0))
         mean = floats(before["mean"])
@@ -159,7 +159,7 @@ class BacktestTotals:
 
 
 def outcome(recommendations: Sequence[Recommendation]) -> BacktestTotals | None:
-    """What all proposals together would have done; None when none was tried on the past."""
+    """Return what all proposals together would have done; None when none was tried on the past."""
     tests = [r.backtest for r in recommendations if r.backtest is not None]
     if not tests:
         return None

@@ -66,7 +66,7 @@ def overview(view: View) -> Component:
 
 
 def switch_panel(view: View, now: AutopilotRound) -> Component:
-    """Whether anything is changed now, why not, and the one button that stops or resumes everything."""
+    """Show whether anything is changed now, why not, and the one button that stops or resumes everything."""
     act = acting.RESUME if now.waits_for_a_person else acting.PAUSE
     acts = sum(row["mode"] == AutopilotMode.ACT for row in now.status.rows())
     word, tone = ("halted", "red") if now.halt else ("running", "teal") if acts else ("observing", "blue")
@@ -121,7 +121,7 @@ def lists(view: View, search: str) -> Component:
 
 
 def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
-    """What is done in its order, then what waits, each with its reason."""
+    """Show what is done, in order, then what waits, each with its reason."""
     tonight = panels.address_value(search, "show") == TONIGHT
     ways = [("Now", {"show": "now"}, not tonight), ("Tonight", {"show": TONIGHT}, tonight)]
     aside = panels.choices("When", ways, search)

@@ -67,7 +67,7 @@ def render(view: View, search: str) -> Component:
 
 
 def bands(snapshot: Snapshot) -> Component:
-    """What pods of each band could still take of all nodes together, now."""
+    """Show what pods of each band could still take of all nodes together, now."""
     lent, nodes, pods = (snapshot.tables[s.name] for s in (RECLAIMABLE, NODES, PODS))
     overview = snapshot.overview
     if not len(nodes) or overview is None:
@@ -91,14 +91,14 @@ def _stat(label: str, amounts: Sequence[float | None], detail: str) -> Component
 
 
 def usage_of_batch_pods(pods: Relation) -> tuple[list[float | None], int]:
-    """What batch pods use, each resource in its unit, and how many pods they are."""
+    """Return the usage of batch pods, each resource in its unit, and the number of these pods."""
     usage = [f"coalesce(sum({r}_usage), 0)" for r in Resource]
     count, *amounts = pods.sums(["count(*)", *usage], batch.batch_pods())
     return [float(amount) for amount in amounts], count
 
 
 def _off(lent: Relation) -> str:
-    """How many nodes lend nothing to batch."""
+    """Count the nodes that lend to batch, and give the reason where amounts are unknown."""
     columns = lent.read("band", "node", "reason", "amount").columns
     rows = columns["band"] == "batch"
     if not rows.any():
@@ -177,7 +177,7 @@ def _form(search: str) -> Component:
 
 
 def answer(view: View, search: str) -> Component:
-    """When the URL's job fits, or why that cannot be said."""
+    """Show when the job of the address fits, or why that cannot be determined."""
     try:
         job = batch.job_of(search)
     except UsageError as error:

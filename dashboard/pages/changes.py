@@ -52,7 +52,7 @@ AMOUNTS: Final = ("saved_cpu", "saved_memory", "raised_cpu", "raised_memory")
 
 
 def _totals(snapshot: Snapshot, query: Query, _currency: str) -> Sequence[Component]:
-    """What was promised by the rows in sight, what of it is in force, and what a soak has proven."""
+    """Return the totals of the filtered rows: what was promised, what is in force, what a soak has verified."""
     columns: Any = queries.columns_of(snapshot.tables[CHANGES.name], query, "state", *AMOUNTS)
     state = columns["state"]
     in_force = [s in {"applied", "verified", "regressed"} for s in state]
@@ -147,7 +147,7 @@ def _question() -> Component:
 
 
 def ledger(view: View) -> Component:
-    """Whether the ledger is what was written, and changes without an outcome."""
+    """Show whether the ledger is intact, and the changes without an outcome."""
     if view.given.changes is None:
         return html.Span()
     health = view.given.changes.ledger()
@@ -166,7 +166,11 @@ def ledger(view: View) -> Component:
 
 
 def _version(view: View) -> str:
-    """What the page's news are: the changes, each minute while one of them soaks, the cluster gone or back."""
+    """Return a string that changes whenever the page has news.
+
+    News are the changes, each minute while one of them soaks, and the cluster becoming unreachable or available
+    again.
+    """
     try:
         standings = change_tables.standings_of(view)
     except CotenantError as error:
@@ -197,7 +201,7 @@ def story(view: View, id_: str) -> tuple[str, Component]:
 
 
 def allowed(view: View, standing: ChangeStatus, others: Any, left_seconds: float | None) -> Allowed:
-    """What can be done with one change now, and why the rest cannot."""
+    """Return what can be done with one change now, and why the rest cannot."""
     why = acting.why_not(view, Right.ACCEPT, standing.change.namespace)
     holds = "" if standing.state.in_force else f"It is {standing.state}: there is nothing to roll back."
     judged = "" if left_seconds is not None else f"It is {standing.state}: there is nothing to verify."
@@ -209,7 +213,10 @@ def allowed(view: View, standing: ChangeStatus, others: Any, left_seconds: float
 
 
 def _seconding(view: View, standing: ChangeStatus, why: str) -> Allowed:
-    """Whether the person who asks may be the second one; the person who accepted it may only take that back."""
+    """Return whether the requesting person may confirm or decline a change as its second person.
+
+    The person who accepted the change may only decline it.
+    """
     who, change = view.given.people(), standing.change
     approves = acting.why_not(view, Right.APPROVE, change.namespace)
     own = who.name == change.actor
@@ -218,7 +225,10 @@ def _seconding(view: View, standing: ChangeStatus, why: str) -> Allowed:
 
 
 def question(view: View, what: str, id_: str) -> tuple[Component, list[str]]:
-    """What would be taken back, field by field, and the ids."""
+    """Return what would be rolled back, field by field, and the ids of the changes.
+
+    Raises UsageError when there is no change of that id.
+    """
     service, who = change_tables.required(view), view.given.people()
     standings = {s.change.id: s for s in service.changes(who)}
     if id_ not in standings:
@@ -250,7 +260,10 @@ def register(app: Dash, view: View) -> None:
 
 
 def _register_looking(app: Dash, view: View) -> None:
-    """What changes nothing: news of the ledger at each tick, its line below the heading, and the drawer's content."""
+    """Register the callbacks that change nothing.
+
+    They deliver news of the ledger at each tick, its line below the heading, and the drawer's content.
+    """
 
     @app.callback(Output(NEWS, "data"), Input("tick", "n_intervals"), State(NEWS, "data"))
     def _news(_ticks: int | None, shown_version: str | None) -> Any:
@@ -311,7 +324,7 @@ def _register_asking(app: Dash, view: View) -> None:
 
 
 def _register_acting(app: Dash, view: View) -> None:
-    """What the drawer's and the dialog's buttons do by themselves: roll back, verify now, settle what was left open."""
+    """Register the acts of the drawer and the dialog: roll back, verify now, settle unknown outcomes."""
 
     @app.callback(
         Output("change-question", "opened", allow_duplicate=True),
@@ -338,7 +351,7 @@ def _register_acting(app: Dash, view: View) -> None:
 
 
 def _register_seconding(app: Dash, view: View) -> None:
-    """What a second person does with a change that waits for one."""
+    """Register the acts of a second person on a change that waits for one: confirm and decline."""
     _register_act(
         app, view, Right.APPROVE, change_story.CONFIRM, "confirm", lambda service, who, id_: service.confirm(who, id_)
     )

@@ -133,7 +133,7 @@ def node_in_hand(view: View, search: str) -> Component:
 
 
 def _note(lanes: NodeLanes | None) -> str:
-    """Where the node's CPU over time comes from, and how a dry run is drawn."""
+    """Describe the source of the node's CPU over time, and how a dry run is drawn."""
     hatched = "Hollow marks and hatched bars are a dry run: nothing was done."
     if lanes is None:
         return f"No CPU over time is known of this node: only what its agent reported. {hatched}"

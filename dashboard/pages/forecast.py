@@ -156,7 +156,7 @@ InHand = Callable[[], ForecastDetail | None]
 
 
 def in_hand(view: View, search: str) -> InHand:
-    """What the panels of one drawing share."""
+    """Return a function that loads the selected forecast once for all panels of one drawing."""
     return cache(lambda: view.source.foreseen(subject_of(search, view.source.snapshot())))
 
 
@@ -214,7 +214,7 @@ def _model(name: str, loss: float, most: float, serves: bool) -> Component:
 
 
 def line(foreseen: ForecastDetail, resource: MeasuredResource) -> chart.Line:
-    """What the band is drawn from: the past, the quantiles, the peak window."""
+    """Build the band to draw: the past, the quantiles, the peak window."""
     ahead, paths = workload_story.ahead(foreseen.row)
     start, end = foreseen.row["peak_time"], foreseen.row["peak_end"]
     return chart.Line(
@@ -298,7 +298,10 @@ def worst(worse: Sequence[Sequence[Row]], search: str) -> list[Component]:
 
 
 def _worse(row: Row) -> str:
-    """How often the error of repeating yesterday; of a series that hardly moves, any error is many times that."""
+    """Express a series' loss as a multiple of the error of repeating yesterday, at most MOST_TIMES.
+
+    For a series that hardly moves, any error is many times that.
+    """
     loss = float(row["relative_wql"])
     return f"{loss:.2f} x its error" if loss <= MOST_TIMES else f"over {MOST_TIMES} x its error"
 

@@ -125,7 +125,7 @@ def _pulls(pulls: Sequence[QualityRecord]) -> Component:
 
 
 def _intervals(pulls: Sequence[QualityRecord]) -> list[Component]:
-    """Which series were scraped how often, and when; nothing where all are scraped alike."""
+    """Show which series were scraped how often, and when; empty where all are scraped at the same interval."""
     spans = joined_scrapes(pulls)
     if len({span.interval_seconds for span in spans}) < 2:
         return []
@@ -170,7 +170,7 @@ def _lost(now: Status) -> Component:
 
 
 def _coverage(upkeep: Upkeep, search: str) -> list[Component]:
-    """By day and by namespace, where the results hold it."""
+    """Show the coverage by day and by namespace, where the results have them."""
     includes = carried.admits(search)
     namespaces = [row for row in upkeep.namespaces if includes(str(row["namespace"]))]
     cards = []

@@ -48,7 +48,7 @@ RESOURCES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label
 
 @dataclass(frozen=True, slots=True)
 class OverviewPage:
-    """What the page is drawn from under an address: the results, narrowed to its namespaces."""
+    """The data from which the page is drawn under an address: the results, narrowed to its namespaces."""
 
     view: View
     search: str
@@ -64,7 +64,10 @@ class OverviewPage:
 
 
 def shown(view: View, search: str) -> OverviewPage | None:
-    """From the newest results; None when there are none, UsageError for what is no namespace filter."""
+    """Return the page's data from the newest results; None without results.
+
+    Raises UsageError for an invalid namespace filter.
+    """
     snapshot, query = view.source.snapshot(), carried.namespace_query(search)
     overview = snapshot.overview
     if overview is not None and query.conditions:
@@ -111,7 +114,7 @@ def _lead(page: OverviewPage) -> str:
 
 
 def _whose(page: OverviewPage) -> str:
-    """Of which namespaces the counts and sums are, where not of all."""
+    """Describe which namespaces the counts and sums cover; "" when they cover all."""
     if page.query.conditions:
         return OF_CHOSEN
     return "" if page.view.given.people().reads is None else OF_THESE
@@ -144,7 +147,7 @@ class Ready:
 
 
 def ready_of(page: OverviewPage) -> Ready:
-    """Of the rows that the list shows under the same filter."""
+    """Return the counts and savings of the rows that the list shows under the same filter."""
     advice = page.view.source.snapshot().tables[RECOMMENDATIONS.name]
     return Ready(savings.ready_counts(advice, page.query), savings.planned_savings(advice, page.query))
 
@@ -166,7 +169,7 @@ def _headline(overview: Overview) -> Component:
 
 
 def _present(page: OverviewPage, ready: Ready) -> Component:
-    """What could be used now, what comes next, what is worth doing."""
+    """Show what could be used now, the coming peak, and what is worth doing."""
     overview = page.overview
     unknown = lent_now.not_of_all(overview, page.view.source.snapshot().tables[RECLAIMABLE.name])
     return html.Div(
@@ -224,7 +227,7 @@ def _peak(overview: Overview) -> Component:
 
 
 def _worth(page: OverviewPage, ready: Ready) -> Component:
-    """What passes the guardrails now, as the list and its order have it; all recommendations together beside it."""
+    """Show what passes the guardrails now, as the list orders it, and the sum of all recommendations beside it."""
     currency, counts = page.view.currency, ready.counts
     second = f"; {savings.second_person_words(counts.second_person)}" if counts.second_person else ""
     after = [" After all steps it ", *savings.saving_parts(ready.planned.all_steps, currency), "."]
@@ -368,7 +371,7 @@ def _reasons(page: OverviewPage) -> Component:
 
 
 def _findings(page: OverviewPage) -> Component:
-    """How many findings of each kind, the worst first, each a link to them."""
+    """Show the number of findings of each kind, the most frequent first, each with a link to them."""
     counts = queries.facet(page.view.source.snapshot().tables[FINDINGS.name], page.query, "finding")
     note = "What a person should know, beside recommendations."
     if not counts:

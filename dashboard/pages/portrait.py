@@ -229,7 +229,7 @@ def _ladder(workload_story: Story, resource: Resource) -> Floats:
 
 
 def line(workload_story: Story, resource: Resource) -> chart.Line:
-    """What the chart over time is drawn from."""
+    """Build the line that the chart over time draws."""
     row, forecast = workload_story.portraits.get(resource.value), workload_story.forecasts.get(resource.value)
     mean = story.floats(row["mean"] if row else [])
     ahead, paths = story.ahead(forecast) if forecast else ([], {})

@@ -124,7 +124,7 @@ def shown_resource(report: QueueReport, search: str) -> str:
 
 # --- history ----------------------------------------------------------------------------------------------------------
 def _history(view: View, service: QueueService, report: QueueReport, search: str) -> Component:
-    """What the quota of the URL's `open`, else the one that most pods wait for, used over the last day."""
+    """Show the last day of a quota: that of `open` in the address, else the one with most waiting pods."""
     resource = shown_resource(report, search)
     rows = [row for row in report.quotas if row.resource == resource]
     most_waited = max(rows, key=lambda row: (row.waiting_pods, row.used - row.runtime))
@@ -198,7 +198,7 @@ def amount(resource: str, value: int | None) -> Any:
 
 
 def _problems(report: QueueReport) -> list[Component]:
-    """What could not be read or used; the rest goes on without it."""
+    """List what could not be read or used; the rest of the page works without it."""
     if not report.problems:
         return []
     lines = [html.Li(f"{visible(name)}: {visible(text)}") for name, text in report.problems[:MOST_ROWS]]

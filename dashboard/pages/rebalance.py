@@ -74,7 +74,7 @@ def render(view: View, search: str) -> Component:
 
 # --- the round --------------------------------------------------------------------------------------------------------
 def overview(view: View, search: str) -> Component:
-    """What the round comes to, and the two maps."""
+    """Show the result of the round, and the two maps."""
     if view.given.moves is None:
         why = "A round is decided on a live cluster. Let the dashboard read one, or ask from the command line:"
         return panels.panel(ROUND, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
@@ -97,7 +97,7 @@ def _empties(search: str) -> bool:
 
 
 def verdict(report: RebalanceReport, search: str) -> Component:
-    """How many pods would leave how many nodes, and by which rules."""
+    """Describe how many pods would leave how many nodes, and by which rules."""
     loads = Counter(str(load) for load in report.nodes.columns["load"])
     chips = [panels.chip(f"{load} {count:,}", _load_tone(load)) for load, count in sorted(loads.items())]
     count = report.move_count
@@ -145,7 +145,7 @@ def _load_tone(load: str) -> str:
 
 
 def _gaps(report: RebalanceReport) -> list[Component]:
-    """What could not be read; the plan goes on without it, and is a weaker one."""
+    """List what could not be read; the plan is made without it, and is a weaker one."""
     if not report.gaps:
         return []
     lines = [html.Li(visible(f"{gap[:1].upper()}{gap[1:]}")) for gap in report.gaps[:MOST_ROWS]]
@@ -226,7 +226,7 @@ def _node_button(row: Row, reason: str, withdrawal_reason: str) -> Any:
 
 
 def under_way(jobs: MigrationJobs) -> list[Component]:
-    """That the nodes' reports may not show yet what is moved already; nothing where no job is open."""
+    """Note that the nodes' reports may not show started moves yet; empty where no job is open."""
     count = sum(str(phase).startswith(("Pending", "Running")) for phase in jobs.jobs.columns["phase"])
     if not count:
         return []
@@ -235,7 +235,7 @@ def under_way(jobs: MigrationJobs) -> list[Component]:
 
 
 def quiet(headline: str) -> Component:
-    """That a round has nothing of a kind, and where it says why."""
+    """State that a round has nothing of a kind, and where it gives the reason."""
     return panels.empty(headline, why="The round's lines say why:", command=f"cotenant {ONE_ROUND}")
 
 

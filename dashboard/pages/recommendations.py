@@ -65,7 +65,7 @@ READY_SENTENCES: Final = {
 
 
 def totals(snapshot: Snapshot, query: Query, currency: str) -> Sequence[Component]:
-    """What all shown rows together free and raise, over all pods: by the steps of now, and after all steps."""
+    """Return what all shown rows together free and raise, over all pods: by the present steps, and after all steps."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
     where = queries.condition(advice, query)
     return [_total(when, savings.savings_of_rows(advice, where, when), currency) for when in When]
@@ -207,7 +207,7 @@ def _register_drawer(app: Dash, view: View) -> None:
 
 
 def explained(view: View, name: tuple[str, str, str, str], search: str) -> Component:
-    """What the drawer says of a container, or why it cannot: a drawer that is open already must not wait for ever."""
+    """Explain a container for the drawer, or show why that failed: an open drawer must not wait forever."""
     return panels.guarded(lambda: _explained(view, name, search))
 
 
@@ -223,7 +223,7 @@ def _explained(view: View, name: tuple[str, str, str, str], search: str) -> Comp
 
 
 def _steps_panel(view: View, name: tuple[str, str, str, str], recommendation: Recommendation | None) -> Component:
-    """What of it can be applied now, and the steps of a cut that is too large for one, with their dates."""
+    """Show what can be applied now, and the dated steps of a cut that is too large for one step."""
     names = dict(zip(RECOMMENDATIONS.key, name, strict=True))
     row = view.source.snapshot().row(RECOMMENDATIONS.name, names, ("ready", "stopped_by"))
     if recommendation is None or row is None:

@@ -166,7 +166,10 @@ def _shown(step: str, body: Component, foot_: Component | None, pinned: Mapping[
 
 
 def _pinned(refs: Sequence[WorkloadRef], method: Method) -> dict[str, str]:
-    """What the next step is asked about: these workloads, whatever the filters show by then; and the method."""
+    """Return the address parameters that fix the workloads and the method of the next step.
+
+    They stay the same whatever the filters show later.
+    """
     return {"ids": ",".join(reviewing.name_of(ref) for ref in refs), "method": method.value}
 
 
@@ -421,7 +424,10 @@ def afterwards(view: View, act: str, ids: Sequence[str]) -> str:
 
 
 def _register_browser(app: Dash) -> None:
-    """What the browser does alone: the address follows switches and choices, the stepper follows the address."""
+    """Register what the browser does without the server.
+
+    The address follows switches and choices, the stepper follows the address.
+    """
     for id_ in ("review-method", "review-form", "review-canary"):
         app.clientside_callback(
             ClientsideFunction("cotenant", "reviewTerm"), Input(id_, "value"), State(id_, "id"),

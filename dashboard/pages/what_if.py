@@ -71,7 +71,7 @@ def _body(view: View) -> Component:
 
 
 def _none(view: View) -> Component:
-    """What fills the page; a demo's own settings are in its terminal."""
+    """Show the command that fills the page; for a demo, note that its settings are in its terminal."""
     why = NONE_WHY + (IN_DEMO if view.given.steering is not None else "")
     return panels.empty(NONE, why=why, command=COMMAND)
 
@@ -113,7 +113,7 @@ def _stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
 
 
 def _beside(replay: WhatIf, chosen: RiskOutcome) -> str:
-    """How that compares with lending by present use."""
+    """Compare the chosen risk with lending by present use; without such a figure, give the utilization."""
     if replay.by_use is None or replay.by_use.batch_core_hours <= 0:
         return f"utilisation {display.percent(chosen.utilisation)}"
     return f"{chosen.batch_core_hours / replay.by_use.batch_core_hours:.2f} x lending by present use"

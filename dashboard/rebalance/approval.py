@@ -36,7 +36,7 @@ Answer = tuple[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class ApprovalTexts:
-    """What is approved: its word in ids and in what a button asks for, words of its form."""
+    """The texts of one kind of approval: its word in ids and in what a button asks for, and the words of its form."""
 
     subject: str
     title: str
@@ -73,7 +73,7 @@ def why_not(view: View, carrier: JobCarrier, namespace: str = "") -> str:
 
 
 def work_area() -> list[Component]:
-    """What a button asks for, where its form opens, and when something was done last."""
+    """Return the stores of a button's request and of the last act, and the container of the form."""
     return [dcc.Store(id=ASKED), html.Div(id=WORK), dcc.Store(id=ACTED)]
 
 
@@ -104,7 +104,7 @@ def withdraw_button(chosen: str, what: str, reason: str, texts: ApprovalTexts = 
 
 
 def form(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Component:
-    """What the dry run said of each; those that passed are approved by its button."""
+    """Show the dry run's result for each; the form's button approves those that passed."""
     passed, prefix = [one.pod for one in outcomes if not one.error], f"{texts.subject}s"
     counted = display.counted(len(passed), texts.noun)
     lead = f"Dry run on the server: {counted} of {len(outcomes)} would be {texts.done}. Nothing was written."
@@ -122,7 +122,7 @@ def form(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Compo
 
 
 def result(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Component:
-    """What became of each."""
+    """Show the outcome of each approval."""
     message = _summary(outcomes, texts)
     parts = [html.P(message, className="verdict", id="moves-done"), _lines(outcomes, texts.done)]
     return html.Section(parts, className="plan-form", **{"aria-label": f"Approved {texts.subject}s"})
@@ -255,7 +255,7 @@ def _register_approve(app: Dash, view: View, texts: ApprovalTexts) -> None:
 
 
 def _answered(act: Callable[[], Component]) -> Component:
-    """What a act gives, or why it could not be done, in the work area and in the live region."""
+    """Return the result of an act, or why it failed, in the work area and in the live region."""
     try:
         return act()
     except CotenantError as error:

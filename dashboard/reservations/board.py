@@ -68,7 +68,7 @@ WIDTHS: Final = {"start": 96, "end": 96, "pods": 66, "quantile": 88, "skill": 70
 
 
 def totals(snapshot: Snapshot, query: Query, _currency: str) -> Sequence[Component]:
-    """What the proposed ones of the list come to."""
+    """Return the totals of the proposed plans in the list."""
     sums = proposed_plans.sums(queries.columns_of(snapshot.tables[PLANS.name], query))
     room = f"{display.counted(sums.pods, 'pod')}, {display.amount(sums.millicores, Resource.CPU)} at most"
     idle = f"{sums.idle_core_hours:,.1f} core-hours a day"
@@ -142,7 +142,7 @@ def known(view: View, search: str = "") -> BoardPlans:
 
 
 def narrowed(known_plans: BoardPlans, search: str) -> BoardPlans:
-    """Those under the URL's filters; all of them where these cannot be read, which the list itself reports."""
+    """Filter the plans by the address; return all where its filters are invalid, which the list itself reports."""
     try:
         return replace(known_plans, plans=tuple(_filtered(known_plans.plans, search)))
     except UsageError:
@@ -164,9 +164,9 @@ def _filtered(plans: Sequence[Plan], search: str) -> list[Plan]:
 
 @dataclass(frozen=True, slots=True)
 class PlanSelection:
-    """What is open beside the list: a plan of the cluster, else a predicted peak, else the name of what is gone.
+    """The selection beside the list: a plan of the cluster, else a predicted peak, else the name of a missing plan.
 
-    ref: the URL's plan where it is not among the listed ones; the filters leave it out, or it is gone.
+    ref: the plan of the address where it is not among the listed ones; the filters leave it out, or it is gone.
     """
 
     plan: Plan | None = None
@@ -245,7 +245,7 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
 
 
 def shown_words(search: str) -> set[str]:
-    """What the URL's `show` asks for: "7d", "all", groups of plans; words with commas between them."""
+    """Return the values of `show` in the address: "7d", "all", groups of plans; separated by commas."""
     return set(panels.address_value(search, "show").split(",")) - {""}
 
 
@@ -257,7 +257,7 @@ def _group(entry: PlanListEntry) -> str:
 def _counted(
     search: str, entries: Sequence[PlanListEntry], plans: Sequence[Plan], asked: Collection[str]
 ) -> Component:  # fmt: skip
-    """How many plans are in which state, each state a way to its plans alone; and how many lines are left out."""
+    """Show the number of plans in each state, each a link to its plans alone, and of the lines left out."""
     number = counts(plans)
     peaks = sum(not entry.plans for entry in entries)
     parts: list[Any] = [html.Strong(display.counted(number.plans, "plan")), ": " if number.plans else ""]
@@ -326,7 +326,7 @@ def _plan_line(view: View, plan: Plan, name: str, covered: str, chosen: PlanSele
 
 
 def _covered(row: Row | None) -> str:
-    """What the back-test says: its coverage, the same number as beside the open plan."""
+    """Return the back-test's coverage, the same number as beside the open plan; a mark where it is missing."""
     if row is None or row["coverage"] is None:
         return display.MISSING
     return f"back-test: {display.percent(row['coverage'])} over {display.counted(int(row['occurrences'] or 0), 'peak')}"
@@ -397,7 +397,7 @@ def _occurrences(view: View, plan: Plan, days: int) -> Sequence[Any]:
 
 
 def _all_bars(search: str, names: int, most: int) -> Component | None:
-    """How many plans of how many are drawn, and the way to all; None where all are."""
+    """Show how many of the plans are drawn, and a link that draws all; None where all fit."""
     if names <= gantt.MOST_BARS:
         return None
     words = shown_words(search)

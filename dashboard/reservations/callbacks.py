@@ -56,7 +56,7 @@ def answered(view: View, act: Callable[[PlanService, Person], tuple[str, PlanRef
 
 
 def opened(view: View, what: str, ref: PlanRef) -> Component:
-    """What a button opens."""
+    """Return the form or the preview that a button opens; raises UsageError for an unknown button."""
     service, who, now = in_cluster(view.given.plans), view.given.people(), view.now_seconds()
     if what == "preview":
         return plan_actions.previewed(service.preview(who, ref), view.currency)
@@ -106,7 +106,7 @@ def _lines_of(view: View, act: Callable[[PlanService], Plan]) -> list[Component]
 
 
 def approved_words(plan: Plan, scope: DecisionScope, now_seconds: float) -> str:
-    """What an approval came to."""
+    """Describe the result of an approval."""
     extent = "every occurrence" if scope is DecisionScope.SERIES else "the next occurrence"
     return f"Approved {plan.namespace}/{plan.name} for {extent}. {story.reserve_words(plan, now_seconds)}"
 
@@ -161,7 +161,7 @@ def _register_open(app: Dash, view: View) -> None:
 
 
 def _act() -> list[Output]:
-    """What every act writes: the work area, its error, its message, the moment."""
+    """Return the outputs of every act: the work area, its error, its message, the moment."""
     return [
         Output("plan-work", "children", allow_duplicate=True),
         Output("plan-work-said", "children", allow_duplicate=True),
@@ -375,7 +375,7 @@ def _workload(form: Mapping[str, Any]) -> WorkloadRef:
 
 
 def _typed(at: int, kind: str, values: Sequence[Any]) -> dict[str, Any]:
-    """What stands in the form's fields, by key, of the callback's `at`-th state."""
+    """Return the values of the form's fields by key, from the `at`-th state of the callback."""
     return {one["id"][kind]: value for one, value in zip(ctx.states_list[at], values, strict=True)}
 
 
@@ -384,7 +384,7 @@ def _typed_inputs(kind: str, values: Sequence[Any]) -> dict[str, Any]:
 
 
 def _shown(view: View, look: Callable[[PlanService, Person], Component]) -> Component:
-    """What a look gives, or why there is nothing to see."""
+    """Return what `look` returns, or why there is nothing to show."""
     try:
         return look(in_cluster(view.given.plans), view.given.people())
     except CotenantError as error:

@@ -44,13 +44,13 @@ class FieldOf:
 
 
 def fields(plan: Plan) -> list[FieldOf]:
-    """What may be changed about a plan, as it stands."""
+    """Return the fields of a plan that may be changed, with their present values."""
     when = _schedule(plan.recurring) if plan.recurring else _window(plan.window)
     return [*when, *_room(PlanTerms.of(plan), forecast=plan.source is WindowSource.FORECAST)]
 
 
 def fresh(start_seconds: float, workload: str = "", pods: int = 1, window: Span | None = None) -> list[FieldOf]:
-    """What a new plan is asked for; by schedule unless a window is given."""
+    """Return the fields of a new plan; by schedule unless a window is given."""
     first = (start_seconds // HOURLY_SECONDS + 1) * HOURLY_SECONDS
     span = window or Span(first, first + 60 * DEFAULT_MINUTES)
     kinds = (("schedule", "By schedule"), ("window", "One window"))
@@ -109,7 +109,7 @@ def _plain(value: float) -> float | int:
 
 
 def terms(form: Mapping[str, Any], base: PlanTerms | None = None) -> PlanTerms:
-    """What was typed; what the form has no field for is as in `base`."""
+    """Return the terms that were entered; values without a field in the form are those of `base`."""
     old = base or PlanTerms(1)
     by_schedule = form["when"] == "schedule" if "when" in form else "schedule" in form
     return PlanTerms(
@@ -127,7 +127,7 @@ def terms(form: Mapping[str, Any], base: PlanTerms | None = None) -> PlanTerms:
 
 
 def _policy(form: Mapping[str, Any], old: PlanTerms) -> AllocatePolicy:
-    """As chosen; the old name of Aligned stays where nothing else was chosen."""
+    """Return the chosen policy; DEFAULT, the old name of Aligned, stays unless another is chosen."""
     chosen = AllocatePolicy(form.get("policy") or "Aligned")
     default = chosen is AllocatePolicy.ALIGNED and old.allocate_policy is AllocatePolicy.DEFAULT
     return AllocatePolicy.DEFAULT if default else chosen
@@ -177,7 +177,10 @@ def _number(form: Mapping[str, Any], key: str, label: str) -> float:
 
 
 def policy(auto: bool, limits: Sequence[Any]) -> ApprovalPolicy:
-    """From the switch and (hit ratio in per cent, idle core-hours, cost), empty for not asked."""
+    """Build the policy from the switch and the limits; an empty limit does not apply.
+
+    limits: hit ratio in percent, idle core-hours, cost.
+    """
     names = ("Hit ratio", "Idle core-hours", "Cost")
     least, idle, cost = (
         None if value in (None, "") else _number({"it": value}, "it", name)

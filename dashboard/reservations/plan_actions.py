@@ -177,7 +177,7 @@ def _fits(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
 
 
 def _then(preview: Preview) -> str:
-    """By the forecast of the window's first half hour."""
+    """Describe how the pods fit by the forecast of the window's first half hour."""
     if preview.unplaced_then is None:
         return "not known: no node has a forecast of that moment; they reach a day ahead of the last scan"
     fits = _fits(preview.count, preview.unplaced_then, preview.nodes_then)
@@ -205,7 +205,7 @@ def _verdict(passed: bool, message: str) -> list[Any]:
 
 
 def approve_form(plan: Plan, now_seconds: float, lines: Sequence[Component] = ()) -> Component:
-    """For which occurrences, and why; lines: what is written, of what is chosen first."""
+    """Return the form of an approval: the next occurrence only or all, and the reason."""
     both = [{"value": "Once", "label": "The next only"}, {"value": "Series", "label": "Every occurrence"}]
     scope = dmc.SegmentedControl(id="plan-approve-scope", value="Once", data=both, size="xs")
     return _form(
@@ -233,10 +233,7 @@ def skip_form(
     now_seconds: float,
     lines: Callable[[str, float], Sequence[Component]] = lambda _what, _start: (),
 ) -> Component:
-    """Which occurrence is left out, and which that was left out happens after all.
-
-    lines: what is written to "skip" or "unskip" the occurrence of a start.
-    """
+    """Return the forms that skip a coming occurrence and that restore a skipped one."""
     skipped = [start for start in (plan.recurring.skip if plan.recurring else ()) if start >= now_seconds]
     note = "The forecast's next window" if plan.source is WindowSource.FORECAST else "One of the next of its schedule"
     starts = [w.start_seconds for w in windows]
@@ -277,7 +274,7 @@ def edit_form(plan: Plan) -> Component:
 
 
 def policy_form(plan: Plan, currency: str) -> Component:
-    """When it may approve itself."""
+    """Return the form of the conditions under which the plan may approve itself."""
     one = plan.policy
     hit = None if one.minimum_hit_ratio is None else 100 * one.minimum_hit_ratio
     limits = (
@@ -319,7 +316,7 @@ def next_three(windows: Sequence[Span]) -> list[Any]:
 
 
 def acted(message: str, ref: PlanRef, base: str) -> Component:
-    """What was done, with the way to the plan's page."""
+    """Show what was done, with a link to the plan's page."""
     link = dcc.Link("Its page", href=page_of(base, ref), className="quiet-link", id="plan-to-page")
     return html.Div([html.P(message, className="verdict", id="plan-done"), link])
 

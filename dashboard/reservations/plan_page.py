@@ -141,7 +141,7 @@ def present(plan: Plan) -> Component:
 
 
 def past(plan: Plan, currency: str) -> Component:
-    """What the back-test expected beside what came, occurrence by occurrence."""
+    """Show what the back-test expected beside the actual use, occurrence by occurrence."""
     scores = plan.status.scores
     expected = plan.status.expected
     if not scores:
@@ -159,7 +159,11 @@ def past(plan: Plan, currency: str) -> Component:
 
 
 def last_peak(plan: Plan, currency: str) -> list[Component]:
-    """What the newest occurrence came to: expected and seen, covered, idle, and what would be without it."""
+    """Show the result of the newest occurrence; empty before the first.
+
+    It compares what was expected with what was seen, and gives the coverage, the idle capacity, and the outcome
+    without the plan.
+    """
     newest = next(iter(reports(plan)), None)
     if newest is None:
         return []

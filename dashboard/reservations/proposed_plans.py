@@ -54,7 +54,7 @@ def in_hand(rows: Sequence[Row], search: str) -> Row | None:
 
 
 def proposed(row: Row) -> bool:
-    """Whether a plan is proposed and not withheld."""
+    """Return whether a plan is proposed and not withheld."""
     return str(row["reason"]) == Reason.OK.value and row["start"] is not None
 
 
@@ -105,7 +105,7 @@ class WindowDemand:
 
 @dataclass(frozen=True, slots=True)
 class PlanHorizon:
-    """What is drawn of the time to come, and what plans of the cluster want in it beside the rows."""
+    """The period that is drawn, and the demand of the cluster's own plans in it beside the rows."""
 
     start_seconds: int
     days: int = 1
@@ -113,7 +113,7 @@ class PlanHorizon:
 
 
 def lane(rows: Sequence[Row], nodes: Relation, resource: Resource, ahead: PlanHorizon) -> DemandCurve:
-    """What all plans want inside their windows, half hour by half hour, against what no request holds now."""
+    """Return the demand of all plans in their windows, by half hour, against what no request reserves now."""
     times = ahead.start_seconds + STEP_SECONDS * np.arange(SLOTS * ahead.days)
     demand = np.zeros(times.size)
     for row in rows:
@@ -162,7 +162,7 @@ def sentence(code: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlanSums:
-    """Of the proposed plans: how many, their pods and cores at most, idle core-hours and money a day."""
+    """The sums over the proposed plans: count, pods and millicores at most, idle core-hours and cost per day."""
 
     plans: int
     pods: int
@@ -172,7 +172,7 @@ class PlanSums:
 
 
 def sums(columns: Mapping[str, npt.NDArray[Any]]) -> PlanSums:
-    """From columns of PLANS."""
+    """Sum the proposed plans from columns of PLANS."""
     ready = (columns["reason"] == Reason.OK.value) & np.isfinite(columns["start"])
     costs = columns["cost"][ready]
     return PlanSums(

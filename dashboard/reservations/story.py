@@ -114,7 +114,7 @@ def _bar(name: str, window: Span, pods: int, state: str, note: str, reserve_at_s
 
 
 def lasting(plan: Plan) -> bool:
-    """Whether an approval holds for all occurrences."""
+    """Return whether an approval applies to all occurrences."""
     approval = plan.approval
     return (
         approval is not None and approval.decision is PlanDecision.APPROVED and approval.scope is DecisionScope.SERIES
@@ -154,7 +154,7 @@ def unwritten(rows: Sequence[Row], plans: Sequence[Plan]) -> list[Row]:
 
 
 def reserve_words(plan: Plan, now_seconds: float) -> str:
-    """When its capacity is reserved."""
+    """Describe when the plan's capacity is reserved."""
     window, status = window_of(plan), plan.status
     room = f"Capacity for {display.counted(plan.count, 'pod')}"
     if window is None:
@@ -169,7 +169,7 @@ def reserve_words(plan: Plan, now_seconds: float) -> str:
 
 
 def next_step(plan: Plan, now_seconds: float) -> str:
-    """What happens next, or what came of it, in a sentence or two."""
+    """Describe what happens next, or what the plan resulted in, in a sentence or two."""
     phase, status = phase_of(plan), plan.status
     reserved, approved = condition(plan, "Reserved"), condition(plan, "Approved")
     late = phase is not PlanPhase.APPROVED or status.reserve_at_seconds <= now_seconds
@@ -205,7 +205,7 @@ def _asks(plan: Plan, approved: PlanCondition | None) -> str:
 
 
 def moving(plans: Sequence[Plan], now_seconds: float) -> bool:
-    """Whether something about them is about to change, or changes."""
+    """Return whether any of the plans is changing or about to change."""
 
     def moves(plan: Plan) -> bool:
         phase, status = phase_of(plan), plan.status
@@ -217,7 +217,10 @@ def moving(plans: Sequence[Plan], now_seconds: float) -> bool:
 
 
 def timeline(plan: Plan, entries: Sequence[PlanHistoryEntry], now_seconds: float) -> list[TimelineEvent]:
-    """From what people did to the score, in the order of time; what is to come at the end."""
+    """Return the events of a plan in order of time, from people's acts to the score.
+
+    Future events, and those without a known time, are last.
+    """
     status, window = plan.status, window_of(plan)
     events = [
         TimelineEvent(d.seconds, d.event.value.removeprefix("plan-"), f"{d.actor}: {d.words}", True) for d in entries

@@ -31,7 +31,10 @@ class SwitchBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ModeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What a policy shall do. digest: of what is approved, as `GET policies/...` has it; "": as it stands."""
+    """The body of a request that changes what a policy may do.
+
+    digest: that of the policy which is approved, as `GET policies/...` returns it; "": the present version.
+    """
 
     mode: AutopilotMode
     reason: str = ""

@@ -77,7 +77,10 @@ class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
     gpu_shares: bool = False
 
     def wanted(self, key: str = "") -> ChangeRequest:
-        """For the service."""
+        """Return the request for the service.
+
+        Raises UsageError for no workload or for more than MOST_WORKLOADS.
+        """
         refs = tuple(dict.fromkeys(WorkloadRef.required(text) for text in self.workloads))
         if not refs:
             raise UsageError("0 workloads", fix=f"Name 1 to {MOST_LISTED:,} as NAMESPACE/KIND/NAME.")

@@ -44,7 +44,10 @@ Days = Annotated[float, Query(gt=0, le=60, description="How far to look.")]
 
 
 class PlanTermsBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What a plan is made of, as scripts write it: either start and end, or schedule, zone and duration_seconds."""
+    """The terms of a plan, as scripts write them.
+
+    They have either start and end, or schedule, zone and duration_seconds.
+    """
 
     pods: int
     start: str = ""
@@ -61,7 +64,7 @@ class PlanTermsBody(msgspec.Struct, forbid_unknown_fields=True):
     standby: int = 0
 
     def terms(self) -> PlanTerms:
-        """For the service."""
+        """Return the terms for the service; raises UsageError for both a window and a schedule."""
         if self.schedule and (self.start or self.end):
             raise UsageError("a plan has a window or a schedule, not both", fix="Leave one of them out.")
         rule = Recurrence(self.schedule, self.zone, self.duration_seconds) if self.schedule else None

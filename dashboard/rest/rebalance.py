@@ -18,7 +18,7 @@ from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES,
 
 
 class MoveApprovalBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Which moves of the round, each as NAMESPACE/NAME of its pod; dry_run: nothing is kept."""
+    """The moves of the round to approve, each as NAMESPACE/NAME of its pod; dry_run: nothing is stored."""
 
     pods: list[str]
     reason: str = ""
@@ -26,7 +26,7 @@ class MoveApprovalBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NodeApprovalBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Which nodes of the round of HighNodeLoad are emptied; dry_run: nothing is kept."""
+    """The nodes of the round of HighNodeLoad to empty; dry_run: nothing is stored."""
 
     nodes: list[str]
     reason: str = ""

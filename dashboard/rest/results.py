@@ -80,7 +80,7 @@ def _before(foreseen: ForecastDetail) -> Mapping[str, Any]:
 
 
 def _overview(snapshot: Snapshot) -> Overview:
-    """With what recommendations free and raise, as the pages say it; NoData before the first scan."""
+    """Return the overview with the savings that pages show; raises NoData before the first scan."""
     if snapshot.overview is None:
         raise NoData("there are no results yet", fix="Run `cotenant scan` or `cotenant demo`.")
     return with_savings(snapshot.overview, snapshot.tables[RECOMMENDATIONS.name])
@@ -145,9 +145,10 @@ def router(view: View, prefix: str) -> APIRouter:
 
 
 def _fitted(view: View, job: Job) -> Mapping[str, Any]:
-    """When and where a job would fit, as the batch page says it; NoData without a forecast that reaches beyond now.
+    """Return when and where a job would fit, as the batch page shows it.
 
-    Now is the end of the history where the data are a demo's: their clock stands still.
+    Now is the end of the history where the data are a demo's: their clock does not advance. Raises NoData without a
+    forecast that reaches beyond now.
     """
     overview, room = view.source.snapshot().overview, view.source.batch_room()
     if overview is None or room is None:

@@ -17,7 +17,7 @@ JsonBody = Annotated[dict[str, Any], Body()]
 
 
 class ErrorAnswer(msgspec.Struct):
-    """What went wrong and what helps."""
+    """The description of an error and its remedy."""
 
     error: str
     message: str
@@ -70,7 +70,7 @@ def _each_once(raw: Any) -> Any:
 
 
 def body_doc(kind: Any) -> dict[str, Any]:
-    """What an endpoint takes, as the description of the API says it."""
+    """Describe the body of an endpoint for the API's description."""
     content = {"application/json": {"schema": schema_of(kind)}}
     return {"openapi_extra": {"requestBody": {"required": True, "content": content}}}
 

@@ -55,7 +55,7 @@ def base_of(base: str, name: str) -> str:
 
 
 def links(base: str, names: list[str]) -> dict[str, str]:
-    """Where a cluster's top bar leads to: label -> address."""
+    """Return the links of a cluster's top bar: label -> address."""
     return {"All clusters": base, **{name: base_of(base, name) for name in names}}
 
 
@@ -69,7 +69,7 @@ class ClusterApps:
         self.front = _front(dashboards, gate)
 
     def openapi(self) -> dict[str, Any]:
-        """What all of it answers: the front's endpoints, and those of a cluster with the name that they need."""
+        """Describe the complete API: the front's endpoints, and those of a cluster with the parameter that names it."""
         return described(self._dashboards, self.front.openapi(), self._base)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -173,7 +173,7 @@ def described(dashboards: Mapping[str, FastAPI], front: dict[str, Any], base: st
 
 
 def _overviews(dashboards: Mapping[str, FastAPI]) -> tuple[dict[str, Overview | None], dict[str, str]]:
-    """What each cluster shows to the requesting person, and why there is nothing of those that cannot be read."""
+    """Return the overview of each cluster for the requesting person, and the errors of those that cannot be read."""
     overviews: dict[str, Overview | None] = {}
     unread: dict[str, str] = {}
     for name, app in dashboards.items():

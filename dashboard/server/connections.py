@@ -34,7 +34,7 @@ class BoundedHeads(HttpToolsProtocol):
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing comes any more."""
+        """Stop the timer for the request head; the connection is closed."""
         self._stop()
         super().connection_lost(exc)
 

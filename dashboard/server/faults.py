@@ -26,7 +26,7 @@ def request_id() -> str:
 
 
 def fix() -> str:
-    """What a person can do about a fault of ours."""
+    """Return the remedy for an internal error: the log has its details under the request id."""
     id_ = request_id()
     return f"The server's log has the details under request {id_}." if id_ else "The server's log has the details."
 

@@ -64,7 +64,7 @@ def _inside(part: Any, addressed: Collection[str]) -> tuple[Any, bool]:
 
 
 def _is_element(part: Component, addressed: Collection[str]) -> bool:
-    """Whether nothing but its properties decides how a component is drawn, its children aside."""
+    """Return whether a component, its children excepted, is drawn from its properties alone."""
     id_ = getattr(part, "id", None)
     fixed = id_ is None or (isinstance(id_, str) and id_ not in addressed)
     return fixed and (part._namespace == HTML or isinstance(part, dcc.Link))

@@ -72,7 +72,7 @@ class PackedAnswers:
 
 
 def _asks_whole(scope: MutableMapping[str, Any]) -> bool:
-    """Whether the file is asked for whole and compressed."""
+    """Return whether the request is for the complete file and accepts gzip."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     return "gzip" in headers.get("accept-encoding", "") and not any(name in headers for name in _PER_REQUEST)
 

@@ -133,7 +133,7 @@ def _properties(sent: Iterable[_Property | list[_Property]]) -> Iterator[_Proper
 
 
 def _replayed(body: bytes, receive: Any) -> Any:
-    """What the application receives: the whole body at once, then whatever comes, such as that the caller is gone."""
+    """Return ASGI's `receive` with the complete body first, then later messages such as a disconnect."""
     sent = False
 
     async def received() -> Any:

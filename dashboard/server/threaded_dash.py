@@ -33,7 +33,7 @@ class ThreadedDash(Dash):
         return self._set_by_name | markup.addressed_ids(self.callback_map)
 
     def callback(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """As Dash's."""
+        """Register a callback like Dash's, but run it in a thread and return its parts joined."""
         register = super().callback(*args, **kwargs)
         several = sum(isinstance(arg, Output) for arg in args) > 1
 

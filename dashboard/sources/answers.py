@@ -20,14 +20,17 @@ class Answers:
     """The last answers to questions about tables that do not change. Safe for many threads."""
 
     def __init__(self) -> None:
-        """Nothing was asked yet."""
+        """Begin without any answers."""
         self._lock = Lock()
         self._answers: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()
         """Question -> cells of the answer, and the answer; the one asked last comes last."""
         self._cells = 0
 
     def of(self, question: Hashable, ask: Callable[[], AnswerT], cells: Callable[[AnswerT], int]) -> AnswerT:
-        """What `ask` says, or said when the question came before. cells: how many texts and numbers an answer holds."""
+        """Return the stored answer to a question, or that of `ask`, which is then stored unless it is too large.
+
+        cells: counts the texts and numbers of an answer.
+        """
         with self._lock:
             if question in self._answers:
                 self._answers.move_to_end(question)

@@ -48,7 +48,7 @@ class Changing:
     """The source behind with two more tables. Safe for many threads; one a dashboard."""
 
     def __init__(self, view: View) -> None:
-        """Nothing is asked yet."""
+        """Store the view; no table is built yet."""
         self._view = view
         self._lock = threading.Lock()
         self._made: OrderedDict[tuple[str, str], Relation] = OrderedDict()
@@ -97,7 +97,7 @@ def required(view: View) -> ChangeService:
 
 
 def standings_of(view: View) -> list[ChangeStatus]:
-    """What the person who asks may read, the newest first; none without a service."""
+    """Return the changes that the requesting person may read, the newest first; empty without a service."""
     service = view.given.changes
     return service.changes(view.given.people()) if service else []
 
@@ -127,7 +127,7 @@ def worth(standings: Sequence[ChangeStatus]) -> ChangeSavings:
 
 
 def chip(state: ChangeState) -> Component:
-    """Where a change is, in one word."""
+    """Return a chip with the state of a change."""
     return panels.chip(state.value, TONES.get(state, "gray"))
 
 
@@ -149,7 +149,7 @@ def soaks(standing: ChangeStatus, soak_seconds: float, now_seconds: float) -> fl
 
 
 def done_words(standings: Sequence[ChangeStatus], verb: str) -> str:
-    """How it went, change by change when there are few."""
+    """Describe the result of an act, change by change for up to three."""
     if not standings:
         return f"Nothing to {verb}."
     if len(standings) > 3:
@@ -160,5 +160,5 @@ def done_words(standings: Sequence[ChangeStatus], verb: str) -> str:
 
 
 def named(someone: Person) -> str:
-    """How the page addresses the person who asks."""
+    """Return the name by which the page addresses a person."""
     return someone.name or "whoever sits here"

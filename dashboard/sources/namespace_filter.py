@@ -53,7 +53,7 @@ class Narrowing:
     """The wrapped source for the requesting person. Safe for many threads."""
 
     def __init__(self, behind: ResultSource, people: Callable[[], Person]) -> None:
-        """Nothing is asked yet."""
+        """Wrap a source; no narrowed snapshot is built yet."""
         self._behind, self._people = behind, people
         self._lock = threading.Lock()
         self._made: OrderedDict[Namespaces, tuple[Snapshot, Snapshot]] = OrderedDict()
@@ -77,19 +77,19 @@ class Narrowing:
             return entry[1]
 
     def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
-        """Of a namespace that they see."""
+        """Return a recommendation of a namespace that the requesting person may read, else None."""
         return self._behind.explain(namespace, kind, workload, container) if self._sees(namespace) else None
 
     def explanations(self, namespace: str) -> list[Recommendation]:
-        """Of a namespace that they see."""
+        """Return the recommendations of a namespace that the requesting person may read, else none."""
         return self._behind.explanations(namespace) if self._sees(namespace) else []
 
     def story(self, ref: WorkloadRef) -> Story | None:
-        """Of a namespace that they see."""
+        """Return the story of a workload in a namespace that the requesting person may read, else None."""
         return self._behind.story(ref) if self._sees(ref.namespace) else None
 
     def foreseen(self, subject: Subject) -> ForecastDetail | None:
-        """Of the cluster, of nodes, and of workloads of namespaces that they see."""
+        """Return the forecast of the cluster, a node, or a workload in a readable namespace, else None."""
         sees = subject.scope != "workload" or self._sees(subject.namespace)
         return self._behind.foreseen(subject) if sees else None
 
@@ -148,7 +148,7 @@ def narrowed(full: Snapshot, namespaces: Namespaces) -> Snapshot:
 
 
 def named_in(namespaces: set[str]) -> re.Pattern[str] | None:
-    """What finds NAMESPACE/NAME of these in a text; None of none."""
+    """Return the pattern that finds NAMESPACE/NAME of these namespaces in a text; None without any."""
     if not namespaces:
         return None
     return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(namespaces)))})/[\w./-]+")
@@ -163,7 +163,7 @@ def _rows_of(relation: Relation, namespaces: Namespaces) -> Relation:
 
 
 def _cleaned(relation: Relation, others: re.Pattern[str] | None) -> Relation:
-    """Without texts that name others, such as whom a pod of theirs disturbed: such a text has their amounts, too."""
+    """Hide names of other namespaces in texts, such as the workload that a pod of a visible namespace disturbed."""
     if others is None:
         return relation
     for column in [c.name for c in relation.schema.columns if c.kind is Kind.TEXT]:

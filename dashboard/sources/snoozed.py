@@ -51,7 +51,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LedgerMarks:
-    """What the ledger says of workloads: postponed ones, and until when (Unix seconds) others may not be cut."""
+    """The ledger's marks of workloads: those postponed, and the end of others' cool-down (Unix seconds).
+
+    Until the end of its cool-down a workload may not be cut.
+    """
 
     postponed: Mapping[WorkloadRef, PostponedRecommendation] = field(default_factory=dict)
     cool_downs: Mapping[WorkloadRef, float] = field(default_factory=dict)

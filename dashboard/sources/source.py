@@ -87,7 +87,7 @@ class Snapshot:
         return self.unmarked_version or self.version
 
     def file_name(self, table: str, form: str) -> str:
-        """Of a table that leaves the dashboard: rows of several clusters must not be mistaken for each other."""
+        """Return the name of a file with an exported table; the cluster's name in it prevents mix-ups."""
         cluster = f"{self.overview.cluster}-" if self.overview else ""
         return f"{cluster}{table}.{form}"
 
@@ -103,7 +103,10 @@ class Snapshot:
     def kept(
         self, question: tuple[Hashable, ...], ask: Callable[[], AnswerT], cells: Callable[[AnswerT], int]
     ) -> AnswerT:
-        """What `ask` draws from these results, or drew before; cells: how many texts and numbers an answer holds."""
+        """Return what `ask` derives from these results, or the stored answer.
+
+        cells: counts the texts and numbers of an answer.
+        """
         return self._answers.of(question, ask, cells)
 
     def count(self, name: str, query: Query) -> int:
@@ -140,14 +143,17 @@ class Snapshot:
 
 
 def _cells(page: Table) -> int:
-    """How many texts and numbers there are, those of lists one by one."""
+    """Count the texts and numbers of a page; those in lists count individually."""
     lists = [page.columns[column.name] for column in page.schema.columns if column.kind is Kind.LIST]
     return len(page) * (len(page.columns) - len(lists)) + sum(len(cell) for cells in lists for cell in cells)
 
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """How the data came: pulls (newest last), lost days as (signal, day start, file), coverage by namespace and day."""
+    """The record of data collection: pulls, lost days, and coverage.
+
+    pulls: newest last; lost: (signal, day start, file); namespaces and days: coverage by namespace and by day.
+    """
 
     pulls: tuple[QualityRecord, ...] = ()
     lost: tuple[tuple[str, int, str], ...] = ()
@@ -183,10 +189,10 @@ class ResultSource(Protocol):
         """The CPU of one node over time and what its agent held best effort to; None without a report."""
 
     def batch_room(self) -> Room | None:
-        """What batch pods could have over the next day, node by node; None when no node has a forecast."""
+        """Return what batch pods could have over the next day, by node; None when no node has a forecast."""
 
     def upkeep(self) -> Upkeep:
-        """What is kept about pulls, gaps and lost days."""
+        """Return the records of pulls, gaps and lost days."""
 
     def backtest(self) -> BacktestReport | None:
         """The report of the last `cotenant backtest` of this store; None when there was none."""
@@ -202,7 +208,7 @@ class StoreSource:
     """The results in a store, re-read when they change."""
 
     def __init__(self, store: Store, settings: DashboardSettings, clock: Clock | None = None) -> None:
-        """Nothing is read yet."""
+        """Keep the store and the settings; no results are read yet."""
         self._newest = store
         self._store = store
         """The store with the run of the snapshot."""
@@ -272,7 +278,10 @@ class StoreSource:
             return Relation.of(Table.from_rows(schema, []))
 
     def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
-        """From the namespace's document; a namespace that no recommendation names is not looked up."""
+        """Return a container's recommendation from the namespace's document, or None.
+
+        The document is not read for a namespace that no recommendation names.
+        """
         if self.snapshot().row(RECOMMENDATIONS.name, {"namespace": namespace}, ("namespace",)) is None:
             return None
         ref = WorkloadRef(namespace, kind, workload)

@@ -56,7 +56,7 @@ def namespace_query(search: str) -> Query:
 
 
 def admits(search: str) -> Callable[[str], bool]:
-    """Whether the address's namespaces include one, for what is no table."""
+    """Return a test of whether the address's namespaces include a name, for data outside of tables."""
     tests = [(filters.word_test(one.values), one.negated) for one in namespace_query(search).conditions]
     return lambda name: all(test(name) != negated for test, negated in tests)
 
@@ -68,7 +68,10 @@ def range_of(search: str) -> str:
 
 
 def back_seconds(search: str, usual_seconds: float) -> float:
-    """How far back charts reach by the address; as usual where it names no range that can be read (the bar says so)."""
+    """Return how far back charts reach by the address, seconds; `usual_seconds` without a readable range.
+
+    The top bar reports a range that cannot be read.
+    """
     try:
         return time_span.range_seconds(range_of(search)) if range_of(search) else usual_seconds
     except UsageError:

@@ -124,7 +124,7 @@ def component(
 
 
 def context() -> dict[str, Any]:
-    """What cells say for codes: labels, and sentences for tooltips."""
+    """Return the texts that cells show for codes: labels, and sentences for tooltips."""
     return {"sentences": sentences(), "labels": dict(LABELS)}
 
 
@@ -152,7 +152,7 @@ def definition(column: Column, *, hidden: bool, sort: tuple[bool, int] | None) -
 
 
 def _look(column: Column) -> dict[str, Any]:
-    """How a column's cells are drawn."""
+    """Return the definitions that decide how a column's cells are drawn."""
     if column.name.endswith(("_delta_total", "_step_total")):
         return _number(column) | {"cellRenderer": "CotenantDelta", "cellRendererParams": {"unit": column.kind.value}}
     if column.name in CHIPS:

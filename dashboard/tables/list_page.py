@@ -38,7 +38,7 @@ PATCHES: Final = "What applies the recommendations of these rows, as YAML to rev
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What distinguishes one list from another."""
+    """The properties that distinguish one list from another."""
 
     schema: Schema
     path: str
@@ -174,7 +174,7 @@ def _columns(listing: Listing, schema: Schema, search: str) -> tuple[str, ...]:
 
 
 def _chooser(listing: Listing, schema: Schema, shown: Sequence[str]) -> Component:
-    """Which columns the grid shows: in the URL, and remembered by the browser."""
+    """Return the chooser of the grid's columns; the choice is in the URL and stored by the browser."""
     name = listing.schema.name
     boxes = [dmc.Checkbox(label=c.title, value=c.name, size="xs") for c in schema.columns]
     group = dmc.CheckboxGroup(
@@ -318,7 +318,10 @@ def _nothing(listing: Listing, view: View, query: Query) -> Component:
 
 
 def _put_off(listing: Listing, snapshot: Snapshot, search: str) -> list[Component]:
-    """How many rows the list hides by itself, and the way to see them; the way back where they are seen."""
+    """Return a link to the rows that the list hides by default, with their count.
+
+    Where they are shown, the link hides them again. Empty where the list hides none.
+    """
     schema = snapshot.tables[listing.schema.name].schema
     key, _, value = listing.hidden.partition("=")
     if not key or key not in filters.keys_of(schema):

@@ -35,7 +35,7 @@ def savings_of_rows(advice: Relation, where: RowCondition, when: When) -> Saving
 
 
 def planned_savings(advice: Relation, query: Query) -> PlannedSavings:
-    """Of the next step and of all steps, over the rows of a query that nobody has put off."""
+    """Return the savings of the next step and of all steps, over the rows of a query that are not postponed."""
     where = queries.condition(advice, query) & in_sight(advice)
     return PlannedSavings(*(savings_of_rows(advice, where, when) for when in When))
 
@@ -49,7 +49,7 @@ def in_sight(advice: Relation) -> RowCondition:
 
 @dataclass(frozen=True, slots=True)
 class ReadyCounts:
-    """How many recommendations pass the guardrails now, and how many of the others only lack a second person."""
+    """The number of recommendations that pass the guardrails, and of others that only lack a second person."""
 
     ready: int
     second_person: int
@@ -63,13 +63,16 @@ def ready_counts(advice: Relation, query: Query) -> ReadyCounts:
 
 
 def second_person_words(count: int) -> str:
-    """How many recommendations need a second person: "87 need a second person"."""
+    """Describe the number of recommendations that need a second person: "87 need a second person"."""
     return f"{count:,} need{'s' if count == 1 else ''} a second person"
 
 
 @dataclass(frozen=True, slots=True)
 class NextReview:
-    """What a review of some workloads would write, as the last scan and the ledger tell; left: why not -> workloads."""
+    """The changes that a review of some workloads would write, by the last scan and the ledger.
+
+    left: reason for leaving workloads out -> their number.
+    """
 
     workloads: int
     savings: Savings
@@ -77,7 +80,7 @@ class NextReview:
 
 
 def next_review(advice: Relation, refs: Sequence[WorkloadRef]) -> NextReview:
-    """Of all containers of the workloads: a review never takes a part of one."""
+    """Estimate a review of the workloads with all their containers; a review never takes a workload partly."""
     which, numbers = advice.located(WORKLOAD, [(ref.namespace, ref.kind, ref.name) for ref in refs])
     columns = advice.take(numbers, ["ready", "stopped_by", *COLUMNS[When.NOW].names]).columns
     states = dict.fromkeys(range(len(refs)), (Ready.NOTHING.value, ""))
@@ -101,7 +104,7 @@ def _why_left(ready: str, why: str) -> str:
 
 
 def saving_parts(savings: Savings, currency: str) -> list[Any]:
-    """What is freed and what is raised, side by side, with amounts that the unit switch may rewrite."""
+    """Return what is freed and what is raised, with amounts that the unit switch may rewrite."""
     phrases = saving_phrases(savings)
     return _between([_drawn(phrase, currency) for phrase in phrases], "; ") if phrases else [NOTHING]
 

@@ -107,7 +107,7 @@ def why_not(view: View, right: Right) -> str:
 
 
 def first_of(workloads: int, most: int) -> list[Component]:
-    """That a review of named workloads takes the first ones alone, where there are more than one takes."""
+    """Note that a review takes only the first `most` workloads; empty where there are no more."""
     return [html.Span(f"a review takes the first {most:,}", className="dim")] if workloads > most else []
 
 
@@ -118,7 +118,7 @@ def _every(matching: int) -> Component:
 def _selection_summary(
     worth: SelectionTotals, written: NextReview, chosen: Selection, matching: int, currency: str
 ) -> list[Any]:
-    """What is selected, what a review would write of it now and what it would leave out, and what all steps give."""
+    """Describe what is selected, what a review would write and leave out now, and the result of all steps."""
     count = f"All {matching:,} matching" if chosen.everything else f"{worth.rows:,} selected"
     risks = [html.Span(f"{n:,} {word}", className=f"risk risk-{word}") for word, n in worth.risks.items() if n]
     return [
@@ -140,7 +140,7 @@ def _selection_summary(
 
 
 def _left_out(written: NextReview) -> list[Component]:
-    """How many workloads a review would leave out, and why: known before anybody asks the cluster."""
+    """Describe how many workloads a review would leave out, and why, without a request to the cluster."""
     if not written.left:
         return []
     reasons = ", ".join(f"{count:,} {why}" for why, count in written.left.items())

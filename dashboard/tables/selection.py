@@ -130,7 +130,10 @@ def worth_most(advice: Relation, count: int, query: Query = ANY) -> list[tuple[W
 
 
 def review_href(base: str, search: str, refs: list[WorkloadRef], chosen: Selection, most: int, **more: str) -> str:
-    """Where the selection is reviewed: all that match by the filters, the others by name, at most `most` of them."""
+    """Return the address of the selection's review: all matching rows by the filters, or at most `most` workloads.
+
+    These are listed by name.
+    """
     if chosen.everything:
         filter_query = review.filters_of(search)
         return f"{base}{review.PATH}?" + "&".join(filter(None, ("all=1", filter_query, urlencode(more))))

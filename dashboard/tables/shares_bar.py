@@ -52,7 +52,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
 
 
 def contents(view: View, listing: Listing, search: str, ticked: Selection) -> Component:
-    """How many shares are proposed, what they are worth, and Review or why there is none."""
+    """Show the proposed GPU shares, their worth, and Review or why it is not available; empty without shares."""
     findings = view.source.snapshot().tables[FINDINGS.name]
     try:
         shown = listing.query(search, findings.schema)

@@ -252,7 +252,11 @@ def _highest(values: Floats) -> Floats:
 
 
 def _bounded(peak: Floats, usage: Floats, limits: Floats) -> Floats:
-    """At most the sum of limits, which also stands in where nothing is known; cold pods add their limit."""
+    """Cap predicted peaks at the sum of limits; cold pods add their limit.
+
+    peak (...): the prediction for warm pods, NaN where nothing is known, which yields the sum of limits. A pod is
+    cold with fewer than MINIMUM_SAMPLES samples in `usage` (..., pods, slots).
+    """
     warm = _samples(usage) >= MINIMUM_SAMPLES
     cold, everything = np.where(warm, 0.0, limits).sum(axis=-1), limits.sum(axis=-1, dtype=np.float64)
     result: Floats = np.where(np.isnan(peak), everything, np.minimum(peak + cold, everything))

@@ -18,11 +18,12 @@ from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SE
 
 @dataclass(frozen=True, slots=True)
 class BacktestPlan:
-    """How a back-test rolls through a history; origins lie on whole slots of `step_seconds`.
+    """The rules by which a back-test rolls through a history; origins are multiples of `step_seconds`.
 
-    A series is forecast at an origin when at least `known_share` of its history is not a gap, and judged when half of
-    its horizon is not: what comes never decides what contenders see. `statistic` joins the measurement's slots into the
-    plan's, in the history and in what comes: as the product serves it, the mean of CPU and the highest memory.
+    A series is forecast at an origin when at least `known_share` of its history is not a gap, and scored when half of
+    its horizon is not: future values never decide what contenders see. `statistic` aggregates the measurement's slots
+    into the plan's, in the history and in the horizon: as the product serves it, the mean of CPU and the highest
+    memory.
     """
 
     history_days: int = 14
@@ -54,10 +55,10 @@ HOURLY_WEEK: Final = BacktestPlan(horizon_hours=168, step_seconds=HOUR_SECONDS)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Past:
-    """What a contender sees of n series: values at the step of the measurement and joined to the plan's step.
+    """The history of n series that a contender sees, at the step of the measurement and at the plan's step.
 
-    fine: (n, fine_grid.size); coarse: (n, coarse_grid.size), joined by `statistic`, gaps NaN. Both grids end at the
-    origin.
+    fine: (n, fine_grid.size); coarse: (n, coarse_grid.size), aggregated by `statistic`; gaps are NaN. Both grids end
+    at the origin.
     """
 
     fine: FloatMatrix

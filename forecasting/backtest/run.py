@@ -205,7 +205,7 @@ def _note_answer(ledger: BacktestScores, one: BacktestTrial, at: tuple[int, int]
 
 
 def _peaks(plan: BacktestPlan, one: BacktestTrial, answer: ContenderForecast) -> dict[str, Floats]:
-    """What is noted of the first day's peaks, each (m,)."""
+    """Return the scores of the first day's peaks and peak windows by name, (m,) each."""
     step, day = plan.step_seconds, plan.slots_per_day
     actual, shape = one.actual[:, :day], answer.shape[:, :day]
     window_scores = compare(actual, shape, step)

@@ -27,11 +27,12 @@ EQUAL: Final = 0.95
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowScores:
-    """Of each path, (n,), NaN where the actual day cannot be judged.
+    """The agreement of forecast and actual peak windows, one value per path, (n,).
 
-    hit: 1 where the windows start within an hour of each other; iou: intersection over union of the two; capture: mean
-    use inside the forecast window relative to that inside the actual one; late_minutes: forecast start minus actual
-    start on the clock's circle.
+    All are NaN where the actual or the forecast path has no window without a gap. hit: 1 where the windows start
+    within an hour of each other; iou: intersection over union of the two; capture: mean use inside the forecast
+    window relative to that inside the actual one, NaN also where the latter is 0; late_minutes: forecast start minus
+    actual start on the clock's circle.
     """
 
     hit: Floats
@@ -41,7 +42,7 @@ class WindowScores:
 
 
 def amplitude(path: Floats) -> Flags:
-    """Whether (p95 - p5) / mean of each path (n, H) is above AMPLITUDE; gaps are ignored."""
+    """Return whether (p95 - p5) / mean of each path (n, H) is above AMPLITUDE, (n,); gaps are ignored."""
     moving: Flags = relative_amplitude(path) > AMPLITUDE
     return moving
 
@@ -97,9 +98,10 @@ def equal_peaks(actual: Floats, step_seconds: int, hours: float = WINDOW_HOURS) 
 
 
 def window_starts(path: Floats, step_seconds: int) -> Flags:
-    """Where the peak windows of each path (n, H) start, (n, H): runs of an hour and more above half of its height.
+    """Mark the slots at which peak windows of each path (n, H) start, (n, H).
 
-    The path is smoothed over three slots; half of its height is its lowest value + 0.5 x (highest - lowest).
+    A window is a run of at least an hour above half of the path's height. The path is smoothed over three slots; half
+    of its height is its lowest value + 0.5 x (highest - lowest).
     """
     filled = np.nan_to_num(path)
     padded = np.pad(filled, ((0, 0), (1, 1)), mode="edge")
@@ -113,9 +115,10 @@ def window_starts(path: Floats, step_seconds: int) -> Flags:
 
 
 def matched(real: Flags, forecast: Flags, step_seconds: int) -> npt.NDArray[np.intp]:
-    """How many windows of each day (n, H) can be paired one to one with starts within an hour, (n,).
+    """Count the windows of each day (n, H) that pair one to one with forecast starts within an hour, (n,).
 
-    On a line, taking for each real window in order the earliest free one in reach pairs as many as any assignment can.
+    On a line, assigning to each actual window in order the earliest free start in reach yields as many pairs as any
+    assignment can.
     """
     reach, size = max(0, round(HOUR_SECONDS / step_seconds)), real.shape[1]
     free = forecast.copy()

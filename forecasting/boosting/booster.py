@@ -39,9 +39,10 @@ _LOW, _MIDDLE, _HIGH, _UPPER = (LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoosterInput:
-    """What is known at an origin: history (n, T), members' forecasts (M, n, H, L), the mixture's path (n, H, L).
+    """The data known at an origin: history (n, T), forecasts (M, n, H, L), and the mixture's path (n, H, L).
 
-    base (n,): mean absolute change from day to day before the origin. The slots may be thinned: every `stride`-th.
+    forecasts: of the M members. base (n,): mean absolute change from day to day before the origin. The slots may be
+    thinned: every `stride`-th.
     """
 
     history: FloatMatrix
@@ -130,7 +131,7 @@ def train(moments: Sequence[BoosterInput], actual: FloatMatrix, settings: Foreca
 
 
 def _rows(actual: FloatMatrix, most: int) -> npt.NDArray[np.bool_]:
-    """Which known slots to learn from, (moments, n, H)."""
+    """Return a mask (moments, n, H) of the known slots to train on, at most `most`, drawn at random."""
     slots = np.flatnonzero(~np.isnan(actual))
     if len(slots) > most:
         slots = np.random.default_rng(SEED).choice(slots, most, replace=False)

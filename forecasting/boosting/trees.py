@@ -70,7 +70,10 @@ class Trees:
 
 
 def of_models(models: Sequence[Any]) -> Trees:
-    """From scikit-learn's HistGradientBoostingRegressors of one number of trees, with at most LEAVES leaves."""
+    """Convert scikit-learn's HistGradientBoostingRegressors to plain arrays.
+
+    The models must have the same number of trees, each with at most LEAVES leaves.
+    """
     grown = [[_of_nodes(trees[0].nodes) for trees in model._predictors] for model in models]
     base = np.array([float(model._baseline_prediction.item()) for model in models])
     features, thresholds, remaining, leaves = (

@@ -34,7 +34,7 @@ FEWEST: Final = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calendar:
-    """What is special about each past and coming slot.
+    """The days of rest and the event factors of each past and coming slot.
 
     off: days of rest, (grid.size + horizon,), Sundays not among them; sunday: likewise; factor: 1 on ordinary slots.
     """
@@ -46,7 +46,10 @@ class Calendar:
 
     @classmethod
     def of(cls, grid: TimeGrid, horizon: int, settings: ForecastingSettings) -> Calendar:
-        """For a history grid and the horizon after it; SettingsError for a country that the library does not know."""
+        """Build the calendar of a history grid and the horizon after it.
+
+        Raises SettingsError for a country that the library `holidays` does not know.
+        """
         size = grid.size + horizon
         times = grid.start_seconds + grid.step_seconds * np.arange(size)
         off, factor = np.zeros(size, dtype=bool), np.ones(size, dtype=np.float32)
@@ -66,12 +69,12 @@ class Calendar:
 
     @property
     def plain(self) -> bool:
-        """Whether every slot is an ordinary one."""
+        """True if every slot is an ordinary one: no day of rest and no event factor."""
         return not self.off.any() and bool((self.factor == 1).all())
 
     @property
     def rests(self) -> bool:
-        """Whether most of what is ahead are days of rest."""
+        """True if more than half of the slots ahead are days of rest."""
         return bool(self.off[self.grid.size :].mean() > 0.5) if len(self.off) > self.grid.size else False
 
     @property

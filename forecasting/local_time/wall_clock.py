@@ -32,7 +32,10 @@ class WallClock:
 
     @classmethod
     def of(cls, grid: TimeGrid, horizon: int, zone: str) -> WallClock:
-        """For a history grid and the horizon after it, in a zone that the settings have checked."""
+        """Build the clock of a history grid and the horizon after it.
+
+        zone: an IANA name that the settings have checked.
+        """
         time_zone = ZoneInfo(zone)
         slots = grid.start_seconds + np.arange(grid.size + horizon + 1) * grid.step_seconds
         # One look a day finds whether the offset changes at all; only then every slot is looked up, which is slow.
@@ -45,7 +48,7 @@ class WallClock:
 
     @property
     def still(self) -> bool:
-        """Whether no clock changes in sight."""
+        """True if no clock change lies within the history or the horizon."""
         return not self.past.any() and not self.ahead.any()
 
     def local(self, history: FloatMatrix) -> FloatMatrix:

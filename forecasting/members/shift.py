@@ -111,7 +111,7 @@ def _profile(history: Floats, day: int, days: int) -> Floats:
 
 
 def _mid_weights(most: int) -> Floats:
-    """What the values of each rank count for in the mid-mean of 0..most values, (most + 1, most); NaN of none."""
+    """Return the weight of each rank in the mid-mean of 0..most values, (most + 1, most); NaN for no values."""
     count, rank = np.arange(most + 1)[:, None], np.arange(most)
     inside = np.clip(np.minimum(rank + 1, 0.75 * count) - np.maximum(rank, 0.25 * count), 0, None)
     weights: Floats = inside / np.maximum(inside.sum(axis=1, keepdims=True), 0.5)

@@ -109,7 +109,10 @@ def _unlike(units: Array, moments: npt.NDArray[np.intp], day: int) -> Array:
 
 
 def _apart(since: npt.NDArray[np.intp], day: int) -> Array:
-    """What age and time of day add to the distance of moments that many slots ago (negative), (moments,)."""
+    """Return the distance that age and time of day add to moments, (moments,).
+
+    since: slots from now to each moment, negative.
+    """
     phase = since % day / day
     clock = 2 * np.minimum(phase, 1 - phase)
     added: Array = (_OTHER_TIME * clock**2 - _AGE_PER_WEEK * since / day / 7).astype(np.float32)

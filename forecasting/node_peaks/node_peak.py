@@ -61,9 +61,9 @@ class NodePeaks(Generic[RefT]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeLimits:
-    """Of n nodes, (n,) each, in the unit of usage.
+    """The limits of n nodes and the requests of their cold pods, (n,) each, in the unit of usage.
 
-    limits: above which nothing can be used; cold: requests of running pods without a past.
+    limits: the capacity above which nothing can be used; cold: requests of running pods without a past.
     """
 
     limits: Floats
@@ -71,7 +71,7 @@ class NodeLimits:
 
     @classmethod
     def of(cls, limits: npt.ArrayLike) -> NodeLimits:
-        """Without cold pods."""
+        """Build from limits alone, with no cold pods."""
         warm_limits = np.asarray(limits, dtype=np.float64)
         return cls(warm_limits, np.zeros_like(warm_limits))
 
@@ -151,7 +151,10 @@ def pod_peaks(usage: Floats, requests: Floats, slots_per_day: int, resource: Res
 
 
 def _records(blocks: Floats, settings: NodePeakSettings) -> Records:
-    """Of all decisions that calibration may look at, nodes in parts so that memory stays bounded."""
+    """Return the records of all decisions that calibration may use.
+
+    Nodes are processed in parts so that memory stays bounded.
+    """
     decisions = settings.calibration_days * BLOCKS_PER_DAY + 1
     parts = [records(blocks[i : i + _NODES_AT_ONCE], decisions) for i in range(0, max(1, len(blocks)), _NODES_AT_ONCE)]
     names = Records.__slots__

@@ -96,7 +96,10 @@ class Prepared:
         return cls(bases, spreads, records.after / limits[:, None], records.days, limits, names)
 
     def until(self, end: int, length: int) -> Prepared:
-        """As it stood at decision `end`, of the last `length` ones before: without outcomes that were still open."""
+        """Return the data as known at decision `end`, with the last `length` decisions before it.
+
+        Outcomes that were still open at that decision are NaN.
+        """
         part = slice(max(0, end - length), end + 1)
         after = self.after[:, part].copy()
         after[:, -BLOCKS_PER_DAY:] = np.nan
@@ -138,9 +141,10 @@ def _tested(of: Prepared, usable: Flags, risk: float, settings: NodePeakSettings
 def served(
     of: Prepared, usable: Flags, risks: Sequence[float], settings: NodePeakSettings, tails: Tails = TAILS
 ) -> list[tuple[str, Floats]]:
-    """For each risk the mean of the two shapes that lend most on the known decisions: names, peaks at all (n, E).
+    """Return, per risk, the joined names and the mean peaks (n, E) of the two shapes that lend most.
 
-    Each alone keeps the risk there; their mean is steadier than the better one.
+    The two are those with the lowest limit-weighted sum of peaks on the usable decisions; peaks cover all decisions.
+    Each shape alone keeps the risk there; their mean is steadier than the better of them.
     """
     days = min(usable.any(axis=0).sum(), usable.sum() / _FULL_CLASS) / BLOCKS_PER_DAY
     weights = np.where(usable, of.limits[:, None], 0.0)
@@ -160,9 +164,10 @@ def served(
 def thresholds(
     ordered: Floats, tail: Tail, risks: Sequence[float], days: float, settings: NodePeakSettings
 ) -> list[float]:
-    """For each risk the smallest score that the mixture of rising scores (m,) and a tail exceeds no more often.
+    """Return, per risk, the smallest score that the mixture of scores and tail exceeds no more often.
 
-    days: that the scores are of, above 0.
+    ordered: rising scores (m,). tail: standardized scores exceeded with the rates EXCEEDANCES. days: the days that
+    the scores cover, above 0. The risk is lowered by the weight of the scores in the mixture.
     """
     weight = days / (days + settings.prior_days)
     points = _tail_points(ordered, tail)

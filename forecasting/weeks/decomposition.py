@@ -37,7 +37,10 @@ def parts(usage: Usage[RefT]) -> dict[RefT, WeekDecomposition]:
 
 
 def bridged(series: Floats, grid: TimeGrid) -> tuple[Floats, TimeGrid]:
-    """From the first known hour on, gaps bridged in a straight line; empty where half of the hours are not known."""
+    """Return the series and grid from the first known hour on, with gaps bridged by linear interpolation.
+
+    The series is empty where less than half of the hours are known, and then the grid is returned unchanged.
+    """
     present = np.isfinite(series)
     if not present.any():
         return series[:0], grid

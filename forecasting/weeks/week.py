@@ -138,7 +138,7 @@ def _weights(ratios: Floats) -> Floats:
 
 
 def _enough(values: FloatMatrix) -> npt.NDArray[np.bool_]:
-    """Whether each series spans SHORTEST_DAYS and is known for half of that span, (n,)."""
+    """Return whether each series spans SHORTEST_DAYS and is known for half of that span, (n,)."""
     present = ~np.isnan(values)
     span = values.shape[1] - present.argmax(axis=1)
     count = present.sum(axis=1)

@@ -60,7 +60,7 @@ def zones_of(snapshot: NodeSnapshot, rows: Rows) -> Rows:
 
 
 def highest_of(points: Floats, zones: Rows) -> Floats:
-    """Of each zone, NaN where no points are known."""
+    """Return the highest points in each zone, (zones,); NaN where no points are known."""
     highest = np.full(zones.max() + 1, np.nan)
     np.fmax.at(highest, zones, points)
     return highest

@@ -102,7 +102,7 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True)
 class PodShare:
-    """What one pod counts in its node's USED and PROD_USED, and what it requests: gone when the pod goes."""
+    """The contribution of one pod to its node's USED, PROD_USED and requests; removed when the pod goes."""
 
     used: Pair
     prod_used: Pair
@@ -274,9 +274,10 @@ def _count(sums: _PodSums, pod: PodFacts, metric: LoadMetric | None) -> None:
 
 
 def _young(pod: PodFacts, measured: Pair | None, metric: LoadMetric | None) -> bool:
-    """Whether the node's report cannot hold the pod's use yet, so that its estimate counts.
+    """Return whether the node's report cannot contain the pod's use yet, so that the pod's estimate counts.
 
-    Unmeasured, placed after the report or less than one interval before it, or within the window of `young_until`.
+    This is the case for a pod that is not measured, that was placed after the report or less than one interval before
+    it, or that is within the window of `young_until`.
     """
     if measured is None or metric is None or metric.updated_seconds is None:
         return True
@@ -286,7 +287,7 @@ def _young(pod: PodFacts, measured: Pair | None, metric: LoadMetric | None) -> b
 
 
 def _above(estimate: Pair, measured: Pair | None) -> Pair:
-    """What an estimate adds to what is measured already; never negative."""
+    """Return the amount by which an estimate exceeds what is measured already, per resource; never negative."""
     if measured is None:
         return estimate
     return max(estimate[0] - measured[0], 0.0), max(estimate[1] - measured[1], 0.0)

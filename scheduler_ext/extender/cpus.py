@@ -73,7 +73,10 @@ def room_of(node: NodeHardware, pods: Iterable[PodFacts]) -> CpuRoom:
 
 
 def refusal(room: CpuRoom | None, request: CpuRequest) -> Code:
-    """Whether a node with this capacity may take the pod, by counts; None: it publishes nothing."""
+    """Return a code: PASS if a node with this capacity may take the pod, by counts of CPUs; else the obstacle.
+
+    room None: the node publishes no CPU topology, NO_CPU_TOPOLOGY.
+    """
     if room is None or room.closed:
         return _REFUSED[room.closed] if room else Code.NO_CPU_TOPOLOGY
     on_node = request_on(request, _policies(room))
@@ -117,7 +120,7 @@ def together(snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, settings: CpuAll
 
 
 def _request(pod: PodFacts, settings: CpuAllocationSettings) -> tuple[CpuRequest | None, bool]:
-    """What the pod asks for, None = no CPUs of its own; and whether it asks in a way that cannot be followed."""
+    """Return the pod's request for CPUs of its own, None for none, and whether the request cannot be followed."""
     if not (settings.on and pod.wants_bind):
         return None, False
     claim, allocator = HardwareClaim(pod.identity, pod.requests), cpu_allocator(settings)

@@ -39,9 +39,9 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Posture:
-    """Which rules apply, and why not; an empty text: they apply.
+    """The rules that apply to a question. load_off: why the load rules do not apply, or "" if they do.
 
-    yielded: the rule that had no say in one question, for by its estimates no node would have been left; or "".
+    yielded: the rule that was ignored in one question because its estimates would have left no node; or "".
     """
 
     load_off: str = ""
@@ -50,9 +50,10 @@ class Posture:
 
 
 def posture(snapshot: NodeSnapshot, now: Moment, settings: ExtenderSettings) -> Posture:
-    """Which rules apply to this snapshot: load rules are off when it is too old or most nodes do not report.
+    """Return the rules that apply to this snapshot; load rules are off if it is too old or most nodes do not report.
 
-    Reservation data has its own age: when that is too old, `reservations_stale` makes the guard refuse.
+    Load rules are off, too, when the settings switch them off. Reservation data has its own age: when that is too
+    old, `reservations_stale` makes the guard refuse.
     """
     stale = snapshot.age_seconds(now.monotonic, RESERVING) > settings.stale_seconds
     if not settings.load_aware.on:
@@ -72,7 +73,7 @@ class RuleContext(NamedTuple):
 
 
 def known_now(snapshot: NodeSnapshot, now: Moment, settings: ExtenderSettings) -> RuleContext:
-    """For one question alone."""
+    """Return the context of the rules for a single question, with a new cache of opinions."""
     return RuleContext(posture(snapshot, now, settings), Opinions(settings))
 
 
@@ -84,7 +85,10 @@ def judge(
     settings: ExtenderSettings,
     context: RuleContext | None = None,
 ) -> tuple[NodeJudgement, Posture]:
-    """Whether the pod may be placed on each of the rows; -1, an unknown node, passes."""
+    """Return whether the pod may be placed on each of the rows, and the rules that applied; row -1 passes.
+
+    rows: rows of the snapshot; -1 is an unknown node.
+    """
     stance, opinions = context or known_now(snapshot, now, settings)
     if len(snapshot.names) == 0:
         return NodeJudgement.passing(len(rows)), stance

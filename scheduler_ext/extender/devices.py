@@ -35,7 +35,7 @@ Codes = npt.NDArray[np.int8]
 
 
 def device_room_of(node: NodeHardware, pods: Iterable[PodFacts]) -> DeviceRoom | None:
-    """What is free of a node's healthy devices beside these pods; None where it has no Device that can be read."""
+    """Return what is free of a node's healthy devices beside these pods; None without a Device that can be read."""
     inventory = inventory_on(node)
     if inventory is None:
         return None
@@ -54,7 +54,7 @@ def device_room_of(node: NodeHardware, pods: Iterable[PodFacts]) -> DeviceRoom |
 
 
 def _digest(inventory: DeviceInventory, taken: TakenDevices) -> bytes:
-    """Of all that a placement looks at; devices' own names are not among it."""
+    """Return a digest of everything that a placement reads; the devices' own names are not part of it."""
     devices = tuple(replace(one, id="") for one in inventory.devices)
     use = (sorted(taken.amounts.items()), sorted(taken.functions))
     content = (devices, sorted(inventory.partitions.items()), inventory.honoured, use)
@@ -62,7 +62,10 @@ def _digest(inventory: DeviceInventory, taken: TakenDevices) -> bytes:
 
 
 def refusal(room: DeviceRoom | None, demand: DeviceDemand, asked: _Demand | None = None) -> Code:
-    """Whether a node with this capacity may take the pod; None: it has no Device. asked: the demand, made once."""
+    """Return the code for a node with this device capacity and a pod with this demand; PASS if it may take the pod.
+
+    room None: the node has no Device, NO_DEVICES. asked: the demand as a `_Demand` that the caller made once.
+    """
     if room is None:
         return Code.NO_DEVICES
     for kind, request in demand.requests.items():
@@ -89,7 +92,7 @@ class _State:
 
 
 class _Demand:
-    """What a pod asks for, equal to what another pod of its kind asks for."""
+    """A pod's demand for devices, hashable; equal to the demand of another pod of its kind."""
 
     def __init__(self, demand: DeviceDemand) -> None:
         self.demand, self._text = demand, repr(demand)
@@ -104,7 +107,7 @@ class _Demand:
 
 @lru_cache(maxsize=4096)
 def _near(state: _State, asked: _Demand) -> bool:
-    """Whether the placement finds devices near enough to each other."""
+    """Return whether the placement finds devices that are near enough to each other."""
     return not place_devices(state.inventory, state.taken, asked.demand).refusal
 
 
@@ -142,12 +145,12 @@ def begun(snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, settings: DeviceAll
 
 
 def _serving(devices: list[tuple[dict[str, int], int]], request: KindRequest) -> int:
-    """How many of them have the share free."""
+    """Return the number of devices that have the requested share free."""
     return sum(fits(amounts_on(request.share, memory_bytes), free) for free, memory_bytes in devices)
 
 
 def _demand(pod: PodFacts, settings: DeviceAllocationSettings) -> tuple[DeviceDemand | None, bool]:
-    """What the pod asks for, None = no devices of ours; and whether it asks in a way that cannot be served."""
+    """Return the pod's demand for devices, None for none of ours, and whether the demand cannot be served."""
     if not (settings.on and pod.wants_bind):  # nearly every pod
         return None, False
     claim, allocator = HardwareClaim(pod.identity, pod.requests), DeviceAllocator()

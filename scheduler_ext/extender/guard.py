@@ -34,7 +34,7 @@ def codes(snapshot: NodeSnapshot, pod: PodFacts, stale: bool) -> dict[int, Code]
 
 
 def owns(snapshot: NodeSnapshot, pod: PodFacts, reservation: str) -> bool:
-    """Whether the pod may use a Reservation."""
+    """Return whether the pod may use a Reservation."""
     record = snapshot.reservations.get(reservation)
     return record is not None and record.usable_by(pod.identity)
 

@@ -95,9 +95,9 @@ UNRESOLVABLE: Final = frozenset({Code.HELD, Code.MAY_BE_HELD}) | BY_CPUS | BY_DE
 
 @dataclass(frozen=True, slots=True)
 class NodeJudgement:
-    """Of some nodes: codes (n,), and for refusals by load the percentage that would be reached and its half hour.
+    """The verdict on n nodes: a code each; for refusals by load also the percentage and half hour to be reached.
 
-    percent, slot: int64 (n,), 0 where they say nothing.
+    codes: (n,). percent, slot: int64 (n,), 0 where they do not apply.
     """
 
     codes: Codes
@@ -111,7 +111,7 @@ class NodeJudgement:
 
     @property
     def passed(self) -> npt.NDArray[np.bool_]:
-        """Which pass, (n,)."""
+        """The mask of nodes that pass, (n,)."""
         mask: npt.NDArray[np.bool_] = self.codes == Code.PASS
         return mask
 

@@ -33,9 +33,10 @@ MARGIN_SECONDS: Final = 0.001
 
 @dataclass(slots=True)
 class Opinion:
-    """Of all nodes for one kind, as the snapshot of `names` and `steps` had them; since, until: Unix time.
+    """The load rules' verdict on all nodes for one kind of pod, as of the snapshot of `names` and `steps`.
 
-    changed: nodes that have changed since they were judged, (nodes,); stale: whether there are any.
+    since, until: Unix time between which it is valid. changed: nodes that have changed since they were checked,
+    (nodes,); stale: whether there are any.
     """
 
     names: tuple[str, ...]
@@ -65,7 +66,7 @@ class Opinion:
         return True
 
     def doubtful(self, rows: Rows) -> bool:
-        """Whether one of these rows may have changed since it was judged; row -1 may be taken for the last one."""
+        """Return whether any of these rows may have changed since its check; row -1 may be taken for the last row."""
         return self.stale and bool(self.changed[rows].any())
 
 
@@ -105,7 +106,7 @@ class Opinions:
         return values
 
     def standings(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Floats:
-        """As `points`, but NaN where no use is reported, and for row -1."""
+        """Return the points of each row, (n,), as `points` does, but NaN where no use is reported, and for row -1."""
         opinion = self._opinion(snapshot, pod, rows, now_seconds)
         if opinion is None:
             points = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
@@ -140,7 +141,7 @@ class Opinions:
         return opinion
 
     def _again(self, kind: PodKind, pod: PodFacts) -> bool:
-        """Whether another pod of the kind came before."""
+        """Return whether another pod of the kind came before."""
         first = self._came.setdefault(kind, pod.identity.uid)
         if len(self._came) > REMEMBERED:
             self._came.popitem(last=False)
@@ -172,7 +173,10 @@ class Opinions:
         opinion.changed[rows], opinion.stale, opinion.since = False, False, now_seconds
 
     def _same_until(self, snapshot: NodeSnapshot, part: Rows | slice, now_seconds: float) -> float:
-        """When the next of these nodes' reports expires; before that, time changes no opinion."""
+        """Return the Unix time when the next of these nodes' reports expires; until then time changes no opinion.
+
+        Infinity when no report is left to expire.
+        """
         ends = snapshot.column(SnapshotColumn.UPDATED)[part] + self._settings.load_aware.metric_expiration_seconds
         return float(np.min(ends, initial=np.inf, where=ends > now_seconds - MARGIN_SECONDS))
 

@@ -66,7 +66,7 @@ class NodeSlice:
 
 
 def slice_of(wire: SliceWire) -> NodeSlice:
-    """What is kept of a ResourceSlice."""
+    """Return the part of a ResourceSlice that is kept: its node and the names of its devices."""
     return NodeSlice(wire.spec.node_name, frozenset(one.name for one in wire.spec.devices or ()))
 
 
@@ -301,9 +301,9 @@ def _whole(capacity: Mapping[str, int]) -> Pair:
 
 
 def beyond(metric: LoadMetric, node: ExtenderNode) -> bool:
-    """Whether the report says that the node or one of its pods uses more than the machine has: a fault of its source.
+    """Return whether the report shows more use by the node or a pod than the machine has: a fault of its source.
 
-    Not by what the machine gives to pods, which the system beside them may pass.
+    The bound is the machine's capacity, not what it gives to pods, which the system beside them may exceed.
     """
     used = [metric.usage or (0.0, 0.0), metric.system, *(usage for usage, _ in metric.pods.values())]
     bounds = [BEYOND_CAPACITY * whole if whole > 0 else math.inf for whole in node.whole]
@@ -417,7 +417,7 @@ class Outlook:
 
 
 def outlook_of(wire: ForecastWire) -> Outlook | None:
-    """What is kept of a UsageForecast; None when it does not say when it begins."""
+    """Return the part of a UsageForecast that is kept; None for one without a start or a positive step."""
     spec = wire.spec
     if spec.start is None or spec.step_seconds <= 0:
         return None

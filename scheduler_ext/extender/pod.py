@@ -91,7 +91,7 @@ class _PodMeta(msgspec.Struct, rename="camel"):
 
 
 class _Amounts(msgspec.Struct):
-    """What decides about a pod's amounts."""
+    """The parts of a pod that decide about its amounts."""
 
     spec: PodSpecWire
     status: PodStatusWire
@@ -140,12 +140,12 @@ _DECODER: Final = msgspec.msgpack.Decoder(_Amounts)
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What the rules ask of a pod. Pairs are (millicores, bytes).
+    """The facts about a pod that the rules use. Pairs are (millicores, bytes).
 
     estimate: what LoadAware expects it to use; predicted: the same where the pod's own forecast is known, else the
     estimate. run_seconds: how long it is expected to run (infinity: no end in sight). assigned_seconds: Unix time,
-    None = not yet. choosy: it has preferences among nodes that the scheduler weighs. replica: it is one of a set that
-    the scheduler spreads over zones unasked. unread: why its amounts could not be read, or "".
+    None = not yet. choosy: it has preferences among nodes that the scheduler weighs. replica: it belongs to a set
+    that the scheduler spreads over zones unasked. unread: why its amounts could not be read, or "".
     """
 
     identity: PodIdentity
@@ -171,17 +171,17 @@ class PodFacts:
 
     @property
     def prod(self) -> bool:
-        """Whether prod thresholds hold for it."""
+        """True if prod thresholds apply to the pod, that is, if its priority class is prod."""
         return self.priority_class is PriorityClass.PROD
 
     @property
     def reclaimer(self) -> bool:
-        """Whether it lives on reclaimed capacity."""
+        """True if the pod uses reclaimed capacity."""
         return self.priority_class.is_reclaimer
 
     @property
     def wants_bind(self) -> bool:
-        """Whether it asks that we bind it: by name, or for shares of devices, which nobody else gives."""
+        """True if the pod asks that cotenant bind it: by name, or for shares of devices, which only cotenant gives."""
         return BIND_RESOURCE in self.requests or bool(shared_resources_of(self.requests))
 
 
@@ -223,7 +223,7 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
 
 
 class _Weight(NamedTuple):
-    """What a pod's amounts and class come to."""
+    """The values derived from a pod's amounts and class."""
 
     requests: Mapping[str, int] = MappingProxyType({})
     priority_class: PriorityClass = PriorityClass.NONE
@@ -261,7 +261,7 @@ def class_of(
 def estimate_of(
     priority: PriorityClass, amounts: tuple[Mapping[str, int], Mapping[str, int]], factors: Mapping[Resource, int]
 ) -> Pair:
-    """What LoadAware expects a pod to use; amounts: (requests, limits); a factor of 0 counts nothing."""
+    """Return the use that LoadAware expects of a pod; amounts: (requests, limits); a factor of 0 counts as no use."""
     cpu, memory = (_estimate_one(priority, r, amounts, factors[r]) for r in RESOURCES)
     return cpu, memory
 

@@ -211,7 +211,7 @@ def _reserving(moved: NodeSnapshot, frame: Frame) -> NodeSnapshot:
 
 
 def _reservation(text: bytes) -> Reservation | None:
-    """Nobody owns what cannot be read: its placeholders stay closed to all."""
+    """Return the Reservation; None if it cannot be read, so that it has no owner and is closed to all pods."""
     try:
         return Reservation.parse(msgspec.json.decode(text, type=dict[str, Any]))
     except (CotenantError, msgspec.MsgspecError):

@@ -34,7 +34,7 @@ def refusals(spec: Json, nodes: Sequence[ExtenderNode]) -> dict[tuple[str, str],
 
 
 def not_judged(spec: Json) -> str:
-    """What may refuse nodes besides, in words; "" when there is nothing."""
+    """Return a sentence with the constraints of the pod that are not checked here; "" when there are none."""
     affinity = _object(spec.get("affinity"))
     present = {
         "affinity between pods": bool(affinity.get("podAffinity") or affinity.get("podAntiAffinity")),

@@ -32,7 +32,10 @@ class Departure:
 
     @classmethod
     def of(cls, pod: PodFacts, now_seconds: float) -> Departure | None:
-        """Of a pod that leaves now; None for one that used nothing or that was never placed."""
+        """Return the departure of a pod that leaves now; None for a pod that used nothing or that was never placed.
+
+        A placeholder and a pod that has ended use nothing.
+        """
         if pod.assigned_seconds is None or pod.placeholder_of is not None or pod.ended:
             return None
         return cls(pod.assigned_seconds, now_seconds, pod.reclaimer, pod.predicted)
@@ -40,7 +43,7 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What is known of a node besides what is there now: who left, since when that was watched, and Unix time now."""
+    """The recent past of a node: which pods left, since when departures were watched, and Unix time now."""
 
     departures: tuple[Departure, ...] = ()
     since_seconds: float = -math.inf
@@ -58,12 +61,12 @@ def remembered(departures: Iterable[Departure], outlook: Outlook | None, now_sec
 
 
 def came_after(pod: PodFacts, outlook: Outlook) -> bool:
-    """Whether the pod is not in the forecast."""
+    """Return whether the pod is not in the forecast: it has no node yet, or came after the forecast's history."""
     return pod.assigned_seconds is None or pod.assigned_seconds > outlook.known_until
 
 
 def unwatched(pod: PodFacts, outlook: Outlook | None, since_seconds: float) -> bool:
-    """Whether the pod came after the forecast's history but before anybody watched who left."""
+    """Return whether the pod came after the forecast's history but before departures were watched."""
     placed = pod.assigned_seconds
     return outlook is not None and placed is not None and outlook.known_until < placed <= since_seconds
 
@@ -91,7 +94,7 @@ def addition(pods: Iterable[PodFacts], outlook: Outlook | None, metric: LoadMetr
 
 
 def _excess(outlook: Outlook, metric: LoadMetric | None, now_seconds: float) -> Pair:
-    """What the node uses more now than its forecast said for now; infinite where either is not known."""
+    """Return by how much the node uses more now than its forecast for now; infinite where either is not known."""
     usage = metric.usage if metric else None
     if usage is None:
         return math.inf, math.inf

@@ -62,16 +62,20 @@ class PodVerdict(msgspec.Struct, frozen=True):
     def of(
         cls, pod: PodFacts, about: tuple[int, float], stance: Posture, refused: Mapping[tuple[str, str], int]
     ) -> PodVerdict:
-        """From one answer's refusals. about: (nodes asked, Unix time); refused: (rule, text) -> number of nodes."""
+        """Return the verdict from the refusals in one answer.
+
+        about: (nodes asked, Unix time); refused: (rule, text) -> number of nodes.
+        """
         node_count, at_seconds = about
         passed = node_count - sum(refused.values())
         return cls(pod.key, at_seconds, node_count, passed, refusals_of(refused), stance.load_off, stance.yielded)
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """What is in the way of a pod. fits: nodes that no rule refuses.
+    """The obstacles to a pod's placement. fits: nodes that no rule refuses.
 
-    Rules overlap: a node may be refused by several, and is counted in each. scheduler: what kube-scheduler itself says.
+    Rules overlap: a node may be refused by several, and is counted in each. scheduler: the refusals that
+    kube-scheduler itself reports.
     """
 
     pod: str
@@ -97,9 +101,10 @@ def explained(
     others: Mapping[tuple[str, str], Sequence[bool]] | None = None,
     with_rules: bool = True,
 ) -> Explanation:
-    """What our rules, fit by requests, and `others` ((rule, words) -> refused, a place a node) say of every node.
+    """Return the verdicts on every node of our rules, of the fit by requests, and of `others`.
 
-    with_rules: whether an extender runs; without one no rule of ours refuses or ranks anything.
+    others: (rule, words) -> refused, one value per node. with_rules: whether an extender runs; without it no rule of
+    ours refuses or ranks any node.
     """
     rows = np.arange(len(snapshot.names), dtype=np.intp)
     fit = {("resources", f"too little {name}"): missing for name, missing in lacking(snapshot, pod).items()}
@@ -129,7 +134,10 @@ def explained(
 def _judged(
     snapshot: NodeSnapshot, pod: PodFacts, fitting: Rows, now: Moment, settings: ExtenderSettings
 ) -> tuple[NodeJudgement, Posture]:
-    """Of every node; the rows that fit as in a question of the scheduler, which asks about those alone."""
+    """Return the rules' verdict on every node; rows that fit are checked as in a question of the scheduler.
+
+    The scheduler asks about those rows alone.
+    """
     rows = np.arange(len(snapshot.names), dtype=np.intp)
     judged, stance = decide.judge(snapshot, pod, rows, now, settings)
     if 0 < len(fitting) < len(rows):

@@ -80,7 +80,7 @@ class DaemonSetWire(msgspec.Struct):
 
     @property
     def tolerates_load(self) -> bool:
-        """Whether its pods come to nodes that are refused to others."""
+        """True if its pods are placed on nodes that are refused to others."""
         return _REFUSING.tolerated([toleration(one) for one in self.spec.template.spec.tolerations or ()])
 
 
@@ -98,7 +98,7 @@ class LoadTaintController(Feature):
         rules: ExtenderSettings,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """Nothing is read yet; rules: thresholds, and how far ahead forecasts are looked at."""
+        """Store the settings; nothing is read yet. rules: thresholds, and how far ahead forecasts are read."""
         self._client, self._settings, self._rules = client, settings, rules
         self._taints = NodeTaints(client, LOAD_TAINT)
         self._arguments = arguments_of(settings)
@@ -138,7 +138,7 @@ class LoadTaintController(Feature):
         return ControllerDecision(tuple(self._patches(due)), notes, _before(due))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """What became of taints; who is refused, and no more, becomes an Event of the next round."""
+        """Record the outcomes of taint writes; a node that becomes refused, or accepted, is the next round's Event."""
         nodes = self._watching.table.nodes if self._watching else {}
         for outcome in outcomes:
             if not outcome.ok:
@@ -163,7 +163,10 @@ class LoadTaintController(Feature):
         return self._settings.enabled and not self._settings.dry_run
 
     def _given_back(self) -> tuple[Patch, ...]:
-        """What takes the taints of an earlier manager away, until a look shows none: a write may fail or be put off."""
+        """Return the patches that remove taints of an earlier manager, until a check finds none.
+
+        A write may fail or be put off.
+        """
         if not self._has_taints:
             return ()
         patches = tuple(self._taints.withdrawn(WITHDRAWN))
@@ -225,7 +228,7 @@ class LoadTaintController(Feature):
                 yield patch
 
     def _events(self, outcomes: Sequence[Outcome]) -> Iterator[ObjectNote]:
-        """Of nodes that are refused from now on, or no more."""
+        """Yield the Events of nodes that are refused from now on, or no longer."""
         for outcome in outcomes:
             intent = outcome.intent
             if not (outcome.ok and isinstance(intent, Patch)):

@@ -24,7 +24,7 @@ Effects = npt.NDArray[np.int8]
 
 
 class LoadEffect(IntEnum):
-    """How strictly a node's taint keeps pods away, from not at all to always."""
+    """The strictness with which a node's taint keeps pods away, from not at all to always."""
 
     NONE = 0
     AVOIDED = 1
@@ -113,10 +113,10 @@ def decide(loads: NodeLoads, arguments: LoadTaintArgs, now_seconds: float) -> Lo
 
 
 def changes_of(loads: NodeLoads, plan: LoadTaintPlan, arguments: LoadTaintArgs) -> Iterator[LoadTaintChange]:
-    """What leads to the plan, what gives capacity back first.
+    """Yield the changes that lead to the plan; those that give capacity back come first.
 
-    A node is refused only while those that are refused now, and those that become so, are within the cap: what is given
-    back counts once it has been given back, in whatever order writes arrive.
+    A node is refused only while those that are refused now, and those that become so, are within the cap: what is
+    given back counts once it has been given back, in whatever order writes arrive.
     """
     room = cap(loads.schedulable, arguments.refused_share) - int(np.count_nonzero(loads.effects == LoadEffect.REFUSED))
     due = np.flatnonzero(plan.effects != loads.effects)
@@ -136,7 +136,7 @@ def _above(load: Floats, bears: Flags, holding: Flags, enter: float, leave: floa
 
 
 def _first(candidates: Flags, keys: tuple[npt.NDArray[np.generic], ...], most: int) -> Flags:
-    """At most so many of the candidates: highest first by the keys, one after the other."""
+    """Return a mask of at most `most` of the candidates, (nodes,): the highest by the keys, compared in order."""
     order = np.lexsort(tuple(-key.astype(np.float64) for key in reversed((candidates, *keys))))
     places = order[: min(most, int(np.count_nonzero(candidates)))]
     mask = np.zeros(len(candidates), dtype=np.bool_)

@@ -18,7 +18,7 @@ class NodeTaints:
     key: str
 
     def patch(self, name: str, effect: str, why: str) -> Patch | None:
-        """What gives a node the taint with this effect, or takes it away ("").
+        """Return the patch that sets the node's taint with this effect, or removes it (effect "").
 
         None for a node that is gone, or is as it should be.
         """
@@ -28,7 +28,7 @@ class NodeTaints:
         return tainted(node, self.key, why, effect=effect) if effect else untainted(node, (self.key,), why)
 
     def withdrawn(self, why: str) -> Iterator[Patch]:
-        """What takes every such taint away."""
+        """Yield the patches that remove every such taint."""
         for node in self.client.list(NODES, TaintedNode):
             patch = untainted(node, (self.key,), why)
             if patch is not None:

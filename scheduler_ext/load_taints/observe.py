@@ -25,13 +25,13 @@ _ENDLESS = PodFacts(PodIdentity("", ""))
 
 
 def effect_of(node: ExtenderNode) -> LoadEffect:
-    """Of the taint that a node bears; NoExecute, which we do not set, is as strict as ours gets."""
+    """Return the effect of our taint on the node; NoExecute, which we do not set, counts as the strictest of ours."""
     effects = [_EFFECTS.get(effect, LoadEffect.REFUSED) for key, _, effect in node.taints if key == LOAD_TAINT]
     return max(effects, default=LoadEffect.NONE)
 
 
 def takes_pods(node: ExtenderNode) -> bool:
-    """Whether pods in general may come: it is neither cordoned nor unready, and no node of the control plane."""
+    """Return whether pods in general may be placed: neither cordoned nor unready, and not a control-plane node."""
     return not node.unschedulable and not any(
         effect != AVOIDED and (key in CONTROL_PLANE_KEYS or key.startswith(NODE_CONDITION_PREFIX))
         for key, _, effect in node.taints

@@ -68,7 +68,7 @@ class QueueController(Feature):
     def __init__(
         self, mirrors: Mapping[str, Mirror[Any]], settings: QueueSettings, registry: CollectorRegistry | None = None
     ) -> None:
-        """Nothing is known yet; without a registry nothing is counted."""
+        """Create the controller without any data; without a registry no metric is counted."""
         self.interval_seconds = LONGEST_SECONDS
         self.report = QueueReport(0.0)
         """What the last round saw and decided, for people."""
@@ -83,7 +83,7 @@ class QueueController(Feature):
         self._metrics = QueueMetrics(registry) if registry else None
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
-        """What to write for all quotas, gangs and pods that wait."""
+        """Return what to write for all quotas, gangs and pods that wait."""
         if not self._builder.settled():
             self.interval_seconds = SHORTEST_SECONDS
             return ControllerDecision()
@@ -117,7 +117,10 @@ class QueueController(Feature):
                 self._released[pod.uid] = (pod.version, lasting)
 
     def closing(self, now_seconds: float) -> ControllerDecision:
-        """What to write when the manager ends: no pod is to wait for somebody who has gone, unless another comes."""
+        """Return what to write when the manager ends: gates are lifted, so that no pod waits for it in vain.
+
+        Nothing while the settings keep the gates because another manager comes.
+        """
         if self._settings.keep_gates_at_end:
             return ControllerDecision()
         return ControllerDecision(withdrawal(self._mirrors, now_seconds))

@@ -28,10 +28,10 @@ LONGEST_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class QueueWrites:
-    """What to write, what to show, and what the next round's view starts from.
+    """The result of a round: what to write, what to show, and what the next round's view starts from.
 
-    notes: (object, what people should read at it). released: uids of pods whose quota gate an intent takes away; those
-    whose intent succeeded belong into the next view's `released` until the mirror shows the pod without the gate.
+    notes: (object, what people should read at it). released: uids of pods whose quota gate an intent takes away;
+    those whose intent succeeded belong in the next view's `released` until the mirror shows the pod without the gate.
     wake_seconds: until time alone changes something.
     """
 

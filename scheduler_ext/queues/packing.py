@@ -37,7 +37,7 @@ class MemberGroup:
 
     @property
     def needs(self) -> dict[str, int]:
-        """What one takes up: its requests above zero, and one of the node's number of pods."""
+        """The needs of a single member: its requests above zero, and 1 of the node's number of pods."""
         return {name: amount for name, amount in self.requests.items() if amount > 0} | {PODS: 1}
 
 
@@ -59,7 +59,7 @@ class Shortage:
     free: int = 0
 
     def __str__(self) -> str:
-        """For people: "pool=gpu (4 nodes): capacity for 6 of 16, cpu 6 of 16"."""
+        """Return a text for people: "pool=gpu (4 nodes): capacity for 6 of 16, cpu 6 of 16"."""
         what = f"{self.node_group} ({self.nodes} {'node' if self.nodes == 1 else 'nodes'})"
         if self.refused:
             return f"{what}: {self.refused}"
@@ -69,7 +69,7 @@ class Shortage:
 
 @dataclass(frozen=True)
 class FreeRoom:
-    """What nodes have left: `free` is nodes x resources (`names`), never below zero."""
+    """The free capacity of nodes: `free` is nodes x resources (`names`), never below zero."""
 
     nodes: tuple[QueueNode, ...]
     names: tuple[str, ...]
@@ -99,16 +99,16 @@ class FreeRoom:
         return FreeRoom(self.nodes, self.names, np.maximum(free, 0.0), self._masks)
 
     def shortages(self, members: Sequence[MemberGroup]) -> tuple[Shortage, ...]:
-        """What keeps the members from being placed together, by node group; () when nothing that is judged does."""
+        """Return what keeps the members from being placed together, by node group; () when no check fails."""
         for group in members:
             if self._places(group).sum() < group.count:
                 return tuple(self._short(group))
         return tuple(self._short_together(members))
 
     def placed(self, members: Sequence[MemberGroup]) -> FreeRoom | None:
-        """What is left after the members were placed, largest first, on as few nodes as they fit; None: they do not.
+        """Return what is left after placing the members, largest first, on as few nodes as they fit; else None.
 
-        For members that are alike this is exact; different ones may fit although None is answered.
+        For members that are alike this is exact; different members may fit although None is returned.
         """
         free = self.free.copy()
         for group in sorted(members, key=self._size, reverse=True):
@@ -145,7 +145,7 @@ class FreeRoom:
         return np.where(mask & (not unknown), np.minimum(fitting, group.count), 0.0)
 
     def _groups(self, placement: Placement) -> tuple[NDArray[np.bool_], tuple[_NodeGroup, ...]]:
-        """Whether each node lets a pod on, and the nodes in groups that are alike for it."""
+        """Return whether each node admits a pod, (nodes,), and the nodes in groups that are alike for it."""
         key = msgspec.json.encode(placement, order="sorted")
         if key not in self._masks:
             groups = tuple(_node_groups(placement, self.nodes))
@@ -250,7 +250,7 @@ def _selected(placement: Placement) -> tuple[tuple[str, ...], bool]:
 
 
 def _label(node: QueueNode, keys: Sequence[str], by_name: bool) -> str:
-    """What people call such nodes."""
+    """Return a name for such nodes for people."""
     parts = [f"{key}={node.labels[key]}" for key in keys if key in node.labels]
     parts += [f"without {key}" for key in keys if key not in node.labels]
     parts += [f"taint {t.key}{'=' + t.value if t.value else ''}:{t.effect}" for t in node.taints]

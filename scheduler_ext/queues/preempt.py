@@ -44,7 +44,7 @@ def _preempts(unit: QueueUnit) -> bool:
 
 
 def _has_room(view: QueueView, unit: QueueUnit, chosen: list[QueuePod]) -> bool:
-    """Whether the unit fits on the nodes once these pods, and those that end already, are gone."""
+    """Return whether the unit fits on the nodes once these pods, and those that end already, are gone."""
     going = {pod.uid for pod in chosen}
     staying = [pod for pod in view.pods if pod.uid not in going and not pod.deleting]
     names = {name for pod in unit.pods for name in pod.requests}

@@ -29,18 +29,19 @@ def renewed(guard: Guard, served_seconds: float, now_seconds: float) -> tuple[In
 
 
 def renewal_seconds(guard: Guard, served_seconds: float, now_seconds: float) -> float:
-    """How long until the promise has to be renewed."""
+    """Return the seconds until the promise has to be renewed."""
     return max(0.0, guard.queues_served_until_seconds - served_seconds * 2 / 3 - now_seconds)
 
 
 def withdrawn(
     guard: Guard, pods: Iterable[QueuePod], now_seconds: float, native_groups: Container[tuple[str, str]] = ()
 ) -> tuple[Intent, ...]:
-    """What takes the promise back: no pod gets a gate any more, and none that has one waits.
+    """Return the writes that take the promise back: no pod gets a gate any more, and waiting pods lose theirs.
 
-    For the ordinary end of the one who made it, and where another scheduler deals with quotas and gangs. A member of a
-    gang loses the gate of its Reservation, too: nothing would ever hand capacity to it. native_groups: Kubernetes' own
-    PodGroups, by namespace and name; without its own no pod that names one would be scheduled.
+    For the ordinary end of the manager that made it, and where another scheduler deals with quotas and gangs. A
+    member of a gang loses the gate of its Reservation, too: no manager would ever hand capacity to it. native_groups:
+    Kubernetes' own PodGroups, by namespace and name; a PodGroup that a waiting pod names and that is missing is
+    created, because without it the pod would not be scheduled.
     """
     waiting = [pod for pod in pods if waits(pod)]
     scheduling_groups = {(p.namespace, p.scheduling_group) for p in waiting if p.scheduling_group and p.waits_for_gang}
@@ -52,7 +53,7 @@ def withdrawn(
 
 
 def waits(pod: QueuePod) -> bool:
-    """Whether a gate of queues holds it."""
+    """Return whether a gate of queues keeps the pod from being scheduled."""
     return not pod.node and not pod.deleting and (QUOTA_GATE in pod.gates or GANG_GATE in pod.gates)
 
 

@@ -38,7 +38,7 @@ class WatchedQueuePod:
 
 
 def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
-    """What is kept of a Pod; QuantityError for a cpu or memory request that cannot be read."""
+    """Return the part of a Pod that is kept; QuantityError for a cpu or memory request that cannot be read."""
     meta, spec = wire.metadata, wire.spec
     labels, annotations = meta.labels or {}, meta.annotations or {}
     observed = pod_of(wire)
@@ -77,12 +77,12 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
 
 
 def ended_member(wire: EndedPodWire) -> tuple[str, str]:
-    """What is kept of a pod of a PodGroup that has ended: the gang's key, and how it ended."""
+    """Return the part of an ended pod of a PodGroup that is kept: the gang's key and its final phase."""
     return sys.intern(gang_key(wire.metadata.namespace, wire.metadata.labels or {}, {})), sys.intern(wire.status.phase)
 
 
 def queue_node(wire: QueueNodeWire) -> QueueNode:
-    """What is kept of a Node; QuantityError for an amount that cannot be read."""
+    """Return the part of a Node that is kept; QuantityError for an amount that cannot be read."""
     observed = node_of(wire)
     return QueueNode(
         name=observed.name,

@@ -104,7 +104,7 @@ class Shortfall:
 
     @property
     def missing(self) -> int:
-        """By how much."""
+        """The missing amount: used plus requested, less the limit."""
         return self.figures[0] + self.figures[1] - self.figures[2]
 
     def obstacle(self) -> Obstacle:
@@ -119,7 +119,7 @@ class Shortfall:
 
 
 class _Account:
-    """What quotas use, with all their children; grows as units are let go."""
+    """The use of quotas, all their children included; grows as units are let go."""
 
     def __init__(self, ancestors: Mapping[str, tuple[str, ...]]) -> None:
         self.ancestors = ancestors
@@ -160,7 +160,7 @@ Charges: TypeAlias = dict[str, tuple[dict[str, int], dict[str, int]]]
 
 
 def _charges(view: QueueView, usable: Mapping[str, QuotaNode]) -> tuple[Charges, dict[str, int]]:
-    """What is used of each usable quota, and by what has a place and is under no quota that can be used."""
+    """Return the use of each usable quota, and the use of what has a node but no quota that can be used."""
     charges: Charges = {}
     unowned: dict[str, int] = {}
     for pod in view.pods:
@@ -187,7 +187,7 @@ def _charges(view: QueueView, usable: Mapping[str, QuotaNode]) -> tuple[Charges,
 
 
 def _held_for_a_plan(reservation: Reservation) -> Amounts:
-    """What a ReservationPlan's Reservation holds beside the pods that have it already; nothing of others."""
+    """Return what a ReservationPlan's Reservation reserves beside the pods that have it already; {} for others."""
     if PLAN_LABEL not in reservation.labels and OWNER_WORKLOAD_ANNOTATION not in reservation.annotations:
         return {}
     if GANG_LABEL in reservation.labels or reservation.status.phase.ended or reservation.deleting:
@@ -215,7 +215,7 @@ def _of_bad_quotas(view: QueueView, forest: QuotaForest) -> list[HeldBack]:
 
 
 def _missed(view: QueueView, forest: QuotaForest) -> dict[str, dict[str, int]]:
-    """By quota, children included: what pods use that the webhook did not gate."""
+    """Return the use by pods that the webhook did not gate, by quota, children included."""
     missed: dict[str, dict[str, int]] = {}
     for pod in view.pods:
         if pod.missed and not pod.placeholder and pod.quota in forest.ancestors:
@@ -284,7 +284,7 @@ class _TreeRound:
         self.limits = self.layout.by_group(result.runtime)
 
     def _wishes(self) -> dict[str, Amounts]:
-        """By quota: what its own pods use and wait for."""
+        """Return by quota what its own pods use and wait for."""
         waiting: dict[str, list[Amounts]] = {}
         for unit in (u for units in self.pending.values() for u in units if not u.obstacle):
             for quota, need in unit.needs.items():
@@ -341,7 +341,7 @@ class _TreeRound:
         return f"quota {name} admits {unit.place}" + (f" ({', '.join(parts)})" if parts else " (it bounds none of it)")
 
     def _shortfalls(self, unit: QueueUnit) -> Iterable[Shortfall]:
-        """What a unit lacks; none: it fits."""
+        """Yield what a unit lacks; nothing when it fits."""
         for quota, need in unit.needs.items():
             yield from self._above_limit(Reason.QUOTA_EXCEEDED, quota, need)
         for quota, firm in unit.firm_needs.items():
@@ -391,7 +391,7 @@ class _TreeRound:
                 taken = self._taken(modest)
 
     def _taken(self, modest: Mapping[str, Amounts]) -> dict[str, int]:
-        """What the whole tree uses, is guaranteed and asks for, or keeps because it does not lend."""
+        """Return what the entire tree uses, is guaranteed and asks for, or keeps because it does not lend."""
         parents = {node.parent for node in self.tree.quotas.values()}
         unlent = [
             {r: max(0, a - modest[q].get(r, 0)) for r, a in self.guaranteed.get(q, {}).items()}
@@ -401,7 +401,7 @@ class _TreeRound:
         return added([*modest.values(), *unlent])
 
     def _idle_covers(self, name: str, modest: Amounts, taken: Amounts) -> bool:
-        """Whether what the first unit of a quota needs is free in the tree and below each max."""
+        """Return whether the need of the quota's first unit is free in the tree and below each max."""
         unit = self._first(name)
         if unit is None:
             return False
@@ -462,7 +462,7 @@ class _TreeRound:
                 yield StuckUnit(unit, {r: max(one.missing for one in lacks if one.resource == r) for r in resources})
 
     def uses(self, missed: Mapping[str, Amounts]) -> dict[str, QuotaUse]:
-        """What each quota uses and may use."""
+        """Return what each quota uses and may use."""
         result = self.result or runtime_quota(self.layout, {}, self.layout.array(self._wishes()), scaling=False)
         arrays = (result.minimum, result.request, result.child_request)
         minimum, request, child_request = (self.layout.by_group(array) for array in arrays)

@@ -55,7 +55,7 @@ class QueueUnit:
         return f"{self.pods[0].place} and {others} more of its gang" if others else self.pods[0].place
 
     def starts(self, other: QueueUnit) -> bool:
-        """Whether the gang of another unit starts with this one."""
+        """Return whether the gang of another unit starts with this unit."""
         return not self.follows and any(pod.gang == other.pods[0].gang for pod in self.pods)
 
 
@@ -65,7 +65,7 @@ def queue_order(pod: QueuePod) -> tuple[float, ...]:
 
 
 def waits(pod: QueuePod, view: QueueView) -> bool:
-    """Whether a pod still has to be let go: our gate holds it, and no answer has taken the gate away meanwhile."""
+    """Return whether a pod still has to be let go: our gate keeps it, and no answer has lifted the gate since."""
     return pod.waits_for_quota and not pod.deleting and pod.uid not in view.released
 
 
@@ -105,7 +105,10 @@ def queues_of(view: QueueView, usable: Mapping[str, QuotaNode], check_parents: b
 def _gang_units(
     gangs: Iterable[Gang], waiting: Mapping[str, list[QueuePod]], members: Mapping[str, list[QueuePod]]
 ) -> list[QueueUnit]:
-    """What the gangs of one group need to start, as one unit, then each further member by itself."""
+    """Return the pods that a group's gangs need to start, as one unit, then each further member by itself.
+
+    A group with an obstacle gives one unit per pod, each with the obstacle.
+    """
     first: list[QueuePod] = []
     further: list[QueuePod] = []
     obstacle: Obstacle | None = None

@@ -145,7 +145,10 @@ def _aside(view: QueueView, admission: QuotaAdmission) -> Iterator[QuotaRow]:
 
 
 def _borrowers(view: QueueView, rows: tuple[QuotaRow, ...]) -> dict[tuple[str, str], list[tuple[str, int]]]:
-    """By quota and resource: quotas without children in its tree that use more than their min, the largest first."""
+    """Return the childless quotas that use more than their min, the largest first, by quota and resource.
+
+    Each quota and resource has those of its tree, with the amount that each borrows.
+    """
     parents = {quota.parent for quota in view.quotas.values()}
     by_tree: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for row in sorted(rows, key=lambda r: (-r.borrowed, r.quota)):
@@ -155,9 +158,10 @@ def _borrowers(view: QueueView, rows: tuple[QuotaRow, ...]) -> dict[tuple[str, s
 
 
 def _likely(view: QueueView, admission: QuotaAdmission) -> dict[str, tuple[float, str]]:
-    """By uid of a pod that waits: when its quota is likely to let it go, and what says so.
+    """Return when a waiting pod's quota is likely to let it go, and the basis of that estimate, by uid.
 
-    Only what pods of its own quota leave is counted on, and everybody ahead in the queue takes first.
+    The time is Unix time. Only capacity that pods of its own quota leave is counted, and every pod ahead in the queue
+    takes first. Empty when the view has no run times.
     """
     if view.runs is None:
         return {}

@@ -52,7 +52,7 @@ class QuotaForest:
 
 
 def placed(quotas: Mapping[str, QuotaNode]) -> QuotaForest:
-    """Which quotas hang in a tree, and what is wrong with the others; no trees yet."""
+    """Return the quotas that are part of a tree, and what is wrong with the others; no trees yet."""
     problems = {name: problem for name, quota in quotas.items() if (problem := _own_problem(quota))}
     return QuotaForest((), _placed(QuotaTree(quotas), problems), problems)
 
@@ -85,7 +85,7 @@ def with_trees(
 
 
 def _own_problem(quota: QuotaNode) -> str:
-    """What is wrong with a quota by itself."""
+    """Return what is wrong with a quota by itself, or ""."""
     for what, amounts in (("min", quota.minimum), ("max", quota.maximum), ("shared-weight", quota.shared_weight)):
         for resource, amount in amounts.items():
             if amount < 0:
@@ -142,7 +142,7 @@ def _capacities(profiles: Iterable[QuotaProfile], nodes: Iterable[QueueNode]) ->
 
 
 def profile_capacity(profile: QuotaProfile, nodes: Iterable[QueueNode]) -> tuple[Amounts, Amounts]:
-    """What the nodes of one profile give, and the part of it on nodes that are cordoned or not ready."""
+    """Return the capacity of one profile's nodes, and the part of it on nodes that are cordoned or not ready."""
     return _sums([n for n in nodes if profile.selector.matches(n.labels)], profile.ratio)
 
 
@@ -172,7 +172,7 @@ def _annotated_total(quota: QuotaNode) -> Amounts:
 def _total(
     tree_id: str, members: Mapping[str, QuotaNode], capacities: Mapping[str, tuple[Amounts, Amounts]]
 ) -> Amounts:
-    """Of the profiles of a tree, else what its root quotas are annotated with."""
+    """Return the capacity of a tree: by its profiles, else by the annotations of its root quotas."""
     if tree_id in capacities:
         return capacities[tree_id][0]
     return added([_annotated_total(q) for q in members.values() if q.parent == ROOT_QUOTA])

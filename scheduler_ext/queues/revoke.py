@@ -22,7 +22,7 @@ class Revocation:
 
 
 def excess(use: QuotaUse) -> dict[str, int]:
-    """By how much a quota's gated pods use more than it may, by resource."""
+    """Return by how much a quota's gated pods use more than it may use, by resource; only amounts above zero."""
     over = {r: u - use.missed.get(r, 0) - use.limit.get(r, 0) for r, u in use.used.items()}
     return {resource: amount for resource, amount in over.items() if amount > 0}
 
@@ -42,7 +42,7 @@ def borrows_since(view: QueueView, admission: QuotaAdmission) -> dict[str, float
 def revocation(
     view: QueueView, settings: QueueSettings, admission: QuotaAdmission, since: Mapping[str, float]
 ) -> Revocation:
-    """What is given back now; nothing while `queues.revoke` is off."""
+    """Return the evictions that give capacity back now, with notes; nothing while `queues.revoke` is off."""
     if not settings.revoke:
         return Revocation()
     pods = let_go_by_quota(view, since)

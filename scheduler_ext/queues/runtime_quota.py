@@ -212,14 +212,14 @@ def runtime_quota(
 
 
 def _sums_fit(*arrays: Exact) -> bool:
-    """Whether no sum of these amounts can pass int64."""
+    """Return whether no sum of these amounts can exceed int64."""
     if any(array.dtype == object for array in arrays):
         return False
     return sum(int(array.max(initial=0)) * max(len(array), 1) for array in arrays) < _INT64_SAFE
 
 
 def _bubbled(layout: QuotaLayout, minimum: Exact, requests: Exact) -> tuple[Exact, Exact]:
-    """What groups and what is below them request, and the same with the min of those that do not lend."""
+    """Return what each group requests with the groups below it, and the same with the min of non-lending groups."""
     child_request = requests.copy()
     request = requests.copy()
     for depth in reversed(layout.depths):
@@ -260,7 +260,7 @@ def _proportion(amount: Exact, numerator: Exact, denominator: Exact) -> Exact:
 def _divided(
     depth: Siblings, request: Exact, first: Exact, weight: Exact, lends: npt.NDArray[np.bool_], pool: Exact
 ) -> Exact:
-    """What each of the siblings gets of its family's pool (families x resources)."""
+    """Return the share of each sibling in its family's pool (families x resources), siblings x resources."""
     runtime = np.where(request > first, first, np.where(lends[:, None], request, first))
     spent = np.add.reduceat(runtime, depth.starts, axis=0)
     if (spent > pool).any():

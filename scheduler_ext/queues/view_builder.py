@@ -42,14 +42,14 @@ class QueueViewBuilder:
     """Builds views of the same mirrors again and again; a pod whose tree did not change is resolved once."""
 
     def __init__(self, mirrors: Mirrors) -> None:
-        """Nothing is read yet."""
+        """Create the builder; nothing is read yet."""
         self._mirrors = mirrors
         self._quotas: Mapping[Key, QuotaNode] | None = None
         self._tree = QuotaTree()
         self._resolved: dict[str, tuple[WatchedQueuePod, QueuePod]] = {}
 
     def view(self, now_seconds: float) -> QueueView:
-        """What the mirrors show now; what other rounds left is for the caller to add."""
+        """Return the view of what the mirrors show now; the caller adds the results of other rounds."""
         quotas: Mapping[Key, QuotaNode] = self._mirrors["quotas"].snapshot()
         if quotas is not self._quotas:
             before = self._tree.addressing
@@ -75,7 +75,7 @@ class QueueViewBuilder:
         )
 
     def settled(self) -> bool:
-        """Whether it is clear if Kubernetes' own PodGroups are offered, and which there are."""
+        """Return whether it is known if Kubernetes' own PodGroups are offered, and which there are."""
         mirror = self._mirrors["native-gangs"]
         return mirror.wait_synced(0) or mirror.error is not None
 
@@ -117,5 +117,5 @@ def resolved(watched: WatchedQueuePod, tree: QuotaTree) -> QueuePod:
 
 
 def counts(reservation: Reservation) -> bool:
-    """Whether queues look at a Reservation: it holds a gang member's capacity, or is of a plan."""
+    """Return whether queues use a Reservation: it has capacity for a gang member, or belongs to a plan."""
     return GANG_LABEL in reservation.labels or OWNER_WORKLOAD_ANNOTATION in reservation.annotations

@@ -21,7 +21,10 @@ DEFAULT_TIMEOUT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class AnomalyRule:
-    """When a detector changes; marks must exceed their number. cache_seconds 0: a detector is never forgotten."""
+    """The conditions under which a detector changes; marks must exceed their number.
+
+    cache_seconds 0: a detector is never forgotten.
+    """
 
     abnormal_marks: int
     normal_marks: int
@@ -30,7 +33,7 @@ class AnomalyRule:
 
     @classmethod
     def of(cls, condition: AnomalyCondition, detector_cache_timeout: str) -> AnomalyRule:
-        """Of a pool's condition; UsageError names a duration that cannot be read."""
+        """Return the rule of a pool's condition; UsageError names a duration that cannot be read."""
         timeout = seconds_of(condition.timeout, "anomalyCondition.timeout")
         return cls(
             condition.consecutive_abnormalities,
@@ -41,7 +44,7 @@ class AnomalyRule:
 
     @property
     def is_immediate(self) -> bool:
-        """Whether every high node counts at once, without a detector: Koordinator's special case of one mark."""
+        """True if every high node counts at once, without a detector: Koordinator's special case of one mark."""
         return self.abnormal_marks == 1
 
 
@@ -59,7 +62,7 @@ class AnomalyDetector:
 
     @property
     def is_abnormal(self) -> bool:
-        """As of the last mark; `at` says it of a moment."""
+        """True if abnormal as of the last mark; `at` reports the state at a given time."""
         return self.abnormal_until is not None
 
     def at(self, now_seconds: float) -> AnomalyDetector:
@@ -88,7 +91,7 @@ class AnomalyDetector:
         return AnomalyDetector(marked_seconds=self.marked_seconds) if self.is_abnormal else self
 
     def is_forgotten(self, rule: AnomalyRule, now_seconds: float) -> bool:
-        """Whether it was marked abnormal too long ago."""
+        """Return whether its last abnormal mark is too long ago for the detector to be kept."""
         return 0 < rule.cache_seconds < now_seconds - self.marked_seconds
 
 
@@ -97,7 +100,7 @@ Detectors = Mapping[tuple[str, bool], AnomalyDetector]
 
 @dataclass(frozen=True, slots=True)
 class AnomalyDetectors:
-    """What is kept between rounds: a detector by (node, whether of the prod pass). At first there is none."""
+    """The detectors that are kept between rounds, by (node, whether of the prod pass); empty at first."""
 
     by_node: Detectors = field(default_factory=dict)
 
@@ -139,7 +142,7 @@ class DetectorRound:
                 self.detectors[name, prod] = self.detectors[name, prod].normal(rule, self.now_seconds)
 
     def after(self, nodes: Iterable[str]) -> AnomalyDetectors:
-        """What the next round begins with; nodes: all of the cluster, so that those that left are forgotten."""
+        """Return the detectors for the next round; nodes: all of the cluster, so that those that left are forgotten."""
         present = set(nodes)
         return AnomalyDetectors({key: detector for key, detector in self.detectors.items() if key[0] in present})
 

@@ -53,7 +53,7 @@ class ResourceWeights(msgspec.Struct, frozen=True):
 
 
 class AnomalyCondition(msgspec.Struct, frozen=True, rename="camel"):
-    """When a node counts as abnormal; a single look cannot apply it."""
+    """The condition under which a node counts as abnormal; a single reading cannot apply it."""
 
     timeout: str = "1m"
     consecutive_abnormalities: Count = 5
@@ -67,7 +67,7 @@ class Namespaces(msgspec.Struct, frozen=True):
     exclude: list[str] = []
 
     def admit(self, namespace: str) -> bool:
-        """Whether pods of the namespace are among them."""
+        """Return whether pods of the namespace are selected: it is included and not excluded."""
         return namespace not in self.exclude and (not self.include or namespace in self.include)
 
 
@@ -92,12 +92,12 @@ class LoadThresholdFields(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def has_thresholds(self) -> bool:
-        """Whether any node can be high: a high threshold is set, for all pods or for prod pods."""
+        """True if any node can be high: a high threshold is set, for all pods or for prod pods."""
         return self.high_thresholds != ResourcePercents() or self.looks_at_prod
 
     @property
     def looks_at_prod(self) -> bool:
-        """Whether there is a pass for prod pods alone."""
+        """True if there is a pass for prod pods alone."""
         return self.prod_high_thresholds != ResourcePercents()
 
 
@@ -130,7 +130,10 @@ class LowNodeLoadArgs(LoadThresholdFields, frozen=True, rename="camel"):
 
 
 class ObjectLimiter(msgspec.Struct, frozen=True, rename="camel"):
-    """How many pods of one object may leave within a time; max_migrating: None as maxMigratingPerWorkload."""
+    """The limit on how many pods of one object may leave within a time.
+
+    max_migrating: None means the same as maxMigratingPerWorkload.
+    """
 
     duration: str = "5m"
     max_migrating: int | str | None = None
@@ -196,7 +199,7 @@ ACTING_FIELDS: Final = frozenset({
 
 
 class ConfigurationLimits(msgspec.Struct, frozen=True, rename="camel"):
-    """What a DeschedulerConfiguration says beside its profiles to hold moves back."""
+    """The fields of a DeschedulerConfiguration, beside its profiles, that limit moves."""
 
     dry_run: bool = False
     node_selector: Object | None = None
@@ -231,10 +234,11 @@ PAUSE_SECONDS: Final = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class RebalanceArgs:
-    """What a configuration says; warnings: keys that are not read, each with its path.
+    """The contents of a configuration; warnings: keys that are not read, each with its path.
 
-    Ours: pause_seconds, for which a pod stays where it came to; most_moves, of one round, None: the share of churn;
-    resting: workloads (NAMESPACE/KIND/NAME) that were moved, failed: uids of pods whose move failed a short time ago.
+    Ours: pause_seconds, for which a pod stays on the node that it moved to; most_moves, of one round, None: the share
+    of churn; resting: workloads (NAMESPACE/KIND/NAME) that were moved, failed: uids of pods whose move failed a short
+    time ago.
     """
 
     low_node_load: LowNodeLoadArgs
@@ -248,7 +252,7 @@ class RebalanceArgs:
 
     @property
     def is_dry_run(self) -> bool:
-        """Whether the configuration itself keeps rounds of LowNodeLoad from moving pods."""
+        """True if the configuration itself keeps rounds of LowNodeLoad from moving pods."""
         return self.low_node_load.dry_run or self.migration.dry_run
 
 
@@ -407,7 +411,7 @@ def _contradictions(arguments: RebalanceArgs, load_path: str) -> list[str]:
 
 
 def _unusable_migration(migration: MigrationArgs, path: str) -> list[str]:
-    """What fits its type and cannot be used, nodes that this field would leave out among it."""
+    """Return what fits its type and cannot be used, including a nodeSelector, which would exclude nodes."""
     problems = unreadable_selector(migration.label_selector, f"{path}.labelSelector")
     problems += _misplaced_selector(migration.node_selector, path)
     threshold = migration.priority_threshold
@@ -466,7 +470,7 @@ def crossed(path: str, lows: ResourcePercents, highs: ResourcePercents) -> list[
 
 
 def unreadable_selector(selector: Object | None, path: str) -> list[str]:
-    """What is wrong with a label selector, if anything."""
+    """Return what is wrong with a label selector as a list of at most one message."""
     try:
         LabelSelector.parse(selector, path)
     except UsageError as error:

@@ -37,7 +37,7 @@ LEVEL_RANGE: Final = (0.25, 2.0)
 
 
 class NodeClass(StrEnum):
-    """How loaded a node is."""
+    """The load class of a node."""
 
     LOW = "low"
     BETWEEN = "between"
@@ -121,7 +121,7 @@ def table_of(inputs: RebalanceInputs, expiration_seconds: int) -> LoadTable:
 
 
 def _level(table: LoadTable) -> Floats:
-    """What a forecast is multiplied by so that it begins with the present load, (nodes, 2).
+    """Return the factor by which a forecast is multiplied to begin with the present load, (nodes, 2).
 
     Pods come and go, and a node's forecast still counts those that left: its course is taken from the forecast, its
     level from the report. 1 where there is no report, or where the forecast begins near zero.
@@ -241,7 +241,7 @@ def classify(
 def _confirmed(
     table: LoadTable, rows: npt.NDArray[np.intp], high: Flags, confirm: Confirm | None, *, prod: bool
 ) -> Flags:
-    """Which of the high rows are acted on, (rows,)."""
+    """Return the mask of the high rows that are acted on, (rows,)."""
     if confirm is None:
         return high
     names = [table.names[row] for row in rows.tolist()]
@@ -256,7 +256,10 @@ def forecast_high(table: LoadTable, high: Floats) -> Flags:
 
 
 def soon(table: LoadTable, rows: int | slice) -> Floats:
-    """What is exceeded in each of the half hours that follow, (rows, 2) or (2,); NaN where nothing is forecast."""
+    """Return the load reached or exceeded in every half hour ahead, (rows, 2) or (2,); NaN where not forecast.
+
+    It covers the LOOK_AHEAD_STEPS half hours after the present one.
+    """
     least: Floats = np.fmin.reduce(table.ahead[1 : 1 + LOOK_AHEAD_STEPS, rows], axis=0)
     return least
 

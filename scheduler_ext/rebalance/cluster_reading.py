@@ -93,7 +93,7 @@ class WaitingPodWire(msgspec.Struct):
 
     @property
     def is_unschedulable(self) -> bool:
-        """Whether the scheduler looked for a node and found none."""
+        """True if the scheduler searched for a node and found none."""
         return any(one.type == "PodScheduled" and one.reason == "Unschedulable" for one in self.status.conditions or ())
 
 
@@ -111,7 +111,7 @@ class RebalanceReading:
 
     @property
     def has_forecasts(self) -> bool:
-        """Whether there are any, of nodes or, of the present moment, of workloads."""
+        """True if there are any forecasts: of nodes or, covering the present, of workloads."""
         return self.forecasts > 0 or self.inputs.foreseen_workloads > 0
 
 

@@ -72,7 +72,7 @@ class DayAhead:
         return cls(capacity, loads, paths, columns, seconds)
 
     def path(self, pod: RebalancePod) -> Floats:
-        """What a measured pod is expected to use, (steps, 2)."""
+        """Return what a measured pod is expected to use, (steps, 2)."""
         path: Floats = self.paths[:, self.columns[pod.key]]
         return path
 
@@ -130,7 +130,7 @@ def _measured(inputs: RebalanceInputs) -> tuple[list[RebalancePod], Rows, Floats
 
 
 def _paths(inputs: RebalanceInputs, pods: Sequence[RebalancePod], usage: Floats) -> Floats:
-    """What each pod is expected to use, (steps, pods, 2)."""
+    """Return what each pod is expected to use, (steps, pods, 2)."""
     by_owner = {pod.owner: pod for pod in pods}
     workload_of = {owner: pod.workload for owner, pod in by_owner.items()}
     workloads = [workload_of[pod.owner] if pod.owner else pod.workload for pod in pods]
@@ -154,11 +154,11 @@ def _paths(inputs: RebalanceInputs, pods: Sequence[RebalancePod], usage: Floats)
 
 
 def per_pod(outlook: WorkloadOutlook | None, replicas: int, now_seconds: float) -> Floats:
-    """What each pod of a workload will use in the half hours from the present one on, (DAY_STEPS + 1, 2), NaN without.
+    """Return the expected use of each pod of a workload, (DAY_STEPS + 1, 2), NaN where it has no forecast.
 
-    replicas: pods that it has now, which share the present half hour. Later ones are shared by the pods that an
-    autoscaler will run then: where it adds pods for the peak, each of them uses no more than now. A half hour beyond
-    the forecast's end is taken from the day before.
+    Steps are half hours from the present one on. replicas: pods that it has now, which share the present half hour.
+    Later ones are shared by the pods that an autoscaler will run then: where it adds pods for the peak, each of them
+    uses no more than now. A half hour beyond the forecast's end is taken from the day before.
     """
     usage = np.full((DAY_STEPS + 1, 2), np.nan)
     if outlook is None or not outlook.covers(now_seconds):

@@ -234,7 +234,7 @@ def _try_move(
 
 
 def _looks_ahead(work: RebalanceRound, current: ThresholdPass) -> bool:
-    """Whether the pass judges by forecasts; those of prod pods alone nobody makes."""
+    """Return whether the pass uses forecasts; there are none of prod pods alone."""
     return work.with_forecast and not current.prod
 
 

@@ -33,7 +33,7 @@ _QOS_BY_KUBE: Final = {1: QosClass.BE, 2: QosClass.LS, 3: QosClass.LSR}
 
 
 class PodChoice(Protocol):
-    """Which pods the arguments of a plugin let it move."""
+    """The pods that the arguments of a plugin let it move."""
 
     @property
     def evictable_namespaces(self) -> Namespaces:
@@ -45,15 +45,15 @@ class PodChoice(Protocol):
 
 
 class RoundArgs(Protocol):
-    """What arguments of every plugin have: the MigrationController's, and what does not move now (`RebalanceArgs`)."""
+    """The arguments that every plugin has: the MigrationController's, and what does not move (`RebalanceArgs`)."""
 
     @property
     def migration(self) -> MigrationArgs:
-        """Of the MigrationController."""
+        """The arguments of the MigrationController."""
 
     @property
     def pause_seconds(self) -> float:
-        """For which a pod stays where it came to."""
+        """The time for which a pod stays on the node that it moved to, seconds."""
 
     @property
     def resting(self) -> frozenset[str]:
@@ -132,7 +132,7 @@ class Eligibility:
 
 
 def placed_seconds(pod: RebalancePod) -> float:
-    """When the pod came to its node, Unix time: its PodScheduled condition, else its creation."""
+    """Return when the pod was placed on its node, Unix time: its PodScheduled condition, else its creation."""
     return pod.created_seconds if pod.facts.assigned_seconds is None else pod.facts.assigned_seconds
 
 

@@ -40,7 +40,7 @@ class RoundWrites:
 
 
 def writes_of(relief: RebalancePlan | None, emptying: RebalancePlan | None, mode: RoundMode) -> RoundWrites:
-    """Of LowNodeLoad's plan and HighNodeLoad's; None: it was not asked."""
+    """Return the writes for the plans of LowNodeLoad and HighNodeLoad; None: that plugin was not asked."""
     left = [mark for mark in emptying.marks if mark.change is not MarkChange.SET] if emptying else []
     over = [mark for mark in left if not (mode.empties or mark.approved)]
     away = [replace(mark, change=MarkChange.TAKEN, reason=Reason.EMPTYING_OFF) for mark in over]

@@ -62,7 +62,10 @@ class MoveLimits:
         return Reason.OK
 
     def is_under_two_budgets(self, pod: RebalancePod) -> bool:
-        """Whether the Eviction API refuses the pod always; a soft eviction does not ask it."""
+        """Return whether the Eviction API always refuses the pod, because it is under more than one budget.
+
+        A soft eviction does not ask that API, and a Pending pod is not refused.
+        """
         return self.arguments.eviction_policy != "SoftEviction" and not pod.pending and len(self._over(pod)) > 1
 
     def count(self, pod: RebalancePod, node: str) -> None:
@@ -79,7 +82,7 @@ class MoveLimits:
         self.workloads[owner] += 1
 
     def _workload_is_at_limit(self, pod: RebalancePod) -> bool:
-        """Whether maxMigrating or maxUnavailable is reached, or a limit would let all replicas leave.
+        """Return whether maxMigrating or maxUnavailable is reached, or a limit would let all replicas leave.
 
         A pod that is not ready is away already: its own move makes nothing worse, and it does not count against it.
         """
@@ -99,7 +102,7 @@ class MoveLimits:
         return [number for number, budget in under if budget.selector.matches(identity.labels)]
 
     def _counting(self, pod: RebalancePod) -> Sequence[int]:
-        """Those of them that count the pod when it leaves."""
+        """Return the numbers of the pod's budgets that count the pod when it leaves."""
         if pod.pending:
             return ()
         unready = pod.ready_seconds is None

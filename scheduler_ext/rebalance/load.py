@@ -51,7 +51,7 @@ class _RebalanceSpec(msgspec.Struct, rename="camel"):
 
 
 class RebalancePodWire(msgspec.Struct):
-    """What rebalancing reads of a Pod beyond `PodWire`."""
+    """The fields of a Pod that rebalancing reads beyond `PodWire`."""
 
     metadata: _RebalanceMeta = msgspec.field(default_factory=_RebalanceMeta)
     spec: _RebalanceSpec = msgspec.field(default_factory=_RebalanceSpec)
@@ -96,7 +96,7 @@ class RebalancePod:
 
     @property
     def workload(self) -> WorkloadRef:
-        """What it belongs to, as forecasts of workloads name it."""
+        """The workload that the pod belongs to, as forecasts of workloads name it."""
         identity = self.facts.identity
         by_label = [identity.labels.get(label, "") for label in (TEMPLATE_HASH_LABEL, DEPLOYMENT_CONFIG_LABEL)]
         for one in identity.controllers:
@@ -106,7 +106,7 @@ class RebalancePod:
 
     @property
     def is_job(self) -> bool:
-        """Whether a restart loses the work that it has done so far."""
+        """True if a restart loses the work that the pod has done so far, because a Job controls it."""
         return any(one.controlling and one.kind == "Job" for one in self.facts.identity.controllers)
 
     def constraints(self) -> Mapping[str, Any]:
@@ -204,7 +204,7 @@ class WorkloadOutlook:
     replicas: tuple[int, ...] = ()
 
     def covers(self, now_seconds: float) -> bool:
-        """Whether the present moment lies in the day that is forecast; one that has run out says nothing."""
+        """Return whether the present moment is in the day that is forecast; an expired forecast has no effect."""
         return 0 <= now_seconds - self.start_seconds < DAY_SECONDS
 
 
@@ -239,11 +239,11 @@ class RebalanceInputs:
 
     @property
     def foreseen_workloads(self) -> int:
-        """How many workloads have a forecast of the present moment."""
+        """The number of workloads that have a forecast of the present moment."""
         return sum(one.covers(self.now_seconds) for one in self.workloads.values())
 
 
 def usage_of(pod: RebalancePod, metric: LoadMetric | None) -> tuple[float, float] | None:
-    """What the node's report says that the pod uses, (millicores, bytes); None where it says nothing."""
+    """Return the pod's use in the node's report, (millicores, bytes); None where the report has none."""
     measured = metric.pods.get(pod.key) if metric else None
     return None if measured is None or not all(math.isfinite(x) for x in measured[0]) else measured[0]

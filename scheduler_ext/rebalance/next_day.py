@@ -52,7 +52,7 @@ def spare_next_day(work: RebalanceRound, pool: PoolThresholds, classes: Classifi
 
 
 def _is_expected(work: RebalanceRound, current: ThresholdPass, row: int) -> bool:
-    """Whether the node is still expected above its threshold for long."""
+    """Return whether the node is still expected to be above its threshold for long."""
     assert work.day is not None
     return bool(work.day.above(current.high, np.array([row]))[0] > LEAST_SPARED_SECONDS)
 

@@ -70,7 +70,7 @@ class PassStop:
 
 
 class MarkChange(StrEnum):
-    """What happens to the mark of a node that is emptied."""
+    """The change of the mark of a node that is emptied."""
 
     SET = "set"
     STAYS = "stays"

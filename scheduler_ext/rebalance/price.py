@@ -40,12 +40,12 @@ class MovePrice:
 
     @property
     def pays(self) -> bool:
-        """Whether the move gains more than it costs."""
+        """True if the move gains more than it costs."""
         return self.gain > self.cost
 
     @property
     def outlasts_overload(self) -> bool:
-        """Whether the restart takes at least as long as the overload lasts."""
+        """True if the restart takes at least as long as the overload lasts."""
         return self.restart_seconds >= self.overload_seconds
 
 
@@ -57,9 +57,9 @@ def price(pod: RebalancePod, shares: Floats, gain: float, overload_seconds: floa
 
 
 def present_relief(shares: Floats, excess: Floats) -> float:
-    """Of a pod with these shares, where nothing is forecast: what it takes off the overload for half an hour.
+    """Return what a pod takes off the overload in half an hour, node-seconds, where nothing is forecast.
 
-    excess: the node's load above the threshold as shares of its capacity, (2,).
+    shares: of the pod. excess: the node's load above the threshold as shares of its capacity, (2,).
     """
     return float(np.minimum(shares, np.maximum(excess, 0)).max()) * HALF_HOUR
 
@@ -82,9 +82,10 @@ def overload(ahead: Floats, high: Floats, capacity: Floats, seconds: Floats) -> 
 
 
 def restart_seconds(pod: RebalancePod, now_seconds: float) -> float:
-    """How long the pod is away when it is moved: as long as it took from being placed to ready, at least 1 s.
+    """Return how long a move takes the pod away, seconds: its time from placed to ready, at least 1 s.
 
-    A Job's pod also loses the work it has done since it was placed.
+    USUAL_RESTART_SECONDS where that time is not known or too long. A Job's pod also loses the work it has done since
+    it was placed.
     """
     placed, ready = pod.facts.assigned_seconds, pod.ready_seconds
     start = USUAL_RESTART_SECONDS
@@ -96,10 +97,11 @@ def restart_seconds(pod: RebalancePod, now_seconds: float) -> float:
 
 
 def overload_seconds(ahead: Floats, high: Floats, over: npt.NDArray[np.bool_], now_seconds: float) -> float:
-    """How long the resources in `over` stay above the threshold: until the first half hour that is not above.
+    """Return how long the resources in `over` stay above the threshold, seconds.
 
-    ahead: load of half hours from the present one on, (steps, 2); high: (2,). An overload still to come counts from its
-    beginning. Half an hour where there is no forecast, or where it does not know of the overload.
+    They do until the first half hour that is not above. ahead: load of half hours from the present one on, (steps,
+    2); high: (2,). An overload still to come counts from its beginning. Half an hour where there is no forecast, or
+    where it does not know of the overload.
     """
     above: npt.NDArray[np.bool_] = np.logical_or.reduce((ahead > high) & over, axis=1)
     begins = int(np.argmax(above)) if above.any() else len(above)
@@ -112,7 +114,7 @@ def overload_seconds(ahead: Floats, high: Floats, over: npt.NDArray[np.bool_], n
 
 
 def ended(ahead: Floats, high: Floats) -> npt.NDArray[np.bool_]:
-    """Which half hours lie after the first overload, (steps,). ahead: (steps, 2); high: (2,)."""
+    """Return a mask of the half hours after the first overload, (steps,). ahead: (steps, 2); high: (2,)."""
     above: npt.NDArray[np.bool_] = np.logical_or.reduce(ahead > high, axis=1)
     has_begun = np.logical_or.accumulate(above)
     over: npt.NDArray[np.bool_] = np.logical_or.accumulate(has_begun & ~above)

@@ -38,7 +38,7 @@ class _PublishedOutlook(msgspec.Struct, array_like=True):
 
 
 def outlooks_address(namespace: str) -> Address:
-    """Where the forecasts are published; namespace: the manager's."""
+    """Return the address at which the forecasts are published; namespace: the manager's."""
     return Address("v1", "configmaps", OUTLOOKS_CONFIG_MAP, namespace)
 
 

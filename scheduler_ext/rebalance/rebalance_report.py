@@ -53,7 +53,7 @@ def _report(
 def _notes(
     plan: RebalancePlan, reading: RebalanceReading, arguments: RebalanceArgs, *, configured: bool
 ) -> Iterator[str]:
-    """By which thresholds and forecasts, and why nothing is moved."""
+    """Yield the thresholds and forecasts that a round used, and the reasons why nothing is moved."""
     load = arguments.low_node_load
     pools = [pool for pool in load.pools() if pool.has_thresholds]
     for pool in pools:
@@ -83,7 +83,7 @@ def _failed_notes(plan: RebalancePlan, reading: RebalanceReading, caps: RoundCap
 
 
 def _looked_at(plan: RebalancePlan, reading: RebalanceReading) -> str:
-    """Whose forecasts the round went by; empty when by none."""
+    """Return a sentence that names the forecasts that the round used; "" when it used none."""
     if not plan.with_forecast:
         return ""
     if reading.inputs.foreseen_workloads:
@@ -106,7 +106,7 @@ def emptying_report_of(
 def _emptying_notes(
     plan: RebalancePlan, reading: RebalanceReading, arguments: EmptyingArgs, *, configured: bool
 ) -> Iterator[str]:
-    """By which thresholds and forecasts, what would be marked, and why no node is begun."""
+    """Yield the thresholds and forecasts, the marks that would be set, and the reasons why no node is begun."""
     load = arguments.high_node_load
     if not configured:
         yield "without a configuration: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %".format(
@@ -121,7 +121,7 @@ def _emptying_notes(
 
 
 def _gaps(plan: RebalancePlan, reading: RebalanceReading, arguments: RebalanceArgs | EmptyingArgs) -> Iterator[str]:
-    """What could not be read; any of it makes the answer a partial one."""
+    """Yield what could not be read; any such gap makes the answer a partial one."""
     yield from reading.gaps
     yield from (f"the configuration's {warning}" for warning in arguments.warnings)
     blind = [node.name for node in plan.nodes if node.reason is Reason.FORECAST_MISSING]

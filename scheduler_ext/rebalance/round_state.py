@@ -28,7 +28,7 @@ SHORT_LIST: Final = 32
 
 @dataclass(slots=True)
 class RebalanceRound:
-    """What a round knows and changes: loads after the moves so far, limits, and its decisions.
+    """The state of a round: loads after the moves so far, limits, and its decisions.
 
     day: the next day by the forecasts of workloads; None: the nodes' own forecasts serve, or none.
     """
@@ -69,14 +69,17 @@ def shares_of(work: RebalanceRound, pod: RebalancePod, row: int) -> Floats:
 
 
 def path_of(work: RebalanceRound, pod: RebalancePod, present: tuple[int, Floats]) -> Floats:
-    """What the pod is expected to use, (DAY_STEPS + 1, 2), beginning with what it uses now."""
+    """Return the pod's expected use, (DAY_STEPS + 1, 2), beginning with its use now; present: (row, usage)."""
     if work.day is not None:
         return work.day.path_from(pod, present[1])
     return pod_path(work.table, pod, present, with_forecast=work.with_forecast)
 
 
 def both(flags: Flags) -> Flags:
-    """Whether it holds of CPU and of memory, (n,); several times faster than all(axis=1) over two columns."""
+    """Return the mask of rows with the flag for both CPU and memory, (n,).
+
+    It is several times faster than all(axis=1) over two columns.
+    """
     both: Flags = flags[:, 0] & flags[:, 1]
     return both
 

@@ -39,7 +39,7 @@ class ApiServers:
         self._servers = {url: _ApiServer(Writer(client.at(url, patience), FIELD_MANAGER)) for url in urls}
 
     def confirmed(self, ids: Iterable[str]) -> frozenset[str]:
-        """Of these hand-overs those that every server is known to know; who has not said so yet is asked."""
+        """Return the subset of these hand-overs that every server is known to know; asks servers about the others."""
         swap_ids = frozenset(ids)
         return swap_ids.intersection(*(server.confirmed(swap_ids) for server in self._servers.values()))
 
@@ -60,7 +60,10 @@ class _ApiServer:
         self._lock = threading.Lock()
 
     def confirmed(self, swap_ids: frozenset[str]) -> frozenset[str]:
-        """What it is known to know; what it said of hand-overs that are over is forgotten."""
+        """Return the subset of these hand-overs that the server is known to know; asks it about the others.
+
+        Confirmed hand-overs that are not among these, because they are over, are forgotten.
+        """
         with self._lock:
             self._confirmed &= swap_ids
             open_ids = sorted(swap_ids - self._confirmed)
@@ -70,7 +73,11 @@ class _ApiServer:
             return self._confirmed
 
     def _ask(self, ids: Sequence[str]) -> None:
-        """Whether it knows all of these. Where nobody listens, nobody lets a binding through."""
+        """Ask the server whether it knows all of these, and record the answer.
+
+        A server that refuses the connection counts as knowing them: where no server listens, none lets a binding
+        through.
+        """
         confirmed: frozenset[str] = frozenset()
         problem = ""
         try:
@@ -89,7 +96,7 @@ class _ApiServer:
                 self.problem, self._asking = problem, False
 
     def _refuses(self, *ids: str) -> bool:
-        """Whether its copy lacks one of these; ClusterError where the answer is not the policy's."""
+        """Return whether the server's copy lacks any of these; ClusterError where the answer is not the policy's."""
         value = {KNOWN_SWAPS_ANNOTATION: ",".join(ids)}
         try:
             question = Patch(ADDRESS, ({"op": "add", "path": "/metadata/annotations", "value": value},))

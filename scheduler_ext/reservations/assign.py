@@ -26,7 +26,10 @@ STANDBY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ReservationRoom:
-    """What a Reservation has left to give. held: bound placeholders, smallest first; busy: a hand-over is under way."""
+    """The capacity that a Reservation has left to give.
+
+    held: bound placeholders, smallest first; busy: a hand-over is under way.
+    """
 
     reservation: Reservation
     node: str
@@ -36,13 +39,13 @@ class ReservationRoom:
     busy: bool = False
 
     def takes(self, pod: PodView) -> bool:
-        """Whether the pod's request may be served from it."""
+        """Return whether the pod's request may be served from it: under Restricted, only if what is left suffices."""
         if self.reservation.allocate_policy is AllocatePolicy.RESTRICTED:
             return fits(pod.requests, self.left, self.reservation.size)
         return True
 
     def score(self, pod: PodView) -> float:
-        """How full it would be: 0 to 100, above for a pod that takes more than is reserved."""
+        """Return how full it would be with the pod: 0 to 100, above for a pod that takes more than is reserved."""
         size = self.reservation.size
         used = [(pod.requests.get(n, 0) + self.allocated.get(n, 0)) / amount for n, amount in size.items()]
         return 100.0 * sum(used) / len(used)
@@ -69,7 +72,7 @@ def rooms(view: ReservationView, default: Mode) -> list[ReservationRoom]:
 
 
 def assigned(view: ReservationView, settings: ReservationSettings) -> Assignment:
-    """What becomes of each waiting pod; hand-overs begin on nodes without one, up to swaps_at_once altogether."""
+    """Return the assignment of each waiting pod; hand-overs begin on nodes without any, up to swaps_at_once in all."""
     served = {swap.owner.uid for swap in view.guard.swaps if swap.owner}
     waiting = [pod for pod in view.pods.values() if pod.uid not in served and _waits(pod)]
     work = _Assigner(view, settings, rooms(view, Mode(settings.mode)) if waiting else ())
@@ -155,7 +158,10 @@ def begun(room: ReservationRoom, pod: PodView, view: ReservationView, settings: 
 
 
 def _waits(pod: PodView) -> bool:
-    """Whether a pod could be handed capacity now: nothing but our gate holds it, or nothing and it found no place."""
+    """Return whether a pod could be handed capacity now.
+
+    It could if our gate is its only gate, or if it has no gate and the scheduler found no node for it.
+    """
     if pod.node or not pod.alive or pod.is_placeholder or pod.identity.namespace == PLACEHOLDER_NAMESPACE:
         return False
     if pod.gates:

@@ -55,7 +55,7 @@ class ReservationController(Feature):
         settings: ReservationSettings,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """Nothing is known yet; without a registry nothing is counted."""
+        """Create the controller without any data; without a registry no metric is counted."""
         self.interval_seconds = LONGEST_SECONDS
         self._client, self._mirrors, self._settings = client, mirrors, settings
         self._noticed: dict[str, float] = {}
@@ -65,7 +65,7 @@ class ReservationController(Feature):
         self._metrics = ReservationMetrics(registry) if registry else None
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
-        """What to write for all Reservations."""
+        """Return what to write for all Reservations."""
         view = self._view(now_seconds)
         plan = decide(view, self._settings)
         if plan.asks:
@@ -81,7 +81,7 @@ class ReservationController(Feature):
         """The mirrors show what became of it."""
 
     def closing(self, now_seconds: float) -> ControllerDecision:
-        """What to write when the manager ends: no pod is to wait for somebody who has gone."""
+        """Return what to write when the manager ends, so that no pod waits for a manager that is gone."""
         return ControllerDecision(
             withdrawn(self._guard(), self._mirrors["pending-pods"].snapshot().values(), now_seconds)
         )
@@ -146,7 +146,7 @@ class ReservationController(Feature):
         return tuple(PodView.parse(pod) for pod in pods)
 
     def _notes(self, view: ReservationView, plan: ReservationWrites) -> list[ObjectNote]:
-        """What people should know: Reservations that cannot be read or held, hand-overs that failed."""
+        """Return notes for people: Reservations that cannot be read or satisfied, hand-overs that failed."""
         refused = self._mirrors["reservations"].refused
         notes = [
             ObjectNote(f"reservations/{name}", "Unreadable", why, warning=True) for (_, name), why in refused.items()

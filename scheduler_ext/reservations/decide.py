@@ -24,9 +24,10 @@ LONGEST_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ReservationWrites:
-    """What to write; in how many seconds time alone changes something; nodes to look at before that; what ended how.
+    """The writes of a round, and what the next round needs.
 
-    outcomes: (Reservation, how its hand-over ended): HandedOver, TimedOut, OwnerGone, ReservationGone, Undone.
+    wake_seconds: in how many seconds time alone changes something. asks: nodes to read before that. outcomes:
+    (Reservation, how its hand-over ended): HandedOver, TimedOut, OwnerGone, ReservationGone, Undone.
     """
 
     intents: tuple[Intent, ...] = ()
@@ -56,11 +57,11 @@ def decide(view: ReservationView, settings: ReservationSettings) -> ReservationW
 
 
 def withdrawn(guard: Guard, pending: Iterable[PodView], now_seconds: float) -> tuple[Intent, ...]:
-    """What takes our promise back: no pod gets a gate any more, and none that has one waits.
+    """Return the writes that take our promise back: no pod gets a gate any more, and waiting pods lose theirs.
 
-    For the ordinary end of the one who made it, and where another scheduler deals with Reservations. Hand-overs under
-    way stay on record: the next manager finishes them, or the webhook frees their nodes. Members of gangs that are not
-    placed yet keep their gate: nobody has capacity for them, and the controller of queues lets them go.
+    For the ordinary end of the manager that made it, and where another scheduler deals with Reservations. Hand-overs
+    under way stay on record: the next manager finishes them, or the webhook frees their nodes. Members of gangs that
+    are not placed yet keep their gate: there is no capacity for them, and the controller of queues lets them go.
     """
     revoked = guard.served_until_seconds > now_seconds
     ended = (
@@ -96,7 +97,7 @@ def _guarded(
 
 
 def _promises(view: ReservationView, settings: ReservationSettings) -> bool:
-    """Whether the webhook has anything to hold pods back for."""
+    """Return whether there is any Reservation for which the webhook should gate pods."""
     default = Mode(settings.mode)
     if any(r.open_to_owners for r, _ in view.standby):
         return True
@@ -128,7 +129,7 @@ def _deadline(reservation: Reservation) -> float | None:
 
 
 def _once(intents: Iterable[Intent]) -> Iterable[Intent]:
-    """Of several writes to one place only the first; the next round does the others."""
+    """Yield only the first of several writes to the same object and subresource; the next round does the others."""
     places: dict[tuple[object, str], Mapping[str, object] | None] = {}
     for intent in intents:
         place = (intent.address, getattr(intent, "subresource", ""))

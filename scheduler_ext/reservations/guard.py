@@ -32,7 +32,7 @@ class HeldPlaceholder:
 
     @property
     def standby(self) -> bool:
-        """Whether it is somebody's running pod that gives its place, not a placeholder of ours."""
+        """True if it is a user's running pod that gives up its capacity, not a placeholder of ours."""
         return self.namespace != PLACEHOLDER_NAMESPACE
 
 

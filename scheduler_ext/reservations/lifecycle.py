@@ -67,7 +67,7 @@ def cared_for(reservation: Reservation, view: ReservationView, settings: Reserva
 
 
 def _at_rest(reservation: Reservation, mine: Sequence[PodView], view: ReservationView) -> bool:
-    """Whether the status is up to date: one placeholder holds everything and no pod uses it, the most common case."""
+    """Return whether the status is up to date: one placeholder reserves all and no pod uses it, the usual case."""
     status, uid = reservation.status, reservation.uid
     if status.phase is not Phase.AVAILABLE or len(mine) != 1 or uid in view.allocated or uid in view.swaps:
         return False
@@ -143,7 +143,10 @@ def _held_status(
     view: ReservationView,
     settings: ReservationSettings,
 ) -> ReservationStatus:
-    """Whether capacity is held now; an Available Reservation stays so while what was lost is requested again."""
+    """Return the status by whether capacity is reserved now.
+
+    An Available Reservation stays so while what was lost is requested again.
+    """
     extra = _considered(reservation, settings)
     open_ = [p for p in mine if p.alive and not p.node]
     missing = unguarded(view, reservation.uid, reservation)
@@ -262,7 +265,10 @@ def _asks(
 
 
 def _given_time(status: ReservationStatus, view: ReservationView) -> bool:
-    """Whether who pushed a placeholder aside has had time to be seen: mirrors tell of the two in any order."""
+    """Return whether the pod that displaced a placeholder has had time to be seen.
+
+    Mirrors report the two in any order.
+    """
     ready = status.condition(READY)
     since = moment_of(ready.since, "condition") if ready is not None and ready.status == "False" else None
     return since is not None and view.now_seconds - since >= TAKER_SECONDS

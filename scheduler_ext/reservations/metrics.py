@@ -14,7 +14,7 @@ from cotenant.scheduler_ext.reservations.view import ReservationView
 
 
 class ReservationMetrics:
-    """What Reservations hold, what is used of it, and what holding costs."""
+    """The metrics of Reservations: what they reserve, what is used of it, and what the reserving costs."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register on the process's registry."""

@@ -27,7 +27,7 @@ PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patch]:
-    """What the owner still lacks before its placeholder goes; empty when it is ready."""
+    """Return the patches that the owner still lacks before its placeholder goes; empty when it is ready."""
     patches = []
     affinity = pinned(pod.affinity, node, reservation.allocate_policy) if pod.gated else pod.affinity
     if affinity != pod.affinity or pod.allocated_from != reservation.uid:

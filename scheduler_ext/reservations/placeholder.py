@@ -112,7 +112,7 @@ def class_intent(name: str, value: int) -> Create:
 
 
 def not_considered(template: Json, scheduler_name: str) -> list[str]:
-    """What of a template a placeholder cannot ask for, in words; the owners themselves still do.
+    """Return what a placeholder cannot ask for of a template, in words; the owners themselves still do.
 
     scheduler_name: of the scheduler that places placeholders, which may be another than the template's.
     """
@@ -256,5 +256,5 @@ def _named(term: Json, namespace: str) -> dict[str, Any]:
 
 
 def room_of(pods: Sequence[PodView], names: Sequence[str]) -> dict[str, int]:
-    """What placeholders hold together, of these resources."""
+    """Return the requests of the placeholders together, of these resources."""
     return {name: sum(pod.requests.get(name, 0) for pod in pods) for name in names}

@@ -64,7 +64,7 @@ class PlanController(Feature):
         results: Callable[[], ProposalResults],
         settings: Settings,
     ) -> None:
-        """Nothing is asked yet; `client` is used by this feature's thread alone."""
+        """Store the arguments; no request is sent yet. `client` is used by this feature's thread alone."""
         self._client, self._mirrors, self._results, self._settings = client, mirrors, results, settings
         self.interval_seconds: float = settings.plans.interval_seconds
         self._digest = digest(settings)
@@ -73,7 +73,7 @@ class PlanController(Feature):
         self._quota_left: dict[str, tuple[float, dict[str, int]]] = {}
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
-        """What to write for all plans."""
+        """Return what to write for all plans."""
         mirror = self._mirrors["plans"]
         all_plans: tuple[Plan, ...] = tuple(plan for _, plan in sorted(mirror.snapshot().items()))
         nearby = {plan.key for plan in all_plans if near(plan, now_seconds, NEAR_SECONDS)}
@@ -107,7 +107,10 @@ class PlanController(Feature):
         """The mirrors show what became of it."""
 
     def _with_proposals(self, view: PlanView) -> PlanView:
-        """What the last run of the pipeline says; plans by schedule and by hand do without."""
+        """Return the view with the proposals of the pipeline's last run; unchanged when they cannot be read.
+
+        Plans by schedule and by hand do without them.
+        """
         try:
             return replace(view, proposals=self._results().proposals)
         except NoData:
@@ -176,7 +179,11 @@ class PlanController(Feature):
         return list(self._client.list(f"/api/v1/namespaces/{namespace}/pods", dict[str, Any], labelSelector=text))
 
     def _autoscalers(self, all_plans: Sequence[Plan], now_seconds: float) -> dict[tuple[str, str, str], Json]:
-        """By (namespace, kind, name) of their target: where a plan needs them, and all of them now and then."""
+        """Return the autoscalers by (namespace, kind, name) of their target.
+
+        They are read where a plan needs them, and all of them now and then; otherwise empty. ClusterForbidden is
+        raised only where a plan needs them.
+        """
         required = any(plan.realisation is Realisation.REPLICA_FLOOR for plan in all_plans)
         if not required and now_seconds - self._swept < SWEEP_SECONDS:
             return {}
@@ -209,7 +216,7 @@ class PlanController(Feature):
         return version, {one["metadata"]["labels"][PLAN_LABEL]: one for one in listed}
 
     def _allocatable(self) -> dict[str, int]:
-        """Of all nodes; nothing while they are not known, and then no budget is checked."""
+        """Return the allocatable amounts of all nodes; {} while nodes are not known: then no budget is checked."""
         total: dict[str, int] = {}
         for watched in self._mirrors["nodes"].snapshot().values():
             for resource, amount in watched.node.allocatable.items():
@@ -262,7 +269,7 @@ def _placed(pod: Json) -> bool:
 
 
 def _is_fresh(pod: Json, now_seconds: float) -> bool:
-    """Whether it got its node a moment ago; not where its status does not say when."""
+    """Return whether the pod got its node a moment ago; False where its status gives no time."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     scheduled = next((c for c in conditions if c.get("type") == "PodScheduled" and c.get("status") == "True"), None)
     if scheduled is None or not scheduled.get("lastTransitionTime"):
@@ -271,16 +278,19 @@ def _is_fresh(pod: Json, now_seconds: float) -> bool:
 
 
 def _names_an_object(part: str) -> bool:
-    """Whether Kubernetes takes it as a segment of a path.
+    """Return whether Kubernetes accepts the text as a segment of a path.
 
-    The API server resolves an escaped "/" before it looks at rights: a name such as "a/../../x" asks for another
+    The API server resolves an escaped "/" before it checks rights: a name such as "a/../../x" asks for another
     resource, and its 403 would be taken for a right that the manager lacks.
     """
     return part not in {"", ".", ".."} and not {"/", "%"} & set(part)
 
 
 def _start_seconds(pod: Json) -> float | None:
-    """From creation to the present Ready; None for a pod that is not ready, or became so again later."""
+    """Return the time from creation to the present Ready, seconds.
+
+    None for a pod that is not ready, or became so again later.
+    """
     conditions = (pod.get("status") or {}).get("conditions") or ()
     ready = next((c for c in conditions if c.get("type") == "Ready" and c.get("status") == "True"), None)
     created = (pod.get("metadata") or {}).get("creationTimestamp")

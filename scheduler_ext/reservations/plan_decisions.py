@@ -53,10 +53,11 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OwnerView:
-    """What is read of a plan's workload. pending: pods without a node; starts_seconds: creation to ready of others.
+    """The facts read of a plan's workload. pending: pods without a node; starts_seconds: others' start times.
 
-    pods: names of those that have a node and have not ended; None: not known, and then whoever used a Reservation is
-    taken to run. fresh: of these, those that got their node a moment ago: a Reservation may not name them yet.
+    A start time is the time from creation to ready. pods: names of those that have a node and have not ended; None:
+    not known, and then every pod that used a Reservation is taken to run. fresh: of these, those that got their node
+    a moment ago: a Reservation may not name them yet.
     """
 
     owner: realise.OwnerTemplate
@@ -69,13 +70,13 @@ class OwnerView:
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """What the controller looks at.
+    """The inputs of the controller.
 
-    owners: by (namespace, kind, name), only of plans that are near or active; autoscalers: HorizontalPodAutoscalers by
-    namespace and target kind and name; buffers: CapacityBuffers by plan key, buffer_version "" where they are not
-    served; allocatable: of the whole cluster; quota_left: by namespace. batch: of nodes with held capacity, the cores
-    that batch pods request there and those that the node offers them; None: pods are not watched. waiting: pods that
-    the scheduler found no node for; None: they are not watched.
+    owners: by (namespace, kind, name), only of plans that are near or active; autoscalers: HorizontalPodAutoscalers
+    by namespace and target kind and name; buffers: CapacityBuffers by plan key, buffer_version "" where they are not
+    served; allocatable: of the whole cluster; quota_left: by namespace. batch: of nodes with reserved capacity, the
+    cores that batch pods request there and those that the node offers them; None: pods are not watched. waiting: pods
+    that the scheduler found no node for; None: they are not watched.
     """
 
     plans: tuple[Plan, ...]
@@ -118,7 +119,7 @@ def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> Contro
 
 
 def near(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool:
-    """Whether a plan's workload has to be looked at: it holds, is giving back, or is approved and comes soon."""
+    """Return whether a plan's workload has to be read: it reserves, is giving back, or is approved and due soon."""
     status = plan.status
     if status.phase and (status.phase.holds or status.phase is PlanPhase.RELEASED):
         return True
@@ -126,7 +127,7 @@ def near(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool:
 
 
 def stands_by(plan: Plan) -> bool:
-    """Whether a plan's workload has to be looked at now and then outside its windows, for its standby."""
+    """Return whether a plan's workload has to be read now and then outside its windows, for its standby."""
     return plan.approved and plan.standby > 0
 
 
@@ -195,7 +196,7 @@ def _look(
     owner: OwnerView | None,
     proposal: Proposal | None,
 ) -> ReservationUse:
-    """What is there of the plan's capacity; for an autoscaler's floor, replicas above its own minimum."""
+    """Return the present state of the plan's capacity; for an autoscaler's floor, replicas above its own minimum."""
     pending = owner.pending if owner else 0
     want = plan.status.count
     if plan.realisation is Realisation.REPLICA_FLOOR:
@@ -242,7 +243,7 @@ def _arriving(plan: Plan, reservations: Sequence[Reservation], owner: OwnerView 
 
 
 def _runs(one: Reservation, owner: OwnerView | None) -> bool:
-    """Whether the pod that took a Reservation is still there."""
+    """Return whether the pod that took a Reservation is still there."""
     names = {user.name for user in one.status.owners}
     return bool(names if owner is None or owner.pods is None else names & owner.pods)
 
@@ -267,7 +268,7 @@ def _others_waiting(view: PlanView, plan: Plan, owner: OwnerView | None) -> int 
 
 
 def standing(one: Reservation) -> bool:
-    """Whether it holds capacity on a node that no pod uses yet."""
+    """Return whether it has capacity on a node that no pod uses yet."""
     return realise.free(one) and one.status.phase is Phase.AVAILABLE
 
 
@@ -340,9 +341,10 @@ def _realised(
 
 
 def _expires(plan: Plan, window: Span, now_seconds: float, settings: PlanSettings) -> float:
-    """When Reservations end by themselves: the plan's ttl from its start - lead, else after the window's extension.
+    """Return when Reservations end by themselves, Unix time.
 
-    Outside a window, standby: at the end of the next hour, so that they are renewed once an hour.
+    With the plan's ttl that is the ttl after its start - lead, else a margin after the window's extension. Outside a
+    window, for standby: at the end of the next hour, so that they are renewed once an hour.
     """
     if not (plan.status.phase and plan.status.phase.holds):
         return (now_seconds // HOUR_SECONDS + 2) * HOUR_SECONDS
@@ -357,7 +359,7 @@ def _status(plan: Plan, body: Mapping[str, Any]) -> Apply:
 
 
 def _orphans(view: PlanView, by_key: Mapping[str, Sequence[Reservation]]) -> list[Intent]:
-    """What plans that are gone left behind."""
+    """Return the writes that remove what plans that are gone left behind."""
     keys = {plan.key for plan in view.plans}
     intents: list[Intent] = []
     for key in sorted(by_key.keys() - keys):
@@ -394,7 +396,10 @@ def _proposals(view: PlanView, now_seconds: float) -> list[Intent]:
 
 
 def _moves(plan: Plan, now_seconds: float) -> bool:
-    """Whether the forecast may still change a plan: ours, nothing held, not edited, not approved as it was for once."""
+    """Return whether the forecast may still change a plan.
+
+    It may if the plan is ours, has nothing reserved, was not edited, and is not approved as it was for once.
+    """
     ours = plan.labels.get(MANAGED_BY_LABEL) == MANAGED_BY and plan.source is WindowSource.FORECAST
     phase, approval = plan.status.phase, plan.approval
     fixed = approval is not None and approval.decision is Word.APPROVED and approval.scope is DecisionScope.ONCE

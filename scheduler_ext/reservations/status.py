@@ -20,7 +20,7 @@ CONSIDERED: Final = "TemplateConsidered"
 
 
 def address_of(reservation: Reservation) -> Address:
-    """Where a Reservation lives."""
+    """Return the address of a Reservation."""
     return Address(SCHEDULING_GROUP, "reservations", reservation.name)
 
 
@@ -30,7 +30,7 @@ def condition(type_: str, holds: bool, reason: str, message: str = "") -> Condit
 
 
 def allocated_of(reservation: Reservation, owners: Sequence[PodView]) -> dict[str, int]:
-    """What owners use, of the reserved resources only."""
+    """Return what owners use, of the reserved resources only."""
     return masked(added(owner.requests for owner in owners), reservation.size)
 
 

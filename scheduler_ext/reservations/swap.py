@@ -29,7 +29,10 @@ HandOverOutcome = Literal["HandedOver", "TimedOut", "OwnerGone", "ReservationGon
 
 @dataclass(frozen=True, slots=True)
 class SwapStep:
-    """What to write now, and the record afterwards; None: it is over. outcome: how it ended, "" while it goes on."""
+    """The next step of a hand-over: what to write now, and the record afterwards; None: it is over.
+
+    outcome: how it ended, "" while it goes on.
+    """
 
     intents: tuple[Intent, ...] = ()
     swap: ReservationSwap | None = None
@@ -59,7 +62,7 @@ def advance(swap: ReservationSwap, view: ReservationView, settings: ReservationS
 
 
 def late(swap: ReservationSwap, view: ReservationView, settings: ReservationSettings) -> bool:
-    """Whether it has had its time; a manager that comes back gives it all of its time again."""
+    """Return whether the hand-over's time is over; after a manager's return it has its full time again."""
     noticed_seconds = view.noticed.get(swap.id)
     again = noticed_seconds + settings.swap_timeout_seconds if noticed_seconds is not None else swap.expires_seconds
     return view.now_seconds >= max(swap.expires_seconds, again)
@@ -72,14 +75,17 @@ def unguarded(view: ReservationView, uid: str, reservation: Reservation) -> dict
 
 
 def wanted(reservation: Reservation, owners: Sequence[PodView]) -> dict[str, int]:
-    """What is to be held besides what owners use already; a Reservation that serves once leaves nothing."""
+    """Return what is to be reserved besides what owners use already.
+
+    A Reservation that serves once leaves nothing.
+    """
     if reservation.status.phase.ended or (reservation.allocate_once and owners):
         return {}
     return rest(reservation.size, added(owner.requests for owner in owners))
 
 
 def standing_room(view: ReservationView, uid: str) -> dict[str, int]:
-    """What placeholders of a Reservation hold or ask for."""
+    """Return what placeholders of a Reservation reserve or ask for."""
     return added(pod.requests for pod in view.placeholders.get(uid, ()) if pod.alive)
 
 

@@ -53,7 +53,7 @@ class PodView:
 
     @classmethod
     def parse(cls, pod: Json) -> PodView:
-        """What the decisions read of a pod, from its JSON; QuantityError names a pod with unreadable requests."""
+        """Return the parts of a pod's JSON that decisions read; QuantityError names a pod with unreadable requests."""
         meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
         what = f"pod {meta.get('namespace')}/{meta.get('name')}"
         return cls(
@@ -84,17 +84,17 @@ class PodView:
 
     @property
     def alive(self) -> bool:
-        """Whether it is there and will stay, as far as is known."""
+        """True if the pod exists and will stay, as far as is known."""
         return not self.deleting and self.phase not in ENDED
 
     @property
     def gated(self) -> bool:
-        """Whether our gate holds it back."""
+        """True if our gate keeps the pod from being scheduled."""
         return RESERVATION_GATE in self.gates
 
     @property
     def is_placeholder(self) -> bool:
-        """Whether the pod only holds capacity of a Reservation."""
+        """True if the pod only reserves capacity of a Reservation."""
         return PLACEHOLDER_LABEL in self.identity.labels and self.identity.namespace == PLACEHOLDER_NAMESPACE
 
     @property
@@ -207,7 +207,7 @@ class ReservationView:
         return reservation if reservation is not None and reservation.uid == swap.reservation_uid else None
 
     def stands(self, placeholder: HeldPlaceholder) -> bool:
-        """Whether a placeholder of a record is still there and takes up capacity."""
+        """Return whether a placeholder of a record is still there and takes up capacity."""
         pod = self.pods.get(placeholder.uid)
         return pod is not None and pod.phase not in ENDED
 

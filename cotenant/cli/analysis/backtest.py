@@ -43,7 +43,7 @@ app = new_app()
 
 
 class BacktestFormat(StrEnum):
-    """How the scores are written."""
+    """The output format of the scores."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -175,7 +175,7 @@ def _check(ctx: typer.Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How scores are written."""
+    """The output options of the scores: format, file, headers and progress."""
 
     output: BacktestFormat
     file: Path | None
@@ -185,7 +185,7 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _BacktestRun:
-    """What is back-tested, the same for every history."""
+    """The parameters of a back-test, the same for every history."""
 
     metric: Resource
     plan: BacktestPlan

@@ -92,7 +92,7 @@ def _row(tried: PolicyTrial, policy: str, risk: float | None) -> dict[str, Any]:
 
 
 def _verdict(tried: PolicyTrial, score: PolicyScore) -> str:
-    """Of one policy's CPU beside the one in force."""
+    """Return the verdict on the CPU of one policy, compared with the policy in force."""
     in_force = tried.in_force[Resource.CPU]
     own = tried.risk_percent[Resource.CPU]
     now = tried.score(Resource.CPU, in_force, own if in_force == FORECAST else None)
@@ -107,7 +107,7 @@ def _verdict(tried: PolicyTrial, score: PolicyScore) -> str:
 
 
 def keep(store: Store, tried: PolicyTrial) -> None:
-    """For the dashboard, which offers the switch by it."""
+    """Write the trial to the store; the dashboard bases its offer to switch the policy on it."""
     store.write_document(POLICY_TRIAL, tried)
 
 

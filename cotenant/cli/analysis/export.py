@@ -34,7 +34,7 @@ _NAMED: Final = 3
 
 
 class ScanFormat(StrEnum):
-    """How recommendations are written; `patch` prints kubectl patch lines."""
+    """The output format of recommendations; `patch` prints kubectl patch lines."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -49,7 +49,7 @@ class ScanFormat(StrEnum):
 
     @property
     def is_files(self) -> bool:
-        """Whether it is one or several files that may go to a folder."""
+        """True if the format is one or several files that may go to a folder."""
         return self in (ScanFormat.KUSTOMIZE, ScanFormat.HELM, ScanFormat.SSA, ScanFormat.HTML)
 
 

@@ -32,7 +32,10 @@ app = new_app()
 
 
 class FindingsFormat(StrEnum):
-    """How findings are written; the last two are changes of templates, of the findings that propose a GPU's share."""
+    """The output format of findings; `patch` and `kustomize` are changes of templates.
+
+    These two cover the findings that propose a GPU's share.
+    """
 
     TABLE = "table"
     WIDE = "wide"
@@ -44,7 +47,7 @@ class FindingsFormat(StrEnum):
 
     @property
     def is_change(self) -> bool:
-        """Whether it is no table."""
+        """True if the format is a change of templates rather than a table."""
         return self in (FindingsFormat.PATCH, FindingsFormat.KUSTOMIZE)
 
 
@@ -119,7 +122,10 @@ def _check(output: FindingsFormat, folder: Path | None, all_clusters: bool) -> N
 
 
 def _write_changes(scans: StoredScans, rows: Table, output: FindingsFormat, folder: Path | None) -> None:
-    """What the rows propose, as changes of templates; those that propose none are counted on stderr."""
+    """Write the GPU shares that the rows propose as changes of templates.
+
+    Rows that propose none are counted on stderr.
+    """
     from cotenant.cli.analysis.export import write_components, write_patches
     from cotenant.recommender.stored_recommendations import gpu_shares
 

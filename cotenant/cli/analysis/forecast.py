@@ -42,7 +42,7 @@ PATH_KINDS: Final[dict[MeasuredResource, Kind]] = {
 
 
 class ForecastResource(StrEnum):
-    """What there are forecasts of."""
+    """The resources that have forecasts."""
 
     CPU = Resource.CPU.value
     MEMORY = Resource.MEMORY.value
@@ -50,7 +50,7 @@ class ForecastResource(StrEnum):
 
 
 class ForecastScope(StrEnum):
-    """Whose forecasts to list."""
+    """The scopes whose forecasts can be listed."""
 
     CLUSTER = "cluster"
     NODE = "node"
@@ -192,7 +192,7 @@ def path(row: dict[str, Any], resource: MeasuredResource, *, fine: bool = False)
 
 
 def _say(row: dict[str, Any]) -> None:
-    """What the numbers rest on, for people."""
+    """Write to stderr the model behind a forecast, the reason for it and its measured error and coverage."""
     message(f"model {row['model']}: {SENTENCES[Reason(row['reason'])]}")
     if row["relative_wql"] is not None and row["coverage_95"] is not None:
         loss, coverage = row["relative_wql"], row["coverage_95"]

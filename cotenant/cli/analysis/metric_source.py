@@ -31,7 +31,10 @@ DEFAULT_CLUSTER = "default"
 
 @dataclass(frozen=True, slots=True)
 class ScanTarget:
-    """Whom to ask, under which name to store what it says, how it was found, and what the Kubernetes API shows."""
+    """A metric source to query, the cluster name to store its data under, how it was found, and the live cluster.
+
+    `live` is what the Kubernetes API shows; None if it was not read.
+    """
 
     source: PrometheusSource
     cluster: str
@@ -94,7 +97,7 @@ def found_prometheus(settings: Settings, env: Mapping[str, str]) -> PrometheusSe
 
 
 def has_kubeconfig(settings: Settings, env: Mapping[str, str]) -> bool:
-    """Whether the settings, the environment or the usual place name a cluster."""
+    """Return whether the settings, the environment or the default kubeconfig path name a cluster."""
     usual = Path(env.get("HOME", "/nonexistent")) / ".kube" / "config"
     configured = settings.kube.kubeconfig or settings.kube.context or env.get("KUBECONFIG")
     return bool(configured) or usual.is_file() or bool(env.get("KUBERNETES_SERVICE_HOST"))
@@ -108,7 +111,7 @@ def _connected(settings: Settings) -> tuple[KubeClient, Access]:
 
 
 def _observed(client: KubeClient) -> LiveCluster | None:
-    """What runs now; None (and a note) when pods may not be listed."""
+    """Return the running state of the cluster; None, with a note on stderr, when pods may not be listed."""
     from cotenant.base.kube.live import observe
 
     try:

@@ -56,7 +56,10 @@ class Worst:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a scan found, in figures; now, all_steps: what the rows that were chosen free and raise over all pods."""
+    """Figures of a scan's results.
+
+    now, all_steps: what the chosen rows free and raise over all pods.
+    """
 
     cluster: str
     time_seconds: int
@@ -103,7 +106,7 @@ def payload(summary: Summary, settings: NotifySettings) -> dict[str, Any]:
 
 
 def worth_sending(summary: Summary, settings: NotifySettings) -> bool:
-    """Whether anything is as severe as the settings ask for."""
+    """Return whether the summary's worst severity reaches the minimum of the settings."""
     return Severity(summary.worst_severity).rank >= Severity(settings.minimum_severity).rank
 
 

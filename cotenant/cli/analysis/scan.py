@@ -175,13 +175,19 @@ def _check_analysis(settings: Settings) -> None:
 
 
 def is_partial(place: Store) -> bool:
-    """Whether the results rest on a history of which a part could not be read; a note of the summary names it."""
+    """Return whether the results rest on a history of which a part could not be read.
+
+    A note of the summary names that part.
+    """
     records = place.read_quality()
     return bool(records and records[-1].unread_seconds)
 
 
 def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, ScanTarget | None]:
-    """Where the history is, pulled anew unless the job is offline, and whom it was asked of."""
+    """Return the store of the history, pulled anew unless the job is offline, and the target that was queried.
+
+    The target is None when the job is offline.
+    """
     from cotenant.base.store.parquet import arrow_alone
 
     arrow_alone()
@@ -232,7 +238,10 @@ def _trial_folder(ctx: typer.Context, offline: bool, strategy: str | None) -> Pa
 def _analysed(
     store: Store, settings: Settings, progress: Progress, target: ScanTarget | None, *, trials: Path | None
 ) -> tuple[Store, Table]:
-    """Where the results are, and the recommendations. trials: where those of a strategy that is only tried are kept."""
+    """Analyze and publish; return the store of the results, and the recommendations.
+
+    trials: folder for the results of a strategy that is only tried; None publishes to `store`.
+    """
     from cotenant.base.process.clock import SystemClock
     from cotenant.pipeline import corridor
     from cotenant.recommender.model.views import RECOMMENDATIONS
@@ -320,7 +329,10 @@ def _summary(results: Results, of: str) -> None:
 
 
 def _models(overview: Overview, relearn_hours: float) -> str:
-    """Whether this scan back-tested its forecasts, or how old the back-tests are that it rests on."""
+    """Return a sentence on the back-tests behind the forecasts.
+
+    It reports that this scan made them, how old they are, or that no series is old enough.
+    """
     from cotenant.base.usage.usage import HOUR_SECONDS
 
     if overview.learned_seconds is None:
@@ -332,7 +344,7 @@ def _models(overview: Overview, relearn_hours: float) -> str:
 
 
 def _kept(overview: Overview, count: int, oldest_seconds: int) -> str:
-    """How many recommendations were not made again, and since when the oldest of them holds."""
+    """Return a sentence on how many recommendations were not renewed, and since when the oldest of them is valid."""
     from cotenant.base.usage.usage import HOUR_SECONDS
 
     hours = max(0.0, overview.time_seconds - oldest_seconds) / HOUR_SECONDS

@@ -43,7 +43,7 @@ class ScanJob:
 
 @dataclass(frozen=True, slots=True)
 class ScannedCluster:
-    """Where the results of a cluster are, and its recommendations."""
+    """A scanned cluster: the store of its results, its settings and its recommendations."""
 
     store: Store
     settings: Settings
@@ -67,7 +67,10 @@ Analyse = Callable[["Store", "Settings", Progress, "ScanTarget | None"], tuple["
 
 
 def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_clusters: bool) -> list[ScanJob]:
-    """What to scan: the cluster that is meant, or all. UsageError where it has to be named or declared."""
+    """Return the scan jobs of the selected cluster, or of all clusters.
+
+    Raises UsageError where the cluster has to be named or declared.
+    """
     loaded = session.read(flags)
     if not all_clusters:
         name = session.cluster

@@ -42,5 +42,5 @@ class FailOn:
         return cls(levels[level])
 
     def findings(self, severities: Iterable[str]) -> int:
-        """How many of the rows are at the threshold or above; unknown never is."""
+        """Return the number of severities at or above the threshold; unknown never counts."""
         return sum(Severity(s).rank >= self.threshold.rank for s in severities)

@@ -210,7 +210,10 @@ def _check(ctx: typer.Context) -> None:
 def _of_places(
     ctx: typer.Context, ask: Callable[[Store | None, Settings], AnswerT]
 ) -> tuple[dict[str, AnswerT], Mapping[str, CotenantError]]:
-    """What comes of each stored cluster that is meant, by name, or of what no store holds; and who has nothing."""
+    """Return the answer for each selected stored cluster by name, and the errors of those that failed.
+
+    Without `--trace stored` no store is read: the only answer is under the name "".
+    """
     options = ctx.params
     if options["trace"] != STORED:
         return {"": ask(None, session_of(ctx).read().settings)}, {}
@@ -228,7 +231,10 @@ def _together(ctx: typer.Context, tables: Mapping[str, Table]) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class SimulationRequest:
-    """What is simulated: a scenario for each of its seeds, every way at each of its knobs; place: stored history."""
+    """A request to simulate a scenario with each of its seeds, every way of sharing at each of its knobs.
+
+    place: stored history; None without one.
+    """
 
     scenario: SharingScenario
     seeds: int
@@ -267,7 +273,7 @@ def _simulated(request: SimulationRequest, progress: Progress) -> Simulation:
 
 
 def _print_replays(ctx: typer.Context, scenario: SharingScenario) -> None:
-    """With --reservations: what plans would have done for peaks of services, and a sentence a cluster."""
+    """Print what plans would have done for peaks of services (--reservations), and a summary sentence per cluster."""
     _check_plain(ctx)
     quiet = ctx.params["quiet"]
 
@@ -301,7 +307,7 @@ def _check_plain(ctx: typer.Context) -> None:
 def _replayed(
     scenario: SharingScenario, place: Store | None, settings: Settings, progress: Progress
 ) -> list[PeakReplay]:
-    """Of the stored history or the synthetic cluster."""
+    """Replay the plans on the stored history or, if `place` is None, on the synthetic cluster."""
     from cotenant.base.resource import Resource
     from cotenant.experiment.world import cell_cluster, history_of
     from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL
@@ -372,7 +378,10 @@ def command_of(options: Mapping[str, Any]) -> str:
 
 
 def _keep(store: Store, outcomes: Sequence[SharingOutcome]) -> None:
-    """For the dashboard's page: the first seed's, without what went wrong in an incident."""
+    """Store the first seed's outcomes for the dashboard's what-if page.
+
+    A scenario with an incident is not stored, nor are outcomes of which none is cotenant's.
+    """
     from cotenant.base.process.clock import SystemClock
     from cotenant.base.usage.what_if import WHAT_IF
     from cotenant.experiment.what_if import what_if
@@ -396,7 +405,7 @@ def table(outcomes: Sequence[SharingOutcome]) -> Table:
 
 
 def summary(outcomes: Sequence[SharingOutcome]) -> str:
-    """What cotenant would have done beside Koordinator's formulas, over all seeds; else how much was simulated."""
+    """Return how cotenant did relative to Koordinator's formulas, over all seeds; otherwise what was simulated."""
     from cotenant.experiment.comparison import installed
     from cotenant.experiment.outcome import Sharing
 
@@ -442,7 +451,10 @@ def _knobs(
 
 
 def _world(scenario: Any, place: Store | None, settings: Settings, progress: Progress) -> World:
-    """Of the stored history, a trace file, or the synthetic cluster."""
+    """Return the world of a scenario from the stored history, a trace file or the synthetic cluster.
+
+    Raises UsageError when the trace is no file.
+    """
     from cotenant.experiment.world import SYNTHETIC, synthetic_world, trace_world
 
     if place is not None:

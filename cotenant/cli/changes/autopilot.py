@@ -207,7 +207,10 @@ def _service(settings: Settings, cluster: str | None) -> ClusterAutopilotService
 
 
 def _person(settings: Settings) -> Person:
-    """Whom the cluster knows, with the roles of the settings; where these name nobody's, whoever has the kubeconfig."""
+    """Return the user that the cluster reports, with the roles of the settings.
+
+    In access mode none, which assigns no roles, it is the owner of the kubeconfig, as administrator.
+    """
     from cotenant.base.people import Person
     from cotenant.base.settings.sections.dashboard import AccessMode
     from cotenant.changes.live_context import who
@@ -221,7 +224,7 @@ def _person(settings: Settings) -> Person:
 
 
 def _finish(reading: RoundReading, settings: Settings) -> None:
-    """What is to be known beside the table; exit code 4 where a namespace could not be read."""
+    """Write to stderr what the table does not show; exit with code 4 where a namespace could not be read."""
     if reading.halt is not None:
         message(f"nothing is changed now: {reading.halt.words}", style="yellow")
     gaps = [one for one in reading.policies if one.gap]

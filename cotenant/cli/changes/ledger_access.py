@@ -94,7 +94,10 @@ def proposed_gpu_shares(settings: Settings, cluster: str | None, names: list[str
 
 
 def _anchor_namespace(settings: Settings, actions: Actions) -> str:
-    """Where the head is kept, when that is wanted and allowed; otherwise it is said once."""
+    """Return the namespace in which the ledger's head is kept; empty when this is not wanted or not possible.
+
+    A failure is reported on stderr.
+    """
     from cotenant.changes.change_ledger import anchor
 
     if not settings.actions.anchor:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class DryRun(StrEnum):
-    """Whether the server is asked before."""
+    """The dry-run mode: whether the server checks the change before it is applied."""
 
     SERVER = "server"
     NONE = "none"

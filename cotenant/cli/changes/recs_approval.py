@@ -65,7 +65,11 @@ def decline(
 
 
 def someone_of(person: ClusterUser, access: AccessSettings) -> Person:
-    """Whom the cluster knows, with the roles of `access.roles`: what it puts before names is left off for those."""
+    """Return the user that the cluster reports, with the roles of `access.roles`.
+
+    The prefixes that the cluster puts before names are removed for the comparison with the roles. Raises UsageError
+    when access.mode is none.
+    """
     from cotenant.base.people import IdentitySource
     from cotenant.base.settings.sections.dashboard import AccessMode
     from cotenant.dashboard.access.grants import known

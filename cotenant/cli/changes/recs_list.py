@@ -193,7 +193,7 @@ def _refs(settings: Settings, cluster: str | None, names: list[str]) -> list[Wor
 
 
 def _hidden(settings: Settings) -> Mapping[WorkloadRef, PostponedRecommendation]:
-    """What is hidden now; a ledger that is not there hides nothing."""
+    """Return the recommendations that are postponed now, by workload; a missing ledger postpones none."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.snooze import postponed
 

@@ -33,7 +33,7 @@ app = new_app()
 
 
 class Show(StrEnum):
-    """What is printed."""
+    """The tables to print."""
 
     ALL = "all"
     NODES = "nodes"
@@ -42,14 +42,14 @@ class Show(StrEnum):
 
 
 class RebalancePlugin(StrEnum):
-    """Which rule is applied."""
+    """The plugin whose rule is applied."""
 
     LOW_NODE_LOAD = "LowNodeLoad"
     HIGH_NODE_LOAD = "HighNodeLoad"
 
 
 class RebalanceMode(StrEnum):
-    """What a node's overload is judged by."""
+    """The basis on which a node's overload is determined: forecast or observed usage."""
 
     FORECAST = "forecast"
     OBSERVED = "observed"

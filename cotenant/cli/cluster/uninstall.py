@@ -86,7 +86,7 @@ def uninstall(
 
 
 def ended(settings: KubeSettings, *, act: bool) -> list[Removal]:
-    """What the processes left; with `act` it is ended, after them."""
+    """Return the rows of what the processes left behind; with `act`, wait until they have ended and remove it."""
     from cotenant.base.kube import connect
     from cotenant.cli.cluster.installation import after_helm, removal
 

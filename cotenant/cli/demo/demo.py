@@ -113,7 +113,10 @@ def demo(
 
 
 def _alone(settings: Settings, spec: SyntheticSpec, once: DocumentFormat | None, browser: bool) -> None:
-    """Without a cluster of somebody's: printed in this form and done, or served with one in this process."""
+    """Run the demo without a cluster of the user.
+
+    `once`: print the overview in this format and return; None: serve the dashboard with a cluster in this process.
+    """
     from cotenant.cli.demo.live_cluster import Opening, show
 
     with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as name, _address(settings, once) as listener:

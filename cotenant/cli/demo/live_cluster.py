@@ -83,7 +83,7 @@ def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, op
 
 
 def given(cluster: DemoCluster, store: Store) -> Any:
-    """What the dashboard of the demo is handed: as of one that acts, plus the clock."""
+    """Return the dashboard context of the demo: that of a dashboard that acts, plus the clock."""
     from cotenant.changes.decide.patches import kubectl_command
     from cotenant.changes.decide.steps import planned_steps
     from cotenant.cli.changes.change_service import (
@@ -157,7 +157,7 @@ def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
 
 
 def equals(config: Path) -> Iterator[str]:
-    """What else can be done with the demo, and with one's own data, line by line."""
+    """Yield, line by line, what else can be done with the demo and with the user's own data."""
     yield "the same from a second terminal, on the same cluster, store and ledger:"
     yield f"  export COTENANT_CONFIG={config}"
     yield "  cotenant recs list -n pay -o wide         # the same rows as on the page"

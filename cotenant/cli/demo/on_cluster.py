@@ -45,7 +45,7 @@ PATIENCE_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What the user asked to do with the cluster."""
+    """The user's options for the demo on a cluster."""
 
     apply: bool = False
     remove: bool = False
@@ -122,7 +122,7 @@ def _create(client: KubeClient, store: Store, spec: SyntheticSpec, options: Demo
 
 
 def _nodes(client: KubeClient, fake: Sequence[Node]) -> list[Node]:
-    """Those that are there, and those that will be."""
+    """Return the existing nodes and the fake nodes that will be created, sorted by name."""
     from cotenant.simulation import node_agents
 
     coming = {node.name: node for node in fake}

@@ -43,7 +43,7 @@ class ProgressPage:
                 self.wfile.write(body)
 
             def log_message(self, *_args: Any) -> None:
-                """Nothing: the terminal has the progress."""
+                """Do nothing: the terminal shows the progress."""
 
         self._server = ThreadingHTTPServer(listener.getsockname()[:2], Answer, bind_and_activate=False)
         self._server.socket.close()

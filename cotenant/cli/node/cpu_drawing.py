@@ -23,7 +23,7 @@ def drawn(owners: Sequence[CpuOwner]) -> Iterator[str]:
 
 
 def device_line(device: DeviceOwnership) -> str:
-    """What is free of one device, and who has how much."""
+    """Return a line with the state of one device and the pods that own it, each with its percent."""
     owners = [f"{pod} {percent} %" for pod, percent in device.pods]
     return "  ".join([device.name, device.id, device.place, device.state, *owners])
 

@@ -163,7 +163,7 @@ def import_(
 
 
 def recorded(file: Path) -> bool:
-    """Whether a file is a recording of observations and no log: its first line says a version."""
+    """Return whether a file is a recording of observations rather than a log: its first line has a version."""
     with file.open("rb") as lines:
         return b'"version"' in lines.readline(4096)[:64]
 
@@ -211,7 +211,7 @@ def recounted(file: Path, settings: Settings) -> EnforcementHistory:
 
 
 def _store(settings: Settings, cluster: str | None) -> Store:
-    """As for reading, but the first gathering of a cluster may begin its store."""
+    """Return the store of a cluster, as for reading; a cluster without data gets a new store."""
     from cotenant.base.store import Store
 
     try:

@@ -126,7 +126,10 @@ def replay(
 
 
 def read_status(url: str, file: Path) -> NodeStatus:
-    """Of the agent itself, or of its file. NoData when there is none."""
+    """Return the status from the agent at `url`, or from its file when `url` is empty.
+
+    Raises NoData when there is none.
+    """
     import msgspec
 
     from cotenant.enforcer.report.status import NodeStatus
@@ -192,7 +195,7 @@ def _heading(status: NodeStatus) -> Iterator[str]:
 
 
 def _changes(tick: Replayed, before: dict[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:
-    """What one tick decides otherwise than the tick before; `before` is brought up to date."""
+    """Yield what one tick decides differently from the tick before; `before` is updated."""
     base = {"tick": tick.number, "time": tick.seen.wall_seconds, "mode": tick.decided.mode.value}
     wants = {(want.path, want.knob.value): want for want in tick.decided.wants}
     for (path, knob), want in wants.items():

@@ -28,7 +28,7 @@ class ClusterTopologyService:
     """Nodes of one cluster, read with the rights that `access` gives the person. Thread-safe."""
 
     def __init__(self, access: ClusterAccess) -> None:
-        """Nothing is read yet."""
+        """Store the cluster access; nothing is read yet."""
         self._access = access
 
     def topology(self, who: Person, node: str) -> NodeTopology:
@@ -39,10 +39,11 @@ class ClusterTopologyService:
 
 
 def read_topology(client: KubeClient, node: str) -> NodeTopology:
-    """By the node's NodeResourceTopology, which lists the pods too, the Node's annotations, and its Device object.
+    """Return the topology of a node.
 
-    NoData where the node publishes no topology, ClusterError where it may not be read; devices that may not be read are
-    a note.
+    It is read from the node's NodeResourceTopology, which lists the pods too, the Node's annotations, and its Device
+    object. Raises NoData where the node publishes no topology, ClusterError where it may not be read; devices that
+    may not be read are a note.
     """
     body = client.get(f"/api/v1/nodes/{quote(node, safe='')}")
     document = client.get(topology_address(node).path)
@@ -69,7 +70,10 @@ def _devices(client: KubeClient, node: str) -> tuple[list[DeviceOwnership], Note
 
 
 def _shares(pods: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Allocations], Notes]:
-    """What each pod ("namespace/name") that has not ended has of devices; and those that cannot be read."""
+    """Return the device allocations of each pod that has not ended, and a note for each unreadable pod.
+
+    The keys are "namespace/name".
+    """
     allocations: dict[str, Allocations] = {}
     unread: Notes = []
     for pod in pods:

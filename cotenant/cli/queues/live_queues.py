@@ -25,7 +25,7 @@ NO_QUOTAS: Final = (
 
 @dataclass(frozen=True)
 class LiveQueues:
-    """What was read, what follows from it, and the pod that was asked about, as JSON."""
+    """The queue view as read, the report derived from it, and the requested pod as JSON."""
 
     view: QueueView
     report: QueueReport
@@ -35,7 +35,7 @@ class LiveQueues:
 
     @property
     def unserved_gates_of_pod(self) -> tuple[str, ...]:
-        """Those on the pod that was asked about."""
+        """Unserved gates of the requested pod."""
         from cotenant.scheduler_ext.reservations.model.scheduling_gate import gates_of
 
         return tuple(gate for gate in gates_of(self.pod) if gate in self.unserved)

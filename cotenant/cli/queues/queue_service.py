@@ -41,7 +41,7 @@ class ClusterQueueService:
     def __init__(
         self, access: ClusterAccess, settings: Settings, clock: Clock, metrics: Callable[[], Client] | None = None
     ) -> None:
-        """Nothing is read yet."""
+        """Store the arguments; nothing is read yet."""
         from cotenant.changes.shared_reading import SharedReading
 
         self._access, self._settings, self._clock, self._metrics = access, settings, clock, metrics

@@ -128,7 +128,7 @@ def legend(names: Mapping[str, object]) -> str:
 
 
 class _Box:
-    """From values to places; the axes begin and end at round numbers."""
+    """The mapping from values to positions; the axes begin and end at round numbers."""
 
     def __init__(self, points: Points) -> None:
         self.across = _ticks([x for x, _ in points])

@@ -43,7 +43,7 @@ def section(title: str, scores: Table, shown: Sequence[Column]) -> str:
 
 
 def column_glossary(scores: Table) -> str:
-    """What each column means."""
+    """Return the HTML section that explains each column."""
     items = "".join(f"<dt>{text(c.title)}</dt><dd>{text(c.doc)}</dd>" for c in scores.schema.columns)
     return f"<section><h2>Columns</h2><dl>{items}</dl></section>"
 

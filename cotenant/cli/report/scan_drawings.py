@@ -117,7 +117,7 @@ def band(series: BandSeries, unit: float, label: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """From (time, value) to a place in the band; `top` is the value at its upper edge."""
+    """The mapping from (time, value) to a position in the band; `top` is the value at its upper edge."""
 
     left: int
     right: int

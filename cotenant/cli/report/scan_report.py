@@ -54,7 +54,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ReportContents:
-    """What the report shows: the chosen rows of the RECOMMENDATIONS table, and what belongs to them."""
+    """The contents of the report: the chosen rows of the RECOMMENDATIONS table, and the data that belong to them."""
 
     overview: Overview | None
     rows: Table
@@ -130,7 +130,7 @@ def _saving_tiles(contents: ReportContents) -> str:
 
 
 def _saving_tile(contents: ReportContents, when: When) -> str:
-    """What the shown proposals free and raise, each line by its word, and the balance."""
+    """Return the HTML tile of what the shown proposals free and raise, one line per phrase, and the net amount."""
     savings = summed_savings(contents.rows.columns, when)
     lines = "<br>".join(text(phrase_text(one, contents.currency)) for one in saving_phrases(savings)) or text(NOTHING)
     return (
@@ -300,7 +300,7 @@ def _effect(row: Row, currency: str) -> str:
 
 
 def _backtest(recommendation: Recommendation | None) -> str:
-    """What the proposal would have done, in words; nothing where it was not tried."""
+    """Return as HTML what the proposal would have done in the back-test; "not tried" where it was not tested."""
     tried = recommendation.backtest if recommendation else None
     if recommendation is None or tried is None:
         return '<span class="dim">not tried</span>'

@@ -42,7 +42,10 @@ Setting = tuple[Sharing, float]
 
 @dataclass(frozen=True, slots=True)
 class SimulationContents:
-    """What the page shows; outcomes: of every way, setting and seed; command: that made it."""
+    """The contents of the page.
+
+    outcomes: of every way of sharing, setting and seed; command: the command line that made the page.
+    """
 
     outcomes: Sequence[SharingOutcome]
     stories: Sequence[IncidentStory]

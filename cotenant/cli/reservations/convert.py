@@ -16,7 +16,7 @@ app = new_app()
 
 
 class ObjectFormat(StrEnum):
-    """How objects are written."""
+    """The output format of objects."""
 
     YAML = "yaml"
     JSON = "json"

@@ -188,7 +188,7 @@ def person(name: str) -> Person:
 
 
 def check(client: KubeClient, intent: Apply | Create | Patch) -> None:
-    """Whether the API server would take it, and every line that would be written."""
+    """Check by a dry run that the API server would accept the intent; nothing is written."""
     from cotenant.base.kube import Writer
     from cotenant.changes.sent_writes import sent
     from cotenant.scheduler_ext.reservations.service.plans import FIELD_MANAGER

@@ -296,7 +296,10 @@ def _when(schedule: str, zone: str, start: str, length: str) -> Recurrence | Spa
 
 
 def _ahead(settings: Settings, cluster: str | None) -> Ahead:
-    """What nodes will use, by the store of the named cluster, or the only one; without one nobody knows."""
+    """Return the forecasts of node usage from the store of the named cluster, or of the only one.
+
+    Without such a store nothing is known ahead.
+    """
     from cotenant.changes.forecasted_usage import ahead_of
     from cotenant.scheduler_ext.reservations.service.plans import nothing_ahead
 

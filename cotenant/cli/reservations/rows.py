@@ -133,7 +133,7 @@ def _placed(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
 
 
 def report_table(report: OccurrenceReport, currency: str) -> Table:
-    """How one occurrence went: question and answer, one a row."""
+    """Return the report of one occurrence as a table with one question and its answer per row."""
     begin, end = (datetime.fromtimestamp(t, UTC) for t in (report.start_seconds, report.end_seconds))
     rows = [("Window", f"{begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC"), *lines(report, currency)]
     return Table.from_rows(REPORTS, [{"what": what, "answer": answer} for what, answer in rows])
@@ -203,7 +203,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
 
 
 def window_text(peaks: Sequence[PeakWindow]) -> str:
-    """Such as "11:30-13:00 x2, 18:00-20:00 x4", in UTC."""
+    """Return the peak windows as text in UTC, such as "11:30-13:00 x2, 18:00-20:00 x4"."""
     clocks = [
         [f"{datetime.fromtimestamp(t, UTC):%H:%M}" for t in (peak.span.start_seconds, peak.span.end_seconds)]
         for peak in peaks

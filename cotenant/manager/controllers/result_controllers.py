@@ -50,7 +50,7 @@ class RecommendationController(Feature):
     interval_seconds: float = LOOK_SECONDS
 
     def __init__(self, client: KubeClient, results: Callable[[], RunResults], settings: ManagerSettings) -> None:
-        """Nothing is asked yet; `client` is used by this feature's thread alone."""
+        """Store the arguments; nothing is requested yet. `client` is used by this feature's thread alone."""
         self._client, self._results, self._settings = client, results, settings
         self._looked: RunResults | None = None
         self._done: RunResults | None = None
@@ -59,7 +59,7 @@ class RecommendationController(Feature):
         self._notes: tuple[ObjectNote, ...] = ()
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
-        """What the last run has to say that is not published; nothing once that is done."""
+        """Return the intents for the recommendations of the last run that are not published; none once that is done."""
         results = self._results()
         if results is self._done:
             return ControllerDecision(notes=self._notes)
@@ -125,7 +125,7 @@ class ForecastController(Feature):
         results: Callable[[], RunResults],
         settings: ManagerSettings,
     ) -> None:
-        """Nothing is asked yet."""
+        """Store the arguments; nothing is requested yet."""
         self._client, self._nodes, self._results, self._settings = client, nodes, results, settings
         self._done: tuple[RunResults, frozenset[str]] | None = None
 

@@ -66,7 +66,7 @@ class UsageForecastObject(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ForecastView:
-    """What the controller looks at: the last run, the CRs by name, and the nodes that exist."""
+    """The controller's input: the last run, the CRs by name, and the nodes that exist."""
 
     results: RunResults
     there: Mapping[str, UsageForecastObject]
@@ -122,7 +122,10 @@ def news(
 
 
 def _moved(outlook: NodeOutlook, published: UsageForecastObject, start: int, band: float) -> bool:
-    """Whether any half hour that both cover, or the peak, differs by more than `band` of the published peak."""
+    """Return whether any half hour that both cover, or the peak, differs by more than `band` of the published peak.
+
+    It is also true where the steps differ.
+    """
     if published.spec.step_seconds != outlook.step_seconds:
         return True
     skip = (outlook.start_seconds - start) // outlook.step_seconds
@@ -184,5 +187,5 @@ def _series(resource: Resource, series: SeriesOutlook) -> dict[str, Any]:
 
 
 def _peak(resource: Resource, amount: int) -> str:
-    """As people read it in a column: memory rounded up to whole Mi."""
+    """Return the peak as shown in a column: memory rounded up to a multiple of 1 Mi."""
     return f"{-(-amount // MIB)}Mi" if resource is Resource.MEMORY else format_amount(resource, amount)

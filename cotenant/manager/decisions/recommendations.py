@@ -79,7 +79,7 @@ class RecommendationObject(msgspec.Struct):
 
     @property
     def workload(self) -> WorkloadRef:
-        """What it is about."""
+        """The workload that the recommendation is about."""
         target = self.spec.target.workload
         return WorkloadRef(self.metadata.namespace, target.kind, target.name)
 
@@ -93,7 +93,7 @@ class RecommendationObject(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class RecommendationView:
-    """What the controller looks at: the last run, the CRs by (namespace, name), and the workloads that exist."""
+    """The controller's input: the last run, the CRs by (namespace, name), and the workloads that exist."""
 
     results: RunResults
     there: Mapping[tuple[str, str], RecommendationObject]
@@ -180,10 +180,11 @@ def _movement(
     age_seconds: float,
     settings: ManagerSettings,
 ) -> str:
-    """Whether an amount left the dead-band: upwards at any time, downwards only so long after the last write.
+    """Return in words how an amount left the dead band; empty when none did.
 
-    A request that is too low does harm, one that is too high for a day costs little; and what swings around an edge of
-    the band would be written at every run.
+    An increase counts at any time, a decrease only `recommendation_fall_hours` after the last write. A request that
+    is too low does harm, a request that is too high for a day costs little; and an amount that swings around an edge
+    of the band would be written at every run.
     """
     band = settings.recommendation_dead_band_fraction
     pairs = [(before[name], after[name]) for name in after]
@@ -249,7 +250,10 @@ def _body(address: Address, owner: ExistingObject, state: str, evidence: str) ->
 
 
 def _evidence_of(advice: WorkloadAdvice) -> str:
-    """What the amounts rest on, as JSON: digests, span of the history, figures of the whole workload, limits."""
+    """Return the evidence for the amounts as JSON.
+
+    It has digests, the span of the history, figures of the total of the workload, and limits.
+    """
     evidence: dict[str, Any] = {
         "settings": advice.settings_digest,
         "record": advice.record_digest,

@@ -36,7 +36,7 @@ HIGH: Final = 0.95
 
 
 class PipelineJob(msgspec.Struct):
-    """What to run: the settings, the cluster's name in the store, and whether results may be written there."""
+    """The job of one run: the settings, the cluster's name in the store, and whether results may be written there."""
 
     settings: Settings
     cluster: str
@@ -52,7 +52,10 @@ class PipelineFailure(msgspec.Struct):
 
 
 class ContainerAdvice(msgspec.Struct, frozen=True):
-    """What one container should request, in millicores and bytes, and why a resource has no amount."""
+    """The recommended requests and limits of one container, in millicores and bytes.
+
+    withheld: the reason why a resource has no amount.
+    """
 
     name: str
     amounts: dict[Resource, int] = {}
@@ -62,9 +65,10 @@ class ContainerAdvice(msgspec.Struct, frozen=True):
 
 
 class WorkloadAdvice(msgspec.Struct, frozen=True):
-    """What one workload should request. `figures`: of the whole workload, such as `cpu_p95` and `cpu_cv`.
+    """The recommended requests of one workload.
 
-    record_digest names the full record in the store; start_seconds, end_seconds: span of the history it rests on.
+    figures: of all its pods together, such as `cpu_p95` and `cpu_cv`; record_digest names the full record in the
+    store; start_seconds, end_seconds: span of the history behind it.
     """
 
     namespace: str
@@ -149,7 +153,7 @@ def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
 
 
 def medians(workloads: WorkloadColumns, floors: Iterable[ReplicaFloor] = ()) -> tuple[WorkloadMedian, ...]:
-    """Of each workload with a forecast of at least one resource, in the order of their names."""
+    """Return the median forecast of each workload with a forecast of at least one resource, in the order of names."""
     replicas = {one.workload: list(one.floor) for one in floors if one.most is not None}
     by_workload: dict[WorkloadRef, dict[Resource, list[int]]] = defaultdict(dict)
     for resource, paths in workloads.medians.items():
@@ -213,7 +217,10 @@ def _workload(ref: WorkloadRef, recommendations: list[Recommendation], figures: 
 
 
 def _container(recommendation: Recommendation) -> ContainerAdvice:
-    """Without memory that holds only together with another heap: who reads the object would set the one alone."""
+    """Return the advice for one container, without memory that is valid only together with another heap.
+
+    A reader of the object would set the memory alone.
+    """
     if recommendation.heap is not None:
         values = tuple(v for v in recommendation.values if v.resource is not Resource.MEMORY)
         rest = _container(replace(recommendation, values=values, heap=None))
@@ -263,7 +270,7 @@ def _figures(analysis: Analysis) -> dict[WorkloadRef, dict[str, float]]:
 
 
 def _census(analysis: Analysis) -> PodCensus:
-    """At the end of the totals behind the peaks."""
+    """Return the census of prod pods at the end of the totals behind the peaks."""
     grid = analysis.pod_totals[Resource.CPU].prod.grid
     return prod_census(analysis.history.inventory, grid.end_seconds, grid.start_seconds)
 

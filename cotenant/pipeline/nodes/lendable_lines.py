@@ -27,10 +27,10 @@ _NODES_AT_ONCE: Final = 512
 
 
 def lines(history: History, lender: Lender, sums: PodSums, prod: Forecasts[NodeRef]) -> LendableLines:
-    """Of one resource, in the inventory's order of nodes.
+    """Return the lendable lines of one resource, in the inventory's order of nodes.
 
-    lender: of the present; prod: forecasts of what prod pods use on each node. Where no pod of prod ever left usage and
-    none is there, prod uses nothing.
+    lender: of the present; prod: forecasts of what prod pods use on each node. Where no pod of prod ever left usage
+    and none is present, prod uses nothing.
     """
     assert isinstance(prod.resource, Resource)
     use = _past_use(history.node_usage[NODE_SIGNAL[prod.resource]], lender, sums.hours)
@@ -82,6 +82,6 @@ def _in_order(prod: Forecasts[NodeRef], path: npt.NDArray[np.float32], nodes: tu
 
 
 def _between(reports: Flags) -> Flags:
-    """From each row's first true to its last."""
+    """Return flags that are true from each row's first true to its last."""
     begun = np.logical_or.accumulate(reports, axis=1)
     return np.asarray(begun & np.logical_or.accumulate(reports[:, ::-1], axis=1)[:, ::-1])

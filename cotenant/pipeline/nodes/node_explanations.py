@@ -43,7 +43,10 @@ def of_node(store: Store, node: str) -> NodeExplained:
 
 
 def of_cluster(inputs: NodeInputs, now_seconds: float) -> NodeExplained:
-    """From the objects as they are now; SettingsError when the ConfigMap's colocation-config cannot be used."""
+    """Return the explanation of a node from the objects as they are now.
+
+    Raises SettingsError when the ConfigMap's colocation-config cannot be used.
+    """
     name, notes = inputs.node.name, list(inputs.notes)
     text = None if inputs.config_map is None else inputs.config_map.get(CONFIG_KEY)
     if text is None:

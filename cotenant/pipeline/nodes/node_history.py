@@ -37,7 +37,10 @@ _SLOTS: Final = BLOCK_SECONDS // FIVE_MINUTES_SECONDS
 def maxima_of_nodes(
     store: Store, history: History, totals: Mapping[Resource, Usage[NodeRef]], settings: NodePeakSettings
 ) -> dict[Resource, NodeMaxima]:
-    """By resource: stored maxima, those of older usage that none were stored for, and those of the window's totals."""
+    """Return the maxima of nodes by resource.
+
+    They join stored maxima, those of older usage that none were stored for, and those of the window's totals.
+    """
     return {r: _joined(_older(store, history, r, settings), of) for r, of in totals.items()}
 
 

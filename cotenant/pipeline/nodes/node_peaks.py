@@ -43,10 +43,10 @@ def prod_node_peaks(
     maxima: Mapping[Resource, NodeMaxima],
     settings: NodePeakSettings,
 ) -> dict[Resource, NodePeaks[NodeRef]]:
-    """By resource: peaks of prod's totals at the one risk of the settings.
+    """Return by resource the peaks of prod's totals at the one risk of the settings.
 
-    pods: `running_peaks` of all pods; maxima: of nodes, of which the blocks before the totals count. Where part
-    of the history could not be read, no tested decision counts: such a peak does not decide alone.
+    pods: `running_peaks` of all pods; maxima: of nodes, of which the blocks before the totals count. Where part of
+    the history could not be read, no tested decision counts: such a peak does not decide alone.
     """
     peaks = {
         resource: node_peaks(
@@ -66,7 +66,7 @@ def prod_node_peaks(
 
 
 def cold_requests(inventory: Inventory, resource: Resource, now_seconds: float) -> dict[str, float]:
-    """By node: what prod pods younger than a day request, beyond those that took another's place on the node."""
+    """Return by node the requests of prod pods younger than a day, beyond those that replaced another on the node."""
     pods = _Pods.of(inventory, resource)
     return {node: float(amount) for node, amount in zip(pods.nodes, pods.cold(now_seconds), strict=True) if amount > 0}
 
@@ -84,16 +84,16 @@ def unusually_cold(
 
 
 def cold_pods(inventory: Inventory, resource: Resource, now_seconds: float, since_seconds: float) -> dict[str, float]:
-    """By node: requests of prod pods that its total cannot know of, by the rule of the resource."""
+    """Return by node the requests of prod pods that its total cannot include, by the rule of the resource."""
     if resource is Resource.CPU:
         return unusually_cold(inventory, resource, now_seconds, since_seconds)
     return cold_requests(inventory, resource, now_seconds)  # memory lent in error comes back by eviction alone
 
 
 def prod_census(inventory: Inventory, now_seconds: float, since_seconds: float) -> PodCensus:
-    """What `unusually_cold` knows of each node's pods at a moment, for judging those that come later by the same rule.
+    """Return what `unusually_cold` knows of each node's pods at a moment, to evaluate later pods by the same rule.
 
-    Of memory nothing is usual.
+    The usual amount is known for CPU alone.
     """
     pods = _Pods.of(inventory, Resource.CPU)
     less = pods.usually_cold(now_seconds, since_seconds) - pods.cold(now_seconds)

@@ -57,7 +57,10 @@ def last_slots(window: TimeGrid) -> Slots:
 
 
 def pod_hours(usage: AnyUsage[PodContainerRef], inventory: Inventory, pods: Sequence[Pod]) -> PodHours:
-    """Of these pods, whose series are among the usage; inventory: its nodes are looked at."""
+    """Return the hourly sums over these pods by node; their series are among the usage.
+
+    inventory: only its nodes are read.
+    """
     assert isinstance(usage.resource, Resource)
     place = {node.name: i for i, node in enumerate(inventory.nodes)}
     lives = [life for life in _lives(pods) if life.pod.node in place]
@@ -90,7 +93,7 @@ class HoursOfPods:
 
     @property
     def terms(self) -> Mapping[str, Floats]:
-        """By name, (nodes, H)."""
+        """The sums by name, (nodes, H)."""
         return self._sums
 
 
@@ -129,7 +132,7 @@ def _terms(
     slots: Slots,
     resource: Resource,
 ) -> dict[str, Floats]:
-    """Of m pods at each of the slots' ends, (m, H)."""
+    """Return the terms of m pods at each of the slots' ends, by name, (m, H)."""
     pods = [life.pod for life in lives]
     moments = usage.grid.start_seconds + (slots + 1) * usage.grid.step_seconds
     begins, ends, requests, mid_requests, high, prod, exclusive, placeholder = np.array(

@@ -55,9 +55,10 @@ def partial_sums(
     peaks: Callable[[Members[NodeRef]], Floats],
     pods: Sequence[Pod] = (),
 ) -> PartialPodSums:
-    """Of the series of some pods, all containers of each; inventory: at least these pods, and all nodes.
+    """Return the sums over the series of some pods, all containers of each.
 
-    pods: those whose hours are summed, each in one part alone; their series are among the usage.
+    inventory: at least these pods, and all nodes; pods: those whose hours are summed, each in one part alone; their
+    series are among the usage.
     """
     everything = by_node(usage.refs, inventory, node_refs(inventory))
     prod, high, known = (
@@ -91,7 +92,7 @@ class SumsOfPods:
         self._hours.add(part.hours)
 
     def sums(self, resource: Resource) -> PodSums:
-        """Of all parts."""
+        """Return the sums of all parts for a resource."""
         spec = POD_SIGNAL[resource].spec
         prod = self._prod.usage(spec.resource, spec.statistic)
         # where nobody has batch or mid pods, the groups are the same and one sum serves them all
@@ -110,7 +111,7 @@ def pod_totals(history: History, resource: Resource) -> PodTotals:
 
 
 def node_refs(inventory: Inventory) -> tuple[NodeRef, ...]:
-    """Of all nodes, in the inventory's order."""
+    """Return the references of all nodes, in the inventory's order."""
     return tuple(NodeRef(n.name) for n in inventory.nodes)
 
 
@@ -134,7 +135,10 @@ def lenders(
     settings: ReclaimableSettings,
     now_seconds: float,
 ) -> dict[Resource, Lender]:
-    """By resource: the present terms of every node and its strategy, by the settings as the cluster's strategy."""
+    """Return by resource the present terms of every node and its strategy.
+
+    The settings are taken as the cluster's strategy.
+    """
     inventory = history.inventory
     chosen = strategies(inventory, ColocationConfig.of_settings(settings))
     pods = pod_columns(inventory, {resource: of.present for resource, of in sums.items()})
@@ -193,9 +197,10 @@ def _usages(
 def peak_forecasts(
     history: History, resource: Resource, prod: NodePeaks[NodeRef], totals: PodTotals
 ) -> dict[str, PeakForecast]:
-    """By node with one: prod's 24-hour peak at the first risk, how such peaks did, and the peaks of what is beside it.
+    """Return by node prod's 24-hour peak at the first risk, the violation of such peaks, and the peaks beside it.
 
-    Batch amounts under the policy `forecast` rest on it, here and in the manager.
+    Nodes without a peak are left out. Batch amounts under the policy `forecast` rest on these, here and in the
+    manager.
     """
     system = system_peaks(history, resource, totals.pods)
     highest = mid_peaks(totals.high.values, totals.prod.values, totals.prod.grid.slots_per_day)
@@ -247,10 +252,10 @@ def _prod_reclaimable(
 
 
 def system_peaks(history: History, resource: Resource, pods: Usage[NodeRef]) -> dict[str, float]:
-    """By node: Koordinator's peak of what runs outside pods (usage of the node less that of its `pods`, floor 0).
+    """Return by node Koordinator's peak of what runs outside pods.
 
-    A slot in which the node's pods were not measured says nothing of the system, unless none of them ever was. NaN for
-    a node without any such slot.
+    This is the usage of the node less that of its `pods`, floor 0. A slot in which the node's pods were not measured
+    does not count, unless none of them ever was. NaN for a node without any such slot.
     """
     rest = system_usage(history, resource, pods)
     peaks = koordinator_peaks(rest.values, rest.grid.slots_per_day, resource)

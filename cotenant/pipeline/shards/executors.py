@@ -93,7 +93,7 @@ class Here:
             yield number, work(task)
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Do nothing: no worker is left."""
 
 
 @dataclass(slots=True)
@@ -277,7 +277,7 @@ class Dask:
                 yield number, result
 
     def close(self) -> None:
-        """Nothing is left: the workers are the scheduler's."""
+        """Do nothing: the workers belong to the scheduler."""
 
     def _require_worker(self, client: Any) -> None:
         """A task that no worker takes would wait for ever."""

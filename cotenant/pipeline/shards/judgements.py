@@ -65,7 +65,7 @@ class Containers:
 
     @classmethod
     def of(cls, inventory: Inventory, usage: Usages, deleted: Collection[WorkloadRef]) -> Containers:
-        """Of the inventory's workloads and the series of their pods."""
+        """Return the containers of the inventory's workloads and of the series of their pods."""
         numbers = {workload.ref: number for number, workload in enumerate(inventory.workloads)}
         owners = {pod: numbers[ref] for pod, ref in inventory.owners().items() if ref in numbers}
         place: dict[tuple[int, str], int] = {}
@@ -96,7 +96,7 @@ class Containers:
         return {signal: series.take(np.flatnonzero(open_ones[self.rows[signal]])) for signal, series in usage.items()}
 
     def noted(self, usage: Usages, basis: str, until_seconds: int) -> Judgements:
-        """Of a judgement that is made now."""
+        """Return the `Judgements` to note when all containers are evaluated now; without findings."""
         mean, rows = usage[Signal.CPU_USAGE_MEAN], self.rows[Signal.CPU_USAGE_MEAN]
         starts = mean.grid.start_seconds + mean.first * mean.grid.step_seconds
         begin = np.full(int(self.workloads.max(initial=-1)) + 1, until_seconds, dtype=np.int64)
@@ -153,7 +153,10 @@ def basis(history: History, settings: Settings) -> str:
 def kept(
     store: Store, containers: Containers, usage: Usages, before: Judgements | None, now: Judgements, renew_hours: float
 ) -> Kept:
-    """What of the judgements before still holds; now: what would be noted of a judgement that is made now."""
+    """Return the results of an earlier analysis that are still valid.
+
+    before: the `Judgements` of that analysis; now: those that an evaluation of all containers now would note.
+    """
     rows = _holding(containers, usage, before, now, renew_hours)
     if before is None or not (rows >= 0).any():
         return Kept(frozenset(), ContainerResults((), ()), np.full(len(rows), -1, dtype=np.int64))
@@ -173,7 +176,7 @@ def kept(
 
 
 def joined(before: Judgements | None, of: Kept, now: Judgements, anew: Iterable[ClusterFinding]) -> Judgements:
-    """What the next analysis needs: of judgements that were kept as noted before, of the others as it is now."""
+    """Return the `Judgements` for the next analysis: of kept containers as noted before, of the others as now."""
     findings = (*of.results.findings, *anew)
     if before is None:
         return replace(now, findings=findings)
@@ -186,7 +189,7 @@ def joined(before: Judgements | None, of: Kept, now: Judgements, anew: Iterable[
 
 
 def read(store: Store, group: str, basis: str) -> Judgements | None:
-    """What the last analysis noted of a shard on this basis; None where nothing usable is stored."""
+    """Return the `Judgements` of the last analysis for a shard on this basis; None where nothing usable is stored."""
     try:
         noted, found = store.read_block(_FOLDER, group), store.read_block(_FOLDER, f"{group}{_FINDINGS}")
         if noted is None or found is None or noted[1] != found[1] or noted[1]["basis"] != basis:
@@ -249,7 +252,7 @@ def _said(store: Store, wanted: Mapping[ContainerRef, int]) -> Iterator[Recommen
 
 
 class _Address(msgspec.Struct):
-    """What a stored recommendation is about, and what it was made from."""
+    """The container of a stored recommendation, and the end of the history that it was made from."""
 
     container: ContainerRef
     end_seconds: int
@@ -268,7 +271,7 @@ class _Finding(msgspec.Struct):
 
 
 def text_of(finding: ClusterFinding) -> str:
-    """As it is stored, without what it is worth: that is reckoned for all findings together."""
+    """Return a finding as it is stored, without its money value, which is computed for all findings together."""
     subject, container = _workload(finding), None
     if isinstance(finding.subject, ContainerRef):
         container = finding.subject.container
@@ -289,7 +292,7 @@ def finding_of(text: str) -> ClusterFinding:
 
 
 def _workload(finding: ClusterFinding) -> WorkloadRef:
-    """Whom a finding of a shard is about: never a node."""
+    """Return the workload that a finding of a shard is about; it is never about a node."""
     subject = finding.subject.workload if isinstance(finding.subject, ContainerRef) else finding.subject
     assert isinstance(subject, WorkloadRef)
     return subject
@@ -318,7 +321,7 @@ def _facts(inventory: Inventory, deleted: Collection[WorkloadRef]) -> Iterator[i
 
 
 def _shape(node: Node, labels: Collection[str]) -> object:
-    """What of a node matters to workloads that run anywhere: nodes of one kind are alike."""
+    """Return the properties of a node that matter to workloads that run anywhere: nodes of one kind are alike."""
     return node.capacity, node.allocatable, {name: node.labels[name] for name in labels if name in node.labels}
 
 

@@ -78,11 +78,11 @@ class Merger:
         return {r: of.usage(specs[r].resource, specs[r].statistic) for r, of in self._totals.items()}
 
     def rows(self) -> dict[str, TableParts]:
-        """By name: the rows of all shards."""
+        """Return the rows of all shards by table name."""
         return {name: TableParts(parts[0].schema, tuple(parts)) for name, parts in self._tables.items()}
 
     def workloads(self) -> WorkloadColumns:
-        """Of all workloads."""
+        """Return the columns of all workloads."""
         parts = self._columns
         return WorkloadColumns(
             tuple(ref for part in parts for ref in part.refs),
@@ -95,19 +95,19 @@ class Merger:
         )
 
     def container_results(self) -> ContainerResults:
-        """Of all containers, in no order."""
+        """Return the results of all containers, in no order."""
         return containers.joined(self._container_results)
 
     def coverage(self) -> Coverage:
-        """Of all series."""
+        """Return the coverage of all series."""
         return reduce(Coverage.joined, self._coverage)
 
     def savings(self) -> PlannedSavings:
-        """Of all recommendations."""
+        """Return the savings of all recommendations."""
         return joined_plans(self._savings)
 
     def requested(self) -> dict[Resource, HourlySum]:
-        """By all pods."""
+        """Return the amounts requested by all pods, by resource."""
         return {r: reduce(HourlySum.joined, [one[r] for one in self._requested]) for r in Resource}
 
     def largest(self) -> Usage[WorkloadRef]:

@@ -61,11 +61,14 @@ class WorkloadShard:
     strangers: frozenset[PodName] = field(repr=False)
 
     def __str__(self) -> str:
-        """Which shard it is, for a person."""
+        """Return a description of the shard for a person."""
         return f"shard {self.index} from workload {'/'.join(self.first) if self.first else 'of the first namespace'}"
 
     def mine(self, series: Sequence[PodContainerRef]) -> npt.NDArray[np.bool_]:
-        """Which of the series are of this shard's pods; a pod that the inventory lacks has its own name's place."""
+        """Return which of the series are of this shard's pods.
+
+        A pod that the inventory lacks belongs to the shard of its own name.
+        """
         places = _places(self.inventory.pods)
         names = [(ref.namespace, ref.pod) for ref in series]
         return np.array(
@@ -122,7 +125,7 @@ def shards(inventory: Inventory, division: Division) -> list[WorkloadShard]:
 
 
 class _Parts:
-    """What of the inventory belongs to each shard of a division, by the shard's number."""
+    """The parts of the inventory that belong to each shard of a division, by the shard's number."""
 
     def __init__(self, inventory: Inventory, division: Division) -> None:
         self._firsts, self._places = division.firsts, _places(inventory.pods)
@@ -174,7 +177,7 @@ class _Parts:
 
 
 def _cut(weights: Mapping[Place, float]) -> Division:
-    """As few shards as hold the weights, of like size."""
+    """Return the division into as few shards as the weights need, of similar size."""
     places = sorted(weights)
     each = np.array([weights[place] for place in places], dtype=np.float64)
     # a thousand thousandths are a little more than one in floats, and no second shard
@@ -184,7 +187,10 @@ def _cut(weights: Mapping[Place, float]) -> Division:
 
 
 def _weights(inventory: Inventory, size: ShardSize) -> dict[Place, float]:
-    """What each place takes of a shard: the larger of its shares of workloads and of series, as known."""
+    """Return the share of a shard that each `Place` takes.
+
+    It is the larger of its shares of workloads and of series, as far as known.
+    """
     containers = {w.ref: max(1, len(w.containers)) for w in inventory.workloads}
     places = _places(inventory.pods)
     series, workloads = Counter[Place](), Counter(_place(w.ref) for w in inventory.workloads)

@@ -34,7 +34,7 @@ class SeriesTask:
     portraits: Portraits[Any] | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
-        """Which series they are, for a person."""
+        """Return a description of the series for a person."""
         return f"forecasts of {self.group}"
 
 

@@ -70,13 +70,13 @@ class ShardTask:
     silence: SourceSilence | None = field(repr=False, default=None)
 
     def __str__(self) -> str:
-        """Which shard it is, for a person."""
+        """Return a description of the shard for a person."""
         return str(self.shard)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardResult:
-    """What is said of a shard's workloads, and its part of what is summed over the cluster.
+    """The results of a shard's workloads, and its part of the sums over the cluster.
 
     tables: rows of workloads, their recommendations and forecasts, and portraits of each namespace; totals: of the
     cluster, over the workloads; largest, candidates: those that may be among the cluster's; since_seconds: see
@@ -189,7 +189,7 @@ def _forecast(
 
 
 class _Judged(NamedTuple):
-    """What is said of a shard's containers, and what the next analysis needs to keep it."""
+    """The results of a shard's containers, and what the next analysis needs to keep them."""
 
     results: ContainerResults
     group: str
@@ -215,7 +215,7 @@ def _judged(task: ShardTask, store: Store, history: History, of_pods: Usages) ->
 
 
 class _SumsOfPods(NamedTuple):
-    """What is summed over the pods' series: see ShardResult."""
+    """The sums over the pods' series: see ShardResult."""
 
     pods: Mapping[Resource, PartialPodSums]
     coverage: Coverage

@@ -43,7 +43,7 @@ def out_of_bounds(pod: Json, ranges: Iterable[Json]) -> Refusal | None:
 
 
 def used_by(pods: Iterable[Json]) -> Room:
-    """What a quota counts of these pods: pods, requests.*, limits.*."""
+    """Return what a quota counts of the pods that have not ended: pods, requests.*, limits.*."""
     total: Room = {}
     for pod in pods:
         if (pod.get("status") or {}).get("phase") not in ENDED:
@@ -143,7 +143,7 @@ def _cost(pod: Json) -> Room:
 
 
 def _hard(quota: Json) -> Room:
-    """Of what is counted here, by full name."""
+    """Return the hard limits of a quota for the resources that are counted here, by full name."""
     hard: Mapping[str, Any] = (quota.get("spec") or {}).get("hard") or {}
     limits: Room = {}
     for name, text in hard.items():

@@ -29,7 +29,7 @@ EVENTS_NAMES: Final = {core: name for name, core in CORE_NAMES.items()}
 
 
 def is_core_event(kind: ApiKind) -> bool:
-    """Whether a kind is the view that this module gives."""
+    """Return whether a kind is `v1` Event, the view that this module provides."""
     return (kind.group, kind.plural) == ("", "events")
 
 

@@ -32,17 +32,17 @@ class ApiKind:
 
     @property
     def api_version(self) -> str:
-        """As objects carry it."""
+        """The apiVersion that objects of this kind carry."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def collection(self) -> Collection:
-        """Where its objects are; versions share them."""
+        """The collection that stores the objects; all versions share it."""
         return self.group, self.plural
 
     @property
     def resource(self) -> str:
-        """As messages name it: deployments.apps."""
+        """The name of the kind in messages, such as deployments.apps."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 

@@ -21,7 +21,10 @@ class AccessRule:
     """Only there, as a RoleBinding grants it; everywhere without."""
 
     def allows(self, verb: str, group: str, resource: str, namespace: str = "") -> bool:
-        """Whether it covers the request; namespace "" asks for all of them, or for what lies in none."""
+        """Return whether the rule covers the request.
+
+        Namespace "" requests all namespaces, or an object outside of any.
+        """
         pairs = ((self.verbs, verb), (self.groups, group), (self.resources, resource))
         inside = not self.namespaces or namespace in self.namespaces
         return inside and all("*" in allowed or value in allowed for allowed, value in pairs)
@@ -36,7 +39,7 @@ class Account:
     groups: tuple[str, ...] = ()
 
     def allows(self, verb: str, group: str, resource: str, namespace: str = "") -> bool:
-        """Whether one of the rules covers the request."""
+        """Return whether a rule of the account covers the request."""
         return any(rule.allows(verb, group, resource, namespace) for rule in self.rules)
 
 
@@ -47,7 +50,7 @@ ADMINISTRATOR = Account("administrator", (AccessRule(("*",), ("*",), ("*",)),))
 
 @dataclass(frozen=True, slots=True)
 class AccessRequest:
-    """What is asked to be allowed."""
+    """The access that a request asks for."""
 
     verb: str
     group: str

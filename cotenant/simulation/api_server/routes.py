@@ -71,7 +71,7 @@ class Api:
                 self._verbs.create(ApiCall(self._kinds["", "v1", "namespaces"], body={"metadata": {"name": name}}))
 
     def answer(self, request: EmbeddedRequest) -> ApiAnswer:
-        """What the server says; Refusal for everything but success."""
+        """Return the server's answer; raise Refusal for everything but success."""
         if request.path in _REVIEWS and request.method == "POST":
             return ApiAnswer(201, self._review(_REVIEWS[request.path], request))
         parts = request.path.strip("/").split("/")

@@ -39,19 +39,23 @@ class FieldSchema:
         return self.fields.get(name) or self.values or ANY
 
     def declares(self, name: str) -> bool:
-        """Whether the field exists."""
+        """Return whether the schema has the field."""
         return self.shape == "any" or self.is_open or self.values is not None or name in self.fields
 
     def merges_map(self, value: object) -> bool:
-        """Whether two values of this type are merged key by key."""
+        """Return whether two values of this type are merged key by key."""
         return isinstance(value, dict) and not self.atomic and self.shape in ("object", "any")
 
     def merges_list(self, value: object) -> bool:
-        """Whether two values of this type are merged item by item."""
+        """Return whether two values of this type are merged item by item."""
         return isinstance(value, list) and (bool(self.keys) or self.is_set)
 
     def element(self, item: Any) -> tuple[str, str]:
-        """How a path names an item of a mergeable list: ("k", its keys) or ("v", the value), as canonical JSON."""
+        """Return the path element of an item of a mergeable list.
+
+        It is ("k", its keys) or ("v", the value), as canonical JSON. Raises ValueError for an item of a keyed list
+        that is no object or has none of the keys.
+        """
         if self.is_set:
             return "v", canonical(item)
         if not isinstance(item, dict):

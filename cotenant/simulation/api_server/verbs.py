@@ -53,16 +53,16 @@ class ApiCall:
 
     @property
     def key(self) -> Key:
-        """Where the object is."""
+        """The key of the object in its collection: namespace and name."""
         return self.namespace, self.name
 
     def manager(self, operation: str) -> FieldManager:
-        """Who owns what this call writes."""
+        """Return the field manager that owns what this call writes."""
         name = self.query.get("fieldManager") or self.agent
         return FieldManager(name, operation, self.subresource, self.kind.api_version)
 
     def selects(self) -> Callable[[Json], bool]:
-        """Whether an object is among those asked for."""
+        """Return a predicate that is true for the objects that the call requests."""
         labels = by_labels(self.query.get("labelSelector", ""))
         fields = by_fields(self.query.get("fieldSelector", ""), self.kind.plural)
         inside, name = self.namespace, self.name
@@ -82,7 +82,7 @@ class Verbs:
     """Acts on one state."""
 
     def __init__(self, state: ObjectState, clock: Clock, stored: Stored) -> None:
-        """Nothing happens yet."""
+        """Store the arguments; no verb is carried out yet."""
         self.state = state
         self._clock = clock
         self._stored = stored
@@ -357,18 +357,18 @@ def _named_alike(call: ApiCall, metadata: Json) -> None:
 
 
 def _bare(item: Json) -> Json:
-    """What an object is before its first write: a name."""
+    """Return an object as before its first write: with only its apiVersion, kind, name and namespace."""
     metadata = {name: item["metadata"][name] for name in ("name", "namespace") if name in item["metadata"]}
     return {"apiVersion": item["apiVersion"], "kind": item["kind"], "metadata": metadata}
 
 
 def _plain(item: Json) -> Json:
-    """Without managedFields."""
+    """Return the object without managedFields."""
     return {**item, "metadata": {k: v for k, v in item["metadata"].items() if k != "managedFields"}}
 
 
 def _same(live: Json, new: Json) -> bool:
-    """Whether a write changes nothing: neither the object nor who owns what."""
+    """Return whether a write changes nothing: neither the object nor the owners of its fields."""
     before, after = owners_of(live), owners_of(new)
     owned = {m: o.fields for m, o in before.items()} == {m: o.fields for m, o in after.items()}
     return owned and _plain(live) == _plain(new)

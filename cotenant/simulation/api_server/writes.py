@@ -23,7 +23,7 @@ _COUNTED_APART: Final = ("metadata", "status", "apiVersion", "kind")
 
 @dataclass(frozen=True, slots=True)
 class KindWriter:
-    """What every write of one kind needs to know."""
+    """The data that every write of one kind needs."""
 
     kind: ApiKind
     now: str
@@ -31,9 +31,10 @@ class KindWriter:
     warnings: list[str]
 
     def checked(self, item: Json, *, partial: bool = False) -> Json:
-        """Without undeclared fields and with defaults; 400 or 422 when it does not fit the kind.
+        """Return the item without undeclared fields and with defaults.
 
-        partial: an applied configuration, which may lack what the object has; the merged object is held to the rest.
+        Raises Refusal, 400 or 422, when it does not fit the kind. partial: an applied configuration, which may lack
+        what the object has; the rest is checked on the merged object.
         """
         self._check_fields(item)
         wrong = list(wrong_types(self.kind.schema, item))
@@ -132,7 +133,7 @@ _GROUPS: Final = ("containers", "initContainers")
 
 
 def resizable(container: Json, group: str) -> bool:
-    """Whether a container of `containers` or `initContainers` may be resized: of the latter native sidecars may."""
+    """Return whether a container of the group may be resized; of `initContainers` only native sidecars may."""
     return group == "containers" or container.get("restartPolicy") == "Always"
 
 

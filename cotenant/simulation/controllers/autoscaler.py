@@ -36,7 +36,7 @@ class CpuDemand:
     millicores: Floats
 
     def at(self, workload: WorkloadRef, seconds: float) -> float | None:
-        """At a moment, interpolated; None for a workload that is not known."""
+        """Return the demand at a moment in millicores, interpolated; None for an unknown workload."""
         row = self.rows.get(workload)
         if row is None:
             return None
@@ -53,7 +53,10 @@ NOTHING: Final = CpuDemand({}, TimeGrid(0, DAY_SECONDS, 1), np.zeros((0, 1)))
 
 
 def demand_of(cluster: SyntheticCluster, workloads: Iterable[WorkloadRef]) -> CpuDemand:
-    """Of these workloads: the sum over their pods, gaps filled with what stood before them."""
+    """Return the CPU demand of these workloads.
+
+    It is the sum over their pods; gaps are filled with the value before them.
+    """
     usage = cluster.usage[Signal.CPU_USAGE_MEAN]
     size = min(_DAYS * usage.grid.slots_per_day, usage.grid.size)
     owners = cluster.inventory.owners()

@@ -53,7 +53,10 @@ MOST_STEPS: Final = 200
 
 
 class ClusterControllers:
-    """For one thread at a time; what is there at the beginning counts as settled."""
+    """The controllers of the simulated cluster, for one thread at a time.
+
+    The initial state counts as settled.
+    """
 
     def __init__(self, state: ObjectState, hand: LocalClient, demand: CpuDemand, batch: Evening | None = None) -> None:
         """Listens from now on. batch: when batch work fills the cluster."""
@@ -172,7 +175,7 @@ class ClusterControllers:
             return False
 
     def _gated(self, pod: Json, now_seconds: float) -> Json:
-        """As our webhook makes it: held back where a Reservation waits for it."""
+        """Return the pod as our webhook makes it: gated where a Reservation waits for it."""
         reservations = self._state.items(RESERVATIONS)
         guard = self._state.get(GUARDS, ("", SWAP_GUARD))
         if not reservations or guard is None:
@@ -181,7 +184,10 @@ class ClusterControllers:
         return dict(gated(pod, offers, pod["metadata"]["namespace"], now_seconds))
 
     def _pods_of(self, controller: Json) -> list[Json]:
-        """By its selector, and of somebody: a bare pod with the same labels is nobody's."""
+        """Return the pods that match the controller's selector and have an owner.
+
+        A bare pod with the same labels belongs to no controller.
+        """
         labels = controller["spec"]["selector"]["matchLabels"].items()
         return [
             pod
@@ -206,7 +212,7 @@ class ClusterControllers:
         return wrote
 
     def _places(self) -> list[NodeSpace]:
-        """What nodes have left, and for whom alone while a hand-over is under way there."""
+        """Return the free capacity of nodes, and the pods it is limited to while a hand-over is in progress there."""
         guard = self._state.get(GUARDS, ("", SWAP_GUARD))
         nodes, pods = (node for _, node in self._state.items(NODES)), (pod for _, pod in self._state.items(PODS))
         return placing.places(nodes, pods, self._sizes, Guard.parse(guard).nodes if guard else {})

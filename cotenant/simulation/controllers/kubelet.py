@@ -20,7 +20,7 @@ PLACEHOLDER_SECONDS: Final = 2.0
 
 
 def delay_seconds(pod: Mapping[str, Any]) -> float:
-    """From binding to ready."""
+    """Return the time from binding to ready, in seconds."""
     meta = pod["metadata"]
     return PLACEHOLDER_SECONDS if meta.get("namespace") == PLACEHOLDER_NAMESPACE else start_seconds(meta["name"])
 
@@ -110,7 +110,7 @@ def _since(status: Json, why: str, now_seconds: float) -> str:
 
 
 def _differs(pod: Json) -> bool:
-    """Whether a container, or a native sidecar, has other resources in force than its spec says."""
+    """Return whether a container, or a native sidecar, has resources in force that differ from its spec."""
     return any(
         (one.get("resources") or {}) != (told.get("resources") or {})
         for group, key in _STATUSES.items()

@@ -21,7 +21,7 @@ PODS: Collection = ("", "pods")
 
 
 class NodeMetricReports:
-    """For one thread at a time; the reports at the beginning are true."""
+    """The writer of NodeMetric reports, for one thread at a time; the initial reports are taken as true."""
 
     def __init__(self, state: ObjectState, hand: LocalClient) -> None:
         """Listens from now on."""
@@ -61,7 +61,10 @@ class NodeMetricReports:
                 yield key, pod
 
     def _used(self, key: Key, pod: Json) -> Pair:
-        """What a pod uses, (millicores, bytes)."""
+        """Return the usage of a pod, (millicores, bytes).
+
+        Without a report of its own it is the mean of its owner's pods, or else its requests.
+        """
         known = self._usage.get(key) or self._by_owner.get(_owner(key, pod))
         if known is None:
             requests = requests_of(pod["spec"])

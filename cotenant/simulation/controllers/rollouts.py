@@ -22,7 +22,7 @@ SURGE: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class RolloutStep:
-    """What a controller does now: pods to create, pods to delete, and its status where it is another."""
+    """The actions of a controller now: pods to create, pods to delete, and its status where it changes."""
 
     made: tuple[Json, ...] = ()
     ended: tuple[Json, ...] = ()
@@ -43,7 +43,7 @@ class ControllerPods:
 
 
 def is_ready(pod: Json) -> bool:
-    """Whether its condition Ready is true."""
+    """Return whether the pod's condition Ready is true."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
@@ -75,7 +75,7 @@ def turn(
 
 @dataclass(frozen=True, slots=True)
 class _Maker:
-    """What new pods are made of: the controller with its template, who owns them, the template's digest."""
+    """The inputs of new pods: the controller with its template, their owner, the template's digest."""
 
     controller: Json
     owner: Json

@@ -38,13 +38,13 @@ class NodeSpace:
 
 
 class Sizes:
-    """What pods count with, read once for each spec and report of its kubelet.
+    """A cache of the amounts that pods count with, computed once for each spec and report of its kubelet.
 
-    A cluster of thousands is scheduled every few seconds.
+    A cluster of thousands of pods is scheduled every few seconds.
     """
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Create an empty cache."""
         self._known: dict[str, tuple[tuple[Any, ...], Room]] = {}
 
     def of(self, pod: Json) -> Room:
@@ -65,9 +65,9 @@ class Sizes:
 def places(
     nodes: Iterable[Json], pods: Iterable[Json], sizes: Sizes, guarded: Mapping[str, Collection[str]]
 ) -> list[NodeSpace]:
-    """What nodes have left: allocatable minus the requests of the pods that are bound there.
+    """Return the free capacity of nodes: allocatable minus the requests of the pods that are bound there.
 
-    guarded: by node of a hand-over, the pods that alone may be bound there (the SwapGuard's).
+    guarded: by node of a hand-over, the only pods that may be bound there (the SwapGuard's).
     """
     by_name = {
         node["metadata"]["name"]: NodeSpace(
@@ -87,7 +87,7 @@ def places(
 
 
 def waits(pod: Json) -> bool:
-    """Whether the scheduler has to deal with it."""
+    """Return whether the pod waits for the scheduler."""
     spec, meta = pod["spec"], pod["metadata"]
     return not spec.get("nodeName") and not spec.get("schedulingGates") and not meta.get("deletionTimestamp")
 
@@ -140,7 +140,7 @@ def _nominated(pod: Json) -> str:
 
 
 def _preference(pod: Json, place: NodeSpace) -> tuple[bool, int]:
-    """Whether it is nominated for the node, then the sum of the weights of the preferred terms that the node meets."""
+    """Return whether the pod is nominated for the node, and the sum of the weights of the preferred terms it meets."""
     weight = sum(int(one["weight"]) for one in _preferred(pod) if _meets(one.get("preference") or {}, place))
     return _nominated(pod) == place.name, weight
 

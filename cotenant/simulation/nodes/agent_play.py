@@ -74,7 +74,10 @@ class AgentPlay:
         )
 
     def _say(self, observation: Observation, results: Sequence[Done]) -> None:
-        """As the agent reports: what a dry run would write is reported when the value changes."""
+        """Record the results as the agent reports them.
+
+        A result that was not written, as in a dry run, is recorded when the value changes.
+        """
         owners = {path: pod.spec.key for pod in observation.pods for path in paths_of(pod)}
         for one in results:
             place = (one.path, one.knob.value)

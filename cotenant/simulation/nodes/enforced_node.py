@@ -77,12 +77,15 @@ class Actor:
 
     @property
     def path(self) -> str:
-        """Of its cgroup."""
+        """The path of the actor's cgroup."""
         return f"{BURSTABLE if self.online else TIER}/pod{self.name}"
 
     @property
     def spec(self) -> PodSpec:
-        """As the API server would have it; the quiet level of its cycles is given, so that it needs no learning."""
+        """The pod's spec as the API server would have it.
+
+        The quiet level of its cycles is given, so that it needs no learning.
+        """
         cpu, memory = ("cpu", "memory") if self.online else (BATCH_CPU, BATCH_MEMORY)
         requests = {cpu: self.request_millicores, memory: self.memory_bytes}
         limits = {cpu: self.limit_millicores, memory: 2 * self.memory_bytes}
@@ -128,7 +131,7 @@ class SimulatedNode:
     """Name -> since when, seconds."""
 
     def __post_init__(self) -> None:
-        """As a kubelet leaves it: online containers have their limit, everything else is open."""
+        """Set the knobs as a kubelet leaves them: online containers have their limit, everything else is unlimited."""
         every: dict[Knob, Value] = _OPEN | {Knob.CPUSET_CPUS: format_cpus(range(self.cores))}
         for path in (ROOT, BURSTABLE, TIER):
             self.knobs[path] = dict(every)
@@ -138,7 +141,7 @@ class SimulatedNode:
                 self.knobs[path] = every | {Knob.CPU_QUOTA: quota}
 
     def look(self, demand: SecondDemand, at_seconds: float, wall_seconds: float) -> Observation:
-        """What an agent would read after this second."""
+        """Return what an agent would read after this second."""
         ended = [name for name, since in self.leaving.items() if at_seconds - since >= LEAVING_SECONDS]
         self.actors = [actor for actor in self.actors if actor.name not in ended]
         used = self._used(demand)
@@ -154,7 +157,7 @@ class SimulatedNode:
         return Observation(at_seconds, wall_seconds, node, kubepods, tiers, pods, supported=SUPPORTED)
 
     def obey(self, writes: Iterable[KnobWrite]) -> None:
-        """What a kernel would do with these."""
+        """Apply the writes to the knobs, as a kernel would."""
         for write in writes:
             self.knobs[write.path][write.knob] = write.value
 

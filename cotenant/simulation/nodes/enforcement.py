@@ -65,7 +65,7 @@ POLICY: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """How it goes on one node."""
+    """The course of the scenario on one node."""
 
     kind: str
     high: float
@@ -76,7 +76,7 @@ class Script:
 
     @property
     def seconds(self) -> int:
-        """From the first tick to the last."""
+        """Duration from the first tick to the last, seconds."""
         return RISE_FROM_SECONDS + RISE_SECONDS + self.lasts_seconds + RISE_SECONDS + QUIET_SECONDS
 
 

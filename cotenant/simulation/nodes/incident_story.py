@@ -73,7 +73,7 @@ UNTOLD: Final = frozenset({"ValueGivenBack", "BatchLimits", "BestEffortYields"})
 
 
 class Witness(StrEnum):
-    """Whose line it is."""
+    """The party to which a line of the time line belongs."""
 
     WORLD = "happened"
     OPERATOR = "operator"
@@ -100,7 +100,7 @@ class IncidentCost:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is met."""
+        """True if the goal is met; None without a goal."""
         return None if self.at_most is None else self.value <= self.at_most
 
 
@@ -114,7 +114,7 @@ class IncidentStory:
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Title of the incident for people."""
         return TITLES[self.incident]
 
 
@@ -129,7 +129,10 @@ class ClusterRuns:
 
 
 def story_of(hit: SharingOutcome, world: World, spared: World, progress: Progress) -> IncidentStory:
-    """Of the run in a world with an incident; the same run in the world that was spared is made for it."""
+    """Return the story of the run in a world with an incident.
+
+    The same run in the world without the incident (`spared`) is computed for it.
+    """
     incident = world.effect.incident
     assert incident is not None
     without = swept(spared, {hit.sharing: (hit.knob,)}, Interference(), progress)[0]
@@ -171,9 +174,10 @@ def _cluster_lines(incident: Incident, runs: ClusterRuns) -> Iterator[IncidentLi
 
 
 def normal_after_seconds(runs: ClusterRuns) -> float:
-    """From the incident's end until no more nodes are short, and no pod is evicted, than without it; inf = never.
+    """Return the seconds from the incident's end until the cluster is no worse than without it; inf = never.
 
-    By steps of five minutes; what happens later than a day after it is no part of it.
+    Worse: more nodes are short, or services are slowed more and beyond `SLOWED`. Steps are five minutes; what happens
+    later than a day after the end does not count.
     """
     part = slice(runs.first, runs.last + 24 * 3600 // STEP_SECONDS)
     hit, spared = runs.hit.timeline, runs.spared.timeline

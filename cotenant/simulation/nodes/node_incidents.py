@@ -62,11 +62,11 @@ BACK: Final = 0.95
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeReplay:
-    """What happened on the node; arrays have an entry a second, time in seconds since the replay's begin.
+    """The course of events on the node; arrays have one entry per second, time in seconds since the replay's begin.
 
-    demand_cores: what the services wanted; online_cores, batch_cores: used; target_cores: what the agent allowed batch;
-    latency_ratio: of p99 to that of the same second without batch; unix_seconds: of the first second; begins_seconds,
-    ends_seconds: of what went wrong.
+    demand_cores: what the services wanted; online_cores, batch_cores: used; target_cores: what the agent allowed
+    batch; latency_ratio: of p99 to that of the same second without batch; unix_seconds: of the first second;
+    begins_seconds, ends_seconds: of the incident.
     """
 
     incident: Incident
@@ -87,7 +87,7 @@ class NodeReplay:
 
     @property
     def evicted_services(self) -> list[str]:
-        """Those of them that are latency-sensitive: there must be none."""
+        """Evicted pods that are latency-sensitive services: there must be none."""
         services = {f"{actor.namespace}/{actor.name}" for actor in SERVICES}
         return [pod for pod in self.evicted if pod in services]
 
@@ -98,7 +98,10 @@ class NodeReplay:
 
     @property
     def normal_after_seconds(self) -> float:
-        """From the incident's end until services are not slowed and batch may use what it could before; inf = never."""
+        """Seconds from the incident's end until all is normal; inf = never.
+
+        Services are then not slowed, and batch may use what it could before.
+        """
         usual = float(np.median(self.target_cores[: self.begins_seconds][-60:]))
         normal = (self.latency_ratio <= SLOWED) & (self.target_cores >= BACK * usual)
         wrong = np.flatnonzero(~normal)
@@ -107,7 +110,7 @@ class NodeReplay:
 
     @property
     def lost_core_hours(self) -> float:
-        """What batch did less than at its speed before the incident."""
+        """Core-hours of batch work lost relative to its rate before the incident."""
         usual = float(np.median(self.batch_cores[: self.begins_seconds][-60:]))
         return float(np.maximum(usual - self.batch_cores[self.begins_seconds :], 0.0).sum()) / 3600
 
@@ -141,7 +144,7 @@ def replayed(incident: Incident, model: Interference, begin_seconds: float) -> N
 
 
 def _latency(model: Interference, online_cores: Floats, batch_cores: Floats) -> Floats:
-    """By second, memory being no matter: the agent keeps it free."""
+    """Return the latency ratio by second; memory has no influence, because the agent keeps it free."""
     cores, empty = np.full(len(online_cores), float(CORES)), np.zeros(len(online_cores))
     ratio = latency_ratio(model, cores, online_cores / CORES, batch_cores / CORES, (empty, empty))
     return np.asarray(ratio, dtype=np.float64)

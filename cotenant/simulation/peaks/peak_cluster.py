@@ -37,7 +37,7 @@ class ClusterShape:
 
     @property
     def cores(self) -> float:
-        """Of all nodes."""
+        """Cores of all nodes."""
         return self.nodes * self.node_cores
 
 
@@ -56,7 +56,7 @@ class PeakNodes:
 
     @classmethod
     def empty(cls, shape: ClusterShape) -> PeakNodes:
-        """Nobody requests anything."""
+        """Return nodes on which no pod requests anything."""
         return cls(np.full(shape.nodes, shape.node_cores))
 
     def place(self, cores: float) -> int | None:
@@ -91,7 +91,7 @@ class PeakJobs:
             self.running_cores -= cores
 
     def begin(self, step: int, nodes: PeakNodes) -> None:
-        """Those that wait take what room there is, kind by kind in turn, the largest first."""
+        """Start waiting jobs on the free capacity, kind by kind in turn, the largest first."""
         for kind in reversed(range(len(KINDS))):
             cores = KINDS[kind][0] / MILLICORES_PER_CORE
             while (node := nodes.place(cores)) is not None:

@@ -58,7 +58,7 @@ class PeakOutcome:
 
     @property
     def p95_seconds(self) -> float:
-        """Of the peak pods' wait, NaN without one."""
+        """0.95 quantile of the peak pods' wait, seconds; NaN without a peak pod."""
         return float(np.quantile(self.pending_seconds, 0.95)) if self.pending_seconds else float("nan")
 
 
@@ -66,7 +66,7 @@ class Planner:
     """The plan of one service, and the Reservations that realise it: nodes of the free ones, None where one waits."""
 
     def __init__(self, service: PeakService, settings: PlanSettings) -> None:
-        """Nothing is proposed yet."""
+        """Store the arguments; nothing is proposed yet."""
         self._service, self._settings = service, settings
         self._plan: Plan | None = None
         self._proposal: Proposal | None = None
@@ -75,7 +75,7 @@ class Planner:
 
     @property
     def holds(self) -> bool:
-        """Whether capacity is kept now."""
+        """True if capacity is reserved now."""
         return bool(self._nodes)
 
     @property
@@ -194,7 +194,7 @@ class PeakCluster:
         self.pods.scale(count, now, self.nodes)
 
     def place(self, now: int) -> None:
-        """Who waits takes room: the service's pods first, then placeholders, then jobs."""
+        """Give free capacity to waiting pods: the service's pods first, then placeholders, then jobs."""
         self.pods.place(now, self.nodes, self.planner)
         if self.planner:
             self.planner.place(self.nodes)

@@ -55,12 +55,12 @@ class PeakReplay:
 
     @property
     def reserved_share(self) -> float:
-        """Of the peak pods, those that took a reservation."""
+        """Share of the peak pods that took a reservation."""
         return self.reserved.handed_over / max(len(self.reserved.pending_seconds), 1)
 
     @property
     def unplanned_share(self) -> float:
-        """Of the peak pods, those that came while the plan held nothing."""
+        """Share of the peak pods that arrived while the plan reserved nothing."""
         return self.reserved.unplanned / max(len(self.reserved.pending_seconds), 1)
 
     @property
@@ -80,7 +80,7 @@ class PeakReplay:
 
 
 def analysed(sizes: Sequence[Size], usage: Usage[WorkloadRef], settings: Settings) -> Analysed:
-    """What the manager's analysis knows of each service; usage: of the services, all that is known."""
+    """Return what the manager's analysis knows of each service; usage: of the services, all that is known."""
     recent = usage.tail(settings.forecasting.history_days * DAY_SLOTS)
     portraits = build(usage.refs, np.arange(len(usage.refs)), recent, settings.portrait)
     ahead = forecast(recent, portraits, settings.forecasting, fine=False)
@@ -89,7 +89,7 @@ def analysed(sizes: Sequence[Size], usage: Usage[WorkloadRef], settings: Setting
 
 
 def proposed(analysis: Analysed, settings: Settings) -> tuple[Proposal, ...]:
-    """What it proposes for each service, in their order."""
+    """Return the proposal of the analysis for each service, in their order."""
     by_workload = {one.workload: one for one in proposals_after(*analysis, settings)}
     return tuple(by_workload[size.workload] for size in analysis[0].sizes)
 
@@ -101,9 +101,9 @@ def hourly(
     some: Sequence[Settings],
     progress: Progress,
 ) -> list[list[tuple[Proposal, ...]]]:
-    """Of every judged hour, each with what was known when it began, under each of the settings; one analysis for all.
+    """Return for each of the settings the proposals of every evaluated hour, by what was known when it began.
 
-    They differ in what is made of forecasts.
+    One analysis serves all settings, which differ in how they use forecasts.
     """
     by_settings: list[list[tuple[Proposal, ...]]] = [[] for _ in some]
     judged = range(first_slot, usage.grid.size, HOUR_SLOTS)
@@ -151,7 +151,7 @@ def replayed(
 
 
 def _fits(size: Size, shape: ClusterShape) -> bool:
-    """Whether a node has room for a pod, and all nodes for those that run anyway."""
+    """Return whether a node has capacity for a pod, and all nodes for those that run anyway."""
     of_pod = size.request_millicores / MILLICORES_PER_CORE
     return of_pod <= shape.node_cores and of_pod * size.base / size.capacity <= shape.cores
 
@@ -171,7 +171,10 @@ def _judged_days(usage: Usage[WorkloadRef], most: int) -> int:
 def _services(
     inventory: Inventory, usage: Usage[WorkloadRef], first_slot: int, settings: Settings, progress: Progress
 ) -> list[Size]:
-    """Those with the largest peaks ahead as the judged days began, each by what was known when it first had one."""
+    """Return the services with the largest peaks ahead as the evaluated days began.
+
+    Each is sized by what was known when it first had a peak.
+    """
     days = range(first_slot, usage.grid.size, DAY_SLOTS)
     progress.stage("Services with a peak ahead", len(days))
     sizes: dict[WorkloadRef, Size] = {}
@@ -190,7 +193,10 @@ def _services(
 
 
 def shape_of(inventory: Inventory) -> ClusterShape:
-    """As many nodes as there are, MOST_NODES at most, each as large as the median one."""
+    """Return the shape of the inventory: its number of nodes, at most MOST_NODES, each as large as the median node.
+
+    Raises NoData without a node.
+    """
     cores = [node.allocatable[Resource.CPU] / MILLICORES_PER_CORE for node in inventory.nodes]
     if not cores:
         raise NoData("no node is stored", fix="Run cotenant scan first.")
@@ -198,6 +204,6 @@ def shape_of(inventory: Inventory) -> ClusterShape:
 
 
 def _before(usage: Usage[WorkloadRef], slot: int) -> Usage[WorkloadRef]:
-    """What was known when a slot began."""
+    """Return the usage that was known when a slot began."""
     grid = TimeGrid(usage.grid.start_seconds, usage.grid.step_seconds, slot)
     return dataclasses.replace(usage, grid=grid, values=usage.values[:, :slot])

@@ -14,7 +14,7 @@ from cotenant.dashboard.tables import display
 
 
 def chart(days: Sequence[Mapping[str, Any]]) -> Chart:
-    """From rows of COVERAGE_BY_DAY, oldest first."""
+    """Draw the completeness of the history from rows of COVERAGE_BY_DAY, oldest first."""
     shares = np.array([np.nan if d["coverage"] is None else d["coverage"] for d in days], dtype=np.float64)
     trace = {
         "type": "bar",

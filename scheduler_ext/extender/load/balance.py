@@ -44,13 +44,16 @@ def room_at_peak(columns: Floats, peaks: Floats) -> Floats:
 
 
 def calm(columns: Floats) -> Floats:
-    """How seldom best effort was held back there; in points."""
+    """Return points for how seldom best effort was suppressed on each node, (n,), 0 to 100; 50 where unknown."""
     held_back = columns[SnapshotColumn.SUPPRESSED]
     return np.where(np.isnan(held_back), UNKNOWN, (1.0 - held_back) * HIGHEST)
 
 
 def spread(columns: Floats) -> Floats:
-    """How little of its batch resources is requested, of the scarcer one; in points."""
+    """Return points for how little of a node's batch resources is requested, of the scarcer one, (n,), 0 to 100.
+
+    50 where the node offers none, or where they are not known.
+    """
     room = columns[SnapshotColumn.BATCH_ROOM_CPU : SnapshotColumn.BATCH_ROOM_MEMORY + 1]
     requested = columns[SnapshotColumn.BATCH_CPU : SnapshotColumn.BATCH_MEMORY + 1]
     some = room > 0

@@ -36,14 +36,20 @@ def expired(columns: Floats, now_seconds: float, settings: LoadAwareSettings) ->
 
 
 def breaker_open(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> bool:
-    """Whether so many nodes are expired that the reporting itself must be broken."""
+    """Return whether so many nodes are expired that the reporting itself must be broken.
+
+    The bound is the setting `breaker_fraction`, of the nodes that report.
+    """
     reporting = np.count_nonzero(~np.isnan(columns[SnapshotColumn.UPDATED]))
     old = np.count_nonzero(expired(columns, now_seconds, settings))
     return bool(reporting and old > settings.breaker_fraction * reporting)
 
 
 def judge(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> NodeJudgement:
-    """Whether each node is too busy for the pod; columns: (WIDTH, n)."""
+    """Return whether each node is too busy for the pod; columns: (WIDTH, n).
+
+    A daemon's pod passes everywhere, and so does every pod while load-aware scheduling is off.
+    """
     judgement = NodeJudgement.passing(columns.shape[1])
     if pod.daemon or not settings.on:
         return judgement
@@ -109,7 +115,10 @@ def for_pod(limits: Floats, columns: Floats, pod: PodFacts, offset: int) -> Floa
 
 
 def _counted(columns: Floats, pod: PodFacts, of: SnapshotColumn, offset: int) -> Floats:
-    """Of a node's use (`of`: USED_CPU or REPORTED_CPU) what the pod is held against, (n,); offset: 0 CPU, 1 memory."""
+    """Return the use of a resource that counts for the pod, (n,): without reclaimed use unless the pod reclaims.
+
+    of: USED_CPU or REPORTED_CPU. offset: 0 CPU, 1 memory.
+    """
     return np.asarray(columns[of + offset]) if pod.reclaimer else without_reclaimed(columns, of, offset)
 
 

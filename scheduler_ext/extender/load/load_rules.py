@@ -42,7 +42,7 @@ def kind_of(snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float, settings:
 def judged(
     snapshot: NodeSnapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings
 ) -> NodeJudgement:
-    """Whether each of these nodes is too busy for the pod, now or at a peak ahead."""
+    """Return whether each of these nodes is too busy for the pod, now or at a peak ahead."""
     judgement = load_aware.judge(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
     ahead = prediction.judge(snapshot, part, pod, now_seconds, settings.prediction)
     later = judgement.passed & ~ahead.passed

@@ -125,7 +125,7 @@ def read_ledger(client: KubeClient, node: str) -> NodeLedger:
 
 
 def _sent(client: KubeClient, intent: Create | Apply) -> bool:
-    """Whether the ledger was written; not when somebody else wrote that of this node in between."""
+    """Return whether the ledger was written; False when another client wrote that of this node in between."""
     try:
         Writer(client, FIELD_MANAGER).send(intent, full_response=False)
     except ClusterConflict:
@@ -140,7 +140,10 @@ def _hardware(client: KubeClient, allocators: Sequence[Allocator], node: str, wi
 
 
 def _of_entry(client: KubeClient, node: str, entry: Holding, pod: PodFacts) -> Allotment:
-    """Of the pod's entry what it does not say itself; a refusal where a claim may have got its devices since."""
+    """Return what the ledger's entry of the pod has and the pod itself lacks, as annotations.
+
+    The allotment is a refusal when a ResourceClaim may have received the entry's devices since.
+    """
     names = {device_name(key) for key in taken_by([entry]).amounts}
     if names and (lost := sorted(names & _claimed(client, node))):
         return Allotment(refusal=f"its ResourceSlices have {', '.join(lost)}, which the node's ledger has for the pod")
@@ -151,7 +154,7 @@ def _of_entry(client: KubeClient, node: str, entry: Holding, pod: PodFacts) -> A
 def _allotment(
     allocators: Sequence[Allocator], hardware: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]
 ) -> Allotment:
-    """What all of them give together, or the first refusal."""
+    """Return the annotations that all allocators give together, or the first refusal."""
     annotations: dict[str, str] = {}
     for allocator in allocators:
         try:

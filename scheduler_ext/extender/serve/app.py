@@ -65,7 +65,7 @@ class ExtenderApp:
     """The application of `cotenant.base.http.http_connection`."""
 
     def __init__(self, parts: ExtenderDependencies) -> None:
-        """Nothing is asked before the first call."""
+        """Store the parts; no request is sent before the first call."""
         self.checks = Checks()
         self.counts = Counts(parts.metrics)
         self._parts, self._settings = parts, parts.settings
@@ -96,7 +96,7 @@ class ExtenderApp:
         return response
 
     def asks_elsewhere(self, path: str) -> bool:
-        """Whether the answer waits for the API server."""
+        """Return whether the answer to this path waits for the API server."""
         return path == "/bind"
 
     def refused(self, path: str) -> None:
@@ -195,7 +195,7 @@ class ExtenderApp:
         return wire.bound(error)
 
     def _why(self, body: bytes) -> bytes:
-        """What the rules say of a pod that is sent along, over all nodes."""
+        """Return the explanation of the rules' verdicts, over all nodes, on a pod that is sent along; JSON."""
         args = wire.EXTENDER_ARGS.decode(body)
         snapshot, pod = self._parts.view.snapshot, facts_of(args.pod, self._settings.load_aware)
         explanation: Explanation = explained(snapshot, pod, self._now(), self._settings)

@@ -26,7 +26,7 @@ class Binder:
     """Binds one pod after another; `connect` gives a client for the calling thread."""
 
     def __init__(self, connect: Callable[[], KubeClient], allocation: HardwareAllocation | None = None) -> None:
-        """Nothing is asked yet. allocation: who gives pods their hardware, None = nobody does."""
+        """Store how to connect; no request is sent yet. allocation: gives pods their hardware; None: no hardware."""
         self._connect, self._allocation = connect, allocation or HardwareAllocation(())
 
     def bind(self, args: BindArgs) -> str:
@@ -43,7 +43,10 @@ class Binder:
             client.close()
 
     def _bind(self, client: KubeClient, args: BindArgs) -> str:
-        """As `bind`; after an error the pod is read again, because a binding whose answer was lost may be done."""
+        """Bind the pod as `bind` does, on an open client; returns "" when it is bound there, else the reason.
+
+        After an error the pod is read again, because a binding whose answer was lost may be done.
+        """
         address = Address("v1", "pods", args.name, args.namespace)
         pod = self._pod(client, address)
         if pod is None or (args.uid and pod.identity.uid != args.uid):
@@ -58,7 +61,7 @@ class Binder:
         return self._send(client, binding(args, allotment.annotations), args.node)
 
     def _send(self, client: KubeClient, intent: Create, node: str) -> str:
-        """As `bind`."""
+        """Send the binding; returns "" when the pod is on the node, also after a lost answer, else the reason."""
         try:
             Writer(client, FIELD_MANAGER).send(intent)
         except ClusterUnreachable:

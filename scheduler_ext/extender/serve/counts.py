@@ -59,12 +59,12 @@ class Counts:
         self._of_rule = lru_cache(maxsize=32)(self._refusals)
 
     def _labelled(self, path: str, status: int) -> tuple[Counter, Histogram]:
-        """Of a verb; asked for once each, for a look-up by labels costs as much as the count."""
+        """Return a verb's counter and histogram; cached, because a lookup by labels costs as much as the count."""
         verb = path.strip("/") if path in ("/filter", "/prioritize", "/preempt", "/bind", "/why") else "other"
         return self._answers.labels(verb, str(status)), self._duration.labels(verb)
 
     def _refusals(self, rule: str) -> Counter:
-        """Of a rule."""
+        """Return the counter of nodes that a rule refused."""
         return self._refused.labels(rule)
 
     def answered(self, path: str, status: int, seconds: float) -> None:

@@ -21,7 +21,10 @@ BIND_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How the scheduler reaches us. Files are paths on the scheduler's machine; empty for plain HTTP on loopback."""
+    """The way the scheduler reaches the extender.
+
+    Files are paths on the scheduler's machine; empty for plain HTTP on loopback.
+    """
 
     url: str
     ca_file: str = ""

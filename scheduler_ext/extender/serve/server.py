@@ -57,7 +57,7 @@ class ExtenderServer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL at which the server listens."""
         return f"{'https' if self._folder else 'http'}://{self._host}:{self.port}"
 
     @property
@@ -95,7 +95,10 @@ class ExtenderServer:
                 _log.warning("the certificate cannot be used; the present one stays", error=str(error))
 
     def _context(self) -> ssl.SSLContext:
-        """With what the files hold now; UsageError or OSError when they cannot be used."""
+        """Return a TLS context from the present files; UsageError or OSError when they cannot be used.
+
+        Reports when the certificate expires, unless its date cannot be read.
+        """
         folder = Path(self._folder)
         context = _context(folder)
         with suppress(ValueError):  # OpenSSL took the file, so that only the date is not known

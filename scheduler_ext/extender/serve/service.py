@@ -21,7 +21,7 @@ from cotenant.scheduler_ext.extender.watch.feed import Feed, SnapshotFeed
 
 
 def allocators(settings: ExtenderSettings) -> tuple[Allocator, ...]:
-    """Who gives pods hardware when they are bound; none unless it is switched on."""
+    """Return the allocators that give pods hardware at binding; none unless the settings switch them on."""
     cpus: tuple[Allocator, ...] = (cpu_allocator(settings.cpus),) if settings.cpus.on else ()
     return (*cpus, DeviceAllocator()) if settings.devices.on else cpus
 

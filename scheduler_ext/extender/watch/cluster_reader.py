@@ -100,7 +100,10 @@ def look(client: KubeClient, settings: ExtenderSettings) -> ClusterReading:
 
 
 def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
-    """Whether an extender is there to be asked: a ready Deployment of ours in the cluster, or one on this machine."""
+    """Return whether an extender runs: a ready Deployment of ours in the cluster, or a server on this machine.
+
+    An error of the cluster counts as no Deployment.
+    """
     try:
         for deployment in client.list(
             DEPLOYMENTS, _Deployment, labelSelector=f"app.kubernetes.io/name={EXTENDER_NAME}"

@@ -60,7 +60,7 @@ class Feed:
         settings: ExtenderSettings,
         telemetry: TelemetrySettings | None = None,
     ) -> None:
-        """Nothing is started yet."""
+        """Create the feed's thread; it is not started yet."""
         self._view, self._client, self._settings = view, client, settings
         self._job = WatcherConfig(client.settings, settings, telemetry or TelemetrySettings())
         self._stopping = threading.Event()
@@ -84,7 +84,7 @@ class Feed:
         watch(self._client.sibling(), self._settings, self._take_encoded, self._stopping)
 
     def _take_encoded(self, frame: Frame) -> None:
-        """By way of bytes, so that both ways take the same road."""
+        """Encode and decode the frame before the view takes it, so that both kinds of watchers use the same path."""
         self._view.take(DECODER.decode(ENCODER.encode(frame)))
 
     def _keep_process(self) -> None:

@@ -25,7 +25,7 @@ class PlaceholderOf(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ShareOf(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a pod counts in its node's columns: USED, PROD_USED, REQUESTED, each CPU then memory; RECLAIMED_CPU."""
+    """The share of a pod in its node's columns USED, PROD_USED, REQUESTED (each CPU, memory), RECLAIMED_CPU."""
 
     used_cpu: float
     used_memory: float
@@ -49,11 +49,11 @@ class CollectionState(msgspec.Struct, frozen=True):
 
 
 class CpuRoom(msgspec.Struct, frozen=True, array_like=True):
-    """What is free on a node, by NUMA node in the order of their numbers; lists are empty where it gives no CPUs.
+    """The free CPUs of a node, by NUMA node in the order of their numbers; lists are empty where it gives no CPUs.
 
-    closed: why it gives none: "topology" that cannot be read, CPUs are the "kubelet"'s, or "". free: CPUs; whole: CPUs
-    on cores that are free altogether; cores: cores with a free CPU; sizes: CPUs of the empty machine. step: every
-    number of CPUs on whole cores is a multiple of it. bind, numa, strategy: what the node's labels demand, or "".
+    closed: why it gives none: "topology" that cannot be read, CPUs are the "kubelet"'s, or "". free: CPUs; whole:
+    CPUs on cores that are entirely free; cores: cores with a free CPU; sizes: CPUs of the empty machine. step: every
+    number of CPUs on full cores is a multiple of it. bind, numa, strategy: what the node's labels demand, or "".
     amplified: CPUs that may still be given beside the others' requests, None where allocatable is not amplified.
     """
 
@@ -70,10 +70,11 @@ class CpuRoom(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeviceRoom(msgspec.Struct, frozen=True, array_like=True):
-    """What is free of each healthy device of a node, by kind: amounts by resource name, and all of its memory in bytes.
+    """The free amounts of each healthy device of a node, by kind.
 
-    begun: of devices that are in use. inventory, taken: where there are devices of several kinds, which may be asked
-    for near each other; digest: of both, equal on nodes where the same pods find their devices.
+    free: per device, amounts by resource name, and all of its memory in bytes; begun: the same of devices in use.
+    inventory, taken: where there are devices of several kinds, which may be requested near each other; digest: of
+    both, equal on nodes where the same pods find their devices.
     """
 
     free: dict[str, list[tuple[dict[str, int], int]]] = {}

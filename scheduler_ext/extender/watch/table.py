@@ -186,9 +186,9 @@ class NodeTable:
     def take(
         self, sources: Mapping[str, CollectionState], times: tuple[float, float], with_shares: bool = True
     ) -> Frame:
-        """What changed since the last call. times: (Unix time, monotonic time).
+        """Return what changed since the last call. times: (Unix time, monotonic time).
 
-        with_shares: also what each pod of a changed node counts, which only questions about preemption ask.
+        with_shares: also the contribution of each pod of a changed node, which only questions about preemption use.
         """
         slot = slot_of(times[0])
         full, again = self._other_nodes, slot != self._slot
@@ -229,7 +229,10 @@ class NodeTable:
     def _rooms(
         self, collection: str, room: Callable[[NodeHardware, Iterable[PodFacts]], RoomT | None]
     ) -> dict[str, RoomT | None]:
-        """Of nodes whose document of the collection, pods or labels changed."""
+        """Return the free capacity by node, for nodes whose document of the collection, pods or labels changed.
+
+        None for a node that is gone or has no such document.
+        """
         bodies = self.documents[collection]
         rooms: dict[str, RoomT | None] = {}
         for name in {n for path, n in self._documents if path == collection} | (self._hardware & bodies.keys()):

@@ -71,7 +71,7 @@ HARDWARE: Final = frozenset({"topologies", "devices"})
 
 
 def hardware_kinds(settings: ExtenderSettings) -> list[str]:
-    """Of HARDWARE what is allocated."""
+    """Return the kinds of HARDWARE that are allocated."""
     return [kind for kind, own in (("topologies", settings.cpus), ("devices", settings.devices)) if own.on]
 
 
@@ -103,7 +103,10 @@ class Watching:
         wake: threading.Event,
         only: Collection[str] = PATHS,
     ) -> None:
-        """Nothing is asked before `start`. only: of PATHS what is watched; all, as far as the settings use it."""
+        """Create the mirrors; no request is sent before `start`.
+
+        only: the members of PATHS that are watched; by default all of them, as far as the settings use them.
+        """
         load = settings.load_aware
         self.table = NodeTable(load)
         self.mirrors: dict[str, Mirror[Any]] = {
@@ -139,15 +142,15 @@ class Watching:
             threading.Thread(target=mirror.stop, daemon=True).start()
 
     def complete(self) -> bool:
-        """Whether every collection was listed once, or is known not to be had."""
+        """Return whether every collection was listed once, or is known to be absent or forbidden."""
         return all(
             m.wait_synced(0) or isinstance(m.error, ClusterAbsent | ClusterForbidden) for m in self.mirrors.values()
         )
 
     def frame(self, with_shares: bool = True) -> Frame:
-        """What changed since the last one; only how things stand until all collections are complete.
+        """Return what changed since the last frame; before all collections are complete, only their state.
 
-        with_shares: as `NodeTable.take` has it.
+        with_shares: as in `NodeTable.take`.
         """
         now, sources = time.time(), self.sources()
         if not self.complete():

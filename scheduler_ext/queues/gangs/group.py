@@ -46,7 +46,7 @@ class GangMembers:
 
     @cached_property
     def ready(self) -> tuple[QueuePod, ...]:
-        """Of these the ones that nothing else holds back."""
+        """The members behind the gate that no other gate keeps waiting."""
         return tuple(pod for pod in self.gated if LAST_GATES.issuperset(pod.gates))
 
     @cached_property
@@ -61,7 +61,7 @@ class GangMembers:
 
     @cached_property
     def landing(self) -> tuple[QueuePod, ...]:
-        """Of these the ones that have no node yet."""
+        """The members that were let go and have no node yet."""
         return tuple(pod for pod in self.begun if not pod.node)
 
     @cached_property
@@ -74,7 +74,10 @@ class GangMembers:
 
     @cached_property
     def satisfied(self) -> bool:
-        """Whether the minimum was placed once, and further members need not wait for each other."""
+        """True if the minimum was placed once, so that further members need not wait for each other.
+
+        Only under the match policy once-satisfied.
+        """
         if self.gang.match_policy is not MatchPolicy.ONCE_SATISFIED or not self.bound:
             return False
         placed = len(self.bound) >= self.gang.min_available or any(pod.handed_over for pod in self.bound)
@@ -118,12 +121,12 @@ class GangGroup:
 
     @cached_property
     def needed(self) -> int:
-        """How many that should be."""
+        """The number of members that must be placed together."""
         return sum(members.needed for members in self.gangs)
 
     @cached_property
     def reservations(self) -> dict[str, Reservation]:
-        """By uid of the member."""
+        """The Reservations of the group by uid of the member."""
         return {uid: one for members in self.gangs for uid, one in members.reservations.items()}
 
     @cached_property
@@ -143,12 +146,12 @@ class GangGroup:
 
     @property
     def begun(self) -> bool:
-        """Whether members were let go on reserved capacity: what is held for the others is handed over, too."""
+        """True if members were let go on reserved capacity: what is reserved for the others is handed over, too."""
         return self.succeeded or any(members.begun for members in self.gangs)
 
     @property
     def strict(self) -> bool:
-        """Whether one member without a place means that all capacity is released at once."""
+        """True if a single member without a node means that all capacity is released at once."""
         return any(members.gang.mode is GangMode.STRICT for members in self.gangs)
 
     @property
@@ -166,7 +169,7 @@ class GangGroup:
         return max(moments) if complete else min(moments)
 
     def wait_seconds(self, settings: QueueSettings) -> float:
-        """How long it may wait: the shortest of its gangs."""
+        """Return how long the group may wait, seconds: the shortest time of its gangs."""
         return min(members.gang.wait_seconds or settings.gang_wait_seconds for members in self.gangs)
 
     def placed(self, members: GangMembers) -> int:
@@ -175,7 +178,7 @@ class GangGroup:
         return len(members.bound) + len(with_room)
 
     def has_room(self, pod: QueuePod) -> bool:
-        """Whether the member's capacity is reserved, or it asks for nothing that could be held."""
+        """Return whether the member's capacity is reserved, or it requests nothing that could be reserved."""
         reservation = self.reservations.get(pod.uid)
         return (reservation is not None and holds_room(reservation)) or not any(pod.requests.values())
 

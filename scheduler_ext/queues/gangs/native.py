@@ -17,7 +17,7 @@ from cotenant.scheduler_ext.queues.view import QueueView
 
 
 def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSettings) -> bool:
-    """Whether the scheduler is to place a gang: it is wanted and offered, and the gang's pods and terms allow it."""
+    """Return whether the scheduler places the gang: wanted and offered, and the gang's pods and terms allow it."""
     if settings.gangs_by == "own" or view.native_groups is None or unsayable(members.gang):
         return False
     placed_by_us = members.native is not None and not members.native.min_count
@@ -45,7 +45,10 @@ def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueS
 
 
 def placed_by(members: GangMembers, view: QueueView, settings: QueueSettings) -> str:
-    """Who places a gang, and why not Kubernetes where it might."""
+    """Return "kubernetes" or "cotenant", whichever places a gang, with the reason why Kubernetes does not.
+
+    The reason is given only where Kubernetes might place it.
+    """
     if members.native is not None and members.native.min_count:
         return "kubernetes"
     if settings.gangs_by == "own" or view.native_groups is None:

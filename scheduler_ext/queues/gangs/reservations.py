@@ -66,7 +66,7 @@ def opened(pod: QueuePod, why: str) -> Patch:
 
 
 def gang_reservations(reservations: Iterable[Reservation]) -> tuple[Reservation, ...]:
-    """Those that reserve capacity for members of gangs."""
+    """Return the Reservations that reserve capacity for members of gangs."""
     return tuple(r for r in reservations if GANG_LABEL in r.labels and GANG_ANNOTATION in r.annotations)
 
 
@@ -77,7 +77,7 @@ def member_uid(reservation: Reservation) -> str:
 
 
 def holds_room(reservation: Reservation) -> bool:
-    """Whether the member's capacity is reserved right now; capacity that was lost and is requested again is not."""
+    """Return whether the member's capacity is reserved right now; capacity lost and requested again is not."""
     if reservation.status.phase is not Phase.AVAILABLE or reservation.deleting:
         return False
     ready = reservation.status.condition(READY)
@@ -95,7 +95,10 @@ def refusal(reservation: Reservation) -> str:
 
 
 def stands(reservation: Reservation, placeholders: frozenset[str]) -> bool:
-    """Whether one of its placeholders is bound; `placeholders`: names of bound ones without their number."""
+    """Return whether a placeholder of the Reservation is bound.
+
+    placeholders: names of bound placeholders without their number.
+    """
     return fresh_name(reservation, ()).rpartition("-")[0] in placeholders
 
 

@@ -41,7 +41,7 @@ LEFT: Final = "left to the scheduler's own gang scheduling"
 
 @dataclass(frozen=True, slots=True)
 class GangStanding:
-    """Where a gang group stands, and why. position: in the queue of gangs, from 1; 0 for one that is not in it."""
+    """The state of a gang group, and the reason. position: in the queue of gangs, from 1; 0 if it is not in it."""
 
     group: GangGroup
     state: GangState
@@ -52,7 +52,10 @@ class GangStanding:
 
 @dataclass(frozen=True, slots=True)
 class GangDecision:
-    """What to write, where gangs stand, what the next round has to know. attempts: as in `QueueView`."""
+    """The result of a round for gangs: what to write, their states, and what the next round has to know.
+
+    attempts: as in `QueueView`.
+    """
 
     intents: tuple[Intent, ...] = ()
     standings: tuple[GangStanding, ...] = ()
@@ -149,7 +152,7 @@ class _GangRound:
         return self.give_back(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, LEFT)
 
     def awaits_scheduler(self, group: GangGroup) -> bool:
-        """Whether the scheduler has the gang and has not placed its minimum; where that stands is noted."""
+        """Return whether the scheduler has the gang and has not placed its minimum; records that state."""
         waiting = [m for m in group.gangs if m.entrusted and len(m.bound) < m.gang.min_available]
         for members in waiting[:1]:
             text = (members.native and members.native.message) or LEFT
@@ -245,7 +248,7 @@ class _GangRound:
         return replace(standing, state=GangState.TIMED_OUT, reason=f"after {wait:g} s: {standing.reason}")
 
     def pause(self, until_seconds: float) -> str:
-        """In words."""
+        """Return a phrase with the seconds until the next attempt."""
         return f"tried again in {max(0.0, until_seconds - self.now):.0f} s"
 
     def wake(self) -> float:
@@ -286,12 +289,12 @@ def back_off_seconds(failures: int, settings: QueueSettings) -> float:
 
 
 def _without_gang(pod: QueuePod) -> bool:
-    """Whether the gang's gate holds a pod that names no gang of ours (any more), so that none is placed with it."""
+    """Return whether the gang gate keeps a pod that names no gang of ours (any more): none is placed with it."""
     return pod.waits_for_gang and not (pod.gang or pod.node or pod.deleting or pod.placeholder)
 
 
 def _missing(group: GangGroup) -> str:
-    """What is lacking of a group that is not complete, or ""."""
+    """Return a sentence with what a group that is not complete lacks, or ""."""
     if group.absent:
         return f"gang {', '.join(group.absent)} of its group does not exist"
     texts = []

@@ -40,9 +40,9 @@ def gang_of(report: QueueReport, key: str) -> GangRow | None:
 
 
 def gate_sentences(report: QueueReport, namespace: str, pod: str, unserved: Iterable[str] = ()) -> dict[str, str]:
-    """What each of our gates waits for, by its name: of the gang's the gang's own reason.
+    """Return what each of our gates waits for, by the gate's name; for the gang's gate the gang's own reason.
 
-    unserved: gates that no manager promises to lift; what a gate waits for besides is said all the same.
+    unserved: gates that no manager promises to lift; other reasons for which a gate waits are reported all the same.
     """
     row = row_of(report, namespace, pod)
     sentences = {QUOTA_GATE: NO_ROW, GANG_GATE: NO_ROW, RESERVATION_GATE: NO_RESERVATION}
@@ -74,7 +74,7 @@ def _answers(report: QueueReport, row: WaitingPodRow) -> Iterator[tuple[str, str
 
 
 def _amounts(report: QueueReport, row: WaitingPodRow) -> Iterator[tuple[str, str]]:
-    """What is requested and missing, how the blocking quota stands, and who uses more than their guarantee."""
+    """Yield labels and texts: amounts requested and missing, the blocking quota, users beyond their guarantee."""
     if not row.resource:
         return
     yield "requested", f"{human_amount(row.resource, row.requested)} {row.resource}"

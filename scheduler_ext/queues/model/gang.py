@@ -46,14 +46,14 @@ _STARTED: Final = frozenset({"Scheduled", "Running"})
 
 
 class GangMode(StrEnum):
-    """What one member's failure means: Strict releases all, NonStrict keeps what is placed."""
+    """The effect of a member's failure: Strict releases all, NonStrict keeps what is placed."""
 
     STRICT = "Strict"
     NON_STRICT = "NonStrict"
 
 
 class MatchPolicy(StrEnum):
-    """Which members count towards the minimum."""
+    """The members that count towards the minimum."""
 
     ONLY_WAITING = "only-waiting"
     WAITING_AND_RUNNING = "waiting-and-running"
@@ -95,7 +95,7 @@ class Gang:
 
     @property
     def terms(self) -> tuple[object, ...]:
-        """What pods of a gang should say alike; of the minimum they must."""
+        """The terms that all pods of a gang should agree on; on the minimum they must."""
         return (self.min_available, self.total, self.mode, self.match_policy, self.group, self.wait_seconds)
 
 
@@ -174,7 +174,7 @@ def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, 
 
 
 def _group_problem(gang: Gang, gangs: Mapping[str, Gang]) -> str:
-    """What is wrong with its group; a gang of the group that does not exist yet is only waited for."""
+    """Return what is wrong with the gang's group, or ""; a gang of it that does not exist yet is only waited for."""
     others = [gangs[key] for key in gang.group if key in gangs and key != gang.key]
     differing = next((other for other in others if other.group != gang.group), None)
     if differing is not None:
@@ -213,7 +213,7 @@ class _Reader:
         )
 
     def total(self, value: Any, least: int) -> int:
-        """How many members there will be; the minimum where that is not said, or cannot be."""
+        """Return the number of members that there will be; the minimum if it is absent or, with a note, invalid."""
         if not value:
             return least
         try:

@@ -48,7 +48,7 @@ class NativeGroup:
 
 
 def unsayable(gang: Gang) -> str:
-    """What Kubernetes' own PodGroup cannot say of a gang; "" for one that it describes whole."""
+    """Return what Kubernetes' own PodGroup cannot express of a gang; "" if it describes the gang completely."""
     if len(gang.group) > 1:
         return "it is of a group of gangs"
     if gang.match_policy is MatchPolicy.ONLY_WAITING:

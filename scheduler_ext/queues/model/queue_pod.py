@@ -13,7 +13,7 @@ from cotenant.scheduler_ext.queues.model.quota_tree import Amounts
 
 
 def sub_priority(labels: Mapping[str, str]) -> int:
-    """Of the label koordinator.sh/priority; 0 without one, or when it is no number."""
+    """Return the sub-priority in the label koordinator.sh/priority; 0 without the label, or when it is no number."""
     try:
         return int(labels.get(SUB_PRIORITY_LABEL, "0"))
     except ValueError:
@@ -22,7 +22,7 @@ def sub_priority(labels: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a pod that has no node may go: its node selector, its affinity as written, its tolerations."""
+    """The constraints on the node of a pod that has none: node selector, affinity as written, tolerations."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity: Mapping[str, Any] = field(default_factory=dict)
@@ -75,10 +75,10 @@ class QueuePod:
 
     @property
     def waits_for_quota(self) -> bool:
-        """Whether our quota gate holds it."""
+        """True if our quota gate keeps the pod waiting."""
         return QUOTA_GATE in self.gates
 
     @property
     def waits_for_gang(self) -> bool:
-        """Whether our gang gate holds it."""
+        """True if our gang gate keeps the pod waiting."""
         return GANG_GATE in self.gates

@@ -143,7 +143,7 @@ def _sentence(code: str) -> str:
 
 
 def _names_in(report: QueueReport, namespaces: frozenset[str]) -> re.Pattern[str]:
-    """What matches NAMESPACE/NAME of namespaces other than these; nothing where there are none."""
+    """Return a pattern for NAMESPACE/NAME in these namespaces; it matches nothing where there are none."""
     others = {row.namespace for row in report.waiting} | {row.namespace for row in report.gangs}
     others |= {namespace for row in report.quotas for namespace in row.namespaces}
     others |= {parts[1] for named, _ in report.problems if len(parts := re.split(r"[/ ]", named)) > 2}

@@ -157,7 +157,7 @@ class QuotaTree:
             name = above.parent
 
     def has_cycle_through(self, quota: QuotaNode) -> bool:
-        """Whether a quota, put where it says, would be its own ancestor."""
+        """Return whether a quota, placed under the parent that it names, would be its own ancestor."""
         return quota.name in self.ancestors(quota)
 
     def of_pod(self, namespace: str, labels: Mapping[str, str]) -> QuotaNode | None:

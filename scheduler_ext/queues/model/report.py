@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class GangState(StrEnum):
-    """Where a gang stands."""
+    """The state of a gang."""
 
     INVALID = "Invalid"
     INCOMPLETE = "Incomplete"

@@ -105,14 +105,14 @@ class DeschedulerController(Feature):
         return ControllerDecision((*intents, *((publication,) if publication else ())), notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """What became of marks is told in the next round; of jobs the mirror shows it."""
+        """Keep the outcomes of marks for the next round's notes; outcomes of jobs appear in the mirror."""
         self._notes = tuple(marks_notes(outcomes))
         if self._metrics:
             for note in self._notes:
                 self._metrics.mark_changed(away=note.reason == EVENTS["remove"])
 
     def closing(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - marks do not depend on time
-        """What to write when the manager ends: no node keeps a mark that nobody would take away."""
+        """Return what to write when the manager ends: every mark is removed, because no manager would do so later."""
         return ControllerDecision(tuple(self._taints.withdrawn(LEAVING)))
 
     def _publication(self, reading: RebalanceReading) -> Apply | None:
@@ -158,7 +158,7 @@ class DeschedulerController(Feature):
             yield from jobs_of(writes.plan, reading.inputs, self._arguments.migration, jobs)
 
     def _caps(self, reading: RebalanceReading, jobs: Sequence[MigrationJob]) -> RoundCaps:
-        """What is left of this hour's moves, and the workloads that were moved lately."""
+        """Return what is left of this hour's moves, and the workloads that were moved lately."""
         return RoundCaps.of(reading.inputs, jobs, self._arguments.migration, Churn.of(self._settings))
 
     def _relief(self, reading: RebalanceReading, caps: RoundCaps) -> RebalancePlan:

@@ -51,7 +51,7 @@ class MigrationController(Feature):
         arguments: MigrationArgs,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """Nothing is known yet; without a registry nothing is counted."""
+        """Create the controller without any data; without a registry no metric is counted."""
         self.interval_seconds = LONGEST_SECONDS
         self._mirrors, self._settings, self._arguments = mirrors, settings, arguments
         self._rate = EvictionRate(arguments.evictions_per_second, arguments.evict_burst, float(arguments.evict_burst))
@@ -60,7 +60,7 @@ class MigrationController(Feature):
         self._metrics = MigrationMetrics(registry) if registry else None
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
-        """What to write for all jobs."""
+        """Return what to write for all jobs."""
         view = self._view(now_seconds)
         writes = decide(view, self._settings.keep_ended_seconds)
         if self._metrics:
@@ -103,7 +103,7 @@ class MigrationController(Feature):
         )
 
     def _notes(self, writes: MigrationWrites) -> list[ObjectNote]:
-        """What people should know: jobs that cannot be read, jobs that failed."""
+        """Return notes for people: jobs that cannot be read, jobs that failed."""
         refused = self._mirrors["migration-jobs"].refused
         notes = [
             ObjectNote(f"podmigrationjobs/{name}", "Unreadable", why, warning=True)
@@ -117,7 +117,7 @@ class MigrationController(Feature):
 
 
 def refusal_of(error: Exception | None, now_seconds: float) -> EvictionRefusal | None:
-    """What an answer to an eviction means for its job; None for one that was done, or that was not sent at all.
+    """Return the meaning of an eviction's answer for its job; None if it was done, or not sent at all.
 
     A budget (429), a conflict, a failing or silent server: tried again after a pause. Two budgets over the pod, a
     missing right, a rule of the cluster: final. That the pod is gone (404) the mirror of pods will show.

@@ -18,7 +18,7 @@ EVENTS: Final = {"add": "EmptyingBegun", "remove": "EmptyingEnded"}
 
 
 def mark_patches(taints: NodeTaints, marks: Iterable[NodeMark]) -> Iterator[Patch]:
-    """What sets and takes away these marks; nothing of a node that is gone, or is as it should be."""
+    """Yield patches that set and remove these marks; none for a node that is gone, or is as it should be."""
     for mark in marks:
         if mark.change is MarkChange.STAYS:
             continue

@@ -60,10 +60,10 @@ class HighNodeLoadArgs(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class EmptyingArgs:
-    """What a configuration says; warnings: what of it is not used here.
+    """The contents of a configuration; warnings: the parts of it that are not used here.
 
-    Ours: pause_seconds, most_moves, resting, failed and churn as in RebalanceArgs; busy: nodes that
-    pods are moved from or to at present, which are not begun.
+    Ours: pause_seconds, most_moves, resting, failed and churn as in RebalanceArgs; busy: nodes that pods are moved
+    from or to at present, which are not begun.
     """
 
     high_node_load: HighNodeLoadArgs

@@ -87,13 +87,13 @@ class _Placement:
 
 @dataclass(slots=True)
 class _EmptyingRound:
-    """What a round knows and changes. high, low: (nodes, 2). open: nodes that are neither begun nor marked.
+    """The state of a round. high, low: (nodes, 2). open: nodes that are neither begun nor marked.
 
-    day: the next day by the forecasts of workloads; None: the nodes' own forecasts serve, or none. foreseen: nodes with
-    a forecast of their own.
+    day: the next day by the forecasts of workloads; None: the nodes' own forecasts serve, or none. foreseen: nodes
+    with a forecast of their own.
 
-    limits: of the moves of this round together; lone_limits: of a pod that leaves on its own.
-    arrived: rows to which a pod goes in this round, and which therefore are not begun in it.
+    limits: of the moves of this round together; lone_limits: of a pod that leaves on its own. arrived: rows to which
+    a pod goes in this round, and which therefore are not begun in it.
     """
 
     inputs: RebalanceInputs
@@ -189,9 +189,10 @@ def _stop(work: _EmptyingRound) -> Reason:
 
 
 def _somebody_waits(work: _EmptyingRound) -> bool:
-    """Whether a pod without a node could run on one that is, or may be, emptied: by rules and by what it requests.
+    """Return whether a pod without a node could run on a node that is, or may be, emptied.
 
-    A pod that fits on a node as it is waits for something else, such as its volume.
+    It is checked by rules and by what the pod requests. A pod that fits on a node as it is waits for something else,
+    such as its volume.
     """
     if not work.inputs.waiting:
         return False
@@ -203,7 +204,10 @@ def _somebody_waits(work: _EmptyingRound) -> bool:
 
 
 def _covered(work: _EmptyingRound, staying: Flags) -> bool:
-    """Whether nodes that stay can carry what all nodes are expected to use, at every half hour of the next day."""
+    """Return whether nodes that stay can carry the expected use of all nodes, at every half hour of the next day.
+
+    Only the present use counts where the round has no forecast.
+    """
     room = work.high[staying].sum(axis=0)
     chosen = work.chosen
     present = work.table.usage[chosen].sum(axis=0)
@@ -265,7 +269,7 @@ def _must_leave(work: _EmptyingRound, row: int) -> list[RebalancePod]:
 
 
 def _cost(work: _EmptyingRound, pods: Sequence[RebalancePod], row: int) -> float:
-    """What moving these pods of a node costs, node-seconds."""
+    """Return the cost of moving these pods of a node, node-seconds."""
     metric, capacity, now_seconds = work.inputs.loads[row].metric, work.table.capacity[row], work.inputs.now_seconds
     shares = [np.array(usage_of(pod, metric) or (0.0, 0.0)) / capacity for pod in pods]
     return sum(price(pod, share, 0.0, 0.0, now_seconds).cost for pod, share in zip(pods, shares, strict=True))
@@ -311,12 +315,15 @@ def _try_node(work: _EmptyingRound, row: int) -> MoveRefusal | None:
 
 
 def _horizon(work: _EmptyingRound) -> float:
-    """For how long a free node is counted on, seconds: as far as the forecasts say that it is not needed."""
+    """Return the time for which a free node is counted on, seconds: as far as forecasts do not need the node.
+
+    A day with a forecast, else half an hour.
+    """
     return float(DAY_SECONDS if work.with_forecast else HALF_HOUR)
 
 
 def _placement(work: _EmptyingRound, pod: RebalancePod, row: int, pods: int) -> _Placement | Reason:
-    """Where a pod of the row would go, on the fullest node that takes it; or why it does not leave.
+    """Return the placement of a pod of the row on the fullest node that takes it, or the reason why it stays.
 
     pods: how many must leave the row's node; each is charged its part of the time for which a free node counts.
     """
@@ -336,7 +343,7 @@ def _placement(work: _EmptyingRound, pod: RebalancePod, row: int, pods: int) -> 
 
 
 def _path(work: _EmptyingRound, pod: RebalancePod, present: tuple[int, Floats]) -> Floats:
-    """What the pod is expected to use, (DAY_STEPS + 1, 2), beginning with its usage now; present: (row, usage)."""
+    """Return the pod's expected use, (DAY_STEPS + 1, 2), beginning with its usage now; present: (row, usage)."""
     if work.day is not None:
         return work.day.path_from(pod, present[1])
     return pod_path(work.table, pod, present, with_forecast=work.with_forecast)

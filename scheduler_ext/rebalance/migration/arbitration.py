@@ -26,7 +26,7 @@ HOUR_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Arbitration:
-    """By name of the job: passed: may begin; refused: never may; waiting: what holds it back."""
+    """The jobs by name: passed: may begin; refused: never may; waiting: the reason why it waits."""
 
     passed: frozenset[str] = frozenset()
     refused: Mapping[str, Reason] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class _JobLimits:
         return reason if is_evictable else Reason.TWO_BUDGETS
 
     def refusal(self, pod: RebalancePod) -> Reason:
-        """What holds a move of the pod back now; OK when it may begin."""
+        """Return the reason that keeps a move of the pod from beginning now; OK when it may begin."""
         if pod.facts.identity.uid in self.pods:
             return Reason.MOVE_UNDER_WAY
         if self.hour >= self.view.most_per_hour:

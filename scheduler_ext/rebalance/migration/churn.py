@@ -11,18 +11,18 @@ from cotenant.base.settings.sections.descheduler import DeschedulerSettings
 
 @dataclass(frozen=True, slots=True)
 class Churn:
-    """How many pods any hour moves at most: a share of all, or `least` where that is more."""
+    """The limit on the pods moved in any hour: a share of all pods, or `least` where that is more."""
 
     share: float
     least: int
 
     @classmethod
     def of(cls, settings: DeschedulerSettings) -> Churn:
-        """As the settings have it."""
+        """Return the limit that the settings give."""
         return cls(settings.churn_percent / 100, settings.least_churn)
 
     def most(self, pods: int) -> int:
-        """How many of so many pods are moved at most."""
+        """Return how many of `pods` pods are moved in an hour at most."""
         return max(math.ceil(self.share * pods), self.least)
 
 

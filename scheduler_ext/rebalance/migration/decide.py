@@ -32,7 +32,11 @@ LONGEST_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class MigrationWrites:
-    """What to write, evictions last; ended: (job, its last status) of jobs that end now; evictions_due: too early."""
+    """The writes of a round, evictions last.
+
+    ended: (job, its last status) of jobs that end now; evictions_due: number of evictions that the rate does not
+    permit yet.
+    """
 
     intents: tuple[Intent, ...] = ()
     ended: tuple[tuple[MigrationJob, JobStatus], ...] = ()

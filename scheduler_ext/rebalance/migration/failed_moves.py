@@ -41,7 +41,7 @@ def resting_pods(
 
 
 def failed_seconds(job: MigrationJob, default_ttl_seconds: float) -> float:
-    """When a failed job ended, Unix time: at its deadline, or else with the last of its conditions."""
+    """Return when a failed job ended, Unix time: at its deadline, or else with the last of its conditions."""
     if job.status.reason == JobReason.TIMEOUT:
         return job.deadline_seconds(default_ttl_seconds)
     moments = [moment_of(one.since, "condition") or 0.0 for one in job.status.conditions]

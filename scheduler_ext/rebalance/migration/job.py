@@ -38,7 +38,7 @@ _ON: Final = " on "
 
 
 class JobPhase(StrEnum):
-    """Where a job stands."""
+    """The phase of a job."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -48,12 +48,12 @@ class JobPhase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is done for it."""
+        """True if nothing more is done for the job."""
         return self in (JobPhase.SUCCEEDED, JobPhase.FAILED, JobPhase.ABORTED)
 
 
 class JobMode(StrEnum):
-    """Whether capacity is reserved before the pod is evicted."""
+    """The mode of a job: whether capacity is reserved before the pod is evicted."""
 
     RESERVATION_FIRST = "ReservationFirst"
     EVICT_DIRECTLY = "EvictDirectly"
@@ -78,7 +78,7 @@ class JobReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What was said last. step: `status.status`; node: where the pod moves to; successor: the pod in its place."""
+    """The last status of a job. step: `status.status`; node: the pod's target; successor: the pod that replaces it."""
 
     phase: JobPhase = JobPhase.PENDING
     step: str = ""
@@ -93,7 +93,7 @@ class JobStatus:
         return next((one for one in self.conditions if one.type == type_), None)
 
     def holds(self, type_: str) -> bool:
-        """Whether the condition of a type is there and true."""
+        """Return whether the condition of a type is present and true."""
         one = self.condition(type_)
         return one is not None and one.status == "True"
 
@@ -141,7 +141,7 @@ class MigrationJob:
 
     @classmethod
     def parse(cls, body: Json) -> MigrationJob:
-        """Of the object as JSON; UsageError names the job and the field."""
+        """Return the job of the object as JSON; UsageError names the job and the field."""
         meta, spec = body.get("metadata") or {}, body.get("spec") or {}
         name = str(meta.get("name") or "")
         what = f"podmigrationjob {name}"
@@ -171,12 +171,12 @@ class MigrationJob:
 
     @property
     def waits(self) -> bool:
-        """Whether it has not passed arbitration yet."""
+        """True if the job waits for arbitration; False for a paused job and for a job that is being deleted."""
         return self.status.phase is JobPhase.PENDING and not self.deleting and not self.paused
 
     @property
     def runs(self) -> bool:
-        """Whether it passed arbitration and has not ended."""
+        """True if the job passed arbitration and has not ended."""
         return self.status.phase is JobPhase.RUNNING
 
     @property
@@ -201,12 +201,12 @@ def changed(job: MigrationJob, now_seconds: float, conditions: Sequence[Conditio
 
 
 def arbitrated(workload: str, node: str) -> Condition:
-    """That the job passed arbitration, when its pod was of this workload and on this node."""
+    """Return the condition that the job passed arbitration, with its pod's workload and node at that time."""
     return Condition(ARBITRATED, "True", "Passed", f"{workload}{_ON}{node}")
 
 
 def address_of(name: str) -> Address:
-    """Where a job lives."""
+    """Return the address of a job."""
     return Address(SCHEDULING_GROUP, JOBS, name)
 
 

@@ -50,9 +50,10 @@ class JobMove:
 
 @dataclass(frozen=True, slots=True)
 class JobsUnderWay:
-    """What earlier moves mean for the next round. open: jobs of plans that have not ended and are not paused.
+    """The effect of earlier moves on the next round. open: plans' jobs that have not ended and are not paused.
 
-    last_seconds: when the last move ended, Unix time, 0 for none. hour: pods evicted in the last hour, or about to be.
+    last_seconds: when the last move ended, Unix time, 0 for none. hour: pods evicted in the last hour, or about to
+    be.
     """
 
     open: int = 0
@@ -61,7 +62,7 @@ class JobsUnderWay:
 
     @classmethod
     def of(cls, jobs: Sequence[MigrationJob], now_seconds: float) -> JobsUnderWay:
-        """Of all jobs, whoever made them."""
+        """Return the counts over all jobs, of any origin."""
         ours = [job for job in jobs if DESCHEDULER_LABEL.items() <= dict(job.labels).items()]
         moments = [_moved_seconds(job) for job in jobs if job.status.phase.ended]
         evicted = [job.status.evicted_seconds for job in jobs]
@@ -75,7 +76,7 @@ class JobsUnderWay:
 
 @dataclass(frozen=True, slots=True)
 class RoundCaps:
-    """What earlier moves leave to a round: how many pods it may move, workloads (NAMESPACE/KIND/NAME) that rest.
+    """The limits that earlier moves set to a round: pods it may move, workloads (NAMESPACE/KIND/NAME) that rest.
 
     failed: moves that failed, by the uid of their pod, which rests for a time.
     """
@@ -88,7 +89,7 @@ class RoundCaps:
     def of(
         cls, inputs: RebalanceInputs, jobs: Sequence[MigrationJob], arguments: MigrationArgs, churn: Churn
     ) -> RoundCaps:
-        """Of all jobs, whoever made them."""
+        """Return the limits from all jobs, of any origin."""
         pods = {(p.facts.identity.namespace, p.facts.identity.name): p for load in inputs.loads for p in load.pods}
         view = MigrationView(jobs, pods, arguments=arguments, now_seconds=inputs.now_seconds)
         hour = JobsUnderWay.of(jobs, inputs.now_seconds).hour
@@ -173,5 +174,5 @@ def _why(move: PlannedMove, *, emptying: bool) -> str:
 
 
 def _moved_seconds(job: MigrationJob) -> float:
-    """When the job's last step was, Unix time."""
+    """Return when the job's last step was, Unix time; 0 for a job without conditions."""
     return max((moment_of(one.since, "condition") or 0.0 for one in job.status.conditions), default=0.0)

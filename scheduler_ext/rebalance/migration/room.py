@@ -70,7 +70,7 @@ def created(job: MigrationJob, pod: RebalancePod, left_seconds: float) -> Create
 
 
 def stands(reservation: Reservation) -> bool:
-    """Whether the capacity is reserved right now for whoever comes next."""
+    """Return whether the capacity is reserved right now for the next owner."""
     if not reservation.open_to_owners:
         return False
     ready = reservation.status.condition(READY)
@@ -95,7 +95,10 @@ def released(reservations: Iterable[Reservation], jobs: Iterable[MigrationJob]) 
 
 
 def _pod_template(pod: RebalancePod) -> dict[str, Any]:
-    """What the pod requests and where it may run. What an earlier hand-over added to its affinity is left out."""
+    """Return a template of the pod's requests and of the constraints on its node.
+
+    What an earlier hand-over added to its affinity is left out.
+    """
     requests = format_room({name: amount for name, amount in pod.facts.requests.items() if amount > 0})
     constraints = copy.deepcopy(dict(pod.constraints()))
     nodes = (constraints.get("affinity") or {}).get("nodeAffinity") or {}

@@ -41,7 +41,7 @@ _EVICTING: Final = Condition(EVICTION, "False", JobReason.EVICTING)
 
 @dataclass(frozen=True, slots=True)
 class JobAdvance:
-    """What one job should say now, and what is written for it; eviction: of its pod, when only the rate is left."""
+    """The new status of one job, and its writes; eviction: of its pod, when only the rate is left to check."""
 
     status: JobStatus
     intents: tuple[Intent, ...] = ()
@@ -142,7 +142,7 @@ def _lost_room(view: MigrationView, job: MigrationJob, reservation: Reservation,
 def _after_eviction(
     view: MigrationView, job: MigrationJob, pod: RebalancePod | None, reservation: Reservation | None
 ) -> JobAdvance:
-    """From the moment at which it is written down that the pod is evicted."""
+    """Return the next step of a job after the record that its pod is evicted."""
     if reservation is None or reservation.status.phase is Phase.FAILED:
         reason = JobReason.MISSING_RESERVATION if reservation is None else JobReason.RESERVATION_EXPIRED
         return failed(view, job, reason, f"reservation {room.room_name(job)} ended before the pod's successor took it")

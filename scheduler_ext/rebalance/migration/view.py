@@ -58,12 +58,12 @@ class MigrationView:
 
     @cached_property
     def unready(self) -> Counter[str]:
-        """Those of them that are not ready."""
+        """The pods of each workload that are not ready."""
         return Counter(pod.owner for pod in self.pods.values() if pod.owner and pod.ready_seconds is None)
 
     @property
     def default_ttl_seconds(self) -> float:
-        """How long a job may take that does not say it."""
+        """The time that a job without its own ttl may take, seconds."""
         return seconds_of(self.arguments.default_job_ttl, "defaultJobTTL")
 
     def refusal_of(self, job: MigrationJob) -> EvictionRefusal | None:
@@ -72,7 +72,7 @@ class MigrationView:
         return one if one is not None and one.until_seconds > self.now_seconds else None
 
     def mode_of(self, job: MigrationJob) -> JobMode:
-        """How a job moves its pod."""
+        """Return the mode in which a job moves its pod."""
         return job.mode or JobMode(self.arguments.default_job_mode)
 
     def pod_of(self, job: MigrationJob) -> RebalancePod | None:

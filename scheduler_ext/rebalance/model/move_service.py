@@ -47,14 +47,14 @@ class MoveEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobCarrier:
-    """Whether jobs are carried out; if not, why in words and the command that helps."""
+    """The state of job execution. why_not: "" if jobs are carried out, else the reason; command: what helps."""
 
     why_not: str = ""
     command: str = ""
 
     @property
     def carries(self) -> bool:
-        """Whether a job that is made now would be carried out."""
+        """True if a job that is made now would be carried out."""
         return not self.why_not
 
 
@@ -73,10 +73,10 @@ class MigrationJobs:
 
 @dataclass(frozen=True, slots=True)
 class MoveOutcome:
-    """What became of one move: the job that was made, or would be made in a dry run; error "": it was.
+    """The outcome of one move: the job that was made, or would be made in a dry run.
 
-    pod: or the name of a node that is emptied, of which no job is made yet; lines: everything that is, or would be,
-    written to the cluster, as the server answered.
+    error: why the move was refused, "" if it was not. pod: or the name of a node that is emptied, of which no job is
+    made yet.
     """
 
     pod: str
@@ -128,7 +128,7 @@ class MoveService(Protocol):
         """Take a node's mark away, whoever set it. Right.APPROVE in all namespaces."""
 
     def history(self, who: Person) -> Sequence[MoveHistoryEntry]:
-        """What people did to moves through this service, the newest first."""
+        """Return the actions of people on moves through this service, the newest first."""
 
 
 def namespace_of(pod: str) -> str:

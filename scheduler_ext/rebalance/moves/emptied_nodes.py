@@ -24,7 +24,10 @@ LOOK_AGAIN: Final = "Look at the page again: a round is decided every time."
 
 
 def outcome_of(name: str, act: Callable[[], Sent]) -> MoveOutcome:
-    """What became of an act on a pod or node: a refusal in words. ClusterUnreachable: nobody knows; the object says."""
+    """Return the outcome of an act on a pod or node; a refusal in words.
+
+    Raises ClusterUnreachable: the outcome is unknown; the object shows it.
+    """
     try:
         done = act()
     except ClusterUnreachable:

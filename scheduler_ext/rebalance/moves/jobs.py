@@ -78,7 +78,7 @@ def open_job_of(rows: Sequence[Mapping[str, Any]], pod: str) -> str:
 
 
 def carrier_of(status: Json | None, feature: str) -> JobCarrier:
-    """By the ConfigMap cotenant-status (None: there is none): whether the manager's feature carries jobs out."""
+    """Return whether the manager's feature carries jobs out, by the ConfigMap cotenant-status; None: it is absent."""
     if status is None:
         return JobCarrier("No manager runs in this cluster: nobody would carry a move out.", ENABLE_COMMAND)
     text = (status.get("data") or {}).get(feature)

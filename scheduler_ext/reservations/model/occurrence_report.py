@@ -41,7 +41,7 @@ class OccurrenceReport:
 
 
 def reports(plan: Plan) -> list[OccurrenceReport]:
-    """Of the occurrences that are over, the newest first."""
+    """Return the reports of the occurrences that are over, the newest first."""
     return [_report(score) for score in plan.status.scores]
 
 
@@ -86,7 +86,7 @@ def _report(score: Score) -> OccurrenceReport:
 
 
 def _without(score: Score) -> str:
-    """What is recorded of it: pods of others that could have taken the capacity first."""
+    """Return a sentence on the outcome without the plan: other pods that could have taken the capacity first."""
     if score.used == 0:
         return "The same: no pod used a reservation."
     if score.others_waiting is None:

@@ -31,7 +31,7 @@ FLOOR_ANNOTATIONS: Final = (FLOOR_ANNOTATION, LENT_FLOOR_ANNOTATION)
 
 
 class WindowSource(StrEnum):
-    """Where the window comes from."""
+    """The source of a plan's window."""
 
     FORECAST = "Forecast"
     RECURRING = "Recurring"
@@ -39,7 +39,7 @@ class WindowSource(StrEnum):
 
 
 class PlanPhase(StrEnum):
-    """Where the present occurrence is in its life."""
+    """The phase of the present occurrence of a plan."""
 
     PROPOSED = "Proposed"
     APPROVED = "Approved"
@@ -54,17 +54,17 @@ class PlanPhase(StrEnum):
 
     @property
     def holds(self) -> bool:
-        """Whether capacity is kept for it."""
+        """True if capacity is kept for the occurrence."""
         return self in (PlanPhase.RESERVED, PlanPhase.HELD, PlanPhase.EXTENDED)
 
     @property
     def over(self) -> bool:
-        """Whether nothing more happens to this occurrence."""
+        """True if nothing more happens to this occurrence."""
         return self in (PlanPhase.SCORED, PlanPhase.MISSED, PlanPhase.FAILED)
 
 
 class Realisation(StrEnum):
-    """What keeps the capacity."""
+    """The mechanism that keeps the capacity."""
 
     RESERVATION = "Reservation"
     CAPACITY_BUFFER = "CapacityBuffer"
@@ -72,14 +72,14 @@ class Realisation(StrEnum):
 
 
 class PlanDecision(StrEnum):
-    """What was decided about a plan."""
+    """The decision about a plan."""
 
     APPROVED = "Approved"
     REJECTED = "Rejected"
 
 
 class DecisionScope(StrEnum):
-    """What a decision holds for."""
+    """The scope of a decision: one occurrence, or the series."""
 
     ONCE = "Once"
     SERIES = "Series"
@@ -122,7 +122,7 @@ class Recurrence:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What a person decided; at_seconds 0: nobody wrote when."""
+    """A person's decision; at_seconds 0: the time is not recorded."""
 
     decision: PlanDecision
     scope: DecisionScope = DecisionScope.SERIES
@@ -133,7 +133,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPolicy:
-    """When a plan may be approved without a person; None: not asked."""
+    """The conditions under which a plan may be approved without a person; None: not checked."""
 
     auto: bool = False
     minimum_hit_ratio: float | None = None
@@ -143,12 +143,12 @@ class ApprovalPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How an occurrence went. held, used, missed: most pods at one time; hit_ratio: used of held pod-time.
+    """The score of an occurrence. held, used, missed: most pods at one time; hit_ratio: used of reserved pod-time.
 
     coverage: share of the needed pod-time that found capacity; lead_seconds: how long before the start all of it was
     reserved. planned: pods that the plan counted on; needed: most that used or lacked a reservation at one time;
-    others_waiting: most pods of others that no node had place for at one time and that fit into what was reserved for
-    one pod. None: not recorded.
+    others_waiting: most pods of others at one time that found no node and that fit into what was reserved for one
+    pod. None: not recorded.
     """
 
     start_seconds: float
@@ -170,9 +170,9 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class OccurrenceProgress:
-    """What was seen of the present occurrence up to `as_of_seconds`, in pod-seconds; the score is made of it.
+    """The observations of the present occurrence up to `as_of_seconds`, in pod-seconds, for its score.
 
-    What begins with `most` is the highest number of pods at one time.
+    Fields that begin with `most` are the highest number of pods at one time.
     """
 
     as_of_seconds: float = 0.0
@@ -194,7 +194,7 @@ class OccurrenceProgress:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the back-test says about a plan; core-hours and money are a day's, money in the price sheet's currency."""
+    """The results of a plan's back-test; core-hours and money are per day, money in the price sheet's currency."""
 
     hit_ratio: float
     missed_pods: float
@@ -228,7 +228,7 @@ class PlanCondition:
 
 @dataclass(frozen=True, slots=True)
 class PlanStatus:
-    """What became of a plan; phase None: nobody has looked at it yet."""
+    """The status of a plan; phase None: it has not been processed yet."""
 
     phase: PlanPhase | None = None
     window: Span | None = None
@@ -245,7 +245,7 @@ class PlanStatus:
 
     @property
     def scores(self) -> tuple[Score, ...]:
-        """Of the occurrences that are over, the newest first."""
+        """The scores of the occurrences that are over, the newest first."""
         return tuple(score for score in (self.score, *self.history) if score)
 
     @property
@@ -322,7 +322,7 @@ class Plan:
 
     @property
     def approved(self) -> bool:
-        """Whether a person or its policy approves it, of some occurrence."""
+        """True if a person or its policy approves the plan, for some occurrence."""
         return self.policy.auto or (self.approval is not None and self.approval.decision is PlanDecision.APPROVED)
 
     @property
@@ -345,7 +345,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What the forecast says about one workload's next peak: a plan to be, or why there is none (`reason`).
+    """A forecast's proposal for one workload's next peak: a plan to be, or why there is none (`reason`).
 
     per_pod: request of one pod as Kubernetes writes it; base_pods: pods that run anyway; wanted, median: pods beyond
     them in each slot of `step_seconds` from `start_seconds`, at `quantile` and at 0.5. window, count: the largest of
@@ -376,7 +376,7 @@ class Proposal:
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to propose."""
+        """True if there is something to propose."""
         return self.window is not None and self.count > 0 and self.reason == "ok"
 
     def at(self, quantile: float) -> tuple[int, ...]:

@@ -21,12 +21,12 @@ def coverage(used: float, needed: float) -> float:
 
 
 def is_needed(score: Score) -> bool:
-    """Whether a pod used or lacked a reservation: else its coverage of 1 says nothing."""
+    """Return whether a pod used or lacked a reservation; otherwise its coverage of 1 has no meaning."""
     return score.used > 0 or score.missed > 0 or bool(score.needed)
 
 
 def lead_seconds(start_seconds: float, available_at_seconds: float | None) -> int | None:
-    """How long before a window's start all its capacity was there, in seconds; negative is late, None is never."""
+    """Return how long before a window's start all its capacity was there, seconds; negative: late, None: never."""
     return None if available_at_seconds is None else int(start_seconds - available_at_seconds)
 
 
@@ -57,7 +57,7 @@ def hit_words(score: Score) -> str:
 
 
 def summary(score: Score) -> str:
-    """How an occurrence went: coverage, pods, lead, then what stayed idle."""
+    """Return a summary of an occurrence in words: coverage, pods, lead, then what stayed idle."""
     pods = f"{_pods(score.used)} of {score.held} used a reservation"
     missed = f", {_pods(score.missed)} waited without one" if score.missed else ""
     lent = "" if score.lent_core_hours is None else f", batch ran in {score.lent_core_hours:,.1f} of those reserved"

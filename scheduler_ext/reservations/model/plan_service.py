@@ -33,7 +33,7 @@ AT_THAT_MOMENT: Final = "the moment of the decision"
 
 @dataclass(frozen=True, slots=True)
 class PlanGuardResult:
-    """What one guard says; `reason` in CamelCase, as conditions write it."""
+    """The result of one guard; `reason` in CamelCase, as conditions write it."""
 
     guard: str
     passed: bool
@@ -78,7 +78,7 @@ class Preview:
 
     @property
     def fits(self) -> bool:
-        """Whether there is capacity for all of it now."""
+        """True if there is capacity for all pods of the plan now."""
         return self.unplaced == 0
 
 
@@ -90,13 +90,13 @@ class PlanRef:
     name: str
 
     def __str__(self) -> str:
-        """As people write it."""
+        """Return NAMESPACE/NAME."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanTerms:
-    """What a person may choose about a plan. Exactly one of window and recurring.
+    """The terms of a plan that a person may choose. Exactly one of window and recurring.
 
     ttl_seconds None: Reservations are kept until the window is over; quantile is used by forecast plans alone.
     standby: pods that capacity is kept ready for at any time while the plan is approved.
@@ -115,7 +115,7 @@ class PlanTerms:
 
     @classmethod
     def of(cls, plan: Plan) -> PlanTerms:
-        """As a plan stands."""
+        """Return the present terms of a plan."""
         return cls(
             plan.count,
             plan.window,
@@ -165,7 +165,7 @@ class PlanService(Protocol):
         """One plan as it is now; NoData when there is none."""
 
     def preview(self, who: Person, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
-        """What approving it would mean now, as it stands or under other terms. Right.REVIEW."""
+        """Return what approving it would mean now, under its present terms or other terms. Right.REVIEW."""
 
     def preview_new(self, who: Person, workload: WorkloadRef, terms: PlanTerms) -> Preview:
         """The same for a plan that does not exist yet. Right.REVIEW."""
@@ -191,7 +191,7 @@ class PlanService(Protocol):
         """Change it, if it still is the generation that was looked at. Right.PLAN."""
 
     def set_policy(self, who: Person, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
-        """When it may approve itself. Right.ADMINISTER."""
+        """Set the conditions under which the plan may approve itself, and return the plan. Right.ADMINISTER."""
 
     def lines_of(self, act: Callable[[PlanService], object]) -> Sequence[FieldMove]:
         """Everything that an act of this service would write to the cluster, object by object and field by field.
@@ -207,4 +207,4 @@ class PlanService(Protocol):
         """The next windows of a schedule; UsageError when it cannot be read."""
 
     def history(self, who: Person, ref: PlanRef) -> Sequence[PlanHistoryEntry]:
-        """What people did to it through this service, the newest first."""
+        """Return the actions of people on the plan through this service, the newest first."""

@@ -16,7 +16,7 @@ from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanPhase
 
 
 class PlanGroup(StrEnum):
-    """What a plan's phase asks of a person; in the order of lists and charts."""
+    """The groups of phases by what they ask of a person; in the order of lists and charts."""
 
     RUNNING = "running"
     WAITING = "waiting"
@@ -27,7 +27,7 @@ class PlanGroup(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanState:
-    """How a phase is shown. words: what so many plans are, such as "2 wait for approval"; tone: of its chip."""
+    """The display of a phase. words: follow a number of plans, as in "2 wait for approval"; tone: of its chip."""
 
     group: PlanGroup
     words: str
@@ -54,7 +54,7 @@ _ORDER: Final = tuple(PLAN_STATES)
 
 @dataclass(frozen=True, slots=True)
 class ReservationState:
-    """What a Reservation's phase means for its plan: whether its capacity is there, and in words."""
+    """The meaning of a Reservation's phase for its plan: whether its capacity is there, and in words."""
 
     there: bool
     words: str
@@ -77,7 +77,7 @@ def phase_of(plan: Plan) -> PlanPhase:
 
 
 def state_of(plan: Plan) -> PlanState:
-    """How a plan's phase is shown."""
+    """Return the display of a plan's phase."""
     return PLAN_STATES[phase_of(plan)]
 
 
@@ -103,7 +103,7 @@ def available_reservations(plan: Plan) -> int:
 
 
 def available_pods(plan: Plan) -> int:
-    """Of the pods that capacity is wanted for, those whose capacity is there: what was taken before is no more."""
+    """Return for how many of the wanted pods capacity is there; capacity taken earlier does not count beyond them."""
     return min(available_reservations(plan), wanted_pods(plan))
 
 
@@ -133,7 +133,7 @@ class PlanCounts:
 
     @property
     def words(self) -> str:
-        """In one line, such as "25 plans: 1 held in the window, 24 waiting for approval"."""
+        """Return the counts in one line, such as "25 plans: 1 held in the window, 24 waiting for approval"."""
         parts = ", ".join(f"{count:,} {PLAN_STATES[phase].words}" for phase, count in self.by_phase.items())
         number = f"{self.plans:,} plan{'' if self.plans == 1 else 's'}"
         return f"{number}: {parts}" if parts else number

@@ -37,7 +37,7 @@ Json = Mapping[str, Any]
 
 
 def parse_plan(body: Json) -> Plan:
-    """Of the object as JSON; UsageError or QuantityError names the plan, the field and the value."""
+    """Return the plan of the object as JSON; UsageError or QuantityError names the plan, the field and the value."""
     meta, spec = body.get("metadata") or {}, body.get("spec") or {}
     name, what = str(meta.get("name") or ""), f"reservationplan {meta.get('namespace')}/{meta.get('name')}"
     amount, texts = spec.get("amount") or {}, (spec.get("amount") or {}).get("perPod") or {}
@@ -79,7 +79,7 @@ def parse_plan(body: Json) -> Plan:
 
 
 def parse_span(body: Any, what: str) -> Span | None:
-    """Of {start, end}; None for none, UsageError for what is none or ends before it starts."""
+    """Return the span of {start, end}; None for an empty body, UsageError for an end that is not after a start."""
     if not body:
         return None
     start, end = moment_of(body.get("start"), f"{what}.start"), moment_of(body.get("end"), f"{what}.end")

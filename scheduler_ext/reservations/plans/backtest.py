@@ -84,9 +84,10 @@ def account(need: Floats, reserved: npt.NDArray[Any], step_seconds: float) -> Pl
 
 
 def waiting_share(need: Floats, reserved: npt.NDArray[Any]) -> float:
-    """Of the pods that come as the need rises from slot to slot, the share that finds no capacity; 0 where none comes.
+    """Return the share of arriving pods that finds no capacity; 0 when no pod arrives.
 
-    need, reserved: pods in each slot, (T,); slots whose need is not known (NaN) count for nothing.
+    Pods arrive as the need rises from slot to slot. need, reserved: pods in each slot, (T,); slots whose need is not
+    known (NaN) count for nothing.
     """
     arriving = np.nan_to_num(np.maximum(np.diff(need), 0))
     waiting = np.minimum(arriving, np.maximum(np.nan_to_num(need[1:]) - reserved[1:], 0))

@@ -23,7 +23,11 @@ class ReservedPods:
 
 
 def hold(current: ReservedPods, needed_pods: int, now_seconds: float, settings: PlanSettings) -> ReservedPods:
-    """What to reserve when `needed_pods` pods are needed now."""
+    """Return what to reserve when `needed_pods` pods are needed now.
+
+    A higher need is followed at once. A lower need is followed only beyond the hysteresis, or at 0, and once
+    `change_interval_seconds` have passed since the last change.
+    """
     if needed_pods > current.count:
         return ReservedPods(needed_pods, now_seconds)
     enough = needed_pods < current.count * (1 - settings.hysteresis_fraction) or (

@@ -70,7 +70,7 @@ class PodForecast:
         return self.start_seconds + self.step_seconds * len(self.wanted)
 
     def covers(self, window: tuple[float, float]) -> bool:
-        """Whether it says something about the beginning of a window: (start, end), Unix seconds."""
+        """Return whether the forecast covers the beginning of a window: (start, end), Unix seconds."""
         return self.start_seconds <= window[0] < self.end_seconds
 
     def most(self, window: tuple[float, float]) -> int:
@@ -84,7 +84,7 @@ class PodForecast:
 
 @dataclass(frozen=True, slots=True)
 class PlanObservation:
-    """What is known of the world: units are the present occurrence's; expected: of the back-test."""
+    """The facts that a decision uses. units: the present occurrence's; expected: of the back-test."""
 
     look: ReservationUse
     lead: Lead
@@ -157,13 +157,13 @@ def _taken(turn: _Turn, status: PlanStatus) -> PlanStatus:
 
 
 def _since_last(status: PlanStatus) -> OccurrenceProgress:
-    """What was counted since the last score, of standby alone."""
+    """Return the progress counted since the last score, of standby alone."""
     counted = status.progress.as_of_seconds > status.last_end_seconds
     return status.progress if counted else OccurrenceProgress()
 
 
 def _with_expectation(turn: _Turn, status: PlanStatus) -> PlanStatus:
-    """What is shown whatever happens: lead, expectation, units."""
+    """Return the status with the parts that are shown in any case: lead, expectation, units."""
     expected, digest = turn.seen.expected, turn.seen.settings_digest
     status = replace(
         status,
@@ -243,9 +243,10 @@ class _Decided:
 
 
 def _decided(turn: _Turn, status: PlanStatus) -> _Decided:
-    """Whether the occurrence is proposed, approved or rejected: a person's decision first, then the plan's policy.
+    """Return the decision on the occurrence, proposed, approved or rejected.
 
-    A policy approves only while nothing speaks against it (`_against`); else the plan waits for a person and says why.
+    A person's decision comes first, then the plan's policy. A policy approves only while nothing speaks against it
+    (`_against`); else the plan waits for a person and gives the reason.
     """
     approval = turn.plan.approval
     if approval and _counts(turn.plan, approval, status):
@@ -263,10 +264,11 @@ def _decided(turn: _Turn, status: PlanStatus) -> _Decided:
 
 
 def _counts(plan: Plan, approval: Approval, status: PlanStatus) -> bool:
-    """Whether a decision is about the present occurrence.
+    """Return whether a decision is about the present occurrence.
 
-    For once, an approval ends with the score of its occurrence. A rejected occurrence gets none, so its end is known by
-    time: the first window of the schedule that was not over when it was said; a forecast reaches a day ahead.
+    For once, an approval ends with the score of its occurrence. A rejected occurrence gets none, so its end is known
+    by time: the first window of the schedule that was not over at the time of the decision; a forecast reaches a day
+    ahead.
     """
     if approval.scope is DecisionScope.SERIES:
         return True
@@ -386,7 +388,10 @@ def _stop(turn: _Turn, status: PlanStatus, window: Span) -> tuple[str, str] | No
 
 
 def _replaced(turn: _Turn, window: Span) -> bool:
-    """Whether the next occurrence is due: of a schedule at any time, of a forecast once this window is over."""
+    """Return whether the next occurrence is due.
+
+    An occurrence of a schedule may be due at any time, of a forecast once this window is over.
+    """
     rule, lead = turn.plan.recurring, turn.seen.lead.seconds
     if rule:
         following = schedule.current(rule, turn.now, lead, window.end_seconds)
@@ -399,7 +404,10 @@ def _replaced(turn: _Turn, window: Span) -> bool:
 
 
 def _still_approved(turn: _Turn, status: PlanStatus) -> bool:
-    """Whether the approval holds: a person may withdraw one; the policy's stays, whatever later back-tests show."""
+    """Return whether the plan is still approved.
+
+    A person may withdraw an approval; the policy's stays, whatever later back-tests show.
+    """
     approval, plan = turn.plan.approval, turn.plan
     if approval is None or not _counts(plan, approval, status):
         return plan.policy.auto
@@ -407,7 +415,7 @@ def _still_approved(turn: _Turn, status: PlanStatus) -> bool:
 
 
 def _extends(turn: _Turn, window: Span) -> bool:
-    """Whether demand stays high beyond the window, within what the plan allows."""
+    """Return whether demand stays high beyond the window, within what the plan allows."""
     if turn.now >= window.end_seconds + turn.plan.extend_by_seconds:
         return False
     outlook = turn.seen.outlook

@@ -33,7 +33,7 @@ class NodeRoom:
 
 @dataclass(frozen=True, slots=True)
 class PreviewContext:
-    """What a preview rests on."""
+    """The inputs of a preview."""
 
     nodes: Sequence[NodeRoom]
     quota_left: Mapping[str, int]
@@ -41,7 +41,10 @@ class PreviewContext:
 
 
 def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanGuardResult, ...] = ()) -> Preview:
-    """As if the plan were reserved now; most free CPU first, as the scheduler's default score does."""
+    """Return the preview as if the plan were reserved now.
+
+    Nodes with the most free CPU come first, as in the scheduler's default score.
+    """
     counts = placed(plan.per_pod, plan.count, place.nodes)
     hours, cores = window.seconds / HOUR_SECONDS, plan.cores_per_pod
     batch = np.array([node.batch_millicores for node in place.nodes], dtype=np.float64) / 1000
@@ -115,7 +118,7 @@ def placed(per_pod: Mapping[str, int], count: int, nodes: Sequence[NodeRoom]) ->
 
 
 def _notes(plan: Plan, missing: int, late: int | None) -> list[str]:
-    """What a person should know, in sentences."""
+    """Return notes for people, in sentences."""
     notes = []
     if missing:
         notes.append(f"{missing} of {plan.count} pods fit on no node now: capacity must become free by the start.")
@@ -125,7 +128,7 @@ def _notes(plan: Plan, missing: int, late: int | None) -> list[str]:
 
 
 def _without(plan: Plan, missing: int, expected: Expected | None) -> str:
-    """What happens when nothing is reserved."""
+    """Return a text on the outcome when nothing is reserved."""
     text = "Without it, pods of this workload compete for free capacity when the peak begins"
     text += f"; today {missing} of {plan.count} would wait." if missing else "; today all of them would find it."
     if expected and expected.occurrences:

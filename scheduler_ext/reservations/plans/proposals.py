@@ -43,7 +43,7 @@ _DAYS_A_WEEK: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What one workload's pods are. capacity: demand that one carries; base: demand that those carry that run anyway.
+    """The size of one workload's pods. capacity: demand that a pod carries; base: demand on pods that run anyway.
 
     Both in millicores; per_pod: one pod's request as Kubernetes writes it; price_per_core_hour: of its CPU.
     """
@@ -79,9 +79,9 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """What a rehearsal found: quantile and standby, their account, that of a cron of last week, the skill against it.
+    """The result of a rehearsal: quantile and standby, their account, a cron's account, the skill against it.
 
-    The skill is the forecast's alone, without standby; days: with a forecast.
+    The cron is that of last week. The skill is the forecast's alone, without standby; days: with a forecast.
     """
 
     days: float
@@ -94,7 +94,10 @@ class Tested:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What a candidate's last days taught, from history up to `end_seconds`; request_millicores: of one of its pods."""
+    """The result of a candidate's rehearsal over its last days, from history up to `end_seconds`.
+
+    request_millicores: of one of its pods.
+    """
 
     workload: WorkloadRef
     request_millicores: int
@@ -104,7 +107,10 @@ class Rehearsed:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsals:
-    """Of all candidates of one analysis, for the next ones; settings_digest: of all that they rest on."""
+    """The rehearsals of all candidates of one analysis, for the next analyses.
+
+    settings_digest: of everything that they depend on.
+    """
 
     settings_digest: str
     of: tuple[Rehearsed, ...]

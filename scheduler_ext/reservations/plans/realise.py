@@ -43,7 +43,7 @@ _HOLDER: Final = {"name": "room", "image": "registry.k8s.io/pause:3.10"}
 
 @dataclass(frozen=True, slots=True)
 class OwnerTemplate:
-    """What is read of the workload: its pod template and the selector of its pods."""
+    """The parts of the workload that are read: its pod template and the selector of its pods."""
 
     template: Json
     selector: Json
@@ -96,7 +96,7 @@ def _unused(plan: Plan, window: Span, count: int, existing: Sequence[Reservation
 
 
 def free(one: Reservation) -> bool:
-    """Whether it holds capacity that no pod uses, or may come to."""
+    """Return whether the Reservation has, or may come to have, capacity that no pod uses."""
     return not one.status.phase.ended and not one.status.owners
 
 
@@ -173,7 +173,7 @@ class Floor(msgspec.Struct, frozen=True):
 
 
 def floor_of(autoscaler: Json, annotation: str = FLOOR_ANNOTATION) -> Floor | None:
-    """What a plan left on a HorizontalPodAutoscaler; None for nothing or for what cannot be read."""
+    """Return the floor that a plan left on a HorizontalPodAutoscaler; None if it is absent or cannot be read."""
     text = ((autoscaler.get("metadata") or {}).get("annotations") or {}).get(annotation)
     try:
         return msgspec.json.decode(text, type=Floor) if text else None

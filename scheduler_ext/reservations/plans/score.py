@@ -83,7 +83,7 @@ def _most(highest: int | None, now: int | None) -> int | None:
 
 
 def score(plan: Plan, end_seconds: float, price_per_core_hour: float) -> Score:
-    """Of the present occurrence, which ends now. Needs a window."""
+    """Return the score of the present occurrence, which ends now; ValueError for a plan without a window."""
     progress, window = plan.status.progress, plan.status.window
     if window is None:
         raise ValueError(f"plan {plan.key} has no occurrence to score")

@@ -168,9 +168,9 @@ def nothing_ahead(_at_seconds: float) -> Mapping[str, Mapping[str, int]]:
 def previewed(
     client: KubeClient, one: Plan, now_seconds: float, settings: Settings, ahead: Ahead = nothing_ahead
 ) -> Preview:
-    """What approving a plan would mean now, guards included; NoData when it has no window to come.
+    """Return what approving a plan would mean now, guards included; NoData when it has no window to come.
 
-    A forecast's skill is known where the pipeline runs, so its guard is not asked here: the plan's condition says it.
+    A forecast's skill is known where the pipeline runs, so its guard is not asked here: the plan's condition has it.
     """
     window = one.status.window or one.window
     if window is None and one.recurring:

@@ -88,7 +88,10 @@ class ClusterPlanService:
 
     # --- looking ------------------------------------------------------------------------------------------------------
     def plans(self, who: Person) -> Sequence[Plan]:
-        """By name; of the namespaces in which the person has a role, of all where a role holds everywhere."""
+        """Return the plans, sorted by namespace and name, of the namespaces in which the person has a role.
+
+        A role in all namespaces gives the plans of all. A list is reused for FRESH_SECONDS.
+        """
         who.require(Right.READ)
         where = _namespaces(who)
         key, now = (who.name, who.token, where), self._office.clock.now_seconds()
@@ -110,7 +113,7 @@ class ClusterPlanService:
             return plans.plan(client, ref.namespace, ref.name)
 
     def preview(self, who: Person, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
-        """What approving it would mean now."""
+        """Return what approving the plan would mean now."""
         who.require(Right.REVIEW, ref.namespace)
         with self._acts.client(who) as client:
             one = plans.plan(client, ref.namespace, ref.name)
@@ -212,7 +215,7 @@ class ClusterPlanService:
         return self._change(who, Right.PLAN, ref, PlanEvent.EDITED, edited)
 
     def set_policy(self, who: Person, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
-        """When it may approve itself."""
+        """Set the conditions under which the plan may approve itself, and return the plan."""
         plan_terms.checked_policy(policy)
 
         def with_policy(one: Plan, _by: str) -> Intent:
@@ -245,7 +248,7 @@ class ClusterPlanService:
     def _change(
         self, who: Person, right: Right, ref: PlanRef, event: PlanEvent, decided: Callable[[Plan, str], Intent]
     ) -> Plan:
-        """What `decided` makes of the plan as the server has it now, and of the person's name."""
+        """Write what `decided` makes of the server's present plan and of the person's name, and return the plan."""
         return self._do(
             who, right, ref, event, lambda client, by: decided(plans.plan(client, ref.namespace, ref.name), by)
         )
@@ -288,7 +291,7 @@ class _TriedPlans(ClusterPlanService):
 
 
 def _namespaces(who: Person) -> tuple[str, ...]:
-    """Where all of a person's roles hold; none: everywhere."""
+    """Return the namespaces in which a person has roles; () for a role in all of them."""
     if any(not grant.namespaces for grant in who.grants):
         return ()
     return tuple(sorted({namespace for grant in who.grants for namespace in grant.namespaces}))

@@ -238,7 +238,7 @@ def restored(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
 
 
 def with_policy(plan: Plan, policy: ApprovalPolicy) -> Patch:
-    """When the plan may approve itself."""
+    """Return the patch that sets the conditions under which the plan may approve itself."""
     limits = {
         "minimumHitRatio": policy.minimum_hit_ratio,
         "maximumIdleCoreHours": policy.maximum_idle_core_hours,

@@ -50,7 +50,7 @@ KINDS = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
 
 
 def _addresses(ctx: typer.Context, incomplete: str) -> list[str]:
-    """What `cotenant explain` takes: a kind in front of a name, a workload, node/NAME."""
+    """Return completions for `cotenant explain`: kinds, which may precede a name, workloads and node/NAME."""
     kinds = [entry.name for entry in EXPLAIN if entry.name.startswith(incomplete)]
     if incomplete.startswith("node/"):
         return [f"node/{name}" for name in node_names(ctx, incomplete.removeprefix("node/"))]
@@ -206,7 +206,7 @@ def describe(recommendation: Recommendation, currency: str) -> Iterator[str]:
 
 
 def _head(recommendation: Recommendation, currency: str) -> Iterator[str]:
-    """What it rests on, how bad it is, what it would cost and save."""
+    """Yield the basis of a recommendation, its severity, and what it would cost and save."""
     profile = f" ({recommendation.profile})" if recommendation.profile else ""
     role = "" if recommendation.role is ContainerRole.MAIN else f", {recommendation.role} container"
     days, digest = recommendation.window_seconds / DAY_SECONDS, recommendation.settings_digest
@@ -250,7 +250,7 @@ def _input(name: str, value: float | int | str, resource: Resource) -> str:
 
 
 def _backtest(recommendation: Recommendation) -> list[str]:
-    """What the last days would have been, beside what they were."""
+    """Return the table of the last days as they were and as they would have been as proposed; empty if not tested."""
     tried = recommendation.backtest
     if tried is None:
         return []
@@ -278,7 +278,7 @@ def _part(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _apply(recommendation: Recommendation) -> Iterator[str]:
-    """What applying it does to the pods, and the line that does it; or why there is none."""
+    """Yield what applying does to the pods and the command that does it, or the reason why there is none."""
     from cotenant.changes.decide.patches import file_refusal, kubectl_command, resources
 
     if not resources(recommendation):

@@ -20,7 +20,7 @@ KINDS: Final = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
 
 
 def from_cluster(settings: Settings, node: str, now_seconds: float) -> NodeExplained:
-    """From the objects of the cluster that the settings name."""
+    """Return the explanation of a node from the objects of the cluster that the settings name."""
     from cotenant.base.kube import connect
     from cotenant.base.kube.colocation import node_inputs
     from cotenant.pipeline.nodes import node_explanations
@@ -34,7 +34,7 @@ def from_cluster(settings: Settings, node: str, now_seconds: float) -> NodeExpla
 
 
 def from_store(store: Store, node: str) -> NodeExplained:
-    """As the last scan saw it."""
+    """Return the explanation of a node as of the last scan."""
     from cotenant.pipeline.nodes import node_explanations
 
     return node_explanations.of_node(store, node)

@@ -26,7 +26,7 @@ class _ConfigMap(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class NodeSloExplained:
-    """What is in force on one node, and what of the configuration is not."""
+    """The SLO values in force on one node, and the findings about the parts of the configuration that are not."""
 
     node: str
     source: str
@@ -36,14 +36,17 @@ class NodeSloExplained:
 
 @dataclass(frozen=True, slots=True)
 class SloInputs:
-    """What the command line says instead of the cluster: a ConfigMap's file, labels of the node as k=v,k=v."""
+    """Inputs from the command line that replace the cluster's: a ConfigMap's file, labels of the node as k=v,k=v."""
 
     file: str | None = None
     labels: str | None = None
 
 
 def explained(settings: Settings, node: str, inputs: SloInputs) -> NodeSloExplained:
-    """From the cluster that the settings name, as far as the command line does not say it; nothing is written."""
+    """Return the explanation of a node, reading from the cluster only what the command line does not give.
+
+    The cluster is the one that the settings name. Nothing is written.
+    """
     if inputs.file is not None and inputs.labels is not None:
         return _of(node, data_of(inputs.file), labels_of(inputs.labels), inputs.file)
     from cotenant.base.kube import connect

@@ -35,7 +35,10 @@ def await_ended(client: KubeClient, seconds: float = LONGEST_END_SECONDS) -> lis
 
 
 def planned(client: KubeClient, progress: Progress) -> list[Removal]:
-    """What would be removed or given back; a kind that we may not look at is a row of its own."""
+    """Return the rows of what would be removed or given back.
+
+    A kind that we may not read becomes a row of its own.
+    """
     looks: list[tuple[Address, Callable[[], Iterable[Removal]]]] = [
         *((one, partial(made, client, (one,))) for one in MADE),
         (

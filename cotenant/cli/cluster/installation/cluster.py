@@ -57,7 +57,7 @@ def intent(manifest: Manifest) -> Apply:
 
 
 def established(definition: Mapping[str, Any] | None) -> bool:
-    """Whether the API server serves the kind."""
+    """Return whether the API server serves the kind of a CustomResourceDefinition; False for None."""
     conditions = ((definition or {}).get("status") or {}).get("conditions") or []
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 

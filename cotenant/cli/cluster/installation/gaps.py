@@ -15,7 +15,11 @@ KEEPS_ALL = "x-kubernetes-preserve-unknown-fields"
 
 
 def gaps(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
-    """In words: a version that is not served, another scope, no status subresource, paths of missing fields."""
+    """Return in words what their definition lacks compared with ours; empty when it lacks nothing.
+
+    It may lack a served version, the status subresource or fields, given by their paths. With another scope nothing
+    else is compared.
+    """
     if theirs["spec"]["scope"] != ours["spec"]["scope"]:
         return [f"its scope is {theirs['spec']['scope']}"]
     problems = []

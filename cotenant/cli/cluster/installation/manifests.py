@@ -123,7 +123,7 @@ def bodies(text: str) -> Iterator[dict[str, Any]]:
 
 
 def address_of(body: Mapping[str, Any]) -> Address:
-    """Where a shipped object lives."""
+    """Return the address of a shipped object."""
     meta = body["metadata"]
     return Address(body["apiVersion"], PLURALS[body["kind"]], meta["name"], meta.get("namespace", ""))
 

@@ -31,7 +31,7 @@ STEPS: Final = Schema(
 
 
 class StepState(StrEnum):
-    """What becomes of one object."""
+    """The outcome of an installation for one object."""
 
     CREATE = "create"
     CHANGE = "change"
@@ -46,7 +46,11 @@ class StepState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ObservedManifest:
-    """What is known of one object: as it is (None when absent), as it would be after an apply, or why it would not."""
+    """The observed state of one object.
+
+    live: the object as it is, None when absent; preview: as it would be after an apply; refusal: why it would not be
+    accepted.
+    """
 
     manifest: Manifest
     live: Mapping[str, Any] | None = None
@@ -56,7 +60,7 @@ class ObservedManifest:
 
 @dataclass(frozen=True, slots=True)
 class InstallStep:
-    """What an installation does to one object."""
+    """The effect of an installation on one object."""
 
     manifest: Manifest
     state: StepState
@@ -64,7 +68,7 @@ class InstallStep:
 
     @property
     def writes(self) -> bool:
-        """Whether it sends anything."""
+        """True if the step writes to the cluster."""
         return self.state in (StepState.CREATE, StepState.CHANGE)
 
     def row(self) -> dict[str, str]:
@@ -79,7 +83,7 @@ class InstallStep:
 
 
 def judged(observed: ObservedManifest) -> InstallStep:
-    """What to do with one object."""
+    """Return the installation step for one object."""
     manifest, live = observed.manifest, observed.live
     if live is not None and not is_ours(live):
         lacks = needs(manifest, live)
@@ -95,13 +99,13 @@ def judged(observed: ObservedManifest) -> InstallStep:
 
 
 def is_ours(body: Mapping[str, Any]) -> bool:
-    """Whether the label says that cotenant made it."""
+    """Return whether the object's label marks it as made by cotenant."""
     labels = body["metadata"].get("labels") or {}
     return bool(labels.get(MANAGED_BY[0]) == MANAGED_BY[1])
 
 
 def needs(manifest: Manifest, theirs: Mapping[str, Any]) -> list[str]:
-    """What somebody else's object lacks of ours, in words."""
+    """Return in words what an object of another owner lacks of ours; empty when it lacks nothing."""
     if manifest.kind == "CustomResourceDefinition":
         return gaps(theirs, manifest.body)
     if manifest.kind == "PriorityClass" and theirs.get("value") != manifest.body["value"]:

@@ -44,7 +44,7 @@ _TRIES: Final = 3
 
 
 class Fate(StrEnum):
-    """What becomes of one object."""
+    """The outcome of an uninstallation for one object."""
 
     DELETE = "delete"
     GIVE_BACK = "give back"
@@ -56,7 +56,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What an uninstallation does to one object."""
+    """The effect of an uninstallation on one object."""
 
     component: str
     address: Address
@@ -94,11 +94,11 @@ def planned(
     audit_log: bool = False,
     everything: bool = False,
 ) -> list[Removal]:
-    """What would go, in order.
+    """Return the rows of what would be removed, in order.
 
-    stored: definitions go together with the objects that are stored in them; audit_log: the audit log's ConfigMap goes;
-    everything: every object with our label goes, also one that no manifest names. What the server does not let us look
-    at is a row that says why.
+    stored: definitions are removed together with the objects that are stored in them; audit_log: the audit log's
+    ConfigMap is removed; everything: every object with our label is removed, also an object that no manifest names.
+    An object that the server does not let us read is a row that gives the reason.
     """
     progress.stage("looking at the cluster", len(shipped))
     removals = []
@@ -214,14 +214,17 @@ def _removal(
 
 
 def _stored(client: KubeClient, definition: Mapping[str, Any]) -> int:
-    """How many objects of a definition are stored."""
+    """Return the number of objects of a definition that are stored."""
     spec = definition["spec"]
     served = next(version["name"] for version in spec["versions"] if version["served"])
     return len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", _HeldObject))
 
 
 def _objects_to_keep(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
-    """What is to be kept in a namespace of ours, as resource/name: what other people have there, and the audit log."""
+    """Return, as resource/name, the objects to keep in a namespace of ours: those of others, and the audit log.
+
+    A PersistentVolumeClaim is kept also when it is ours; the audit log is kept unless `audit_log` is set.
+    """
     names = []
     for resource in _HOLDINGS:
         for item in client.list(f"/api/v1/namespaces/{namespace}/{resource}", _HeldObject):
@@ -236,13 +239,16 @@ def _objects_to_keep(client: KubeClient, namespace: str, *, audit_log: bool) -> 
 
 
 def made(client: KubeClient, own: Sequence[Address]) -> list[Removal]:
-    """What components made that no manifest names, and that has no label."""
+    """Return the removals of existing objects that components made, that no manifest names and that have no label."""
     objects = [(address, client.get(address.path)) for address in own]
     return [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in objects if live]
 
 
 def _labelled(client: KubeClient, planned_addresses: Collection[Address], last: Sequence[Removal]) -> list[Removal]:
-    """What else has our label; objects of our own definitions go, or stay, with these."""
+    """Return the removals of all other objects with our label.
+
+    Objects of our own definitions are removed or kept together with these.
+    """
     own_kinds = {
         r.address.name for r in last if r.address.resource == "customresourcedefinitions" and r.fate is not Fate.FOREIGN
     }
@@ -256,7 +262,7 @@ def _labelled(client: KubeClient, planned_addresses: Collection[Address], last: 
 
 
 def _written(client: KubeClient, removed: Collection[Address]) -> list[Removal]:
-    """What we wrote into objects of others, but those that go."""
+    """Return the removals of what we wrote into objects of others, except those that are removed."""
     removals = []
     for kind in leftovers.WRITTEN:
         try:

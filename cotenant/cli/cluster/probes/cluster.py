@@ -44,7 +44,7 @@ def probes(settings: KubeSettings) -> Iterator[ProbeFinding]:
 
 
 def described(clients: list[KubeClient], client: KubeClient) -> ProbeOutcome:
-    """Which cluster we would ask; keeps the client for the next probes."""
+    """Return the cluster that would be queried; append the client to `clients` for the next probes."""
     clients.append(client)
     access = client.access
     description = f"{access.cluster} at {access.server}"
@@ -62,7 +62,7 @@ def version(client: KubeClient) -> ProbeOutcome:
 
 
 def rights(client: KubeClient) -> ProbeOutcome:
-    """What may be listed in all namespaces; one object is asked of each kind."""
+    """Check which kinds may be listed in all namespaces, by requesting one object of each kind."""
     read = needed()
     refused = []
     for kind, path in read.items():
@@ -77,7 +77,7 @@ def rights(client: KubeClient) -> ProbeOutcome:
 
 
 def definitions(client: KubeClient) -> ProbeOutcome:
-    """Whether the kinds of cotenant that the cluster serves take all that this version writes."""
+    """Check whether the served definitions of cotenant's kinds accept everything that this version writes."""
     from cotenant.base.kube.client import OLD_DEFINITION
     from cotenant.base.kube.definitions import older_definitions
 
@@ -88,7 +88,7 @@ def definitions(client: KubeClient) -> ProbeOutcome:
 
 
 def needed() -> dict[str, str]:
-    """What a scan lists when it may, by `kubectl`'s name of the resource."""
+    """Return what a scan lists when it may: paths by `kubectl`'s name of the resource."""
     from cotenant.base.kube.discovery import SERVICES
     from cotenant.base.kube.live import LISTED
     from cotenant.enforcer.model.agents import EVENTS

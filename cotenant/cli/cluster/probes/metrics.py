@@ -30,9 +30,10 @@ _TRIED_SECONDS: Final = {FIVE_MINUTES_SECONDS: 3 * FIVE_MINUTES_SECONDS, HOUR_SE
 
 
 def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[ProbeFinding]:
-    """Without an address nothing is tried; without an answer nothing further is asked.
+    """Yield the findings about Prometheus.
 
-    It looks where a scan looks: over the window, and at the newest sample where the server lags behind.
+    Without an address nothing is tried; without an answer nothing more is requested. It reads the same times as a
+    scan: over the window, and at the newest sample where the server lags behind.
     """
     days = settings.window_days
     reach = Probe("prometheus", f"connect, and list the metric names of {days} days", required=True)
@@ -98,7 +99,7 @@ def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> 
 
 
 def present(names: set[str]) -> ProbeOutcome:
-    """Which needed metrics are missing, and what is lost without them."""
+    """Check which needed metrics are missing, and what is lost without them."""
     from cotenant.profiler.prometheus.parts import CPU
     from cotenant.profiler.prometheus.survey import NEEDED, losses
 
@@ -130,7 +131,10 @@ def interval(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
 
 
 def freshness(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
-    """How far usage and kube-state-metrics lag behind; a scan reads the inventory of then, so it is no failure."""
+    """Check how far usage and kube-state-metrics lag behind.
+
+    A scan reads the inventory of that earlier time, so a lag is no failure.
+    """
     inventory = source.inventory(window[1], window)
     if source.lateness:
         fix = "Check that Prometheus scrapes and that the clocks agree; a scan reads what is there up to then."
@@ -143,9 +147,10 @@ def freshness(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome
 
 
 def coverage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
-    """How many of the pods that use something are named, with their owners, amounts and phases.
+    """Check how many of the pods that use something are named, with their owners, amounts and phases.
 
-    A pod that started less than half an hour ago may not have been listed yet: it is looked for as of then.
+    A pod that started less than half an hour before the newest sample may not have been listed yet: it is not counted
+    as missing.
     """
     end = _newest(source, window)
     inventory, used = source.inventory(window[1], window), source.pods_in_use(end)
@@ -177,7 +182,7 @@ def coverage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
 
 
 def usage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
-    """Whether the server answers every usage question of a scan, for a few slots."""
+    """Check whether the server answers every usage query of a scan, for a few slots."""
     from cotenant.profiler.history import SignalSpan
 
     end = _newest(source, window)
@@ -214,7 +219,7 @@ def span(source: PrometheusSource, settings: ProfilerSettings, window: tuple[int
 
 
 def _newest(source: PrometheusSource, window: tuple[int, int]) -> int:
-    """Where a scan's usage ends: at the newest sample where that is late, else now."""
+    """Return the end of a scan's usage: the newest sample where that is late, else the end of the window."""
     survey = source.survey(window)
     return survey.newest_seconds if survey.newest_seconds is not None and survey.late(window[1]) else window[1]
 
@@ -226,7 +231,7 @@ def _client(settings: ProfilerSettings) -> Client:
 
 
 def _source(settings: ProfilerSettings) -> PrometheusSource:
-    """As a scan asks, without its patience: a person waits for the finding."""
+    """Return the source that a scan would query, without retries during an outage: a person waits."""
     from cotenant.profiler.prometheus import PrometheusSource
 
     return PrometheusSource(replace(settings.prometheus, outage_seconds=0.0))

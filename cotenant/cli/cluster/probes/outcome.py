@@ -10,7 +10,7 @@ from cotenant.base.commands.extras import in_words
 
 
 class ProbeState(StrEnum):
-    """How a probe ended. Only a failed required probe makes `cotenant doctor` fail."""
+    """The result of a probe. Only a failed required probe makes `cotenant doctor` fail."""
 
     OK = "ok"
     WARNING = "warning"
@@ -20,7 +20,10 @@ class ProbeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeOutcome:
-    """What a probe found, in one sentence; `fix` is one sentence or command, empty when all is well."""
+    """The outcome of a probe.
+
+    found: the finding in one sentence; fix: one sentence or command, empty when all is well.
+    """
 
     state: ProbeState
     found: str
@@ -40,7 +43,7 @@ class ProbeFinding:
 
     @property
     def fatal(self) -> bool:
-        """Whether nothing works before this is mended."""
+        """True if nothing works before this is fixed."""
         return self.required and self.state is ProbeState.FAILED
 
 

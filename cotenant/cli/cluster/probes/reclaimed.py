@@ -42,7 +42,7 @@ def probes(client: KubeClient) -> Iterator[ProbeFinding]:
 
 
 def found(client: KubeClient, profiles: Sequence[Profile]) -> ProbeOutcome:
-    """Which namespaces refuse pods of these profiles, and by what."""
+    """Check which namespaces refuse pods of these profiles, and which limit or quota refuses them."""
     from cotenant.admission.namespace_limits.demands import demands_of_quota, demands_of_range
     from cotenant.admission.profile import PriorityClassEntry
 
@@ -87,7 +87,7 @@ def refused(
 
 
 def _profiles(bodies: Sequence[Json]) -> Iterator[Profile]:
-    """Those that can be read; the others are applied to no pod."""
+    """Yield the profiles that can be read; the others are applied to no pod."""
     from cotenant.admission.profile import Profile
 
     for body in bodies:

@@ -67,7 +67,7 @@ def listed(url: str) -> ProbeOutcome:
 
 
 def history(url: str, now_seconds: float) -> ProbeOutcome:
-    """How much history each cluster has, how old it is, what was lost and what the last pull complained about."""
+    """Check how much history each cluster has, how old it is, what was lost and the defects of the last pull."""
     from cotenant.base.store import Store
 
     names = Store.clusters(url)

@@ -51,7 +51,7 @@ class Difference:
 
 
 def difference(schema: FieldSchema, old: Any, new: Any) -> Difference:
-    """What changed from `old` to `new`; containers that came or went count beside their content."""
+    """Return the difference between `old` and `new`; added or removed containers count beside their content."""
     changes = Difference()
     _compare(schema, old, new, (), changes)
     return changes
@@ -71,7 +71,7 @@ def _compare(schema: FieldSchema, old: Any, new: Any, at: Path, changes: Differe
 
 
 def _parts(schema: FieldSchema, value: Any, other: Any) -> list[tuple[Element, Any]] | None:
-    """As `_children`; what is missing or null is an empty container when its counterpart is a container."""
+    """Return the parts like `_children`; a missing or null value is empty when its counterpart is a container."""
     if value is _MISSING or value is None:
         return None if _children(schema, other) is None else []
     return _children(schema, value)
@@ -144,7 +144,7 @@ def _trie(paths: Iterable[Path]) -> Trie:
 
 
 def to_fields_v1(paths: FieldSet) -> Json:
-    """As managedFields writes it: {"f:data": {"f:a": {}}}."""
+    """Return the paths in the format of managedFields: {"f:data": {"f:a": {}}}."""
     return _written(_trie(paths))
 
 
@@ -158,7 +158,7 @@ def _elements(at: Trie) -> Iterator[tuple[Element, Trie]]:
 
 
 def shown(path: Path) -> str:
-    """As messages write it: `.spec.template.spec.containers[name="app"].image`."""
+    """Return a path as written in messages: `.spec.template.spec.containers[name="app"].image`."""
     return "".join(f".{name}" if kind == "f" else _bracket(kind, name) for kind, name in path)
 
 

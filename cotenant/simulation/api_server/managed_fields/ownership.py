@@ -44,7 +44,7 @@ class FieldManager:
     api_version: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        """As a conflict names it."""
+        """Return the manager as a conflict message names it."""
         inside = f' with subresource "{self.subresource}"' if self.subresource else ""
         return f'"{self.name}"{inside}' + (f" using {self.api_version}" if self.operation == "Update" else "")
 
@@ -78,7 +78,7 @@ class ManagedWrite:
     force: bool = False
 
     def may_own(self, paths: Iterable[Path]) -> FieldSet:
-        """Without the server's own fields and those that the subresource does not write."""
+        """Return the paths without the server's own fields and those that the subresource does not write."""
         closed = self.manager.subresource == "status"
         return frozenset(
             path
@@ -133,7 +133,7 @@ def _contested(write: ManagedWrite, old: Any, new: Any, owners: Owners) -> Owner
 
 
 def _given_up(schema: FieldSchema, value: Any, last: FieldSet, claimed: Iterable[FieldSet]) -> Any:
-    """Without the fields of the last apply that nobody claims any more."""
+    """Return the value without the fields of the last apply that no manager claims anymore."""
     everything = with_parents(schema, fields_of(schema, value))
     rest = without(schema, value, with_parents(schema, last))
     retained = with_parents(schema, fields_of(schema, rest)) | with_parents(
