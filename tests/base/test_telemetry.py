@@ -72,7 +72,7 @@ def test_a_traceback_is_whole_in_json_and_one_line_on_a_console(out: io.StringIO
     assert json.loads(whole)["exception"].endswith("ValueError: bad\nvalue")
     told, _, trace = line.partition(" trace=")
     assert told.endswith(r'error   failed logger=room error="ValueError: bad\nvalue"')
-    assert trace.startswith('"edges/test_telemetry.py:') and "test_a_traceback_is_whole" in trace
+    assert trace.startswith('"base/test_telemetry.py:') and "test_a_traceback_is_whole" in trace
 
 
 def test_events_below_the_level_are_not_written(out: io.StringIO) -> None:
