@@ -55,13 +55,13 @@ def with_annotated(pod: Json, noted: Mapping[Key, AnnotatedResources], namespace
     name = "/".join(owner[0])
     if note.wrong:
         return [f"{name}: {note.wrong}"]
-    warnings, new = _decided(pod["spec"], note)
+    warnings, new = _changed_container_resources(pod["spec"], note)
     if new and not warnings:
         _write(pod, new, note)
     return [f"{RESOURCES_ANNOTATION} of {name} was not used: {why}" for why in warnings]
 
 
-def _decided(spec: Mapping[str, Any], note: AnnotatedResources) -> tuple[list[str], dict[str, Any]]:
+def _changed_container_resources(spec: Mapping[str, Any], note: AnnotatedResources) -> tuple[list[str], dict[str, Any]]:
     """Why nothing is changed, and otherwise the resources by container."""
     warnings, new = [], {}
     for container in _containers(spec):

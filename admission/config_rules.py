@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cotenant.admission.problem import Problem
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 from cotenant.recommender.colocation.model.slo_config import SloConfig, SloConfigFinding
 
 
@@ -31,7 +31,7 @@ def _problem(finding: SloConfigFinding) -> Problem:
     wrong = finding.deviation
     return Problem(
         f"data[{finding.key}] {wrong.path}",
-        wrong.value if isinstance(wrong.value, str) else shown(wrong.value),
+        wrong.value if isinstance(wrong.value, str) else format_value(wrong.value),
         wrong.expected,
         finding.fix,
     )

@@ -57,7 +57,7 @@ def served_until(guard: Mapping[str, Any] | None) -> dict[str, float]:
     return {RESERVATION_GATE: reservations, QUOTA_GATE: queues, GANG_GATE: queues}
 
 
-def forgotten(pods: Iterable[Mapping[str, Any]], over: Collection[str] = OUR_GATES) -> list[Patch]:
+def gate_removal_patches(pods: Iterable[Mapping[str, Any]], over: Collection[str] = OUR_GATES) -> list[Patch]:
     """Return the patches that let pods (JSON) that wait in our gates be scheduled. Pure.
 
     over: gates that no manager promises to end. A pod whose gang waits keeps the gate of its Reservation, too: it
@@ -128,7 +128,7 @@ class GuardWatchdog:
         for outcome in send_all(self._client, groups, FIELD_MANAGER) if groups else []:
             if outcome.error is not None and not isinstance(outcome.error, ClusterConflict):
                 _log.warning("no PodGroup made", group=str(outcome.intent.address), error=str(outcome.error))
-        patches = forgotten(pods, over)
+        patches = gate_removal_patches(pods, over)
         outcomes = send_all(self._client, patches, FIELD_MANAGER) if patches else []
         for outcome in outcomes:
             if outcome.error is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from cotenant.base.kubernetes.json_pointer import escaped
+from cotenant.base.kubernetes.json_pointer import escape_pointer_key
 
 Operation: TypeAlias = dict[str, Any]
 
@@ -31,12 +31,14 @@ def _compare(operations: list[Operation], path: str, before: Any, after: Any) ->
 
 
 def _compare_objects(operations: list[Operation], path: str, before: dict[str, Any], after: dict[str, Any]) -> None:
-    operations += [{"op": "remove", "path": f"{path}/{escaped(key)}"} for key in before.keys() - after.keys()]
+    operations += [
+        {"op": "remove", "path": f"{path}/{escape_pointer_key(key)}"} for key in before.keys() - after.keys()
+    ]
     for key, value in after.items():
         if key not in before:
-            operations.append({"op": "add", "path": f"{path}/{escaped(key)}", "value": value})
+            operations.append({"op": "add", "path": f"{path}/{escape_pointer_key(key)}", "value": value})
         elif before[key] is not value:
-            _compare(operations, f"{path}/{escaped(key)}", before[key], value)
+            _compare(operations, f"{path}/{escape_pointer_key(key)}", before[key], value)
 
 
 def _compare_lists(operations: list[Operation], path: str, before: list[Any], after: list[Any]) -> None:

@@ -18,7 +18,7 @@ from cotenant.base.resource import Resource
 Json = dict[str, Any]
 
 
-def shared_out(pod: Json) -> list[str]:
+def distribute_pod_resources(pod: Json) -> list[str]:
     """Move the pod's own cpu and memory to its containers; warnings. The pod may be written on.
 
     An amount that cannot be read stays where it is, with a warning.
@@ -27,21 +27,21 @@ def shared_out(pod: Json) -> list[str]:
     if not isinstance(own, dict) or not any(isinstance(own.get(side), dict) for side in ("requests", "limits")):
         return []
     own = {side: dict(amounts) if isinstance(amounts, dict) else amounts for side, amounts in own.items()}
-    warnings = [warning for resource in Resource for warning in _shared_out(pod["spec"], own, resource)]
+    warnings = [warning for resource in Resource for warning in _distribute_resource(pod["spec"], own, resource)]
     remaining = {side: amounts for side, amounts in own.items() if amounts}
     pod["spec"] = {key: value for key, value in pod["spec"].items() if key != "resources"}
     pod["spec"] |= {"resources": remaining} if remaining else {}
     return warnings
 
 
-def _shared_out(spec: Json, own: Json, resource: Resource) -> list[str]:
+def _distribute_resource(spec: Json, own: Json, resource: Resource) -> list[str]:
     """Write the pod's own amounts of one resource to its containers and remove them; returns a warning, or none.
 
     Containers keep what they ask for, the rest of the pod's amount is shared among them. Amounts that cannot be
     read change nothing.
     """
     totals = {side: own[side][resource] for side in ("requests", "limits") if resource in (own.get(side) or {})}
-    together = _together(spec)
+    together = _concurrent_containers(spec)
     if not totals or not together:
         return []
     try:
@@ -92,7 +92,7 @@ def _parts(total: int, count: int) -> list[int]:
     return [total // count + (place < total % count) for place in range(count)] if count else []
 
 
-def _together(spec: Json) -> list[Json]:
+def _concurrent_containers(spec: Json) -> list[Json]:
     """Main containers, then sidecars: those that run at the same time."""
     inits = [c for c in spec.get("initContainers") or () if isinstance(c, dict) and c.get("restartPolicy") == "Always"]
     return [*(c for c in spec.get("containers") or () if isinstance(c, dict)), *inits]

@@ -24,9 +24,9 @@ from cotenant.admission.profile_record import (
     read_record,
     record_text,
 )
-from cotenant.admission.queue_gates import queued
-from cotenant.admission.reservation_gate import gated
-from cotenant.admission.resources import renamed, translated, with_extended_spec
+from cotenant.admission.queue_gates import add_queue_gates
+from cotenant.admission.reservation_gate import add_reservation_gate
+from cotenant.admission.resources import rename_legacy_resources, translate_resources, with_extended_spec
 from cotenant.admission.view import ClusterView
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.protocol import MUTATING_UPDATE_LABEL, SKIP_HOOKS_LABEL, SUB_PRIORITY_LABEL
@@ -76,7 +76,7 @@ class _Work:
     dealt_with: set[str] = field(default_factory=set)
 
 
-def mutated(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
+def compute_mutation(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
     """The pod as the profiles of this cluster want it; the same pod when nobody wants anything.
 
     pod: the object of a review; the caller has checked that metadata and spec are objects.
@@ -88,23 +88,25 @@ def mutated(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> M
     if call.operation != "CREATE" and labels.get(MUTATING_UPDATE_LABEL) != "true":
         return Mutation(pod)
     work = _begun(pod, view, call)
-    return _created(work, view, call) if call.operation == "CREATE" else _updated(work, pod, view, call)
+    return (
+        _mutate_new_pod(work, view, call) if call.operation == "CREATE" else _mutate_existing_pod(work, pod, view, call)
+    )
 
 
-def _created(work: _Work, view: ClusterView, call: AdmissionCall) -> Mutation:
+def _mutate_new_pod(work: _Work, view: ClusterView, call: AdmissionCall) -> Mutation:
     """All steps on a new pod in their order: names, accepted values, profiles, resources, annotation, gate, record."""
-    work.warnings += renamed(work.pod)
+    work.warnings += rename_legacy_resources(work.pod)
     without_given(work.pod)
     work.warnings += with_annotated(work.pod, view.annotated, call.namespace)
     _apply_profiles(work, view, call)
     if work.dealt_with:
         _translate(work, view, call)
-    if any(profile.requests_bind for profile in _named(view, work.record.applied)):
+    if any(profile.requests_bind for profile in _existing_profiles(view, work.record.applied)):
         work.warnings += with_bind_request(work.pod, call.namespace)
     work.warnings += with_extended_spec(work.pod)
-    work.pod = dict(gated(work.pod, view.offers, call.namespace, call.now_seconds))
+    work.pod = dict(add_reservation_gate(work.pod, view.offers, call.namespace, call.now_seconds))
     served = view.queues_served_until_seconds
-    work.pod = dict(queued(work.pod, view.quotas, served, call.namespace, call.now_seconds, view.natives))
+    work.pod = dict(add_queue_gates(work.pod, view.quotas, served, call.namespace, call.now_seconds, view.natives))
     if work.dealt_with:
         _write_record(work, view, call)
     else:
@@ -112,7 +114,7 @@ def _created(work: _Work, view: ClusterView, call: AdmissionCall) -> Mutation:
     return Mutation(work.pod, tuple(work.warnings), tuple(work.applied))
 
 
-def _updated(work: _Work, pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
+def _mutate_existing_pod(work: _Work, pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
     """Return a running pod with the labels and annotations of its profiles.
 
     The rest is unchanged, because QoS and priorities of a running pod are immutable.
@@ -190,7 +192,7 @@ def _translate(work: _Work, view: ClusterView, call: AdmissionCall) -> None:
     labels = metadata.get("labels") or {}
     value = spec.get("priority")
     raw = priority_of(labels, value if isinstance(value, int) else None)
-    work.warnings += translated(work.pod, with_default(qos_of(labels), raw), overhead=call.translate_overhead)
+    work.warnings += translate_resources(work.pod, with_default(qos_of(labels), raw), overhead=call.translate_overhead)
 
 
 def _begun(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> _Work:
@@ -199,13 +201,13 @@ def _begun(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> _W
     new = call.operation == "CREATE"
     if record is None or (new and not 0 <= call.now_seconds - record.at <= RECORD_SECONDS):
         return _Work(writable(pod), ProfileRecord())
-    if not new or outcome_of(pod, _named(view, record.applied)) == record.outcome:
+    if not new or outcome_of(pod, _existing_profiles(view, record.applied)) == record.outcome:
         return _Work(writable(pod), record, dealt_with={*record.applied, *record.skipped})
     fresh_record = ProfileRecord(record.at, [], list(record.skipped))
     return _Work(writable(pod), fresh_record, frozenset(record.applied), dealt_with={*record.skipped})
 
 
-def _named(view: ClusterView, names: Sequence[str]) -> list[Profile]:
+def _existing_profiles(view: ClusterView, names: Sequence[str]) -> list[Profile]:
     """Profiles of these names that still exist, in the order of the names."""
     by_name = {profile.name: profile for profile in view.profiles}
     return [by_name[name] for name in names if name in by_name]
@@ -220,7 +222,7 @@ def _drop_record(metadata: Json) -> None:
 
 def _write_record(work: _Work, view: ClusterView, call: AdmissionCall) -> None:
     work.record.at = work.record.at or int(call.now_seconds)
-    work.record.outcome = outcome_of(work.pod, _named(view, work.record.applied))
+    work.record.outcome = outcome_of(work.pod, _existing_profiles(view, work.record.applied))
     metadata = work.pod["metadata"]
     text = record_text(work.record, work.pod, call.key, call.namespace)
     metadata["annotations"] = {**(metadata.get("annotations") or {}), RECORD_ANNOTATION: text}

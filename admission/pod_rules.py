@@ -15,7 +15,7 @@ from cotenant.admission.resources import BATCH_NAMES, amounts, containers
 from cotenant.base.errors import CotenantError
 from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.qos import QOS_LABEL, PriorityClass, QosClass, priority_of, qos_of
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, QuotaTree
 
 REFUSED: Final[Mapping[QosClass, frozenset[PriorityClass]]] = {
@@ -48,18 +48,18 @@ def problems_of_change(old: Pod, new: Pod) -> list[Problem]:
     """
     before, after = (pod["metadata"].get("labels") or {} for pod in (old, new))
     problems = [
-        _fixed(f"metadata.labels[{key}]", before.get(key), after.get(key))
+        _immutable_field_problem(f"metadata.labels[{key}]", before.get(key), after.get(key))
         for key in FIXED_LABELS
         if before.get(key) != after.get(key)
     ]
     was, now = _priority(old), _priority(new)
     if was is not now and not problems:
-        problems.append(_fixed("spec.priority", was, now))
+        problems.append(_immutable_field_problem("spec.priority", was, now))
     return problems
 
 
-def _fixed(field: str, was: str | None, now: str | None) -> Problem:
-    return Problem(field, now or "", f"may not be changed, it was {shown(was or '')}", "create a new pod")
+def _immutable_field_problem(field: str, was: str | None, now: str | None) -> Problem:
+    return Problem(field, now or "", f"may not be changed, it was {format_value(was or '')}", "create a new pod")
 
 
 def _priority(pod: Pod) -> PriorityClass:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 
 MOST_PROBLEMS: Final = 20
 
@@ -22,7 +22,7 @@ class Problem:
 
     def __str__(self) -> str:
         """Return the problem as text for people: field, value, what is wrong, and the fix."""
-        return f"{self.field}: {shown(self.value)} {self.words} (fix: {self.fix})"
+        return f"{self.field}: {format_value(self.value)} {self.words} (fix: {self.fix})"
 
 
 def in_words(problems: Sequence[Problem]) -> str:

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cotenant.admission.strategic_merge import merged
+from cotenant.admission.strategic_merge import apply_strategic_patch
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.protocol import REQUEST_BIND_ANNOTATION, SKIP_RESOURCES_ANNOTATION, SUB_PRIORITY_LABEL
 from cotenant.base.kubernetes.qos import QOS_LABEL, QosClass
 from cotenant.base.kubernetes.selector import LabelSelector
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _FIX: Final = "Correct the ClusterColocationProfile; until then it is not applied."
@@ -65,8 +65,8 @@ class Profile:
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Profile:
         """Read a ClusterColocationProfile object; UsageError names the field that cannot be used."""
-        metadata, spec = _mapping(body, "metadata", ""), _mapping(body, "spec", "")
-        name, annotations = str(metadata.get("name", "")), _mapping(metadata, "annotations", "metadata.")
+        metadata, spec = _parse_object(body, "metadata", ""), _parse_object(body, "spec", "")
+        name, annotations = str(metadata.get("name", "")), _parse_object(metadata, "annotations", "metadata.")
         where = f"ClusterColocationProfile {name}: spec."
         return cls(
             name=name,
@@ -74,10 +74,10 @@ class Profile:
             selector=_selector(spec, "selector", where),
             percent=_percent(spec.get("probability"), where),
             labels=_labels(spec, "labels", where),
-            annotations=_keyed(spec, "annotations", where),
+            annotations=_texts_by_label_key(spec, "annotations", where),
             label_keys=_mapping_of_keys(spec, "labelKeysMapping", where),
             annotation_keys=_mapping_of_keys(spec, "annotationKeysMapping", where),
-            label_suffixes=_keyed(spec, "labelSuffixes", where),
+            label_suffixes=_texts_by_label_key(spec, "labelSuffixes", where),
             scheduler_name=_text(spec, "schedulerName", where),
             qos_class=_qos(spec, where),
             priority_class=_text(spec, "priorityClassName", where),
@@ -142,7 +142,7 @@ def apply_to(
     _put(metadata, "labels", labels)
     _put(metadata, "annotations", annotations)
     if profile.patch:
-        changed = merged(changed, profile.patch)
+        changed = apply_strategic_patch(changed, profile.patch)
     settle_priority(changed["spec"], pod["spec"], classes, profile.name)
     return ProfiledPod(changed, tuple(_without_invalid(changed["metadata"], pod["metadata"], profile.name)))
 
@@ -157,7 +157,7 @@ def settle_priority(
     entry = classes.get(name) if isinstance(name, str) else None
     if entry is None:
         raise UsageError(
-            f"profile {profile}: there is no PriorityClass {shown(name)}",
+            f"profile {profile}: there is no PriorityClass {format_value(name)}",
             fix="Create the PriorityClass, or correct its name.",
         )
     spec["priority"], spec["preemptionPolicy"] = entry.value, entry.preemption_policy
@@ -192,7 +192,7 @@ def _invalid(field_name: str, key: str, value: Any) -> str:
         LabelSelector.parse({"matchLabels": {key: value if field_name == "labels" else ""}}, field_name)
     except UsageError as error:
         return error.message
-    return "" if isinstance(value, str) else f"{shown(value)} is not a text"
+    return "" if isinstance(value, str) else f"{format_value(value)} is not a text"
 
 
 def _put(metadata: dict[str, Any], key: str, texts: dict[str, str]) -> None:
@@ -237,12 +237,12 @@ def _sub_priority(spec: Mapping[str, Any], where: str) -> int | None:
 
 def _patch(spec: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """The patch, refused where it would make another object of the pod."""
-    patch = _mapping(spec, "patch", where)
-    metadata = _mapping(patch, "metadata", f"{where}patch.")
+    patch = _parse_object(spec, "patch", where)
+    metadata = _parse_object(patch, "metadata", f"{where}patch.")
     protected = [key for key in _PROTECTED if key in patch] + [
         f"metadata.{k}" for k in metadata if k in _PROTECTED_METADATA
     ]
-    inner = [f"{key}.$patch" for key in ("metadata", "spec") if "$patch" in _mapping(patch, key, f"{where}patch.")]
+    inner = [f"{key}.$patch" for key in ("metadata", "spec") if "$patch" in _parse_object(patch, key, f"{where}patch.")]
     removed = [key for key in ("metadata", "spec") if key in patch and patch[key] is None]
     odd = [key for key in patch if key.startswith("$")]
     if refused := protected + inner + removed + odd:
@@ -250,7 +250,7 @@ def _patch(spec: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     return patch
 
 
-def _mapping(body: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+def _parse_object(body: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
     value = body.get(key)
     if value is None:
         return {}
@@ -260,7 +260,7 @@ def _mapping(body: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]
 
 
 def _texts(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
-    texts = _mapping(spec, key, where)
+    texts = _parse_object(spec, key, where)
     for name, value in texts.items():
         if not isinstance(value, str):
             raise _refusal(f"{where}{key}[{name}]", value, "is not a text")
@@ -274,7 +274,7 @@ def _labels(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
     return labels
 
 
-def _keyed(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
+def _texts_by_label_key(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
     """Texts whose keys the API server takes as keys of labels and annotations."""
     texts = _texts(spec, key, where)
     LabelSelector.parse({"matchLabels": dict.fromkeys(texts, "")}, where + key)
@@ -296,4 +296,4 @@ def _text(spec: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _refusal(what: str, value: object, because: str) -> UsageError:
-    return UsageError(f"{what}: {shown(value)} {because}", fix=_FIX)
+    return UsageError(f"{what}: {format_value(value)} {because}", fix=_FIX)

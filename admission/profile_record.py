@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.admission.profile import Profile
-from cotenant.admission.strategic_merge import merged
+from cotenant.admission.strategic_merge import apply_strategic_patch
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.protocol import SUB_PRIORITY_LABEL
 from cotenant.base.kubernetes.qos import QOS_LABEL
@@ -94,7 +94,7 @@ def outcome_of(pod: Pod, profiles: Iterable[Profile]) -> str:
 def _in_effect(pod: Pod, patch: Mapping[str, Any]) -> bool:
     """Return whether merging the patch into the pod would change nothing; False if it cannot be merged."""
     try:
-        return not patch or merged(pod, patch) == pod
+        return not patch or apply_strategic_patch(pod, patch) == pod
     except UsageError:
         return False
 

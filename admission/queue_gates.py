@@ -25,7 +25,7 @@ from cotenant.base.kubernetes.protocol import (
     SYSTEM_QUOTA,
 )
 from cotenant.scheduler_ext.queues.model.gang import Gang, MatchPolicy, gang_key, gang_of_pod
-from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named, unsayable
+from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named, inexpressible_fields
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
 
 Json = Mapping[str, Any]
@@ -49,14 +49,14 @@ class NativeGangs:
         labels, annotations = pod["metadata"].get("labels") or {}, pod["metadata"].get("annotations") or {}
         gang = self.pod_groups.get(gang_key(namespace, labels, annotations))
         gang = gang or gang_of_pod(namespace, "", labels, annotations)
-        if gang is None or unsayable(gang):
+        if gang is None or inexpressible_fields(gang):
             return False
         group = self.groups.get(gang.key)
         placed_once = gang.started or (group is not None and group.scheduled)
         return not (placed_once and gang.match_policy is MatchPolicy.ONCE_SATISFIED)
 
 
-def queued(
+def add_queue_gates(
     pod: Json,
     quotas: QuotaTree,
     served_until_seconds: float,

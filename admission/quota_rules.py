@@ -16,7 +16,7 @@ import msgspec
 
 from cotenant.admission.problem import Problem
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.pod_request import added
+from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
 from cotenant.scheduler_ext.queues.model.quota_tree import (
     INT64_MAX,
@@ -97,12 +97,19 @@ def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tre
     old = _old(old_body)
     if quota.name == ROOT_QUOTA and old is None:
         return []
-    if old is not None and _judged(quota) == _judged(old):
+    if old is not None and _validated_fields(quota) == _validated_fields(old):
         return []
     if old is not None and quota.name in UNTOUCHABLE:
         return [Problem("metadata.name", quota.name, "belongs to the system and may not be changed", "leave it")]
     change = QuotaChange(quota, old, tree)
-    return [*_itself(quota), *_name(change), *_identity(change), *_place(change), *_keys(change), *_sums(change)]
+    return [
+        *_own_problems(quota),
+        *_name(change),
+        *_identity(change),
+        *_tree_problems(change),
+        *_keys(change),
+        *_sums(change),
+    ]
 
 
 def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) -> list[Problem]:
@@ -131,11 +138,11 @@ def _old(body: Mapping[str, Any] | None) -> QuotaNode | None:
         return QuotaNode(name="")
 
 
-def _judged(quota: QuotaNode) -> tuple[Any, ...]:
+def _validated_fields(quota: QuotaNode) -> tuple[Any, ...]:
     return (quota.parent, quota.is_parent, quota.tree_id, quota.namespaces, quota.minimum, quota.maximum)
 
 
-def _itself(quota: QuotaNode) -> Iterator[Problem]:
+def _own_problems(quota: QuotaNode) -> Iterator[Problem]:
     """Rules that need no other quota."""
     for name, amount in quota.minimum.items():
         if name not in quota.maximum:
@@ -174,7 +181,7 @@ def _identity(change: QuotaChange) -> Iterator[Problem]:
         yield Problem(_TREE, quota.tree_id, f"differs from its parent's, {parent.tree_id!r}", "leave the label away")
 
 
-def _place(change: QuotaChange) -> Iterator[Problem]:
+def _tree_problems(change: QuotaChange) -> Iterator[Problem]:
     """Yield the problems with the quota's parent and children in the tree."""
     quota, parent = change.quota, change.parent
     if change.tree.has_cycle_through(quota):
@@ -214,14 +221,14 @@ def _sums(change: QuotaChange) -> Iterator[Problem]:
     beside = [q for q in change.tree.children(quota.parent) if q.name != quota.name]
     for field, those in (("min", [q.minimum for q in beside]), ("max", [q.maximum for q in beside])):
         mine = quota.minimum if field == "min" else quota.maximum
-        for name, amount in added([*those, mine]).items():
+        for name, amount in sum_amounts([*those, mine]).items():
             if name in mine and amount > INT64_MAX:
                 message = f"with its siblings' is {amount}, more than a 64-bit number holds"
                 yield Problem(f"spec.{field}.{name}", str(mine[name]), message, "write a smaller amount")
 
 
 def _over(parent: QuotaNode, children: list[QuotaNode]) -> Iterator[Problem]:
-    for name, amount in added([child.minimum for child in children]).items():
+    for name, amount in sum_amounts([child.minimum for child in children]).items():
         if amount > parent.minimum.get(name, 0):
             message = f"of {parent.name}'s children sums to {amount}, {parent.name} has {parent.minimum.get(name, 0)}"
             yield Problem(f"spec.min.{name}", str(amount), message, "lower the children's min or raise the parent's")

@@ -45,7 +45,7 @@ class Offers:
             yield from self.by_label.get(label, ())
 
 
-def gated(pod: Json, offers: Offers, namespace: str, now_seconds: float) -> Json:
+def add_reservation_gate(pod: Json, offers: Offers, namespace: str, now_seconds: float) -> Json:
     """The pod with our gate when a Reservation waits for it; the same pod otherwise.
 
     pod: a pod that is being created; its spec may be written on.

@@ -1,10 +1,10 @@
 """Resource names of a pod: cpu and memory become batch-* or mid-* by its class, old names become today's. Pure.
 
-`renamed` runs on every new pod, `translated` on those that a profile matched. Amounts are conserved: CPU as whole
-millicores (rounded up, as the API server's MilliValue), memory as it was written. A container whose amounts cannot be
-read, or that already names the class resource beside the plain one, is left as it is with a warning.
-`with_extended_spec` writes the annotation from which node agents set cgroups. Functions write on the pod they are
-given; `cotenant.admission.pod_mutation` hands them a copy.
+`rename_legacy_resources` runs on every new pod, `translate_resources` on those that a profile matched. Amounts are
+conserved: CPU as whole millicores (rounded up, as the API server's MilliValue), memory as it was written. A container
+whose amounts cannot be read, or that already names the class resource beside the plain one, is left as it is with a
+warning. `with_extended_spec` writes the annotation from which node agents set cgroups. Functions write on the pod they
+are given; `cotenant.admission.pod_mutation` hands them a copy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.admission.pod_level import shared_out
+from cotenant.admission.pod_level import distribute_pod_resources
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import QuantityError
 from cotenant.base.kubernetes.protocol import (
@@ -50,7 +50,7 @@ def amounts(container: Mapping[str, Any], side: str) -> Json:
     return quantities if isinstance(quantities, dict) else {}
 
 
-def renamed(pod: Json) -> list[str]:
+def rename_legacy_resources(pod: Json) -> list[str]:
     """Give old resource names in containers and overhead their present ones; warnings."""
     warnings = []
     for container in containers(pod, "initContainers", "containers"):
@@ -70,7 +70,7 @@ def _rename(quantities: Json, old: str, where: str) -> str:
     return f"{where}: {old} is an old name of {new}; write the new one"
 
 
-def translated(pod: Json, priority: PriorityClass, *, overhead: bool) -> list[str]:
+def translate_resources(pod: Json, priority: PriorityClass, *, overhead: bool) -> list[str]:
     """Rename cpu and memory to the class's resources in all containers, and in the overhead when asked; warnings.
 
     A missing request becomes the limit. What the pod asks for as a whole is shared out among its containers first. Pods
@@ -79,7 +79,7 @@ def translated(pod: Json, priority: PriorityClass, *, overhead: bool) -> list[st
     band = BANDS.get(priority)
     if band is None:
         return []
-    warnings = shared_out(pod)
+    warnings = distribute_pod_resources(pod)
     for container in containers(pod, "initContainers", "containers"):
         for resource in Resource:
             warnings += _translate(container, resource, EXTENDED_RESOURCES[band, resource])
@@ -143,7 +143,7 @@ def with_extended_spec(pod: Json) -> list[str]:
     it: so the protocol has it.
     """
     warnings = _annotation_renamed(pod)
-    specs = {str(c.get("name")): spec for c in containers(pod, "containers") if (spec := _extended(c))}
+    specs = {str(c.get("name")): spec for c in containers(pod, "containers") if (spec := _batch_resources(c))}
     if specs:
         annotations = pod["metadata"].get("annotations") or {}
         text_before = annotations.get(EXTENDED_SPEC_ANNOTATION)
@@ -158,7 +158,7 @@ def compact(value: Json) -> str:
     return msgspec.json.encode(value, order="deterministic").decode()
 
 
-def _extended(container: Mapping[str, Any]) -> dict[str, Json]:
+def _batch_resources(container: Mapping[str, Any]) -> dict[str, Json]:
     by_side = {side: {n: v for n, v in amounts(container, side).items() if n in BATCH_NAMES} for side in SIDES}
     return {side: names for side, names in by_side.items() if names}
 

@@ -16,11 +16,11 @@ import msgspec
 from cotenant.admission import pod_rules, quota_rules
 from cotenant.admission.json_patch import difference
 from cotenant.admission.namespace_limits.demands import quota_warnings, refusals
-from cotenant.admission.pod_mutation import AdmissionCall, mutated
+from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.problem import Problem, in_words
 from cotenant.admission.values.misread import misread_on_pod, misread_on_quota
 from cotenant.admission.view import ClusterView
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -230,13 +230,13 @@ def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDe
         translate_overhead=context.translate_overhead,
         key=context.record_key,
     )
-    mutation = mutated(pod, context.view, call)
+    mutation = compute_mutation(pod, context.view, call)
     if request.operation == "CREATE":
         labels = mutation.pod["metadata"].get("labels") or {}
         demands = context.view.demands.get(call.namespace, ())
         problems = list(pod_rules.leaf_quota(call.namespace, labels, context.view.quotas))
         if problems := problems + refusals(mutation.pod, demands):
-            return _judged(problems)
+            return _validation_decision(problems)
         more = (
             *quota_warnings(mutation.pod, demands),
             *misread_on_pod(mutation.pod, call.namespace),
@@ -251,7 +251,7 @@ def _unknown_quota(labels: Mapping[str, str], view: ClusterView) -> Iterator[str
     """A line where a pod's label names a quota that does not exist."""
     name = labels.get(NAME_LABEL)
     if name and view.quotas_synced and name not in view.quotas.quotas:
-        yield f"{NAME_LABEL} {shown(name, 40)} names no quota"
+        yield f"{NAME_LABEL} {format_value(name, 40)} names no quota"
 
 
 def validate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
@@ -263,8 +263,8 @@ def validate_pod(request: AdmissionRequest, context: ReviewContext) -> Admission
         return UNTOUCHED
     if request.operation == "UPDATE":
         old = _object(request.old, _PodShape)
-        return _judged([] if old is None else pod_rules.problems_of_change(old, pod))
-    return _judged(pod_rules.problems_of_new(pod, request.namespace or "", context.view.quotas))
+        return _validation_decision([] if old is None else pod_rules.problems_of_change(old, pod))
+    return _validation_decision(pod_rules.problems_of_new(pod, request.namespace or "", context.view.quotas))
 
 
 def mutate_quota(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
@@ -284,15 +284,19 @@ def validate_quota(request: AdmissionRequest, context: ReviewContext) -> Admissi
     if not _is(request, QUOTA_API, "elasticquotas"):
         return UNTOUCHED
     if not context.view.quotas_synced:
-        return _judged([Problem("metadata.name", request.name or "", "the quota tree is not read yet", "try again")])
+        return _validation_decision(
+            [Problem("metadata.name", request.name or "", "the quota tree is not read yet", "try again")]
+        )
     old = _object(request.old, _QuotaShape)
     if request.operation == "DELETE":
         if old is None:
-            return _judged([])
+            return _validation_decision([])
         name = str(old["metadata"].get("name") or "")  # of a whole collection the request names none
-        return _judged(quota_rules.problems_of_deletion(old, context.view.quotas, context.pods_of_quota(name)))
+        return _validation_decision(
+            quota_rules.problems_of_deletion(old, context.view.quotas, context.pods_of_quota(name))
+        )
     quota = _object(request.new, _QuotaShape)
-    return _judged([] if quota is None else quota_rules.problems_of(quota, old, context.view.quotas))
+    return _validation_decision([] if quota is None else quota_rules.problems_of(quota, old, context.view.quotas))
 
 
 def validate_config(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
@@ -303,7 +307,9 @@ def validate_config(request: AdmissionRequest, context: ReviewContext) -> Admiss
     before = (old or {}).get("data") or {}
     data = (new or {}).get("data") or {}
     changed = {key: text for key, text in data.items() if before.get(key) != text}
-    return replace(_judged(context.config_rules(changed)), warnings=tuple(context.config_warnings(changed)))
+    return replace(
+        _validation_decision(context.config_rules(changed)), warnings=tuple(context.config_warnings(changed))
+    )
 
 
 QUOTA_API: Final = "scheduling.sigs.k8s.io"
@@ -316,7 +322,7 @@ ROUTES: Final[Mapping[str, Callable[[AdmissionRequest, ReviewContext], Admission
 }
 
 
-def _judged(problems: list[Problem]) -> AdmissionDecision:
+def _validation_decision(problems: list[Problem]) -> AdmissionDecision:
     """The answer of a validating review: a refusal that names every problem, or leave where there is none."""
     return AdmissionDecision(tuple(problems), outcome="refused" if problems else "allowed")
 

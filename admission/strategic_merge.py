@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cotenant.base.errors import UsageError
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 
 _CONTAINER: Final[dict[str, Any]] = {
     "env": "name",
@@ -46,7 +46,7 @@ _FIX: Final = "Correct spec.patch of the profile: it is laid over a Pod as `kube
 Path = tuple[str, ...]
 
 
-def merged(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
+def apply_strategic_patch(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
     """The document with the patch laid over it; UsageError names the place where their shapes do not fit."""
     directive = patch.get("$patch", "merge")
     if directive == "replace":
@@ -54,8 +54,8 @@ def merged(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path = (
     if directive == "delete":
         return {}
     if directive != "merge":
-        raise _refusal(path, f"$patch {shown(directive)} is none of replace, delete, merge")
-    fields = _retained(document, patch, path)
+        raise _refusal(path, f"$patch {format_value(directive)} is none of replace, delete, merge")
+    fields = _retain_keys(document, patch, path)
     for key, value in patch.items():
         if key.startswith(_DELETE_ITEMS):
             field = key.removeprefix(_DELETE_ITEMS)
@@ -65,7 +65,7 @@ def merged(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path = (
     return fields
 
 
-def _retained(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _retain_keys(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """A copy of the document, cut down to `$retainKeys` when the patch has them."""
     keep = patch.get("$retainKeys")
     if keep is None:
@@ -85,9 +85,9 @@ def _merge_field(fields: dict[str, Any], key: str, value: Any, path: Path) -> No
         return
     before = fields.get(key)
     if before is not None and _shape(before) is not _shape(value):
-        raise _refusal(path, f"the pod has {_named(before)} there, the patch {_named(value)}")
+        raise _refusal(path, f"the pod has {_shape_name(before)} there, the patch {_shape_name(value)}")
     if isinstance(value, Mapping):
-        fields[key] = merged(before or {}, value, path)
+        fields[key] = apply_strategic_patch(before or {}, value, path)
     elif isinstance(value, list):
         fields[key] = _merged_list(before or [], value, path)
     else:
@@ -122,9 +122,9 @@ def _merge_element(items: list[Any], item: Mapping[str, Any], merge_key: str, pa
     if item.get("$patch") == "delete":
         items[:] = [old for i, old in enumerate(items) if i not in places]
     elif places:
-        items[places[0]] = merged(items[places[0]], item, path)
+        items[places[0]] = apply_strategic_patch(items[places[0]], item, path)
     else:
-        items.append(merged({}, item, path))
+        items.append(apply_strategic_patch({}, item, path))
 
 
 def _without(before: Any, removed: Any, path: Path) -> list[Any]:
@@ -144,7 +144,7 @@ def _shape(value: Any) -> type:
     return dict if isinstance(value, Mapping) else list if isinstance(value, list) else object
 
 
-def _named(value: Any) -> str:
+def _shape_name(value: Any) -> str:
     return {dict: "an object", list: "a list", object: "a plain value"}[_shape(value)]
 
 

@@ -61,7 +61,7 @@ def parse_draft(body: Mapping[str, Any]) -> tuple[NamespacedPolicy, Json]:
         SELECTOR_FIELDS
     ):  # the server drops it, and the rest selects more
         raise UsageError(f"{policy}: spec.selector.{key} is no field", fix=f"Write {' or '.join(SELECTOR_FIELDS)}.")
-    return policy, written(body)
+    return policy, strip_server_fields(body)
 
 
 def require_name(value: object, field: str) -> None:
@@ -70,13 +70,13 @@ def require_name(value: object, field: str) -> None:
         raise UsageError(f"{field}: {value!r} is no name", fix="Lower-case letters, digits, '-' and '.' make one.")
 
 
-def written(body: Mapping[str, Any]) -> Json:
+def strip_server_fields(body: Mapping[str, Any]) -> Json:
     """The object without what the server adds."""
     meta = {key: str(body["metadata"][key]) for key in ("name", "namespace")}
     return {"apiVersion": OWN_GROUP, "kind": KIND, "metadata": meta, "spec": body.get("spec") or {}}
 
 
-def saving(
+def draft_write(
     policy: NamespacedPolicy, body: Json, before: Mapping[str, Any] | None, live: Mapping[str, Any] | None
 ) -> Create | Patch:
     """The write of a draft. before: the spec that was looked at, None: a new policy; live: the object as it is now.
@@ -91,7 +91,7 @@ def saving(
     if before is None:
         raise UsageError(f"there is an AutopilotPolicy {policy} already", fix="Open that one, or choose another name.")
     spec = live.get("spec") or {}
-    if _whole(spec) != _whole(before):
+    if _complete_spec(spec) != _complete_spec(before):
         raise UsageError(
             f"AutopilotPolicy {policy} was changed since you looked at it",
             fix="Open it again, and edit what it is now.",
@@ -100,6 +100,6 @@ def saving(
     return Patch(address, (test, {"op": "add", "path": "/spec", "value": body["spec"]}), why=why)
 
 
-def _whole(spec: Mapping[str, Any]) -> Json:
+def _complete_spec(spec: Mapping[str, Any]) -> Json:
     """Return the spec completed with the mode, the only field that the server fills in."""
     return {"mode": PolicySpec().mode, **spec}

@@ -29,7 +29,7 @@ from cotenant.autopilot.model import (
     QueueVerdict,
     StoredPolicy,
 )
-from cotenant.autopilot.policy_draft import DraftClient, parse_draft, require_name, saving, written
+from cotenant.autopilot.policy_draft import DraftClient, draft_write, parse_draft, require_name, strip_server_fields
 from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, NOT_PAUSED, policy_address, set_mode, set_switch
 from cotenant.autopilot.rounds.floors import floor_forecasts
 from cotenant.autopilot.rounds.hindsight import WEEK_DAYS, WeekAfter, weeks_after
@@ -133,8 +133,8 @@ class ClusterAutopilotService:
         try:
             acting = _as_mode(live, AutopilotMode.ACT)
         except UsageError as error:
-            return StoredPolicy(name, written(live), refused=f"{error.message}. {error.fix}")
-        return StoredPolicy(name, written(live), acting.text, acting.digest)
+            return StoredPolicy(name, strip_server_fields(live), refused=f"{error.message}. {error.fix}")
+        return StoredPolicy(name, strip_server_fields(live), acting.text, acting.digest)
 
     def try_policy(self, who: Person, body: Mapping[str, Any]) -> AutopilotRound:
         """A round with this policy in the place of the one that the cluster has, with every change window open."""
@@ -183,7 +183,7 @@ class ClusterAutopilotService:
         who.require(Right.APPROVE, policy.namespace)
         with self._access(who) as client:
             person, live = who.name or person_of(client).name, client.get(policy_address(policy).path)
-            intent = saving(policy, document, before, live)
+            intent = draft_write(policy, document, before, live)
             writer = Writer(client, FIELD_MANAGER)
             writer.send(intent, dry_run=True)
             details = {"digest": policy.digest, "spec": policy.text, "words": reason, "groups": list(who.groups)}
@@ -222,18 +222,18 @@ class ClusterAutopilotService:
 
     def act(self, who: Person, name: str, reason: str = "") -> NamespacedPolicy:
         """Let a policy (NAMESPACE/NAME) act as it stands. The ledger is written first, then spec.mode."""
-        return self._switched(who, name, AutopilotMode.ACT, AutopilotEvent.ACT, reason)
+        return self._switch_mode(who, name, AutopilotMode.ACT, AutopilotEvent.ACT, reason)
 
     def observe(self, who: Person, name: str, reason: str = "") -> NamespacedPolicy:
         """Take that back: it observes."""
-        return self._switched(who, name, AutopilotMode.OBSERVE, AutopilotEvent.OBSERVE, reason)
+        return self._switch_mode(who, name, AutopilotMode.OBSERVE, AutopilotEvent.OBSERVE, reason)
 
     def switch(self, who: Person, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
         """`act` or `observe`, only while the policy still is the one with that digest, where one is given."""
         event = AutopilotEvent.ACT if mode is AutopilotMode.ACT else AutopilotEvent.OBSERVE
-        self._switched(who, name, mode, event, reason, digest)
+        self._switch_mode(who, name, mode, event, reason, digest)
 
-    def _switched(
+    def _switch_mode(
         self, who: Person, name: str, mode: AutopilotMode, event: AutopilotEvent, reason: str, digest: str = ""
     ) -> NamespacedPolicy:
         namespace, short = _split(name)

@@ -13,7 +13,7 @@ SECTION_CHARACTERS: Final = 2900
 _ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "`": "'"}
 
 
-def escaped(text: str, most: int = HEADER_CHARACTERS) -> str:
+def escape_slack_text(text: str, most: int = HEADER_CHARACTERS) -> str:
     """Text that is no link, mention or code mark in Slack, at most so long; never cut inside an escape.
 
     Source: Slack's "Formatting text for app surfaces", escaping text.

@@ -157,7 +157,7 @@ _BEYOND_INTEGERS: Final = 2.0**63
 """No quantity of Kubernetes is as large, and no integer of a DataFrame or of JSON's readers can be."""
 
 
-def whole_numbers(cells: Any) -> npt.NDArray[np.float64]:
+def truncate_to_integers(cells: Any) -> npt.NDArray[np.float64]:
     """Cells of a whole kind without their fractions; missing (NaN) where a cell is no number that an integer can be.
 
     Such a cell comes of a garbage sample. Its row stays, with the reason that it has, and all others are served.
@@ -184,7 +184,7 @@ def _plain(column: Column, cells: npt.NDArray[Any]) -> list[Any]:
     if column.kind is Kind.LIST:
         return [[None if np.isnan(v) else float(v) for v in c] for c in cells]
     if column.kind in WHOLE:
-        return [None if np.isnan(c) else int(c) for c in whole_numbers(cells)]
+        return [None if np.isnan(c) else int(c) for c in truncate_to_integers(cells)]
     return [float(c) if np.isfinite(c) else None for c in cells]
 
 

@@ -21,7 +21,7 @@ def visible(text: str) -> str:
     r"""The text with control, direction and other invisible characters written out as `\x1b`, `\u202e`."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escaped(c) if unicodedata.category(c) in _UNSAFE_CATEGORIES else c for c in text)
+    return "".join(_escape_character(c) if unicodedata.category(c) in _UNSAFE_CATEGORIES else c for c in text)
 
 
 def visible_lines(text: str) -> str:
@@ -44,7 +44,7 @@ def share(ratio: float) -> str:
     return percent(math.floor(1000 * ratio + 1e-9) / 1000, 1)
 
 
-def shown(value: object, longest: int = LONGEST_VALUE) -> str:
+def format_value(value: object, longest: int = LONGEST_VALUE) -> str:
     """A value in a message as a manifest has it: a text in quotes, anything else as JSON; cut at `longest` characters.
 
     A member of a StrEnum is its text. Never a Python repr, because the reader wrote YAML or JSON.
@@ -59,7 +59,7 @@ def shown(value: object, longest: int = LONGEST_VALUE) -> str:
     return visible(text if len(text) <= longest else f"{text[: longest - 3]}...")
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 

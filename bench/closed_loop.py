@@ -40,10 +40,10 @@ from cotenant.experiment.comparison import (
     VIOLATION,
     SeedInterval,
     batch_at,
-    installed,
+    installed_outcomes,
     interval,
     of,
-    swept,
+    run_all_settings,
 )
 from cotenant.experiment.interference import Interference
 from cotenant.experiment.outcome import Sharing, SharingOutcome, SharingScenario
@@ -74,12 +74,12 @@ def ratio(runs: Seeds, ours: Callable[[Sequence[SharingOutcome]], float], other:
 
 
 def hours(run: Sequence[SharingOutcome], sharing: Sharing) -> float:
-    return installed(run, sharing)[0].batch_core_hours
+    return installed_outcomes(run, sharing)[0].batch_core_hours
 
 
 def no_more_violated(run: Sequence[SharingOutcome]) -> float:
     """Cotenant's best setting that violates no more often than Koordinator's formulas as installed, or for SELDOM."""
-    most = min(max(installed(run, Sharing.KOORDINATOR)[0].violation_ratio, SELDOM), VIOLATION)
+    most = min(max(installed_outcomes(run, Sharing.KOORDINATOR)[0].violation_ratio, SELDOM), VIOLATION)
     return batch_at(of(run, Sharing.COTENANT), most)
 
 
@@ -105,7 +105,7 @@ def rows(family: str, runs: Seeds) -> Iterator[Row]:
         most = ratio(runs, tuned(Sharing.ORACLE), tuned(sharing))
         yield Row(f"{family}: oracle / {sharing} tuned in hindsight", most.mean, "ratio", note=words(most))
     for sharing in (Sharing.KOORDINATOR, Sharing.COTENANT):
-        outcomes = [installed(run, sharing)[0] for run in runs]
+        outcomes = [installed_outcomes(run, sharing)[0] for run in runs]
         for name, unit in (
             ("violation_ratio", "of node-time"),
             ("utilisation_ratio", "ratio"),
@@ -115,7 +115,7 @@ def rows(family: str, runs: Seeds) -> Iterator[Row]:
         ):
             value = interval([getattr(o, name) for o in outcomes])
             yield Row(f"{family}: {sharing} as installed, {name}", value.mean, unit, note=words(value))
-    slower = interval([installed(run, Sharing.COTENANT)[0].latency_ratio for run in runs])
+    slower = interval([installed_outcomes(run, Sharing.COTENANT)[0].latency_ratio for run in runs])
     yield below(
         f"{family}: latency-sensitive p99 as installed / no colocation", slower.mean, "ratio", 1.1, words(slower)
     )
@@ -159,7 +159,7 @@ def measured(family: str) -> Seeds:
     make, runs = worlds(family), []
     for seed in SEEDS:
         begun = time.process_time()
-        runs.append(swept(make(seed), KNOBS, Interference(), Silent()))
+        runs.append(run_all_settings(make(seed), KNOBS, Interference(), Silent()))
         print(f"{family} seed {seed}: {time.process_time() - begun:.0f} s of CPU", flush=True)
     return runs
 
@@ -168,7 +168,7 @@ def large() -> list[Row]:
     """The size that must fit two cores: world, forecasts and one way as installed."""
     began, cpu = time.monotonic(), time.process_time()
     world = synthetic_world(LARGE, Silent())
-    outcome = swept(world, {Sharing.COTENANT: (INSTALLED[Sharing.COTENANT],)}, Interference(), Silent())[0]
+    outcome = run_all_settings(world, {Sharing.COTENANT: (INSTALLED[Sharing.COTENANT],)}, Interference(), Silent())[0]
     minutes, own = (time.monotonic() - began) / 60, (time.process_time() - cpu) / 60
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 2**30
     note = f"{own:.1f} minutes of CPU; {outcome.batch_core_hours:,.0f} batch core-hours"

@@ -41,7 +41,7 @@ from cotenant.experiment.accounts import STEP_HOURS, Accounts
 from cotenant.experiment.batch_jobs import BatchJobs
 from cotenant.experiment.install import FORECAST, USAGE, install_of
 from cotenant.experiment.interference import Interference
-from cotenant.experiment.lenders import Lender, foreseen, lender
+from cotenant.experiment.lenders import Lender, forecast_peaks, lender
 from cotenant.experiment.loop import HOUR_STEPS, SharingLoop, jobs_of
 from cotenant.experiment.outcome import STEP_SECONDS, Sharing, SharingScenario
 from cotenant.experiment.placement import BatchPlacement
@@ -91,7 +91,7 @@ def lending_of(world: World, policy: str) -> Lender:
     if policy == USAGE:
         return lender(world, Sharing.KOORDINATOR, float(install.strategy.cpu_reclaim_percent), {})
     settings = NodePeakSettings()
-    decided = foreseen(world, [settings.risk_percent], settings, Silent())
+    decided = forecast_peaks(world, [settings.risk_percent], settings, Silent())
     first = {
         r: {risk: {k: np.repeat(v[:, :1], v.shape[1], axis=1) for k, v in of.items()} for risk, of in risks.items()}
         for r, risks in decided.items()

@@ -37,8 +37,8 @@ from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.experiment.comparison import SeedInterval, interval
 from cotenant.scheduler_ext.reservations.model.plan import Proposal
 from cotenant.scheduler_ext.reservations.plans.proposals import Size
-from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, SLOT_SECONDS, Floats, scaled
-from cotenant.simulation.peaks.peak_play import FILLING_SLOTS, PeakOutcome, PeakService, played
+from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, SLOT_SECONDS, Floats, autoscaled_peak_pods
+from cotenant.simulation.peaks.peak_play import FILLING_SLOTS, PeakOutcome, PeakService, play_peaks
 from cotenant.simulation.peaks.peak_replay import PeakReplay, hourly
 
 HISTORY_DAYS, DAYS = 28, 7
@@ -57,9 +57,9 @@ def measured(seeds: Sequence[int], days: int, prices: Sequence[float]) -> Mappin
 
     def play(row: int, settings: Settings, ahead: Sequence[Proposal] = ()) -> PeakOutcome:
         size = sizes[row]
-        pods = scaled(demand[row, first - FILLING_SLOTS :], size)
+        pods = autoscaled_peak_pods(demand[row, first - FILLING_SLOTS :], size)
         service = PeakService(CLUSTER, round(size.base / size.capacity), POD_CORES)
-        return played(pods, service, seeds[row], start, settings.plans, ahead)
+        return play_peaks(pods, service, seeds[row], start, settings.plans, ahead)
 
     without = [play(row, plain) for row in range(len(seeds))]
     priced = [replace(plain, plans=replace(plain.plans, miss_cost_ratio=price)) for price in prices]

@@ -37,10 +37,10 @@ from cotenant.backtesting.reclaim import (
     ReclaimTrial,
     Tally,
     at_violation,
-    calibrated,
+    calibrated_peaks,
+    concatenate_tallies,
     highest_of,
-    joined,
-    swept,
+    tallies_by_factor,
     tally,
 )
 from cotenant.base.settings.sections.forecasts import NodePeakSettings
@@ -172,15 +172,16 @@ def measure(folder: Path) -> list[Row]:
         rng = np.random.default_rng(seed)
         nodes = [node(vms, rng) for _ in range(NODES)]
         trial, cold = trial_of(nodes)
-        peaks = calibrated(trial, RISKS, SETTINGS)
+        peaks = calibrated_peaks(trial, RISKS, SETTINGS)
         for name, beside in cold.items():
             held = {risk: np.minimum(made + beside, trial.limits[:, None]) for risk, made in peaks.items()}
             found[name].append({risk: tally(trial, made) for risk, made in held.items()})
-        found["static"].append(swept(trial, highest_of(trial, 14)))
+        found["static"].append(tallies_by_factor(trial, highest_of(trial, 14)))
         begun = sum(int((np.diff(one.cold) > 0).sum()) for one in nodes)
         starts.append(begun / NODES / (vms.usage.shape[1] / DAY))
     together = {
-        name: {knob: joined([one[knob] for one in draws]) for knob in draws[0]} for name, draws in found.items()
+        name: {knob: concatenate_tallies([one[knob] for one in draws]) for knob in draws[0]}
+        for name, draws in found.items()
     }
     return list(rows_of(together, float(np.mean(starts))))
 

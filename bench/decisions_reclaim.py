@@ -47,13 +47,13 @@ from cotenant.backtesting.reclaim import (
     ReclaimTrial,
     Tally,
     at_violation,
-    calibrated,
+    calibrated_peaks,
     compare,
+    concatenate_tallies,
     highest_of,
     hindsight,
     is_reachable,
-    joined,
-    swept,
+    tallies_by_factor,
     tally,
 )
 from cotenant.base.settings.sections.forecasts import NodePeakSettings
@@ -77,15 +77,17 @@ def over_draws(
 ) -> tuple[list[Settings], Settings]:
     """By draw, and all nodes of all draws together."""
     each = [settings(trial) for trial in trials]
-    return each, {knob: joined([found[knob] for found in each]) for knob in each[0]}
+    return each, {knob: concatenate_tallies([found[knob] for found in each]) for knob in each[0]}
 
 
 def ours_of(trial: ReclaimTrial, days: int | None, of_tails: Tails = TAILS) -> Settings:
-    return {risk: tally(trial, peaks) for risk, peaks in calibrated(trial, RISKS, SETTINGS, days, of_tails).items()}
+    return {
+        risk: tally(trial, peaks) for risk, peaks in calibrated_peaks(trial, RISKS, SETTINGS, days, of_tails).items()
+    }
 
 
 def static_of(trial: ReclaimTrial, days: int) -> Settings:
-    return swept(trial, highest_of(trial, days))
+    return tallies_by_factor(trial, highest_of(trial, days))
 
 
 def compared(of: Population, trials: list[ReclaimTrial], of_tails: Tails) -> list[Row]:
@@ -116,7 +118,7 @@ def shares(
     """Shares of an oracle's savings at one violation, and the lead of the shortest history over the best static."""
     best = max(statics, key=lambda d: at_violation(statics[d][1], level))
     static = float(np.mean([at_violation(one, level) for one in statics[best][0]]))
-    known = joined([tally(trial, hindsight(trial, level)) for trial in trials]).savings_share
+    known = concatenate_tallies([tally(trial, hindsight(trial, level)) for trial in trials]).savings_share
     text = f"{of.name}: share of the oracle's savings at {level:.1%} violation"
     rows = [Row(f"{text}, best static", round(static, 3), "ratio", note=f"highest of {best} d x factor in hindsight; "
                 f"a constant for each node, chosen in hindsight {known:.3f}")]  # fmt: skip

@@ -52,7 +52,7 @@ from bench.traces import trace_matrix
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
-from cotenant.recommender.backtest import proposed
+from cotenant.recommender.backtest import amounts_once_applied
 from cotenant.recommender.base import load_strategy, recommend
 
 COMMAND: Final = ".venv/bin/python -m bench.decisions_recommend"
@@ -152,7 +152,7 @@ def proposals(trace: Trace) -> dict[str, Proposed]:
         inventory = vm_inventory(refs, {r: a[:, day] for r, a in provided.items()}, origin)
         known = evidence(inventory, {s: cut(u, begin, origin) for s, u in series.items()})
         for name, where in made.items():
-            amounts = proposed(known, recommend(load_strategy(name), known, VM_SETTINGS))
+            amounts = amounts_once_applied(known, recommend(load_strategy(name), known, VM_SETTINGS))
             where.requests[:, day] = amounts.effective_request(CPU)
             where.memory_limits[:, day] = amounts.limits[MEMORY]
     return made

@@ -38,7 +38,7 @@ from bench.populations import SEEDS, Population, azure, azure_small, bitbrains, 
 from bench.record import Row, below, record_on_traces
 from bench.shortage_scores import Reaction, core_seconds_short
 from bench.traces import trace_matrix
-from cotenant.backtesting.reclaim import ReclaimTrial, calibrated, overshoot
+from cotenant.backtesting.reclaim import ReclaimTrial, calibrated_peaks, overshoot
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.forecasting.backtest.peaks import node_total
@@ -107,7 +107,7 @@ def throughout_rows(folder: Path, without_azure: Tails) -> Iterator[Row]:
             of = without_azure if population.name.startswith("azure_v1") else TAILS
             trials = [population.trial(seed) for seed in SEEDS]
             for name, days in HISTORIES.items():
-                peaks = [calibrated(trial, (RISK,), SETTINGS, days, of)[RISK] for trial in trials]
+                peaks = [calibrated_peaks(trial, (RISK,), SETTINGS, days, of)[RISK] for trial in trials]
                 shortages = [Shortage.of(*pair) for pair in zip(trials, peaks, strict=True)]
                 yield row(f"{population.name}, history {name}", shortages)
             print(f"{population.name}: done", flush=True)
@@ -122,7 +122,7 @@ def bound_rows(folder: Path, without_azure: Tails) -> Iterator[Row]:
     bounds: dict[str, list[Shortage]] = {"all VMs": [], "one VM": []}
     for seed in SEEDS:
         groups, trial = list(of.members(seed)), of.trial(seed)
-        peaks = calibrated(trial, (RISK,), SETTINGS, None, without_azure)[RISK]
+        peaks = calibrated_peaks(trial, (RISK,), SETTINGS, None, without_azure)[RISK]
         rises = np.minimum(highest, PERCENT) - np.minimum(mean, PERCENT)
         one = np.stack([np.nan_to_num(rises[rows]).max(axis=0) for rows in groups])
         every = np.stack([node_total(highest[rows], of.limits[rows]) for rows in groups])
@@ -158,7 +158,7 @@ def churn_rows(folder: Path) -> Iterator[Row]:
         rng = np.random.default_rng(seed)
         nodes = [churn.node(vms, rng) for _ in range(churn.NODES)]
         trial, cold = churn.trial_of(nodes)
-        peaks = np.minimum(calibrated(trial, (RISK,), churn.SETTINGS)[RISK] + cold["ours"], trial.limits[:, None])
+        peaks = np.minimum(calibrated_peaks(trial, (RISK,), churn.SETTINGS)[RISK] + cold["ours"], trial.limits[:, None])
         announced = announced_of(nodes, trial.decisions)
         draws["without announced changes"].append(Shortage.of(trial, peaks))
         draws["with announced changes"].append(Shortage.of(trial, peaks, announced))

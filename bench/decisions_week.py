@@ -31,7 +31,7 @@ from cotenant.forecasting.backtest.contenders import PathContender
 from cotenant.forecasting.backtest.plan import HOURLY_WEEK, origins
 from cotenant.forecasting.backtest.run import Shard, run
 from cotenant.forecasting.base import Array, conform
-from cotenant.forecasting.weeks.decomposition import DAY, SHORTEST, bridged, taken_apart
+from cotenant.forecasting.weeks.decomposition import DAY, SHORTEST, bridge_gaps, decompose_hourly_series
 from cotenant.forecasting.weeks.week import WeekBlend
 
 SINGLE = (("google2019_cells", "cpu_sum_raw"), ("cluster_aggregates", "cpu"), ("web_request_rates", "requests_per_min"))
@@ -49,7 +49,7 @@ class Smoothed:
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
         made = np.full((len(history), horizon, len(LEVELS)), np.nan)
         for row, values in enumerate(history):
-            series, span = bridged(values.astype(np.float64), grid)
+            series, span = bridge_gaps(values.astype(np.float64), grid)
             if series.size >= SHORTEST and np.ptp(series) > 0:
                 made[row] = self.one(series, span)[:horizon]
         return conform(made, history)
@@ -58,7 +58,7 @@ class Smoothed:
         from scipy.stats import norm
         from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 
-        found, hours = taken_apart(series, grid), np.arange(WEEK_HOURS)
+        found, hours = decompose_hourly_series(series, grid), np.arange(WEEK_HOURS)
         habits = found.daily[-DAY:][hours % DAY] + (found.weekly[-WEEK_HOURS:] if found.weekly.any() else 0)
         model = ETSModel(pd.Series(found.trend + found.rest), error="add", trend="add", damped_trend=True)
         with warnings.catch_warnings():

@@ -30,7 +30,7 @@ class Idle:
     def answer(self, request: Request) -> Response:
         names = request.body[request.body.rfind(FIELD) + len(FIELD) : request.body.rfind(b"]")]
         first = np.array(names.split(b",", self._most)[: self._most], dtype=object)
-        return Response(200, wire.filtered(first), "application/json")
+        return Response(200, wire.filter_answer(first), "application/json")
 
     def asks_elsewhere(self, path: str) -> bool:
         return False

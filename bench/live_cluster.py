@@ -34,7 +34,7 @@ from cotenant.experiment.outcome import SharingScenario
 from cotenant.experiment.world import World, cell_cluster, synthetic_world
 from cotenant.profiler.synthetic import SyntheticCluster
 from cotenant.recommender.colocation.model.slo_forms import SloKey
-from cotenant.simulation.cluster_population import as_it_stands
+from cotenant.simulation.cluster_population import present_cluster
 from cotenant.simulation.demo import write
 from tests.cluster import second_scheduler as second
 from tests.cluster.accounts import account
@@ -91,7 +91,7 @@ def live_world(scenario: SharingScenario) -> LiveWorld:
     """The world of `cotenant simulate`, of one cell, with the pods that run as its first judged step begins."""
     world, cluster = synthetic_world(scenario, Silent()), cell_cluster(scenario, 0, scenario.nodes)
     grid = world.past[Resource.CPU].grid
-    past = as_it_stands(cluster, CLUSTER, grid.start_seconds + world.first_slot * grid.step_seconds)
+    past = present_cluster(cluster, CLUSTER, grid.start_seconds + world.first_slot * grid.step_seconds)
     nodes = tuple(node.name for node in cluster.inventory.nodes)
     pods = [pod for pod in past.inventory.pods if pod.running and pod.priority is not PriorityClass.BATCH]
     of_node = {name: tuple(pod for pod in pods if pod.node == name and not pod.best_effort) for name in nodes}

@@ -254,7 +254,9 @@ class LivePlay:
         """One step of every job that runs, as far as agents and other pods leave CPU; millicores used, (n,)."""
         capacity = self._world.past[CPU].capacity.astype(np.float64)
         needed = self._need[CPU][:, slot].astype(np.float64)
-        room = np.array([agents.batch_room(capacity[[n]], needed[[n]], policies[n])[0] for n in range(self._nodes)])
+        room = np.array(
+            [agents.batch_cpu_millicores(capacity[[n]], needed[[n]], policies[n])[0] for n in range(self._nodes)]
+        )
         room = np.minimum(room, capacity - needed)
         speed = np.divide(room, bound, out=np.ones(self._nodes), where=bound > room)
         self._suppressed += (1.0 - speed - self._suppressed) / HOUR_STEPS
@@ -296,9 +298,9 @@ class LivePlay:
             pods = [(job.number, float(self._request[MEMORY][job.number]) * MEMORY_USED_SHARE) for job in jobs]
             used = float(needed[number]) + sum(size for _, size in pods)
             size = float(capacity[number])
-            if not pods or not len(agents.crowded(np.array([size]), np.array([used]), policies[number])):
+            if not pods or not len(agents.nodes_short_of_memory(np.array([size]), np.array([used]), policies[number])):
                 continue
-            for one in agents.leaving(size, used, pods, policies[number]):
+            for one in agents.jobs_to_evict(size, used, pods, policies[number]):
                 job = self.active[one]
                 self.api.delete(f"{PODS}/{job.name}")
                 self._pod_use.pop(one, None)

@@ -33,7 +33,7 @@ from msgspec import structs
 from bench.peak_prior import populations, tails
 from bench.populations import SEEDS, SLOTS, Population, azure, azure_small, azure_v2, bitbrains, servers
 from bench.record import Row, above, below, record_on_traces
-from cotenant.backtesting.reclaim import Tally, at_violation, calibrated, highest_after, tally
+from cotenant.backtesting.reclaim import Tally, at_violation, calibrated_peaks, highest_after, tally
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.forecasting.node_peaks.peak_risk import Tails
@@ -85,7 +85,7 @@ def halves(of: Population, name: str) -> Iterator[Population]:
 def measured(of: Population, of_tails: Tails, settings: NodePeakSettings) -> tuple[Settings, float]:
     """Tallies by risk, and the share of the violations at risk 1 % within the worst 24 hours (NaN = none)."""
     trial = of.trial(SEEDS[0])
-    peaks = calibrated(trial, RISKS, settings, HISTORY_DAYS, of_tails)
+    peaks = calibrated_peaks(trial, RISKS, settings, HISTORY_DAYS, of_tails)
     passed = (highest_after(trial) > np.minimum(peaks[0.01], trial.limits[:, None]) * (1 + 1e-6)).sum(axis=0)
     days = np.convolve(passed, np.ones(4), "valid")
     worst = float(days.max() / passed.sum()) if passed.sum() else float("nan")

@@ -33,7 +33,7 @@ import numpy as np
 
 from bench.populations import SEEDS, Population, azure, azure_small, azure_v2, google_jobs, machines, servers
 from bench.record import traces
-from cotenant.backtesting.reclaim import prepared
+from cotenant.backtesting.reclaim import prepare_decisions
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.forecasting.node_peaks.peak_risk import upper_quantile
@@ -64,7 +64,7 @@ def rising_scores(of: Population) -> dict[str, np.ndarray]:
     """By shape: rising scores of all decisions of some draws."""
     trials = [of.trial(seed) for seed in SEEDS[: 1 if of.alone else DRAWS]]
     parts: Scores = {}
-    for ready in (prepared(trial.blocks, trial) for trial in trials):
+    for ready in (prepare_decisions(trial.blocks, trial) for trial in trials):
         usable = ready.usable(NodePeakSettings())
         for name, base, spread in zip(ready.names, ready.bases, ready.spreads, strict=True):
             parts.setdefault(name, []).append(((ready.after - base) / spread)[usable])

@@ -134,8 +134,8 @@ def by_risk(days: Days, provided: Floats, risk: float, history: int = 14) -> ByR
         past = slice(max(0, day - history), day)
         args = days.maxima[:, past], days.means[:, past], provided[:, day]
         sized = day_risk.amounts(*args, risk, least)
-        least = day_risk.fallen(float(sized.margin[0]), 1)
-        for part, column in zip(parts, (*day_risk.expected(*args), sized.amounts), strict=True):
+        least = day_risk.least_later_margin(float(sized.margin[0]), 1)
+        for part, column in zip(parts, (*day_risk.expected_next_day(*args), sized.amounts), strict=True):
             part[:, day] = column
     return ByRisk(*parts)
 

@@ -22,12 +22,12 @@ from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
 from cotenant.profiler import portrait
 from cotenant.profiler.pool import by_container, demand
 from cotenant.profiler.synthetic import SyntheticSpec, generate
-from cotenant.recommender.backtest import Amounts, Recorded, present, proposed
+from cotenant.recommender.backtest import Amounts, Recorded, amounts_once_applied, present
 from cotenant.recommender.backtest import record as recorded
 from cotenant.recommender.base import load_strategy, recommend
 from cotenant.recommender.evidence import Evidence, Floats, assemble
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
-from cotenant.recommender.strategies.cotenant.size import WHOLE_CORES, guaranteed
+from cotenant.recommender.strategies.cotenant.size import WHOLE_CORES, is_guaranteed
 
 STRATEGIES: Final = ("cotenant", "krr-simple", "vpa")
 HISTORY_DAYS, FOLLOWING_DAYS = 14, 7
@@ -67,7 +67,7 @@ class Moment:
     def comparable(self) -> npt.NDArray[np.bool_]:
         """Those of the common containers that no rule of class binds, (n,)."""
         keep = self.settings.cotenant.keep_qos_class
-        free = [w.qos not in WHOLE_CORES and not (keep and guaranteed(w)) for w in self.known.workloads]
+        free = [w.qos not in WHOLE_CORES and not (keep and is_guaranteed(w)) for w in self.known.workloads]
         found: npt.NDArray[np.bool_] = self.common & np.array(free, dtype=np.bool_)
         return found
 
@@ -75,11 +75,11 @@ class Moment:
         """What cotenant proposes with another quantile of the CPU demand."""
         own = structs.replace(self.settings.cotenant, cpu_fraction=fraction)
         made = recommend(load_strategy("cotenant"), self.known, structs.replace(self.settings, cotenant=own))
-        return proposed(self.known, made)
+        return amounts_once_applied(self.known, made)
 
     def amounts(self, name: str, factor: float = 1.0) -> Amounts:
         """A strategy's proposals, its CPU amounts times a factor where all strategies propose one."""
-        made = proposed(self.known, self.proposals[name])
+        made = amounts_once_applied(self.known, self.proposals[name])
         scale = np.where(self.common, factor, 1.0)
         return Amounts(
             {**made.requests, CPU: made.requests[CPU] * scale}, {**made.limits, CPU: made.limits[CPU] * scale}

@@ -18,7 +18,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Patch
 from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.changes.api_advice import told
+from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeJournal, anchor
 from cotenant.changes.decide.field_changes import hpa_writes, inverse
 from cotenant.changes.decide.guardrails import (
@@ -30,17 +30,17 @@ from cotenant.changes.decide.guardrails import (
     judge,
     judge_batch,
 )
-from cotenant.changes.decide.in_place import RESIZE, judged
-from cotenant.changes.decide.methods import MethodContext, first_of, impossible, suggested, waves, writes
+from cotenant.changes.decide.in_place import RESIZE, summarize_resize_answers
+from cotenant.changes.decide.methods import MethodContext, first_of, impossible, suggest_method, waves, writes
 from cotenant.changes.decide.patches import by_workload
 from cotenant.changes.decide.regression_check import Compared
-from cotenant.changes.decide.steps import first_step, later_steps, rebased
+from cotenant.changes.decide.steps import first_step, later_steps, rebase_on_live
 from cotenant.changes.event_reporter import EventReporter
 from cotenant.changes.live_context import ClusterUser, LiveContext, LiveWorkload, around
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write, last_changed
 from cotenant.changes.model.judgement import UsageTrace
 from cotenant.changes.model.service import Method
-from cotenant.changes.resize import answers, born
+from cotenant.changes.resize import answers, read_new_pod_writes
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import Savings, savings_of
 from cotenant.recommender.model.steps import NextStep
@@ -62,7 +62,7 @@ def unheard(_: str) -> None:
     """Ignore the name of a gap; the default of `reached`, when no caller listens."""
 
 
-def unguarded(_workload: str, _done: int) -> None:
+def allow_every_write(_workload: str, _done: int) -> None:
     """Allow every write; the default guard, which checks nothing before a write."""
 
 
@@ -154,7 +154,7 @@ class Actions:
         """Namespace in which the ledger's head is kept; empty: it is not."""
         self.compare: Compare = nothing_compared
         self.trace: Trace = nothing_traced
-        self.guard: Guard = unguarded
+        self.guard: Guard = allow_every_write
         self.raising: tuple[type[CotenantError], ...] = ()
         """Errors that a review and its dry run raise, which otherwise say them of the workload."""
 
@@ -185,7 +185,7 @@ class Actions:
     def accept(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[ChangeStatus]:
         """Write all down, then do one after the other. UsageError names the rule that a review fails."""
         try:
-            self._judge_batch(reviews, terms)
+            self._check_batch(reviews, terms)
             for review in reviews:
                 _refuse(review, terms.overridden)
         except UsageError as error:
@@ -262,14 +262,14 @@ class Actions:
         back: resizes of others that were just sent.
         """
         unchanged, sent = 0, list(back)
-        for write in born(self.client, change):
+        for write in read_new_pod_writes(self.client, change):
             try:
                 self._send(inverse(write, self._live(write), ""), write)
                 sent.append(replace(write, before=write.after, after=write.before))
                 self.reached("rollback-sent")
             except CotenantError:
                 unchanged += 1
-        bad, _ = judged(answers(self.client, sent, self.settings.resize_seconds))
+        bad, _ = summarize_resize_answers(answers(self.client, sent, self.settings.resize_seconds))
         late = f"{unchanged} pods that came meanwhile keep the values until they are replaced" if unchanged else ""
         return "; ".join(filter(None, (bad and f"asked for, but {bad}", late)))
 
@@ -287,7 +287,9 @@ class Actions:
                 self._send(write.operations, write)
                 done.append(write)
                 self.reached("sent")
-            why, message = judged(resize_answers) if (resize_answers := self.heard(done)) else ("", "")
+            why, message = (
+                summarize_resize_answers(resize_answers) if (resize_answers := self.heard(done)) else ("", "")
+            )
             if not why:
                 standing = self.teller.tell(standing, ChangeEvent.APPLIED, message)
                 self.reached("told")
@@ -295,7 +297,7 @@ class Actions:
         except ClusterUnreachable as error:
             return replace(standing, words=f"{error}: read the cluster with `cotenant recs settle`")
         except CotenantError as error:
-            why = told(error)
+            why = describe_with_advice(error)
         return self.refused(standing, done, why)
 
     def refused(self, standing: ChangeStatus, done: Sequence[Write], why: str) -> ChangeStatus:
@@ -333,7 +335,7 @@ class Actions:
             review = self._at_first_step(review, live, whole)
             subject = self._subject(review, live)
             cannot = impossible(subject)
-            review = replace(review, live=live.workload, impossible=cannot, suggested=suggested(subject))
+            review = replace(review, live=live.workload, impossible=cannot, suggested=suggest_method(subject))
             if review.method in cannot:
                 raise UsageError(f"method {review.method.full_name}: {cannot[review.method]}")
             planned_writes = writes(subject, review.method, review.id)
@@ -360,7 +362,7 @@ class Actions:
 
     def _at_first_step(self, review: Review, live: LiveWorkload, whole: frozenset[str]) -> Review:
         limits, now_seconds = self.settings.guardrails, self.journal.clock.now_seconds()
-        complete = rebased(live.workload, live.pods, review.recommendations)
+        complete = rebase_on_live(live.workload, live.pods, review.recommendations)
         first = first_step(complete, limits, whole)
         return replace(review, recommendations=first, next_steps=later_steps(complete, first, limits, now_seconds))
 
@@ -374,7 +376,7 @@ class Actions:
             gitops_owner(live.workload, self.settings.guardrails),
         )
 
-    def _judge_batch(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> None:
+    def _check_batch(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> None:
         moved = sum(abs(review.savings.net.millicores) for review in reviews)
         rules = judge_batch(len(reviews), moved, terms.requested_millicores, self.settings.guardrails)
         for rule in blocking(rules, terms.overridden):

@@ -29,15 +29,17 @@ def advice(error: CotenantError) -> str:
     kinds = ((ClusterConflict, MOVED), (ClusterForbidden, _RIGHT))
     kind_step = next((step for kind, step in kinds if isinstance(error, kind)), "")
     return (
-        kind_step or error.fix or ("Change what the server names, or take another method." if _refused(error) else "")
+        kind_step
+        or error.fix
+        or ("Change what the server names, or take another method." if _is_rejected(error) else "")
     )
 
 
-def _refused(error: CotenantError) -> bool:
+def _is_rejected(error: CotenantError) -> bool:
     return isinstance(error, ClusterInvalid)
 
 
-def told(error: CotenantError) -> str:
+def describe_with_advice(error: CotenantError) -> str:
     """The error with the next step, in one line."""
     step = advice(error)
     return f"{error.message.rstrip('.')}. {step}" if step else error.message

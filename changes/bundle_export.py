@@ -15,7 +15,7 @@ BUNDLED: Final = "bundled"
 """Event of the ledger; its subject is the bundle's key."""
 
 
-def bundled(
+def export_bundle(
     actions: Actions, reviews: Sequence[Review], form: BundleForm, settings: RecommenderSettings, key: str
 ) -> dict[str, str]:
     """Text by path; NoData when nothing of it can be written. The row in the ledger names the workloads and files."""

@@ -102,7 +102,7 @@ def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
 
     A head that the ledger does not hold is left as it is: it is the proof that rows were rewritten or cut.
     """
-    head = anchored(client, ledger, namespace).head
+    head = read_anchored_heads(client, ledger, namespace).head
     if head is not None and not ledger.holds(head):
         raise ClusterConflict(
             f"ConfigMap {namespace}/{ANCHOR} keeps row {head.seq} of ledger {ledger.id}, which {ledger.path} has not",
@@ -127,7 +127,7 @@ def keep_head(door: Callable[[Person], AbstractContextManager[KubeClient]], ledg
         _log.warning("ledger_head_not_kept", error=error.message)
 
 
-def anchored(client: KubeClient, ledger: Ledger, namespace: str) -> AnchoredHeads:
+def read_anchored_heads(client: KubeClient, ledger: Ledger, namespace: str) -> AnchoredHeads:
     """Return the head that the cluster keeps of this ledger, and the ids of the other ledgers with heads there.
 
     Raises ClusterError when the stored head cannot be decoded.

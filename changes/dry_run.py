@@ -10,7 +10,7 @@ import msgspec
 from cotenant.base.errors import CotenantError
 from cotenant.changes.accept import Actions, Review
 from cotenant.changes.api_advice import advice
-from cotenant.changes.decide.admission_diff import added
+from cotenant.changes.decide.admission_diff import admission_additions
 from cotenant.changes.decide.field_changes import quiet
 from cotenant.changes.decide.gitops.file_lines import file_lines
 from cotenant.changes.model.service import DryRunResult, FieldMove, GuardrailResult, Method, WorkloadReview
@@ -18,7 +18,7 @@ from cotenant.changes.model.tables import write_lines
 from cotenant.recommender.model.recommendation import Restart
 
 
-def looked(review: Review) -> WorkloadReview:
+def to_workload_review(review: Review) -> WorkloadReview:
     """A review as the pages show it: field by field old and new, rules, restart, what it frees and raises."""
     moves = [
         FieldMove(str(write.address), pointer, _text(old), _text(write.after[pointer]))
@@ -48,7 +48,7 @@ def lines_of(review: Review) -> list[FieldMove]:
     return file_lines(review.recommendations)
 
 
-def tried(actions: Actions, review: Review) -> DryRunResult:
+def dry_run_review(actions: Actions, review: Review) -> DryRunResult:
     """Send the review's writes with dryRun=All: whether the server takes them, and what admission would add.
 
     Errors of the cluster but those in `raising` become the result, with advice; nothing is written.
@@ -65,7 +65,7 @@ def tried(actions: Actions, review: Review) -> DryRunResult:
     admission_changes = [
         moved
         for write, live, answer in zip(review.writes, lives, answers, strict=True)
-        for moved in added(live, answer, write)
+        for moved in admission_additions(live, answer, write)
     ]
     return DryRunResult(True, added=tuple(admission_changes))
 

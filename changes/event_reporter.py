@@ -18,7 +18,7 @@ from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP
 from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeJournal
 from cotenant.changes.decide.field_changes import RESOURCES
-from cotenant.changes.decide.lifecycle import Regressed, regressed
+from cotenant.changes.decide.lifecycle import Regressed, regressed_condition
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus
 from cotenant.changes.model.judgement import Judgement
 from cotenant.recommender.model.recommendation import PLURAL, object_name
@@ -72,12 +72,12 @@ class EventReporter:
         reason, warning = REASONS.get(happened, ("", False))
         if reason:
             note = f"{happened.value} by {moved.actor}, change {moved.change.id}: {message or moved.change.method}"
-            self._events.record(_regarding(moved.change), reason, note, warning, template=moved.change.id)
+            self._events.record(_event_subject(moved.change), reason, note, warning, template=moved.change.id)
         return moved
 
     def _mark(self, standing: ChangeStatus) -> None:
         """Say on the workload's Recommendation whether it did harm; False is only said where True stood."""
-        regression = regressed(standing)
+        regression = regressed_condition(standing)
         if regression is None:
             return
         change = standing.change
@@ -117,7 +117,7 @@ def _condition(address: Address, regression: Regressed, since: str) -> dict[str,
     return address.manifest("Recommendation", status={"conditions": [condition]})
 
 
-def _regarding(change: Change) -> Regarding:
+def _event_subject(change: Change) -> Regarding:
     version, plural = RESOURCES[change.kind]
     uid = next((w.uid for w in change.writes if (w.address.resource, w.address.name) == (plural, change.name)), "")
     return Regarding(version, change.kind, change.name, change.namespace, uid)

@@ -14,7 +14,7 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.ledger.ledger import GENESIS, Ledger, LedgerRow
-from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, folded
+from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, fold_events
 
 _NAMES: Final = frozenset(happened.value for happened in ChangeEvent)
 _CHANGE: Final = msgspec.json.Decoder(Change)
@@ -86,7 +86,7 @@ class LedgerCache:
         happened, id_ = ChangeEvent(entry.event), entry.subject
         if happened is ChangeEvent.ACCEPTED:
             event = (id_, happened, entry.seconds, entry.actor, _CHANGE.decode(entry.body), "")
-            self._found.update(folded([event]))
+            self._found.update(fold_events([event]))
             return
         last = self._found.get(id_)
         if last is None:

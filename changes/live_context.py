@@ -22,7 +22,7 @@ from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.decide import autoscaler_targets
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.guardrails import GuardrailContext
-from cotenant.changes.decide.in_place import RESIZABLE, owned
+from cotenant.changes.decide.in_place import RESIZABLE, live_workload_pods
 from cotenant.changes.decide.rule import ClusterLimits
 from cotenant.changes.model.annotated_resources import WEBHOOK_CONFIGURATION
 from cotenant.recommender.model.recommendation import Recommendation
@@ -113,7 +113,7 @@ class LiveContext:
         selector = ",".join(f"{key}={value}" for key, value in sorted(pod_labels(live).items()))
         path = f"/api/v1/namespaces/{workload.namespace}/pods"
         listed = self._list(path, selector) if workload.kind in RESIZABLE else []
-        return owned(listed or [], workload, str((live.get("metadata") or {}).get("uid", "")))
+        return live_workload_pods(listed or [], workload, str((live.get("metadata") or {}).get("uid", "")))
 
     def webhook(self) -> str:
         """Why new pods would not get what an annotation says; "" when they would."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from cotenant.base.chat import escaped, header, section
+from cotenant.base.chat import escape_slack_text, header, section
 from cotenant.base.errors import NotDelivered
 from cotenant.base.http.webhook import post
 from cotenant.base.settings.sections.notify import NotifySettings
@@ -23,9 +23,12 @@ def payload(cluster: str, news: Sequence[News], settings: NotifySettings) -> dic
     if settings.format == "json":
         head = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ChangeNews", "cluster": cluster}
         return {**head, "news": [asdict(one) for one in news]}
-    title = f"cotenant: {escaped(cluster, 100)}"
-    lines = [f"{'⚠' if one.bad else '•'} *{escaped(one.title, 300)}*: {escaped(one.words, 600)}" for one in news]
-    return {"text": f"{title}: {escaped(news[0].title, 300)}", "blocks": [header(title), section(lines)]}
+    title = f"cotenant: {escape_slack_text(cluster, 100)}"
+    lines = [
+        f"{'⚠' if one.bad else '•'} *{escape_slack_text(one.title, 300)}*: {escape_slack_text(one.words, 600)}"
+        for one in news
+    ]
+    return {"text": f"{title}: {escape_slack_text(news[0].title, 300)}", "blocks": [header(title), section(lines)]}
 
 
 def send(url: str, cluster: str, news: Sequence[News], settings: NotifySettings) -> None:

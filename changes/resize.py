@@ -9,7 +9,7 @@ from typing import Final
 from cotenant.base.errors import ClusterForbidden
 from cotenant.base.kube import KubeClient
 from cotenant.changes.decide.field_changes import given_to_new_pods
-from cotenant.changes.decide.in_place import RESIZE, Resized, ResizeOutcome, answer, born_writes
+from cotenant.changes.decide.in_place import RESIZE, Resized, ResizeOutcome, answer, new_pod_writes
 from cotenant.changes.model.change import Change, Write
 
 PAUSE_SECONDS: Final = 0.25
@@ -38,7 +38,7 @@ def answers(client: KubeClient, writes: Sequence[Write], patience_seconds: float
     return list(resized.values())
 
 
-def born(client: KubeClient, change: Change) -> list[Write]:
+def read_new_pod_writes(client: KubeClient, change: Change) -> list[Write]:
     """Return what new pods were given under a change, so that a rollback can take it back with the change.
 
     The result is empty where pods may not be listed.
@@ -50,4 +50,4 @@ def born(client: KubeClient, change: Change) -> list[Write]:
         pods = client.list(f"/api/v1/namespaces/{change.namespace}/pods")
     except ClusterForbidden:
         return []
-    return born_writes(pods, change.id, swaps)
+    return new_pod_writes(pods, change.id, swaps)

@@ -22,7 +22,7 @@ FIX: Final = "The Changes page, and `cotenant recs changes`, say where it is."
 
 def confirm(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
     """Do it, with the rights of the second person; NotAllowed or UsageError says why they are none."""
-    standings = _waiting(actions, who, change, lambda one: who.require(Right.APPROVE, one.change.namespace))
+    standings = _awaiting_batch(actions, who, change, lambda one: who.require(Right.APPROVE, one.change.namespace))
     now = actions.journal.clock.now_seconds()
     pace = pace_of(actions.settings, is_open(actions.settings.windows, now))
     for one in standings:
@@ -38,10 +38,12 @@ def decline(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
         own = same_person(one.change.actor, who.name)
         who.require(Right.ACCEPT if own else Right.APPROVE, one.change.namespace)
 
-    return [actions.cancel(one, f"declined by {who.name}") for one in _waiting(actions, who, change, may)]
+    return [actions.cancel(one, f"declined by {who.name}") for one in _awaiting_batch(actions, who, change, may)]
 
 
-def _waiting(actions: Actions, who: Person, change: str, may: Callable[[ChangeStatus], None]) -> list[ChangeStatus]:
+def _awaiting_batch(
+    actions: Actions, who: Person, change: str, may: Callable[[ChangeStatus], None]
+) -> list[ChangeStatus]:
     """The named change and those that wait with it, each of which the person may decide on."""
     standings = actions.journal.standings()
     standing = standings.get(change)

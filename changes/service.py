@@ -43,15 +43,15 @@ from cotenant.changes.accept import (
     Guard,
     Review,
     Trace,
+    allow_every_write,
     nothing_compared,
     nothing_traced,
-    unguarded,
 )
 from cotenant.changes.access.permissions import head_permission, permissions
 from cotenant.changes.background_refresh import BackgroundRefresh
-from cotenant.changes.bundle_export import bundled
-from cotenant.changes.change_ledger import ChangeJournal, anchored, keep_head, unkept
-from cotenant.changes.dry_run import looked, tried
+from cotenant.changes.bundle_export import export_bundle
+from cotenant.changes.change_ledger import ChangeJournal, keep_head, read_anchored_heads, unkept
+from cotenant.changes.dry_run import dry_run_review, to_workload_review
 from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.live_context import who as asked_who
@@ -65,9 +65,9 @@ from cotenant.changes.model.service import (
     Permission,
     PostponedRecommendation,
     WorkloadReview,
-    required,
+    require_right,
 )
-from cotenant.changes.snooze import postpone, postponed, recall
+from cotenant.changes.snooze import postpone, postponed_recommendations, recall
 from cotenant.changes.soak.reconcile import settle, verify
 from cotenant.changes.soak.watcher import News, Watcher
 from cotenant.recommender.model.recommendation import Recommendation
@@ -112,7 +112,7 @@ class ChangeServiceConfig:
     """How bundles are written, and what they call money."""
     compare: Compare = nothing_compared
     trace: Trace = nothing_traced
-    guard: Guard = unguarded
+    guard: Guard = allow_every_write
     for_autopilot: bool = False
     raising: tuple[type[CotenantError], ...] = ()
     """Errors that a review and its dry run raise, which otherwise say them of the workload."""
@@ -139,21 +139,23 @@ class ClusterChangeService:
     def review(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
         """Each workload as it is now."""
         with self._asking(who) as actions:
-            return [looked(review) for review in self._reviews(actions, who, request)]
+            return [to_workload_review(review) for review in self._reviews(actions, who, request)]
 
     def dry_run(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
         """The same, tried on the server."""
         with self._asking(who) as actions:
             reviews = self._reviews(actions, who, request)
-            return [replace(looked(r), tried=None if r.error else tried(actions, r)) for r in reviews]
+            return [
+                replace(to_workload_review(r), tried=None if r.error else dry_run_review(actions, r)) for r in reviews
+            ]
 
     def accept(self, who: Person, request: ChangeRequest) -> list[ChangeStatus]:
         """Write down, then do; the same key again does nothing more."""
-        required(Right.ACCEPT, who, request)
+        require_right(Right.ACCEPT, who, request)
         if request.key.startswith(AUTOPILOT_KEY_PREFIX) and not self._office.for_autopilot:
             message = f"the key {request.key!r} begins with {AUTOPILOT_KEY_PREFIX!r}, which is the autopilot's"
             raise KeyTaken(message, fix="Use another key; nothing was done.")
-        with self._acting(who, f"{len(request.workloads)} workloads are changed for {who.name}") as actions:
+        with self._writable_actions(who, f"{len(request.workloads)} workloads are changed for {who.name}") as actions:
             if already := _same(actions.journal.standings(), request):
                 return already
             reviews = self._reviews(actions, who, request)
@@ -176,7 +178,7 @@ class ClusterChangeService:
         if standing is None or not who.may(Right.READ, standing.change.namespace):
             raise UsageError(f"there is no change {change!r}", fix="The Changes page lists them.")
         with self._reading() as ledger:
-            return [told(entry) for entry in ledger.entries(change)]
+            return [ledger_row_view(entry) for entry in ledger.entries(change)]
 
     def entries(self, who: Person) -> list[LedgerEntry]:
         """The oldest first; who may not read everywhere sees rows about changes of their namespaces alone."""
@@ -186,15 +188,15 @@ class ClusterChangeService:
         reads_everywhere = any(not grant.namespaces for grant in who.grants)
         with self._reading() as ledger:
             return [
-                told(e)
+                ledger_row_view(e)
                 for e in ledger.entries()
                 if e.subject not in hidden and (reads_everywhere or e.subject in standings)
             ]
 
     def roll_back(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
         """Roll back the changes with these ids, each independently of the others."""
-        with self._acting(who, f"{len(changes)} changes are rolled back for {who.name}") as actions:
-            chosen = _chosen(actions, who, changes)
+        with self._writable_actions(who, f"{len(changes)} changes are rolled back for {who.name}") as actions:
+            chosen = _select_changes(actions, who, changes)
             return [actions.roll_back(s) if s.state.in_force else s for s in chosen]
 
     def confirm(self, who: Person, change: str) -> list[ChangeStatus]:
@@ -204,24 +206,24 @@ class ClusterChangeService:
         """
         if who.way is IdentitySource.LOOPBACK:
             raise NotAllowed("nobody logs in here, so nobody is a second person", fix="See docs/access.md for a login.")
-        with self._acting(who, f"{who.name} confirms what another has accepted") as actions:
+        with self._writable_actions(who, f"{who.name} confirms what another has accepted") as actions:
             return second_approval.confirm(actions, who, change)
 
     def decline(self, who: Person, change: str) -> list[ChangeStatus]:
         """Never do what waits for a second person: for that one, and for the person who accepted it."""
-        with self._acting(who, f"{who.name} declines what waits for a second person") as actions:
+        with self._writable_actions(who, f"{who.name} declines what waits for a second person") as actions:
             return second_approval.decline(actions, who, change)
 
     def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
         """Verify those of the changes that have soaked, and return their standings."""
-        with self._acting(who, f"{len(changes)} changes are verified for {who.name}") as actions:
-            due = [s for s in _chosen(actions, who, changes) if s.state is ChangeState.APPLIED]
-            return [verified for s in due if (verified := _verified(actions, s)) is not None]
+        with self._writable_actions(who, f"{len(changes)} changes are verified for {who.name}") as actions:
+            due = [s for s in _select_changes(actions, who, changes) if s.state is ChangeState.APPLIED]
+            return [verified for s in due if (verified := _verify_or_none(actions, s)) is not None]
 
     def settle(self, who: Person) -> list[ChangeStatus]:
         """Find out the outcome of each change without one, and return the standings."""
         who.require(Right.ADMINISTER)
-        with self._acting(who, f"changes without an outcome are settled for {who.name}") as actions:
+        with self._writable_actions(who, f"changes without an outcome are settled for {who.name}") as actions:
             return settle(actions)
 
     def bundle(self, who: Person, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
@@ -229,19 +231,19 @@ class ClusterChangeService:
         if request.gpu_shares and form is BundleForm.SSA:
             message = "a share of a GPU is not written for server-side apply, which would take CPU and memory away"
             raise UsageError(message, fix="Choose another form, such as kustomize patches.")
-        with self._acting(who, f"a bundle is written for {who.name}") as actions:
+        with self._writable_actions(who, f"a bundle is written for {who.name}") as actions:
             reviews = self._reviews(actions, who, replace(request, method=Method.BUNDLE))
-            return bundled(actions, reviews, form, self._office.recommender, request.key)
+            return export_bundle(actions, reviews, form, self._office.recommender, request.key)
 
     def postpone(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide for so many days, None for good."""
-        required(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
+        require_right(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
         with self._noting(who) as journal:
             postpone(journal, workloads, days, reason)
 
     def recall(self, who: Person, workloads: Sequence[WorkloadRef]) -> None:
         """Show them again."""
-        required(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
+        require_right(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
         with self._noting(who) as journal:
             recall(journal, workloads)
 
@@ -253,7 +255,7 @@ class ClusterChangeService:
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """Return the recommendations that are hidden now, by workload; asks no cluster."""
         with self._reading() as ledger:
-            return postponed(ledger, self._office.clock.now_seconds())
+            return postponed_recommendations(ledger, self._office.clock.now_seconds())
 
     def ledger(self) -> LedgerHealth:
         """The chain, verified from its first row, and against the head in the cluster where one is kept."""
@@ -267,7 +269,7 @@ class ClusterChangeService:
 
     def watcher(self, tell: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
         """One that does what is due here in our own name, and says that and what is `ahead` to who wants to hear it."""
-        return Watcher(lambda: self._acting(Person(""), "the watcher looks"), tell, ahead)
+        return Watcher(lambda: self._writable_actions(Person(""), "the watcher looks"), tell, ahead)
 
     def trouble(self) -> str:
         """Why nothing can be done in the cluster now; as it was a moment ago."""
@@ -284,7 +286,7 @@ class ClusterChangeService:
         return permission_list
 
     def _reviews(self, actions: Actions, who: Person, request: ChangeRequest) -> list[Review]:
-        required(Right.REVIEW, who, request)
+        require_right(Right.REVIEW, who, request)
         recommendations = self._recommendations(request)
         what = "no share of a GPU is proposed" if request.gpu_shares else "nothing is recommended"
         if not recommendations:
@@ -306,7 +308,7 @@ class ClusterChangeService:
             yield self._actions(client, ledger, who)
 
     @contextmanager
-    def _acting(self, who: Person, what: str) -> Iterator[Actions]:
+    def _writable_actions(self, who: Person, what: str) -> Iterator[Actions]:
         """Yield the actions for callers that write, one at a time.
 
         If rows were added, the ledger's head is kept afterwards, also after an error.
@@ -394,7 +396,7 @@ class ClusterChangeService:
 
 def _anchor_observation(client: KubeClient, ledger: Ledger, namespace: str) -> AnchorObservation:
     try:
-        anchor = anchored(client, ledger, namespace)
+        anchor = read_anchored_heads(client, ledger, namespace)
     except ClusterForbidden as error:
         return AnchorObservation(words=f"What the cluster keeps of the ledger may not be read: {error.message}.")
     except ClusterUnreachable:
@@ -415,12 +417,12 @@ def _same(standings: Mapping[str, ChangeStatus], request: ChangeRequest) -> list
     return earlier
 
 
-def told(entry: LedgerRow) -> LedgerEntry:
+def ledger_row_view(entry: LedgerRow) -> LedgerEntry:
     """A row of the ledger for people."""
     return LedgerEntry(entry.seq, entry.seconds, entry.actor, entry.event, entry.subject, entry.body, entry.hash)
 
 
-def _chosen(actions: Actions, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
+def _select_changes(actions: Actions, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
     """The named changes, of namespaces in which the person may act; of those that they do not read there is none."""
     standings: Mapping[str, ChangeStatus] = {
         id_: one for id_, one in actions.journal.standings().items() if who.may(Right.READ, one.change.namespace)
@@ -432,7 +434,7 @@ def _chosen(actions: Actions, who: Person, changes: Sequence[str]) -> list[Chang
     return [standings[id_] for id_ in changes]
 
 
-def _verified(actions: Actions, standing: ChangeStatus) -> ChangeStatus | None:
+def _verify_or_none(actions: Actions, standing: ChangeStatus) -> ChangeStatus | None:
     try:
         return verify(actions, standing)
     except NoData:

@@ -44,13 +44,13 @@ def postpone(journal: ChangeJournal, workloads: Sequence[WorkloadRef], days: flo
 
 def recall(journal: ChangeJournal, workloads: Sequence[WorkloadRef]) -> None:
     """Show them again; a row for those alone that are hidden."""
-    hidden = postponed(journal.ledger, journal.clock.now_seconds())
+    hidden = postponed_recommendations(journal.ledger, journal.clock.now_seconds())
     rows = [(RECALLED, str(workload), dict[str, str]()) for workload in workloads if workload in hidden]
     if rows:
         journal.note(rows)
 
 
-def postponed(ledger: Ledger, now_seconds: float) -> Mapping[WorkloadRef, PostponedRecommendation]:
+def postponed_recommendations(ledger: Ledger, now_seconds: float) -> Mapping[WorkloadRef, PostponedRecommendation]:
     """Return the recommendations hidden at that moment, by workload; a row that cannot be read hides nothing."""
     hidden: dict[WorkloadRef, PostponedRecommendation] = {}
     for entry in ledger.entries():

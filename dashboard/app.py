@@ -35,7 +35,7 @@ from cotenant.dashboard.rest import changes as api_acts
 from cotenant.dashboard.server.connections import BoundedHeads
 from cotenant.dashboard.server.faults import Faults, request_id
 from cotenant.dashboard.server.health import Health
-from cotenant.dashboard.server.listener import bound
+from cotenant.dashboard.server.listener import bind_socket
 from cotenant.dashboard.server.packed import PackedAnswers
 from cotenant.dashboard.server.request_limits import Incoming
 from cotenant.dashboard.server.threaded_dash import ThreadedDash
@@ -59,7 +59,7 @@ def create_app(
     gate: of several applications behind one address; None: this one's own.
     """
     resolved, now = context or DashboardContext(), (clock or SystemClock()).now_seconds
-    grants.checked(resolved.access, settings.host)
+    grants.require_authentication(resolved.access, settings.host)
     gate = gate or Gate(resolved.access, settings.base_path, launch=resolved.launch_token)
     people = gate.located(resolved.people) if resolved.access.mode is AccessMode.NONE else gate.people
     resolved = replace(resolved, people=people)
@@ -84,8 +84,8 @@ def create_app(
     app.include_router(rebalance.router(view, f"{base}api/v1"))
     app.include_router(login.router(gate, resolved.people, base))
     app.add_api_route(f"{base}docs", lambda: HTMLResponse(reference.page(app.openapi(), base)), include_in_schema=False)
-    app.add_exception_handler(CotenantError, _problem)
-    app.add_exception_handler(RequestValidationError, _misread)
+    app.add_exception_handler(CotenantError, _error_response)
+    app.add_exception_handler(RequestValidationError, _validation_error_response)
     health = Health(replace(view, source=source))
     health.add_to(app, base)
     gate.serve(base, _add_pages(app, view))
@@ -102,7 +102,7 @@ def create_app(
     return app
 
 
-async def _problem(request: Request, error: Exception) -> Response:
+async def _error_response(request: Request, error: Exception) -> Response:
     assert isinstance(error, CotenantError)
     answer = results.problem(error)
     if answer.status_code == 500:
@@ -110,11 +110,11 @@ async def _problem(request: Request, error: Exception) -> Response:
     return answer
 
 
-async def _misread(_request: Request, error: Exception) -> Response:
+async def _validation_error_response(_request: Request, error: Exception) -> Response:
     """A request whose parts are not what an endpoint takes, in the words of every other error."""
     assert isinstance(error, RequestValidationError)
     parts = "; ".join(f"{'.'.join(str(p) for p in one['loc'])}: {one['msg']}" for one in error.errors())
-    return results.misread(f"the request is not what is expected: {parts}")
+    return results.invalid_request_response(f"the request is not what is expected: {parts}")
 
 
 def _add_pages(app: FastAPI, view: View) -> list[str]:
@@ -140,14 +140,14 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
     app.state.dash = dash
 
     def missing(path: str) -> Response:
-        return _missing(base, path)
+        return _not_found_response(base, path)
 
     app.add_api_route(f"{base}{{path:path}}", missing, methods=["GET"], include_in_schema=False)
     app.add_middleware(PageAddresses, base=base)
     return [*dash.csp_hashes(), *headers.hashes_of(dash.index_string)]
 
 
-def _missing(base: str, path: str) -> Response:
+def _not_found_response(base: str, path: str) -> Response:
     """The answer for an address without a page or endpoint; base: path of the overview."""
     if "api/" in path:
         document = {
@@ -158,7 +158,7 @@ def _missing(base: str, path: str) -> Response:
         }
         return Response(json.dumps(document), media_type="application/json", status_code=404)
     refused = answers.Refused(404, "Nothing is served at this address.", f"Request {request_id()}.")
-    return answers.answered(refused, {"accept": "text/html"}, ("To the overview", base))
+    return answers.refusal_response(refused, {"accept": "text/html"}, ("To the overview", base))
 
 
 class PageAddresses:
@@ -194,18 +194,18 @@ def serve(
     """
     few_heaps()
     arrow_alone()
-    listener = listener or bound(host, port)
+    listener = listener or bind_socket(host, port)
     listener.listen(128)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
-    server = Server(served_by(app), lambda: ready(url))
+    server = Server(server_config(app), lambda: ready(url))
     try:
         server.run(sockets=[listener])
     finally:
         listener.close()
 
 
-def served_by(app: FastAPI) -> uvicorn.Config:
+def server_config(app: FastAPI) -> uvicorn.Config:
     """Return uvicorn's configuration for the application.
 
     It ignores forwarded headers: the gate trusts them by the connection's peer. Its log lines are the process's own,

@@ -31,9 +31,9 @@ from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.enforcer.apply.handover import AgentStop, node_turn
 from cotenant.enforcer.apply.watchdog import LOG_FORMAT
-from cotenant.enforcer.assembly import assembled
+from cotenant.enforcer.assembly import assemble_agent
 from cotenant.enforcer.device_driver import device_driver
-from cotenant.enforcer.nri_hooks import hooked
+from cotenant.enforcer.nri_hooks import run_nri_plugin
 
 QUIET_SECONDS: Final = 0.1
 """Between two ticks at least."""
@@ -77,10 +77,10 @@ def run(settings: Settings) -> int:
 
 def _run(settings: Settings, agent_stop: AgentStop) -> None:
     with (
-        assembled(settings, os.environ) as assembly,
+        assemble_agent(settings, os.environ) as assembly,
         watchdog(settings.enforcer, settings.telemetry),
         device_driver(settings, assembly) as claimed_cpus,
-        hooked(settings, assembly.agent, agent_stop, claimed_cpus),
+        run_nri_plugin(settings, assembly.agent, agent_stop, claimed_cpus),
     ):
         if assembly.reporter:
             assembly.reporter.start()

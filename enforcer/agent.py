@@ -24,14 +24,14 @@ from cotenant.base.errors import CotenantError, NodeUnreadable
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
-from cotenant.enforcer.apply.atomic_write import replace_whole
+from cotenant.enforcer.apply.atomic_write import replace_atomically
 from cotenant.enforcer.apply.journal import OriginalsJournal
 from cotenant.enforcer.apply.pod_evictions import PodEvictions
 from cotenant.enforcer.contract import Observation, PodSpec, Strategy, StrategyPlan, Surface, SurfaceWant
 from cotenant.enforcer.decide.changes import Done, Place, wants_of
 from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
 from cotenant.enforcer.decide.quotas import ratio_of
-from cotenant.enforcer.decide.unsupported import Unsupported, unsupported
+from cotenant.enforcer.decide.unsupported import Unsupported, find_unsupported
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.observe.cpusets import beside_static_kubelet
 from cotenant.enforcer.report.action_log import ActionReporter, AgentMetrics
@@ -323,13 +323,13 @@ class Agent:
             strategies=tuple(strategy.name for strategy in parts.strategies),
             notes=(*last.inputs.notes, *parts.journal.complaints, *parts.knob_writer.unexplained),
             actions=tuple(parts.reporter.actions),
-            unsupported=self._unsupported(last),
+            unsupported=self._list_unsupported(last),
         )
         return status(last.observation, last.decided, parts.journal.notes, about)
 
-    def _unsupported(self, last: _Last) -> tuple[Unsupported, ...]:
+    def _list_unsupported(self, last: _Last) -> tuple[Unsupported, ...]:
         policy = last.inputs.policy
-        return unsupported(policy, last.observation, self.parts.settings.kernel_reserves) if policy else ()
+        return find_unsupported(policy, last.observation, self.parts.settings.kernel_reserves) if policy else ()
 
     def container_policy(self) -> tuple[NodePolicy, float] | None:
         """Return the policy and the node's CPU ratio that apply to a container being created; thread-safe.
@@ -417,7 +417,7 @@ class Agent:
         self._status_at = now
         path = Path(self.parts.settings.state_dir) / FILE
         try:
-            replace_whole(path, msgspec.json.encode(self.status()), on_disk=False)
+            replace_atomically(path, msgspec.json.encode(self.status()), on_disk=False)
         except OSError as error:
             self._log.warning("status not saved", error=str(error))
 

@@ -88,7 +88,7 @@ class KubeletTreeReader:
         observer = self._observer or self._observer_of_layout()
         if inputs.policy is not self._policy:
             self._policy, self._applications = inputs.policy, applications(inputs.policy, self._layout)
-        uplink, resctrl, switches = self._look_around(time.monotonic())
+        uplink, resctrl, switches = self._read_surroundings(time.monotonic())
         static = self._kubelet.static_cpus or bool(inputs.kubelet.allocatable)
         facts = NodeFacts(
             name=inputs.node.name,
@@ -113,7 +113,7 @@ class KubeletTreeReader:
             self._observer.close()
         self._hierarchy.close()
 
-    def _look_around(self, now_seconds: float) -> _Around:
+    def _read_surroundings(self, now_seconds: float) -> _Around:
         """Return the readings that rarely change; they are read again every AROUND_SECONDS."""
         if now_seconds - self._looked_seconds >= AROUND_SECONDS:
             self._looked_seconds = now_seconds
@@ -168,7 +168,7 @@ class Assembled:
 
 
 @contextlib.contextmanager
-def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]:
+def assemble_agent(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]:
     """Everything, closed in the end. UsageError and ClusterError say what is missing."""
     own = settings.enforcer
     node = node_name(own, env)
@@ -219,7 +219,7 @@ def assembled(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]
         server.pages["/status"] = lambda: (msgspec.json.encode(agent.status()), "application/json")
         stack.enter_context(server)
         if recorder:
-            stack.enter_context(_flushed(recorder))
+            stack.enter_context(_flush_in_background(recorder))
         yield Assembled(agent, server, client, reporter, node)
 
 
@@ -295,7 +295,7 @@ def _checks(agent: Agent, reporter: Reporter | None) -> Checks:
 
 
 @contextlib.contextmanager
-def _flushed(recorder: EventRecorder) -> Iterator[None]:
+def _flush_in_background(recorder: EventRecorder) -> Iterator[None]:
     """Events go out from a thread of their own, and once more in the end."""
     import threading
 

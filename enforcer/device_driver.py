@@ -68,7 +68,7 @@ def device_driver(settings: Settings, assembly: Assembled) -> Iterator[ClaimedCp
         )
         publisher.start()
         try:
-            with service, _healed(service.heal):
+            with service, _heal_periodically(service.heal):
                 yield claims.cpus_of
         finally:
             publisher.stop()
@@ -110,7 +110,7 @@ def _cores(settings: Settings) -> list[OfferedDevice]:
 
 
 @contextlib.contextmanager
-def _healed(heal: Callable[[], None]) -> Iterator[None]:
+def _heal_periodically(heal: Callable[[], None]) -> Iterator[None]:
     """Look after the sockets every few seconds."""
     ended = threading.Event()
 

@@ -41,7 +41,7 @@ class Waker(Protocol):
 
 
 @contextlib.contextmanager
-def hooked(settings: Settings, agent: Agent, waker: Waker, claimed_cpus: ClaimedCpus) -> Iterator[None]:
+def run_nri_plugin(settings: Settings, agent: Agent, waker: Waker, claimed_cpus: ClaimedCpus) -> Iterator[None]:
     """The plugin while it is entered, if the settings want it. A dry run changes no container, so it has none."""
     if not settings.runtime.nri or settings.enforcer.dry_run:
         yield

@@ -68,11 +68,11 @@ def lift(rehearsed: Rehearsed, classes: npt.NDArray[np.intp], settings: Forecast
     lifts = np.zeros((len(classes), len(LEVELS)))
     for index, typical in _LIFTED.items():
         away = (rehearsed.actual - rehearsed.paths[..., index]) / rehearsed.scales[..., None]
-        everyone = _ordered(away)
+        everyone = _sorted_distances(away)
         shard_trust = _trust(len(classes) if len(everyone) else 0)
         for name in np.unique(classes):
             rows = np.flatnonzero(classes == name)
-            own, trust = _ordered(away[:, rows]), _trust(len(rows))
+            own, trust = _sorted_distances(away[:, rows]), _trust(len(rows))
 
             def pooled(level: Any, own: Floats = own, trust: float = trust, all_: Floats = everyone) -> Any:
                 return trust * _at(own, level) + (1 - trust) * _at(all_, level)
@@ -84,7 +84,7 @@ def lift(rehearsed: Rehearsed, classes: npt.NDArray[np.intp], settings: Forecast
     return lifts
 
 
-def lifted(path: Array, by: Floats, scale: Floats, most: Floats) -> Array:
+def apply_lift(path: Array, by: Floats, scale: Floats, most: Floats) -> Array:
     """Path (n, H, L) with each level moved by its lift (n, L) x scale (n,), at most by `most` (n,).
 
     Order of the levels and >= 0 are kept.
@@ -111,7 +111,7 @@ def _adapted_levels(away: Floats, nominal: float, level: float, step: float) -> 
     return 1 - misses
 
 
-def _ordered(away: Floats) -> Floats:
+def _sorted_distances(away: Floats) -> Floats:
     """Known distances in order."""
     return np.sort(away[~np.isnan(away)])
 

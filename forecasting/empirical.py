@@ -26,15 +26,15 @@ def row_quantiles(values: Floats, levels: Floats) -> Array:
     gaps = np.count_nonzero(gappy)
     if 2 * gaps > gappy.size:  # both only where few have none: copies of many rows take longer than a second answer
         result = np.empty((*ordered.shape[:-1], len(levels)), dtype=np.float32)
-        result[~gappy] = _between(ordered[~gappy], levels)
+        result[~gappy] = _interpolated_quantiles(ordered[~gappy], levels)
     else:
-        result = _between(ordered, levels)
+        result = _interpolated_quantiles(ordered, levels)
     if gaps:
         result[gappy] = _between_gaps(ordered[gappy], levels)
     return result
 
 
-def known(values: Floats) -> npt.NDArray[np.intp]:
+def count_known(values: Floats) -> npt.NDArray[np.intp]:
     """Count the values along the last axis that are not gaps, (...)."""
     # sums of so short whole numbers take a quarter of the time; none of our rows is as long as they count
     short = np.uint16 if values.shape[-1] <= np.iinfo(np.uint16).max else np.intp
@@ -42,14 +42,14 @@ def known(values: Floats) -> npt.NDArray[np.intp]:
     return count
 
 
-def filled(values: Floats, gap: float = 0.0) -> Floats:
+def fill_gaps(values: Floats, gap: float = 0.0) -> Floats:
     """A copy with a number in place of each NaN."""
     full = values.copy("K")
     np.copyto(full, gap, where=np.isnan(values))
     return full
 
 
-def _between(ordered: Floats, levels: Floats) -> Array:
+def _interpolated_quantiles(ordered: Floats, levels: Floats) -> Array:
     """Quantiles of ordered rows without gaps, where every row has them at the same positions."""
     position = (ordered.shape[-1] - 1) * levels
     below = np.floor(position).astype(np.intp)
@@ -60,7 +60,7 @@ def _between(ordered: Floats, levels: Floats) -> Array:
 
 def _between_gaps(ordered: Floats, levels: Floats) -> Array:
     """Quantiles of ordered rows (n, k) that end in gaps."""
-    last = np.maximum(known(ordered) - 1, 0)[:, None]
+    last = np.maximum(count_known(ordered) - 1, 0)[:, None]
     position = last * levels
     below = np.floor(position).astype(np.intp)
     first = np.arange(len(ordered))[:, None] * ordered.shape[-1]
@@ -76,7 +76,7 @@ def weighted_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array
     """
     if not values.shape[-1]:
         return np.full((len(values), len(levels)), np.nan, dtype=np.float32)
-    order, count = _order(values), known(values)
+    order, count = _order(values), count_known(values)
     mass = weights.take(order) if weights.ndim == 1 else np.take_along_axis(weights, order, axis=-1)
     mass[np.arange(values.shape[-1]) >= count[:, None]] = 0  # gaps are last
     mass = mass.cumsum(axis=-1)

@@ -114,16 +114,16 @@ def _forecast(
     if usage.resource is None or STEP_SECONDS % usage.grid.step_seconds:
         raise ValueError("a forecast needs usage of a resource at a step that divides half an hour")
     settings, members = models.settings, models.members
-    past, coarse = _aligned(usage, settings)
+    past, coarse = _align_usage(usage, settings)
     levels, highest = _from_portraits(portraits, usage.refs)
     reasons = _reasons(coarse, ~np.isnan(highest), settings)
-    path = _portrayed(levels, coarse, reasons)
+    path = _portrait_path(levels, coarse, reasons)
     model, error = [PORTRAIT_MODEL] * len(reasons), [_UNKNOWN] * len(reasons)
     losses = np.full((len(reasons), len(members)), np.nan, dtype=np.float32)
     clock = WallClock.of(coarse.grid, HORIZON, settings.time_zone)
     calendar = Calendar.of(coarse.grid, HORIZON, settings)
     local = clock.local(calendar.ordinary(coarse.values))
-    tested = np.flatnonzero(_tested(reasons))
+    tested = np.flatnonzero(_ok_mask(reasons))
     names = [str(usage.refs[row]) for row in tested.tolist()]
     shards, learned = models.shards(local[tested], coarse.grid, names)
     for places, shard in shards:
@@ -136,7 +136,7 @@ def _forecast(
     median = path[:, :, _MEDIAN]
     if calendar.rests:  # past days are no guide to a day of rest, of which the path is made apart
         local, timing = local[:, :0], np.nan_to_num(median)
-    expected = peak_expected(local, coarse.grid, median, settings, allocatable) & _tested(reasons)
+    expected = peak_expected(local, coarse.grid, median, settings, allocatable) & _ok_mask(reasons)
     maxima = daily_maxima(past.values, past.grid.slots_per_day)[:, -settings.history_days :]
     peak = peak_quantiles(maxima, highest, settings) * calendar.busiest
     peak, path = _consistent(peak, path, has_days=np.asarray(np.isfinite(maxima).any(axis=1)))
@@ -161,7 +161,7 @@ def _forecast(
     return forecasts, learned
 
 
-def _aligned(usage: Usage[RefT], settings: ForecastingSettings) -> tuple[Usage[RefT], Usage[RefT]]:
+def _align_usage(usage: Usage[RefT], settings: ForecastingSettings) -> tuple[Usage[RefT], Usage[RefT]]:
     """The last days of usage, cleaned, up to the last whole half hour: at its own step and in half hours."""
     recent = usage.tail((settings.history_days + 1) * usage.grid.slots_per_day)
     good = np.isfinite(recent.values) & (recent.values >= 0)
@@ -177,7 +177,7 @@ def _aligned(usage: Usage[RefT], settings: ForecastingSettings) -> tuple[Usage[R
 def _fine(path: Array, peak: Array, past: Usage[RefT], coarse: Usage[RefT], reasons: Sequence[Reason]) -> FinePath:
     """Quantiles of 5-minute values, none above the day's highest; those of a portrait are of such values already."""
     fine = five_minutes(path, past, coarse)
-    portrayed = ~_tested(reasons)
+    portrayed = ~_ok_mask(reasons)
     fine.quantiles[portrayed], fine.profile[portrayed] = path[portrayed], 1
     highest = peak[:, None, :] / fine.profile.max(axis=2)[..., None]
     return FinePath(fine.step_seconds, np.minimum(fine.quantiles, highest), fine.profile)
@@ -191,7 +191,7 @@ def _from_portraits(portraits: Portraits[RefT], refs: Sequence[RefT]) -> tuple[F
     return levels[index], np.append(portraits.maximum, np.nan)[index]
 
 
-def _portrayed(levels: Floats, coarse: Usage[RefT], reasons: Sequence[Reason]) -> Array:
+def _portrait_path(levels: Floats, coarse: Usage[RefT], reasons: Sequence[Reason]) -> Array:
     """A path that stays at the portrait's quantiles all day; NaN where there is no data."""
     path = conform(np.repeat(levels[:, None, :], HORIZON, axis=1), coarse.values)
     path[np.array([reason is Reason.NO_DATA for reason in reasons], dtype=bool)] = np.nan
@@ -216,7 +216,7 @@ def _reasons(coarse: Usage[RefT], portrayed: npt.NDArray[np.bool_], settings: Fo
     return [Reason(name) for name in names.tolist()]
 
 
-def _tested(reasons: Sequence[Reason]) -> npt.NDArray[np.bool_]:
+def _ok_mask(reasons: Sequence[Reason]) -> npt.NDArray[np.bool_]:
     return np.array([reason is Reason.OK for reason in reasons], dtype=bool)
 
 

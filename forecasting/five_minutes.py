@@ -67,7 +67,7 @@ def five_minutes(path: Array, past: Usage[Any], coarse: Usage[Any]) -> FinePath:
         profile[rows], rest = _profile(_ratios(values, level), past.statistic)
         size, recent = len(rest), level[:, -rest.shape[1] :]
         bands = _bands(np.minimum(rest, np.float32(parts)).reshape(size, -1, parts), recent.reshape(size, -1))
-        quantiles[rows] = _mixed(path[rows], bands)
+        quantiles[rows] = _product_quantiles(path[rows], bands)
 
     side_by_side(refine, range(0, len(path) if days else 0, _SERIES_PER_BLOCK))
     return FinePath(step, quantiles, profile)
@@ -128,7 +128,7 @@ def _bands(ratio: FloatMatrix, level: FloatMatrix) -> _RatioBands:
     return _RatioBands(borders, np.where(np.isnan(ratios), np.float32(1), ratios))
 
 
-def _mixed(path: Array, bands: _RatioBands) -> Array:
+def _product_quantiles(path: Array, bands: _RatioBands) -> Array:
     """Quantiles (n, H, L) of level x ratio, over the levels of a path and the ratios in the band of each level."""
     nodes = path @ _READ
     row = np.repeat(np.arange(len(path)) * bands.ratios.shape[1], nodes[0].size).reshape(nodes.shape)

@@ -29,11 +29,11 @@ def mixture(forecasts: Array, weights: Floats) -> Array:
     order = np.argsort(-weights, axis=0, kind="stable")[:MOST]
     heaviest = np.take_along_axis(weights, order, axis=0).T.astype(np.float32)
     blocks = [slice(i, i + _SERIES_PER_BLOCK) for i in range(0, weights.shape[1], _SERIES_PER_BLOCK)]
-    parts = [_mixed(forecasts[:, rows], order[:, rows], heaviest[rows]) for rows in blocks]
+    parts = [_mix_members(forecasts[:, rows], order[:, rows], heaviest[rows]) for rows in blocks]
     return np.concatenate(parts) if parts else np.empty(forecasts.shape[1:], dtype=np.float32)
 
 
-def _mixed(forecasts: Array, order: npt.NDArray[np.intp], heaviest: Array) -> Array:
+def _mix_members(forecasts: Array, order: npt.NDArray[np.intp], heaviest: Array) -> Array:
     used = np.moveaxis(forecasts[order, np.arange(forecasts.shape[1])], 0, 2)
     size, horizon, many, levels = used.shape
     shares = np.broadcast_to(heaviest[:, None, :, None] * _SHARES, used.shape)

@@ -86,7 +86,7 @@ def start_chances(history: FloatMatrix, grid: TimeGrid, median: Array) -> npt.ND
         runs = run_means(np.where(present, days, mean[:, :, None]), width)
         score += _VOTE_POWER * np.log(_day_votes(runs, counts) + _FLOOR)
         score += _edges(_level_now(history, runs, counts, width), score.shape[1], width)
-    return _scaled(np.exp(score - score.max(axis=1, keepdims=True)))
+    return _normalize_sum(np.exp(score - score.max(axis=1, keepdims=True)))
 
 
 def likeliest(chance: Floats, step_seconds: int) -> npt.NDArray[np.intp]:
@@ -103,7 +103,7 @@ def likeliest(chance: Floats, step_seconds: int) -> npt.NDArray[np.intp]:
 
 def _day_votes(runs: Floats, counts: npt.NDArray[np.bool_]) -> Floats:
     """Weighted mean of the days' votes, (n, starts), from means of runs (n, days, starts); 0 where no day counts."""
-    votes = _scaled(np.exp(_share_of_swing(runs) / _SHARPNESS))
+    votes = _normalize_sum(np.exp(_share_of_swing(runs) / _SHARPNESS))
     age = np.arange(runs.shape[1])[::-1]
     weight = _DAY_DECAY**age * np.where(age % _WEEK == _WEEK - 1, _WEEKDAY_WEIGHT, 1.0) * counts
     total = np.maximum(weight.sum(axis=1), np.finfo(np.float64).tiny)
@@ -156,7 +156,7 @@ def _share_of_swing(means: Floats) -> npt.NDArray[np.float64]:
     return share
 
 
-def _scaled(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _normalize_sum(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Values above 0 scaled to sum 1 along the last axis."""
     summed: npt.NDArray[np.float64] = values / values.sum(axis=-1, keepdims=True)
     return summed

@@ -73,7 +73,7 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
                 f"cotenant.forecasting.plugins: no forecaster is named {name!r}", fix=_hint(name, installed)
             )
         taken.add(name)
-        added.append(Guarded(_loaded(installed[name]), name))
+        added.append(Guarded(_load_forecaster(installed[name]), name))
     return (*MEMBERS, *added)
 
 
@@ -83,7 +83,7 @@ def _hint(name: str, installed: dict[str, EntryPoint]) -> str:
     return f"Did you mean {near[0]}?" if near else f"Installed are {names}."
 
 
-def _loaded(point: EntryPoint) -> Forecaster:
+def _load_forecaster(point: EntryPoint) -> Forecaster:
     """An instance of a plug-in's class; CotenantError naming the plug-in when its import or constructor fails."""
     try:
         forecaster: Forecaster = point.load()()

@@ -89,9 +89,9 @@ def back_test(
     return BackTests(actual, forecasts, log_ratio, baseline_loss, near_test(members, history, grid))
 
 
-def standing(daily: Floats, near: NearTest, settings: ForecastingSettings) -> Floats:
+def current_scores(daily: Floats, near: NearTest, settings: ForecastingSettings) -> Floats:
     """Score of each member for each series now, (M, n), lower is better; daily: of `daily_scores` from origin 0 on."""
-    return daily + settings.near_weight * damped(near.ratio)
+    return daily + settings.near_weight * damp_log_ratio(near.ratio)
 
 
 def daily_scores(tests: BackTests, origin: int, settings: ForecastingSettings) -> Floats:
@@ -111,7 +111,7 @@ def scores(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
     return shrunk
 
 
-def damped(log_ratio: Floats) -> Floats:
+def damp_log_ratio(log_ratio: Floats) -> Floats:
     """Small log ratios towards 0, large ones as they are: r^3 / (r^2 + 1)."""
     return log_ratio**3 / (log_ratio**2 + 1)
 

@@ -19,7 +19,7 @@ from cotenant.base.usage.forecast import LEVELS, MeasuredError
 from cotenant.forecasting.base import Array
 from cotenant.forecasting.losses import coverage, pinball
 from cotenant.forecasting.mixture import mixture
-from cotenant.forecasting.selection import RATIO_LIMIT, BackTests, blend, daily_scores, damped, level_of, scores
+from cotenant.forecasting.selection import RATIO_LIMIT, BackTests, blend, daily_scores, damp_log_ratio, level_of, scores
 
 Floats = npt.NDArray[np.float64]
 
@@ -54,7 +54,7 @@ def booster_share(day_score: Floats, near: Floats, settings: ForecastingSettings
 
     day_score: of `booster_score`; near: log ratio, 0 where not judged; both (n,).
     """
-    score = day_score + settings.near_mix_weight * damped(near)
+    score = day_score + settings.near_mix_weight * damp_log_ratio(near)
     share: Floats = blend(np.stack([np.zeros_like(score), score]), settings.mix_sharpness)[1]
     return share
 

@@ -29,7 +29,7 @@ from cotenant.forecasting.boosting.booster import (
     scale_of,
     train,
 )
-from cotenant.forecasting.calibration import Rehearsed, daily_classes, lift, lifted
+from cotenant.forecasting.calibration import Rehearsed, apply_lift, daily_classes, lift
 from cotenant.forecasting.mixture import mixture
 from cotenant.forecasting.selection import (
     BackTests,
@@ -37,12 +37,12 @@ from cotenant.forecasting.selection import (
     back_test,
     blend,
     combine,
+    current_scores,
     daily_scores,
     forecast_ahead,
     level_of,
     log_loss_ratio,
     near_test,
-    standing,
 )
 from cotenant.forecasting.served_mixture import booster_score, booster_share, measure, rehearse
 
@@ -146,7 +146,7 @@ class _Shard:
     def mixed(self, present: _Present, fit: MixtureFit) -> _Mixed:
         """The members mixed by what was learned and by the last hours, and the booster averaged in."""
         settings, near = self.settings, present.near
-        score = standing(fit.scores.T, near, settings)
+        score = current_scores(fit.scores.T, near, settings)
         weights = blend(score, settings.blend_sharpness)
         path = mixture(present.ahead, weights)
         if fit.booster is None:
@@ -168,7 +168,7 @@ class _Shard:
         base = self.base(0)
         errors = tuple(MeasuredError(relative, covered, int(count)) for relative, covered, count in fit.errors.tolist())
         return ShardForecast(
-            lifted(mixed.path, fit.lifts, scale_of(mixed.path, base), _MOST_CHANGES * base),
+            apply_lift(mixed.path, fit.lifts, scale_of(mixed.path, base), _MOST_CHANGES * base),
             _model(self.names, mixed.weights, mixed.share),
             errors,
             np.exp(mixed.standing).T.astype(np.float32),
@@ -193,7 +193,7 @@ def forecast_shard(
         return shard.served(shard.mixed(_Present(ahead, near_test(members, history, grid)), fit), fit)
     tests = back_test(members, history, grid, settings)
     served = rehearse(tests, settings)
-    fit = _trained(shard, tests, served)
+    fit = _train_mixture(shard, tests, served)
     tests = replace(tests, forecasts=tests.forecasts[:, :, :0].copy())  # most of the memory, and needed no more
     ahead = forecast_ahead(members, history, grid, grid.slots_per_day)
     mixed = shard.mixed(_Present(ahead, tests.near), fit)
@@ -208,7 +208,7 @@ def forecast_shard(
     return shard.served(mixed, fit)
 
 
-def _trained(shard: _Shard, tests: BackTests, served: Array) -> MixtureFit:
+def _train_mixture(shard: _Shard, tests: BackTests, served: Array) -> MixtureFit:
     """Scores of the members and the booster; the booster learns from the rehearsed days but the newest."""
     history, settings = shard.history, shard.settings
     older = range(1, len(served))
@@ -240,7 +240,7 @@ class _Lifter:
     tests: BackTests
     classes: npt.NDArray[np.intp]
 
-    def _rehearsed(self, served: Array) -> Rehearsed:
+    def _rehearsed_days(self, served: Array) -> Rehearsed:
         scales = [scale_of(path, self.shard.base(day + 1)) for day, path in enumerate(served)]
         return Rehearsed(
             self.tests.actual[: len(served)], served, np.array(scales).reshape(len(served), len(self.classes))
@@ -251,18 +251,18 @@ class _Lifter:
         classes = self.classes + np.where(scale_of(path, base) < _NARROW * base, _DAILY_CLASSES, 0)
         return lift(rehearsed, classes, self.shard.settings)
 
-    def _lifted(self, path: Array, origin: int, rehearsed: Rehearsed) -> Array:
+    def _lift_path(self, path: Array, origin: int, rehearsed: Rehearsed) -> Array:
         base = self.shard.base(origin)
-        return lifted(path, self._lifts(path, origin, rehearsed), scale_of(path, base), _MOST_CHANGES * base)
+        return apply_lift(path, self._lifts(path, origin, rehearsed), scale_of(path, base), _MOST_CHANGES * base)
 
     def now(self, path: Array, served: Array) -> npt.NDArray[np.float64]:
         """Return the lift of the present forecast that all rehearsed days call for, (n, L) in its scale."""
-        return self._lifts(path, 0, self._rehearsed(served))
+        return self._lifts(path, 0, self._rehearsed_days(served))
 
     def each(self, served: Array) -> Array:
         """Each rehearsed day lifted by what was known before it, (R, n, H, L)."""
-        every = self._rehearsed(served)
-        days = [self._lifted(path, day + 1, every.older_than(day)) for day, path in enumerate(served)]
+        every = self._rehearsed_days(served)
+        days = [self._lift_path(path, day + 1, every.older_than(day)) for day, path in enumerate(served)]
         return np.array(days, dtype=np.float32).reshape(served.shape)
 
 

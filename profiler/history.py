@@ -30,7 +30,7 @@ from cotenant.profiler.sightings import (
     carried_over,
     declared_by_lasting,
     init_containers,
-    merged,
+    merge_inventories,
     unnamed_notes,
     with_history,
 )
@@ -121,25 +121,25 @@ def pull(
     now, started = int(clock.now_seconds()), time.monotonic()
     state = _state(store)
     lost = open_holes(store, state)
-    state = reopened(state, lost)
-    spans = wanted(now, state, settings)
+    state = add_lost_holes(state, lost)
+    spans = spans_to_pull(now, state, settings)
     keep_since = now - settings.window_days * DAY_SECONDS
     start = min([now - 2 * HOUR_SECONDS, *(span.start_seconds for span in spans)])
     snapshot = source.inventory(now, (start, now))
     stored = store.read_inventory()
     _require_same_cluster(stored, snapshot, source, store)
-    inventory = (merged if snapshot.pods else carried_over)(stored, snapshot, keep_since)
+    inventory = (merge_inventories if snapshot.pods else carried_over)(stored, snapshot, keep_since)
     store.write_inventory(inventory)
-    state, sightings, hole_count = opened(state, spans), Sightings(), len(state.holes)
+    state, sightings, hole_count = begin_pull(state, spans), Sightings(), len(state.holes)
     starting = init_containers(inventory)
     for raw in source.blocks(spans, progress):
         block = replace(raw, usage=tuple((s, declared_by_lasting(s, usage, starting)) for s, usage in raw.usage))
-        state = _stored(block, store, state)
+        state = _store_block(block, store, state)
         sightings.add(block.usage)
     notes = (*_node_totals(store, spans, inventory, sightings), *_gpu_notes(sightings))
     store.compact(_PARTS_OF_TODAY)
     again = [hole.path for hole in lost if hole.start_seconds + DAY_SECONDS > keep_since]
-    done = closed(state, spans, keep_since, state.holes[hole_count:])
+    done = finish_pull(state, spans, keep_since, state.holes[hole_count:])
     store.write_document(STATE_DOCUMENT, replace(done, asked_again=_still_aside(store, [*state.asked_again, *again])))
     judged = inventory if snapshot.pods else by_usage(inventory, sightings)
     complete = with_history(judged, sightings)
@@ -153,7 +153,7 @@ def pull(
     record = _record(source, now, time.monotonic() - started, (*_unread_notes(unread, source), *notes), unread)
     store.append_quality(record)
     if Signal.CPU_USAGE_MEAN in unread and store.span(Signal.CPU_USAGE_MEAN) is None:
-        raise _unanswered(source)
+        raise _no_answer_error(source)
     return record
 
 
@@ -199,7 +199,7 @@ def _unread_notes(unread: Mapping[Signal, int], source: MetricSource) -> tuple[s
     )
 
 
-def _unanswered(source: MetricSource) -> SourceError:
+def _no_answer_error(source: MetricSource) -> SourceError:
     """The error of a pull that got no CPU usage because its questions failed."""
     errors = source.report().errors
     if not errors:
@@ -234,7 +234,7 @@ def _still_aside(store: Store, paths: Sequence[str]) -> list[str]:
     return [path for path in paths if path in paths_aside]
 
 
-def reopened(state: PullState, lost: Sequence[Hole]) -> PullState:
+def add_lost_holes(state: PullState, lost: Sequence[Hole]) -> PullState:
     """The state with the lost days as holes, as far as they had been asked for."""
     spans = [
         SignalSpan(hole.signal, hole.start_seconds, min(hole.start_seconds + DAY_SECONDS, state.until[hole.signal]))
@@ -245,7 +245,7 @@ def reopened(state: PullState, lost: Sequence[Hole]) -> PullState:
     return replace(state, holes=[*state.holes, *dict.fromkeys(new)])
 
 
-def wanted(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[SignalSpan, ...]:
+def spans_to_pull(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[SignalSpan, ...]:
     """Return the missing spans: time since the last pull, time before the first one, and earlier failures.
 
     A signal's newest slots are asked again for late samples; those of an hourly signal only once a new hour is
@@ -264,7 +264,7 @@ def wanted(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tu
     return tuple(span for span in spans if span.end_seconds > span.start_seconds)
 
 
-def opened(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
+def begin_pull(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
     """The state while a pull runs: a signal asked for the first time is complete up to nothing."""
     first: dict[Signal, int] = {}
     for span in spans:
@@ -272,7 +272,7 @@ def opened(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
     return replace(state, since=first | state.since, until=first | state.until)
 
 
-def closed(
+def finish_pull(
     state: PullState, spans: Sequence[SignalSpan], keep_since: int, failed: Sequence[SignalSpan] = ()
 ) -> PullState:
     """The state after a complete pull: what was asked lies behind us, but for what `failed` in it."""
@@ -294,7 +294,7 @@ def _state(store: Store) -> PullState:
     return PullState({s: a for s, (a, _) in stored.items()}, {s: b for s, (_, b) in stored.items()})
 
 
-def _stored(block: UsageBlock, store: Store, state: PullState) -> PullState:
+def _store_block(block: UsageBlock, store: Store, state: PullState) -> PullState:
     """Append a block and remember how far we are."""
     for signal, usage in block.usage:
         store.append(signal, usage)

@@ -25,14 +25,14 @@ def classify(portraits: Portraits[RefT], settings: PortraitSettings) -> tuple[Pa
     weekend explain clearly more variance than the half hour alone. Bursty: none of the rules.
     """
     mean, (p5, p95) = portraits.mean, portraits.histograms.percentiles((0.05, 0.95)).T
-    daily, weekly = _explained(portraits)
+    daily, weekly = _explained_variance_shares(portraits)
     idle_below = settings.idle_millicores if portraits.resource is Resource.CPU else 0.0
     short = ~(portraits.span_days >= settings.pattern_days) | ~(portraits.samples > 0)
     rules = (
         (Pattern.UNKNOWN, short),
         (Pattern.IDLE, (p95 <= idle_below) | ~(mean > 0)),
         (Pattern.FLAT, p95 - p5 <= settings.flat_amplitude * mean),
-        (Pattern.TREND, _trending(portraits.daily_means, settings)),
+        (Pattern.TREND, _has_trend(portraits.daily_means, settings)),
         (Pattern.WEEKLY, (weekly - daily >= settings.week_share) & (weekly >= settings.season_share)),
         (Pattern.DAILY, daily >= settings.season_share),
     )
@@ -40,30 +40,32 @@ def classify(portraits: Portraits[RefT], settings: PortraitSettings) -> tuple[Pa
     return tuple(Pattern(name) for name in names.tolist())
 
 
-def _explained(portraits: Portraits[RefT]) -> tuple[Floats, Floats]:
+def _explained_variance_shares(portraits: Portraits[RefT]) -> tuple[Floats, Floats]:
     """Shares of variance that the half hour of the day explains, alone and together with workday/weekend; (n,) each.
 
     Between-group over total sum of squares (the correlation ratio of one-way analysis of variance).
     """
     mean, samples = portraits.mean, portraits.samples
     total = portraits.square_sums - samples * mean**2
-    by_day = _between(portraits.slot_sums.sum(axis=1), portraits.slot_counts.sum(axis=1), mean)
+    by_day = _between_group_squares(portraits.slot_sums.sum(axis=1), portraits.slot_counts.sum(axis=1), mean)
     size, seasons = len(mean), 2 * SLOTS_PER_DAY
-    by_week = _between(portraits.slot_sums.reshape(size, seasons), portraits.slot_counts.reshape(size, seasons), mean)
+    by_week = _between_group_squares(
+        portraits.slot_sums.reshape(size, seasons), portraits.slot_counts.reshape(size, seasons), mean
+    )
     # A variance that is a rounding error of the squares says nothing.
     real = total > 1e-9 * portraits.square_sums
     shares = [np.divide(part, total, out=np.zeros(size), where=real) for part in (by_day, by_week)]
     return shares[0], shares[1]
 
 
-def _between(sums: Floats, counts: Floats, mean: Floats) -> Floats:
+def _between_group_squares(sums: Floats, counts: Floats, mean: Floats) -> Floats:
     """Sum over groups of count x (group mean - mean)^2."""
     group = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
     between: Floats = np.nansum(counts * (group - mean[:, None]) ** 2, axis=1)
     return between
 
 
-def _trending(daily: Floats, settings: PortraitSettings) -> Flags:
+def _has_trend(daily: Floats, settings: PortraitSettings) -> Flags:
     """Return whether a straight line through each row's daily means moves enough and fits well enough, (n,).
 
     The line may rise or fall.

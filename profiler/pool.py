@@ -181,13 +181,13 @@ def _group_totals(usage: AnyUsage[Any], members: Members[RefT]) -> Iterator[tupl
     """Each group that has members, in order."""
     order = np.argsort(members.rows, kind="stable")
     met, firsts = np.unique(members.rows[order], return_index=True)
-    whole = _whole(usage, members) if isinstance(usage, SparseUsage) else np.zeros(len(usage.refs), dtype=bool)
+    whole = _has_no_gaps(usage, members) if isinstance(usage, SparseUsage) else np.zeros(len(usage.refs), dtype=bool)
     for group, rows in zip(met.tolist(), np.split(order, firsts)[1:], strict=True):
         if group >= 0:
             yield group, _group_total(usage.rows(rows), members.pods(rows), usage.grid, whole=bool(whole[rows].all()))
 
 
-def _whole(usage: SparseUsage[Any], members: Members[RefT]) -> Flags:
+def _has_no_gaps(usage: SparseUsage[Any], members: Members[RefT]) -> Flags:
     """Series without a gap from their first sample to the pod's end or the grid's: nothing stands in for them, (n,)."""
     gaps, some = np.zeros(len(usage.refs), dtype=np.int64), np.diff(usage.bounds) > 0
     if some.any():

@@ -57,7 +57,7 @@ def update(
         raise ValueError(
             f"usage from {usage.grid.start_seconds} does not follow portraits up to {portraits.end_seconds}"
         )
-    wide = _widened(portraits, refs)
+    wide = _add_blank_portraits(portraits, refs)
     position = {ref: index for index, ref in enumerate(wide.refs)}
     target = np.append(np.array([position[ref] for ref in refs], dtype=np.int64), -1)[rows]
     in_group = target >= 0
@@ -108,7 +108,7 @@ _COLUMNS_OF_ZERO: Final = (
 )
 
 
-def _widened(portraits: Portraits[RefT], refs: Sequence[RefT]) -> Portraits[RefT]:
+def _add_blank_portraits(portraits: Portraits[RefT], refs: Sequence[RefT]) -> Portraits[RefT]:
     """The same portraits with blank ones behind them for refs that are new."""
     old_refs = set(portraits.refs)
     fresh = tuple(dict.fromkeys(ref for ref in refs if ref not in old_refs))
@@ -177,9 +177,9 @@ def _with_presence(portraits: Portraits[RefT], packed: FloatMatrix, lanes: Lanes
         first_seconds=np.fmin(portraits.first_seconds, first),
         last_seconds=np.fmax(portraits.last_seconds, last),
         seen=portraits.seen + present.sum(axis=1),
-        daily_maxima=_shifted(portraits.daily_maxima, portraits.end_seconds, usage.grid.end_seconds, np.nan),
-        daily_sums=_shifted(portraits.daily_sums, portraits.end_seconds, usage.grid.end_seconds, 0.0),
-        daily_counts=_shifted(portraits.daily_counts, portraits.end_seconds, usage.grid.end_seconds, 0.0),
+        daily_maxima=_shift_days(portraits.daily_maxima, portraits.end_seconds, usage.grid.end_seconds, np.nan),
+        daily_sums=_shift_days(portraits.daily_sums, portraits.end_seconds, usage.grid.end_seconds, 0.0),
+        daily_counts=_shift_days(portraits.daily_counts, portraits.end_seconds, usage.grid.end_seconds, 0.0),
     )
 
 
@@ -238,7 +238,7 @@ def _half_hours(steady: FloatMatrix, usage: Usage[Any]) -> tuple[Floats, Floats,
     return sums, counts, maxima, squares
 
 
-def _shifted(days: Floats, old_end_seconds: int, new_end_seconds: int, fill: float) -> Floats:
+def _shift_days(days: Floats, old_end_seconds: int, new_end_seconds: int, fill: float) -> Floats:
     """Columns of UTC days moved left so that the last one is the day of the new end."""
     moved = (new_end_seconds - 1) // DAY_SECONDS - (old_end_seconds - 1) // DAY_SECONDS
     if not moved:

@@ -127,7 +127,7 @@ def declared_by_lasting(signal: Signal, usage: Usage[Any], starting: frozenset[P
     return replace(usage, refs=tuple(usage.refs[i] for i in rows), values=usage.values[rows])
 
 
-def merged(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> Inventory:
+def merge_inventories(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> Inventory:
     """The snapshot with the pods, workloads and events that only the stored one knows, as far back as `keep_since`.
 
     A pod that ran at the last snapshot and is not in this one ended somewhere between the two: its end is this
@@ -135,12 +135,12 @@ def merged(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> In
     """
     if stored is None:
         return snapshot
-    snapshot = _led_on(snapshot, stored)
+    snapshot = _carry_over_owners(snapshot, stored)
     pods = {(p.namespace, p.name): p for p in stored.pods if _is_recent(p, keep_since)}
     pods = {
         key: replace(p, end_seconds=snapshot.time_seconds) if p.running and p.listed else p for key, p in pods.items()
     }
-    pods |= {(p.namespace, p.name): _aged(p, pods.get((p.namespace, p.name))) for p in snapshot.pods}
+    pods |= {(p.namespace, p.name): _carry_over_pod(p, pods.get((p.namespace, p.name))) for p in snapshot.pods}
     needed = {p.workload for p in pods.values()}
     workloads = {w.ref: replace(w, replicas=0) for w in stored.workloads if w.ref in needed}
     for workload in snapshot.workloads:
@@ -172,7 +172,7 @@ def _pod_rows(stored: Inventory, snapshot: Inventory, keep_since: int) -> tuple[
     return tuple(rows[key] for key in sorted(rows))
 
 
-def _led_on(snapshot: Inventory, stored: Inventory) -> Inventory:
+def _carry_over_owners(snapshot: Inventory, stored: Inventory) -> Inventory:
     """The snapshot whose pods have the owners that were known before, where a link above them is missing now."""
     before = {(p.namespace, p.name): p.workload for p in stored.pods if p.owner_known}
     lost = [p for p in snapshot.pods if not p.owner_known]
@@ -247,7 +247,7 @@ def _is_recent(pod: Pod, keep_since: int) -> bool:
     return pod.end_seconds is None or pod.end_seconds >= keep_since
 
 
-def _aged(pod: Pod, old: Pod | None) -> Pod:
+def _carry_over_pod(pod: Pod, old: Pod | None) -> Pod:
     """A pod of the snapshot; what it no longer says, the stored one may still know."""
     if old is None:
         return pod
@@ -261,13 +261,13 @@ def _aged(pod: Pod, old: Pod | None) -> Pod:
 def with_history(inventory: Inventory, sightings: Sightings) -> Inventory:
     """The inventory with what usage shows: the lives of gone pods, templates of workloads that do not run, events."""
     lives = _lives_of_pods(sightings)
-    requested = _requested(sightings)
+    requested = _last_pod_requests(sightings)
     pods = tuple(
-        _lived(pod, lives.get((pod.namespace, pod.name)), requested.get((pod.namespace, pod.name), {}))
+        _complete_from_usage(pod, lives.get((pod.namespace, pod.name)), requested.get((pod.namespace, pod.name), {}))
         for pod in _still_using(inventory, sightings, lives)
     )
     templates = _templates(inventory, pods, sightings)
-    silent_about = _amounts_not_told(inventory, pods, sightings)
+    silent_about = _unknown_amount_workloads(inventory, pods, sightings)
     serving = _serving_by_usage(pods, lives)
     workloads = tuple(
         replace(
@@ -283,11 +283,11 @@ def with_history(inventory: Inventory, sightings: Sightings) -> Inventory:
         limit = sightings.amounts.get(ref, {}).get((1, Resource.MEMORY)) if kind is EventKind.OOM_KILL else None
         events[moment, kind, ref] = Event(moment, kind, ref, limit)
     ordered = tuple(events[key] for key in sorted(events))
-    unnamed = _unnamed(inventory, lives)
+    unnamed = _unnamed_pods(inventory, lives)
     return with_parts_marked(replace(inventory, pods=pods, workloads=workloads, events=ordered, unnamed=unnamed))
 
 
-def _unnamed(inventory: Inventory, lives: Mapping[tuple[str, str], tuple[int, int]]) -> tuple[UnnamedPod, ...]:
+def _unnamed_pods(inventory: Inventory, lives: Mapping[tuple[str, str], tuple[int, int]]) -> tuple[UnnamedPod, ...]:
     """Pods that use something and that the inventory lacks, with those noted before."""
     named = {(p.namespace, p.name) for p in inventory.pods}
     noted = {(u.namespace, u.name): (u.first_seconds, u.last_seconds) for u in inventory.unnamed}
@@ -360,7 +360,7 @@ def _serving_by_usage(pods: Sequence[Pod], lives: Mapping[tuple[str, str], tuple
     return {ref: counts[ref] for ref in unclear}
 
 
-def _amounts_not_told(
+def _unknown_amount_workloads(
     inventory: Inventory, pods: Sequence[Pod], sightings: Sightings
 ) -> dict[WorkloadRef, tuple[Reason, ...]]:
     """Workloads with a pod that asks for nothing of something, where it or another one of its role in the window did.
@@ -384,7 +384,7 @@ def _amounts_not_told(
     return found
 
 
-def _requested(sightings: Sightings) -> dict[tuple[str, str], dict[Resource, int]]:
+def _last_pod_requests(sightings: Sightings) -> dict[tuple[str, str], dict[Resource, int]]:
     """(namespace, pod) -> what its containers asked for last, in all."""
     sums: dict[tuple[str, str], dict[Resource, int]] = {}
     for ref, amounts in sightings.amounts.items():
@@ -405,7 +405,7 @@ def _lives_of_pods(sightings: Sightings) -> dict[tuple[str, str], tuple[int, int
     return lives
 
 
-def _lived(pod: Pod, life: tuple[int, int] | None, requested: Mapping[Resource, int]) -> Pod:
+def _complete_from_usage(pod: Pod, life: tuple[int, int] | None, requested: Mapping[Resource, int]) -> Pod:
     """A pod that is not named now with the ends of its usage and what it asked for; others as the cluster says."""
     if not (pod.running and pod.listed) and not pod.requests and requested:
         pod = replace(pod, requests=dict(requested))

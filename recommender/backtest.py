@@ -87,7 +87,7 @@ def present(evidence: Evidence) -> Amounts:
     )
 
 
-def proposed(evidence: Evidence, recommendations: Sequence[Recommendation]) -> Amounts:
+def amounts_once_applied(evidence: Evidence, recommendations: Sequence[Recommendation]) -> Amounts:
     """The template's amounts once the recommendations, in the order of the evidence, are applied."""
     amounts = present(evidence)
     for index, recommendation in enumerate(recommendations):
@@ -197,8 +197,8 @@ def record(evidence: Evidence, days: float) -> Recorded:
         memory_rows=memory_rows,
         kills=_kills(recent),
         running={
-            CPU: _running(usage, cpu_rows, len(evidence)),
-            MEMORY: _running(memory, memory_rows, len(evidence)),
+            CPU: _mean_pod_counts(usage, cpu_rows, len(evidence)),
+            MEMORY: _mean_pod_counts(memory, memory_rows, len(evidence)),
         },
         pod_minutes=_pod_minutes(recent),
     )
@@ -326,7 +326,7 @@ def _pod_minutes(evidence: Evidence) -> Floats:
     return np.where(sampled[CPU] > 0, sampled[CPU], sampled[MEMORY])
 
 
-def _running(values: FloatMatrix, rows: Integers, size: int) -> Floats:
+def _mean_pod_counts(values: FloatMatrix, rows: Integers, size: int) -> Floats:
     """Mean number of pods of each container over the window; a pod runs from its first to its last sample."""
     sampled, slots = np.isfinite(values), values.shape[1]
     if not slots:

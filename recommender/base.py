@@ -82,7 +82,7 @@ def recommend(
         if len(evidence) > 1:
             halves = np.array_split(np.arange(len(evidence)), 2)
             return [r for half in halves for r in recommend(strategy, evidence.take(half), settings)]
-        return [_failed(strategy.name, evidence, settings, error)] if len(evidence) else []
+        return [_failed_recommendation(strategy.name, evidence, settings, error)] if len(evidence) else []
     return [_in_danger(one) for one in _above_heaps(recommendations, evidence)]
 
 
@@ -150,7 +150,7 @@ def withheld(resource: Resource, which: Field, now: int | None, reason: Reason, 
     return Value(resource, which, now, None, Action.WITHHELD, reason, inputs=inputs)
 
 
-def known(**inputs: float | int | str) -> dict[str, float | int | str]:
+def display_inputs(**inputs: float | int | str) -> dict[str, float | int | str]:
     """Inputs of a value for display: what is not finite is left out, whole numbers lose their fraction."""
     return {name: _tidy(value) for name, value in inputs.items() if isinstance(value, str) or isfinite(value)}
 
@@ -176,7 +176,9 @@ def _tidy(value: float | int | str) -> float | int | str:
     return int(value) if float(value).is_integer() else float(value)
 
 
-def _failed(name: str, evidence: Evidence, settings: RecommenderSettings, error: Exception) -> Recommendation:
+def _failed_recommendation(
+    name: str, evidence: Evidence, settings: RecommenderSettings, error: Exception
+) -> Recommendation:
     structlog.get_logger(__name__).error(
         "no recommendation", strategy=name, container=str(evidence.containers[0]), error=repr(error), exc_info=error
     )

@@ -49,7 +49,7 @@ def enrich(
         structlog.get_logger(__name__).error("nothing was back-tested", error=repr(error), exc_info=error)
         return enriched
     for position in usable:
-        with _only_this_one(enriched[position]):
+        with _log_failure(enriched[position]):
             enriched[position] = stage.enriched(enriched[position])
     return enriched
 
@@ -70,7 +70,7 @@ class _EnrichStage:
         """Back-test and price of all of them at once; positions of those whose numbers could be used."""
         now, then, usable = present(self.evidence), present(self.evidence), []
         for position, recommendation in enumerate(recommendations):
-            with _only_this_one(recommendation):
+            with _log_failure(recommendation):
                 then.apply(self.place[recommendation.container], recommendation)
                 self.siblings[recommendation.container.workload].append(recommendation)
                 usable.append(position)
@@ -122,7 +122,7 @@ class _EnrichStage:
 
 
 @contextmanager
-def _only_this_one(recommendation: Recommendation) -> Iterator[None]:
+def _log_failure(recommendation: Recommendation) -> Iterator[None]:
     """Whatever goes wrong with one recommendation is logged, and the others go on."""
     try:
         yield

@@ -62,9 +62,9 @@ def find(
 def of_containers(evidence: Evidence, settings: FindingSettings, own: CotenantSettings) -> Iterator[ClusterFinding]:
     """Yield the findings on the evidence's own containers and workloads, which depend on no others."""
     yield from idle_workloads(evidence, settings)
-    yield from missing(evidence, settings)
-    yield from uneven(evidence, settings)
-    yield from leaking(evidence, settings, own)
+    yield from missing_value_findings(evidence, settings)
+    yield from uneven_usage_findings(evidence, settings)
+    yield from leak_findings(evidence, settings, own)
     yield from managed_heaps(evidence, own)
 
 
@@ -87,7 +87,7 @@ def rows(findings: Iterable[ClusterFinding]) -> list[dict[str, Any]]:
         {
             "finding": f.kind.value,
             "severity": f.severity.value,
-            **_place(f.subject),
+            **_subject_columns(f.subject),
             "proposal": f.proposal,
             "saving_month": f.monthly_saving,
             **{f"{r}_freed": f.freed.get(r) for r in Resource},
@@ -108,7 +108,7 @@ def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Cl
         running = [i for i in positions if _role(evidence, i) in AT_WORK]
         used = float(highest[running].sum()) if running else np.nan
         if long_enough[running].all() and used <= settings.idle_pod_millicores:
-            requested = {r: _requested(workload, r) for r in Resource}
+            requested = {r: _workload_request(workload, r) for r in Resource}
             figures: Figures = {
                 "pods": workload.replicas,
                 "cpu_max_of_a_pod_millicores": round(used, 1),
@@ -158,7 +158,7 @@ def idle_nodes(
             yield ClusterFinding(FindingKind.IDLE_NODE, NodeRef(node.name), Severity.WARNING, figures, freed=freed)
 
 
-def missing(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFinding]:
+def missing_value_findings(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFinding]:
     """Containers without a request (the API server would take a limit for it) or without a memory limit.
 
     Pods on reclaimed capacity ask for extended resources instead; init containers are left alone, and so are pods of
@@ -212,7 +212,7 @@ def unschedulable(inventory: Inventory) -> Iterator[ClusterFinding]:
         yield ClusterFinding(FindingKind.UNSCHEDULABLE, inventory.workloads[i].ref, Severity.CRITICAL, figures)
 
 
-def uneven(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFinding]:
+def uneven_usage_findings(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFinding]:
     """Containers of which one pod used far more than the median pod over the last day."""
     figures: dict[int, Figures] = defaultdict(dict)
     starved: set[int] = set()
@@ -233,7 +233,7 @@ def uneven(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFin
         yield ClusterFinding(FindingKind.SKEW, evidence.containers[i], level, container_figures)
 
 
-def leaking(evidence: Evidence, settings: FindingSettings, own: CotenantSettings) -> Iterator[ClusterFinding]:
+def leak_findings(evidence: Evidence, settings: FindingSettings, own: CotenantSettings) -> Iterator[ClusterFinding]:
     """Containers whose memory grows from day to day since their pods last began, by the strategy's own test."""
     grows, highest = leak(evidence, own), evidence.highest(SOURCE[MEMORY])
     for i in np.flatnonzero(np.isfinite(grows)).tolist():
@@ -336,7 +336,7 @@ def _largest_pod(workload: Workload, resource: Resource) -> int:
     return max((pod_amount([container], resource) for container in workload.staying), default=0)
 
 
-def _requested(workload: Workload, resource: Resource) -> int:
+def _workload_request(workload: Workload, resource: Resource) -> int:
     return workload.total(resource)
 
 
@@ -372,7 +372,7 @@ def _waste(requested: Mapping[Resource, int]) -> Severity:
     return Severity.WARNING if worst >= Severity.WARNING.rank else Severity.OK
 
 
-def _place(subject: ContainerRef | WorkloadRef | NodeRef) -> dict[str, str]:
+def _subject_columns(subject: ContainerRef | WorkloadRef | NodeRef) -> dict[str, str]:
     if isinstance(subject, NodeRef):
         return {"namespace": "", "kind": "Node", "workload": subject.name, "container": ""}
     ref = subject.workload if isinstance(subject, ContainerRef) else subject

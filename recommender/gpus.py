@@ -82,12 +82,12 @@ def find(containers: Sequence[GpuContainer], settings: FindingSettings, own: Gpu
     for container in (c for c in containers if c.devices > 0 and c.pods):
         if not container.measured:
             if container.requested_hours >= own.unmeasured_hours:
-                yield _unmeasured(container)
+                yield _unmeasured_finding(container)
         elif container.days >= settings.minimum_days and container.coverage >= settings.minimum_coverage:
             if container.core_maximum <= settings.idle_gpu_percent:
                 yield _idle(container, settings)
             elif container.is_steady and not container.instances:
-                yield from _oversized(container, own)
+                yield from _oversized_findings(container, own)
 
 
 def _rounded_up(amount: float, step: int) -> int:
@@ -95,7 +95,7 @@ def _rounded_up(amount: float, step: int) -> int:
     return max(1, math.ceil((amount - _ROUNDING_PERCENT) / step)) * step
 
 
-def _requested(container: GpuContainer) -> dict[str, float | int | str]:
+def _requested_figures(container: GpuContainer) -> dict[str, float | int | str]:
     if container.instances:
         return {"pods": container.pods, "mig_instances_of_a_pod": round(container.instances / WHOLE)}
     return {
@@ -105,32 +105,36 @@ def _requested(container: GpuContainer) -> dict[str, float | int | str]:
     }
 
 
-def _used(container: GpuContainer) -> dict[str, float | int | str]:
+def _usage_figures(container: GpuContainer) -> dict[str, float | int | str]:
     figures: dict[str, float | int | str] = {"gpu_core_max_percent": round(container.core_maximum, 1)}
     if not math.isnan(container.memory_maximum):
         figures["gpu_memory_max_percent"] = round(container.memory_maximum, 1)
     return {**figures, "days": round(container.days, 1)}
 
 
-def _unmeasured(container: GpuContainer) -> ClusterFinding:
-    return ClusterFinding(FindingKind.UNMEASURED_GPU, container.ref, Severity.OK, _requested(container))
+def _unmeasured_finding(container: GpuContainer) -> ClusterFinding:
+    return ClusterFinding(FindingKind.UNMEASURED_GPU, container.ref, Severity.OK, _requested_figures(container))
 
 
 def _idle(container: GpuContainer, settings: FindingSettings) -> ClusterFinding:
-    figures = {**_requested(container), **_used(container), "threshold_percent": settings.idle_gpu_percent}
+    figures = {
+        **_requested_figures(container),
+        **_usage_figures(container),
+        "threshold_percent": settings.idle_gpu_percent,
+    }
     # an instance is a part of a GPU, and which part is not known
     saving = None if container.instances else container.monthly_price(container.devices)
     return ClusterFinding(FindingKind.IDLE_GPU, container.ref, Severity.WARNING, figures, "no GPU", saving)
 
 
-def _oversized(container: GpuContainer, own: GpuSettings) -> Iterator[ClusterFinding]:
+def _oversized_findings(container: GpuContainer, own: GpuSettings) -> Iterator[ClusterFinding]:
     share = share_for(container.core_quantile, container.memory_maximum, own)
     if share.devices >= container.devices:
         return
     figures = {
-        **_requested(container),
+        **_requested_figures(container),
         f"gpu_core_p{own.core_fraction * 100:g}_percent": round(container.core_quantile, 1),
-        **_used(container),
+        **_usage_figures(container),
     }
     saving = container.monthly_price(container.devices - share.devices)
     freed = (container.devices - share.devices) * container.pods

@@ -68,7 +68,11 @@ def without_decreases(
     if not affected:
         return tuple(recommendations)
     return tuple(
-        replace(r, values=tuple(_founded(v, affected) for v in r.values), heap=_founded_heap(r.heap, affected))
+        replace(
+            r,
+            values=tuple(_withhold_unfounded_value(v, affected) for v in r.values),
+            heap=_founded_heap(r.heap, affected),
+        )
         for r in recommendations
     )
 
@@ -97,10 +101,10 @@ def node_forecast_incomplete(resource: Resource, unread: Collection[Signal]) -> 
 
 def with_incomplete_noted(amounts: Sequence[Reclaimable], unread: Collection[Signal]) -> tuple[Reclaimable, ...]:
     """The amounts that nodes can lend; those with a term of an incomplete forecast say so in their note."""
-    return tuple(_noted(a) if node_forecast_incomplete(a.resource, unread) else a for a in amounts)
+    return tuple(_add_forecast_note(a) if node_forecast_incomplete(a.resource, unread) else a for a in amounts)
 
 
-def _noted(amount: Reclaimable) -> Reclaimable:
+def _add_forecast_note(amount: Reclaimable) -> Reclaimable:
     if not any(TERMS[name].from_forecast for name in amount.terms if name in TERMS):
         return amount
     return replace(amount, note=f"{amount.note}; {NOTE}" if amount.note else NOTE)
@@ -111,7 +115,7 @@ def _founded_heap(heap: HeapProposal | None, affected: Collection[Resource]) -> 
     return None if heap is not None and heap.change < 0 and Resource.MEMORY in affected else heap
 
 
-def _founded(value: Value, affected: Collection[Resource]) -> Value:
+def _withhold_unfounded_value(value: Value, affected: Collection[Resource]) -> Value:
     lowered = value.change is not None and value.change < 0
     if value.resource not in affected or value.action is not Action.SET:
         return value

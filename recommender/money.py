@@ -64,7 +64,9 @@ def monthly_savings(freed: Mapping[Resource, Floats], pods: Floats, price: Seque
     return {resource: amounts * pods * HOURS_PER_MONTH for resource, amounts in hourly.items()}
 
 
-def priced(findings: Sequence[ClusterFinding], inventory: Inventory, own: PriceSettings) -> list[ClusterFinding]:
+def price_findings(
+    findings: Sequence[ClusterFinding], inventory: Inventory, own: PriceSettings
+) -> list[ClusterFinding]:
     """The same findings in their order, with what those of idle workloads and nodes would free as money a month."""
     freeing = {number: one for number, one in enumerate(findings) if one.freed}
     subjects = {one.subject for one in freeing.values()}

@@ -26,16 +26,19 @@ def withhold_partial(recommendations: Sequence[Recommendation], workloads: Itera
     workloads: at least those of the recommendations.
     """
     partial = {w.ref: w for w in workloads if w.gaps or any(c.gaps for c in w.containers)}
-    return [_founded(one, partial) if one.container.workload in partial else one for one in recommendations]
+    return [
+        _withhold_unfounded_values(one, partial) if one.container.workload in partial else one
+        for one in recommendations
+    ]
 
 
 def without_partial(findings: Iterable[ClusterFinding], inventory: Inventory) -> tuple[ClusterFinding, ...]:
     """The findings less those that something is not used, or not set, where that may be a part of the truth."""
     gaps = {w.ref: frozenset(w.gaps) for w in inventory.workloads if w.gaps}
-    return tuple(one for one in findings if not _unfounded(one, gaps))
+    return tuple(one for one in findings if not _is_unfounded(one, gaps))
 
 
-def _unfounded(finding: ClusterFinding, gaps: Mapping[WorkloadRef, Collection[Reason]]) -> bool:
+def _is_unfounded(finding: ClusterFinding, gaps: Mapping[WorkloadRef, Collection[Reason]]) -> bool:
     subject = finding.subject.workload if isinstance(finding.subject, ContainerRef) else finding.subject
     own = gaps.get(subject, ()) if isinstance(subject, WorkloadRef) else ()
     if Reason.AMOUNTS_UNKNOWN in own and finding.kind in _ON_AMOUNTS:
@@ -43,7 +46,9 @@ def _unfounded(finding: ClusterFinding, gaps: Mapping[WorkloadRef, Collection[Re
     return not {Reason.OWNER_UNKNOWN, Reason.PODS_UNNAMED}.isdisjoint(own) and finding.kind in REST_ON_LITTLE_USE
 
 
-def _founded(recommendation: Recommendation, partial: Mapping[WorkloadRef, Workload]) -> Recommendation:
+def _withhold_unfounded_values(
+    recommendation: Recommendation, partial: Mapping[WorkloadRef, Workload]
+) -> Recommendation:
     workload = partial[recommendation.container.workload]
     container = workload.container(recommendation.container.container)
     gaps = (*workload.gaps, *(container.gaps if container else ()))

@@ -45,7 +45,7 @@ def restart(
         and container is not None
         and container.role is not ContainerRole.INIT
         and all(_resizable(value, container, version) for value in changes)
-        and pod_qos(workload.containers) is pod_qos(applied(workload.containers, together))
+        and pod_qos(workload.containers) is pod_qos(apply_recommendations(workload.containers, together))
     )
     return Restart.IN_PLACE if in_place else Restart.ROLLOUT
 
@@ -61,13 +61,15 @@ def pod_qos(containers: Iterable[Container]) -> PodQos:
     return qos_class_of((one.requests, one.limits) for one in containers)
 
 
-def applied(containers: Sequence[Container], recommendations: Iterable[Recommendation]) -> list[Container]:
+def apply_recommendations(
+    containers: Sequence[Container], recommendations: Iterable[Recommendation]
+) -> list[Container]:
     """The template's containers once the recommendations are applied; roles and policies are left out."""
     by_name = {r.container.container: r for r in recommendations}
-    return [_applied(c, by_name[c.name]) if c.name in by_name else c for c in containers]
+    return [_apply_recommendation(c, by_name[c.name]) if c.name in by_name else c for c in containers]
 
 
-def _applied(container: Container, recommendation: Recommendation) -> Container:
+def _apply_recommendation(container: Container, recommendation: Recommendation) -> Container:
     return Container(
         container.name,
         _amounts(container.requests, recommendation, Field.REQUEST),

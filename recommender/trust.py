@@ -146,7 +146,7 @@ def _findings(grounds: Grounds, index: int, about: Sequence[Resource], backtest:
         covered = _least(grounds.coverage, about, index)
         findings.append(TrustFactor(covered, f"A pod was measured in {percent(covered)} of the time in which one ran."))
     if backtest is not None:
-        findings.append(_tried(backtest, grounds.own))
+        findings.append(_backtest_trust(backtest, grounds.own))
     return findings
 
 
@@ -172,7 +172,7 @@ def _stability(grounds: Grounds, index: int, resource: Resource) -> TrustFactor:
     return TrustFactor(score, f"The newer half of the history asks for {change} than the older one.")
 
 
-def _tried(backtest: Backtest, own: BacktestSettings) -> TrustFactor:
+def _backtest_trust(backtest: Backtest, own: BacktestSettings) -> TrustFactor:
     """Return the trust factor for the back-test of the values over the last days."""
     days, kills = f"{backtest.days:g} days", backtest.oom_kills - backtest.now_oom_kills
     if kills > 0:

@@ -98,12 +98,12 @@ def _measured_part(recommendation: Recommendation, why: Mapping[Resource, Reason
     lowered = heap is not None and heap.change < 0 and Resource.MEMORY in why
     return replace(
         recommendation,
-        values=tuple(_measured(value, why) for value in recommendation.values),
+        values=tuple(_withhold_unmeasured(value, why) for value in recommendation.values),
         heap=None if lowered else heap,
     )
 
 
-def _measured(value: Value, why: Mapping[Resource, Reason]) -> Value:
+def _withhold_unmeasured(value: Value, why: Mapping[Resource, Reason]) -> Value:
     if value.resource not in why or value.action is Action.WITHHELD or (value.change is not None and value.change > 0):
         return value
     return withheld(value.resource, value.field, value.now, why[value.resource], value.inputs)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 
 Json = Mapping[str, Any]
 
@@ -35,15 +35,17 @@ class Converted:
     notes: tuple[str, ...] = ()
 
 
-def converted(sketch: Json) -> Converted:
+def convert_reservation(sketch: Json) -> Converted:
     """Today's Reservation; UsageError names the field that cannot be translated. Today's object comes back as it is."""
     _object("the document", sketch)
     if sketch.get("kind") != "Reservation":
         raise UsageError(
-            f"kind {shown(sketch.get('kind'))} is not Reservation", fix="Give a file with Reservations only."
+            f"kind {format_value(sketch.get('kind'))} is not Reservation", fix="Give a file with Reservations only."
         )
     if sketch.get("apiVersion") not in (None, "", SCHEDULING_GROUP):
-        raise UsageError(f"apiVersion {shown(sketch['apiVersion'])} is not {SCHEDULING_GROUP}", fix="Leave it away.")
+        raise UsageError(
+            f"apiVersion {format_value(sketch['apiVersion'])} is not {SCHEDULING_GROUP}", fix="Leave it away."
+        )
     spec = _part(sketch, "spec", "")
     if "owners" in spec and not spec.keys() & (_SKETCHED - {"template"}):
         return Converted(dict(sketch), ("It is today's object already.",))
@@ -134,7 +136,7 @@ def _controller(controller: Json, notes: list[str]) -> dict[str, Any]:
 def _ttl(seconds: Any) -> str:
     if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= LONGEST_SECONDS:
         raise UsageError(
-            f"spec.timeToLiveInSeconds {shown(seconds)} is not a whole number of seconds, 0 or more",
+            f"spec.timeToLiveInSeconds {format_value(seconds)} is not a whole number of seconds, 0 or more",
             fix="Write 300, or 0 for a Reservation without an end.",
         )
     return f"{seconds}s"

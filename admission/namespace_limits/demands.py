@@ -93,7 +93,7 @@ def refusals(pod: Json, demands: Iterable[Demand]) -> list[Problem]:
         return []
     problems = []
     for one in demands:
-        if isinstance(one, RangeDemand) and (lacking := _lacking(pod, one)):
+        if isinstance(one, RangeDemand) and (lacking := _missing_path(pod, one)):
             bound = f"{one.field} of {one.resource}" + (" for pods" if one.of_pod else "")
             words = f"is on {band} resources and names no {one.resource}; LimitRange {one.name} has a {bound}"
             problems.append(Problem(lacking, str(pod["metadata"].get("name") or ""), words, RANGE_FIX))
@@ -114,7 +114,7 @@ def quota_warnings(pod: Json, demands: Iterable[Demand]) -> Iterator[str]:
         yield f"quota {name} demands {', '.join(keys[:2])} of {band} pods: give it scope NotBestEffort (webhooks.md)"
 
 
-def _lacking(pod: Json, demand: RangeDemand) -> str:
+def _missing_path(pod: Json, demand: RangeDemand) -> str:
     """The first list of a container, or of them all, in which what a LimitRange demands is missing; "" for none."""
     for side in BOUND_SIDES[demand.field]:
         all_of_them = [

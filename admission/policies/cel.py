@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from cotenant.base.kubernetes.json_pointer import escaped
+from cotenant.base.kubernetes.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.selector import LabelSelector, Operator, Requirement
 
 LARGEST_NUMBER: Final = 2**53
@@ -42,7 +42,7 @@ def literal(value: Any) -> str:
     return str(value)
 
 
-def selected(selector: LabelSelector | None, labels: str) -> list[str]:
+def selector_conditions(selector: LabelSelector | None, labels: str) -> list[str]:
     """Conditions under which a selector matches the labels that a CEL expression gives; none when it matches all."""
     return [_condition(r, labels) for r in (selector.requirements or ())] if selector is not None else []
 
@@ -71,7 +71,7 @@ def selector_body(selector: LabelSelector | None, *more: Requirement) -> dict[st
 
 def pointer(*steps: str) -> str:
     """A JSON pointer (RFC 6901) as a CEL literal."""
-    return text("".join(f"/{escaped(step)}" for step in steps))
+    return text("".join(f"/{escape_pointer_key(step)}" for step in steps))
 
 
 def add(path: str, value: str) -> str:
@@ -84,11 +84,11 @@ def remove(path: str) -> str:
     return f'[JSONPatch{{op: "remove", path: {path}}}]'
 
 
-def when(condition: str, operations: str) -> str:
+def conditional_operations(condition: str, operations: str) -> str:
     """The operations under a condition, else none."""
     return f"({condition} ? {operations} : {NO_OPERATION})"
 
 
-def joined(operations: Iterable[str]) -> str:
+def concatenate_operations(operations: Iterable[str]) -> str:
     """Lists of operations one after the other, a line each."""
     return " +\n".join(operations)

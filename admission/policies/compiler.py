@@ -14,14 +14,22 @@ from typing import Any, Final
 
 from cotenant.admission.pod_mutation import MIRROR_ANNOTATION
 from cotenant.admission.policies import limit_range_cel, resources_cel
-from cotenant.admission.policies.cel import add, joined, literal, pointer, selector_body, text, when
+from cotenant.admission.policies.cel import (
+    add,
+    concatenate_operations,
+    conditional_operations,
+    literal,
+    pointer,
+    selector_body,
+    text,
+)
 from cotenant.admission.policies.label_texts import key_texts, patched_texts
 from cotenant.admission.policies.overlap import (
     CLASS_FIELD,
     CLASS_NAME,
     Overlaps,
     Writes,
-    apart,
+    are_namespaces_disjoint,
     disjoint,
     match_condition,
     unstable,
@@ -86,7 +94,7 @@ class CompiledProfiles:
 
 def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION) -> CompiledProfiles:
     """Policies for these profiles. A profile, or a field of it, that cannot be stated is among the losses."""
-    losses = [loss for profile in profiles if (loss := _unstated(profile))]
+    losses = [loss for profile in profiles if (loss := _unsupported_profile_loss(profile))]
     stated = _without(sorted(profiles, key=lambda p: p.name), losses)
     while unstable_losses := list(_unstable(stated)):
         losses += unstable_losses
@@ -95,9 +103,9 @@ def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION
     objects = [*_batch_policy(api_version), *_limit_range_policy(api_version)]
     for profile in stated:
         overlaps = Overlaps.of(profile, stated, writes)
-        losses += [*_lost_to_others(profile, overlaps, stated, writes), *_unpatched(profile)]
+        losses += [*_lost_to_others(profile, overlaps, stated, writes), *_patch_losses(profile)]
         policy = _policy(profile, overlaps, api_version)
-        objects += [policy, _binding(policy, profile, api_version)]
+        objects += [policy, _policy_binding(policy, profile, api_version)]
     compiled = tuple(profile.name for profile in stated)
     return CompiledProfiles(tuple(objects), compiled, tuple(sorted(losses, key=lambda x: x.profile)))
 
@@ -107,7 +115,7 @@ def _without(profiles: Sequence[Profile], losses: Sequence[PolicyLoss]) -> list[
     return [profile for profile in profiles if profile.name not in names]
 
 
-def _unstated(profile: Profile) -> PolicyLoss | None:
+def _unsupported_profile_loss(profile: Profile) -> PolicyLoss | None:
     """Why no policy can stand for the profile."""
     if profile.percent not in (0, 100):
         reason = f"{profile.percent}%: a policy cannot draw by lot; apply it to all (100%) or use the webhook"
@@ -133,7 +141,9 @@ def _unstable(profiles: Sequence[Profile]) -> Iterator[PolicyLoss]:
     writes = {p.name: Writes.of(p) for p in profiles}
     for profile in profiles:
         for other in Overlaps.of(profile, profiles, writes).profiles:
-            writers = (writes[p.name] for p in profiles if not disjoint(p, profile) and not apart(p, other))
+            writers = (
+                writes[p.name] for p in profiles if not disjoint(p, profile) and not are_namespaces_disjoint(p, other)
+            )
             if keys := unstable(other, writers):
                 reason = (
                     f"may match the same pods as {other.name}, which selects by {', '.join(keys)}: a profile writes it"
@@ -157,14 +167,14 @@ def _lost_to_others(
             reason += "" if later.reads.isdisjoint(lost) else ", nor in what that profile copies or extends"
             yield PolicyLoss(profile.name, ", ".join(lost), reason)
     for other in profiles:
-        if other.name == profile.name or apart(profile, other):
+        if other.name == profile.name or are_namespaces_disjoint(profile, other):
             continue
         if keys := sorted(set(wakes(writes[other.name], profile))):
             reason = f"not on pods that match only by what the profile {other.name} writes"
             yield PolicyLoss(profile.name, ", ".join(f"metadata.labels.{key}" for key in keys), reason)
 
 
-def _unpatched(profile: Profile) -> Iterator[PolicyLoss]:
+def _patch_losses(profile: Profile) -> Iterator[PolicyLoss]:
     """Fields of the patch, and what its annotations say, that are left out."""
     if profile.requests_bind:
         yield PolicyLoss(
@@ -191,10 +201,14 @@ def _policy(profile: Profile, overlaps: Overlaps, api_version: str) -> Json:
     # Other profiles are judged in the patches: in matchConditions the API server gives no namespaceObject.
     yields = [_no_match(other) for other in overlaps.yields_to]
     not_translated = [*yields, *(_no_match(other) for other in overlaps.translates)]
-    writes = [_guarded(write, overlaps.fields.get(name, ())) for name, write in _writes(profile)]
+    writes = [_operations_unless_matched(write, overlaps.fields.get(name, ())) for name, write in _writes(profile)]
     patches = []
     if profile.percent and writes:
-        patches.append(when(" && ".join(yields), f"(\n{joined(writes)}\n)") if yields else joined(writes))
+        patches.append(
+            conditional_operations(" && ".join(yields), f"(\n{concatenate_operations(writes)}\n)")
+            if yields
+            else concatenate_operations(writes)
+        )
     if not profile.skips_resources:
         patches.append(resources_cel.translation(not_translated))
     patches.append(resources_cel.annotation())
@@ -208,9 +222,13 @@ def _no_match(profile: Profile) -> str:
     return f"!{match_condition(profile)}"
 
 
-def _guarded(operations_of_field: str, others: Sequence[Profile]) -> str:
+def _operations_unless_matched(operations_of_field: str, others: Sequence[Profile]) -> str:
     """The operations, except on pods that match one of the others."""
-    return when(" && ".join(map(_no_match, others)), operations_of_field) if others else operations_of_field
+    return (
+        conditional_operations(" && ".join(map(_no_match, others)), operations_of_field)
+        if others
+        else operations_of_field
+    )
 
 
 def _policy_body(name: str, api_version: str, profile: Profile | None, patches: list[str], more: Json) -> Json:
@@ -244,7 +262,7 @@ def _policy_body(name: str, api_version: str, profile: Profile | None, patches: 
     }
 
 
-def _binding(policy: Json, profile: Profile | None, api_version: str) -> Json:
+def _policy_binding(policy: Json, profile: Profile | None, api_version: str) -> Json:
     name = policy["metadata"]["name"]
     spec: Json = {"policyName": name}
     if profile is not None and "paramKind" in policy["spec"]:
@@ -266,7 +284,7 @@ def _batch_policy(api_version: str) -> Iterator[Json]:
     """The annotation of batch resources on pods that ask for them by themselves."""
     policy = _policy_body(BATCH_POLICY, api_version, None, [resources_cel.annotation()], {})
     yield policy
-    yield _binding(policy, None, api_version)
+    yield _policy_binding(policy, None, api_version)
 
 
 def _limit_range_policy(api_version: str) -> Iterator[Json]:
@@ -276,7 +294,7 @@ def _limit_range_policy(api_version: str) -> Iterator[Json]:
     spec = {**policy["spec"], "reinvocationPolicy": "IfNeeded", "variables": limit_range_cel.variables()}
     policy = {**policy, "spec": spec}
     yield policy
-    yield _binding(policy, None, api_version)
+    yield _policy_binding(policy, None, api_version)
 
 
 def _writes(profile: Profile) -> Iterator[tuple[str, str]]:

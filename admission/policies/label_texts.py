@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cotenant.admission.policies.cel import add, pointer, remove, text, when
+from cotenant.admission.policies.cel import add, conditional_operations, pointer, remove, text
 from cotenant.admission.profile import Profile
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.protocol import SUB_PRIORITY_LABEL
@@ -65,10 +65,10 @@ class KeyTexts:
 
     def copy(self, mapping: Mapping[str, str]) -> None:
         """Copy old keys to new ones; a missing source gives an empty text."""
-        self.texts |= {new: self._copied(self.of(old)) for old, new in sorted(mapping.items())}
+        self.texts |= {new: self._copy_text(self.of(old)) for old, new in sorted(mapping.items())}
 
     @staticmethod
-    def _copied(source: KeyText) -> KeyText:
+    def _copy_text(source: KeyText) -> KeyText:
         if source.constant is not None:
             return source
         return KeyText(None, f'({source.present} ? {source.expression} : "")', reads=source.reads)
@@ -103,20 +103,27 @@ class KeyTexts:
         """(field, list of JSON patch operations in CEL); the operation that makes place for others has no field."""
         writes = [value for value in self.texts.values() if value is not REMOVED]
         if writes:
-            yield "", when(f"!has(object.metadata.{self.name})", add(pointer("metadata", self.name), "{}"))
+            yield (
+                "",
+                conditional_operations(f"!has(object.metadata.{self.name})", add(pointer("metadata", self.name), "{}")),
+            )
         for key, value in self.texts.items():
             yield f"metadata.{self.name}.{key}", self._operation(key, value)
 
     def _operation(self, key: str, value: KeyText) -> str:
         path = pointer("metadata", self.name, key)
         if value is REMOVED:
-            return when(f"{text(key)} in {self.variable}", remove(path))
+            return conditional_operations(f"{text(key)} in {self.variable}", remove(path))
         if value.constant is not None:
             return add(path, value.cel)
         conditions = [] if value.present == "true" else [value.present]
         if value.checked:
             conditions += [f"size({value.cel}) <= {_LONGEST_VALUE}", f"{value.cel}.matches({_VALUE})"]
-        return when(" && ".join(conditions), add(path, value.cel)) if conditions else add(path, value.cel)
+        return (
+            conditional_operations(" && ".join(conditions), add(path, value.cel))
+            if conditions
+            else add(path, value.cel)
+        )
 
     def _usable(self, key: str, value: str) -> bool:
         try:

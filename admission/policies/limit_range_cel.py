@@ -15,7 +15,7 @@ from cotenant.admission.namespace_limits.defaults import (
     LIMIT_RANGER_PREFIX,
     SIDE_WORDS,
 )
-from cotenant.admission.policies.cel import text, when
+from cotenant.admission.policies.cel import conditional_operations, text
 from cotenant.admission.policies.resources_cel import MILLICORES, any_of, asks_for, variable
 from cotenant.admission.resources import SIDES
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
@@ -49,13 +49,15 @@ def variables() -> list[dict[str, str]]:
 def without_given() -> str:
     """The patch that takes out what a LimitRange gave to a pod of a band, or gives it the band's name."""
     parts = [_taken_out(group, side) for group in GROUP_WORDS for side in SIDES]
-    return when('variables.band != "" && variables.given.size() > 0', "(\n" + " +\n".join(parts) + "\n)")
+    return conditional_operations(
+        'variables.band != "" && variables.given.size() > 0', "(\n" + " +\n".join(parts) + "\n)"
+    )
 
 
 def _taken_out(group: str, side: str) -> str:
     """CEL for a list of JSON patch operations, one for each container that has amounts of a LimitRange on this side."""
     amounts = f"c.resources.{side}"
-    given = {resource: _given(group, side, resource) for resource in Resource}
+    given = {resource: _defaulted_condition(group, side, resource) for resource in Resource}
     dropped = any_of(f"(k == {text(r)} && {given[r]} && {_beside(r)})" for r in Resource)
     values = {Resource.CPU: MILLICORES, Resource.MEMORY: "string(v)"}
     renames = [
@@ -72,7 +74,7 @@ def _taken_out(group: str, side: str) -> str:
     )
 
 
-def _given(group: str, side: str, resource: Resource) -> str:
+def _defaulted_condition(group: str, side: str, resource: Resource) -> str:
     """Return the CEL condition that the LimitRanger set a resource of container `c` on a side."""
     words = text(f" {SIDE_WORDS[side]} for {GROUP_WORDS[group]} ")
     named = f'g.split({words})[0].split(", ").exists(n, n == {text(resource)})'
@@ -86,7 +88,7 @@ def _alone(group: str, side: str, resource: Resource) -> str:
     """
     (other,) = (one for one in SIDES if one != side)
     named = f"has(c.resources.{other}) && {text(resource)} in c.resources.{other}"
-    return f"(!({named}) || {_given(group, other, resource)})"
+    return f"(!({named}) || {_defaulted_condition(group, other, resource)})"
 
 
 def _beside(resource: Resource) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotenant.admission.policies.cel import LABELS, NAMESPACE_LABELS, selected
+from cotenant.admission.policies.cel import LABELS, NAMESPACE_LABELS, selector_conditions
 from cotenant.admission.policies.label_texts import key_texts
 from cotenant.admission.policies.patch_fields import leaves, refusal
 from cotenant.admission.profile import Profile
@@ -68,8 +68,8 @@ class Writes:
 def match_condition(profile: Profile) -> str:
     """CEL: whether a profile matches the pod as it is now."""
     conditions = [
-        *selected(profile.namespace_selector, NAMESPACE_LABELS),
-        *selected(profile.selector, LABELS),
+        *selector_conditions(profile.namespace_selector, NAMESPACE_LABELS),
+        *selector_conditions(profile.selector, LABELS),
     ]
     return "(" + (" && ".join(conditions) or "true") + ")"
 
@@ -110,13 +110,13 @@ class Overlaps:
 
 def _separable(earlier: Writes, later: Writes) -> bool:
     """Return whether both can be applied in any order once the earlier leaves out the fields that the later writes."""
-    nested = any(_nested(a, b) for a in earlier.fields for b in later.fields)
+    nested = any(_is_nested_field(a, b) for a in earlier.fields for b in later.fields)
     read = not earlier.reads.isdisjoint(later.fields) or not later.reads.isdisjoint(earlier.fields)
     mine, theirs = earlier.class_fields, later.class_fields
     return not nested and not read and (mine.keys() <= theirs.keys() or theirs.items() <= mine.items())
 
 
-def _nested(one: str, other: str) -> bool:
+def _is_nested_field(one: str, other: str) -> bool:
     """Return whether a field of the spec lies within the other; dots in keys of labels have no meaning."""
     return one.startswith("spec.") and (one.startswith(f"{other}.") or other.startswith(f"{one}."))
 
@@ -136,10 +136,10 @@ def _translates(other: Writes, own: Writes, *, first: bool) -> bool:
 
 def disjoint(one: Profile, other: Profile) -> bool:
     """Return whether no pod can match both profiles."""
-    return apart(one, other) or _contradict(one.selector, other.selector)
+    return are_namespaces_disjoint(one, other) or _contradict(one.selector, other.selector)
 
 
-def apart(one: Profile, other: Profile) -> bool:
+def are_namespaces_disjoint(one: Profile, other: Profile) -> bool:
     """Return whether no namespace can match both profiles."""
     return _contradict(one.namespace_selector, other.namespace_selector)
 

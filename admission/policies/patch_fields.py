@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cotenant.admission.policies.cel import LARGEST_NUMBER, add, literal, pointer, remove, text, when
-from cotenant.base.text import shown
+from cotenant.admission.policies.cel import LARGEST_NUMBER, add, conditional_operations, literal, pointer, remove, text
+from cotenant.base.text import format_value
 
 _MAP: Final = "*"
 """Stands for every key of a map."""
@@ -71,7 +71,7 @@ def _wrong(value: Any, kind: Any, path: str) -> str:
         return ""
     of_type = type(value) is expected  # bool is no int here
     if not of_type:
-        return f"{path}: {shown(value)} is not of the type {expected.__name__}"
+        return f"{path}: {format_value(value)} is not of the type {expected.__name__}"
     if isinstance(kind, list):
         return next((w for i, item in enumerate(value) if (w := _wrong_item(item, kind[0], f"{path}[{i}]"))), "")
     if isinstance(kind, Mapping):
@@ -98,9 +98,9 @@ def operations(value: Any, *path: str) -> Iterator[tuple[str, str]]:
     """
     field = ".".join(path)
     if value is None:
-        yield field, when(_present(path), remove(pointer(*path)))
+        yield field, conditional_operations(_present(path), remove(pointer(*path)))
     elif isinstance(value, Mapping):
-        yield "", when(f"!({_present(path)})", add(pointer(*path), "{}"))
+        yield "", conditional_operations(f"!({_present(path)})", add(pointer(*path), "{}"))
         for key, item in value.items():
             yield from operations(item, *path, key)
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from cotenant.admission.policies.cel import add, pointer, text, when
+from cotenant.admission.policies.cel import add, conditional_operations, pointer, text
 from cotenant.admission.resources import BATCH_NAMES, SIDES
 from cotenant.base.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
 from cotenant.base.kubernetes.qos import BANDS, PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
@@ -75,12 +75,12 @@ def variables() -> list[dict[str, Any]]:
 
 def translation(conditions: Iterable[str]) -> str:
     """The patch that renames cpu and memory of all containers, under these conditions."""
-    parts = [_renamed(group, side) for group in _GROUPS for side in SIDES]
+    parts = [_rename_operations(group, side) for group in _GROUPS for side in SIDES]
     condition = " && ".join(['variables.band != ""', "!variables.ofWholePod", *conditions])
-    return when(condition, "(\n" + " +\n".join(parts) + "\n)")
+    return conditional_operations(condition, "(\n" + " +\n".join(parts) + "\n)")
 
 
-def _renamed(group: str, side: str) -> str:
+def _rename_operations(group: str, side: str) -> str:
     """CEL for a list of JSON patch operations, one for each container that names cpu or memory on this side.
 
     group: "containers" or "initContainers"; side: "requests" or "limits". Each operation replaces the whole side, with
@@ -89,7 +89,7 @@ def _renamed(group: str, side: str) -> str:
     """
     amounts = f"c.resources.{side}"
     renames = [
-        f"k == {text(resource)} && !({_named(resource)}) ? {{{_name(resource)}: {value}}} : "
+        f"k == {text(resource)} && !({_class_resource_condition(resource)}) ? {{{_name(resource)}: {value}}} : "
         for resource, value in (("cpu", MILLICORES), ("memory", "string(v)"))
     ]
     entry = "".join(f"({rename}" for rename in renames) + "{string(k): string(v)}" + ")" * len(renames)
@@ -105,7 +105,7 @@ def _name(resource: str) -> str:
     return f"variables.{resource}Name"
 
 
-def _named(resource: str) -> str:
+def _class_resource_condition(resource: str) -> str:
     """Return the CEL condition that the container names the class's resource beside the plain resource.
 
     The plain resource then stays as it is.
@@ -132,10 +132,10 @@ def annotation() -> str:
         '.map(c, "\\"" + c.name + "\\":{" + ' + sides + ' + "}").sort().join(",") + "}}"'
     )
     writes = [
-        when("!has(object.metadata.annotations)", add(pointer("metadata", "annotations"), "{}")),
+        conditional_operations("!has(object.metadata.annotations)", add(pointer("metadata", "annotations"), "{}")),
         add(pointer("metadata", "annotations", EXTENDED_SPEC_ANNOTATION), value),
     ]
-    return when(with_batch(), "(\n" + " +\n".join(writes) + "\n)")
+    return conditional_operations(with_batch(), "(\n" + " +\n".join(writes) + "\n)")
 
 
 def with_batch() -> str:

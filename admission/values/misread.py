@@ -34,7 +34,7 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
 from cotenant.base.kubernetes.quantity import parse_millicores
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 from cotenant.scheduler_ext.queues.model.gang import MINIMUM_ANNOTATION, gang_of_pod
 from cotenant.scheduler_ext.queues.model.quota_tree import (
     FORCE_LABEL,
@@ -52,7 +52,7 @@ SCHEDULING: Final = "scheduling.koordinator.sh/"
 INT32: Final = 2**31
 
 
-def _whole(text: str) -> bool:
+def _is_int32(text: str) -> bool:
     try:
         return -INT32 <= int(text) < INT32 and text.strip() == text and "_" not in text
     except ValueError:
@@ -66,7 +66,7 @@ def _seconds(text: str) -> bool:
         return False
 
 
-def _decoded(kind: Any) -> Callable[[str], bool]:
+def _json_checker(kind: Any) -> Callable[[str], bool]:
     def readable(text: str) -> bool:
         try:
             msgspec.json.decode(text, type=kind)
@@ -82,9 +82,9 @@ def _one_of(*texts: str) -> Check:
 
 
 BOOLEAN: Final = _one_of("true", "false")
-WHOLE: Final[Check] = ("a whole number of 32 bits", _whole)
+WHOLE: Final[Check] = ("a whole number of 32 bits", _is_int32)
 SECONDS: Final[Check] = ("a number of seconds", _seconds)
-OBJECT: Final[Check] = ("a JSON object", _decoded(dict[str, Any]))
+OBJECT: Final[Check] = ("a JSON object", _json_checker(dict[str, Any]))
 LABELS: Final[Mapping[str, Check]] = {
     QOS_LABEL: _one_of(*(one.value for one in QosClass if one)),
     PRIORITY_CLASS_LABEL: _one_of(*(one.value for one in PriorityClass if one)),
@@ -98,7 +98,7 @@ LABELS: Final[Mapping[str, Check]] = {
 }
 ANNOTATIONS: Final[Mapping[str, Check]] = {
     "koordinator.sh/eviction-priority": WHOLE,
-    "koordinator.sh/eviction-policy": ("a JSON list of names", _decoded(list[str])),
+    "koordinator.sh/eviction-policy": ("a JSON list of names", _json_checker(list[str])),
     f"{SCHEDULING}eviction-cost": WHOLE,
     f"{SCHEDULING}load-estimated-scaling-factors": OBJECT,
     f"{SCHEDULING}load-estimated-seconds-after-pod-scheduled": SECONDS,
@@ -151,7 +151,7 @@ def _misread(texts: Mapping[str, Any], checks: Mapping[str, Check]) -> Iterator[
         kind, understood = checks[key]
         text = str(texts[key])
         if text and not understood(text):
-            yield f"{key} {shown(text, 24)} is not {kind}; it has no effect"
+            yield f"{key} {format_value(text, 24)} is not {kind}; it has no effect"
 
 
 def _gang(namespace: str, name: str, labels: Json, annotations: Json) -> Iterator[str]:
@@ -175,4 +175,4 @@ def _amount(container: str, name: str, value: Any) -> Iterator[str]:
     if thousandths % 1000:
         unit = "millicores" if name.endswith("-cpu") else "bytes"
         number = f"{thousandths / 1000:g} {unit}"
-        yield f"container {container}: {name} {shown(value, 16)} is {number}, rounded up: write whole {unit}"
+        yield f"container {container}: {name} {format_value(value, 16)} is {number}, rounded up: write whole {unit}"

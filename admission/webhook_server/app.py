@@ -102,14 +102,14 @@ class WebhookApp:
 
     def _answer(self, request: Request) -> Response:
         began = perf_counter()
-        answer = self._judged(request.path, request.body)
+        answer = self._review_response(request.path, request.body)
         self._counts.duration.labels(request.path).observe(perf_counter() - began)
         self._counts.reviews.labels(request.path, answer.outcome).inc()
         for name in answer.profiles:
             self._counts.applied.labels(name).inc()
         return Response(answer.status, answer.body, "application/json" if answer.status == 200 else "text/plain")
 
-    def _judged(self, path: str, body: bytes) -> review.ReviewResponse:
+    def _review_response(self, path: str, body: bytes) -> review.ReviewResponse:
         """The answer; a fault of our own lets pods through and refuses quotas."""
         context = review.ReviewContext(
             self._view(),

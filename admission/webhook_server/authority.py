@@ -59,7 +59,7 @@ class CertificatePolicy:
     overlap_seconds: float = 600.0
 
 
-def renewed(
+def renew_material(
     stored: Material | None, policy: CertificatePolicy, now_seconds: float, trusted: bytes | None = None
 ) -> Material:
     """Return the material to be stored at this moment; the same object when nothing is due.
@@ -72,12 +72,12 @@ def renewed(
     if stored.following is None and _due(stored.authority, now_seconds):
         return replace(stored, following=_authority(policy, now_seconds))
     if stored.following is not None and _spread(stored.following, policy, now_seconds, trusted):
-        serving = _signed(stored.following, policy, now_seconds)
+        serving = _issue_serving_certificate(stored.following, policy, now_seconds)
         return Material(stored.following, serving, None, stored.authority.certificate)
     if stored.former and now_seconds >= _issued_at(stored.serving) + policy.overlap_seconds:
         stored = replace(stored, former=b"")
     if _due(stored.serving, now_seconds) or not _fits(stored, policy):
-        stored = replace(stored, serving=_signed(stored.authority, policy, now_seconds))
+        stored = replace(stored, serving=_issue_serving_certificate(stored.authority, policy, now_seconds))
     return stored
 
 
@@ -99,7 +99,7 @@ def readable(material: Material) -> bool:
 
 def _fresh(policy: CertificatePolicy, now_seconds: float) -> Material:
     authority = _authority(policy, now_seconds)
-    return Material(authority, _signed(authority, policy, now_seconds))
+    return Material(authority, _issue_serving_certificate(authority, policy, now_seconds))
 
 
 def _usable(pair: Pair, now_seconds: float) -> bool:
@@ -143,7 +143,7 @@ def _ends_at(pair: Pair) -> float:
 def _authority(policy: CertificatePolicy, now_seconds: float) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     # A name of its own for each: verifiers look issuers up by name.
-    name = _named(f"cotenant-webhook authority {int(now_seconds)} {x509.random_serial_number() % 10**6}")
+    name = _common_name(f"cotenant-webhook authority {int(now_seconds)} {x509.random_serial_number() % 10**6}")
     builder = (
         _builder(name, name, key.public_key(), now_seconds, policy.authority_days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -152,7 +152,7 @@ def _authority(policy: CertificatePolicy, now_seconds: float) -> Pair:
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def _signed(authority: Pair, policy: CertificatePolicy, now_seconds: float) -> Pair:
+def _issue_serving_certificate(authority: Pair, policy: CertificatePolicy, now_seconds: float) -> Pair:
     """A serving certificate for the policy's names, not outliving its authority."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = serialization.load_pem_private_key(authority.key, None)
@@ -161,7 +161,7 @@ def _signed(authority: Pair, policy: CertificatePolicy, now_seconds: float) -> P
     key = ec.generate_private_key(ec.SECP256R1())
     days = min(policy.certificate_days, (_ends_at(authority) - now_seconds) / DAY)
     builder = (
-        _builder(_named("cotenant-webhook"), issuer.subject, key.public_key(), now_seconds, days)
+        _builder(_common_name("cotenant-webhook"), issuer.subject, key.public_key(), now_seconds, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName(_alternative_names(policy.names)), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -203,7 +203,7 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
     )
 
 
-def _named(text: str) -> x509.Name:
+def _common_name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 

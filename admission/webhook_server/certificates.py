@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from cotenant.admission.webhook_server.authority import CertificatePolicy, Material, Pair, readable, renewed
+from cotenant.admission.webhook_server.authority import CertificatePolicy, Material, Pair, readable, renew_material
 from cotenant.base.errors import ClusterConflict, ClusterError, CotenantError, StoreError, UsageError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Apply
@@ -172,24 +172,24 @@ class CertificateController:
     def step(self) -> Material:
         """Renew what is due, let it be trusted, then show it; CotenantError when storing failed."""
         try:
-            material = self._agreed()
+            material = self._renew_stored_material()
         except CotenantError as error:
             self.error = error
             raise
-        self.error = self._injected(material)
+        self.error = self._inject_bundle(material)
         if material.serving != self._shown:
             self._show(material.serving)
             self._shown = material.serving
         return material
 
-    def _agreed(self) -> Material:
+    def _renew_stored_material(self) -> Material:
         """Return the stored material once nothing is due any more, whichever replica renewed it.
 
         Raises ClusterError when other writers changed it TRIES times in a row.
         """
         for _ in range(TRIES):
             stored, version = self._store.read()
-            due = renewed(stored, self._policy, self._clock.now_seconds(), self._trusted(stored))
+            due = renew_material(stored, self._policy, self._clock.now_seconds(), self._trusted(stored))
             if due is stored:
                 return stored
             try:
@@ -215,7 +215,7 @@ class CertificateController:
             _log.warning("it is not known whom callers trust", error=error.message, fix=error.fix)
             return b""
 
-    def _injected(self, material: Material) -> CotenantError | None:
+    def _inject_bundle(self, material: Material) -> CotenantError | None:
         if self._injector is None:
             return None
         try:

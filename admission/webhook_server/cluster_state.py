@@ -34,7 +34,7 @@ from cotenant.changes.model.annotated_resources import (
     RESOURCES_ANNOTATION,
     RESOURCES_LABEL,
     AnnotatedResources,
-    decoded,
+    decode_swaps,
 )
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
@@ -131,7 +131,13 @@ class ClusterState:
             "limit_ranges": Mirror(client, _PATHS["limit_ranges"], json, demands_of_range),
             "resource_quotas": Mirror(client, _PATHS["resource_quotas"], json, demands_of_quota),
             **{
-                kind: Mirror(client, _PATHS[kind], _Workload, _noted, labelSelector=f"{RESOURCES_LABEL}={LABEL_VALUE}")
+                kind: Mirror(
+                    client,
+                    _PATHS[kind],
+                    _Workload,
+                    _parse_annotated_resources,
+                    labelSelector=f"{RESOURCES_LABEL}={LABEL_VALUE}",
+                )
                 for kind in KINDS
             },
             **(natives if native_gangs else {}),
@@ -235,11 +241,13 @@ def _served_until(guard: _Guard) -> tuple[float, float]:
     return moment_of(spec.served_until, "swapguards") or 0.0, moment_of(spec.queues_served_until, "swapguards") or 0.0
 
 
-def _noted(workload: _Workload) -> AnnotatedResources:
+def _parse_annotated_resources(workload: _Workload) -> AnnotatedResources:
     annotations = workload.metadata.annotations or {}
     change = annotations.get(CHANGE_ANNOTATION, "")
     try:
-        return AnnotatedResources(workload.metadata.uid, decoded(annotations.get(RESOURCES_ANNOTATION, "{}")), change)
+        return AnnotatedResources(
+            workload.metadata.uid, decode_swaps(annotations.get(RESOURCES_ANNOTATION, "{}")), change
+        )
     except UsageError as error:
         return AnnotatedResources(workload.metadata.uid, {}, change, error.message)
 

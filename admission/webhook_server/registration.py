@@ -16,21 +16,23 @@ SYSTEM_NAMESPACE: Final = "koordinator-system"
 Json = dict[str, Any]
 
 
-def registered(
+def registration_objects(
     template: Iterable[Mapping[str, Any]], settings: AdmissionSettings, config_namespace: str, url: str = ""
 ) -> list[Json]:
     """Objects to apply: the Service (not with a url) and both configurations.
 
     url: https address of a server outside the cluster; without it the Service is called.
     """
-    base = _checked(url)
+    base = _validate_url(url)
     objects = [copy.deepcopy(dict(body)) for body in template]
     return [
-        _placed(body, settings, config_namespace, base) for body in objects if not base or body["kind"] != "Service"
+        _configure_object(body, settings, config_namespace, base)
+        for body in objects
+        if not base or body["kind"] != "Service"
     ]
 
 
-def _checked(url: str) -> str:
+def _validate_url(url: str) -> str:
     if not url:
         return ""
     parts = urlsplit(url)
@@ -39,7 +41,7 @@ def _checked(url: str) -> str:
     return url.rstrip("/")
 
 
-def _placed(body: Json, settings: AdmissionSettings, config_namespace: str, base: str) -> Json:
+def _configure_object(body: Json, settings: AdmissionSettings, config_namespace: str, base: str) -> Json:
     """One object under this installation's names."""
     metadata = body["metadata"]
     if body["kind"] == "Service":

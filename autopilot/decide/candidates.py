@@ -19,7 +19,7 @@ from cotenant.autopilot.decide.kills import OomKills, raised_after_kills
 from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicyLimits
 from cotenant.autopilot.decide.queue import QueueCandidate
 from cotenant.autopilot.decide.starts import StartAim, highest_starts
-from cotenant.autopilot.decide.writers import gitops_writer, reverted, vpa_of
+from cotenant.autopilot.decide.writers import describe_revert, gitops_writer, vpa_of
 from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.pod_request import effective_request
@@ -33,7 +33,7 @@ from cotenant.changes.decide.guardrails import gitops_owner, leaves_manifests
 from cotenant.changes.decide.heap_flags import is_set, without_heap
 from cotenant.changes.decide.patches import by_workload
 from cotenant.changes.decide.readiness import readiness
-from cotenant.changes.decide.steps import is_out_of_reach, largest_cut, rebased
+from cotenant.changes.decide.steps import is_out_of_reach, largest_cut, rebase_on_live
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.recommender.model.recommendation import Field, Recommendation, Trust, Value
 from cotenant.recommender.model.savings import total_change
@@ -103,7 +103,7 @@ def hardly_cut(under: PolicyInForce) -> str:
     )
 
 
-def permitted(
+def apply_policy_limits(
     recommendations: Iterable[Recommendation], limits: PolicyLimits, guardrails: GuardrailSettings
 ) -> tuple[Recommendation, ...]:
     """The recommendations with what the policy allows of them; what has to rise at once alone, where something has to.
@@ -114,11 +114,11 @@ def permitted(
     everything = tuple(recommendations)
     for direction, resource in RISING_AT_ONCE.items():
         if direction in limits.directions and resource in limits.resources:
-            raised = tuple(_keeping(r, list(_rising_at_once(r, resource, limits))) for r in everything)
+            raised = tuple(_with_values(r, list(_rising_at_once(r, resource, limits))) for r in everything)
             if any(r.values for r in raised):
-                return _passing(raised, limits, guardrails)
-    allowed = tuple(_keeping(r, list(_allowed(r, limits, guardrails))) for r in everything)
-    return _passing(allowed, limits, guardrails)
+                return _keep_passing_values(raised, limits, guardrails)
+    allowed = tuple(_with_values(r, list(_allowed_values(r, limits, guardrails))) for r in everything)
+    return _keep_passing_values(allowed, limits, guardrails)
 
 
 def candidates_of(
@@ -140,9 +140,9 @@ def candidates_of(
             continue
         under = selecting[0]
         changed_seconds = max((s.changed_seconds for s in standings.get(workload, ())), default=0.0)
-        over_now = rebased(body, (), _possible_heaps(workload, under, body, of_workload))
+        over_now = rebase_on_live(body, (), _possible_heaps(workload, under, body, of_workload))
         over_now = raised_after_kills(body, over_now, live.kills, changed_seconds, own)
-        allowed = permitted(over_now, under.limits, under.settings.guardrails)
+        allowed = apply_policy_limits(over_now, under.limits, under.settings.guardrails)
         candidate = _candidate(workload, under, body, allowed)
         if len(selecting) > 1:
             names = ", ".join(one.policy.name for one in selecting)
@@ -152,7 +152,7 @@ def candidates_of(
         else:
             cleared = decisions.cleared_seconds.get(str(workload), 0.0)  # a person knows of what was there before
             since = [s for s in standings.get(workload, ()) if s.accepted_seconds > cleared]
-            blocked = _blocked(candidate, under, body, live, since, allowed)
+            blocked = _blocking_reason(candidate, under, body, live, since, allowed)
         is_left = blocked is not None or str(workload) in decisions.left_alone
         starts = None if is_left else _starts(workload, under, body, live, of_workload)
         is_lent_none = len(selecting) > 1 or any(_untouched_classes(workload, under, body, live))
@@ -174,7 +174,7 @@ def _starts(
     """
     factor, highest = under.limits.start_up_factor, highest_starts(recommendations)
     is_autoscaled = Untouched.AUTOSCALED in under.limits.never_touch and any(
-        _autoscaled(workload, {Resource.CPU}, live.autoscalers)
+        _autoscaler_conflicts(workload, {Resource.CPU}, live.autoscalers)
     )
     if factor <= 1 or not highest or is_autoscaled:
         return None
@@ -217,7 +217,7 @@ def _candidate(
     )
 
 
-def _blocked(
+def _blocking_reason(
     candidate: QueueCandidate,
     under: PolicyInForce,
     body: Json,
@@ -226,10 +226,10 @@ def _blocked(
     allowed: Sequence[Recommendation],
 ) -> tuple[Reason, str] | None:
     """Return the reason, from the workload itself, that forbids any change, with a sentence; None without one."""
-    untouched = next((words for words in _untouched(candidate, under, body, live, allowed)), "")
+    untouched = next((words for words in _never_touch_reasons(candidate, under, body, live, allowed)), "")
     if untouched:
         return Reason.AUTOPILOT_NEVER_TOUCHED, untouched
-    other = vpa_of(candidate.workload, live.vpas) or reverted(body, standings)
+    other = vpa_of(candidate.workload, live.vpas) or describe_revert(body, standings)
     return (Reason.AUTOPILOT_OTHER_WRITER, other) if other else None
 
 
@@ -239,7 +239,7 @@ def _gitops(body: Json, under: PolicyInForce) -> str:
     return gitops_writer(body) or (f"{label} says that a GitOps tool owns it" if label else "")
 
 
-def _untouched(
+def _never_touch_reasons(
     candidate: QueueCandidate,
     under: PolicyInForce,
     body: Json,
@@ -252,7 +252,7 @@ def _untouched(
         yield "it has a single replica"
     if Untouched.AUTOSCALED in never:
         along = {v.resource for r in allowed for v in r.values if "hpa" in v.inputs}
-        yield from _autoscaled(candidate.workload, candidate.moved.keys() - along, live.autoscalers)
+        yield from _autoscaler_conflicts(candidate.workload, candidate.moved.keys() - along, live.autoscalers)
 
 
 def _untouched_classes(workload: WorkloadRef, under: PolicyInForce, body: Json, live: LiveNamespace) -> Iterator[str]:
@@ -264,7 +264,9 @@ def _untouched_classes(workload: WorkloadRef, under: PolicyInForce, body: Json, 
             yield f"its pods are {qos}"
 
 
-def _autoscaled(workload: WorkloadRef, moved: Collection[Resource], autoscalers: Sequence[Json]) -> Iterator[str]:
+def _autoscaler_conflicts(
+    workload: WorkloadRef, moved: Collection[Resource], autoscalers: Sequence[Json]
+) -> Iterator[str]:
     """Autoscalers that follow a resource that moves; moved: those without the ones whose target moves along."""
     for scaler in autoscalers:
         spec = scaler.get("spec") or {}
@@ -288,7 +290,9 @@ def _labels(body: Json) -> Mapping[str, str]:
     return (body.get("metadata") or {}).get("labels") or {}
 
 
-def _allowed(recommendation: Recommendation, limits: PolicyLimits, guardrails: GuardrailSettings) -> Iterator[Value]:
+def _allowed_values(
+    recommendation: Recommendation, limits: PolicyLimits, guardrails: GuardrailSettings
+) -> Iterator[Value]:
     """Values of the resources that may move their way; request and limit of a resource go together."""
     for resource in Resource:
         values = _without_limit_cuts([v for v in recommendation.values if v.resource is resource])
@@ -301,7 +305,7 @@ def _allowed(recommendation: Recommendation, limits: PolicyLimits, guardrails: G
             yield from values
 
 
-def _passing(
+def _keep_passing_values(
     allowed: tuple[Recommendation, ...], limits: PolicyLimits, guardrails: GuardrailSettings
 ) -> tuple[Recommendation, ...]:
     """Return the values that are certain enough and that no guardrail but the dead band stops by themselves.
@@ -310,11 +314,11 @@ def _passing(
     """
 
     def passes(one: Recommendation, resource: Resource) -> bool:
-        part = _keeping(one, [v for v in one.values if v.resource is resource])
+        part = _with_values(one, [v for v in one.values if v.resource is resource])
         is_certain = one.trust is not None and one.trust.confidence >= limits.minimum_confidence
         return is_certain and set(readiness([part], guardrails).stopped_by) <= {DEAD_BAND}
 
-    passing = tuple(_keeping(r, [v for v in r.values if passes(r, v.resource)]) for r in allowed)
+    passing = tuple(_with_values(r, [v for v in r.values if passes(r, v.resource)]) for r in allowed)
     return passing if any(v.changes_template for r in passing for v in r.values) else allowed
 
 
@@ -365,7 +369,7 @@ def _is_all_rising(first: Sequence[Recommendation], resource: Resource, limits: 
     return bool(moving) and all(v in _rising_at_once(r, resource, limits) for r, v in moving)
 
 
-def _keeping(recommendation: Recommendation, values: Sequence[Value]) -> Recommendation:
+def _with_values(recommendation: Recommendation, values: Sequence[Value]) -> Recommendation:
     """The heap goes with the memory request, and does not stay without it."""
     has_memory = any((v.resource, v.field) == (Resource.MEMORY, Field.REQUEST) for v in values)
     return replace(recommendation, values=tuple(values), heap=recommendation.heap if has_memory else None)

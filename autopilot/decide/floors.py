@@ -26,7 +26,7 @@ from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.usage.usage import HALF_HOUR_SECONDS
 from cotenant.changes.decide.guardrails import gitops_owner
 from cotenant.scheduler_ext.reservations.model.plan import LENT_FLOOR_ANNOTATION
-from cotenant.scheduler_ext.reservations.plans.realise import Floor, floor_of, marked, restore
+from cotenant.scheduler_ext.reservations.plans.realise import Floor, floor_mark_operations, floor_of, restore
 
 Json = Mapping[str, Any]
 AUTOPILOT: Final = "autopilot"
@@ -127,7 +127,7 @@ def floor_steps(
     mark = floor_of(autoscaler, LENT_FLOOR_ANNOTATION)
     if lent is None:
         if mark is not None:
-            yield _ended(_marked_only(workload, autoscaler, mark), autoscaler, "the ledger does not have it")
+            yield _floor_end_step(_marked_only(workload, autoscaler, mark), autoscaler, "the ledger does not have it")
         elif forecast is not None and forecast.least == present:
             yield from _begun(workload, autoscaler, factor, forecast, now_seconds)
         return
@@ -136,9 +136,9 @@ def floor_steps(
     is_back = is_over and present == lent.own and mark is None
     if not is_back and present != lent.floor and (lent.has_arrived or present != lent.before):
         words = f"somebody set minReplicas of {lent.autoscaler} to {present}; it had been lent {lent.floor}"
-        yield _ended(lent, autoscaler, words, is_fought=True)
+        yield _floor_end_step(lent, autoscaler, words, is_fought=True)
     elif is_over:
-        yield _ended(lent, autoscaler, "the peak is over" if factor > 1 else "no policy lends it any more")
+        yield _floor_end_step(lent, autoscaler, "the peak is over" if factor > 1 else "no policy lends it any more")
     elif (due := min(_due(lent.peak, now_seconds), _most(autoscaler, lent.own, factor))) > present:
         yield _raise(msgspec.structs.replace(lent, before=present, floor=due, has_arrived=False), autoscaler)
     elif not lent.has_arrived:
@@ -206,7 +206,7 @@ def kept_by(autoscaler: Json, guardrails: GuardrailSettings) -> str:
     return str(owner) or gitops_owner(autoscaler, guardrails)
 
 
-def arrived(step: FloorStep) -> FloorStep:
+def mark_arrived(step: FloorStep) -> FloorStep:
     """The step once the server took it."""
     return replace(step, lent=msgspec.structs.replace(step.lent, has_arrived=True))
 
@@ -275,13 +275,13 @@ def _raise(lent: LentFloor, autoscaler: Json) -> FloorStep:
     words = f"at least {lent.floor} replicas instead of {lent.own} for the peak that the forecast has"
     operations = (
         _minimum("test", lent.before),
-        *marked(autoscaler, Floor(AUTOPILOT, lent.own, lent.floor), LENT_FLOOR_ANNOTATION),
+        *floor_mark_operations(autoscaler, Floor(AUTOPILOT, lent.own, lent.floor), LENT_FLOOR_ANNOTATION),
         _minimum("replace", lent.floor),
     )
     return FloorStep(AutopilotEvent.FLOOR_RAISED, lent, words, _of_object(lent, operations, words))
 
 
-def _ended(lent: LentFloor, autoscaler: Json, words: str, is_fought: bool = False) -> FloorStep:
+def _floor_end_step(lent: LentFloor, autoscaler: Json, words: str, is_fought: bool = False) -> FloorStep:
     """Its own minReplicas again, without our mark, if that is still there; nothing is sent where neither has come."""
     present = int((autoscaler.get("spec") or {}).get("minReplicas") or 1)
     patch = restore(autoscaler, lent.workload.namespace, words, (LENT_FLOOR_ANNOTATION,))

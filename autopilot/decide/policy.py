@@ -19,7 +19,7 @@ from cotenant.base.json_documents.struct_validation import deviations, without_n
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.autopilot import CeilingSettings
-from cotenant.changes.decide.change_windows import parsed
+from cotenant.changes.decide.change_windows import parse_window
 
 Choice = TypeVar("Choice", Resource, Direction, Way)
 LISTS: Final = ("resources", "directions", "ways")
@@ -172,7 +172,7 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
         yield "spec.largestCut", dict(spec.cuts), "bounds cuts, and spec.directions has no Down", fix
     for index, text in enumerate(spec.windows or ()):
         try:
-            parsed(text)
+            parse_window(text)
         except UsageError as error:
             yield f"spec.windows[{index}]", repr(text), f"is no window: {error.message}", error.fix
 
@@ -223,7 +223,7 @@ def effective(ceiling: PolicyLimits, spec: PolicySpec) -> PolicyLimits:
     )
 
 
-def narrowed(limits: PolicyLimits, spec: PolicySpec) -> tuple[str, ...]:
+def fields_beyond_limits(limits: PolicyLimits, spec: PolicySpec) -> tuple[str, ...]:
     """Fields of a spec that ask for more than the limits that are in effect under it (`effective`)."""
     wider = {
         "resources": set(map(Resource, spec.resources or ())) - limits.resources,

@@ -25,7 +25,7 @@ from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.usage.usage import HOUR_SECONDS
-from cotenant.changes.decide.change_windows import is_open, when
+from cotenant.changes.decide.change_windows import is_open, next_opening_text
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.recommender.model.recommendation import Confidence, Recommendation, Trust
 from cotenant.recommender.model.savings import Savings, savings_of
@@ -200,7 +200,11 @@ def withheld(candidate: QueueCandidate | None, actions: ActionSettings, now_seco
         return "no policy acts on it any more"
     groups = windows_of(candidate.limits, actions, candidate.urgent)
     shut = next((group for group in groups if not is_open(group, now_seconds)), None)
-    return "" if shut is None else f"the change window has closed; the next one opens {when(shut, now_seconds)}"
+    return (
+        ""
+        if shut is None
+        else f"the change window has closed; the next one opens {next_opening_text(shut, now_seconds)}"
+    )
 
 
 def ended_rests(
@@ -236,7 +240,11 @@ def _rest_end(acts: Sequence[PastAct], first_seconds: float) -> float | None:
 def _shut_windows(inputs: RoundInputs) -> dict[tuple[str, ...], str]:
     """Groups of windows of which none is open now, each with when the next one opens."""
     groups = {group for candidate in inputs.candidates for group in windows_of(candidate.limits, inputs.actions)}
-    return {group: when(group, inputs.now_seconds) for group in groups if not is_open(group, inputs.now_seconds)}
+    return {
+        group: next_opening_text(group, inputs.now_seconds)
+        for group in groups
+        if not is_open(group, inputs.now_seconds)
+    }
 
 
 def _wait(

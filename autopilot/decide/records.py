@@ -24,7 +24,7 @@ SWITCHING_SECONDS: Final = 120.0
 """How long a policy that was approved may still lack spec.mode Act, which is written after the approval."""
 
 
-def lapsed(
+def lapsed_approvals(
     policies: Iterable[NamespacedPolicy], approvals: Mapping[str, ActApproval], now_seconds: float
 ) -> dict[str, str]:
     """Policies that are no longer what was approved, with its digest: written down, or the old spec would act again."""
@@ -66,7 +66,7 @@ def rows_of(
                 "digest": candidate.digest,
                 "values": encoded_values(candidate.first),
             }
-            yield AutopilotEvent.PROPOSED, name, details | _moved(candidate)
+            yield AutopilotEvent.PROPOSED, name, details | _savings_details(candidate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _is_news(candidate: QueueCandidate, last: LedgerNote | None, now_seconds: fl
     return last.details.get("digest") != candidate.digest and now_seconds - last.seconds >= DAY_SECONDS
 
 
-def _moved(candidate: QueueCandidate) -> dict[str, int]:
+def _savings_details(candidate: QueueCandidate) -> dict[str, int]:
     savings = candidate.savings
     return {
         **{f"{resource.value}_frees": savings.frees.amount(resource) for resource in Resource},

@@ -91,12 +91,14 @@ def beginnings(
 
     spared: uids of pods that have had it, or that a change has resized.
     """
-    for pod in in_place.owned(pods, aim.workload, aim.uid):
+    for pod in in_place.live_workload_pods(pods, aim.workload, aim.uid):
         age_seconds = now_seconds - _seconds((pod.get("status") or {}).get("startTime"), now_seconds)
         is_starting = _is_running(pod) and ready_since(pod) is None and age_seconds < longest_seconds
         if not is_starting or pod["metadata"]["uid"] in spared:
             continue
-        raises = [raised for one in containers(pod["spec"]) if (raised := _raised(one, aim)) is not None]
+        raises = [
+            raised for one in containers(pod["spec"]) if (raised := _startup_recommendation(one, aim)) is not None
+        ]
         if raises and not in_place.refusal(aim.workload, [pod], raises):
             for write in in_place.pod_writes([pod], raises):
                 boost = PodBoost(aim.workload, write, now_seconds)
@@ -163,7 +165,7 @@ def _is_running(pod: Json) -> bool:
     return any("running" in (one.get("state") or {}) for one in statuses)
 
 
-def _raised(container: Container, aim: StartAim) -> Recommendation | None:
+def _startup_recommendation(container: Container, aim: StartAim) -> Recommendation | None:
     """The CPU that a container gets for its start; None where it has enough, or no request to begin with."""
     request, limit = container.effective_requests.get(Resource.CPU), container.limits.get(Resource.CPU)
     highest = aim.highest_millicores.get(container.name, 0)

@@ -28,8 +28,8 @@ from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.changes.accept import Actions, Compare, Guard, Trace, nothing_compared, nothing_traced, unguarded
-from cotenant.changes.api_advice import told
+from cotenant.changes.accept import Actions, Compare, Guard, Trace, allow_every_write, nothing_compared, nothing_traced
+from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.change_ledger import ChangeJournal
 from cotenant.changes.decide.change_windows import is_open
 from cotenant.changes.decide.lifecycle import due
@@ -138,13 +138,15 @@ class Acts:
             why = self.paused()
             if not why and not done:
                 candidate = candidates.get(workload)
-                why = withheld(candidate, actions, clock.now_seconds()) or self._edited(reading, candidate)
+                why = withheld(candidate, actions, clock.now_seconds()) or self._policy_change_reason(
+                    reading, candidate
+                )
             if why:
                 raise ActWithheld(why)
 
         return guarded
 
-    def _edited(self, reading: RoundReading, candidate: QueueCandidate | None) -> str:
+    def _policy_change_reason(self, reading: RoundReading, candidate: QueueCandidate | None) -> str:
         """Why the policy of the round is no longer that of the cluster, "" while it is; not to know is a reason."""
         if candidate is None:
             return "no policy acts on it any more"
@@ -165,9 +167,9 @@ class Acts:
         ours = [s for s in reading.history.standings.values() if accepted_by_autopilot(s)]
         may_change = not (reading.halt or self.paused())
         namespaces = sorted({s.change.namespace for s in ours})
-        return [moved for name in namespaces for moved in self._watched(name, ours, reading, may_change)]
+        return [moved for name in namespaces for moved in self._process_namespace(name, ours, reading, may_change)]
 
-    def _watched(
+    def _process_namespace(
         self, namespace: str, ours: Sequence[ChangeStatus], reading: RoundReading, may_change: bool
     ) -> list[ChangeStatus]:
         """Do what is due in one namespace, by the most careful of its policies; return the changes that moved.
@@ -222,7 +224,7 @@ class Acts:
         except (ActWithheld, StoreBusy) as error:
             return ActOutcome(workload, words=error.message, paused=True)
         except ClusterForbidden as error:
-            return ActOutcome(workload, words=told(error), is_forbidden=True)
+            return ActOutcome(workload, words=describe_with_advice(error), is_forbidden=True)
         except CotenantError as error:
             refusals.append(error.message)
         return ActOutcome(workload, words="; ".join(refusals) or "no way is left")
@@ -260,7 +262,7 @@ class Acts:
         )
 
     @contextmanager
-    def _opened(self, settings: ActionSettings, guard: Guard = unguarded) -> Iterator[Actions]:
+    def _opened(self, settings: ActionSettings, guard: Guard = allow_every_write) -> Iterator[Actions]:
         """Actions in our own name, with a turn at the ledger."""
         config = self._config
         with (

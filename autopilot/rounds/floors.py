@@ -11,11 +11,11 @@ from cotenant.autopilot.decide.floors import (
     FloorForecast,
     FloorForecasts,
     FloorStep,
-    arrived,
     details_of,
     floor_factors,
     floor_steps,
     kept_by,
+    mark_arrived,
     target_of,
 )
 from cotenant.autopilot.decide.refusals import WriteRefusals
@@ -24,7 +24,7 @@ from cotenant.autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
 from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER
 from cotenant.autopilot.rounds.ledger_history import LedgerHistory, append
 from cotenant.autopilot.rounds.reading import RoundReading
-from cotenant.autopilot.rounds.starts import unpaused
+from cotenant.autopilot.rounds.starts import steps_until_pause
 from cotenant.base.errors import ClusterUnreachable, CotenantError, NoData, NotLeader
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer
@@ -62,7 +62,7 @@ class Floors:
                 return []
             actor, writer = person_of(client).name, Writer(client, FIELD_MANAGER)
             with self._ledger.writing("the autopilot lends replicas", PATIENCE_SECONDS) as ledger:
-                going = unpaused(steps, AutopilotEvent.FLOOR_RAISED, self._paused)
+                going = steps_until_pause(steps, AutopilotEvent.FLOOR_RAISED, self._paused)
                 return [self._done(ledger, actor, writer, step) for step in going]
 
     def _due(
@@ -108,7 +108,7 @@ class Floors:
             self._refusals.refused(step.lent.uid, self._config.clock.now_seconds())
             return replace(step, refused=error.message)
         self._refusals.written(step.lent.uid)
-        self._write(ledger, actor, arrived(step) if is_raise else step)
+        self._write(ledger, actor, mark_arrived(step) if is_raise else step)
         return step
 
     def _write(self, ledger: Ledger, actor: str, step: FloorStep) -> None:

@@ -12,9 +12,9 @@ from cotenant.autopilot.decide.candidates import DAY_HOURS, PolicyInForce, candi
 from cotenant.autopilot.decide.floors import FloorForecasts, FloorOutlook, floor_outlooks
 from cotenant.autopilot.decide.halt import Halt, halt_of, too_much_harm
 from cotenant.autopilot.decide.history import ActApproval, ActState, PastAct, acts_of, busy
-from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicyLimits, ceiling_of, effective, narrowed
+from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicyLimits, ceiling_of, effective, fields_beyond_limits
 from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry, RoundInputs, decide
-from cotenant.autopilot.decide.records import lapsed
+from cotenant.autopilot.decide.records import lapsed_approvals
 from cotenant.autopilot.decide.refusals import AcceptRefusal, gap_of
 from cotenant.autopilot.decide.writers import standings_by_workload
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict
@@ -142,11 +142,11 @@ def read_round(
     """Everything that a round rests on, decided; ClusterAbsent where the kind of policies is not installed."""
     ceiling, decisions = ceiling_of(settings.autopilot.ceiling), history.decisions
     policies = [
-        _judged(policy, ceiling, decisions.approvals, settings.actions)
+        _evaluate_policy(policy, ceiling, decisions.approvals, settings.actions)
         for policy in read_policies(client, scope.namespaces)
     ]
     force = {str(one.policy): one.under for one in policies if one.under is not None}
-    gathered = _gathered(client, force, recommended, history, settings.recommender.cotenant)
+    gathered = _collect_candidates(client, force, recommended, history, settings.recommender.cotenant)
     acts = acts_of(history.standings.values())
     stops = "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds, settings.autopilot)
     health = read_health(client, settings.manager.namespace)
@@ -173,7 +173,7 @@ def read_round(
         scope.refusals,
     )
     shown = tuple(_with_reasons(one, gathered.gaps, scope.refusals.values()) for one in policies)
-    ended = lapsed((one.policy for one in policies), decisions.approvals, now_seconds)
+    ended = lapsed_approvals((one.policy for one in policies), decisions.approvals, now_seconds)
     unread = frozenset(gathered.gaps)
     lends = any(c.limits.replica_floor_factor > 1 for c in candidates)
     floors = floor_outlooks(
@@ -193,7 +193,7 @@ def _busy(history: LedgerHistory, now_seconds: float, actions: ActionSettings) -
     return soaking | {boost.workload for boost in history.boosts}
 
 
-def _gathered(
+def _collect_candidates(
     client: KubeClient,
     force: Mapping[str, PolicyInForce],
     recommended: Recommended,
@@ -225,7 +225,7 @@ def _with_reasons(one: PolicyReading, gaps: Mapping[str, str], refusals: Iterabl
     return replace(one, reason=reason, gap=gaps.get(one.policy.namespace, "") or missing)
 
 
-def _judged(
+def _evaluate_policy(
     policy: NamespacedPolicy, ceiling: PolicyLimits, approvals: Mapping[str, ActApproval], actions: ActionSettings
 ) -> PolicyReading:
     """Return what a policy does: less than it asks for while it is refused, or not approved in its present form."""
@@ -241,4 +241,4 @@ def _judged(
         why = "it was changed after it was approved" if approval else "nobody has approved it"
         mode, reason = AutopilotMode.OBSERVE, f"{why}: cotenant autopilot act {policy}"
     under = PolicyInForce(policy, limits, mode, settings_under(actions, limits))
-    return PolicyReading(policy, reason, narrowed(limits, policy.spec), under)
+    return PolicyReading(policy, reason, fields_beyond_limits(limits, policy.spec), under)

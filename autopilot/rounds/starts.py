@@ -54,13 +54,13 @@ class Starts:
                 return []
             actor, writer = person_of(client).name, Writer(client, FIELD_MANAGER)
             with self._ledger.writing("the autopilot helps pods start", PATIENCE_SECONDS) as ledger:
-                going = unpaused(steps, AutopilotEvent.BOOSTED, self._paused)
+                going = steps_until_pause(steps, AutopilotEvent.BOOSTED, self._paused)
                 return [self._done(ledger, actor, writer, step) for step in going]
 
     def _due(self, client: KubeClient, aims: Sequence[StartAim], history: LedgerHistory) -> list[BoostStep]:
         now = self._config.clock.now_seconds()
         longest = self._config.settings.portrait.startup_minutes * 60.0
-        spared = {*history.decisions.boosts, *_resized(history)}
+        spared = {*history.decisions.boosts, *_changed_uids(history)}
         workloads = [*(aim.workload for aim in aims), *(boost.workload for boost in history.boosts)]
         over: list[BoostStep] = []
         begun: list[BoostStep] = []
@@ -102,7 +102,7 @@ class Starts:
         append(ledger, self._config.clock, actor, [(event, str(step.boost.workload), body)])
 
 
-def unpaused(steps: Iterable[Step], giving: AutopilotEvent, paused: Callable[[], str]) -> Iterator[Step]:
+def steps_until_pause(steps: Iterable[Step], giving: AutopilotEvent, paused: Callable[[], str]) -> Iterator[Step]:
     """Endings, which come first and no pause holds up; what is given ends with the first pause."""
     for step in steps:
         if step.event is giving and paused():
@@ -110,7 +110,7 @@ def unpaused(steps: Iterable[Step], giving: AutopilotEvent, paused: Callable[[],
         yield step
 
 
-def _resized(history: LedgerHistory) -> set[str]:
+def _changed_uids(history: LedgerHistory) -> set[str]:
     """Uids of what changes that are in force, or have no outcome, have written: their pods are left to them."""
     open_changes = (s.change for s in history.standings.values() if s.state.in_force or not s.state.settled)
     return {write.uid for change in open_changes for write in change.writes}

@@ -177,26 +177,26 @@ class _Accumulator:
         """The CPUs, or None."""
         request = self._request
         if request.bind is CpuBindPolicy.FULL_PCPUS or max(map(len, self._topology.cores.values())) == 1:
-            cpus = self._whole_in_one_group()
+            cpus = self._full_cores_in_group()
             if cpus is not None:
                 return cpus
-            chosen = self._whole_over_sockets()
+            chosen = self._full_cores_across_sockets()
             if request.required and len(chosen) < request.count:
                 return None
-            return self._completed(chosen)
-        return self._spread_in_one_group() or self._completed(frozenset())
+            return self._fill_from_any_node(chosen)
+        return self._spread_within_group() or self._fill_from_any_node(frozenset())
 
     # --- whole cores --------------------------------------------------------------------------------------------------
-    def _whole_in_one_group(self) -> Cpus | None:
+    def _full_cores_in_group(self) -> Cpus | None:
         for groups_of in (self._numa_groups, self._socket_groups):
             for honour in self._honours:
                 for group in groups_of(honour, whole=True):
-                    cpus = self._whole_cores(group)
+                    cpus = self._full_cores_of(group)
                     if cpus is not None:
                         return cpus
         return None
 
-    def _whole_cores(self, group: Group) -> Cpus | None:
+    def _full_cores_of(self, group: Group) -> Cpus | None:
         """Free cores until there are enough; half a core at the end only where whole ones are a wish."""
         if _cpu_count(group) < self._request.count:
             return None
@@ -215,7 +215,7 @@ class _Accumulator:
             return None
         return frozenset((*chosen, *spare[:remaining]))
 
-    def _whole_over_sockets(self) -> Cpus:
+    def _full_cores_across_sockets(self) -> Cpus:
         """The emptiest sockets whole, then core by core from the fullest, as many as there are."""
         emptiest_first = sorted(self._socket_groups(False, whole=True), key=_cpu_count, reverse=True)
         chosen: list[int] = []
@@ -232,7 +232,7 @@ class _Accumulator:
         return frozenset(chosen)
 
     # --- single threads -----------------------------------------------------------------------------------------------
-    def _spread_in_one_group(self) -> Cpus | None:
+    def _spread_within_group(self) -> Cpus | None:
         for groups_of in (self._numa_groups, self._socket_groups):
             for honour, one_a_core in ((self._honours[0], True), *((honour, False) for honour in self._honours)):
                 for group in groups_of(honour, one_a_core=one_a_core):
@@ -240,7 +240,7 @@ class _Accumulator:
                         return frozenset(_in_turn(group)[: self._request.count])
         return None
 
-    def _completed(self, chosen: Cpus) -> Cpus:
+    def _fill_from_any_node(self, chosen: Cpus) -> Cpus:
         """Return the chosen CPUs and single threads from any NUMA node, up to the number requested.
 
         Sockets that gave most go first, and one thread of each core is taken in turn. The cores of a NUMA node with

@@ -114,7 +114,7 @@ class CpuAllocator:
         on_node = request_on(request, node_policies(node.labels))
         if on_node is None:
             return Allotment(refusal=OTHER_POLICY)
-        room = amplified_room(node, holdings)
+        room = amplified_free_cpus(node, holdings)
         if room is not None and room < on_node.count:
             return Allotment(refusal=AMPLIFIED.format(room))
         chosen = allocate_cpus(cpus.topology, occupation(cpus, node, holdings), on_node)
@@ -165,12 +165,12 @@ def occupation(cpus: NodeCpus, node: NodeHardware, holdings: Iterable[Holding]) 
     return CpuOccupation(taken, frozenset(cores), frozenset(numa_nodes))
 
 
-def held_cpus(holdings: Iterable[Holding]) -> Cpus:
+def exclusive_cpus(holdings: Iterable[Holding]) -> Cpus:
     """CPUs that these pods have alone."""
     return frozenset[int]().union(*(_cpus_of(holding)[0] for holding in holdings))
 
 
-def amplified_room(node: NodeHardware, holdings: Iterable[Holding]) -> int | None:
+def amplified_free_cpus(node: NodeHardware, holdings: Iterable[Holding]) -> int | None:
     """CPUs that pods may still have alone where the node's allocatable is amplified; None: it is not.
 
     kube-scheduler counts a pod's request once, but a CPU of its own is worth `ratio` of the amplified ones:

@@ -86,7 +86,7 @@ class _System(msgspec.Struct, frozen=True):
 
 def assignment_of(annotations: Mapping[str, str], pod: str) -> CpuAssignment:
     """CPUs and NUMA nodes of a pod's resource-status; UsageError names the pod where it cannot be read."""
-    status = _decoded(annotations, RESOURCE_STATUS_ANNOTATION, _CpusetStatus, pod)
+    status = _decode_annotation(annotations, RESOURCE_STATUS_ANNOTATION, _CpusetStatus, pod)
     if status is None:
         return CpuAssignment()
     parts = status.numa_node_resources or ()
@@ -114,15 +114,15 @@ def wish_of(annotations: Mapping[str, str], pod: str) -> CpuWish:
     """
     for key in (RESOURCE_SPEC_ANNOTATION, NUMA_SPEC_ANNOTATION):
         check_length(annotations, key, pod)
-    spec = _decoded(annotations, RESOURCE_SPEC_ANNOTATION, _ResourceSpec, pod) or _ResourceSpec()
-    numa = _decoded(annotations, NUMA_SPEC_ANNOTATION, _NumaSpec, pod) or _NumaSpec()
+    spec = _decode_annotation(annotations, RESOURCE_SPEC_ANNOTATION, _ResourceSpec, pod) or _ResourceSpec()
+    numa = _decode_annotation(annotations, NUMA_SPEC_ANNOTATION, _NumaSpec, pod) or _NumaSpec()
     return CpuWish(spec.required, spec.preferred, spec.exclusive, numa.policy)
 
 
 def reserved_cpus(annotations: Mapping[str, str], node: str) -> Cpus:
     """CPUs that the node reserves for non-pods; an undecodable annotation counts as none."""
     try:
-        reservation = _decoded(annotations, NODE_RESERVATION_ANNOTATION, _Reservation, node)
+        reservation = _decode_annotation(annotations, NODE_RESERVATION_ANNOTATION, _Reservation, node)
         return parse_cpus(reservation.reserved, node) if reservation else frozenset()
     except UsageError:
         return frozenset()
@@ -131,13 +131,13 @@ def reserved_cpus(annotations: Mapping[str, str], node: str) -> Cpus:
 def system_cpus(annotations: Mapping[str, str], node: str) -> tuple[Cpus, bool]:
     """CPUs of QoS class SYSTEM, and whether they are exclusive; an undecodable annotation counts as none."""
     try:
-        system = _decoded(annotations, SYSTEM_QOS_ANNOTATION, _System, node) or _System()
+        system = _decode_annotation(annotations, SYSTEM_QOS_ANNOTATION, _System, node) or _System()
         return parse_cpus(system.cpuset, node), system.exclusive
     except UsageError:
         return frozenset(), False
 
 
-def _decoded(annotations: Mapping[str, str], key: str, kind: type[WireT], whose: str) -> WireT | None:
+def _decode_annotation(annotations: Mapping[str, str], key: str, kind: type[WireT], whose: str) -> WireT | None:
     text = annotations.get(key)
     if text is None:
         return None

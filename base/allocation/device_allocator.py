@@ -26,8 +26,8 @@ from cotenant.base.allocation.devices import (
     Allocations,
     DeviceInventory,
     TakenDevices,
-    decoded,
-    encoded,
+    decode_allocations,
+    encode_allocations,
     inventory_of,
 )
 from cotenant.base.errors import UsageError
@@ -66,7 +66,7 @@ class DeviceAllocator:
             claimed = sorted(node.claimed & {one.name for one in inventory.devices})
             others = f"; its ResourceSlices still have {', '.join(claimed)}" if claimed else ""
             return Allotment(refusal=f"{placement.refusal}{others}")
-        return Allotment({DEVICE_ALLOCATED_ANNOTATION: encoded(placement.allocations)})
+        return Allotment({DEVICE_ALLOCATED_ANNOTATION: encode_allocations(placement.allocations)})
 
 
 def inventory_on(node: NodeHardware) -> DeviceInventory | None:
@@ -99,8 +99,8 @@ def _allocations(holdings: Iterable[Holding]) -> Iterator[Allocations]:
     """
     for holding in holdings:
         try:
-            allocations = decoded(holding.annotations.get(DEVICE_ALLOCATED_ANNOTATION, ""), holding.pod)
-            if not holding.entered and not _covered(allocations, _largest_demand(holding)):
+            allocations = decode_allocations(holding.annotations.get(DEVICE_ALLOCATED_ANNOTATION, ""), holding.pod)
+            if not holding.entered and not _is_within_demand(allocations, _largest_demand(holding)):
                 continue
         except UsageError:
             continue
@@ -122,7 +122,7 @@ def _largest_demand(holding: Holding) -> DeviceDemand:
     return demand
 
 
-def _covered(allocations: Allocations, demand: DeviceDemand) -> bool:
+def _is_within_demand(allocations: Allocations, demand: DeviceDemand) -> bool:
     leading = len(allocations.get(demand.joint[0], ())) if demand.joint else 0
     for kind, shares in allocations.items():
         most = demand.most(kind, leading)

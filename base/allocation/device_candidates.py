@@ -69,7 +69,7 @@ def amounts_on(share: Room, memory_bytes: int) -> dict[str, int]:
     return amounts
 
 
-def place_of(device: NodeDevice, scope: DeviceScope) -> object:
+def location_at_scope(device: NodeDevice, scope: DeviceScope) -> object:
     """Return the location of a device at a scope; None if it is not known."""
     if scope is DeviceScope.DEVICE:
         return device.key
@@ -80,17 +80,17 @@ def place_of(device: NodeDevice, scope: DeviceScope) -> object:
     return "node"
 
 
-def by_place(candidates: Iterable[Candidate], scope: DeviceScope) -> dict[object, list[Candidate]]:
+def group_by_location(candidates: Iterable[Candidate], scope: DeviceScope) -> dict[object, list[Candidate]]:
     """Candidates by their place at a scope, in their order; one whose place is not known is in none."""
     places: dict[object, list[Candidate]] = {}
     for one in candidates:
-        place = place_of(one.device, scope)
+        place = location_at_scope(one.device, scope)
         if place is not None:
             places.setdefault(place, []).append(one)
     return places
 
 
-def apart(in_order: Iterable[Candidate]) -> list[Candidate]:
+def first_per_switch(in_order: Iterable[Candidate]) -> list[Candidate]:
     """The first of each PCIe switch; those whose switch is not known are all kept."""
     seen: set[str] = set()
     kept = []
@@ -105,4 +105,4 @@ def apart(in_order: Iterable[Candidate]) -> list[Candidate]:
 def best_fit(offered: Iterable[Candidate], count: int, request: KindRequest) -> tuple[Candidate, ...]:
     """Return at most `count` candidates, those with the least left over first."""
     in_order = sorted(offered, key=lambda one: one.rank)
-    return tuple((apart(in_order) if request.apart else in_order)[:count])
+    return tuple((first_per_switch(in_order) if request.apart else in_order)[:count])

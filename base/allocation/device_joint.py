@@ -15,7 +15,14 @@ from itertools import combinations
 from math import comb
 from typing import Final, NamedTuple, TypeAlias
 
-from cotenant.base.allocation.device_candidates import NARROW_TO_WIDE, Candidate, apart, best_fit, by_place, place_of
+from cotenant.base.allocation.device_candidates import (
+    NARROW_TO_WIDE,
+    Candidate,
+    best_fit,
+    first_per_switch,
+    group_by_location,
+    location_at_scope,
+)
 from cotenant.base.allocation.device_request import DeviceScope, KindRequest
 from cotenant.base.allocation.devices import DeviceKind
 
@@ -81,14 +88,14 @@ class JointPlacement:
     def _places(self, scope: DeviceScope) -> list[Place]:
         places: dict[object, dict[DeviceKind, list[Candidate]]] = {}
         for kind in self.kinds:
-            for place, candidates in by_place(self.candidates[kind], scope).items():
+            for place, candidates in group_by_location(self.candidates[kind], scope).items():
                 places.setdefault(place, {})[kind] = candidates
         return [place for place in places.values() if len(place) == len(self.kinds)]
 
     def _options(self, place: Place, scope: DeviceScope) -> Iterator[_Option]:
         leads_of = self._leads_on_same_switches if self.required else self._leads_nearby
         for leads in leads_of(place, scope):
-            picks = self._followed(leads.devices, place)
+            picks = self._picks_with_followers(leads.devices, place)
             if picks is not None:
                 yield _Option(self._rank(leads, picks, place), picks)
 
@@ -116,9 +123,9 @@ class JointPlacement:
         near_to_far = [one for one in NARROW_TO_WIDE if one <= min(scope, request.scope)] if count > 1 else [scope]
         for nearness in near_to_far:
             chosen = []
-            for spot in by_place(offered, nearness).values():
+            for spot in group_by_location(offered, nearness).values():
                 in_order = sorted(spot, key=lambda one: (self._missing(one), one.rank))
-                in_order = apart(in_order) if request.apart else in_order
+                in_order = first_per_switch(in_order) if request.apart else in_order
                 if len(in_order) >= count:
                     chosen.append(tuple(in_order[:count]))
             if chosen:
@@ -136,13 +143,14 @@ class JointPlacement:
         if count > 1 and scope > request.scope:
             return
         by_switch = {
-            str(switch): best_fit(spot, count, request) for switch, spot in by_place(offered, DeviceScope.PCIE).items()
+            str(switch): best_fit(spot, count, request)
+            for switch, spot in group_by_location(offered, DeviceScope.PCIE).items()
         }
         for number in range(1, min(count, len(by_switch)) + 1):
             found = False
             for switches in _sets(by_switch, number):
-                devices = _filled([by_switch[switch] for switch in switches], count)
-                if len(devices) == count and self._followed(devices, place) is not None:
+                devices = _take_across_switches([by_switch[switch] for switch in switches], count)
+                if len(devices) == count and self._picks_with_followers(devices, place) is not None:
                     found = True
                     yield _Leads(devices, number)
             if found:
@@ -162,7 +170,7 @@ class JointPlacement:
         return sum(lead.device.pcie not in self._switches[kind] for kind in self.kinds[1:])
 
     # --- those that follow --------------------------------------------------------------------------------------------
-    def _followed(self, leads: tuple[Candidate, ...], place: Place) -> Picks | None:
+    def _picks_with_followers(self, leads: tuple[Candidate, ...], place: Place) -> Picks | None:
         """The leads with what follows them; None where the place has too few of a kind."""
         picks = {self.kinds[0]: leads}
         for kind in self.kinds[1:]:
@@ -185,7 +193,7 @@ class JointPlacement:
             if self.required:
                 enough = len(picked) == wanted and served == switches == _switches_of(picked)
             else:
-                enough = _among(picked, place[kind]) >= asked
+                enough = _offered_count(picked, place[kind]) >= asked
             if enough:
                 left, minors = sum(one.left for one in picked), sorted(one.device.minor for one in picked)
                 choices.append((-len(served), left, minors, picked))
@@ -196,7 +204,7 @@ class JointPlacement:
         if self._partitioned(kind):
             return [leads.devices for leads in self._partitions_among(place[kind])]
         offered = place[kind] if self.required else self.candidates[kind]
-        return list(by_place(offered, self.requests[kind].scope).values())
+        return list(group_by_location(offered, self.requests[kind].scope).values())
 
     def _in_order(
         self, kind: DeviceKind, offered: Iterable[Candidate], leads: tuple[Candidate, ...], place: Place
@@ -204,23 +212,23 @@ class JointPlacement:
         """One of each of the leads' switches in turn; then the others by nearness, unless that would not do."""
         switches = _switches_of(leads)
         best_first = sorted(offered, key=lambda one: one.rank)
-        by_switch = by_place(best_first, DeviceScope.PCIE)
+        by_switch = group_by_location(best_first, DeviceScope.PCIE)
         turns = [by_switch[switch] for switch in sorted(switches) if switch in by_switch]
         in_order = [one[turn] for turn in range(max(map(len, turns), default=0)) for one in turns if turn < len(one)]
         if not self.required:
-            numa_nodes = {place_of(one.device, DeviceScope.NUMA_NODE) for one in leads} - {None}
+            numa_nodes = {location_at_scope(one.device, DeviceScope.NUMA_NODE) for one in leads} - {None}
             here = {one.device.minor for one in place[kind]}
             far = [one for one in best_first if one.device.pcie not in switches]
             far.sort(key=lambda one: (one.device.minor not in here, one.device.numa_node not in numa_nodes))
             in_order += far
-        return apart(in_order) if self.requests[kind].apart else in_order
+        return first_per_switch(in_order) if self.requests[kind].apart else in_order
 
 
 def _switches_of(devices: Iterable[Candidate]) -> set[str]:
     return {one.device.pcie for one in devices if one.device.pcie}
 
 
-def _among(picked: Iterable[Candidate], offered: Iterable[Candidate]) -> int:
+def _offered_count(picked: Iterable[Candidate], offered: Iterable[Candidate]) -> int:
     """Return how many of the picked devices are among the offered devices."""
     minors = {one.device.minor for one in offered}
     return sum(one.device.minor in minors for one in picked)
@@ -234,7 +242,7 @@ def _sets(by_switch: Mapping[str, Sequence[Candidate]], number: int) -> Iterable
     return combinations(fullest, number)
 
 
-def _filled(by_switch: Sequence[Sequence[Candidate]], count: int) -> tuple[Candidate, ...]:
+def _take_across_switches(by_switch: Sequence[Sequence[Candidate]], count: int) -> tuple[Candidate, ...]:
     """One of each switch, and what is missing then switch after switch; at most `count`."""
     firsts = [devices[0] for devices in by_switch]
     return tuple([*firsts, *(one for devices in by_switch for one in devices[1:])][:count])

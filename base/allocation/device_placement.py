@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from cotenant.base.allocation.device_candidates import NARROW_TO_WIDE, Candidate, best_fit, by_place, candidate_on
+from cotenant.base.allocation.device_candidates import (
+    NARROW_TO_WIDE,
+    Candidate,
+    best_fit,
+    candidate_on,
+    group_by_location,
+)
 from cotenant.base.allocation.device_joint import JointPlacement, Partition, Picks
 from cotenant.base.allocation.device_request import DeviceDemand, DeviceScope, KindRequest
 from cotenant.base.allocation.devices import Allocations, DeviceInventory, DeviceKind, GpuPartition, TakenDevices
@@ -114,8 +120,8 @@ class _Options:
         (kind,) = self._group
         for scope in self._scopes(kind, by_partition):
             options = []
-            for place in by_place(self._candidates[kind], scope).values():
-                rank, picked = self._picked(kind, place, by_partition)
+            for place in group_by_location(self._candidates[kind], scope).values():
+                rank, picked = self._ranked_best_fit(kind, place, by_partition)
                 if len(picked) == self._counts[kind]:
                     left = sum(one.left for one in picked)
                     options.append(((rank, left, len(place), _minors(picked)), picked))
@@ -130,14 +136,14 @@ class _Options:
         scopes = [scope for scope in NARROW_TO_WIDE if scope <= self._demand.requests[kind].scope]
         return scopes[-1:] if by_partition else scopes
 
-    def _picked(
+    def _ranked_best_fit(
         self, kind: DeviceKind, place: list[Candidate], by_partition: bool
     ) -> tuple[int, tuple[Candidate, ...]]:
         """The best fit within one place, too few where it has too few; and its rank among places."""
         if not by_partition:
             picked = best_fit(place, self._counts[kind], self._demand.requests[kind])
             minors = frozenset(one.device.minor for one in picked)
-            return -max((partition.score for partition in self._fitting(minors)), default=0), picked
+            return -max((partition.score for partition in self._suitable_partitions(minors)), default=0), picked
         best = min(self._free_partitions(place), key=lambda one: (one.rank, _minors(one.gpus)), default=None)
         return (best.rank[0], best.gpus) if best else (0, ())
 
@@ -155,11 +161,11 @@ class _Options:
         whole = frozenset(one.device.minor for one in self._candidates[DeviceKind.GPU])
         return [
             Partition(tuple(by_minor[minor] for minor in sorted(one.minors)), (-one.score, self._broken(one, whole)))
-            for one in self._fitting()
+            for one in self._suitable_partitions()
             if one.minors <= by_minor.keys() and len(one.minors) == self._counts[DeviceKind.GPU]
         ]
 
-    def _fitting(self, minors: frozenset[int] | None = None) -> list[GpuPartition]:
+    def _suitable_partitions(self, minors: frozenset[int] | None = None) -> list[GpuPartition]:
         """Partitions of the demanded size that its bandwidth and policy allow; minors: only the one of these GPUs."""
         if not self._partitioned():
             return []

@@ -36,7 +36,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.pod_request import Room
 from cotenant.base.kubernetes.quantity import parse_bytes
 from cotenant.base.kubernetes.selector import LabelSelector
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 
 NVIDIA_GPU: Final = "nvidia.com/gpu"
 GPU: Final = "koordinator.sh/gpu"
@@ -161,7 +161,7 @@ def demand_of(requests: Room, annotations: Mapping[str, str], what: str = "pod")
     for kind, name in ((DeviceKind.RDMA, RDMA), (DeviceKind.FPGA, FPGA)):
         if name in amounts:
             by_kind[kind] = _percent_request(name, amounts[name], what)
-    hinted = {kind: _hinted(kind, request, hints.get(kind), what) for kind, request in by_kind.items()}
+    hinted = {kind: _apply_hint(kind, request, hints.get(kind), what) for kind, request in by_kind.items()}
     return DeviceDemand(
         hinted,
         tuple(k for k in dict.fromkeys(joint.device_types) if k in hinted and hinted[k].count is not None),
@@ -180,12 +180,12 @@ def _gpu_request(amounts: Room, what: str) -> KindRequest:
         return KindRequest(count, dict.fromkeys(PERCENTS[DeviceKind.GPU], amounts[GPU] // count))
     if names & {NVIDIA_GPU, GPU}:
         raise UsageError(
-            f"{what}: {_listed(names)} cannot be asked for together",
+            f"{what}: {_join_names(names)} cannot be asked for together",
             fix=f"Ask for {NVIDIA_GPU} or {GPU} alone, or for {GPU_CORE} with {GPU_MEMORY_RATIO} or {GPU_MEMORY}.",
         )
     if len(names & {GPU_MEMORY, GPU_MEMORY_RATIO}) != 1:
         raise UsageError(
-            f"{what}: {_listed(names)} does not say how much memory of a GPU",
+            f"{what}: {_join_names(names)} does not say how much memory of a GPU",
             fix=f"Ask for either {GPU_MEMORY} (bytes) or {GPU_MEMORY_RATIO} (percent) beside the rest.",
         )
     return _gpu_shares(amounts, what)
@@ -226,7 +226,7 @@ def _count(name: str, percent: int, what: str) -> int:
     return percent // WHOLE
 
 
-def _hinted(kind: DeviceKind, request: KindRequest, hint: _Hint | None, what: str) -> KindRequest:
+def _apply_hint(kind: DeviceKind, request: KindRequest, hint: _Hint | None, what: str) -> KindRequest:
     """The request with what the pod's hint says of its kind."""
     if hint is None:
         return request
@@ -262,11 +262,11 @@ def _annotation(annotations: Mapping[str, str], name: str, kind: Any, what: str)
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise UsageError(
-            f"{what}: annotation {name} is {shown(text)}: {error}", fix="See docs/devices.md for its form."
+            f"{what}: annotation {name} is {format_value(text)}: {error}", fix="See docs/devices.md for its form."
         ) from error
 
 
-def _listed(names: set[str]) -> str:
+def _join_names(names: set[str]) -> str:
     return " and ".join(sorted(names))
 
 

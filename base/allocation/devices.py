@@ -15,9 +15,9 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.pod_request import Room, added, parse_room, rest
+from cotenant.base.kubernetes.pod_request import Room, parse_quantities, rest, sum_amounts
 from cotenant.base.kubernetes.quantity import format_bytes, parse_bytes
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 
 GPU_CORE: Final = "koordinator.sh/gpu-core"
 GPU_MEMORY: Final = "koordinator.sh/gpu-memory"
@@ -145,7 +145,7 @@ class TakenDevices:
             for kind, shares in allocations.items():
                 for share in shares:
                     key = (kind, share.minor)
-                    amounts[key] = added((amounts.get(key, {}), share.amounts))
+                    amounts[key] = sum_amounts((amounts.get(key, {}), share.amounts))
                     functions |= {(key, function.bus) for function in share.functions}
         return cls(amounts, frozenset(functions))
 
@@ -209,7 +209,7 @@ def inventory_of(body: Mapping[str, Any]) -> DeviceInventory:
 
     Kinds other than ours are left out. An RDMA card or FPGA that lists no resources has 100 percent of itself.
     """
-    wire = _converted(body)
+    wire = _convert_device_object(body)
     what = f"Device {wire.metadata.name or '?'}"
     listed = [one for one in wire.spec.devices or () if one.type in set(DeviceKind)]
     devices = tuple(_device(one, f"{what}, {one.type} {one.minor}") for one in listed)
@@ -221,7 +221,7 @@ def inventory_of(body: Mapping[str, Any]) -> DeviceInventory:
     return DeviceInventory(devices, _partitions((wire.metadata.annotations or {}), what), honoured)
 
 
-def _converted(body: Mapping[str, Any]) -> _DeviceObjectWire:
+def _convert_device_object(body: Mapping[str, Any]) -> _DeviceObjectWire:
     try:
         return msgspec.convert(body, _DeviceObjectWire)
     except msgspec.ValidationError as error:
@@ -230,7 +230,7 @@ def _converted(body: Mapping[str, Any]) -> _DeviceObjectWire:
 
 def _device(wire: _DeviceWire, what: str) -> NodeDevice:
     kind = DeviceKind(wire.type)
-    amounts = parse_room(wire.resources or {}, what)
+    amounts = parse_quantities(wire.resources or {}, what)
     if not amounts and kind is not DeviceKind.GPU:
         amounts = dict.fromkeys(PERCENTS[kind], WHOLE)
     place = wire.topology or _TopologyWire()
@@ -252,7 +252,7 @@ def _partitions(annotations: Mapping[str, str], what: str) -> dict[int, tuple[Gp
         table = msgspec.json.decode(text, type=dict[int, list[_PartitionWire]])
     except (msgspec.MsgspecError, RecursionError) as error:
         raise UsageError(
-            f"{what}: annotation {GPU_PARTITIONS_ANNOTATION} is {shown(text)}: {error}",
+            f"{what}: annotation {GPU_PARTITIONS_ANNOTATION} is {format_value(text)}: {error}",
             fix='Write such as {"2": [{"minors": [0, 1], "allocationScore": 1}]}.',
         ) from error
     return {
@@ -279,7 +279,7 @@ class _ShareWire(msgspec.Struct, omit_defaults=True):
 _TABLE: Final = msgspec.json.Decoder(dict[str, list[_ShareWire]])
 
 
-def encoded(allocations: Allocations) -> str:
+def encode_allocations(allocations: Allocations) -> str:
     """The text of the annotation device-allocated, as Koordinator's scheduler writes it."""
     table = {
         kind.value: [
@@ -299,7 +299,7 @@ def encoded(allocations: Allocations) -> str:
     return msgspec.json.encode(table).decode()
 
 
-def decoded(text: str, what: str = "pod") -> Allocations:
+def decode_allocations(text: str, what: str = "pod") -> Allocations:
     """A pod's devices from its annotation; "" = none. UsageError when it cannot be read. Other kinds are left out."""
     if not text:
         return {}
@@ -307,7 +307,7 @@ def decoded(text: str, what: str = "pod") -> Allocations:
         table = _TABLE.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise UsageError(
-            f"{what}: annotation {DEVICE_ALLOCATED_ANNOTATION} is {shown(text)}: {error}",
+            f"{what}: annotation {DEVICE_ALLOCATED_ANNOTATION} is {format_value(text)}: {error}",
             fix="It is written with the pod's binding; delete the pod if somebody changed it.",
         ) from error
     return {
@@ -321,7 +321,7 @@ def _share(wire: _ShareWire, what: str) -> DeviceShare:
     functions = wire.extension.vfs if wire.extension else ()
     return DeviceShare(
         wire.minor,
-        parse_room(wire.resources, what),
+        parse_quantities(wire.resources, what),
         wire.id,
         tuple(VirtualFunction(one.minor, one.bus_id) for one in functions),
     )

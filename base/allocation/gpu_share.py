@@ -12,7 +12,7 @@ from typing import Final, Self
 from cotenant.base.allocation.device_request import GPU, GPU_SHARED, NVIDIA_GPU
 from cotenant.base.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE
 from cotenant.base.errors import UsageError
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 
 GPU_RESOURCES: Final = (NVIDIA_GPU, GPU, GPU_SHARED, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO)
 """Every resource by which a container asks for GPUs."""
@@ -56,7 +56,7 @@ class GpuShare:
             return cls(percent, percent)
         if percents := _PERCENTS.fullmatch(text):
             return cls(int(percents[1]), int(percents[2]))
-        raise UsageError(f"{shown(text)} is no share of a GPU", fix="Scan again: cotenant scan.")
+        raise UsageError(f"{format_value(text)} is no share of a GPU", fix="Scan again: cotenant scan.")
 
 
 @dataclass(frozen=True, slots=True)

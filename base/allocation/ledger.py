@@ -106,7 +106,7 @@ def _body(node: str, node_uid: str, pods: list[dict[str, Any]]) -> dict[str, Any
     return {"apiVersion": OWN_GROUP, "kind": KIND, "metadata": metadata, "spec": {"pods": pods}}
 
 
-def remaining(ledger: NodeLedger, fates: Mapping[str, PodFate]) -> dict[str, Holding]:
+def active_holdings(ledger: NodeLedger, fates: Mapping[str, PodFate]) -> dict[str, Holding]:
     """Entries whose pod is here or may still come, by uid; fates: by uid, one that is missing counts as waiting."""
     return {uid: h for uid, h in ledger.holdings.items() if fates.get(uid, PodFate.WAITING) is not PodFate.OVER}
 

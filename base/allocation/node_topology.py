@@ -50,7 +50,7 @@ def device_owners(inventory: DeviceInventory, pods: Mapping[str, Allocations]) -
         yield DeviceOwnership(
             name=f"{device.kind} {device.minor}",
             id=device.id or "-",
-            place=_place(device),
+            place=_describe_location(device),
             state=f"{free} % free" if device.healthy else "ill",
             pods=tuple(_owners(device, pods)),
         )
@@ -91,7 +91,7 @@ def _owners(device: NodeDevice, pods: Mapping[str, Allocations]) -> Iterator[tup
                 yield pod, max((share.amounts.get(name, 0) for name in PERCENTS[device.kind]), default=WHOLE)
 
 
-def _place(device: NodeDevice) -> str:
+def _describe_location(device: NodeDevice) -> str:
     numa_node = f"NUMA node {device.numa_node}" if device.numa_node >= 0 else ""
     pcie = f"PCIe {device.pcie}" if device.pcie else ""
     return ", ".join(filter(None, (numa_node, pcie))) or "place not known"

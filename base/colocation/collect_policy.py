@@ -44,8 +44,8 @@ def from_spec(collect: Mapping[str, Any]) -> CollectPolicy:
     raw_durations = aggregate.get("durations") if isinstance(aggregate, Mapping) else None
     durations = tuple(d for d in map(seconds_of, raw_durations if isinstance(raw_durations, list) else ()) if d)
     return CollectPolicy(
-        max(LEAST_AGGREGATE_SECONDS, _whole(collect, "aggregateDurationSeconds", usual.aggregate_seconds)),
-        max(LEAST_REPORT_SECONDS, _whole(collect, "reportIntervalSeconds", usual.report_seconds)),
+        max(LEAST_AGGREGATE_SECONDS, _valid_seconds(collect, "aggregateDurationSeconds", usual.aggregate_seconds)),
+        max(LEAST_REPORT_SECONDS, _valid_seconds(collect, "reportIntervalSeconds", usual.report_seconds)),
         durations or usual.durations_seconds,
     )
 
@@ -67,7 +67,7 @@ def seconds_of(text: Any) -> int:
     return total if total <= LONGEST_SECONDS else 0
 
 
-def _whole(collect: Mapping[str, Any], name: str, usual: int) -> int:
+def _valid_seconds(collect: Mapping[str, Any], name: str, usual: int) -> int:
     value = collect.get(name)
     fits = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LONGEST_SECONDS
     return value if isinstance(value, int) and fits else usual

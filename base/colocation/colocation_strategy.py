@@ -27,7 +27,7 @@ WithinADay: TypeAlias = Annotated[int, Meta(ge=1, le=LONGEST_SECONDS)]
 Duration: TypeAlias = Annotated[str, Meta(pattern=r"^(?=.*[1-9])([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$")]
 
 
-def declared(key: str, doc: str, *, unit: str = "", **domain: Any) -> Meta:
+def field_metadata(key: str, doc: str, *, unit: str = "", **domain: Any) -> Meta:
     """Metadata of a field: its key in the ConfigMap, its meaning, and msgspec's ge, gt, le, lt."""
     extra = {"key": key, "unit": unit} if unit else {"key": key}
     return Meta(description=doc, extra=extra, extra_json_schema={"x-unit": unit} if unit else {}, **domain)
@@ -35,17 +35,18 @@ def declared(key: str, doc: str, *, unit: str = "", **domain: Any) -> Meta:
 
 def percent(key: str, doc: str, most: int = 100) -> Meta:
     """Metadata of a percentage from 0 to `most`."""
-    return declared(key, doc, unit="percent", ge=0, le=most)
+    return field_metadata(key, doc, unit="percent", ge=0, le=most)
 
 
 class ReclaimFields(msgspec.Struct, frozen=True):
     """The reclaim fields that settings have too, for scans without a ConfigMap."""
 
     cpu_policy: Annotated[
-        CpuPolicy, declared("cpuCalculatePolicy", f"How batch CPU is computed; {policy_words(CPU_POLICIES)}.")
+        CpuPolicy, field_metadata("cpuCalculatePolicy", f"How batch CPU is computed; {policy_words(CPU_POLICIES)}.")
     ] = "usage"
     memory_policy: Annotated[
-        MemoryPolicy, declared("memoryCalculatePolicy", f"How batch memory is computed; {policy_words(POLICIES)}.")
+        MemoryPolicy,
+        field_metadata("memoryCalculatePolicy", f"How batch memory is computed; {policy_words(POLICIES)}."),
     ] = "usage"
     cpu_reclaim_percent: Annotated[
         int,
@@ -60,10 +61,12 @@ class ReclaimFields(msgspec.Struct, frozen=True):
     ] = 65
     batch_cpu_percent: Annotated[
         NotNegative | None,
-        declared("batchCPUThresholdPercent", "Most that batch may get, of capacity; null = no cap.", unit="percent"),
+        field_metadata(
+            "batchCPUThresholdPercent", "Most that batch may get, of capacity; null = no cap.", unit="percent"
+        ),
     ] = None
     batch_memory_percent: Annotated[
-        NotNegative | None, declared("batchMemoryThresholdPercent", "The same for memory.", unit="percent")
+        NotNegative | None, field_metadata("batchMemoryThresholdPercent", "The same for memory.", unit="percent")
     ] = None
     mid_cpu_percent: Annotated[int, percent("midCPUThresholdPercent", "Most that mid may get, of capacity.")] = 100
     mid_memory_percent: Annotated[int, percent("midMemoryThresholdPercent", "The same for memory.")] = 100
@@ -72,7 +75,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
     ] = 0
     mid_mode: Annotated[
         Literal["dynamic", "static"],
-        declared("midReclaimMode", "dynamic: from the forecast of prod's unused part; static: a fixed share."),
+        field_metadata("midReclaimMode", "dynamic: from the forecast of prod's unused part; static: a fixed share."),
     ] = "dynamic"
     mid_static_cpu_percent: Annotated[
         int, percent("midStaticCPUReservedPercent", "Static mode: mid's share of CPU.")
@@ -80,11 +83,13 @@ class ReclaimFields(msgspec.Struct, frozen=True):
     mid_static_memory_percent: Annotated[int, percent("midStaticMemoryReservedPercent", "The same for memory.")] = 0
     degrade_minutes: Annotated[
         int,
-        declared("degradeTimeMinutes", "Age of a node's metric from which nothing is reclaimed.", unit="minutes", ge=1),
+        field_metadata(
+            "degradeTimeMinutes", "Age of a node's metric from which nothing is reclaimed.", unit="minutes", ge=1
+        ),
     ] = 15
     forecast_origins: Annotated[
         int,
-        declared(
+        field_metadata(
             "forecastMinimumOrigins",
             "Policy forecast: back-tests that a node's forecast needs before it decides alone.",
             unit="days",
@@ -103,16 +108,18 @@ class ReclaimFields(msgspec.Struct, frozen=True):
 class ColocationStrategy(ReclaimFields, frozen=True):
     """The colocation strategy of a node, and the rules for publishing its amounts."""
 
-    enable: Annotated[bool, declared("enable", "Whether the node lends at all.")] = False
+    enable: Annotated[bool, field_metadata("enable", "Whether the node lends at all.")] = False
     update_threshold_seconds: Annotated[
-        int, declared("updateTimeThresholdSeconds", "Age of a written amount that is renewed.", unit="seconds", ge=1)
+        int,
+        field_metadata("updateTimeThresholdSeconds", "Age of a written amount that is renewed.", unit="seconds", ge=1),
     ] = 300
     diff_threshold: Annotated[
-        float, declared("resourceDiffThreshold", "Relative change of an amount that is written at once.", gt=0, le=1)
+        float,
+        field_metadata("resourceDiffThreshold", "Relative change of an amount that is written at once.", gt=0, le=1),
     ] = 0.1
     max_rise_percent: Annotated[
         Positive | None,
-        declared(
+        field_metadata(
             "maxRisePercent",
             "Most that an amount may rise per update_threshold_seconds, of capacity; null = at once.",
             unit="percent",

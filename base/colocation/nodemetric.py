@@ -63,7 +63,7 @@ class NodeMetric:
 
     def node_used(self, resource: Resource) -> int | None:
         """Return the usage of the node; None if the report lacks it, or if it reports 0 bytes of memory."""
-        return _measured(resource, self.node_usage)
+        return _measured_amount(resource, self.node_usage)
 
     def system_used(self, resource: Resource) -> int | None:
         """Return the usage outside of pods and host applications; None if neither it nor the node's usage is reported.
@@ -73,7 +73,7 @@ class NodeMetric:
         """
         used, whole = self.system_usage.get(resource), self.node_used(resource)
         if whole is None:
-            return _measured(resource, self.system_usage)
+            return _measured_amount(resource, self.system_usage)
         if used is not None:
             return used
         parts = [one.usage for one in self.pods] + [one.usage for one in self.host_applications]
@@ -166,7 +166,7 @@ class _ReportReader:
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _measured(resource: Resource, usage: Amounts) -> int | None:
+def _measured_amount(resource: Resource, usage: Amounts) -> int | None:
     """An amount that was measured: nothing that runs has 0 bytes of memory."""
     return (usage.get(resource) or None) if resource is Resource.MEMORY else usage.get(resource)
 

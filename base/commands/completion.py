@@ -30,11 +30,11 @@ def node_names(ctx: typer.Context, incomplete: str) -> list[str]:
 def setting_pairs(incomplete: str) -> list[str]:
     """SECTION.KEY=DEFAULT of the settings that begin so; nothing behind the equals sign."""
     from cotenant.base.settings.catalogue import catalogue
-    from cotenant.base.settings.docs import shown
+    from cotenant.base.settings.docs import format_setting_value
     from cotenant.base.settings.root import Settings
 
     return [
-        f"{path}={shown(setting.default)}"
+        f"{path}={format_setting_value(setting.default)}"
         for path, setting in catalogue(Settings).items()
         if path.startswith(incomplete)
     ]

@@ -26,6 +26,6 @@ def documents(file: str) -> list[Any]:
     return parsed
 
 
-def mapping(value: Any) -> dict[str, Any]:
+def mapping_or_empty(value: Any) -> dict[str, Any]:
     """The value where it is a mapping, else an empty one: what people write may be anything."""
     return value if isinstance(value, dict) else {}

@@ -23,7 +23,7 @@ PACKAGES: Final = {
 _IMPORTED_AS: Final = {"PyYAML": "yaml", "scikit-learn": "sklearn", "grpcio": "grpc", "protobuf": "google"}
 
 
-def installed(distribution: str) -> str | None:
+def installed_version(distribution: str) -> str | None:
     """The distribution's version, None when it is not installed."""
     try:
         return metadata.version(distribution)
@@ -39,14 +39,14 @@ def in_words(error: Exception) -> CotenantError | None:
     if isinstance(error, CotenantError):
         return error
     if isinstance(error, ModuleNotFoundError):
-        return _missing((error.name or "").partition(".")[0])
+        return _missing_package_error((error.name or "").partition(".")[0])
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         problem = f"{error.filename}: {error.strerror}"
         return UsageError(problem, fix="Name a file that can be opened, or change its rights.")
     return None
 
 
-def _missing(module: str) -> CotenantError | None:
+def _missing_package_error(module: str) -> CotenantError | None:
     for extra, distributions in PACKAGES.items():
         for name in distributions:
             if module == _IMPORTED_AS.get(name, name.replace("-", "_")):

@@ -77,7 +77,7 @@ def message(text: str, *, style: str = "") -> None:
 def print_table(table: Table, output: Format, *, headers: bool = True) -> None:
     """Write the table's rows to stdout."""
     if output in (Format.TABLE, Format.WIDE) and sys.stdout.isatty():
-        _print_styled(table, _shown(table, output is Format.WIDE), headers, cut=output is Format.TABLE)
+        _print_styled(table, _visible_columns(table, output is Format.WIDE), headers, cut=output is Format.TABLE)
     else:
         sys.stdout.writelines(render(table, output, headers=headers))
 
@@ -91,7 +91,7 @@ def render(table: Table, output: Format, *, headers: bool = True) -> Iterator[st
     elif output is Format.CSV:
         yield from _csv(table, headers)
     else:
-        yield from _plain(table, _shown(table, output is Format.WIDE), headers)
+        yield from _plain(table, _visible_columns(table, output is Format.WIDE), headers)
 
 
 def print_document(obj: Any, output: DocumentFormat) -> None:
@@ -104,7 +104,7 @@ def print_document(obj: Any, output: DocumentFormat) -> None:
     elif output is DocumentFormat.YAML:
         sys.stdout.write(_yaml(plain))
     else:
-        sys.stdout.writelines(aligned([(path, _word(value)) for path, value in flatten(plain)]))
+        sys.stdout.writelines(align_columns([(path, _word(value)) for path, value in flatten_mapping(plain)]))
 
 
 def _without_nan(value: Any) -> Any:
@@ -116,7 +116,7 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def flatten_mapping(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """("a.b", leaf) for every leaf of nested mappings, in order; lists of mappings are numbered."""
     if isinstance(value, Mapping) and (value or not path):
         children: Iterable[tuple[Any, Any]] = value.items()
@@ -126,15 +126,15 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
         return
     for key, child in children:
-        yield from flatten(child, f"{path}.{key}" if path else str(key))
+        yield from flatten_mapping(child, f"{path}.{key}" if path else str(key))
 
 
-def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
+def align_columns(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
     """Lines of columns, two blanks apart, without blanks at the end; `right` marks right-aligned columns."""
-    return ("  ".join(cells).rstrip() + "\n" for cells in _padded(rows, right))
+    return ("  ".join(cells).rstrip() + "\n" for cells in _pad_cells(rows, right))
 
 
-def _padded(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> Iterator[list[str]]:
+def _pad_cells(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> Iterator[list[str]]:
     """Rows whose cells are as wide as their column is on a terminal, where wide characters take two places."""
     from rich.cells import cell_len
 
@@ -171,7 +171,7 @@ def _csv(table: Table, headers: bool) -> Iterator[str]:
     yield buffer.getvalue()
 
 
-def _shown(table: Table, wide: bool) -> list[Column]:
+def _visible_columns(table: Table, wide: bool) -> list[Column]:
     return [c for c in table.schema.columns if wide or not c.wide]
 
 
@@ -186,10 +186,10 @@ def _plain(table: Table, columns: list[Column], headers: bool) -> Iterator[str]:
 
     titles = [[title(c, plain=True) for c in columns]] if headers else []
     rows = titles + _cells(table, columns)
-    return aligned(rows, [c.kind.numeric for c in columns]) if rows else iter(())
+    return align_columns(rows, [c.kind.numeric for c in columns]) if rows else iter(())
 
 
-def fitted(
+def fit_columns(
     rows: Sequence[Sequence[str]], right: Sequence[bool], width: int, essential: Sequence[bool] = ()
 ) -> tuple[list[int], list[list[str]]]:
     """Places of the columns that fit into `width` columns of a terminal, and the rows of these alone.
@@ -234,12 +234,12 @@ def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bo
     if cut and rows:
         whole, every = rows, columns
         right, essential = [c.kind.numeric for c in every], [c.essential for c in every]
-        places, rows = fitted(rows, right, out.width, essential)
+        places, rows = fit_columns(rows, right, out.width, essential)
         columns, left_out = [every[place] for place in places], [c for i, c in enumerate(every) if i not in places]
         if rows != whole:
             names = f", without {', '.join(c.title for c in left_out)}" if left_out else ""
             note = f"cut to the terminal's width{names}; -o wide shows all"
-    for index, cells in enumerate(_padded(rows, [c.kind.numeric for c in columns]) if rows else ()):
+    for index, cells in enumerate(_pad_cells(rows, [c.kind.numeric for c in columns]) if rows else ()):
         styles = ["bold" if index < len(titles) else _style(c, cell) for c, cell in zip(columns, cells, strict=True)]
         line = Text("  ").join(Text(cell, style) for cell, style in zip(cells, styles, strict=True))
         out.print(line, soft_wrap=True)

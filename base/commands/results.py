@@ -61,9 +61,9 @@ def url_of(settings: Settings) -> str:
 
 def open_store(settings: Settings, cluster: str | None) -> Store:
     """The store of the named cluster, or of the only one there is; NoData and UsageError say what to do otherwise."""
-    from cotenant.base.store.opening import opened
+    from cotenant.base.store.opening import open_cluster_store
 
-    return opened(url_of(settings), cluster)
+    return open_cluster_store(url_of(settings), cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def refuse_name(session: CliSession) -> None:
         raise UsageError(f"--cluster {session.cluster} and --all-clusters exclude each other", fix="Leave one out.")
 
 
-def chosen(table: Table, namespaces: list[str] | None, query: str | None, *more: str) -> Table:
+def filter_rows(table: Table, namespaces: list[str] | None, query: str | None, *more: str) -> Table:
     """The rows that every part of the request shows, in the grammar that pages use and in the order of `query`."""
     from cotenant.base.tables.queries import matching
 
@@ -196,7 +196,7 @@ def chosen_of_scan(
     from cotenant.base.tables.filters import EMPTY
 
     require_namespaces(scans.stores, namespaces, known={text or EMPTY for text in table.columns["namespace"]})
-    return chosen(table, namespaces, query, *more)
+    return filter_rows(table, namespaces, query, *more)
 
 
 def require_namespaces(

@@ -48,14 +48,14 @@ class CliSession:
         What the file says of the named cluster alone stands between the last three. UsageError where one of several
         has to be named, or where a command that asks a cluster (its flags have kube.context) would ask another one.
         """
-        from cotenant.base.settings.clusters import the_one
+        from cotenant.base.settings.clusters import select_cluster
 
         loaded = self.read(flags)
         if self.of_one and len(loaded.clusters) > 1 and self.cluster is None:
-            the_one(None, loaded.clusters, or_all=self.takes_all)
+            select_cluster(None, loaded.clusters, or_all=self.takes_all)
         if "kube.context" in (flags or {}):
             if not loaded.reaches_cluster:
-                name = the_one(self.cluster, loaded.clusters)
+                name = select_cluster(self.cluster, loaded.clusters)
                 raise UsageError(
                     f"the settings name no kubeconfig context of cluster {name}, and the current one may be another's",
                     fix=f"Set clusters.{name}.kube.context, or give --context.",

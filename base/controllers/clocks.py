@@ -39,7 +39,7 @@ def server_disagrees(now_seconds: float, server_seconds: float | None, reported_
     direction = "ahead of" if now_seconds > server_seconds else "behind"
     apart = abs(now_seconds - server_seconds)
     return (
-        f"the manager's clock ({moment(now_seconds)}) is {_words(apart)} {direction} the API server's "
+        f"the manager's clock ({moment(now_seconds)}) is {_format_duration(apart)} {direction} the API server's "
         f"({moment(server_seconds)}). {which} Nothing is withdrawn by a doubtful time; everything is left as it is."
     )
 
@@ -56,13 +56,14 @@ def nodes_disagree(ahead_by_node: Mapping[str, float]) -> str:
     for apart, direction in ((behind, "ahead of"), (before, "behind")):
         if len(apart) >= FEWEST and len(apart) > most:
             return (
-                f"the manager's clock is {_words(sorted(apart)[len(apart) // 2])} {direction} those of {len(apart)} of "
-                f"{len(ahead_by_node)} nodes, whose reports keep coming. Set the clock of the manager's machine (or of "
-                "these nodes). Nothing is withdrawn by a doubtful time; everything is left as it is."
+                f"the manager's clock is {_format_duration(sorted(apart)[len(apart) // 2])} {direction} those of "
+                f"{len(apart)} of {len(ahead_by_node)} nodes, whose reports keep coming. Set the clock of the "
+                "manager's machine (or of these nodes). Nothing is withdrawn by a doubtful time; everything is left as "
+                "it is."
             )
     return ""
 
 
-def _words(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """A duration to be read: 3600 -> "60 minutes"."""
     return f"{seconds / 60:.0f} minutes" if seconds >= 2 * APART_SECONDS else f"{seconds:.0f} seconds"

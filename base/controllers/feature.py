@@ -84,7 +84,7 @@ class FeatureState:
         return other is not None and (self.standing, self.message) == (other.standing, other.message)
 
 
-def standing_of(error: Exception) -> ControllerCondition:
+def condition_of_error(error: Exception) -> ControllerCondition:
     """Return the condition that an error means for the feature that met it."""
     kinds: dict[type[Exception], ControllerCondition] = {
         ClusterNamespaceGone: ControllerCondition.DEGRADED,

@@ -20,7 +20,7 @@ from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.controllers.audit import Audit, action
 from cotenant.base.controllers.clocks import server_disagrees
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
-from cotenant.base.controllers.feature import ControllerCondition, FeatureState, message_of, standing_of
+from cotenant.base.controllers.feature import ControllerCondition, FeatureState, condition_of_error, message_of
 from cotenant.base.controllers.sender import Leadership, Sender
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NotLeader
 from cotenant.base.kube import Mirror
@@ -189,7 +189,7 @@ class FeatureRunner:
             if not self._settings.write:
                 return
             for _ in range(MOST_ROUNDS):
-                if self._blocked():
+                if self._blocking_state():
                     return
                 decision = self.feature.closing(self._around.clock.now_seconds())
                 if not decision.intents:
@@ -249,16 +249,16 @@ class FeatureRunner:
         try:
             return self._round()
         except Exception as error:  # one feature's fault must not end the others
-            standing = standing_of(error)
+            standing = condition_of_error(error)
             if standing is ControllerCondition.FAILED:
                 log.exception("feature failed", feature=self.feature.name)
             return self._state(standing, message_of(error))
 
     def _round(self) -> FeatureState:
-        blocked = self._blocked()
+        blocked = self._blocking_state()
         if blocked:
             return blocked
-        changes = self._take_heard()
+        changes = self._take_changes()
         for name, keys in changes.items():
             self._sender.seen(self._around.hub.mirrors[name].path, keys)
         started = time.monotonic()
@@ -288,23 +288,23 @@ class FeatureRunner:
         self._around.audit.sent(self.feature.name, outcomes, decision.before)
         refusal = self._sender.refusal(decision.intents)
         errors = [o.error for o in outcomes if o.error is not None] or ([refusal] if refusal else [])
-        worst = min(errors, key=lambda e: _GRAVITY.get(standing_of(e), 0), default=None)
+        worst = min(errors, key=lambda e: _GRAVITY.get(condition_of_error(e), 0), default=None)
         if worst is not None:
             more = f" ({len(errors)} writes)" if len(errors) > 1 else ""
-            return self._state(standing_of(worst), message_of(worst) + more)
+            return self._state(condition_of_error(worst), message_of(worst) + more)
         warnings = [note for note in decision.notes if note.degrades]
         if warnings:
             return self._state(ControllerCondition.DEGRADED, f"{warnings[0].subject}: {warnings[0].message}")
         return self._state(ControllerCondition.UP)
 
-    def _blocked(self) -> FeatureState | None:
+    def _blocking_state(self) -> FeatureState | None:
         """Why it must not decide now."""
         if self._settings.write and not self._around.leadership.held:
             return self._state(ControllerCondition.STANDBY, self._around.leadership.standing)
         for name in self.feature.needs:
             mirror = self._around.hub.mirrors[name]
             if isinstance(mirror.error, ClusterForbidden | ClusterAbsent):
-                return self._state(standing_of(mirror.error), message_of(mirror.error))
+                return self._state(condition_of_error(mirror.error), message_of(mirror.error))
             if mirror.error is not None:
                 return self._state(ControllerCondition.UNREACHABLE, message_of(mirror.error))
             if not mirror.wait_synced(0):
@@ -324,7 +324,7 @@ class FeatureRunner:
         times = (one.update_seconds for one in reports if one.update_seconds is not None)
         return server_disagrees(self._around.clock.now_seconds(), server.now_seconds(), times)
 
-    def _take_heard(self) -> dict[str, set[Key]]:
+    def _take_changes(self) -> dict[str, set[Key]]:
         self._around.hub.pass_on()
         with self._lock:
             changes, self._heard = self._heard, {}

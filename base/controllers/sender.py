@@ -61,7 +61,7 @@ class _Refusal:
     error: Exception
 
 
-def place_of(intent: Intent) -> Place:
+def write_target(intent: Intent) -> Place:
     """Return the address and subresource that an intent writes to."""
     return intent.address, "" if isinstance(intent, Delete) else intent.subresource
 
@@ -95,7 +95,7 @@ class Sender:
             self._awaited = {
                 place: until
                 for place, until in self._awaited.items()
-                if not (_within(place[0], collection) and (place[0].namespace, place[0].name) in key_set)
+                if not (_is_mirrored(place[0], collection) and (place[0].namespace, place[0].name) in key_set)
             }
 
     def due(self, intents: Sequence[Intent]) -> list[Intent]:
@@ -104,11 +104,11 @@ class Sender:
         self._awaited = {place: until for place, until in self._awaited.items() if until > now}
         self._refused = {p: r for p, r in self._refused.items() if now - r.until < LONGEST_REFUSAL_SECONDS}
         blocked = self._awaited.keys() | {place for place, refusal in self._refused.items() if refusal.until > now}
-        return [intent for intent in intents if place_of(intent) not in blocked]
+        return [intent for intent in intents if write_target(intent) not in blocked]
 
     def refusal(self, intents: Sequence[Intent]) -> Exception | None:
         """Why one of these was refused when it was last sent, if one was."""
-        return next((self._refused[p].error for p in map(place_of, intents) if p in self._refused), None)
+        return next((self._refused[p].error for p in map(write_target, intents) if p in self._refused), None)
 
     def send(self, intents: Sequence[Intent], seconds: float | None = None) -> list[Outcome]:
         """Outcomes of what was sent: fewer than `intents` when a right, a kind, the Lease or the server is missing.
@@ -141,7 +141,7 @@ class Sender:
         outcomes = self._connections.send(intents, seconds=seconds)
         now = self._now()
         for outcome in outcomes:
-            place = place_of(outcome.intent)
+            place = write_target(outcome.intent)
             if outcome.ok:
                 if self._mirrored and place[0].resource not in self._listed:
                     self._awaited[place] = now + SEEN_SECONDS
@@ -158,12 +158,12 @@ def _by_right(intents: Sequence[Intent]) -> Mapping[tuple[str, str, str], list[I
     """Group intents by the target of a right: API version, resource and subresource, in order of appearance."""
     groups: dict[tuple[str, str, str], list[Intent]] = {}
     for intent in intents:
-        address, subresource = place_of(intent)
+        address, subresource = write_target(intent)
         groups.setdefault((address.api_version, address.resource, subresource), []).append(intent)
     return groups
 
 
-def _within(address: Address, collection: str) -> bool:
+def _is_mirrored(address: Address, collection: str) -> bool:
     """Return whether a mirror of `collection` shows the object; a namespaced kind is mirrored over all namespaces."""
     everywhere = Address(address.api_version, address.resource, address.name)
     return collection in (address.collection, everywhere.collection)

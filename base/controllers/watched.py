@@ -68,8 +68,8 @@ def watched_node(wire: ManagedNodeWire) -> WatchedNode:
         allocatable=_amounts(observed.allocatable),
         labels={sys.intern(k): sys.intern(v) for k, v in observed.labels.items()},
         annotations={k: v for k, v in observed.annotations.items() if k.startswith(NODE_ANNOTATIONS)},
-        extended_capacity=_extended(observed.capacity),
-        extended_allocatable=_extended(observed.allocatable),
+        extended_capacity=_published_amounts(observed.capacity),
+        extended_allocatable=_published_amounts(observed.allocatable),
     )
     others = tuple(sys.intern(name) for name in wire.writers_of(PUBLISHED) if is_other_program(name))
     return WatchedNode(ExistingObject("v1", "Node", observed.name, observed.uid), node, others)
@@ -119,7 +119,7 @@ def _amounts(quantities: Mapping[str, int]) -> Amounts:
     return {r: quantities[r.value] for r in Resource if r.value in quantities}
 
 
-def _extended(quantities: Mapping[str, int]) -> dict[str, int]:
+def _published_amounts(quantities: Mapping[str, int]) -> dict[str, int]:
     """Published batch and mid amounts, old names included: a node must not carry both."""
     return {name: amount for name, amount in quantities.items() if name in PUBLISHED}
 

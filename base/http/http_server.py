@@ -136,15 +136,15 @@ class Listener:
     async def _drain(self) -> None:
         for connection in self.connections:
             connection.closing = True
-        await _until(lambda: not self.connections, LINGER_SECONDS)
+        await _wait_until(lambda: not self.connections, LINGER_SECONDS)
         for connection in tuple(self.connections):
             connection.end()
-        await _until(lambda: not self.connections, DRAIN_SECONDS)
+        await _wait_until(lambda: not self.connections, DRAIN_SECONDS)
         for connection in tuple(self.connections):
             connection.abort()
 
 
-async def _until(condition: Callable[[], bool], most_seconds: float) -> None:
+async def _wait_until(condition: Callable[[], bool], most_seconds: float) -> None:
     loop = asyncio.get_running_loop()
     ends = loop.time() + most_seconds
     while not condition() and loop.time() < ends:

@@ -103,7 +103,7 @@ def _send(url: str, body: bytes, settings: NotifySettings) -> None:
                 stream=True,
             )
             if not 300 <= answer.status_code < 400:
-                return _taken(answer, start)
+                return _require_accepted(answer, start)
             url = _next(answer, url, start)
     except (requests.RequestException, OSError) as error:
         raise NotDelivered(f"no answer from {start.hostname}: {_cause(error)}") from None  # it would hold the address
@@ -126,7 +126,7 @@ def _next(answer: Response, url: str, start: SplitResult) -> str:
     return target
 
 
-def _taken(answer: Response, start: SplitResult) -> None:
+def _require_accepted(answer: Response, start: SplitResult) -> None:
     """Return if the receiver accepted the message; else raise NotDelivered with the start of its response.
 
     Many servers repeat the path that they do not know, which is the secret: the response is then not shown.

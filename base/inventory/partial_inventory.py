@@ -32,11 +32,11 @@ def with_parts_marked(inventory: Inventory) -> Inventory:
     lost = [pod for pod in inventory.pods if not pod.owner_known]
     own = {pod.workload for pod in lost}
     suspects = _suspects(inventory, lost)
-    workloads = tuple(_marked(w, w.ref in own, w.ref in suspects) for w in inventory.workloads)
+    workloads = tuple(_mark_gaps(w, w.ref in own, w.ref in suspects) for w in inventory.workloads)
     return inventory if workloads == inventory.workloads else replace(inventory, workloads=workloads)
 
 
-def _marked(workload: Workload, unowned: bool, suspect: bool) -> Workload:
+def _mark_gaps(workload: Workload, unowned: bool, suspect: bool) -> Workload:
     others = tuple(reason for reason in workload.gaps if reason not in _MARKS)
     marks = tuple(mark for mark, so in zip(_MARKS, (unowned, suspect), strict=True) if so)
     return workload if workload.gaps == (*marks, *others) else replace(workload, gaps=(*marks, *others))

@@ -61,12 +61,12 @@ def template(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]])
         return ()
     alive = [pod for pod in described if pod.running]
     youngest = containers[described[0].namespace, described[0].name]
-    if not alive or _alike(alive, containers):
+    if not alive or _have_same_template(alive, containers):
         return tuple(youngest)
-    return tuple(_joined(alive, containers))
+    return tuple(_merge_containers(alive, containers))
 
 
-def _alike(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> bool:
+def _have_same_template(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> bool:
     """Return whether one template makes these pods, sorted youngest first; the first pod then shows it."""
     if len({pod.role for pod in pods}) > 1:
         return False
@@ -75,7 +75,7 @@ def _alike(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -
     return len({_shape(containers[pod.namespace, pod.name]) for pod in pods}) == 1
 
 
-def _joined(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> Iterable[Container]:
+def _merge_containers(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> Iterable[Container]:
     """Every container of the pods, the youngest first, with the number of pods that have it."""
     holders: dict[str, list[tuple[Pod, Container]]] = {}
     for pod in pods:

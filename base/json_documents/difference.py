@@ -31,7 +31,7 @@ def difference(old: str, new: str) -> str:
     names = [name for name in changed_names if name in before] or changed_names
     changed = [_change_text(name, before.get(name), after[name]) for name in names]
     removed = [f"{name} gone" for name in before if name not in after] if not new else []
-    return _joined([*changed, *removed])
+    return _join_within_limit([*changed, *removed])
 
 
 def cut(text: str, longest: int) -> str:
@@ -39,7 +39,7 @@ def cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - len(ELLIPSIS)]}{ELLIPSIS}"
 
 
-def _joined(parts: Sequence[str]) -> str:
+def _join_within_limit(parts: Sequence[str]) -> str:
     """Join as many parts as fit, and add how many more there are."""
     text = ""
     for number, part in enumerate(parts):

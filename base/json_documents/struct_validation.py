@@ -17,7 +17,7 @@ from msgspec import inspect
 
 from cotenant.base.errors import QuantityError
 from cotenant.base.kubernetes.quantity import parse_bytes
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 
 INT64: Final = (-(2**63), 2**63 - 1)
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -35,7 +35,7 @@ class Deviation:
     """What to do about it, where its path alone does not say so."""
 
     def __str__(self) -> str:
-        return f"{self.path}: {shown(self.value)} {self.expected}"
+        return f"{self.path}: {format_value(self.value)} {self.expected}"
 
 
 def deviations(value: Any, kind: Any, path: str = "$") -> Iterator[Deviation]:
@@ -63,18 +63,18 @@ def without_nulls(value: Any, untouched: frozenset[str] = frozenset()) -> Any:
     return [without_nulls(child, untouched) for child in value] if isinstance(value, list) else value
 
 
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merge_objects(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Field by field: `above` wins where it is set, objects are merged inside, lists are replaced whole."""
     out = dict(below)
     for key, value in above.items():
         own = out.get(key)
-        out[key] = merged(own, value) if isinstance(own, Mapping) and isinstance(value, Mapping) else value
+        out[key] = merge_objects(own, value) if isinstance(own, Mapping) and isinstance(value, Mapping) else value
     return out
 
 
 def below(path: str, key: str) -> str:
     """Path of an object's member: $.a, or $['a.b'] for a key that is no plain word."""
-    return f"{path}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{path}[{shown(key)}]"
+    return f"{path}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{path}[{format_value(key)}]"
 
 
 def _deviations(value: Any, kind: inspect.Type, path: str) -> Iterator[Deviation]:
@@ -109,7 +109,7 @@ def _integer(value: Any, kind: inspect.IntType, path: str) -> Iterator[Deviation
     low = INT64[0] if kind.ge is None else kind.ge
     high = INT64[1] if kind.le is None else kind.le
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        yield Deviation(path, value, f"is not a whole number{_between(kind.ge, kind.le)}")
+        yield Deviation(path, value, f"is not a whole number{_format_bounds(kind.ge, kind.le)}")
 
 
 def _number(value: Any, kind: inspect.FloatType, path: str) -> Iterator[Deviation]:
@@ -117,10 +117,10 @@ def _number(value: Any, kind: inspect.FloatType, path: str) -> Iterator[Deviatio
     good = good and (kind.ge is None or value >= kind.ge) and (kind.le is None or value <= kind.le)
     if not good or (kind.gt is not None and value <= kind.gt):
         above = "" if kind.gt is None else f" above {kind.gt:g}"
-        yield Deviation(path, value, f"is not a number{above}{_between(kind.ge, kind.le)}")
+        yield Deviation(path, value, f"is not a number{above}{_format_bounds(kind.ge, kind.le)}")
 
 
-def _between(low: float | None, high: float | None) -> str:
+def _format_bounds(low: float | None, high: float | None) -> str:
     if low is None:
         return "" if high is None else f" up to {high}"
     return f" from {low}" if high is None else f" from {low} to {high}"
@@ -169,7 +169,7 @@ def _list(value: Any, kind: inspect.ListType | inspect.VarTupleType, path: str) 
         yield from _deviations(child, kind.item_type, f"{path}[{index}]")
 
 
-def _mapping(value: Any, kind: inspect.DictType, path: str) -> Iterator[Deviation]:
+def _mapping_deviations(value: Any, kind: inspect.DictType, path: str) -> Iterator[Deviation]:
     if not isinstance(value, dict):
         yield Deviation(path, value, "is not an object")
         return
@@ -191,6 +191,6 @@ _CHECKS: Final[tuple[tuple[Any, _Check], ...]] = (
     (inspect.LiteralType, _literal),
     (inspect.UnionType, _union),
     (inspect.ListType | inspect.VarTupleType, _list),
-    (inspect.DictType, _mapping),
+    (inspect.DictType, _mapping_deviations),
     (inspect.Metadata, _metadata),
 )

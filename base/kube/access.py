@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cotenant.base.kube.client import KubeClient, decoded, refusal
+from cotenant.base.kube.client import KubeClient, decode_answer, refusal
 from cotenant.base.kube.connection import ApiRequest
 
 KindT = TypeVar("KindT")
@@ -28,7 +28,7 @@ def review(client: KubeClient, path: str, body: object, kind: type[KindT]) -> Ki
     answer = client.request("create", request, repeatable=True)
     if answer.status not in (200, 201):
         raise refusal(f"review {path}", answer)
-    decoded_review: KindT = decoded(answer, kind, f"review {path}")
+    decoded_review: KindT = decode_answer(answer, kind, f"review {path}")
     return decoded_review
 
 

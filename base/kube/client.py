@@ -175,7 +175,7 @@ class KubeClient:
     def get(self, path: str, kind: Any = Json) -> Any:
         """One object; None when the server does not know it (404)."""
         answer = self._ask("get", path)
-        return None if answer.status == 404 else _decoded(answer, kind, path)
+        return None if answer.status == 404 else _decode_successful(answer, kind, path)
 
     @overload
     def list(self, path: str, *, limit: int | None = None, **query: str) -> Many[Json]: ...
@@ -209,7 +209,7 @@ class KubeClient:
                 raise ClusterAbsent(
                     f"{self.access.server} does not serve {path}", fix="Check the API group and version."
                 )
-            page = _decoded(answer, ListPage[kind], path)
+            page = _decode_successful(answer, ListPage[kind], path)
             yield page
             token = page.metadata.token
             if not token:
@@ -224,10 +224,10 @@ class KubeClient:
         one and a failing server (500, 502, 504). `before` is called right before each try leaves; what it raises ends
         them. `verb` names the right in an error.
         """
-        answer = self._patiently(request, repeatable, before)
+        answer = self._send_with_retries(request, repeatable, before)
         if answer.status == 401 and self._reload:
             self._renew()
-            answer = self._patiently(request, repeatable, before)
+            answer = self._send_with_retries(request, repeatable, before)
         if answer.status in (401, 403):
             raise self._refused(verb, request.path, answer)
         self._pause.answered, self._pause.refused_since = True, None
@@ -251,7 +251,7 @@ class KubeClient:
     def _refused(self, verb: str, path: str, answer: ApiResponse) -> ClusterForbidden | ClusterUnreachable:
         """The error for a 401 or 403: a server that still loads roles and accounts refuses whom it will let in."""
         if not self._starting():
-            return _forbidden(verb, path, answer, self.access)
+            return _forbidden_error(verb, path, answer, self.access)
         return ClusterUnreachable(
             f"{path}: {self.access.server} is starting and knows no rights yet ({answer.status})",
             fix="It is asked again by itself; `kubectl get --raw /readyz?verbose` says what the server waits for.",
@@ -288,7 +288,9 @@ class KubeClient:
         self.access = self._reload()
         self._connection = ApiConnection(self.access, self.settings)
 
-    def _patiently(self, request: ApiRequest, repeatable: bool, before: Callable[[], None] | None) -> ApiResponse:
+    def _send_with_retries(
+        self, request: ApiRequest, repeatable: bool, before: Callable[[], None] | None
+    ) -> ApiResponse:
         """Ask, and ask again where that is safe; a server that is silent is not waited for twice."""
         again = _BUSY | {500, 502, 504} if repeatable else _BUSY
         for attempt in range(self.settings.retries + 1):
@@ -305,7 +307,7 @@ class KubeClient:
                 time.sleep(0.1 * 2**attempt)
                 continue
             self.server_clock.hear(answer.headers.get("date", ""))
-            if last or answer.status not in again or _typed(answer) or _is_budget(answer):
+            if last or answer.status not in again or _is_schema_mismatch(answer) or _is_budget(answer):
                 return answer
             self._pause.extend(_wait_seconds(answer, attempt))
         raise AssertionError("the last attempt returns or raises")
@@ -330,13 +332,13 @@ def _with_answer(error: ErrorT, answer: ApiResponse) -> ErrorT:
     return error
 
 
-def _decoded(answer: ApiResponse, kind: Any, path: str) -> Any:
+def _decode_successful(answer: ApiResponse, kind: Any, path: str) -> Any:
     if answer.status != 200:
         raise ClusterError(f"{path}: the API server answered {answer.status}: {message_of(answer)}")
-    return decoded(answer, kind, path)
+    return decode_answer(answer, kind, path)
 
 
-def decoded(answer: ApiResponse, kind: Any, path: str) -> Any:
+def decode_answer(answer: ApiResponse, kind: Any, path: str) -> Any:
     """Return the decoded body of a successful answer; raise ClusterError if it is not the API's JSON."""
     try:
         return decoder_of(kind).decode(answer.body)
@@ -362,7 +364,7 @@ def _status_of(answer: ApiResponse) -> _ErrorStatus:
 
 def refusal(what: str, answer: ApiResponse) -> ClusterError:
     """The error for an answer that is neither success nor a missing right; `what` says who was asked what."""
-    kind = ClusterInvalid if _typed(answer) else _KINDS.get(answer.status, ClusterError)
+    kind = ClusterInvalid if _is_schema_mismatch(answer) else _KINDS.get(answer.status, ClusterError)
     if kind is ClusterAbsent:
         kind = _absent(_status_of(answer))
     error = kind(f"{what}: the API server answered {answer.status}: {message_of(answer)}", fix=_fix(answer))
@@ -371,7 +373,7 @@ def refusal(what: str, answer: ApiResponse) -> ClusterError:
 
 def _fix(answer: ApiResponse) -> str:
     """Return the fix for a refusal; "" if the server's message contains it."""
-    return OLD_DEFINITION if _typed(answer) and b"not declared in schema" in answer.body else ""
+    return OLD_DEFINITION if _is_schema_mismatch(answer) and b"not declared in schema" in answer.body else ""
 
 
 def _absent(status: _ErrorStatus) -> type[ClusterAbsent]:
@@ -384,7 +386,7 @@ def _absent(status: _ErrorStatus) -> type[ClusterAbsent]:
     return ClusterObjectGone if status.details and status.details.name else ClusterAbsent
 
 
-def _typed(answer: ApiResponse) -> bool:
+def _is_schema_mismatch(answer: ApiResponse) -> bool:
     """Return whether an apply did not fit its schema: the server answers 500 where it means 422."""
     return answer.status == 500 and b"failed to create typed patch object" in answer.body
 
@@ -405,7 +407,7 @@ def _unreachable(path: str, access: Access, error: Exception) -> ClusterUnreacha
     )
 
 
-def _forbidden(verb: str, path: str, answer: ApiResponse, access: Access) -> ClusterForbidden:
+def _forbidden_error(verb: str, path: str, answer: ApiResponse, access: Access) -> ClusterForbidden:
     group, resource = _resource_of(path)
     what = f"{resource}.{group}" if group else resource
     if answer.status == 401:

@@ -231,10 +231,10 @@ class Chunks:
             if self._left == 0:
                 end = rest.find(b"\r\n")
                 if end < 0:
-                    self._checked(len(rest) < SIZE_BYTES)
+                    self._require_valid_chunk(len(rest) < SIZE_BYTES)
                     break
                 size = bytes(rest[:end]).partition(b";")[0].strip()
-                self._checked(0 < len(size) <= SIZE_DIGITS and not size.strip(b"0123456789abcdefABCDEF"))
+                self._require_valid_chunk(0 < len(size) <= SIZE_DIGITS and not size.strip(b"0123456789abcdefABCDEF"))
                 del rest[: end + 2]
                 self._left = int(size, 16) + 2
                 self.ended = self._left == 2
@@ -245,12 +245,12 @@ class Chunks:
                 self._left -= body
                 if self._left > 2 or len(rest) < self._left:
                     break
-                self._checked(rest.startswith(b"\r\n"))
+                self._require_valid_chunk(rest.startswith(b"\r\n"))
                 del rest[:2]
                 self._left = 0
         return bytes(parts)
 
-    def _checked(self, right: bool) -> None:
+    def _require_valid_chunk(self, right: bool) -> None:
         if not right:
             raise http.client.HTTPException("the answer is not in chunks as its head says")
 

@@ -33,7 +33,7 @@ def older_definitions(client: KubeClient) -> list[str]:
             if path not in documents:
                 documents[path] = client.get(path)
             served = served_schema(documents[path] or {}, spec["group"], version["name"], spec["names"]["kind"])
-            missing = list(lacking(version["schema"]["openAPIV3Schema"], served)) if served is not None else []
+            missing = list(missing_fields(version["schema"]["openAPIV3Schema"], served)) if served is not None else []
             if missing:
                 more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
                 fields = ", ".join(missing[:MOST_NAMED])
@@ -55,7 +55,7 @@ def served_schema(document: Schema, group: str, version: str, kind: str) -> Sche
     return next((one for one in schemas.values() if wanted in one.get("x-kubernetes-group-version-kind", ())), None)
 
 
-def lacking(ours: Schema, served: Schema, path: str = "") -> Iterator[str]:
+def missing_fields(ours: Schema, served: Schema, path: str = "") -> Iterator[str]:
     """Fields of our schema that the served one does not take, by path; what takes every field lacks none."""
     if served.get(KEEPS_ALL):
         return
@@ -64,10 +64,10 @@ def lacking(ours: Schema, served: Schema, path: str = "") -> Iterator[str]:
         if not path and name == "metadata":
             continue
         if name in served_fields:
-            yield from lacking(field, served_fields[name], f"{path}.{name}")
+            yield from missing_fields(field, served_fields[name], f"{path}.{name}")
         elif "additionalProperties" not in served:
             yield f"{path}.{name}"
     for inner, mark in (("items", "[]"), ("additionalProperties", "{}")):
         one, other = ours.get(inner), served.get(inner)
         if isinstance(one, Mapping) and isinstance(other, Mapping):
-            yield from lacking(one, other, f"{path}{mark}")
+            yield from missing_fields(one, other, f"{path}{mark}")

@@ -114,7 +114,7 @@ def _body(
     body = {
         "apiVersion": API_VERSION,
         "kind": "Event",
-        "metadata": {"name": address.name, "namespace": address.namespace, **_annotated(series)},
+        "metadata": {"name": address.name, "namespace": address.namespace, **_annotation_metadata(series)},
         "eventTime": (stored and stored.event_time) or micro_moment(series.first_seconds),
         "reportingController": component,
         "reportingInstance": component,
@@ -129,5 +129,5 @@ def _body(
     return body
 
 
-def _annotated(series: EventOccurrences) -> dict[str, Any]:
+def _annotation_metadata(series: EventOccurrences) -> dict[str, Any]:
     return {"annotations": dict(series.annotations)} if series.annotations else {}

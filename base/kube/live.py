@@ -83,15 +83,15 @@ def observe(client: KubeClient) -> LiveCluster:
     controllers = _controllers(client, notes)
     owners = projection.owners_of(controllers, pods)
     alive = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed")]
-    scalers = _listed(client, AUTOSCALERS, AutoscalerObject, notes)
-    live_pods = tuple(_each(lambda pod: projection.pod_of(pod, owners), alive, notes))
+    scalers = _list_optional(client, AUTOSCALERS, AutoscalerObject, notes)
+    live_pods = tuple(_project_readable(lambda pod: projection.pod_of(pod, owners), alive, notes))
     names = {(pod.namespace, pod.name) for pod in live_pods}
     read = [pod for pod in alive if (pod.metadata.namespace, pod.metadata.name) in names]
     return LiveCluster(
-        nodes=_all(projection.node_of, _listed(client, NODES, NodeObject, notes), notes),
+        nodes=_all(projection.node_of, _list_optional(client, NODES, NodeObject, notes), notes),
         pods=live_pods,
         unread=frozenset((pod.metadata.namespace, pod.metadata.name) for pod in alive) - names,
-        containers=dict(_each(lambda pod: _contained(pod, owners, controllers), read, notes)),
+        containers=dict(_project_readable(lambda pod: _keyed_containers(pod, owners, controllers), read, notes)),
         autoscalers=None if scalers is None else dict(map(projection.autoscaler_of, scalers)),
         marks=_marks(alive, owners, controllers),
         limit_ranges=_limit_ranges(client, notes),
@@ -103,7 +103,7 @@ def observe(client: KubeClient) -> LiveCluster:
 
 def _controllers(client: KubeClient, notes: list[str]) -> dict[WorkloadRef, ControllerObject]:
     """Every controller that may be listed, by its own reference."""
-    listed = ((kind, _listed(client, path, ControllerObject, notes)) for kind, path in CONTROLLERS.items())
+    listed = ((kind, _list_optional(client, path, ControllerObject, notes)) for kind, path in CONTROLLERS.items())
     return {
         WorkloadRef(thing.metadata.namespace, kind, thing.metadata.name): thing
         for kind, things in listed
@@ -111,7 +111,7 @@ def _controllers(client: KubeClient, notes: list[str]) -> dict[WorkloadRef, Cont
     }
 
 
-def _contained(
+def _keyed_containers(
     pod: PodObject, owners: projection.Owners, controllers: Mapping[WorkloadRef, ControllerObject]
 ) -> tuple[tuple[str, str], tuple[Container, ...]]:
     """A pod's containers, judged by its direct controller's template, else by the workload's."""
@@ -140,19 +140,19 @@ def _marks(
 
 
 def _limit_ranges(client: KubeClient, notes: list[str]) -> tuple[LimitRange, ...] | None:
-    groups = _all(projection.limit_ranges_of, _listed(client, LIMIT_RANGES, LimitRangeObject, notes), notes)
+    groups = _all(projection.limit_ranges_of, _list_optional(client, LIMIT_RANGES, LimitRangeObject, notes), notes)
     return None if groups is None else tightest([bounds for group in groups for bounds in group])
 
 
 def _quotas(client: KubeClient, notes: list[str]) -> tuple[Quota, ...] | None:
     """Quotas that count all pods of their namespace; one with scopes bounds some of them and cannot clamp the rest."""
-    listed = _listed(client, QUOTAS, QuotaObject, notes)
+    listed = _list_optional(client, QUOTAS, QuotaObject, notes)
     if listed is None:
         return None
     for thing in (thing for thing in listed if thing.scoped):
         name = f"{thing.metadata.namespace}/{thing.metadata.name}"
         notes.append(f"ResourceQuota {name} counts only some pods (scopes) and is not taken into account")
-    groups = _each(projection.quotas_of, [thing for thing in listed if not thing.scoped], notes)
+    groups = _project_readable(projection.quotas_of, [thing for thing in listed if not thing.scoped], notes)
     return tuple(quota for group in groups for quota in group)
 
 
@@ -165,7 +165,7 @@ def _version(client: KubeClient, notes: list[str]) -> str:
     return projection.version_of(answer.git_version) if answer else ""
 
 
-def _listed(client: KubeClient, path: str, kind: type[ItemT], notes: list[str]) -> list[ItemT] | None:
+def _list_optional(client: KubeClient, path: str, kind: type[ItemT], notes: list[str]) -> list[ItemT] | None:
     """A list that a scan can do without; None, and a note, when it cannot be had."""
     try:
         return client.list(path, kind)
@@ -176,10 +176,10 @@ def _listed(client: KubeClient, path: str, kind: type[ItemT], notes: list[str]) 
 
 def _all(project: Callable[[Any], ItemT], objects: Sequence[Any] | None, notes: list[str]) -> tuple[ItemT, ...] | None:
     """Every object that can be projected; None stays None."""
-    return None if objects is None else tuple(_each(project, objects, notes))
+    return None if objects is None else tuple(_project_readable(project, objects, notes))
 
 
-def _each(project: Callable[[Any], ItemT], objects: Sequence[Any], notes: list[str]) -> list[ItemT]:
+def _project_readable(project: Callable[[Any], ItemT], objects: Sequence[Any], notes: list[str]) -> list[ItemT]:
     """Every object that can be projected; one with an absurd quantity is left out and noted."""
     projected = []
     for thing in objects:

@@ -23,7 +23,7 @@ PodsOf = Mapping[WorkloadRef, Sequence[Pod]]
 
 def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
     """The inventory with everything that runs as the API server tells it; what it could not read stays as it was."""
-    now = _owned(live.pods, inventory.pods)
+    now = _add_recorded_owners(live.pods, inventory.pods)
     running: dict[WorkloadRef, list[Pod]] = defaultdict(list)
     for pod in now:
         running[pod.workload].append(pod)
@@ -36,7 +36,7 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
         inventory,
         nodes=inventory.nodes if live.nodes is None else live.nodes,
         pods=pods,
-        workloads=_workloads(_stopped(workloads, pods), running, live),
+        workloads=_workloads(_zero_stopped_workloads(workloads, pods), running, live),
         limit_ranges=inventory.limit_ranges if live.limit_ranges is None else live.limit_ranges,
         quotas=inventory.quotas if live.quotas is None else live.quotas,
         server_version=live.server_version or inventory.server_version,
@@ -46,7 +46,7 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
     return with_parts_marked(told)
 
 
-def _owned(live: Sequence[Pod], recorded: Sequence[Pod]) -> tuple[Pod, ...]:
+def _add_recorded_owners(live: Sequence[Pod], recorded: Sequence[Pod]) -> tuple[Pod, ...]:
     """The live pods; whose owner may not be listed has the one that history knows."""
     before = {(p.namespace, p.name): p.workload for p in recorded if p.owner_known}
     return tuple(
@@ -74,7 +74,7 @@ def _pods(inventory: Inventory, live: Sequence[Pod], unread: Collection[tuple[st
     return tuple((before | ended | merged).values())
 
 
-def _stopped(workloads: Iterable[Workload], pods: Sequence[Pod]) -> list[Workload]:
+def _zero_stopped_workloads(workloads: Iterable[Workload], pods: Sequence[Pod]) -> list[Workload]:
     """The workloads; those of which every known pod has ended run no more."""
     running = {pod.workload: False for pod in pods} | {pod.workload: True for pod in pods if pod.running}
     return [w if running.get(w.ref, True) else replace(w, replicas=0) for w in workloads]

@@ -68,8 +68,8 @@ def node_of(node: NodeObject) -> Node:
         allocatable=_amounts(node.status.allocatable, what),
         labels=node.metadata.labels or {},
         annotations={k: v for k, v in (node.metadata.annotations or {}).items() if k.startswith(NODE_PREFIX)},
-        extended_capacity=_extended(node.status.capacity, what),
-        extended_allocatable=_extended(node.status.allocatable, what),
+        extended_capacity=_reclaimed_amounts(node.status.capacity, what),
+        extended_allocatable=_reclaimed_amounts(node.status.allocatable, what),
     )
 
 
@@ -87,7 +87,7 @@ def pod_of(pod: PodObject, owners: Owners) -> Pod:
         qos=qos_of(labels),
         priority=priority_of(labels, spec.priority),
         requests=effective_request(pod),
-        mid_requests=mid_request_of(_counted(pod)),
+        mid_requests=mid_request_of(_counted_pod_requests(pod)),
         zones=zones_of(meta.annotations or {}),
         best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
         phase=next((phase for phase in PodPhase if phase == pod.status.phase), PodPhase.UNKNOWN),
@@ -151,11 +151,11 @@ def controller_of(meta: Meta) -> WorkloadRef | None:
 
 def effective_request(pod: PodObject) -> Amounts:
     """Return what the scheduler counts for the pod, millicores and bytes (`cotenant.base.kubernetes.pod_resources`)."""
-    counted = _counted(pod)
+    counted = _counted_pod_requests(pod)
     return {r: counted[r.value] for r in Resource if r.value in counted}
 
 
-def _counted(pod: PodObject) -> dict[str, int]:
+def _counted_pod_requests(pod: PodObject) -> dict[str, int]:
     return counted_requests(pod_resources(pod.spec, pod.status, f"pod {pod.metadata.namespace}/{pod.metadata.name}"))
 
 
@@ -251,7 +251,7 @@ def version_of(text: str) -> str:
     return match[0] if match else ""
 
 
-def _extended(quantities: Quantities | None, what: str) -> dict[str, int]:
+def _reclaimed_amounts(quantities: Quantities | None, what: str) -> dict[str, int]:
     """Reclaimed capacity of a resource list, by name on the wire."""
     texts = quantities or {}
     return {n: parse_bytes(texts[n], f"{what}, {n}") for n in EXTENDED_RESOURCES.values() if n in texts}

@@ -63,7 +63,7 @@ class Reflection(Generic[ValueT]):
         if (item.uid, item.version) in self._old:
             self.doubt = True
             return
-        self._ordered(item.version)
+        self._track_version(item.version)
         self.doubt |= stored is None and not added
         if stored:
             self._remember(stored.uid, stored.version)
@@ -76,7 +76,7 @@ class Reflection(Generic[ValueT]):
         if (uid, version) in self._old or (stored and stored.uid != uid):
             self.doubt |= stored is not None
             return
-        self._ordered(version)
+        self._track_version(version)
         self._remember(uid, version)
         if stored is None:
             return
@@ -94,7 +94,7 @@ class Reflection(Generic[ValueT]):
         if again or before != now:
             self.changed.add(key)
 
-    def _ordered(self, version: str) -> None:
+    def _track_version(self, version: str) -> None:
         number = _number(version)
         self.doubt |= 0 < number < self._highest
         self._highest = max(self._highest, number)

@@ -101,7 +101,7 @@ class Writer:
         if isinstance(intent, Delete) and answer.status in (200, 202, 404):
             return {}
         if answer.status not in (200, 201):
-            raise _helpful(refusal(f"{verb} {intent.address}", answer))
+            raise _add_fix(refusal(f"{verb} {intent.address}", answer))
         try:
             if full_response:
                 return decoder_of(Json).decode(answer.body)
@@ -117,15 +117,19 @@ def request_of(intent: Intent, field_manager: str, dry_run: bool = False) -> Api
         path += f"/{intent.subresource}"
     parameters = {"dryRun": "All"} if dry_run else {}
     if isinstance(intent, Delete):
-        return ApiRequest(_with(path, parameters), "DELETE", msgspec.json.encode(_delete_options(intent)))
+        return ApiRequest(
+            _add_query_parameters(path, parameters), "DELETE", msgspec.json.encode(_delete_options(intent))
+        )
     parameters |= {"fieldManager": field_manager, "fieldValidation": "Strict"}
     if isinstance(intent, Create):
         at = path if intent.subresource else intent.address.collection
-        return ApiRequest(_with(at, parameters), "POST", msgspec.json.encode(intent.body))
+        return ApiRequest(_add_query_parameters(at, parameters), "POST", msgspec.json.encode(intent.body))
     if isinstance(intent, Patch):
-        return ApiRequest(_with(path, parameters), "PATCH", msgspec.json.encode(intent.operations), PATCH_TYPE)
+        return ApiRequest(
+            _add_query_parameters(path, parameters), "PATCH", msgspec.json.encode(intent.operations), PATCH_TYPE
+        )
     parameters |= {"force": "true" if intent.force else "false"}
-    return ApiRequest(_with(path, parameters), "PATCH", msgspec.json.encode(intent.body), APPLY_TYPE)
+    return ApiRequest(_add_query_parameters(path, parameters), "PATCH", msgspec.json.encode(intent.body), APPLY_TYPE)
 
 
 def _delete_options(intent: Delete) -> Json:
@@ -241,11 +245,11 @@ def _is_custom(intent: Intent) -> bool:
     return "." in group and (not group.endswith(".k8s.io") or group.endswith(".sigs.k8s.io"))
 
 
-def _with(path: str, parameters: dict[str, str]) -> str:
+def _add_query_parameters(path: str, parameters: dict[str, str]) -> str:
     return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
-def _helpful(error: ClusterError) -> ClusterError:
+def _add_fix(error: ClusterError) -> ClusterError:
     if isinstance(error, ClusterObjectGone):
         error.fix = "It was deleted meanwhile."
     elif isinstance(error, ClusterAbsent):

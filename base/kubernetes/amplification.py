@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cotenant.base.kubernetes.pod_request import readable_room
+from cotenant.base.kubernetes.pod_request import parse_readable_quantities
 from cotenant.base.kubernetes.protocol import AMPLIFICATION_RATIO_ANNOTATION, RAW_ALLOCATABLE_ANNOTATION
 
 NameT = TypeVar("NameT", bound=str)
@@ -23,10 +23,10 @@ LARGEST_RATIO: Final = 100
 
 def raw_allocatable(annotations: Mapping[str, str]) -> dict[str, int]:
     """Allocatable before amplification: cpu in millicores, others in whole units; what cannot be read is left out."""
-    return readable_room(_object(annotations.get(RAW_ALLOCATABLE_ANNOTATION, "")))
+    return parse_readable_quantities(_object(annotations.get(RAW_ALLOCATABLE_ANNOTATION, "")))
 
 
-def unamplified(allocatable: Mapping[NameT, int], annotations: Mapping[str, str]) -> dict[NameT | str, int]:
+def machine_allocatable(allocatable: Mapping[NameT, int], annotations: Mapping[str, str]) -> dict[NameT | str, int]:
     """Return the machine's own amounts for pods: `raw_allocatable`, and allocatable for resources that it lacks."""
     return dict(allocatable) | raw_allocatable(annotations)
 

@@ -13,7 +13,7 @@ No list is as long as a billion; and `int` raises ValueError for a text of more 
 """
 
 
-def escaped(key: str) -> str:
+def escape_pointer_key(key: str) -> str:
     """A key as one step of a pointer: "cotenant.dev/plan" -> "cotenant.dev~1plan"."""
     return key.replace("~", "~0").replace("/", "~1")
 
@@ -23,7 +23,7 @@ def last_key(pointer: str) -> str:
     return _key(pointer.rpartition("/")[2])
 
 
-def pointed(document: Any, pointer: str) -> Any:
+def value_at_pointer(document: Any, pointer: str) -> Any:
     """The value at a pointer into parsed JSON; None where there is none."""
     value = document
     for step in pointer.split("/")[1:]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from cotenant.base.errors import UsageError
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 
 _DURATION: Final = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)")
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -43,5 +43,7 @@ def moment_of(text: Any, what: str) -> float | None:
     try:
         parsed = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
     except ValueError as error:
-        raise UsageError(f"{what}: {shown(text)} is not a moment", fix='Write "2026-11-20T18:00:00Z".') from error
+        raise UsageError(
+            f"{what}: {format_value(text)} is not a moment", fix='Write "2026-11-20T18:00:00Z".'
+        ) from error
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()

@@ -55,12 +55,12 @@ def node_address(name: str) -> Address:
     return Address("v1", "nodes", name)
 
 
-def tainted(node: TaintedNode, key: str, why: str, *, effect: str = AVOIDED, value: str = "") -> Patch | None:
+def taint_patch(node: TaintedNode, key: str, why: str, *, effect: str = AVOIDED, value: str = "") -> Patch | None:
     """Set the taint beside the node's other taints, or give it another effect; None where it stands already.
 
     A key may stand there once for each effect: one is left.
     """
-    places = _places(node, (key,))
+    places = _taint_indexes(node, (key,))
     if places:
         operations = _removals(node, places[1:])
         if node.taints[places[0]].get("effect") != effect:
@@ -79,13 +79,13 @@ def tainted(node: TaintedNode, key: str, why: str, *, effect: str = AVOIDED, val
     return _patch(node, [version, {"op": "add", **part}], why)
 
 
-def untainted(node: TaintedNode, keys: Sequence[str], why: str) -> Patch | None:
+def untaint_patch(node: TaintedNode, keys: Sequence[str], why: str) -> Patch | None:
     """Take the taints of these keys away and leave the others; None where there is none."""
-    operations = _removals(node, _places(node, keys))
+    operations = _removals(node, _taint_indexes(node, keys))
     return _patch(node, operations, why) if operations else None
 
 
-def _places(node: TaintedNode, keys: Sequence[str]) -> list[int]:
+def _taint_indexes(node: TaintedNode, keys: Sequence[str]) -> list[int]:
     return [place for place, taint in enumerate(node.taints) if taint.get("key") in keys]
 
 

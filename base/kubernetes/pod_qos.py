@@ -37,7 +37,7 @@ def qos_class_of(containers: Iterable[Pair], own: Pair | None = None) -> PodQos:
     own: the pod's own (spec.resources), which then decide alone; None when it has none. Only cpu and memory count, and
     an amount of 0 counts as not set. A request that is not set is the limit, as the API server's defaults have it.
     """
-    pairs = [_counted(*pair) for pair in ([own] if own is not None else containers)]
+    pairs = [_nonzero_amounts(*pair) for pair in ([own] if own is not None else containers)]
     if not any(requests or limits for requests, limits in pairs):
         return PodQos.BEST_EFFORT
     guaranteed = all(limits.keys() == set(Resource) and requests == limits for requests, limits in pairs)
@@ -56,7 +56,7 @@ def pod_qos(spec: Mapping[str, Any]) -> PodQos:
     return qos_class_of((), (requests, limits))
 
 
-def _counted(requests: Amounts, limits: Amounts) -> tuple[dict[Resource, int], dict[Resource, int]]:
+def _nonzero_amounts(requests: Amounts, limits: Amounts) -> tuple[dict[Resource, int], dict[Resource, int]]:
     """Both sides without amounts of 0, requests completed by limits."""
     completed = effective_requests(requests, limits)
     return {r: a for r, a in completed.items() if a}, {r: a for r, a in limits.items() if a}

@@ -54,15 +54,15 @@ def container_total(
     max(containers + sidecars, the largest init container + sidecars started before it). inits: amounts of each init
     container, in their order, and whether it stays (restartPolicy Always: a sidecar).
     """
-    running = added(containers)
+    running = sum_amounts(containers)
     sidecars: dict[Name, int] = {}
     highest: dict[Name, int] = {}
     for amounts, stays in inits:
-        beside = added((sidecars, amounts))
+        beside = sum_amounts((sidecars, amounts))
         highest = larger(highest, beside)
         if stays:
             sidecars = beside
-    return larger(added((running, sidecars)), highest)
+    return larger(sum_amounts((running, sidecars)), highest)
 
 
 def pod_total(
@@ -73,10 +73,10 @@ def pod_total(
     own: the pod's own amounts (spec.resources), which replace the containers' total for the resources they name.
     """
     total = {**containers, **own}
-    return added((total, overhead)) if overhead else total
+    return sum_amounts((total, overhead)) if overhead else total
 
 
-def parse_room(quantities: Mapping[str, Any], what: str = "") -> dict[str, int]:
+def parse_quantities(quantities: Mapping[str, Any], what: str = "") -> dict[str, int]:
     """Amounts of a map of quantities."""
     if not isinstance(quantities, Mapping):
         raise UsageError(f"{what}: resources are {type(quantities).__name__}, not an object", fix="Write name: amount.")
@@ -87,7 +87,7 @@ def parse_room(quantities: Mapping[str, Any], what: str = "") -> dict[str, int]:
 
 
 def named_amounts(quantities: Mapping[str, Any] | None, what: str) -> dict[str, int]:
-    """Parse amounts as `parse_room` does, but leave out unreadable ones.
+    """Parse amounts as `parse_quantities` does, but leave out unreadable ones.
 
     Raises QuantityError that names `what` if cpu or memory cannot be read.
     """
@@ -111,21 +111,21 @@ def readable_amounts(quantities: Mapping[str, Any]) -> dict[Resource, int]:
     return amounts
 
 
-def readable_room(quantities: Mapping[str, Any]) -> dict[str, int]:
-    """Parse amounts as `parse_room` does, but leave out unreadable ones."""
+def parse_readable_quantities(quantities: Mapping[str, Any]) -> dict[str, int]:
+    """Parse amounts as `parse_quantities` does, but leave out unreadable ones."""
     amounts: dict[str, int] = {}
     for name, text in quantities.items():
         with suppress(CotenantError):
-            amounts |= parse_room({name: text})
+            amounts |= parse_quantities({name: text})
     return amounts
 
 
-def format_room(room: Room) -> dict[str, str]:
+def format_quantities(room: Room) -> dict[str, str]:
     """Amounts as the API writes them: bytes in binary suffixes for memory and storage, plain numbers else."""
     return {name: _format(name, amount) for name, amount in sorted(room.items())}
 
 
-def added(rooms: Iterable[Mapping[Name, int]]) -> dict[Name, int]:
+def sum_amounts(rooms: Iterable[Mapping[Name, int]]) -> dict[Name, int]:
     """Sum by resource name."""
     total: dict[Name, int] = {}
     for room in rooms:
@@ -145,7 +145,7 @@ def fits(request: Room, room: Room, only: Iterable[str] | None = None) -> bool:
     return all(request[name] <= room.get(name, 0) for name in names)
 
 
-def masked(request: Room, names: Iterable[str]) -> dict[str, int]:
+def select_amounts(request: Room, names: Iterable[str]) -> dict[str, int]:
     """The request's amounts of these resources."""
     return {name: request.get(name, 0) for name in names}
 

@@ -18,7 +18,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from cotenant.base.kubernetes.pod_request import added, container_total, larger, pod_total
+from cotenant.base.kubernetes.pod_request import container_total, larger, pod_total, sum_amounts
 
 NamedAmounts = Mapping[str, int]
 _NONE: Final[NamedAmounts] = MappingProxyType({})
@@ -143,9 +143,9 @@ def counted_limits(pod: PodResources) -> dict[str, int]:
     )
     own: NamedAmounts = pod.own_limits or _NONE
     if pod.own_actual_limits is not None:
-        own = _named(own, _largest(infeasible, own, pod.own_actual_limits))
-    total = pod_total(below, _supported(own))
-    return added((total, {name: amount for name, amount in pod.overhead.items() if total.get(name)}))
+        own = _restrict_to_spec(own, _largest(infeasible, own, pod.own_actual_limits))
+    total = pod_total(below, _pod_level_amounts(own))
+    return sum_amounts((total, {name: amount for name, amount in pod.overhead.items() if total.get(name)}))
 
 
 def _effective_requests(container: ContainerResources, infeasible: bool) -> NamedAmounts:
@@ -166,8 +166,8 @@ def _own_requests(pod: PodResources, below: NamedAmounts, infeasible: bool) -> N
     limits = {n: a for n, a in (pod.own_limits or _NONE).items() if n not in below}
     own: NamedAmounts = {**limits, **(pod.own_requests or _NONE)}
     if pod.own_actual_requests is not None:
-        own = _named(own, _largest(infeasible, own, pod.own_actual_requests, pod.own_allocated or _NONE))
-    return _supported(own)
+        own = _restrict_to_spec(own, _largest(infeasible, own, pod.own_actual_requests, pod.own_allocated or _NONE))
+    return _pod_level_amounts(own)
 
 
 def _largest(infeasible: bool, spec: NamedAmounts, *reported: NamedAmounts) -> NamedAmounts:
@@ -177,11 +177,11 @@ def _largest(infeasible: bool, spec: NamedAmounts, *reported: NamedAmounts) -> N
     return total
 
 
-def _named(spec: NamedAmounts, amounts: NamedAmounts) -> NamedAmounts:
+def _restrict_to_spec(spec: NamedAmounts, amounts: NamedAmounts) -> NamedAmounts:
     """Amounts of the resources that the spec names."""
     return {name: amounts.get(name, 0) for name in spec}
 
 
-def _supported(own: NamedAmounts) -> NamedAmounts:
+def _pod_level_amounts(own: NamedAmounts) -> NamedAmounts:
     """Resources of which a pod itself may have amounts."""
     return {n: a for n, a in own.items() if n in ("cpu", "memory") or n.startswith(_HUGE_PAGES)}

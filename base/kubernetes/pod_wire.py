@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.pod_request import named_amounts, parse_room
+from cotenant.base.kubernetes.pod_request import named_amounts, parse_quantities
 from cotenant.base.kubernetes.pod_resources import (
     ContainerKind,
     ContainerResources,
@@ -125,7 +125,10 @@ def requests_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[str, int]
 
     A cpu or memory that cannot be read is a QuantityError that names `what`; another resource's is left out.
     """
-    spec, status = _converted(pod.get("spec"), PodSpecWire, what), _converted(pod.get("status"), PodStatusWire, what)
+    spec, status = (
+        _convert_pod_part(pod.get("spec"), PodSpecWire, what),
+        _convert_pod_part(pod.get("status"), PodStatusWire, what),
+    )
     return counted_requests(pod_resources(spec, status, what))
 
 
@@ -134,20 +137,20 @@ def requests_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
 
     Of a pod that has not started: what a kubelet has made of a resize is in a Pod's status (`requests_of_pod`).
     """
-    return counted_requests(pod_resources(_converted(spec, PodSpecWire, what), None, what, parse_amounts))
+    return counted_requests(pod_resources(_convert_pod_part(spec, PodSpecWire, what), None, what, parse_amounts))
 
 
 def limits_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
     """Limits of a pod spec, as plain JSON, by resource name, as a quota counts them; errors as of `requests_of`."""
-    return counted_limits(pod_resources(_converted(spec, PodSpecWire, what), None, what, parse_amounts))
+    return counted_limits(pod_resources(_convert_pod_part(spec, PodSpecWire, what), None, what, parse_amounts))
 
 
 def parse_amounts(quantities: Mapping[str, Any] | None, what: str) -> dict[str, int]:
     """Amounts of a map of quantities; QuantityError for any that cannot be read."""
-    return parse_room(quantities or {}, what)
+    return parse_quantities(quantities or {}, what)
 
 
-def _converted(part: Any, wire: type[_Wire], what: str) -> _Wire:
+def _convert_pod_part(part: Any, wire: type[_Wire], what: str) -> _Wire:
     try:
         return msgspec.convert(part if part is not None else {}, wire)
     except msgspec.ValidationError as error:

@@ -19,7 +19,7 @@ from typing import Final
 
 from cotenant.base.errors import QuantityError
 from cotenant.base.resource import Resource
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 
 LENGTH_CAP: Final = 64
 EXPONENT_CAP: Final = 30
@@ -91,8 +91,8 @@ def _parse(quantity: str | float, what: str, shift: int) -> int:
     if sign == "-" and digits:
         raise _refusal(what, quantity, "is negative")
     if suffix in _BINARY:
-        return min(_scaled(digits << _BINARY[suffix], shift - len(fraction)), LARGEST)
-    return min(_scaled(digits, exponent + shift - len(fraction)), LARGEST)
+        return min(_scale_decimal(digits << _BINARY[suffix], shift - len(fraction)), LARGEST)
+    return min(_scale_decimal(digits, exponent + shift - len(fraction)), LARGEST)
 
 
 def _text(quantity: str | float, what: str) -> str:
@@ -118,12 +118,12 @@ def _exponent(suffix: str, quantity: str | float, what: str) -> int:
     return exponent
 
 
-def _scaled(digits: int, exponent: int) -> int:
+def _scale_decimal(digits: int, exponent: int) -> int:
     """Digits times 10^exponent, rounded up; both are small by the caps above."""
     power: int = 10 ** abs(exponent)
     return digits * power if exponent >= 0 else -(-digits // power)
 
 
 def _refusal(what: str, quantity: object, because: str) -> QuantityError:
-    text = shown(quantity, _LONGEST_VALUE)
+    text = format_value(quantity, _LONGEST_VALUE)
     return QuantityError(f"{what}: {text} {because}" if what else f"{text} {because}", fix=_FIX)

@@ -16,11 +16,11 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import moment_of, seconds_of
-from cotenant.base.kubernetes.pod_request import parse_room
+from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.protocol import RESERVATION_AFFINITY_ANNOTATION, RESERVATION_IGNORED_LABEL
 from cotenant.base.kubernetes.selector import LabelSelector, Operator
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 
 Json = Mapping[str, Any]
 
@@ -399,7 +399,9 @@ def _ttl(ttl: Any, what: str) -> float:
 
 def _policy(policy: Any, what: str) -> AllocatePolicy:
     if policy not in (None, *AllocatePolicy):
-        raise UsageError(f"{what}: allocatePolicy {shown(policy)} is unknown", fix="Write Aligned or Restricted.")
+        raise UsageError(
+            f"{what}: allocatePolicy {format_value(policy)} is unknown", fix="Write Aligned or Restricted."
+        )
     return AllocatePolicy.RESTRICTED if policy == AllocatePolicy.RESTRICTED else AllocatePolicy.ALIGNED
 
 
@@ -464,8 +466,8 @@ def _status(body: Json, what: str) -> ReservationStatus:
     return ReservationStatus(
         Phase(phase) if phase in list(Phase) else Phase.PENDING,
         str(body.get("nodeName") or ""),
-        parse_room(body.get("allocatable") or {}, what),
-        parse_room(body.get("allocated") or {}, what),
+        parse_quantities(body.get("allocatable") or {}, what),
+        parse_quantities(body.get("allocated") or {}, what),
         tuple(_reference(one, "") for one in body.get("currentOwners") or ()),
         tuple(Condition.parse(one) for one in body.get("conditions") or ()),
     )

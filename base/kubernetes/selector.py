@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from cotenant.base.errors import UsageError
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 
 _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _SUBDOMAIN: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
@@ -112,4 +112,4 @@ def _values(values: Sequence[object], what: str) -> frozenset[str]:
 
 
 def _refusal(what: str, value: object, because: str) -> UsageError:
-    return UsageError(f"{what}: {shown(value)} {because}", fix=_FIX)
+    return UsageError(f"{what}: {format_value(value)} {because}", fix=_FIX)

@@ -30,7 +30,7 @@ from cotenant.base.ledger.ledger import (
     ChainVerification,
     Ledger,
     LedgerRow,
-    chained,
+    chain_rows,
     checked_key,
 )
 from cotenant.base.process.file_lock import turn
@@ -104,7 +104,7 @@ class BucketLedger(Ledger):
         when the bucket does not answer: whether the rows are stored is found out by opening the ledger again.
         """
         last = self._rows[-1] if self._rows else None
-        entries = chained(last.seq if last else 0, last.hash if last else GENESIS, float(seconds), actor, rows)
+        entries = chain_rows(last.seq if last else 0, last.hash if last else GENESIS, float(seconds), actor, rows)
         if not entries:
             return entries
         name = max(self._segments, default="")
@@ -131,7 +131,7 @@ class BucketLedger(Ledger):
             stored = self._folder.read_marked(name)
             if stored is None or not stored[0].startswith(content):
                 raise
-            return LedgerSegment(stored[1], stored[0], _decoded(self._folder.path(name), stored[0]))
+            return LedgerSegment(stored[1], stored[0], _decode_segment(self._folder.path(name), stored[0]))
         return LedgerSegment(mark, content, (*(segment.rows if segment else ()), *entries))
 
     def entries(self, subject: str | None = None, after: int = 0) -> Iterator[LedgerRow]:
@@ -172,7 +172,7 @@ def _read(folder: Folder, *, fresh: bool = False) -> dict[str, LedgerSegment]:
             stored = folder.read_marked(name)
             if stored is None:
                 continue
-            segment = LedgerSegment(stored[1], stored[0], _decoded(folder.path(name), stored[0]))
+            segment = LedgerSegment(stored[1], stored[0], _decode_segment(folder.path(name), stored[0]))
             with _segments_lock:
                 _segments[folder.url, name] = segment
         segments[name] = segment
@@ -183,7 +183,7 @@ class _Header(msgspec.Struct):
     version: int
 
 
-def _decoded(path: str, content: bytes) -> tuple[LedgerRow, ...]:
+def _decode_segment(path: str, content: bytes) -> tuple[LedgerRow, ...]:
     try:
         header, *lines = content.splitlines()
         if msgspec.json.decode(header, type=_Header).version > VERSION:

@@ -24,7 +24,7 @@ from typing import Final
 import msgspec
 
 from cotenant.base.errors import StoreCorrupt, StoreError, StoreForbidden
-from cotenant.base.process.private_files import FOLDER_MODE, make_private_file, tighten
+from cotenant.base.process.private_files import FOLDER_MODE, make_private_file, restrict_permissions
 
 BUSY_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.02
@@ -98,7 +98,7 @@ class Ledger:
         """
         self.path = self._file = path
         key = path.with_suffix(".key")
-        with _errors_as_ours(path):
+        with _translate_errors(path):
             if reading:
                 self._key = key.read_bytes() if key.exists() else b""
                 self._db = self._read_only()
@@ -106,7 +106,7 @@ class Ledger:
             path.parent.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
             make_private_file(path)
             for name in ("-wal", "-shm"):  # SQLite makes new ones with the mode of the file
-                tighten(path.with_name(path.name + name))
+                restrict_permissions(path.with_name(path.name + name))
             self._key = _key(key)
             self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._open()
@@ -171,10 +171,10 @@ class Ledger:
     def append(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
         """Write (event, subject, body) rows, all or none; on the disk when it returns."""
         seconds = float(seconds)  # the file gives whole seconds back as 5.0, which is what the hash must be of
-        with _errors_as_ours(self._file):
+        with _translate_errors(self._file):
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                entries = self._appended(seconds, actor, rows)
+                entries = self._append_rows(seconds, actor, rows)
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:  # SQLite has ended it already when the disk is full
@@ -182,9 +182,9 @@ class Ledger:
                 raise
         return entries
 
-    def _appended(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
+    def _append_rows(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
         last = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone() or (0, GENESIS)
-        entries = chained(int(last[0]), str(last[1]), seconds, actor, rows)
+        entries = chain_rows(int(last[0]), str(last[1]), seconds, actor, rows)
         self._db.executemany(
             f"INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
             [astuple(entry) for entry in entries],
@@ -197,20 +197,20 @@ class Ledger:
         parameters: tuple[object, ...] = (after,)
         if subject is not None:
             where, parameters = f"{where} AND subject = ?", (after, subject)
-        with _errors_as_ours(self._file):
+        with _translate_errors(self._file):
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM entries {where} ORDER BY seq", parameters)  # noqa: S608
             for row in rows:
                 yield LedgerRow(*row)
 
     def row(self, seq: int) -> LedgerRow | None:
         """One row; None when there is none of that number."""
-        with _errors_as_ours(self._file):
+        with _translate_errors(self._file):
             columns = self._db.execute(f"SELECT {_COLUMNS} FROM entries WHERE seq = ?", (seq,)).fetchone()  # noqa: S608
         return LedgerRow(*columns) if columns else None
 
     def head(self) -> Anchor:
         """The signed head; seq 0 of an empty ledger."""
-        with _errors_as_ours(self._file):
+        with _translate_errors(self._file):
             row = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
         seq, digest = (int(row[0]), str(row[1])) if row else (0, GENESIS)
         return Anchor(seq, digest, self._signed(seq, digest))
@@ -243,7 +243,7 @@ class Ledger:
         return hmac.new(self._key, f"{seq} {digest}".encode(), hashlib.sha256).hexdigest()
 
 
-def chained(
+def chain_rows(
     seq: int, previous: str, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]
 ) -> list[LedgerRow]:
     """(event, subject, body) rows that follow row `seq` with the hash `previous` (0 and GENESIS: the first rows)."""
@@ -299,7 +299,7 @@ def _make_key(path: Path) -> None:
 
 
 @contextmanager
-def _errors_as_ours(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     """Sqlite's and the system's errors in our words."""
     try:
         yield

@@ -110,10 +110,10 @@ def _console_tail(out: TextIO) -> list[Processor]:
 
 def _to_json(event: Mapping[str, Any], **_: Any) -> str:
     """ASCII JSON in one line; what is not finite is null, what JSON cannot say is its repr. Never raises."""
-    return json.dumps({key: _sayable(value) for key, value in event.items()})
+    return json.dumps({key: _to_json_types(value) for key, value in event.items()})
 
 
-def _sayable(value: Any) -> Any:
+def _to_json_types(value: Any) -> Any:
     """The value in JSON's own types."""
     if isinstance(value, str):
         return value
@@ -154,8 +154,10 @@ def _without_repetition(_logger: Any, _method: str, event: EventDict) -> EventDi
 
 def _line(_logger: Any, _method: str, event: EventDict) -> str:
     """`time level message key=value ...`, nothing of it unprintable, so that no field can forge a line or a colour."""
-    ts, level, message = (_escaped(str(event.pop(key, ""))) for key in ("ts", "level", "event"))
-    return " ".join([ts, f"{level:<7}", message, *(f"{_escaped(k)}={_quoted(v)}" for k, v in event.items())])
+    ts, level, message = (_escape_unprintable(str(event.pop(key, ""))) for key in ("ts", "level", "event"))
+    return " ".join(
+        [ts, f"{level:<7}", message, *(f"{_escape_unprintable(k)}={_quote_value(v)}" for k, v in event.items())]
+    )
 
 
 def _colored_line(logger: Any, method: str, event: EventDict) -> str:
@@ -165,12 +167,16 @@ def _colored_line(logger: Any, method: str, event: EventDict) -> str:
     return _line(logger, method, event).replace(f" {level}", f" {painted}", 1)
 
 
-def _quoted(value: object) -> str:
+def _quote_value(value: object) -> str:
     text = str(value)
-    return '"' + _escaped(text).replace('"', '\\"') + '"' if not text or set(text) & set(' ="') else _escaped(text)
+    return (
+        '"' + _escape_unprintable(text).replace('"', '\\"') + '"'
+        if not text or set(text) & set(' ="')
+        else _escape_unprintable(text)
+    )
 
 
-def _escaped(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     """Control, format (right-to-left overrides), unassigned characters and separators as escapes."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 

@@ -38,10 +38,10 @@ class Holder:
 @contextmanager
 def turn(path: Path, what: str, patience_seconds: float) -> Iterator[None]:
     """Hold the lock; StoreBusy names who has it when it is not free within so many seconds."""
-    handle = _opened(path)
+    handle = _open_lock_file(path)
     try:
         _wait(handle, path, patience_seconds)
-        _say(handle, Holder(socket.gethostname(), os.getpid(), what, time.time()))
+        _write_lock_holder(handle, Holder(socket.gethostname(), os.getpid(), what, time.time()))
         try:
             yield
         finally:
@@ -58,7 +58,7 @@ def holder(path: Path) -> Holder | None:
         return None
 
 
-def _opened(path: Path) -> int:
+def _open_lock_file(path: Path) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -70,13 +70,13 @@ def _opened(path: Path) -> int:
 
 def _wait(handle: int, path: Path, patience_seconds: float) -> None:
     deadline = time.monotonic() + patience_seconds
-    while not _taken(handle):
+    while not _try_lock(handle):
         if time.monotonic() >= deadline:
             raise _busy(path)
         time.sleep(PAUSE_SECONDS)
 
 
-def _taken(handle: int) -> bool:
+def _try_lock(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -84,7 +84,7 @@ def _taken(handle: int) -> bool:
     return True
 
 
-def _say(handle: int, who: Holder) -> None:
+def _write_lock_holder(handle: int, who: Holder) -> None:
     os.ftruncate(handle, 0)
     os.pwrite(handle, msgspec.json.encode(who), 0)
 

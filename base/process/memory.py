@@ -51,7 +51,7 @@ def give_back() -> None:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def pause_garbage_collection() -> Iterator[None]:
     """Leave cycles of garbage where they are for a while: work that makes none is not stopped to look for them.
 
     For the whole process, until the last of the threads that ask for it is done; nothing where the collector is off.

@@ -19,7 +19,7 @@ _GROUP_WRITES: Final = 0o020
 def make_private_folder(path: Path) -> None:
     """Make the folder, with its parents, or tighten the one that is there. OSError when it cannot be made."""
     path.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
-    tighten(path)
+    restrict_permissions(path)
 
 
 def open_private(path: str | Path, flags: int) -> int:
@@ -30,10 +30,10 @@ def open_private(path: str | Path, flags: int) -> int:
 def make_private_file(path: Path) -> None:
     """Make an empty file, or tighten the one that is there. OSError when it cannot be made."""
     os.close(open_private(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC))
-    tighten(path)
+    restrict_permissions(path)
 
 
-def tighten(path: Path) -> None:
+def restrict_permissions(path: Path) -> None:
     """Take away the rights of other users from what is ours and is there; what is somebody else's stays."""
     try:
         status = path.stat()

@@ -105,10 +105,10 @@ def runtimes() -> tuple[ManagedRuntime, ...]:
     """Every runtime that is installed, by name; a built-in name cannot be taken by a plug-in."""
     points = {point.name: point for point in entry_points(group=GROUP)}
     points |= {name: EntryPoint(name, address, GROUP) for name, address in BUILT_IN.items()}
-    return tuple(_loaded(points[name]) for name in sorted(points))
+    return tuple(_load_runtime(points[name]) for name in sorted(points))
 
 
-def _loaded(point: EntryPoint) -> ManagedRuntime:
+def _load_runtime(point: EntryPoint) -> ManagedRuntime:
     try:
         runtime: ManagedRuntime = point.load()()
     except Exception as error:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from cotenant.base.settings.catalogue import masked
+from cotenant.base.settings.catalogue import mask_secrets
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 """Member of an optional TCP port, as `NotNegative` below."""
@@ -30,7 +30,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """The same for rich, which prints local variables in tracebacks."""
-        return [(name, masked(name, getattr(self, name))) for name in self.__struct_fields__]
+        return [(name, mask_secrets(name, getattr(self, name))) for name in self.__struct_fields__]
 
 
 def setting(doc: str, *, unit: str = "", **domain: Any) -> msgspec.Meta:

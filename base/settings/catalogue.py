@@ -66,7 +66,7 @@ _KEY: Final = re.compile(r"([?&][^=&#]*(?:key|token|secret|passw|auth|sig|creden
 """A parameter of an address whose name says that its value is a secret."""
 
 
-def masked(path: str, value: Any) -> Any:
+def mask_secrets(path: str, value: Any) -> Any:
     """The value as it may be shown: header values, passwords and keys inside URLs (of lists and maps too) are hidden.
 
     No setting is a secret by itself: passwords and tokens are named by their file (a test holds this).
@@ -74,9 +74,9 @@ def masked(path: str, value: Any) -> Any:
     if isinstance(value, Mapping) and "header" in path:
         return dict.fromkeys(value, MASK)
     if isinstance(value, Mapping):
-        return {key: masked(path, member) for key, member in value.items()}
+        return {key: mask_secrets(path, member) for key, member in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(masked(path, member) for member in value)
+        return type(value)(mask_secrets(path, member) for member in value)
     if isinstance(value, str) and "://" in value:
         scheme, rest = value.split("://", 1)
         authority, slash, tail = rest.partition("/")

@@ -24,7 +24,7 @@ SHARED: Final = ("store", "dashboard", "access", "telemetry")
 """Sections that hold for all clusters alike: one store, one dashboard and its people, one log."""
 
 
-def parted(tree: Tree) -> tuple[Tree, Mapping[str, Tree]]:
+def split_clusters(tree: Tree) -> tuple[Tree, Mapping[str, Tree]]:
     """A settings file without its clusters, and what it says of each, by name in the order of the file.
 
     SettingsError, with the line, for what is no mapping of clusters, and for a section that is of all clusters.
@@ -38,10 +38,10 @@ def parted(tree: Tree) -> tuple[Tree, Mapping[str, Tree]]:
             f"{tree.file} line {tree.lines[CLUSTERS]}: clusters is not a mapping of names to settings",
             fix="Write `clusters:` and, indented, a line `NAME:` for each cluster.",
         )
-    return others, {name: _own(name, declared) for name in declared.children}
+    return others, {name: _cluster_settings(name, declared) for name in declared.children}
 
 
-def _own(name: str, declared: Tree) -> Tree:
+def _cluster_settings(name: str, declared: Tree) -> Tree:
     own = declared.children[name]
     if not fits_folder(name):
         raise SettingsError(
@@ -64,7 +64,7 @@ def _own(name: str, declared: Tree) -> Tree:
     return own
 
 
-def the_one(name: str | None, declared: Sequence[str], *, or_all: bool = False) -> str:
+def select_cluster(name: str | None, declared: Sequence[str], *, or_all: bool = False) -> str:
     """The cluster that is meant: the named one, or the only one; UsageError lists them when one has to be named.
 
     or_all: whether the command takes all of them too.

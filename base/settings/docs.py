@@ -37,7 +37,7 @@ reference only: a setting ending in `_file` names the file that holds the secret
 """
 
 
-def markdown(root: type[msgspec.Struct]) -> str:
+def settings_markdown(root: type[msgspec.Struct]) -> str:
     """One table per section and group: key, default, unit, domain, meaning, environment variable."""
     settings = catalogue(root)
     pages = [_INTRODUCTION]
@@ -63,7 +63,7 @@ def schema(root: type[msgspec.Struct]) -> dict[str, Any]:
     }
 
 
-def shown(value: Any) -> str:
+def format_setting_value(value: Any) -> str:
     """A value as it would be written in a settings file on one line."""
     plain = msgspec.to_builtins(value)
     return plain if isinstance(plain, str) and plain else json.dumps(plain, ensure_ascii=False)
@@ -76,6 +76,6 @@ def _section(path: str, section: type[msgspec.Struct], settings: list[Setting]) 
         yield "| setting | default | unit | domain | meaning | environment variable |"
         yield "|---|---|---|---|---|---|"
     for s in settings:
-        cells = (f"`{s.path}`", f"`{shown(s.default)}`", s.unit, s.domain, s.doc, f"`{s.env}`")
+        cells = (f"`{s.path}`", f"`{format_setting_value(s.default)}`", s.unit, s.domain, s.doc, f"`{s.env}`")
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     yield ""

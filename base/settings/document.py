@@ -32,7 +32,7 @@ class Tree:
 
 def parse(text: str, name: str) -> Tree:
     """The file's sections, without the optional apiVersion/kind header; SettingsError names file and line."""
-    node = one_document(text, name, nodes=True)
+    node = parse_single_document(text, name, nodes=True)
     tree = None if node is None else _value(node, name)
     if tree is None:
         return Tree(name, {}, {})
@@ -41,7 +41,7 @@ def parse(text: str, name: str) -> Tree:
     return _without_header(tree, name)
 
 
-def one_document(text: str, name: str, *, nodes: bool = False) -> Any:
+def parse_single_document(text: str, name: str, *, nodes: bool = False) -> Any:
     """The one YAML document of a text, None for an empty one; nodes: as PyYAML's nodes, not as plain objects.
 
     SettingsError, with the line, for what is no YAML, and for what could grow or hide (see the module's head).

@@ -21,10 +21,10 @@ import msgspec
 
 from cotenant.base.errors import SettingsError, UsageError
 from cotenant.base.settings import clusters
-from cotenant.base.settings.catalogue import ENV_PREFIX, Setting, catalogue, masked, section_of, sections
+from cotenant.base.settings.catalogue import ENV_PREFIX, Setting, catalogue, mask_secrets, section_of, sections
 from cotenant.base.settings.document import SIZE_CAP_BYTES, Tree, parse, plain
 from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ledger_place
+from cotenant.base.settings.sections.actions import ledger_location
 
 _LIST_FIX = "`cotenant config show` lists every setting."
 _API: Final = ("kube.kubeconfig", "kube.context")
@@ -98,7 +98,7 @@ def load(
     cluster: whose own settings count; None: the only declared one's. A name that is not declared has none of its own.
     """
     tree = parse(_read(file), str(file)) if file else Tree("", {}, {})
-    others, declared = clusters.parted(tree)
+    others, declared = clusters.split_clusters(tree)
     name = next(iter(declared)) if cluster is None and len(declared) == 1 else cluster
     own = declared.get(name or "")
     if own is None:
@@ -108,7 +108,7 @@ def load(
     ledger = loaded.origins["actions.ledger"].source
     if len(declared) < MANY_CLUSTERS or ledger in _OF_ONE_CLUSTER:
         return loaded
-    place = clusters.ledger_of(name or "", ledger_place(loaded.settings.actions, env))
+    place = clusters.ledger_of(name or "", ledger_location(loaded.settings.actions, env))
     actions = msgspec.structs.replace(loaded.settings.actions, ledger=place)
     origins = {**loaded.origins, "actions.ledger": SettingOrigin(SettingSource.CLUSTER, f"cluster {name}")}
     return replace(loaded, settings=msgspec.structs.replace(loaded.settings, actions=actions), origins=origins)
@@ -153,11 +153,13 @@ def join(
     overrides |= dict(_from_env(env, settings))
     for path, override in _from_file(own, "", settings, groups) if own else ():
         of_all, value = overrides.get(path), override.value
-        merged = {**_mapping(of_all, settings[path]), **value} if of_all and isinstance(value, Mapping) else value
+        merged = (
+            {**_existing_entries(of_all, settings[path]), **value} if of_all and isinstance(value, Mapping) else value
+        )
         overrides[path] = _Override(merged, SettingOrigin(SettingSource.CLUSTER, override.origin.where))
     for path, value in flags.items():
         setting, key = _find(path, settings)
-        flag_value = {**_mapping(overrides.get(setting.path), setting), key: value} if key else value
+        flag_value = {**_existing_entries(overrides.get(setting.path), setting), key: value} if key else value
         overrides[setting.path] = _Override(flag_value, SettingOrigin(SettingSource.FLAG, f"flag {path}"))
     values = {path: _convert(settings[path], g) for path, g in overrides.items()}
     origins = {
@@ -202,7 +204,7 @@ def _from_file(
         if path in settings:
             yield path, _Override(plain(value), SettingOrigin(SettingSource.FILE, where))
         elif path not in groups:
-            raise _unknown(path, where, [*settings, *groups])
+            raise _unknown_setting_error(path, where, [*settings, *groups])
         elif isinstance(value, Tree):
             yield from _from_file(value, f"{path}.", settings, groups)
         elif value is not None:
@@ -215,7 +217,7 @@ def _from_env(env: Mapping[str, str], settings: Mapping[str, Setting]) -> Iterat
     for name, value in env.items():
         if name.startswith(ENV_PREFIX) and "__" in name:
             if name not in by_name:
-                raise _unknown(name, "the environment", by_name)
+                raise _unknown_setting_error(name, "the environment", by_name)
             yield by_name[name], _Override(value, SettingOrigin(SettingSource.ENV, name))
 
 
@@ -226,10 +228,10 @@ def _find(path: str, settings: Mapping[str, Setting]) -> tuple[Setting, str]:
     for setting in settings.values():
         if setting.container is dict and path.startswith(f"{setting.path}."):
             return setting, path.removeprefix(f"{setting.path}.")
-    raise _unknown(path, "a flag", settings)
+    raise _unknown_setting_error(path, "a flag", settings)
 
 
-def _unknown(name: str, where: str, names: Iterable[str]) -> SettingsError:
+def _unknown_setting_error(name: str, where: str, names: Iterable[str]) -> SettingsError:
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return SettingsError(f"{where}: unknown setting {name!r}{hint}", fix=_LIST_FIX)
@@ -240,18 +242,18 @@ def _convert(setting: Setting, override: _Override) -> Any:
     try:
         converted = msgspec.convert(value, setting.type, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
-        raise _outside(setting, override) from error
-    if not _finite(converted):
-        raise _outside(setting, override)
+        raise _domain_error(setting, override) from error
+    if not _is_finite(converted):
+        raise _domain_error(setting, override)
     return converted
 
 
-def _finite(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     """Return whether no number in the value is NaN or infinite."""
     if isinstance(value, Mapping):
-        return all(map(_finite, value.values()))
+        return all(map(_is_finite, value.values()))
     if isinstance(value, (list, tuple, set, frozenset)):
-        return all(map(_finite, value))
+        return all(map(_is_finite, value))
     return not isinstance(value, float) or math.isfinite(value)
 
 
@@ -266,14 +268,14 @@ def _split(setting: Setting, override: _Override) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if setting.container is list else value
 
 
-def _mapping(override: _Override | None, setting: Setting) -> dict[str, Any]:
+def _existing_entries(override: _Override | None, setting: Setting) -> dict[str, Any]:
     """The entries that a map has before a flag adds one."""
     value = setting.default if override is None else _split(setting, override)
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-def _outside(setting: Setting, override: _Override) -> SettingsError:
-    shown = repr(masked(setting.path, override.value))
+def _domain_error(setting: Setting, override: _Override) -> SettingsError:
+    shown = repr(mask_secrets(setting.path, override.value))
     shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
     unit = f" ({setting.unit})" if setting.unit else ""
     return SettingsError(f"{override.origin.where}: {setting.path} is {shown}, it must be {setting.domain}{unit}")

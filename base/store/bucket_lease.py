@@ -48,7 +48,7 @@ class LeaseHolder(msgspec.Struct):
 
 
 @contextlib.contextmanager
-def leased(folder: Folder, name: str, what: str, patience_seconds: float) -> Iterator[None]:
+def acquire_lease(folder: Folder, name: str, what: str, patience_seconds: float) -> Iterator[None]:
     """Hold the lease of that name; StoreBusy names its holder when it is not free within so many seconds."""
     deadline = time.monotonic() + patience_seconds
     local = _threads[os.getpid(), folder.path(name)]
@@ -84,7 +84,7 @@ class _Lease:
             now = time.monotonic()
             if stored and stored[1] != unchanged_mark:
                 unchanged_mark, unchanged_since = stored[1], now
-            holder = _decoded(stored[0]) if stored else None
+            holder = _decode_holder(stored[0]) if stored else None
             if holder is None or not holder.host or now - unchanged_since >= LEASE_SECONDS:
                 with contextlib.suppress(StoreConflict):  # somebody else was faster
                     self._mark = self._folder.swap(self._name, self._text(), stored[1] if stored else None)
@@ -123,7 +123,7 @@ class _Lease:
             self._mark = self._quick.swap(self._name, self._text(), self._mark)
         except StoreConflict:
             stored = self._quick.read_marked(self._name)
-            if stored is None or _decoded(stored[0]).holding != self._holder.holding:
+            if stored is None or _decode_holder(stored[0]).holding != self._holder.holding:
                 return False
             self._mark = self._quick.swap(self._name, self._text(), stored[1])
         return True
@@ -140,7 +140,7 @@ class _Lease:
         return msgspec.json.encode(self._holder)
 
 
-def _decoded(content: bytes) -> LeaseHolder:
+def _decode_holder(content: bytes) -> LeaseHolder:
     """Decode the holder of a lease.
 
     Content that cannot be read yields an unknown holder, whose lease ends like that of a holder that died.

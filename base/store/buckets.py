@@ -198,7 +198,7 @@ class BucketFiles:
     def _read(self, path: str) -> tuple[bytes, str]:
         import obstore
 
-        with self._existing(path):
+        with self._require_bucket(path):
             answer = obstore.get(self._store(), self._key(path))
             size, tag = int(answer.meta["size"]), str(answer.meta["e_tag"])
             if size <= PART_BYTES:
@@ -225,7 +225,7 @@ class BucketFiles:
         """Entity tag; FileNotFoundError when there is none."""
         import obstore
 
-        with self._existing(path):
+        with self._require_bucket(path):
             return str(obstore.head(self._store(), self._key(path))["e_tag"])
 
     def open(self, path: str, _mode: str = "rb") -> RangeReader:
@@ -240,7 +240,7 @@ class BucketFiles:
         """Write an object, whatever is there."""
         import obstore
 
-        with self._existing(path):
+        with self._require_bucket(path):
             obstore.put(self._store(len(content)), self._key(path), content, use_multipart=False)
 
     def put_file(self, local: str, path: str) -> None:
@@ -259,7 +259,7 @@ class BucketFiles:
 
         mode: Any = "create" if mark is None else {"e_tag": mark}
         try:
-            with self._existing(path):
+            with self._require_bucket(path):
                 store = self._store(len(content))
                 answer = obstore.put(store, self._key(path), content, mode=mode, use_multipart=False)
                 return str(answer["e_tag"])
@@ -287,7 +287,7 @@ class BucketFiles:
     def _listing(self, path: str) -> Any:
         import obstore
 
-        with self._existing(path):
+        with self._require_bucket(path):
             return obstore.list_with_delimiter(self._store(), self._key(path) or None)
 
     def rm(self, path: str, recursive: bool = False) -> None:
@@ -311,7 +311,7 @@ class BucketFiles:
         """Do nothing: there is no cache."""
 
     @contextlib.contextmanager
-    def _existing(self, path: str) -> Iterator[None]:
+    def _require_bucket(self, path: str) -> Iterator[None]:
         """A bucket that is missing is an error, unlike an object that is missing."""
         try:
             yield
@@ -348,9 +348,9 @@ class BucketFiles:
         if code in _REFUSED or isinstance(error, PermissionDeniedError | UnauthenticatedError):
             fix = f"Check the credentials, and grant the right to {verb} there (docs/storage.md)."
             return StoreForbidden(f"may not {verb} {where}: {_error_text(text, code)}", fix=fix)
-        return self._unreached(verb, where, str(error), text, code)
+        return self._unreachable_error(verb, where, str(error), text, code)
 
-    def _unreached(self, verb: str, where: str, details: str, text: str, code: str) -> StoreError:
+    def _unreachable_error(self, verb: str, where: str, details: str, text: str, code: str) -> StoreError:
         """The error where the server did not answer, or answered with something else than a refusal.
 
         verb: what was tried; where: address for people; details: the client's error in full, searched for its cause;

@@ -108,7 +108,7 @@ class DayFiles:
     def read(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> Day | None:
         """A day's series; None when there is no file, or all were corrupt and have just been set aside."""
         day_parts = self._each(signal, start_seconds, parts, lambda b: days.decode(b, signal, start_seconds))
-        return days.merged(day_parts) if day_parts else None
+        return days.merge_days(day_parts) if day_parts else None
 
     def keys(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> tuple[Key, ...]:
         """Keys of a day's series, sorted; the values are not read."""
@@ -122,7 +122,7 @@ class DayFiles:
             for name in _newest_first(start_seconds, parts)
             if (day := self._file_between(signal, start_seconds, name, between)) is not None
         ]
-        return days.merged(day_parts[::-1]) if day_parts else None
+        return days.merge_days(day_parts[::-1]) if day_parts else None
 
     def _each(
         self, signal: Signal, start_seconds: int, parts: tuple[str, ...], decode: Callable[[bytes], ValueT]
@@ -162,7 +162,7 @@ class DayFiles:
             return None
 
         def decode() -> Day:
-            return days.decode_between(parquet.opened(handle), signal, start_seconds, between, self._shared_keys)
+            return days.decode_between(parquet.open_parquet(handle), signal, start_seconds, between, self._shared_keys)
 
         with handle:
             try:

@@ -246,7 +246,7 @@ def _sum_of_values(values: FloatMatrix) -> str:
     return f"{zlib.crc32(np.ascontiguousarray(values).data):08x}"
 
 
-def merged(days: Sequence[Day]) -> Day:
+def merge_days(days: Sequence[Day]) -> Day:
     """Union of at least one day's series, oldest first: a new value wins, a new gap leaves the old value.
 
     Associative and idempotent, so a history appended in pieces equals the same history appended at once, and a piece

@@ -26,7 +26,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from cotenant.base.errors import StoreConflict, StoreError, StoreForbidden, UsageError
 from cotenant.base.process.private_files import make_private_folder, open_private
-from cotenant.base.store.bucket_lease import leased
+from cotenant.base.store.bucket_lease import acquire_lease
 from cotenant.base.store.buckets import BucketFiles, BucketPatience, is_bucket, open_bucket, plain
 
 LOCK_TIMEOUT_SECONDS = 60.0
@@ -37,11 +37,11 @@ _PASSWORD = re.compile(r"://(?!\d+/)[^/@]*:(?!\d+/)[^@]*@")
 """In an address: what stands between a colon and an @ before them, also with a slash in it."""
 
 
-def _resolved(url: str, patience: BucketPatience | None) -> tuple[Any, str]:
+def _resolve_url(url: str, patience: BucketPatience | None) -> tuple[Any, str]:
     """The file system of an address and the path in it; UsageError without any secret of the address."""
     if _PASSWORD.search(url):
         raise UsageError(
-            f"the store's address {_shown(url)} holds a password or token, which logs and process lists would show",
+            f"the store's address {_redact_url(url)} has a password or token, which logs and process lists would show",
             fix="Write the address without it; credentials come from the environment (docs/storage.md).",
         )
     try:
@@ -51,15 +51,19 @@ def _resolved(url: str, patience: BucketPatience | None) -> tuple[Any, str]:
     except UsageError:
         raise
     except Exception as error:  # whatever a file system says of an address: some even ask their server for it
-        why = str(error) if isinstance(error, ImportError | ValueError) and _shown(url) == url else type(error).__name__
+        why = (
+            str(error)
+            if isinstance(error, ImportError | ValueError) and _redact_url(url) == url
+            else type(error).__name__
+        )
         raise UsageError(
-            f"store URL {_shown(url)!r}: {why}",
+            f"store URL {_redact_url(url)!r}: {why}",
             fix="Use file:///path or s3://bucket/folder, or install the named package.",
         ) from error
     return resolved
 
 
-def _shown(url: str) -> str:
+def _redact_url(url: str) -> str:
     """An address without what may be secret in it: the person, the password, the query."""
     scheme, separator, rest = url.partition("://")
     return f"{scheme}://..." if separator and scheme != "file" and ("@" in rest or "?" in rest) else url
@@ -75,7 +79,7 @@ class Folder:
         """
         self._fs: Any
         self._root: str
-        self._fs, self._root = _resolved(url, patience)
+        self._fs, self._root = _resolve_url(url, patience)
         self.url = url
         self._local = isinstance(self._fs, LocalFileSystem)
         self.shared = isinstance(self._fs, BucketFiles)
@@ -259,7 +263,7 @@ class Folder:
         """
         patience = LOCK_TIMEOUT_SECONDS if patience_seconds is None else patience_seconds
         if self.shared:
-            with leased(self, name, what, patience):
+            with acquire_lease(self, name, what, patience):
                 yield
             return
         if not self._local:

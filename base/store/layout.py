@@ -30,7 +30,7 @@ def require(folder: Folder, cluster: str) -> None:
     """
     name = f"{cluster}/{FILE}"
     content = folder.read(name)
-    present = 1 if content is None else _decoded(content, folder.path(name))
+    present = 1 if content is None else _decode_layout(content, folder.path(name))
     if present > version.SCHEMA_VERSION:
         raise StoreError(
             f"{folder.path(cluster)} has layout {present} ({FILE}); this cotenant writes layout "
@@ -41,7 +41,7 @@ def require(folder: Folder, cluster: str) -> None:
         folder.write(name, msgspec.json.encode(_Layout(version.SCHEMA_VERSION)))
 
 
-def _decoded(content: bytes, path: str) -> int:
+def _decode_layout(content: bytes, path: str) -> int:
     try:
         return msgspec.json.decode(content, type=_Layout).layout
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

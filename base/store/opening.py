@@ -7,7 +7,7 @@ from cotenant.base.store.buckets import INTERACTIVE
 from cotenant.base.store.store import Store
 
 
-def opened(url: str, cluster: str | None) -> Store:
+def open_cluster_store(url: str, cluster: str | None) -> Store:
     """The store of the named cluster, or of the only one there is; NoData and UsageError say what to do otherwise."""
     names = stored_clusters(url)
     if cluster is None and len(names) > 1:

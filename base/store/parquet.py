@@ -20,7 +20,7 @@ from cotenant.base.store.version import SCHEMA_VERSION, check
 _VERSION_KEY: Final = b"cotenant.schema"
 
 File: TypeAlias = Any  # pq.ParquetFile, which has no types
-"""A Parquet file of which parts are read (`opened`, `stamp_of`, `group`)."""
+"""A Parquet file of which parts are read (`open_parquet`, `stamp_of`, `group`)."""
 
 UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError, MemoryError)
 """What pyarrow raises on bytes in memory that are not Parquet; no real I/O happens, so OSError is one of them too."""
@@ -81,15 +81,15 @@ def decode(
 
     NewerVersionError for a later version, one of UNREADABLE when the bytes are not ours.
     """
-    file = opened(pa.BufferReader(content))
+    file = open_parquet(pa.BufferReader(content))
     stamp = stamp_of(file)
     present_columns = None if columns is None else [c for c in columns if c in file.schema_arrow.names]
-    table = _rows(file, present_columns, where) if where else _whole(file, present_columns)
+    table = _rows(file, present_columns, where) if where else _read_all_rows(file, present_columns)
     table.validate()
     return table, stamp
 
 
-def opened(handle: Any) -> File:
+def open_parquet(handle: Any) -> File:
     """A file that can seek, opened to read parts of it; pages' checksums are verified."""
     return pq.ParquetFile(handle, page_checksum_verification=True)
 
@@ -104,12 +104,14 @@ def stamp_of(file: File) -> dict[str, str]:
 def group(file: File, number: int | None, columns: Sequence[str] | None = None) -> pa.Table:
     """One row group, or all of them for None; of all columns, or of those named."""
     names = None if columns is None else list(columns)
-    table = _whole(file, names) if number is None else file.read_row_group(number, columns=names, use_threads=False)
+    table = (
+        _read_all_rows(file, names) if number is None else file.read_row_group(number, columns=names, use_threads=False)
+    )
     table.validate()
     return table
 
 
-def _whole(file: pq.ParquetFile, columns: Sequence[str] | None) -> pa.Table:
+def _read_all_rows(file: pq.ParquetFile, columns: Sequence[str] | None) -> pa.Table:
     """All rows, group by group: read at once, pyarrow keeps every group's scratch till the end."""
     if file.num_row_groups < 2:
         return file.read(columns=columns, use_threads=False)
@@ -121,13 +123,13 @@ def _rows(file: pq.ParquetFile, columns: Sequence[str] | None, where: Mapping[st
     """Rows that hold these texts: their columns decide which row groups are decoded whole."""
     tables = [file.schema_arrow.empty_table().select(columns or file.schema_arrow.names)]
     for group in range(file.num_row_groups):
-        mask = _holding(file, group, where)
+        mask = _matching_mask(file, group, where)
         if mask is not None:
             tables.append(file.read_row_group(group, columns=columns, use_threads=False).filter(mask))
     return pa.concat_tables([table.replace_schema_metadata() for table in tables])
 
 
-def _holding(file: pq.ParquetFile, group: int, where: Mapping[str, str]) -> pa.Array | None:
+def _matching_mask(file: pq.ParquetFile, group: int, where: Mapping[str, str]) -> pa.Array | None:
     """Return a mask of the group's rows that match all texts; None if none does.
 
     Reads as few columns as that takes.

@@ -99,7 +99,9 @@ class Relation:
     def of(cls, table: Table) -> Relation:
         """A table in memory."""
         name, size = f"t{next(_NUMBERS)}", len(table)
-        return cls(table.schema, _select(table.schema, None, name, PLACE), (), size, {name: _placed(table, size)})
+        return cls(
+            table.schema, _select(table.schema, None, name, PLACE), (), size, {name: _add_row_numbers(table, size)}
+        )
 
     @classmethod
     def stored(cls, content: bytes, schema: Schema) -> Relation:
@@ -108,7 +110,7 @@ class Relation:
         StoreError when the disk has no room for it.
         """
         names, size = tables.check(content, schema)
-        copy = _copied(content)
+        copy = _copy_to_scratch(content)
         sql = _select(schema, names, "read_parquet(?, file_row_number = true)", f"file_row_number AS {PLACE}")
         return cls(schema, sql, (str(copy.path),), size, {}, copy)
 
@@ -144,8 +146,8 @@ class Relation:
         if not sets:
             return []
         names = list(dict.fromkeys(name for one in sets for name in one))
-        listed = ", ".join(map(quoted, names))
-        by = ", ".join(f"({', '.join(map(quoted, one))})" for one in sets)
+        listed = ", ".join(map(quote_identifier, names))
+        by = ", ".join(f"({', '.join(map(quote_identifier, one))})" for one in sets)
         with self._answer(f"grouping({listed}), count(*), {listed}", where, f"GROUP BY GROUPING SETS ({by})") as answer:
             rows = answer.fetchall()
         # DuckDB's GROUPING has a bit for each column, the first the highest, that is set where it is not grouped by.
@@ -164,7 +166,7 @@ class Relation:
 
     def numbers(self, where: RowCondition = EVERY_ROW, order: Sequence[str] = (), window: slice = ALL_ROWS) -> Index:
         """Numbers of the rows of a window of an order; rows that compare equal keep the table's order."""
-        with self._answer(PLACE, where, _ordered(order, window)) as answer:
+        with self._answer(PLACE, where, _order_clause(order, window)) as answer:
             places: Index = np.asarray(answer.fetchnumpy()[PLACE], dtype=np.int64)
         return places
 
@@ -188,9 +190,9 @@ class Relation:
         self, where: RowCondition, order: Sequence[str] = (), window: slice = ALL_ROWS, columns: Sequence[str] = ()
     ) -> Iterator[Table]:
         """The rows of a window in its order, some thousand at a time."""
-        schema = narrowed(self.schema, columns)
-        listed = ", ".join(quoted(c.name) for c in schema.columns)
-        with self._answer(listed, where, _ordered(order, window), limited=False) as answer:
+        schema = select_columns(self.schema, columns)
+        listed = ", ".join(quote_identifier(c.name) for c in schema.columns)
+        with self._answer(listed, where, _order_clause(order, window), limited=False) as answer:
             for batch in answer.to_arrow_reader(BATCH_ROWS):
                 yield tables.of_arrow(pa.Table.from_batches([batch]), schema)
 
@@ -201,10 +203,10 @@ class Relation:
         bound = _arrow(
             [*(f"k{at}" for at in range(len(columns))), "_key"], [*texts, pa.array(range(len(keys)), pa.int64())]
         )
-        equal = " AND ".join(f"r.{quoted(column)} = {name}.k{at}" for at, column in enumerate(columns))
+        equal = " AND ".join(f"r.{quote_identifier(column)} = {name}.k{at}" for at, column in enumerate(columns))
         sql = f"SELECT r.{PLACE}, {name}._key FROM ({self._sql}) r JOIN {name} ON {equal}"
         with self._with(self.schema, sql, (), {name: bound})._answer(
-            f"_key, {PLACE}", end=_ordered(["_key"])
+            f"_key, {PLACE}", end=_order_clause(["_key"])
         ) as answer:
             columns_read = answer.fetchnumpy()
         return np.asarray(columns_read["_key"], np.int64), np.asarray(columns_read[PLACE], np.int64)
@@ -243,9 +245,9 @@ class Relation:
 
     def _read(self, columns: Sequence[str], where: RowCondition) -> tuple[Table, Index]:
         """Rows in the table's order with their numbers."""
-        schema = narrowed(self.schema, columns)
-        listed = ", ".join([*(quoted(c.name) for c in schema.columns), PLACE])
-        with self._answer(listed, where, _ordered()) as answer:
+        schema = select_columns(self.schema, columns)
+        listed = ", ".join([*(quote_identifier(c.name) for c in schema.columns), PLACE])
+        with self._answer(listed, where, _order_clause()) as answer:
             rows = answer.to_arrow_table()
         return tables.of_arrow(rows, schema), np.asarray(rows[PLACE].to_numpy(), np.int64)
 
@@ -284,17 +286,17 @@ class Relation:
                 ) from error
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """A column's name in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def narrowed(schema: Schema, columns: Sequence[str]) -> Schema:
+def select_columns(schema: Schema, columns: Sequence[str]) -> Schema:
     """Only these columns, in this order; all of them where none is named."""
     return Schema(schema.name, tuple(schema.column(n) for n in columns), schema.key) if columns else schema
 
 
-def _ordered(order: Sequence[str] = (), window: slice = ALL_ROWS) -> str:
+def _order_clause(order: Sequence[str] = (), window: slice = ALL_ROWS) -> str:
     """ORDER BY and LIMIT; the table's order decides among equals."""
     first = window.start or 0
     most = "" if window.stop is None else f" LIMIT {max(0, window.stop - first):d}"
@@ -304,9 +306,9 @@ def _ordered(order: Sequence[str] = (), window: slice = ALL_ROWS) -> str:
 def _select(schema: Schema, names: Sequence[str] | None, source: str, place: str) -> str:
     """Columns as conditions want them: a missing number is NULL; empty where the source (these names) has none."""
     listed = [
-        _read_cell(c, quoted(c.name))
+        _read_cell(c, quote_identifier(c.name))
         if names is None or c.name in names
-        else f"{_EMPTY[_sort_of(c)]} AS {quoted(c.name)}"
+        else f"{_EMPTY[_sort_of(c)]} AS {quote_identifier(c.name)}"
         for c in schema.columns
     ]
     return f"SELECT {', '.join([*listed, place])} FROM {source}"
@@ -321,14 +323,14 @@ def _sort_of(column: Column) -> Kind:
 
 def _read_cell(column: Column, cell: str) -> str:
     return (
-        f"nullif({cell}, 'NaN'::DOUBLE) AS {quoted(column.name)}"
+        f"nullif({cell}, 'NaN'::DOUBLE) AS {quote_identifier(column.name)}"
         if column.kind.numeric
-        else f"{cell} AS {quoted(column.name)}"
+        else f"{cell} AS {quote_identifier(column.name)}"
     )
 
 
 def _overlaid(column: Column, laid: bool, old: bool) -> str:
-    name = quoted(column.name)
+    name = quote_identifier(column.name)
     below = f"r.{name}" if old else _EMPTY[_sort_of(column)]
     if not laid:
         return f"{below} AS {name}"
@@ -340,7 +342,7 @@ def _type(column: Column) -> pa.DataType:
     return pa.float64() if column.kind.numeric else pa.string()
 
 
-def _placed(table: Table, size: int) -> pa.Table:
+def _add_row_numbers(table: Table, size: int) -> pa.Table:
     return tables.to_arrow(table).append_column(PLACE, pa.array(np.arange(size)))
 
 
@@ -348,7 +350,7 @@ def _arrow(names: Sequence[str], arrays: Sequence[pa.Array]) -> pa.Table:
     return pa.Table.from_arrays(list(arrays), names=list(names))
 
 
-def _copied(content: bytes) -> _LocalFile:
+def _copy_to_scratch(content: bytes) -> _LocalFile:
     """The copy of a file; not an OSError, by which the store would take the file itself for a damaged one."""
     try:
         copy = _LocalFile(scratch() / f"{next(_NUMBERS)}.parquet")

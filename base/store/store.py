@@ -87,7 +87,7 @@ class Store:
         self._patience = patience
         self._files = CheckedFolder(self._folder)
         self.url = url
-        self.cluster = _checked(cluster, "cluster")
+        self.cluster = _require_safe_name(cluster, "cluster")
         self._lock = f"{cluster}/.lock"
         self._pinned: ResultsRun | None = None
         self._draft: _Draft | None = None
@@ -101,7 +101,7 @@ class Store:
         return self._folder.shared
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _write_lock(self) -> Iterator[None]:
         """Hold the cluster's lock; StoreError, before anything is changed, for a folder of a newer layout."""
         with self._folder.exclusive(self._lock):
             layout.require(self._folder, self.cluster)
@@ -132,7 +132,7 @@ class Store:
             (start, _expand(ordered, usage.values[order, inside], of_day, grid.slots_per_day))
             for start, inside, of_day in _days_of(grid)
         )
-        with self._writing():
+        with self._write_lock():
             self._days.append(signal, parts)
 
     def compact(self, most_parts_of_newest: int = 0) -> None:
@@ -140,7 +140,7 @@ class Store:
 
         A few parts of the newest day may stay: its whole file would be written anew for each hour that is added.
         """
-        with self._writing():
+        with self._write_lock():
             for signal in Signal:
                 self._days.compact(signal, most_parts_of_newest)
 
@@ -149,7 +149,7 @@ class Store:
 
         Counted from what is stored, not from a clock: one that has gone wrong must not cost the history.
         """
-        with self._writing():
+        with self._write_lock():
             stored = {signal: self._days.listing(signal) for signal in Signal}
             newest = max((start for listing in stored.values() for start in listing), default=0)
             oldest = newest - (most_days - 1) * DAY_SECONDS
@@ -215,8 +215,8 @@ class Store:
     def span(self, signal: Signal) -> tuple[int, int] | None:
         """[start of the first, end of the last) slot with a value of any series, Unix seconds; None when empty."""
         listing = self._days.listing(signal)
-        first = next(self._filled(signal, listing.items()), None)
-        last = next(self._filled(signal, reversed(listing.items())), None)
+        first = next(self._value_spans(signal, listing.items()), None)
+        last = next(self._value_spans(signal, reversed(listing.items())), None)
         return None if first is None or last is None else (first[0], last[1])
 
     def holes(self, signals: Iterable[Signal] = tuple(Signal)) -> tuple[Hole, ...]:
@@ -231,7 +231,7 @@ class Store:
             if file is not None:
                 yield Hole(signal, file[0], self._folder.path(f"{folder}/{name}"))
 
-    def _filled(self, signal: Signal, listed: Iterable[tuple[int, tuple[str, ...]]]) -> Iterator[tuple[int, int]]:
+    def _value_spans(self, signal: Signal, listed: Iterable[tuple[int, tuple[str, ...]]]) -> Iterator[tuple[int, int]]:
         """[first, last) of the slots with a value, day by day in the order given."""
         step = signal.spec.step_seconds
         for start, parts in listed:
@@ -242,7 +242,7 @@ class Store:
 
     def remove(self) -> None:
         """Everything of this cluster: history and results."""
-        with self._writing():
+        with self._write_lock():
             for name in self._folder.names(self.cluster):
                 if f"{self.cluster}/{name}" not in (self._lock, f"{self._lock}s"):
                     self._folder.remove(f"{self.cluster}/{name}")
@@ -260,7 +260,7 @@ class Store:
     def append_quality(self, record: QualityRecord) -> None:
         """Add a record; the last 100 are kept."""
         name = f"{self.cluster}/quality.json"
-        with self._writing():
+        with self._write_lock():
             guard = self._folder.guard(name)
             records = (*self.read_quality(), record)[-QUALITY_RECORDS_KEPT:]
             self._folder.replace(name, documents.encode(records), guard)
@@ -286,7 +286,7 @@ class Store:
         run._draft = draft = _Draft(f"{time.time_ns() // 1_000_000:013d}-{secrets.token_hex(4)}")
         yield run
         published = ResultsRun(draft.run, tuple(sorted(draft.files)))
-        with self._writing():
+        with self._write_lock():
             self._folder.swap(pointer, documents.encode(published), before[1] if before else None)
             for file in draft.files.intersection(self.folders("")):  # of a version without runs
                 self.remove_result(file)
@@ -318,7 +318,7 @@ class Store:
 
     def write_parts(self, schema: Schema, parts: Iterable[tables.Part]) -> None:
         """Replace a result table by the rows of at least one table; they need not be in memory together."""
-        file = f"{_checked(schema.name, 'result')}.parquet"
+        file = f"{_require_safe_name(schema.name, 'result')}.parquet"
         if self._draft is None:
             self.write_table(Table.joined(schema, [tables.rows_of(part, schema) for part in parts]))
             return
@@ -352,7 +352,7 @@ class Store:
         Nothing is written when it gives None. The new table, or None.
         """
         name = self._result(schema.name, "parquet")
-        with self._writing():
+        with self._write_lock():
             guard = self._folder.guard(name)
             updated = change(self._files.read(name, lambda b: tables.decode(b, schema)))
             if updated is not None:
@@ -413,11 +413,11 @@ class Store:
                 self.remove_result(name)
 
     def _block(self, folder: str, name: str) -> str:
-        return f"{self.cluster}/results/{folder}/{_checked(name, 'block')}.parquet"
+        return f"{self.cluster}/results/{folder}/{_require_safe_name(name, 'block')}.parquet"
 
     def _result(self, name: str, suffix: str) -> str:
         """Path of a result: in the published run, or beside the runs."""
-        file = f"{_checked(name, 'result')}.{suffix}"
+        file = f"{_require_safe_name(name, 'result')}.{suffix}"
         current = self._current()
         folder = f"{RUNS}/{current.run}/" if file in current.files else ""
         return f"{self.cluster}/results/{folder}{file}"
@@ -427,16 +427,16 @@ class Store:
         if self._draft is None:
             self._replace(self._result(name, suffix), content)
             return
-        file = f"{_checked(name, 'result')}.{suffix}"
+        file = f"{_require_safe_name(name, 'result')}.{suffix}"
         self._draft.files.add(file)
         self._folder.write(f"{self.cluster}/results/{RUNS}/{self._draft.run}/{file}", content)
 
     def _replace(self, name: str, content: bytes) -> None:
-        with self._writing():
+        with self._write_lock():
             self._folder.replace(name, content, self._folder.guard(name))
 
 
-def _checked(name: str, what: str) -> str:
+def _require_safe_name(name: str, what: str) -> str:
     """A name that is safe as one path part."""
     if not fits_folder(name):
         raise UsageError(f"{what} name {name!r} cannot be a folder's name", fix=FOLDER_NAME_FIX)

@@ -42,7 +42,7 @@ def _groups_of(part: Part, schema: Schema) -> tuple[pa.Table, int]:
     """
     if isinstance(part, Table):
         return to_arrow(part), _group_rows(part)
-    file = parquet.opened(pa.BufferReader(part))
+    file = parquet.open_parquet(pa.BufferReader(part))
     group_rows = max(1, file.metadata.row_group(0).num_rows) if file.num_row_groups else GROUP_ROWS
     stored, stamp = parquet.decode(part)
     _require_name(stamp, schema)
@@ -94,13 +94,13 @@ def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = Non
 
 def check(content: bytes, schema: Schema) -> tuple[tuple[str, ...], int]:
     """(columns of the schema that the file has, rows) of a file of which every page was read and is whole."""
-    file = parquet.opened(pa.BufferReader(content))
+    file = parquet.open_parquet(pa.BufferReader(content))
     _require_name(parquet.stamp_of(file), schema)
     names = tuple(c.name for c in schema.columns if c.name in file.schema_arrow.names)
     for number in range(file.num_row_groups):
         stored = file.read_row_group(number, columns=list(names), use_threads=False)
         for name in names:
-            _checked(schema.column(name), stored[name])
+            _require_column_type(schema.column(name), stored[name])
     pa.default_memory_pool().release_unused()
     return names, file.metadata.num_rows
 
@@ -132,7 +132,7 @@ def _to_lists(cells: npt.NDArray[Any]) -> pa.Array:
 
 
 def _from_arrow(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
-    return _cells(column, _checked(column, stored))
+    return _cells(column, _require_column_type(column, stored))
 
 
 def _cells(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
@@ -144,7 +144,7 @@ def _cells(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
     return _objects([cell for chunk in stored.chunks for cell in _lists(chunk)])
 
 
-def _checked(column: Column, stored: pa.ChunkedArray) -> pa.ChunkedArray:
+def _require_column_type(column: Column, stored: pa.ChunkedArray) -> pa.ChunkedArray:
     if stored.type != _arrow_type(column) or stored.null_count:
         raise ValueError(f"column {column.name} is {stored.type}, not {_arrow_type(column)}")
     return stored

@@ -215,14 +215,14 @@ def _fits(word: str, parts: Sequence[str]) -> bool:
     return True
 
 
-def written(search: str) -> list[str]:
+def query_parts(search: str) -> list[str]:
     """The parts of a query string as they are written."""
     return [part for part in search.lstrip("?").split("&") if part]
 
 
 def _parts(search: str) -> Iterator[tuple[str, str, bool]]:
     """(key, value, negated) of each part of a query string; a set gives its comma list."""
-    return map(read, written(search))
+    return map(read, query_parts(search))
 
 
 def read(part: str) -> tuple[str, str, bool]:
@@ -259,20 +259,20 @@ def parse(search: str, schema: Schema) -> Query:
             _require(key, keys, f"{schema.name}: unknown filter")
             moment = "!" * negated + value  # times are not excluded: "!7d" is refused as no range
             if key in time_span.KEYS:
-                query = replace(query, span=_narrowed(query.span, key, moment))
+                query = replace(query, span=_narrow_span(query.span, key, moment))
                 continue
             if key == time_span.RANGE:
-                query = replace(query, back_seconds=min(query.back_seconds, _back(moment, schema)))
+                query = replace(query, back_seconds=min(query.back_seconds, _lookback_seconds(moment, schema)))
                 continue
             alternatives = patterns(value)
             for word in map(exact, alternatives if key in ORDERS else ()):
                 _require(word or EMPTY, (*ORDERS[key], EMPTY), f"{schema.name}: unknown {key}")
             values.setdefault((key, negated), set()).update(alternatives)
     conditions = (FilterCondition(k, tuple(sorted(v)), negated) for (k, negated), v in values.items())
-    return _bounded(replace(query, conditions=tuple(sorted(conditions)), sort=tuple(sort.items())), schema)
+    return _require_small_query(replace(query, conditions=tuple(sorted(conditions)), sort=tuple(sort.items())), schema)
 
 
-def _bounded(query: Query, schema: Schema) -> Query:
+def _require_small_query(query: Query, schema: Schema) -> Query:
     """The query itself; UsageError for one that is too large to answer, or has half a character."""
     values = [value for condition in query.conditions for value in condition.values]
     _require_few(f"{schema.name}: sorted by {{}} columns", len(query.sort), MOST_SORTS)
@@ -296,12 +296,12 @@ def _require_few(complaint: str, size: int, most: int) -> None:
         raise UsageError(what, fix="Leave out those that decide nothing, or ask in several parts.")
 
 
-def _narrowed(span: tuple[float, float], key: str, value: str) -> tuple[float, float]:
+def _narrow_span(span: tuple[float, float], key: str, value: str) -> tuple[float, float]:
     at = time_span.seconds(value)
     return (max(span[0], at), span[1]) if key == "since" else (span[0], min(span[1], at))
 
 
-def _back(value: str, schema: Schema) -> float:
+def _lookback_seconds(value: str, schema: Schema) -> float:
     back_seconds = time_span.range_seconds(value)
     if not back_seconds:
         raise UsageError(f"{schema.name}: no row lies ahead, so range={value} shows none.", fix="Write range=24h.")
@@ -333,7 +333,7 @@ def encode(query: Query) -> str:
     return urlencode(pairs, safe="!")
 
 
-def toggled(query: Query, key: str, value: str, *, negated: bool = False) -> Query:
+def toggle_pattern(query: Query, key: str, value: str, *, negated: bool = False) -> Query:
     """The query with one pattern of a facet switched; a pattern is never both asked for and excluded."""
     selected = value in query.values(key, negated=negated)
     chosen = {(c.key, c.negated): {v for v in c.values if (c.key, v) != (key, value)} for c in query.conditions}
@@ -343,6 +343,6 @@ def toggled(query: Query, key: str, value: str, *, negated: bool = False) -> Que
     return replace(query, conditions=tuple(sorted(conditions)))
 
 
-def cleared(query: Query) -> Query:
+def clear_filters(query: Query) -> Query:
     """The same order, nothing left out."""
     return Query(sort=query.sort)

@@ -14,7 +14,7 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
-from cotenant.base.store.relation import EVERY_ROW, Index, Relation, RowCondition, quoted
+from cotenant.base.store.relation import EVERY_ROW, Index, Relation, RowCondition, quote_identifier
 from cotenant.base.table import Kind, Schema, Table
 from cotenant.base.tables import time_span
 from cotenant.base.tables.filters import (
@@ -42,7 +42,7 @@ __all__ = [
     "matching",
     "order",
     "page",
-    "quoted",
+    "quote_identifier",
     "row_of",
     "select",
     "span_of",
@@ -54,7 +54,7 @@ ALL_ROWS = slice(None)
 
 def condition(relation: Relation, query: Query) -> RowCondition:
     """Rows that a query shows."""
-    return _all([_span(relation, query), *_narrowing(relation.schema, query.conditions, query.text)])
+    return _all([_span(relation, query), *_filter_conditions(relation.schema, query.conditions, query.text)])
 
 
 def order(schema: Schema, query: Query) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def matching(relation: Relation | Table, search: str, *more: str) -> Table:
 
 def row_of(relation: Relation, where: Mapping[str, str], columns: Sequence[str] = ()) -> dict[str, Any] | None:
     """The first row that holds these texts; all columns where none is named."""
-    holds = _all([RowCondition(f"{quoted(column)} = ?", (text,)) for column, text in where.items()])
+    holds = _all([RowCondition(f"{quote_identifier(column)} = ?", (text,)) for column, text in where.items()])
     return next(relation.take(relation.numbers(holds, window=slice(0, 1)), columns).rows(), None)
 
 
@@ -118,7 +118,7 @@ def span_of(relation: Relation, query: Query) -> tuple[float, float]:
     """[since, until) that a query means on a table, Unix seconds: its range ends with the newest row."""
     if query.back_seconds == ALWAYS[1]:
         return query.span
-    (newest,) = relation.sums([f"max({quoted(time_span.COLUMN)})"])
+    (newest,) = relation.sums([f"max({quote_identifier(time_span.COLUMN)})"])
     return (query.span[0] if newest is None else max(query.span[0], newest - query.back_seconds)), query.span[1]
 
 
@@ -159,20 +159,20 @@ def _by_word(groups: Mapping[tuple[str, ...], int]) -> dict[str, int]:
     return dict(counts)
 
 
-def _narrowing(schema: Schema, conditions: Iterable[FilterCondition], text: str) -> list[RowCondition]:
+def _filter_conditions(schema: Schema, conditions: Iterable[FilterCondition], text: str) -> list[RowCondition]:
     """A test for each condition, and one for each word of a search text: rows whose name contains it."""
     tests = [(one, _holds(schema, one.key, one.values)) for one in conditions]
-    named = [_named(schema, word) for word in text.lower().replace("/", " ").split()]
+    named = [_name_contains(schema, word) for word in text.lower().replace("/", " ").split()]
     return [*(~holds if one.negated else holds for one, holds in tests), *named]
 
 
 def _all(conditions: Sequence[RowCondition]) -> RowCondition:
     """Rows that meet every condition; every row where none narrows."""
     narrow = [one for one in conditions if one is not EVERY_ROW]
-    return _joined(narrow, "AND") if narrow else EVERY_ROW
+    return _join_conditions(narrow, "AND") if narrow else EVERY_ROW
 
 
-def _joined(conditions: Sequence[RowCondition], word: str) -> RowCondition:
+def _join_conditions(conditions: Sequence[RowCondition], word: str) -> RowCondition:
     """All or any of them, side by side: nested, a thousand would be too deep."""
     sql = f" {word} ".join(f"({one.sql})" for one in conditions)
     return RowCondition(sql, tuple(p for one in conditions for p in one.parameters))
@@ -182,7 +182,7 @@ def _span(relation: Relation, query: Query) -> RowCondition:
     span = span_of(relation, query)
     if span == ALWAYS:
         return EVERY_ROW
-    time = quoted(time_span.COLUMN)
+    time = quote_identifier(time_span.COLUMN)
     return RowCondition(f"coalesce({time} >= ? AND {time} < ?, false)", span)
 
 
@@ -193,7 +193,7 @@ def _columns(schema: Schema, key: str) -> tuple[str, ...]:
 
 def _word(column: str) -> str:
     """A text as it is filtered and sorted by: an empty one has a name."""
-    return f"CASE WHEN {quoted(column)} = '' THEN '{EMPTY}' ELSE {quoted(column)} END"
+    return f"CASE WHEN {quote_identifier(column)} = '' THEN '{EMPTY}' ELSE {quote_identifier(column)} END"
 
 
 def _holds(schema: Schema, key: str, values: Sequence[str]) -> RowCondition:
@@ -202,14 +202,16 @@ def _holds(schema: Schema, key: str, values: Sequence[str]) -> RowCondition:
         return _is_row(schema, values)
     parts = [plain_parts(pattern) for pattern in values]
     texts = sorted({text for part in parts if len(part) == 1 for text in _spellings(part[0])})
-    globs = "|".join(".*".join(map(_escaped, part)) for part in parts if len(part) > 1)
+    globs = "|".join(".*".join(map(_escape_regex, part)) for part in parts if len(part) > 1)
     alternatives = []
     for column in _columns(schema, key):
         if texts:
-            alternatives.append(RowCondition(f"{quoted(column)} IN ({', '.join('?' * len(texts))})", tuple(texts)))
+            alternatives.append(
+                RowCondition(f"{quote_identifier(column)} IN ({', '.join('?' * len(texts))})", tuple(texts))
+            )
         if globs:
             alternatives.append(RowCondition(f"regexp_full_match({_word(column)}, ?)", (f"(?s)(?:{globs})",)))
-    return _joined(alternatives, "OR") if alternatives else NO_ROW
+    return _join_conditions(alternatives, "OR") if alternatives else NO_ROW
 
 
 def _spellings(word: str) -> tuple[str, ...]:
@@ -217,7 +219,7 @@ def _spellings(word: str) -> tuple[str, ...]:
     return ("", EMPTY) if word == EMPTY else (word,) if word else ()
 
 
-def _escaped(text: str) -> str:
+def _escape_regex(text: str) -> str:
     """A text in a regular expression: every sign that is not a letter or a digit stands for itself."""
     return re.sub(r"[^\w]", lambda sign: f"\\x{{{ord(sign[0]):x}}}", text)
 
@@ -228,24 +230,26 @@ def _is_row(schema: Schema, values: Iterable[str]) -> RowCondition:
     for value in values:
         path = [unquote_plus(part) for part in "".join(plain_parts(value)).split("/")]
         if len(path) == len(schema.key):
-            rows.append(_joined([_equals(schema, c, text) for c, text in zip(schema.key, path, strict=True)], "AND"))
-    return _joined(rows, "OR") if rows else NO_ROW
+            rows.append(
+                _join_conditions([_equals(schema, c, text) for c, text in zip(schema.key, path, strict=True)], "AND")
+            )
+    return _join_conditions(rows, "OR") if rows else NO_ROW
 
 
 def _equals(schema: Schema, column: str, text: str) -> RowCondition:
     """Rows with exactly this cell in a key column, text or whole number."""
     if not schema.column(column).kind.numeric:
         texts = _spellings(text or EMPTY)
-        return RowCondition(f"{quoted(column)} IN ({', '.join('?' * len(texts))})", texts)
+        return RowCondition(f"{quote_identifier(column)} IN ({', '.join('?' * len(texts))})", texts)
     whole = re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text)
-    return RowCondition(f"coalesce(trunc({quoted(column)}) = ?, false)", (float(text),)) if whole else NO_ROW
+    return RowCondition(f"coalesce(trunc({quote_identifier(column)}) = ?, false)", (float(text),)) if whole else NO_ROW
 
 
-def _named(schema: Schema, word: str) -> RowCondition:
+def _name_contains(schema: Schema, word: str) -> RowCondition:
     """Rows of which some part of the name contains a word; where a number names them, some text of the row."""
     texts = [c.name for c in schema.columns if c.kind is Kind.TEXT]
     names = [name for name in schema.key if name in texts] or texts
-    return _joined([RowCondition(f"contains(lower({_word(name)}), ?)", (word,)) for name in names], "OR")
+    return _join_conditions([RowCondition(f"contains(lower({_word(name)}), ?)", (word,)) for name in names], "OR")
 
 
 def _sort_keys(schema: Schema, column: str) -> list[str]:
@@ -253,7 +257,7 @@ def _sort_keys(schema: Schema, column: str) -> list[str]:
 
     A number is ordered by itself, a text by its rank, the word and the cell.
     """
-    cell = quoted(column)
+    cell = quote_identifier(column)
     if schema.column(column).kind.numeric:
         return [cell]
     ranks = "".join(f" WHEN '{word}' THEN {rank}" for rank, word in enumerate(ORDERS.get(column, ())))

@@ -152,7 +152,7 @@ class Forecasts(Generic[RefT]):
         return self.peak[:, LEVELS.index(q)]
 
 
-def joined(parts: Sequence[Forecasts[RefT]]) -> Forecasts[RefT]:
+def concatenate_forecasts(parts: Sequence[Forecasts[RefT]]) -> Forecasts[RefT]:
     """Forecasts of the series of all parts, which are of one moment and resource and were made alike."""
     first = parts[0]
     if len(parts) == 1:
@@ -169,9 +169,9 @@ def joined(parts: Sequence[Forecasts[RefT]]) -> Forecasts[RefT]:
         error=tuple(error for part in parts for error in part.error),
         reason=tuple(reason for part in parts for reason in part.reason),
         cards=tuple(card for part in parts for card in part.cards),
-        timing=_concatenated([part.timing for part in parts]),
+        timing=_concatenate_if_complete([part.timing for part in parts]),
         members=first.members,
-        losses=_concatenated([part.losses for part in parts]),
+        losses=_concatenate_if_complete([part.losses for part in parts]),
         fine=FinePath(
             fine[0].step_seconds,
             np.concatenate([one.quantiles for one in fine]),
@@ -182,7 +182,7 @@ def joined(parts: Sequence[Forecasts[RefT]]) -> Forecasts[RefT]:
     )
 
 
-def _concatenated(arrays: Sequence[npt.NDArray[np.float32] | None]) -> npt.NDArray[np.float32] | None:
+def _concatenate_if_complete(arrays: Sequence[npt.NDArray[np.float32] | None]) -> npt.NDArray[np.float32] | None:
     """None where one of them is not there."""
     present = [array for array in arrays if array is not None]
     return np.concatenate(present) if len(present) == len(arrays) else None

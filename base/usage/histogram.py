@@ -175,7 +175,7 @@ class HistogramBatch:
         moved = self._moved(self._reference_after(values, times, target))
         base = int(_round_to(times[-1:], self.half_life_seconds)[0])
         decay = weight * np.exp2((times - base) / self.half_life_seconds)
-        added = _binned(values, decay, target, moved.weights.shape, self.buckets)
+        added = _bin_weights(values, decay, target, moved.weights.shape, self.buckets)
         added *= _power(base - moved.reference_seconds, self.half_life_seconds)[:, None]
         return replace(moved, weights=moved.weights + added, total=moved.total + added.sum(axis=1))
 
@@ -263,7 +263,7 @@ class HistogramBatch:
             reference[met] = _round_to(first[met], self.half_life_seconds)
 
 
-def _binned(
+def _bin_weights(
     values: npt.NDArray[np.floating[Any]],
     decay: Floats,
     target: npt.NDArray[np.integer[Any]],

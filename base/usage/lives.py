@@ -231,7 +231,7 @@ class Lives:
         first, end = int(some[0]), int(some[-1]) + 1
         alive = np.zeros(len(present), dtype=bool)
         alive[first:end] = True
-        if end - first > len(some) and not rule.named_anew and self._is_told(listed, some):
+        if end - first > len(some) and not rule.named_anew and self._is_usually_listed(listed, some):
             self._leave_out_absences(alive, present, listed)
         if not starts and listed.any():
             outside = self._of_hours(self._outside(listed, first, end, ended=rule.ended))
@@ -275,7 +275,7 @@ class Lives:
         """(slots,): some node did not report."""
         return np.asarray(self.silence.usage | self.silence.partly)
 
-    def _is_told(self, listed: Flags, some: Integers) -> bool:
+    def _is_usually_listed(self, listed: Flags, some: Integers) -> bool:
         """Return whether the listing has the container in most hours with samples and a listing."""
         hours = np.unique(self.silence.hour_of_slot[some])
         hours = hours[~self.silence.listing[hours]]

@@ -135,7 +135,7 @@ class Members(Generic[KeyT]):
         rows, size = self.own[key], self.usage.grid.size
         missing = [row for row in rows if row in self.incomplete]
         spans = sorted((int(self.ends.first[row]), int(self.ends.end[row])) for row in rows)
-        if not missing and key not in self.unsampled and _touch(spans):
+        if not missing and key not in self.unsampled and _are_contiguous(spans):
             return None
         seen, unseen = np.zeros((2, size), dtype=np.int64)
         for row in rows:
@@ -160,7 +160,7 @@ class Members(Generic[KeyT]):
         yield from ((ref, nothing) for ref in self.unsampled.get(key, ()))
 
 
-def _touch(spans: Sequence[tuple[int, int]]) -> bool:
+def _are_contiguous(spans: Sequence[tuple[int, int]]) -> bool:
     """Whether stretches, sorted by their beginning, leave nothing out between them."""
     until = spans[0][1]
     for begin, end in spans[1:]:

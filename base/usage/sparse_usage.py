@@ -85,7 +85,7 @@ class SparseUsage(Generic[RefT]):
     def filled(self, other: SparseUsage[RefT]) -> SparseUsage[RefT]:
         """The series of both, the other's first: values of this one, and where it has none the other's. One grid."""
         refs = (*other.refs, *(ref for ref in self.refs if ref not in other.row_of))
-        lines = [_filled(self._span(ref), other._span(ref)) for ref in refs]
+        lines = [_merge_spans(self._span(ref), other._span(ref)) for ref in refs]
         bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum([len(line) for _, line in lines])])
         cells = np.concatenate([line for _, line in lines]) if lines else self.cells
         return replace(
@@ -143,7 +143,7 @@ Span: TypeAlias = tuple[int, npt.NDArray[np.float32]]
 """First slot and values of a series."""
 
 
-def _filled(own: Span, other: Span) -> Span:
+def _merge_spans(own: Span, other: Span) -> Span:
     """Both in one span; where both have a value, the first's."""
     spans = [span for span in (other, own) if len(span[1])]
     begin = min((first for first, _ in spans), default=0)

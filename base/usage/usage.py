@@ -208,10 +208,10 @@ class Usage(Generic[RefT]):
         size = max(0, (self.grid.size - skip) // factor)
         block = self.values[:, skip : skip + size * factor].reshape(len(self.refs), size, factor)
         grid = TimeGrid(self.grid.start_seconds + skip * self.grid.step_seconds, step, size)
-        return Usage(self.refs, grid, joined(block, self.statistic), self.resource, self.statistic)
+        return Usage(self.refs, grid, reduce_last_axis(block, self.statistic), self.resource, self.statistic)
 
 
-def joined(block: npt.NDArray[np.float32], statistic: Statistic) -> FloatMatrix:
+def reduce_last_axis(block: npt.NDArray[np.float32], statistic: Statistic) -> FloatMatrix:
     """Reduce the last axis by the statistic, ignoring NaN; all-NaN stays NaN (without numpy's warning)."""
     missing = np.isnan(block)
     empty = missing.all(axis=-1)

@@ -157,7 +157,7 @@ class ReviewedClient(KubeClient):
             return
         answer = review(self._asker, REVIEWS, about(self._subject, attributes), _SubjectReview)
         if not answer.status.allowed:
-            raise _denied(self._subject, attributes, answer.status.reason)
+            raise _missing_right_error(self._subject, attributes, answer.status.reason)
         self._allowed.add(key)
 
 
@@ -289,7 +289,7 @@ def _verb(method: str, resource: Mapping[str, str], query: Mapping[str, list[str
     return "list" if of_collection else "get"
 
 
-def _denied(subject: ReviewSubject, attributes: Mapping[str, Any], reason: str) -> ClusterForbidden:
+def _missing_right_error(subject: ReviewSubject, attributes: Mapping[str, Any], reason: str) -> ClusterForbidden:
     target = attributes.get("resourceAttributes") or attributes["nonResourceAttributes"]
     plural = "/".join(filter(None, (target.get("resource") or target.get("path"), target.get("subresource"))))
     what = f"{plural}.{target['group']}" if target.get("group") else plural

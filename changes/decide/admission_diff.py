@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.base.kubernetes.json_pointer import escaped, pointed
+from cotenant.base.kubernetes.json_pointer import escape_pointer_key, value_at_pointer
 from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION
 from cotenant.changes.model.annotated_resources import same
 from cotenant.changes.model.change import Write
@@ -15,34 +15,38 @@ from cotenant.changes.model.service import FieldMove
 
 Json = Mapping[str, Any]
 
-_NOTE: Final = f"/metadata/annotations/{escaped(CHANGE_ANNOTATION)}"
+_NOTE: Final = f"/metadata/annotations/{escape_pointer_key(CHANGE_ANNOTATION)}"
 _WATCHED: Final = (("spec",), ("metadata", "labels"), ("metadata", "annotations"))
 """Everything else of an object is the server's own."""
 
 
-def added(live: Json, answer: Json, write: Write) -> list[FieldMove]:
+def admission_additions(live: Json, answer: Json, write: Write) -> list[FieldMove]:
     """Fields of the answer that were neither in the live object nor sent; "" stands for an absent value."""
     sent = {**write.after, _NOTE: None}
-    additions = [_moved(write, pointer, live, answer) for pointer in _apart(live, answer) if not _within(pointer, sent)]
+    additions = [
+        _field_move(write, pointer, live, answer)
+        for pointer in _differing_pointers(live, answer)
+        if not _within(pointer, sent)
+    ]
     for pointer, sent_value in write.after.items():
-        answered_value = pointed(answer, pointer)
+        answered_value = value_at_pointer(answer, pointer)
         alike = same(sent_value, answered_value) if pointer.endswith("/resources") else sent_value == answered_value
         if not alike:
             additions.append(FieldMove(str(write.address), pointer, _text(sent_value), _text(answered_value)))
     return additions
 
 
-def _apart(live: Json, answer: Json) -> Iterator[str]:
+def _differing_pointers(live: Json, answer: Json) -> Iterator[str]:
     for path in _WATCHED:
         pointer = "/" + "/".join(path)
-        yield from _differences(pointed(live, pointer), pointed(answer, pointer), pointer)
+        yield from _differences(value_at_pointer(live, pointer), value_at_pointer(answer, pointer), pointer)
 
 
 def _differences(one: Any, other: Any, pointer: str) -> Iterator[str]:
     """Pointers of the highest values that differ and are not both objects or both lists."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for key in {**one, **other}:
-            inner = f"{pointer}/{escaped(key)}"
+            inner = f"{pointer}/{escape_pointer_key(key)}"
             yield from _differences(one.get(key), other.get(key), inner)
     elif isinstance(one, Sequence) and isinstance(other, Sequence) and not isinstance(one, str):
         for place in range(max(len(one), len(other))):
@@ -56,8 +60,10 @@ def _within(pointer: str, sent: Json) -> bool:
     return any(pointer == one or pointer.startswith(f"{one}/") or one.startswith(f"{pointer}/") for one in sent)
 
 
-def _moved(write: Write, pointer: str, live: Json, answer: Json) -> FieldMove:
-    return FieldMove(str(write.address), pointer, _text(pointed(live, pointer)), _text(pointed(answer, pointer)))
+def _field_move(write: Write, pointer: str, live: Json, answer: Json) -> FieldMove:
+    return FieldMove(
+        str(write.address), pointer, _text(value_at_pointer(live, pointer)), _text(value_at_pointer(answer, pointer))
+    )
 
 
 def _text(value: Any) -> str:

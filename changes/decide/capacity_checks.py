@@ -20,14 +20,16 @@ from cotenant.changes.decide.patches import TEMPLATE_PATHS
 from cotenant.changes.decide.rule import Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
 from cotenant.changes.model.service import Method
 from cotenant.recommender.model.recommendation import Field, Recommendation
-from cotenant.recommender.restart import applied, pod_qos
+from cotenant.recommender.restart import apply_recommendations, pod_qos
 
 
-def room(recommendations: Sequence[Recommendation], moved: Moved, around: GuardrailContext) -> Iterator[Guardrail]:
+def capacity_guardrails(
+    recommendations: Sequence[Recommendation], moved: Moved, around: GuardrailContext
+) -> Iterator[Guardrail]:
     """The rules, in the order in which people read them."""
     kind = recommendations[0].container.workload.kind
     now = template(around.live, TEMPLATE_PATHS.get(kind, ()))
-    new = [_with_role(c, now) for c in applied(now, recommendations)]
+    new = [_with_role(c, now) for c in apply_recommendations(now, recommendations)]
     yield _class(now, new)
     yield _limit_ranges(new, around)
     yield _quota(now, new, around)
@@ -90,13 +92,13 @@ def _limit_ranges(new: Sequence[Container], around: GuardrailContext) -> Guardra
     if around.room.limit_ranges is None:
         return Guardrail("limit-range", GuardrailOutcome.PASS, "LimitRanges were not read")
     items = [i for one in around.room.limit_ranges for i in (one.get("spec") or {}).get("limits") or ()]
-    admitted = [_defaulted(one, items) for one in new]
+    admitted = [_with_limit_range_defaults(one, items) for one in new]
     broken = [*_above_defaults(new, admitted), *(why for item in items for why in _breaks(item, admitted))]
     why = f"a LimitRange would refuse its pods: {broken[0]}; ask for less, or have it changed" if broken else ""
     return made("limit-range", not broken, why or "no LimitRange is against it")
 
 
-def _defaulted(one: Container, items: Sequence[Json]) -> Container:
+def _with_limit_range_defaults(one: Container, items: Sequence[Json]) -> Container:
     """A container with what LimitRanges give it where it names nothing; a missing request is first its own limit."""
     limits, requests = dict(one.limits), dict(one.effective_requests)
     for item in items:
@@ -222,7 +224,7 @@ def _scalers(recommendations: Sequence[Recommendation], moved: Moved, around: Gu
     resources = {value.resource for _, value in moved if value.field is Field.REQUEST}
     for scaler in around.room.scalers or ():
         name = str((scaler.get("metadata") or {}).get("name", ""))
-        for resource in sorted(resources & _followed(scaler)):
+        for resource in sorted(resources & _utilization_resources(scaler)):
             if (name, resource) not in led:
                 why = f"autoscaler {name} follows {resource} in percent of the request, and its target stays"
                 return Guardrail(
@@ -236,7 +238,7 @@ def _scalers(recommendations: Sequence[Recommendation], moved: Moved, around: Gu
     )
 
 
-def _followed(scaler: Json) -> set[Resource]:
+def _utilization_resources(scaler: Json) -> set[Resource]:
     followed = set()
     for metric in (scaler.get("spec") or {}).get("metrics") or ():
         source = metric.get("resource") or metric.get("containerResource") or {}

@@ -47,7 +47,7 @@ class ChangeWindow:
         return (today in self.days and minute >= self.start) or (yesterday in self.days and minute < self.end)
 
 
-def parsed(text: str) -> ChangeWindow:
+def parse_window(text: str) -> ChangeWindow:
     """The window that a text describes; UsageError names the part that is wrong."""
     match = _TEXT.fullmatch(text.strip())
     if not match:
@@ -72,13 +72,13 @@ def opens(windows: Sequence[ChangeWindow], seconds: float) -> float | None:
 
 def is_open(texts: Iterable[str], seconds: float) -> bool:
     """Return whether a change may be made at that moment (Unix time); always True without windows."""
-    windows = [parsed(text) for text in texts]
+    windows = [parse_window(text) for text in texts]
     return not windows or any(window.holds(seconds) for window in windows)
 
 
-def when(texts: Iterable[str], seconds: float) -> str:
+def next_opening_text(texts: Iterable[str], seconds: float) -> str:
     """Return when the next window opens, as text: "Fri 20:00 UTC, in 3.5 hours", or "never"."""
-    moment = opens([parsed(text) for text in texts], seconds)
+    moment = opens([parse_window(text) for text in texts], seconds)
     if moment is None:
         return "never"
     hours_left = timedelta(seconds=moment - seconds).total_seconds() / 3600

@@ -14,7 +14,7 @@ from cotenant.base.cluster import ContainerRole
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.intent import Address
-from cotenant.base.kubernetes.json_pointer import escaped, pointed
+from cotenant.base.kubernetes.json_pointer import escape_pointer_key, value_at_pointer
 from cotenant.changes.decide import autoscaler_targets
 from cotenant.changes.decide.heap_flags import flag_texts
 from cotenant.changes.decide.patches import FIELDS, LISTS, TEMPLATE_PATHS, refusal, resources
@@ -24,8 +24,8 @@ from cotenant.changes.model.annotated_resources import (
     RESOURCES_ANNOTATION,
     RESOURCES_LABEL,
     ResourceSwap,
-    decoded,
-    encoded,
+    decode_swaps,
+    encode_swaps,
     same,
 )
 from cotenant.changes.model.change import Write
@@ -50,8 +50,8 @@ __all__ = [
 
 Json = Mapping[str, Any]
 
-_ANNOTATED: Final = f"/metadata/annotations/{escaped(RESOURCES_ANNOTATION)}"
-_LABELLED: Final = f"/metadata/labels/{escaped(RESOURCES_LABEL)}"
+_ANNOTATED: Final = f"/metadata/annotations/{escape_pointer_key(RESOURCES_ANNOTATION)}"
+_LABELLED: Final = f"/metadata/labels/{escape_pointer_key(RESOURCES_LABEL)}"
 _LABELS: Final[Mapping[str, Any]] = {"op": "add", "path": "/metadata/labels", "value": {}}
 RESOURCES: Final[Mapping[str, tuple[str, str]]] = {
     "Deployment": ("apps/v1", "deployments"),
@@ -81,8 +81,10 @@ def planned(live: Json, recommendations: Sequence[Recommendation], change: str) 
     spec = _at(live, TEMPLATE_PATHS[workload.kind])
     before: dict[str, Any] = {}
     now: dict[str, Any] = {}
-    moving = {pointer: resources(one) for one, pointer, _ in _moving(spec, base, recommendations)}
-    for (pointer, _, old), (_, present) in zip(_placed(spec, base), on_new_pods(live, workload.kind), strict=True):
+    moving = {pointer: resources(one) for one, pointer, _ in _changing_containers(spec, base, recommendations)}
+    for (pointer, _, old), (_, present) in zip(
+        _resources_by_pointer(spec, base), on_new_pods(live, workload.kind), strict=True
+    ):
         # A container that only an earlier change set on new pods moves too: its annotation goes.
         new = moved(present, moving.get(pointer, {}))
         if moving and not same(new, old):
@@ -99,7 +101,12 @@ def planned(live: Json, recommendations: Sequence[Recommendation], change: str) 
     uid = str(meta.get("uid", ""))
     tests = (*_tests(uid, spec, base, before), *({"op": "test", "path": p, "value": v} for p, v in stale.items()))
     removals = dict.fromkeys(stale)
-    operations = (*tests, *_marked(before, now), *_noted(live, change), *_marked(stale, removals))
+    operations = (
+        *tests,
+        *_field_operations(before, now),
+        *_change_note_operations(live, change),
+        *_field_operations(stale, removals),
+    )
     return Write(address_of(workload), uid, tuple(operations), {**before, **stale}, {**now, **removals})
 
 
@@ -113,10 +120,10 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
     spec = _at(live, TEMPLATE_PATHS[workload.kind])
     swaps, templates = {}, {}
     earlier = swaps_of(live)
-    for recommendation, pointer, old in _moving(spec, base, recommendations):
+    for recommendation, pointer, old in _changing_containers(spec, base, recommendations):
         name = recommendation.container.container
         swap = earlier.get(name)
-        new = moved(_swapped(old, swap), resources(recommendation))
+        new = moved(_resources_after_swap(old, swap), resources(recommendation))
         if same(old, new) and swap is None:
             continue
         templates[pointer] = old
@@ -125,7 +132,7 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
         return None
     meta = live.get("metadata") or {}
     present = (meta.get("annotations") or {}).get(RESOURCES_ANNOTATION)
-    text = encoded({**earlier, **swaps})
+    text = encode_swaps({**earlier, **swaps})
     if text == present:
         return None
     marks = {_ANNOTATED: (present, text), _LABELLED: ((meta.get("labels") or {}).get(RESOURCES_LABEL), LABEL_VALUE)}
@@ -133,7 +140,12 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
     now = {pointer: marks[pointer][1] for pointer in before}
     uid = str(meta.get("uid", ""))
     room = [] if meta.get("labels") else [_LABELS]
-    operations = (*_tests(uid, spec, base, templates), *_noted(live, change), *room, *_marked(before, now))
+    operations = (
+        *_tests(uid, spec, base, templates),
+        *_change_note_operations(live, change),
+        *room,
+        *_field_operations(before, now),
+    )
     return Write(address_of(workload), uid, tuple(operations), before, now)
 
 
@@ -170,7 +182,7 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
     tests: list[Mapping[str, Any]] = []
     sets: list[Mapping[str, Any]] = []
     for pointer, old in write.before.items():
-        present = pointed(live, pointer)
+        present = value_at_pointer(live, pointer)
         if _plain(present) != _plain(write.after[pointer]):
             raise UsageError(
                 f"{write.address}: {pointer} is not what was applied any more",
@@ -178,10 +190,10 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
             )
         if present is not None:
             tests.append({"op": "test", "path": pointer, "value": present})
-        sets.extend(_marked({pointer: present}, {pointer: old}))
+        sets.extend(_field_operations({pointer: present}, {pointer: old}))
     head = {"op": "test", "path": "/metadata/uid", "value": write.uid}
     room = [] if (live.get("metadata") or {}).get("labels") else [_LABELS] if _LABELLED in write.before else []
-    noted = () if write.subresource else tuple(_noted(live, change))
+    noted = () if write.subresource else tuple(_change_note_operations(live, change))
     return (head, *tests, *noted, *room, *sets)
 
 
@@ -193,10 +205,10 @@ def carries(live: Json, write: Write, change: str) -> bool:
 
 def holds_values(live: Json, write: Write) -> bool:
     """Return whether every field still has the value that was written."""
-    return all(_plain(pointed(live, pointer)) == _plain(value) for pointer, value in write.after.items())
+    return all(_plain(value_at_pointer(live, pointer)) == _plain(value) for pointer, value in write.after.items())
 
 
-def _placed(spec: Json, base: str) -> Iterator[tuple[str, str, Any]]:
+def _resources_by_pointer(spec: Json, base: str) -> Iterator[tuple[str, str, Any]]:
     """Pointer of its resources, name and present resources of each container of a pod spec."""
     for list_name in dict.fromkeys(LISTS.values()):
         for place, container in enumerate(spec.get(list_name) or []):
@@ -206,7 +218,7 @@ def _placed(spec: Json, base: str) -> Iterator[tuple[str, str, Any]]:
 def _container(spec: Json, base: str, recommendation: Recommendation) -> tuple[str, Any]:
     """Pointer and present value of a container's resources."""
     start = f"{base}/{LISTS[recommendation.role]}/"
-    for pointer, name, old in _placed(spec, base):
+    for pointer, name, old in _resources_by_pointer(spec, base):
         if name == recommendation.container.container and pointer.startswith(start):
             return pointer, old
     role = "" if recommendation.role is ContainerRole.MAIN else f"{recommendation.role} "
@@ -219,8 +231,8 @@ def _container(spec: Json, base: str, recommendation: Recommendation) -> tuple[s
 def on_new_pods(live: Json, kind: str) -> Iterator[tuple[str, Any]]:
     """Name and resources of each container of the template, as a new pod gets them: see `swaps_of`."""
     path, swaps = TEMPLATE_PATHS.get(kind, ()), swaps_of(live)
-    for _, name, old in _placed(_at(live, path), ""):
-        yield name, _swapped(old, swaps.get(name))
+    for _, name, old in _resources_by_pointer(_at(live, path), ""):
+        yield name, _resources_after_swap(old, swaps.get(name))
 
 
 def template_containers(live: Json, kind: str) -> dict[str, Json]:
@@ -230,7 +242,7 @@ def template_containers(live: Json, kind: str) -> dict[str, Json]:
     return {str(container.get("name", "")): container for of_list in lists for container in of_list}
 
 
-def _swapped(old: Any, swap: ResourceSwap | None) -> Any:
+def _resources_after_swap(old: Any, swap: ResourceSwap | None) -> Any:
     """Resources after what an earlier change set on new pods; as they are where the template has changed since."""
     if swap is None or not same(swap.before, old):
         return old
@@ -251,7 +263,7 @@ def moved(old: Any, moves: Mapping[str, Mapping[str, str | None]]) -> dict[str, 
     return changed
 
 
-def _moving(
+def _changing_containers(
     spec: Json, base: str, recommendations: Sequence[Recommendation]
 ) -> Iterator[tuple[Recommendation, str, Any]]:
     """Containers that change, with pointer and present value of their resources; UsageError for one that cannot."""
@@ -271,7 +283,7 @@ def _heap_texts(
         if recommendation.heap is not None:
             pointer, _ = _container(spec, base, recommendation)
             place = pointer.removesuffix("/resources")
-            container = pointed({"spec": spec}, f"/spec{place.removeprefix(base)}")
+            container = value_at_pointer({"spec": spec}, f"/spec{place.removeprefix(base)}")
             for path, texts in flag_texts(container, recommendation.heap).items():
                 yield f"{place}{path}", texts
 
@@ -288,12 +300,12 @@ def swaps_of(live: Json) -> dict[str, ResourceSwap]:
 def _swaps(text: str | None) -> dict[str, ResourceSwap]:
     """The present content of an annotation; empty when it cannot be read, so that it is written anew."""
     try:
-        return decoded(text or "{}")
+        return decode_swaps(text or "{}")
     except UsageError:
         return {}
 
 
-def _marked(before: Json, now: Json) -> Iterator[Mapping[str, Any]]:
+def _field_operations(before: Json, now: Json) -> Iterator[Mapping[str, Any]]:
     """Each field from its present value to the new one, None is absent."""
     for pointer, new in now.items():
         if new is None and before[pointer] is not None:
@@ -311,11 +323,11 @@ def _tests(uid: str, spec: Json, base: str, before: Mapping[str, Any]) -> Iterat
             yield {"op": "test", "path": pointer, "value": old}
 
 
-def _noted(live: Json, change: str) -> Iterator[Mapping[str, Any]]:
+def _change_note_operations(live: Json, change: str) -> Iterator[Mapping[str, Any]]:
     if not (live.get("metadata") or {}).get("annotations"):
         yield {"op": "add", "path": "/metadata/annotations", "value": {CHANGE_ANNOTATION: change}}
         return
-    yield {"op": "add", "path": f"/metadata/annotations/{escaped(CHANGE_ANNOTATION)}", "value": change}
+    yield {"op": "add", "path": f"/metadata/annotations/{escape_pointer_key(CHANGE_ANNOTATION)}", "value": change}
 
 
 def _at(live: Json, keys: Sequence[str]) -> Json:

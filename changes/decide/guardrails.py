@@ -14,8 +14,8 @@ from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.text import percent
 from cotenant.changes.decide import autoscaler_targets
-from cotenant.changes.decide.capacity_checks import room
-from cotenant.changes.decide.change_windows import is_open, when
+from cotenant.changes.decide.capacity_checks import capacity_guardrails
+from cotenant.changes.decide.change_windows import is_open, next_opening_text
 from cotenant.changes.decide.field_changes import quiet, template_containers
 from cotenant.changes.decide.gpu_checks import gpu_rules
 from cotenant.changes.decide.heap_flags import template_heap_bytes
@@ -46,13 +46,13 @@ def judge(
     recommendations: Sequence[Recommendation], around: GuardrailContext, settings: GuardrailSettings
 ) -> list[Guardrail]:
     """Every rule on one workload, in the order in which people read them."""
-    moved = _moved(recommendations)
+    moved = _changed_values(recommendations)
     return [
-        *_recorded(recommendations, moved, settings),
+        *_recommendation_guardrails(recommendations, moved, settings),
         _heap_flag(moved, around.live),
-        *room(recommendations, moved, around),
+        *capacity_guardrails(recommendations, moved, around),
         *gpu_rules(recommendations, around),
-        _protected(recommendations[0], settings),
+        _namespace_guardrail(recommendations[0], settings),
         _gitops(recommendations, around, settings),
         _rollout(around.live),
         _disruption(around),
@@ -65,15 +65,17 @@ def judge(
 
 def judge_recorded(recommendations: Sequence[Recommendation], settings: GuardrailSettings) -> list[Guardrail]:
     """The rules on one workload that need nothing but its recommendations; the others need the cluster."""
-    rules = _recorded(recommendations, _moved(recommendations), settings)
-    return [*rules, _protected(recommendations[0], settings)]
+    rules = _recommendation_guardrails(recommendations, _changed_values(recommendations), settings)
+    return [*rules, _namespace_guardrail(recommendations[0], settings)]
 
 
-def _moved(recommendations: Sequence[Recommendation]) -> list[tuple[Recommendation, Value]]:
+def _changed_values(recommendations: Sequence[Recommendation]) -> list[tuple[Recommendation, Value]]:
     return [(r, v) for r in recommendations for v in r.values if v.changes_template]
 
 
-def _recorded(recommendations: Sequence[Recommendation], moved: Moved, settings: GuardrailSettings) -> list[Guardrail]:
+def _recommendation_guardrails(
+    recommendations: Sequence[Recommendation], moved: Moved, settings: GuardrailSettings
+) -> list[Guardrail]:
     if any(one.gpu for one in recommendations):
         return []  # its finding has judged the history, and nothing else moves with it
     return [
@@ -209,7 +211,7 @@ def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guard
     return Guardrail(rule, GuardrailOutcome.PASS, "; ".join(steps) or f"no cut above {percent(most)}")
 
 
-def _protected(one: Recommendation, settings: GuardrailSettings) -> Guardrail:
+def _namespace_guardrail(one: Recommendation, settings: GuardrailSettings) -> Guardrail:
     namespace = one.container.workload.namespace
     free = namespace not in settings.protected_namespaces
     return made("namespace", free, f"namespace {namespace} is {'not ' if free else ''}protected")
@@ -295,7 +297,7 @@ def _window(moved: Moved, around: GuardrailContext) -> Guardrail:
     raises = all(v.resource is Resource.MEMORY and (v.change or 0) > 0 for _, v in moved)
     if moved and raises and around.windows_spare_memory:
         return Guardrail("change-window", GuardrailOutcome.PASS, "raising memory need not wait for a window")
-    why = f"no change window is open; the next one opens {when(around.windows, around.seconds)}"
+    why = f"no change window is open; the next one opens {next_opening_text(around.windows, around.seconds)}"
     return Guardrail("change-window", GuardrailOutcome.FAIL, why)
 
 

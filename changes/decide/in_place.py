@@ -63,7 +63,7 @@ class Resized:
         return f"{self.pod}: {self.answer}{detail}"
 
 
-def owned(pods: Iterable[Json], workload: WorkloadRef, uid: str) -> list[Json]:
+def live_workload_pods(pods: Iterable[Json], workload: WorkloadRef, uid: str) -> list[Json]:
     """Pods of the workload that run or start on a node, by name; those that end or wait for a node are left out."""
     live_pods = [pod for pod in pods if _is_owned(pod, workload, uid) and _lives(pod)]
     return sorted(live_pods, key=lambda pod: str(pod["metadata"]["name"]))
@@ -90,7 +90,7 @@ def pod_writes(pods: Sequence[Json], recommendations: Sequence[Recommendation]) 
     return [write for write in writes if write is not None]
 
 
-def born_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, ResourceSwap]) -> list[Write]:
+def new_pod_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, ResourceSwap]) -> list[Write]:
     """Return what the webhook gave to pods created under a change, as if it had been written to each of them."""
     writes = []
     for pod in pods:
@@ -126,7 +126,7 @@ def answer(pod: Json, write: Write) -> Resized:
     return Resized(name, ResizeOutcome.DONE if _has(pod, write) else ResizeOutcome.SILENT)
 
 
-def judged(answers: Sequence[Resized]) -> tuple[str, str]:
+def summarize_resize_answers(answers: Sequence[Resized]) -> tuple[str, str]:
     """(reason to roll back, or ""; further notes)."""
     bad = [one for one in answers if one.answer in (ResizeOutcome.INFEASIBLE, ResizeOutcome.DEFERRED)]
     if bad:

@@ -72,11 +72,11 @@ def due(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> li
     everything = tuple(standings)
     for standing in everything:
         batches[standing.change.batch].append(standing)
-    replaced = _replaced(everything)
+    replaced = _superseded_changes(everything)
     for batch in batches.values():
         for step in (
-            *_unsettled(batch),
-            *_unconfirmed(batch, now_seconds, pace),
+            *_settle_steps(batch),
+            *_expired_confirmation_steps(batch, now_seconds, pace),
             *_canary(batch, pace),
             *_alone([one for one in batch if one.change.id not in replaced], now_seconds, pace),
         ):
@@ -84,7 +84,7 @@ def due(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> li
     return list(step_by_change.values())
 
 
-def regressed(standing: ChangeStatus) -> Regressed | None:
+def regressed_condition(standing: ChangeStatus) -> Regressed | None:
     """The condition after the last step; None where that step does not measure harm: the previous condition stays.
 
     What was taken back stays marked: the same recommendation would do the same harm again.
@@ -103,7 +103,7 @@ def why_not_confirm(one: ChangeStatus, name: str, now_seconds: float, pace: Pace
         return f"it is {one.state}: it waits for no second person"
     if same_person(one.change.actor, name):
         return f"{name or 'nobody'} cannot be the second person of what {one.change.actor} has accepted"
-    if _expired(one, now_seconds, pace):
+    if _is_confirmation_expired(one, now_seconds, pace):
         return f"it has waited for more than {pace.confirm_seconds / 3600:g} hours"
     if not pace.may_change and not one.change.guardrails.get("change-window", "").startswith("overridden"):
         return "no change window is open"
@@ -119,26 +119,26 @@ def same_person(one: str, other: str) -> bool:
     return not first or first == second or second.endswith((f":{first}", f"#{first}"))
 
 
-def judged_once_more(standing: ChangeStatus, pace: Pace) -> bool:
+def is_verified_again(standing: ChangeStatus, pace: Pace) -> bool:
     """Return whether a change has already been verified at its second age."""
     return standing.since_seconds >= standing.begun_seconds + pace.verify_seconds
 
 
-def _unsettled(batch: Sequence[ChangeStatus]) -> Iterator[DueStep]:
+def _settle_steps(batch: Sequence[ChangeStatus]) -> Iterator[DueStep]:
     for one in batch:
         if not one.state.settled:
             yield DueStep(Due.SETTLE, one, "its outcome is unknown")
 
 
-def _unconfirmed(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:
+def _expired_confirmation_steps(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:
     for one in batch:
-        if one.state is ChangeState.AWAITING and _expired(one, now_seconds, pace):
+        if one.state is ChangeState.AWAITING and _is_confirmation_expired(one, now_seconds, pace):
             yield DueStep(
                 Due.CANCEL, one, f"no second person confirmed it within {pace.confirm_seconds / 3600:g} hours"
             )
 
 
-def _expired(one: ChangeStatus, now_seconds: float, pace: Pace) -> bool:
+def _is_confirmation_expired(one: ChangeStatus, now_seconds: float, pace: Pace) -> bool:
     return now_seconds >= one.accepted_seconds + pace.confirm_seconds
 
 
@@ -160,7 +160,7 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
         yield from (DueStep(Due.RESUME, one, why) for one in later if one.state is ChangeState.WAITING)
 
 
-def _replaced(standings: Sequence[ChangeStatus]) -> frozenset[str]:
+def _superseded_changes(standings: Sequence[ChangeStatus]) -> frozenset[str]:
     """Verified changes of which a later one in force has written a field again: harm from then on is that one's."""
     last: dict[tuple[str, str, str], str] = {}
     replaced: set[str] = set()
@@ -189,6 +189,6 @@ def _ages(one: ChangeStatus, pace: Pace) -> tuple[float, ...]:
     """Ages at which the change is still to be judged."""
     if one.state is ChangeState.APPLIED:
         return (pace.soak_seconds,)
-    if one.state is ChangeState.VERIFIED and not judged_once_more(one, pace):
+    if one.state is ChangeState.VERIFIED and not is_verified_again(one, pace):
         return (pace.verify_seconds,)
     return ()

@@ -62,7 +62,7 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
     return reasons
 
 
-def suggested(subject: MethodContext) -> Method:
+def suggest_method(subject: MethodContext) -> Method:
     """A bundle where a GitOps tool would undo the rest, in place where it can be had, else the template."""
     if subject.gitops:
         return Method.BUNDLE

@@ -60,7 +60,7 @@ def patch(*recommendations: Recommendation) -> dict[str, Any]:
     for recommendation in changed:
         entry = {"name": recommendation.container.container, "resources": resources(recommendation)}
         spec[LISTS[recommendation.role]].append(entry)
-    return nested(TEMPLATE_PATHS[changed[0].container.workload.kind], dict(spec))
+    return nest_mapping(TEMPLATE_PATHS[changed[0].container.workload.kind], dict(spec))
 
 
 def kubectl_command(*recommendations: Recommendation) -> str:
@@ -120,7 +120,7 @@ def by_workload(recommendations: Iterable[Recommendation]) -> dict[WorkloadRef, 
     return dict(groups)
 
 
-def nested(path: Iterable[str], inner: dict[str, Any]) -> dict[str, Any]:
+def nest_mapping(path: Iterable[str], inner: dict[str, Any]) -> dict[str, Any]:
     """The inner mapping below the keys of the path."""
     for key in reversed(tuple(path)):
         inner = {key: inner}

@@ -51,7 +51,9 @@ class Compared:
         return f"{1000 * value:.3g} ms" if self.measure is Measure.LATENCY else percent(value, 1)
 
 
-def ruled(comparisons: Sequence[Compared], settings: ActionSettings, latency: bool = False) -> list[RuleResult]:
+def regression_results(
+    comparisons: Sequence[Compared], settings: ActionSettings, latency: bool = False
+) -> list[RuleResult]:
     """Return the result of the rule of each measure.
 
     latency: a latency query is configured, so a missing answer to it is a result, too (NO_DATA).
@@ -60,14 +62,14 @@ def ruled(comparisons: Sequence[Compared], settings: ActionSettings, latency: bo
     measures = [m for m in Measure if latency or m is not Measure.LATENCY]
     silent = "no samples" if comparisons else NO_SOURCE
     return [
-        _judged(by_measure[m], settings)
+        _check_measure(by_measure[m], settings)
         if m in by_measure
         else RuleResult(m, RuleVerdict.NO_DATA, _unit(m), words=f"{m}: {silent}")
         for m in measures
     ]
 
 
-def unanswered(rules: Iterable[RuleResult]) -> str:
+def unanswered_latency_reason(rules: Iterable[RuleResult]) -> str:
     """Why a configured latency query could not be judged, as text; "" when it was."""
     return next((r.words for r in rules if r.rule == Measure.LATENCY and r.verdict is RuleVerdict.NO_DATA), "")
 
@@ -78,7 +80,7 @@ def said(comparisons: Sequence[Compared]) -> str:
     return summary or f"throttling and pressure were not compared: {NO_SOURCE}"
 
 
-def _judged(one: Compared, settings: ActionSettings) -> RuleResult:
+def _check_measure(one: Compared, settings: ActionSettings) -> RuleResult:
     """One measure against its bound: latency may grow by a factor, throttling and pressure by an absolute share.
 
     NO_DATA without a value afterwards, or without a latency before.

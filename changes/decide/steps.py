@@ -90,7 +90,7 @@ def planned_steps(
     return (*begun, *later_steps(recommendations, first, settings, now_seconds))
 
 
-def rebased(
+def rebase_on_live(
     live: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], recommendations: Sequence[Recommendation]
 ) -> tuple[Recommendation, ...]:
     """The recommendations over what the cluster holds now, which an earlier step may have changed.
@@ -121,11 +121,11 @@ def rebased(
         heap = rebased_heap(template[name], one.heap) if one.heap and name in template else one.heap
         values = tuple(now(name, v) for v in one.values)
         if heap and one.heap and heap.amount_bytes > one.heap.amount_bytes:  # somebody has given it a larger one
-            values = tuple(({(v.resource, v.field): v for v in values} | _holding(values, heap)).values())
+            values = tuple(({(v.resource, v.field): v for v in values} | _heap_floor_values(values, heap)).values())
         limits = present[name].limits if name in present else one.present_limits
         return replace(one, values=values, heap=heap, present_limits=limits)
 
-    return tuple(_priced(r, over_now(r)) for r in recommendations)
+    return tuple(_rescale_savings(r, over_now(r)) for r in recommendations)
 
 
 def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole: Collection[str]) -> Recommendation:
@@ -137,14 +137,14 @@ def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole
         amount = _step(recommendation, request, settings)
         if amount is None:
             continue
-        values[resource, Field.REQUEST] = _stepped(request, amount)
+        values[resource, Field.REQUEST] = _with_step_amount(request, amount)
         limit = values.get((resource, Field.LIMIT))
         if limit is not None and limit.action is Action.SET and limit.amount is not None and limit.amount < amount:
-            values[resource, Field.LIMIT] = _stepped(limit, amount)
+            values[resource, Field.LIMIT] = _with_step_amount(limit, amount)
     heap = _first_heap(recommendation.heap, settings, whole)
     if heap is not None and heap != recommendation.heap:
-        values |= _holding(values.values(), heap)
-    return _priced(recommendation, replace(recommendation, values=tuple(values.values()), heap=heap))
+        values |= _heap_floor_values(values.values(), heap)
+    return _rescale_savings(recommendation, replace(recommendation, values=tuple(values.values()), heap=heap))
 
 
 def _first_heap(heap: HeapProposal | None, settings: GuardrailSettings, whole: Collection[str]) -> HeapProposal | None:
@@ -155,7 +155,7 @@ def _first_heap(heap: HeapProposal | None, settings: GuardrailSettings, whole: C
     return replace(heap, amount_bytes=max(heap.amount_bytes, min(least, heap.now_bytes)))
 
 
-def _holding(values: Iterable[Value], heap: HeapProposal) -> dict[ValueKey, Value]:
+def _heap_floor_values(values: Iterable[Value], heap: HeapProposal) -> dict[ValueKey, Value]:
     """Memory values that hold a heap which is larger than the proposed one; a request is not raised for it."""
     raised_values = {}
     for value in values:
@@ -164,7 +164,7 @@ def _holding(values: Iterable[Value], heap: HeapProposal) -> dict[ValueKey, Valu
         is_limit = value.field is Field.LIMIT
         least = heap.floor_bytes if is_limit else min(heap.floor_bytes, value.now or heap.floor_bytes)
         if value.amount < least:
-            raised_values[Resource.MEMORY, value.field] = _stepped(value, least)
+            raised_values[Resource.MEMORY, value.field] = _with_step_amount(value, least)
     return raised_values
 
 
@@ -209,12 +209,12 @@ def _requests(recommendation: Recommendation, begun: Recommendation) -> Iterator
             yield resource, (first.amount, target.amount)
 
 
-def _stepped(value: Value, amount: int) -> Value:
+def _with_step_amount(value: Value, amount: int) -> Value:
     clamp = Clamp(STEP_RULES[value.resource], value.amount or 0, amount)
     return replace(value, amount=amount, clamps=(*value.clamps, clamp))
 
 
-def _priced(before: Recommendation, after: Recommendation) -> Recommendation:
+def _rescale_savings(before: Recommendation, after: Recommendation) -> Recommendation:
     """The money of the recommendation after its requests moved: as before for each unit requested less.
 
     A request that is not set is counted as the scheduler does.

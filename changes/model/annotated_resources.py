@@ -55,7 +55,7 @@ class AnnotatedResources:
     wrong: str = ""
 
 
-def encoded(swaps: Mapping[str, ResourceSwap]) -> str:
+def encode_swaps(swaps: Mapping[str, ResourceSwap]) -> str:
     """The annotation's text; UsageError when it is longer than an annotation should be."""
     text = msgspec.json.encode(dict(sorted(swaps.items()))).decode()
     if len(text) > LONGEST:
@@ -63,7 +63,7 @@ def encoded(swaps: Mapping[str, ResourceSwap]) -> str:
     return text
 
 
-def decoded(text: str) -> dict[str, ResourceSwap]:
+def decode_swaps(text: str) -> dict[str, ResourceSwap]:
     """Swaps by container name; UsageError says what is wrong with the text."""
     if len(text) > LONGEST:
         raise UsageError(f"{RESOURCES_ANNOTATION} is longer than {LONGEST} characters")

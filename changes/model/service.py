@@ -255,7 +255,7 @@ class ChangeService(Protocol):
         """Return what the cluster allows, by SelfSubjectAccessReview."""
 
 
-def required(right: Right, who: Person, request: ChangeRequest) -> None:
+def require_right(right: Right, who: Person, request: ChangeRequest) -> None:
     """NotAllowed for the first workload whose namespace is not theirs, and for an override without the right."""
     for workload in request.workloads:
         who.require(right, workload.namespace)

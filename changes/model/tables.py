@@ -119,13 +119,13 @@ def _marks(write: Write) -> Iterator[FieldMove]:
             yield FieldMove(str(write.address), str(key), NOTHING, new)
 
 
-def moved(change: Change) -> str:
+def moves_summary(change: Change) -> str:
     """The same in one line: `app cpu request 1 → 800m; app memory request 1Gi → 900Mi`; of many pods the first."""
     lines = list(dict.fromkeys(f"{m.pointer} {m.now} → {m.new}" for m in moves(change)))
     return "; ".join(lines)
 
 
-def overridden(change: Change) -> list[str]:
+def overridden_rules(change: Change) -> list[str]:
     """Rules that somebody overrode."""
     return [rule for rule, outcome in change.guardrails.items() if outcome.startswith("overridden")]
 
@@ -143,8 +143,8 @@ def _row(standing: ChangeStatus) -> dict[str, Any]:
         "workload": change.name,
         "state": standing.state.value,
         "method": change.method,
-        "moved": moved(change),
-        "overridden": ", ".join(overridden(change)),
+        "moved": moves_summary(change),
+        "overridden": ", ".join(overridden_rules(change)),
         "verdict": VERDICTS.get(standing.state, ""),
         "since": standing.since_seconds,
         "last_actor": standing.actor,

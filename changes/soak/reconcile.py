@@ -11,10 +11,10 @@ from cotenant.base.errors import CotenantError, NoData
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.accept import Actions, undo_note
 from cotenant.changes.decide.field_changes import carries
-from cotenant.changes.decide.in_place import RESIZE, judged
+from cotenant.changes.decide.in_place import RESIZE, summarize_resize_answers
 from cotenant.changes.decide.lifecycle import Pace
 from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus, Write
-from cotenant.changes.soak.verification import judged_now
+from cotenant.changes.soak.verification import compute_change_verdict
 
 FOUND: Final = "found so in the cluster"
 QUIET_SECONDS: Final = 2.0
@@ -24,12 +24,12 @@ QUIET_SECONDS: Final = 2.0
 def settle(actions: Actions) -> list[ChangeStatus]:
     """Read the cluster about every change without an outcome, and write down what it holds."""
     open_ones = [s for s in actions.journal.standings().values() if not s.state.settled]
-    return [settle_one(actions, standing) for standing in open_ones]
+    return [settle_change(actions, standing) for standing in open_ones]
 
 
-def settle_one(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
+def settle_change(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
     """Read the cluster about one change without an outcome."""
-    settled = _settled(actions, standing)
+    settled = _settle_change(actions, standing)
     actions.reached("settled")
     actions.finish()
     return settled
@@ -48,7 +48,7 @@ def verify(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
         raise NoData(
             f"change {standing.change.id} soaks for {remaining_seconds / 60:.0f} more minutes", fix="Come back then."
         )
-    happened, message, judgement = judged_now(actions, standing)
+    happened, message, judgement = compute_change_verdict(actions, standing)
     if happened is ChangeEvent.UNJUDGED and standing.words == message:
         return standing
     judged = actions.teller.tell(standing, happened, message, judgement)
@@ -65,7 +65,7 @@ def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
     )
 
 
-def _settled(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
+def _settle_change(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
     """The state of one change whose outcome is unknown, found by reading every object that it should have written.
 
     Waits first until QUIET_SECONDS have passed since the change, so that a write under way has arrived. All of it
@@ -81,7 +81,9 @@ def _settled(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
     if back:
         return _rolled_back(actions, standing, write_states)
     if complete:
-        why, message = judged(resize_answers) if (resize_answers := actions.heard(live_writes)) else ("", "")
+        why, message = (
+            summarize_resize_answers(resize_answers) if (resize_answers := actions.heard(live_writes)) else ("", "")
+        )
         if why:
             return actions.refused(standing, live_writes, why)
         return actions.teller.tell(standing, ChangeEvent.APPLIED, "; ".join(filter(None, (FOUND, message))))

@@ -19,7 +19,7 @@ from cotenant.changes.decide.regression_check import Compared, Measure
 from cotenant.changes.model.change import Change
 from cotenant.changes.model.judgement import UsageTrace
 from cotenant.profiler.prometheus.client import Client
-from cotenant.profiler.prometheus.decode import one_series
+from cotenant.profiler.prometheus.decode import decode_single_series
 from cotenant.profiler.prometheus.promql import literal, quote
 
 DAY_SECONDS: Final = 86_400
@@ -59,7 +59,7 @@ class PrometheusComparison:
         comparisons = []
         queries = _queries(self._where(change), span)
         if latency:
-            queries[Measure.LATENCY] = filled(latency, change, span)
+            queries[Measure.LATENCY] = fill_placeholders(latency, change, span)
         for measure, query in queries.items():
             try:
                 comparisons.append(
@@ -99,14 +99,14 @@ class PrometheusComparison:
         return before, after
 
     def _values(self, query: str, start: int, end: int, step: int) -> tuple[float | None, ...]:
-        return one_series(self._client.range(query, start, end, step), start, end, step)
+        return decode_single_series(self._client.range(query, start, end, step), start, end, step)
 
 
 def _pods(change: Change) -> str:
     return literal(change.name) + _SUFFIX.get(change.kind, "-[a-z0-9]{5}")
 
 
-def filled(query: str, change: Change, span: int) -> str:
+def fill_placeholders(query: str, change: Change, span: int) -> str:
     """A latency query with its placeholders filled in. span: seconds on each side of the change."""
     return Template(query).safe_substitute(_names(change, span))
 

@@ -13,20 +13,26 @@ from typing import Any, Final
 from cotenant.base.errors import UsageError
 from cotenant.changes.accept import Actions
 from cotenant.changes.decide.field_changes import address_of
-from cotenant.changes.decide.in_place import RESIZE, answer, judged
-from cotenant.changes.decide.regression_check import Compared, Measure, ruled, said, unanswered
+from cotenant.changes.decide.in_place import RESIZE, answer, summarize_resize_answers
+from cotenant.changes.decide.regression_check import (
+    Compared,
+    Measure,
+    regression_results,
+    said,
+    unanswered_latency_reason,
+)
 from cotenant.changes.live_context import pod_labels
 from cotenant.changes.model.annotated_resources import LATENCY_ANNOTATION
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write
 from cotenant.changes.model.judgement import Judgement, RuleResult, RuleVerdict
 from cotenant.changes.soak.own_series import check_own
-from cotenant.changes.soak.usage_comparison import LEAST_SECONDS, filled
+from cotenant.changes.soak.usage_comparison import LEAST_SECONDS, fill_placeholders
 
 Json = Mapping[str, Any]
 GONE: Final = "the workload is gone"
 
 
-def judged_now(actions: Actions, standing: ChangeStatus) -> tuple[ChangeEvent, str, Judgement]:
+def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[ChangeEvent, str, Judgement]:
     """The verdict on a change, in words, and every rule with its numbers."""
     change, since, now = standing.change, standing.begun_seconds, actions.journal.clock.now_seconds()
     live = actions.client.get(address_of(change.ref).path)
@@ -35,11 +41,14 @@ def judged_now(actions: Actions, standing: ChangeStatus) -> tuple[ChangeEvent, s
     if refusal:
         compared.append(Compared(Measure.LATENCY, None, None, refusal))
     has_latency = bool(query or refusal)
-    rules = [*_of_pods(actions, change, live, since), *ruled(compared, actions.settings, latency=has_latency)]
+    rules = [
+        *_of_pods(actions, change, live, since),
+        *regression_results(compared, actions.settings, latency=has_latency),
+    ]
     judgement = Judgement(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
     if judgement.harm:
         return ChangeEvent.REGRESSED, judgement.harm, judgement
-    if silent := unanswered(rules):
+    if silent := unanswered_latency_reason(rules):
         return ChangeEvent.UNJUDGED, f"not verified: {silent}", judgement
     looked = ", ".join(rule.words for rule in rules if rule.rule in POD_RULES)
     return ChangeEvent.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", judgement
@@ -57,7 +66,7 @@ def _latency_query(live: Json | None, change: Change, setting: str) -> tuple[str
     if not query:
         return setting, ""
     try:
-        check_own(filled(query, change, LEAST_SECONDS), change.namespace)
+        check_own(fill_placeholders(query, change, LEAST_SECONDS), change.namespace)
     except UsageError as error:
         return "", f"{error.message}. {error.fix}"
     return query, ""
@@ -81,25 +90,25 @@ def _of_pods(actions: Actions, change: Change, live: Json | None, since_seconds:
     some = actions.settings.most_restarts
     replicas = f"{ready} of {desired} replicas" if desired else "no replicas wanted"
     rules = [
-        _counted(KILLS, killed, 0, "no OOM kill", f"{killed} containers were OOM-killed since"),
-        _counted(RESTARTS, restarts, some, f"{restarts} restarts", f"{restarts} containers restarted since"),
-        _counted(
+        _count_rule_result(KILLS, killed, 0, "no OOM kill", f"{killed} containers were OOM-killed since"),
+        _count_rule_result(RESTARTS, restarts, some, f"{restarts} restarts", f"{restarts} containers restarted since"),
+        _count_rule_result(
             MISSING, max(0, desired - ready), 0, f"{replicas} ready" if desired else replicas, f"{replicas} are ready"
         ),
     ]
-    if resized := _resized(pods, change):
-        refused, _ = judged([answer(pod, write) for pod, write in resized])
-        rules.append(_counted(RESIZES, int(bool(refused)), 0, "no resize refused", refused))
+    if resized := _resized_pods(pods, change):
+        refused, _ = summarize_resize_answers([answer(pod, write) for pod, write in resized])
+        rules.append(_count_rule_result(RESIZES, int(bool(refused)), 0, "no resize refused", refused))
     return rules
 
 
-def _counted(rule: str, count: int, most: int, good: str, bad: str) -> RuleResult:
+def _count_rule_result(rule: str, count: int, most: int, good: str, bad: str) -> RuleResult:
     worse = count > most
     verdict = RuleVerdict.WORSE if worse else RuleVerdict.HELD
     return RuleResult(rule, verdict, after=count, most=most, words=bad if worse else good)
 
 
-def _resized(pods: list[Json], change: Change) -> list[tuple[Json, Write]]:
+def _resized_pods(pods: list[Json], change: Change) -> list[tuple[Json, Write]]:
     """Pods that were resized by the change and are still there."""
     by_uid = {(pod.get("metadata") or {}).get("uid"): pod for pod in pods}
     return [(by_uid[w.uid], w) for w in change.writes if w.subresource == RESIZE and w.uid in by_uid]

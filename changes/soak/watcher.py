@@ -21,7 +21,7 @@ from cotenant.changes.accept import Actions
 from cotenant.changes.decide.change_windows import is_open
 from cotenant.changes.decide.lifecycle import Due, DueStep, due
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, accepted_by_autopilot
-from cotenant.changes.soak.reconcile import pace_of, settle_one, verify
+from cotenant.changes.soak.reconcile import pace_of, settle_change, verify
 
 ROUNDS: Final = 8
 """Steps that one look may lead to: settled, judged, resumed, taken back."""
@@ -76,7 +76,7 @@ class Watcher:
     def step(self) -> list[ChangeStatus]:
         """Look once, and do what is due; the changes that moved. StoreBusy while somebody else is acting."""
         with self._opened() as actions:
-            moved = _worked(actions, self._scope)
+            moved = _perform_due_steps(actions, self._scope)
             now = actions.journal.clock.now_seconds()
         news = [one for standing in moved if (one := news_of(standing)) is not None]
         fresh = [one for one in self._ahead(now) if one.title not in self._told]
@@ -124,7 +124,7 @@ def news_of(standing: ChangeStatus) -> News | None:
     return News(f"{change.workload}: change {change.id} {title}", standing.words or f"by {standing.actor}", bad)
 
 
-def _worked(actions: Actions, scope: WatchScope) -> list[ChangeStatus]:
+def _perform_due_steps(actions: Actions, scope: WatchScope) -> list[ChangeStatus]:
     """All that is due, until nothing is left."""
     moved: dict[str, ChangeStatus] = {}
     stuck: set[tuple[str, Due]] = set()
@@ -139,7 +139,7 @@ def _worked(actions: Actions, scope: WatchScope) -> list[ChangeStatus]:
         for step in steps:
             stuck.add(_key(step))
             try:
-                moved_to = _done(actions, step)
+                moved_to = _perform_step(actions, step)
             except CotenantError as error:
                 log.warning("a step failed", due=step.due, change=step.standing.change.id, err=error.message)
                 continue
@@ -168,11 +168,11 @@ def _require(actions: Actions, change: Change) -> None:
             )
 
 
-def _done(actions: Actions, step: DueStep) -> ChangeStatus:
+def _perform_step(actions: Actions, step: DueStep) -> ChangeStatus:
     if step.due in (Due.RESUME, Due.ROLL_BACK):
         _require(actions, step.standing.change)
     doing: dict[Due, Callable[[], ChangeStatus]] = {
-        Due.SETTLE: lambda: settle_one(actions, step.standing),
+        Due.SETTLE: lambda: settle_change(actions, step.standing),
         Due.VERIFY: lambda: verify(actions, step.standing),
         Due.RESUME: lambda: actions.resume(step.standing, step.why),
         Due.CANCEL: lambda: actions.cancel(step.standing, step.why),

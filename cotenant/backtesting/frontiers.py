@@ -12,7 +12,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.backtesting.reclaim import ReclaimTrial, Tally, calibrated, curve, highest_of, swept, tally
+from cotenant.backtesting.reclaim import (
+    ReclaimTrial,
+    Tally,
+    calibrated_peaks,
+    curve,
+    highest_of,
+    tallies_by_factor,
+    tally,
+)
 from cotenant.base.errors import NoData
 from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.usage.backtest import Frontier, FrontierCurve
@@ -29,13 +37,14 @@ KNOWN_SHARE: Final = 0.9
 
 def frontier(shard: Shard, pods: int, settings: NodePeakSettings, seed: int = 0) -> Frontier:
     """Curves of NODES nodes of `pods` series each; NoData when there are too few series or days, or no limits."""
-    members = _drawn(shard, pods, seed)
+    members = _sample_series_rows(shard, pods, seed)
     limits = shard.limits[members].astype(np.float64)
     totals = np.stack([node_total(shard.values[own], shard.limits[own]) for own in members])
     trial = ReclaimTrial(totals, limits.sum(axis=1), shard.grid.slots_per_day)
-    ours = {risk: tally(trial, peaks) for risk, peaks in calibrated(trial, RISKS, settings).items()}
+    ours = {risk: tally(trial, peaks) for risk, peaks in calibrated_peaks(trial, RISKS, settings).items()}
     statics = [
-        curve(f"B3 max of {days} d x factor", swept(trial, highest_of(trial, days), FACTORS)) for days in (7, 14)
+        curve(f"B3 max of {days} d x factor", tallies_by_factor(trial, highest_of(trial, days), FACTORS))
+        for days in (7, 14)
     ]
     return Frontier(
         f"What nodes could lend: {NODES} nodes of {pods} series, drawn with seed {seed}",
@@ -43,7 +52,7 @@ def frontier(shard: Shard, pods: int, settings: NodePeakSettings, seed: int = 0)
     )
 
 
-def _drawn(shard: Shard, pods: int, seed: int) -> npt.NDArray[np.intp]:
+def _sample_series_rows(shard: Shard, pods: int, seed: int) -> npt.NDArray[np.intp]:
     """Rows of each node's series, (NODES, pods)."""
     complete = (~np.isnan(shard.values)).mean(axis=1) >= KNOWN_SHARE
     usable = np.flatnonzero(complete & np.isfinite(shard.limits) & (shard.limits > 0))

@@ -27,8 +27,8 @@ from cotenant.base.usage.policy_trial import FORECAST, PolicyScore
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, koordinator_peaks, mid_peaks, node_peaks
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima
-from cotenant.recommender.colocation.columns import NodeColumns, whole
-from cotenant.recommender.colocation.formulas import Parameters, batch, proven
+from cotenant.recommender.colocation.columns import NodeColumns, ceil_amounts
+from cotenant.recommender.colocation.formulas import Parameters, batch, proven_peak_mask
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -124,7 +124,7 @@ def _score(
         amount=float(np.nanmean(lent)) * int(nodes) if nodes else float("nan"),
         violation=result.violation if result.decisions.sum() else float("nan"),
         short_unit_hours=float(result.evicted_hours.sum()),
-        proven=float(proven(columns, parameters).mean()) if policy == FORECAST else 0.0,
+        proven=float(proven_peak_mask(columns, parameters).mean()) if policy == FORECAST else 0.0,
     )
 
 
@@ -137,9 +137,13 @@ def present_columns(past: NodesPast, slots: npt.NDArray[np.intp]) -> NodeColumns
     terms: dict[str, Any] = {f.name: zeros for f in fields(NodeColumns)}
     terms |= dict.fromkeys(("prod_peak", "system_peak", "violation"), none)
     terms |= {"mid_peak": np.zeros(len(capacity)), "cpu_ratio": np.ones(len(capacity))}
-    terms |= {"capacity": whole(capacity), "reserved": whole(reserved), "system_used": whole(rows["system"])}
-    terms |= {"hp_used": whole(rows["high"]), "prod_used": whole(rows["prod"])}
-    terms |= {"hp_max": zeros if past.demand is None else whole(past.demand.ravel())}
+    terms |= {
+        "capacity": ceil_amounts(capacity),
+        "reserved": ceil_amounts(reserved),
+        "system_used": ceil_amounts(rows["system"]),
+    }
+    terms |= {"hp_used": ceil_amounts(rows["high"]), "prod_used": ceil_amounts(rows["prod"])}
+    terms |= {"hp_max": zeros if past.demand is None else ceil_amounts(past.demand.ravel())}
     terms |= {"nodes": tuple(np.repeat(past.nodes, len(slots)).tolist()), "resource": past.resource}
     return NodeColumns(**terms | {"measured_seconds": np.where(is_known, 0.0, np.nan)})
 

@@ -26,7 +26,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.usage.backtest import Frontier, FrontierCurve, FrontierPoint
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima, records
-from cotenant.forecasting.node_peaks.peak_risk import Prepared, Tails, served
+from cotenant.forecasting.node_peaks.peak_risk import Prepared, Tails, served_peaks
 from cotenant.forecasting.node_peaks.peak_tails import TAILS
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -129,7 +129,7 @@ def tally(trial: ReclaimTrial, peaks: Floats) -> Tally:
     )
 
 
-def calibrated(
+def calibrated_peaks(
     trial: ReclaimTrial,
     risks: Sequence[float],
     settings: NodePeakSettings,
@@ -141,23 +141,23 @@ def calibrated(
     tails: those that are shipped, or others that the trial's own trace had no part in.
     """
     blocks, ends = trial.blocks, trial.decisions
-    full_history = None if history_days else prepared(blocks, trial)
+    full_history = None if history_days else prepare_decisions(blocks, trial)
     peaks_by_risk: dict[float, list[Floats]] = {risk: [] for risk in risks}
     for end in ends.tolist():
         if full_history is None:
             past = blocks[:, max(0, end - (history_days or 0) * BLOCKS_PER_DAY) : end]
-            of = prepared(past, trial)
+            of = prepare_decisions(past, trial)
         else:
             of = full_history.until(end, settings.calibration_days * BLOCKS_PER_DAY)
         usable = of.usable(settings)
         nothing = [("", np.ones(usable.shape))] * len(risks)
-        forecasts = served(of, usable, risks, settings, tails) if usable.any() else nothing
+        forecasts = served_peaks(of, usable, risks, settings, tails) if usable.any() else nothing
         for risk, (_, peaks) in zip(risks, forecasts, strict=True):
             peaks_by_risk[risk].append(peaks[:, -1] * trial.limits)
     return {risk: np.stack(peaks, axis=1) for risk, peaks in peaks_by_risk.items()}
 
 
-def prepared(blocks: Floats, trial: ReclaimTrial) -> Prepared:
+def prepare_decisions(blocks: Floats, trial: ReclaimTrial) -> Prepared:
     """Bases and spreads at all decisions of these blocks, which are some of the trial's."""
     return Prepared.of(records(blocks, blocks.shape[1] + 1), trial.limits, trial.resource)
 
@@ -181,12 +181,12 @@ def hindsight(trial: ReclaimTrial, violation: float) -> Floats:
     return peaks
 
 
-def swept(trial: ReclaimTrial, peaks: Floats, factors: Sequence[float] = FACTORS) -> dict[float, Tally]:
+def tallies_by_factor(trial: ReclaimTrial, peaks: Floats, factors: Sequence[float] = FACTORS) -> dict[float, Tally]:
     """A predictor without a knob, times factors."""
     return {factor: tally(trial, peaks * factor) for factor in factors}
 
 
-def joined(tallies: Sequence[Tally]) -> Tally:
+def concatenate_tallies(tallies: Sequence[Tally]) -> Tally:
     """Nodes of several trials side by side."""
     return Tally(*(np.concatenate([getattr(t, f.name) for t in tallies]) for f in fields(Tally)))
 
@@ -199,8 +199,10 @@ def curve(name: str, settings: Mapping[float, Tally], ours: bool = False) -> Fro
 
 def frontier(title: str, trial: ReclaimTrial, settings: NodePeakSettings) -> Frontier:
     """Our curve over risks beside the static predictors' over factors."""
-    ours = {risk: tally(trial, peaks) for risk, peaks in calibrated(trial, RISKS, settings).items()}
-    statics = {f"highest of {days} days x factor": swept(trial, highest_of(trial, days)) for days in (7, 14)}
+    ours = {risk: tally(trial, peaks) for risk, peaks in calibrated_peaks(trial, RISKS, settings).items()}
+    statics = {
+        f"highest of {days} days x factor": tallies_by_factor(trial, highest_of(trial, days)) for days in (7, 14)
+    }
     curves = [curve("calibrated peak", ours, ours=True), *(curve(name, tallies) for name, tallies in statics.items())]
     return Frontier(title, tuple(curves))
 

@@ -9,7 +9,7 @@ import typer
 from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.table import Column, Kind, Schema, Table
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 from cotenant.recommender.colocation.model.slo_config import SloConfig, SloConfigFinding
 
 app = new_app()
@@ -65,7 +65,7 @@ def _row(finding: SloConfigFinding) -> dict[str, str]:
         "key": finding.key,
         "severity": "critical" if finding.fatal else "warning",
         "path": finding.deviation.path,
-        "value": shown(finding.deviation.value),
+        "value": format_value(finding.deviation.value),
         "problem": finding.deviation.expected,
         "fix": finding.fix,
     }

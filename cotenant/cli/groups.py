@@ -90,14 +90,14 @@ def name_value(parameter: Any) -> None:
         return
     elif parameter.param_type_name == "argument":
         parameter.metavar = parameter.metavar or parameter.name.upper()
-        parameter.display_type_rich = untyped
+        parameter.display_type_rich = omit_type_label
     elif parameter.metavar is None:
         kind = parameter.display_type(None).strip("<>").split()[0]
         names = {"int": "N", "float": "NUMBER", "str": parameter.name.rpartition("_")[2].upper()}
         parameter.metavar = names.get(kind)
 
 
-def untyped(ctx: Any) -> None:
+def omit_type_label(ctx: Any) -> None:
     """No type beside an argument: its name says what it is."""
 
 
@@ -145,10 +145,10 @@ class ExplainGroup(LazyGroup):
         """`pod/shop/web-1` and `shop/Deployment/web` mean the commands pod and workload."""
         if ctx.resilient_parsing and not args:
             args = ["workload"]  # a shell completes the first word: addresses, with the kinds among them
-        return super().parse_args(ctx, addressed(args, [entry.name for entry in self.entries]))
+        return super().parse_args(ctx, prepend_kind(args, [entry.name for entry in self.entries]))
 
 
-def addressed(args: list[str], kinds: Collection[str]) -> list[str]:
+def prepend_kind(args: list[str], kinds: Collection[str]) -> list[str]:
     """Words behind `explain` with the kind in front: a workload unless one is named, as `node NAME` or `node/NAME`.
 
     Options may stand before the address. A namespace that is named like a kind takes the workload's whole address:

@@ -22,7 +22,7 @@ from cotenant.base.commands.extras import in_words
 from cotenant.base.commands.session import CliSession, parse_overrides
 from cotenant.base.errors import CotenantError
 from cotenant.cli.groups import LazyGroup
-from cotenant.cli.registry import COMMANDS, CommandEntry, renamed
+from cotenant.cli.registry import COMMANDS, CommandEntry, find_rename
 
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
@@ -73,11 +73,11 @@ class RootGroup(LazyGroup):
         front, words = global_first(args)
         if ctx.resilient_parsing and args[-1:] and args[-1] in GLOBAL_VALUES:
             return super().parse_args(ctx, front)  # its value is being completed: the word is the root's
-        if change := renamed(words):
+        if change := find_rename(words):
             old, new = change
             words[: len(old)] = new
             if not ctx.resilient_parsing:  # not while a shell completes words
-                say_new_name(old, new)
+                print_rename_note(old, new)
         return super().parse_args(ctx, front + words)
 
     def invoke(self, ctx: Any) -> Any:
@@ -94,7 +94,7 @@ class RootGroup(LazyGroup):
             raise typer.Exit(report_unexpected(error)) from error
 
 
-def say_new_name(old: Sequence[str], new: Sequence[str]) -> None:
+def print_rename_note(old: Sequence[str], new: Sequence[str]) -> None:
     """One line on stderr for who calls a command by its old name."""
     from cotenant.base.commands.output import message
 
@@ -199,10 +199,10 @@ def run() -> NoReturn:
         code: Any = EXIT_INTERRUPTED
     except SystemExit as leaving:
         code = leaving.code
-    sys.exit(_flushed(code))
+    sys.exit(_flush_stdout(code))
 
 
-def _flushed(code: Any) -> Any:
+def _flush_stdout(code: Any) -> Any:
     """Flush stdout; when its reader is gone, point it to nowhere so that the interpreter's last flush stays silent."""
     try:
         sys.stdout.flush()

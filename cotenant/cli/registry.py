@@ -231,7 +231,7 @@ Old names work for one release, are in no help, and say the new one on stderr.
 """
 
 
-def renamed(words: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+def find_rename(words: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """The old name that a command line (without global options) begins with, and its new one; None for neither."""
     for length in (2, 1):
         old = tuple(words[:length])

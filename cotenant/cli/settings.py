@@ -14,8 +14,8 @@ from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption,
 from cotenant.base.commands.session import remember_cluster
 from cotenant.base.errors import UsageError
 from cotenant.base.settings import docs as pages
-from cotenant.base.settings.catalogue import catalogue, masked
-from cotenant.base.settings.clusters import the_one
+from cotenant.base.settings.catalogue import catalogue, mask_secrets
+from cotenant.base.settings.clusters import select_cluster
 from cotenant.base.settings.load import Loaded, SettingSource, value_at
 from cotenant.base.settings.root import Settings
 from cotenant.base.table import Column, Kind, Schema, Table
@@ -59,7 +59,7 @@ def show(
     session = session_of(ctx)
     loaded = session.read()
     if session.cluster is not None:
-        the_one(session.cluster, loaded.clusters)
+        select_cluster(session.cluster, loaded.clusters)
     asked = [r for r in rows_of(loaded) if r["setting"].startswith(prefix)]
     if not asked:
         raise UsageError(f"no setting begins with {prefix!r}", fix="`cotenant config show` lists every setting.")
@@ -94,7 +94,7 @@ def schema() -> None:
 @app.command(epilog=examples("cotenant config docs > docs/settings.md"))
 def docs() -> None:
     """Write the documentation page of all settings (Markdown)."""
-    sys.stdout.write(pages.markdown(Settings))
+    sys.stdout.write(pages.settings_markdown(Settings))
 
 
 def rows_of(loaded: Loaded[Settings]) -> list[dict[str, str]]:
@@ -102,11 +102,11 @@ def rows_of(loaded: Loaded[Settings]) -> list[dict[str, str]]:
     return [
         {
             "setting": path,
-            "value": pages.shown(masked(path, value_at(loaded.settings, path))),
+            "value": pages.format_setting_value(mask_secrets(path, value_at(loaded.settings, path))),
             "unit": setting.unit,
             "origin": loaded.origins[path].source.value,
             "place": loaded.origins[path].where,
-            "default": pages.shown(masked(path, setting.default)),
+            "default": pages.format_setting_value(mask_secrets(path, setting.default)),
             "domain": setting.domain,
             "meaning": setting.doc,
         }

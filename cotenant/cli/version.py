@@ -6,7 +6,7 @@ import platform
 from typing import Any
 
 from cotenant.base.commands.command import examples, new_app
-from cotenant.base.commands.extras import PACKAGES, installed
+from cotenant.base.commands.extras import PACKAGES, installed_version
 from cotenant.base.commands.output import DocumentFormat, DocumentOption, print_document
 from cotenant.base.version import __version__
 
@@ -26,5 +26,5 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "platform": platform.platform(),
-        "packages": {extra: {name: installed(name) for name in names} for extra, names in PACKAGES.items()},
+        "packages": {extra: {name: installed_version(name) for name in names} for extra, names in PACKAGES.items()},
     }

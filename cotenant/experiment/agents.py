@@ -35,21 +35,21 @@ Indices = npt.NDArray[np.intp]
 SETTINGS: Final = BestEffortSettings()
 
 
-def batch_room(capacity: Floats, online: Floats, policy: Thresholds) -> Floats:
+def batch_cpu_millicores(capacity: Floats, online: Floats, policy: Thresholds) -> Floats:
     """Millicores that batch may use on each node, (n,), by the suppression target, never below 0."""
     millicores = capacity.astype(np.int64), np.ceil(online).astype(np.int64)
     room: Floats = np.maximum(headroom(*millicores, policy.cpu_suppress_threshold_percent), 0).astype(np.float64)
     return room
 
 
-def crowded(capacity: Floats, used: Floats, policy: Thresholds) -> Indices:
+def nodes_short_of_memory(capacity: Floats, used: Floats, policy: Thresholds) -> Indices:
     """Nodes whose agents may evict for memory: at the threshold, or with less available than the emergency share."""
     percent = used * 100 // capacity
     emergency = capacity - used < capacity * SETTINGS.memory_emergency_percent / 100
     return np.flatnonzero((percent >= policy.memory_evict_threshold_percent) | emergency)
 
 
-def leaving(
+def jobs_to_evict(
     capacity_bytes: float, used_bytes: float, pods: Sequence[tuple[int, float]], policy: Thresholds
 ) -> list[int]:
     """Return the jobs whose batch pods the agent of one node evicts now.
@@ -57,7 +57,7 @@ def leaving(
     pods: (job, bytes in use) of each batch pod.
     """
     node = NodeReading("node", (), int(capacity_bytes), max(int(capacity_bytes - used_bytes), 0))
-    readings = tuple(_reading(job, held) for job, held in pods)
+    readings = tuple(_batch_pod_reading(job, held) for job, held in pods)
     observation = Observation(0.0, 0.0, node, pods=readings)
     task, _ = best_effort_memory(observation, policy, MemoryTrend(), SETTINGS)
     if task is None:
@@ -66,7 +66,7 @@ def leaving(
     return [int(eviction.uid) for eviction in evictions]
 
 
-def _reading(job: int, held: float) -> PodReading:
+def _batch_pod_reading(job: int, held: float) -> PodReading:
     spec = PodSpec("batch", f"job-{job}", str(job), qos_class=QosClass.BE, priority_class=PriorityClass.BATCH)
     memory = MemoryUse(int(held), int(held), int(held))
     return PodReading(spec, GroupReading("", Level.POD, CpuUse(0.0), memory))

@@ -50,7 +50,7 @@ class BatchJobs:
         return np.array([kind[_offset(resource)] for kind in KINDS], dtype=np.float64)[self.kind]
 
 
-def arriving(millicores: float, steps: int, seed: int) -> BatchJobs:
+def sample_batch_jobs(millicores: float, steps: int, seed: int) -> BatchJobs:
     """Jobs that arrive at random in `steps` steps (Poisson); their work would keep `millicores` busy at all times.
 
     The rate is that demand by what the mean job asks for: the kinds' mean request times the mean length, which is

@@ -17,7 +17,7 @@ from cotenant.base.progress import Progress
 from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.experiment.install import USAGE, install_of
 from cotenant.experiment.interference import Interference
-from cotenant.experiment.lenders import foreseen
+from cotenant.experiment.lenders import forecast_peaks
 from cotenant.experiment.loop import Experiment
 from cotenant.experiment.outcome import Sharing, SharingOutcome
 from cotenant.experiment.world import World
@@ -51,12 +51,12 @@ class SeedInterval:
     high: float
 
 
-def swept(
+def run_all_settings(
     world: World, knobs: Mapping[Sharing, Sequence[float]], model: Interference, progress: Progress
 ) -> list[SharingOutcome]:
     """Every way at every setting of its knob on one world."""
     risks = knobs.get(Sharing.COTENANT, ())
-    forecasts = foreseen(world, risks, NodePeakSettings(), progress) if risks else {}
+    forecasts = forecast_peaks(world, risks, NodePeakSettings(), progress) if risks else {}
     experiment = Experiment(world, forecasts, model)
     return [experiment.run(sharing, knob, progress) for sharing, settings in knobs.items() for knob in settings]
 
@@ -85,7 +85,7 @@ def of(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> list[SharingOutc
     return [o for o in outcomes if o.sharing is sharing]
 
 
-def installed(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> list[SharingOutcome]:
+def installed_outcomes(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> list[SharingOutcome]:
     """One way's at the knob that an install has, of every seed; at its first knob where that was not run."""
     ours = of(outcomes, sharing)
     knobs = {one.knob for one in ours}

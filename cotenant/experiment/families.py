@@ -70,7 +70,7 @@ def read(path: Path) -> PodSeries:
     present = np.isfinite(usage[CPU]).mean(axis=1) >= PRESENT_SHARE
     for resource in usage:
         present &= np.isfinite(requests[resource]) & (requests[resource] > 0)
-    days = _whole_days(trace.grid)
+    days = _complete_day_slots(trace.grid)
     return PodSeries(
         {r: of[present][:, days].astype(np.float32) for r, of in usage.items()},
         {r: of[present] for r, of in requests.items()},
@@ -85,7 +85,7 @@ def _requests(trace: Trace, family: Family, resource: Resource, count: int) -> F
     return medians.astype(np.float64) * family.unit[resource]
 
 
-def _whole_days(grid: TimeGrid) -> slice:
+def _complete_day_slots(grid: TimeGrid) -> slice:
     """Return the slots of all complete days from the first midnight on."""
     first = -grid.start_seconds % DAY_SECONDS // grid.step_seconds
     days = (grid.size - first) // grid.slots_per_day

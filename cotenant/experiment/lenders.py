@@ -42,16 +42,18 @@ class Lender(Protocol):
         """Return what each node lends in these slots, (n, slots), in the unit of the resource."""
 
 
-def foreseen(world: World, risks_percent: Sequence[float], settings: NodePeakSettings, progress: Progress) -> Forecasts:
+def forecast_peaks(
+    world: World, risks_percent: Sequence[float], settings: NodePeakSettings, progress: Progress
+) -> Forecasts:
     """Calibrated peaks of all decisions from the first judged step on; they do not depend on what batch does.
 
     risks_percent: of CPU, the keys of the answer; memory has as much less as in an install.
     """
     served: dict[Resource, Mapping[float, Mapping[str, Any]]] = {}
     share = settings.memory_risk_percent / settings.risk_percent
-    progress.stage("Forecasts", len(world.past) * len(_judged(world)))
+    progress.stage("Forecasts", len(world.past) * len(_evaluated_slots(world)))
     for resource, past in world.past.items():
-        slots = _judged(world)
+        slots = _evaluated_slots(world)
         own = {risk: risk * share if resource is Resource.MEMORY else risk for risk in risks_percent}
         columns = forecasts_at(replace(past, cold=_cold(past, slots)), slots, settings, list(own.values()), progress)
         shape = len(past.nodes), len(slots)
@@ -59,7 +61,7 @@ def foreseen(world: World, risks_percent: Sequence[float], settings: NodePeakSet
     return served
 
 
-def _judged(world: World) -> npt.NDArray[np.intp]:
+def _evaluated_slots(world: World) -> npt.NDArray[np.intp]:
     """Slots of the decisions, from the first judged step on."""
     return np.arange(world.first_slot, world.steps.stop, DECISION_STEPS, dtype=np.intp)
 

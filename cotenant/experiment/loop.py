@@ -20,7 +20,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.extender import Percentages
 from cotenant.experiment import agents
 from cotenant.experiment.accounts import Accounts
-from cotenant.experiment.batch_jobs import MEMORY_USED_SHARE, BatchJobs, BatchQueue, arriving
+from cotenant.experiment.batch_jobs import MEMORY_USED_SHARE, BatchJobs, BatchQueue, sample_batch_jobs
 from cotenant.experiment.install import FORECAST, USAGE, Install, install_of
 from cotenant.experiment.interference import Interference
 from cotenant.experiment.lenders import Forecasts, Lender, lender
@@ -164,7 +164,7 @@ class SharingLoop:
         """One step of use: everybody gets CPU in the order of their class, and who finds no memory leaves."""
         needed, bound = self._needed(slot), self._bound()
         unused = self.capacity[CPU] - needed[0]
-        room = np.minimum(agents.batch_room(self.capacity[CPU], needed[0], self.policy), unused)
+        room = np.minimum(agents.batch_cpu_millicores(self.capacity[CPU], needed[0], self.policy), unused)
         speed = np.divide(room, bound[0], out=np.ones(self.nodes), where=bound[0] > room)
         evicted = self._evict(needed[1], accounts)
         running = self.running
@@ -191,10 +191,10 @@ class SharingLoop:
         held = self.request[MEMORY][running.job] * MEMORY_USED_SHARE
         used = needed_bytes + np.bincount(running.node, held, self.nodes)
         leaving: list[int] = []
-        for node in agents.crowded(self.capacity[MEMORY], used, self.policy).tolist():
+        for node in agents.nodes_short_of_memory(self.capacity[MEMORY], used, self.policy).tolist():
             here = np.flatnonzero(running.node == node)
             pods = list(zip(running.job[here].tolist(), held[here].tolist(), strict=True))
-            leaving += agents.leaving(self.capacity[MEMORY][node], used[node], pods, self.policy) if pods else []
+            leaving += agents.jobs_to_evict(self.capacity[MEMORY][node], used[node], pods, self.policy) if pods else []
         if leaving:
             self._begin_anew(np.isin(running.job, leaving), accounts)
         return len(leaving)
@@ -210,7 +210,7 @@ class SharingLoop:
 def jobs_of(world: World) -> BatchJobs:
     """Arrive as fast as would fill what the nodes have left on average, so that capacity is what bounds batch."""
     free = world.past[CPU].capacity[:, None] - world.need(CPU)[:, world.first_slot :]
-    return arriving(float(free.mean(axis=1).sum()) * LOAD, len(world.steps), world.scenario.seed)
+    return sample_batch_jobs(float(free.mean(axis=1).sum()) * LOAD, len(world.steps), world.scenario.seed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

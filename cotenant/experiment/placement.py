@@ -94,7 +94,7 @@ class BatchPlacement:
 
     def _offered(self, kinds: Indices, load: PlacementLoad, now_seconds: float) -> dict[int, list[int]]:
         """Nodes that a pod of each kind is offered, in the order of chance; without kinds that no node may have."""
-        fitting = {kind: self._with_room(kind, load) for kind in range(len(KINDS)) if (kinds == kind).any()}
+        fitting = {kind: self._nodes_that_fit(kind, load) for kind in range(len(KINDS)) if (kinds == kind).any()}
         fitting = {kind: rows for kind, rows in fitting.items() if len(rows)}
         if not fitting:
             return {}
@@ -104,14 +104,14 @@ class BatchPlacement:
         offered = {}
         for kind, rows in fitting.items():
             pod = self._pods[kind]
-            judgement, _ = decide.judge(snapshot, pod, rows, now, self._settings, context)
+            judgement, _ = decide.check_nodes(snapshot, pod, rows, now, self._settings, context)
             passed = rows[judgement.passed]
             if len(passed):
-                best = best_nodes.narrowed(snapshot, pod, passed, now, self._settings, context)
+                best = best_nodes.best_row_indices(snapshot, pod, passed, now, self._settings, context)
                 offered[kind] = self._rng.permutation(passed[best]).tolist()
         return offered
 
-    def _with_room(self, kind: int, load: PlacementLoad) -> Indices:
+    def _nodes_that_fit(self, kind: int, load: PlacementLoad) -> Indices:
         """Nodes whose batch-cpu and batch-memory have room, as kube-scheduler's NodeResourcesFit sees it."""
         request = np.array(KINDS[kind], dtype=np.float64)[:, None]
         return np.flatnonzero((load.bound + request <= load.offered).all(axis=0))

@@ -90,7 +90,7 @@ def synthetic_world(scenario: SharingScenario, progress: Progress) -> World:
     for number, nodes in enumerate(cells):
         parts.append(_cell(cell_cluster(scenario, number, nodes)))
         progress.advance()
-    return world_of(scenario, {r: joined([part[r] for part in parts]) for r in Resource})
+    return world_of(scenario, {r: concatenate_cells([part[r] for part in parts]) for r in Resource})
 
 
 def trace_world(scenario: SharingScenario, series: PodSeries) -> World:
@@ -108,7 +108,7 @@ def trace_world(scenario: SharingScenario, series: PodSeries) -> World:
     rows = rng.integers(0, len(next(iter(series.usage.values()))), (scenario.nodes, pods_each))
     weeks = max(1, (long - size) // (7 * SLOTS_PER_DAY) + 1)
     starts = rng.integers(0, weeks, rows.shape) * 7 * SLOTS_PER_DAY
-    return world_of(scenario, {r: _drawn(series, r, rows, starts, rng) for r in series.usage})
+    return world_of(scenario, {r: _build_nodes_past(series, r, rows, starts, rng) for r in series.usage})
 
 
 def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> World:
@@ -128,7 +128,7 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
             fix="Scan on, or scan once with a longer profiler.window_days where the source has it.",
         )
     first = int(later[0])
-    filled = {r: _filled(of) for r, of in past.items()}
+    filled = {r: _fill_gaps(of) for r, of in past.items()}
     days = (of_cpu.grid.size - first) // SLOTS_PER_DAY
     _check_incident(scenario.incident, days, past)
     effect = effect_of(scenario, filled[Resource.CPU], first)
@@ -149,7 +149,7 @@ def _check_incident(incident: Incident | None, days: int, past: Mapping[Resource
         )
 
 
-def joined(parts: Sequence[NodesPast]) -> NodesPast:
+def concatenate_cells(parts: Sequence[NodesPast]) -> NodesPast:
     """Nodes of several cells on one grid side by side; names get the cell's number."""
     names = tuple(f"{number}-{name}" for number, part in enumerate(parts) for name in part.nodes)
     columns = [f.name for f in fields(NodesPast) if f.name not in ("nodes", "resource", "grid", "demand")]
@@ -190,7 +190,7 @@ def _cell(cluster: SyntheticCluster) -> Mapping[Resource, NodesPast]:
     return {r: nodes_past(history, r, pod_totals(history, r), unknown) for r in Resource}
 
 
-def _drawn(
+def _build_nodes_past(
     series: PodSeries,
     resource: Resource,
     rows: npt.NDArray[np.intp],
@@ -219,7 +219,7 @@ def _drawn(
     )  # fmt: skip
 
 
-def _filled(past: NodesPast) -> NodesPast:
+def _fill_gaps(past: NodesPast) -> NodesPast:
     """Gaps hold the value before them, leading ones the first; policies that ask for demand are not run here."""
     return replace(
         past,

@@ -18,7 +18,7 @@ from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.people import Person
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ledger_place
+from cotenant.base.settings.sections.actions import ledger_location
 from cotenant.base.settings.sections.store import store_url
 from cotenant.base.store import Store
 from cotenant.changes.soak.usage_comparison import comparison_of
@@ -47,7 +47,7 @@ def autopilot_controller(
 
     config = ActConfig(
         access=access,
-        ledger=ledger_place(settings.actions, os.environ),
+        ledger=ledger_location(settings.actions, os.environ),
         settings=settings,
         clock=clock,
         requested_millicores=lambda: requested_millicores(store),

@@ -71,7 +71,7 @@ class Board(Feature):
         """Record an Event for each note of a feature that is a warning or marked as an event."""
         for note in notes:
             if self._events and (note.warning or note.event):
-                self._events.record(self._regarding(note.subject), note.reason, note.message, note.warning)
+                self._events.record(self._note_object(note.subject), note.reason, note.message, note.warning)
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
         """The ConfigMap, when a state is another than it shows; Events that are due."""
@@ -103,7 +103,7 @@ class Board(Feature):
     def _subject(self) -> Regarding:
         return Regarding("v1", "ConfigMap", STATUS_CONFIG_MAP, self._namespace)
 
-    def _regarding(self, subject: str) -> Regarding:
+    def _note_object(self, subject: str) -> Regarding:
         """The object of a note: configmaps/NAME in our namespace, nodes/NAME, else the status itself."""
         kind, _, name = subject.partition("/")
         if kind == POLICIES and "/" in name:

@@ -21,7 +21,7 @@ from cotenant.recommender.colocation.controller import ColocationController
 from cotenant.recommender.colocation.node_slo_controller import NodeSloController
 from cotenant.scheduler_ext.load_taints.controller import LoadTaintController
 from cotenant.scheduler_ext.queues.controller import QueueController, QueueGates
-from cotenant.scheduler_ext.rebalance.arguments import configured
+from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
 from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerController
 from cotenant.scheduler_ext.rebalance.controllers.migration_controller import MigrationController
 from cotenant.scheduler_ext.rebalance.emptying.arguments import emptying_configured
@@ -47,7 +47,7 @@ class FeatureDependencies:
     clock: Clock = field(default_factory=SystemClock)
 
 
-def wanted(settings: Settings) -> list[str]:
+def enabled_features(settings: Settings) -> list[str]:
     """Names of the features that are to run: some only where switched on, all others unless switched off."""
     descheduler = settings.descheduler
     asked_for = {
@@ -63,24 +63,24 @@ def wanted(settings: Settings) -> list[str]:
 def features(parts: FeatureDependencies, names: Sequence[str]) -> list[Feature]:
     """One of each wanted feature that can run here; node-metric needs a Prometheus."""
     makers: dict[str, Callable[[FeatureDependencies], Feature]] = {
-        "colocation": _colocating,
+        "colocation": _colocation_feature,
         "node-slo": _node_slos,
-        "node-metric": _measuring,
-        "recommendations": _recommendations,
-        "forecasts": _forecasts,
-        "reservations": _reserving,
-        "plans": _planning,
-        "queues": _queuing,
-        "migrations": _migrating,
-        "descheduler": _descheduling,
-        "autopilot": _autopiloting,
-        "load-taints": _tainting,
+        "node-metric": _node_metric_feature,
+        "recommendations": _recommendation_feature,
+        "forecasts": _forecast_feature,
+        "reservations": _reservation_feature,
+        "plans": _plan_feature,
+        "queues": _queue_feature,
+        "migrations": _migration_feature,
+        "descheduler": _descheduler_feature,
+        "autopilot": _autopilot_feature,
+        "load-taints": _load_taint_feature,
     }
     missing = set() if parts.settings.profiler.prometheus.url else {"node-metric"}
     return [makers[name](parts) for name in names if name in makers and name not in missing]
 
 
-def _colocating(parts: FeatureDependencies) -> Feature:
+def _colocation_feature(parts: FeatureDependencies) -> Feature:
     own = parts.settings.manager
     return ColocationController(parts.mirrors, parts.results, own.resync_seconds, own.take_over)
 
@@ -90,50 +90,50 @@ def _node_slos(parts: FeatureDependencies) -> Feature:
     return NodeSloController(parts.mirrors, own.resync_seconds, own.take_over)
 
 
-def _measuring(parts: FeatureDependencies) -> Feature:
+def _node_metric_feature(parts: FeatureDependencies) -> Feature:
     source = NodeMetricSource(parts.settings.profiler.prometheus)
     return NodeMetricController(
         parts.mirrors, source, parts.results, parts.settings.manager.node_metric_interval_seconds
     )
 
 
-def _recommendations(parts: FeatureDependencies) -> Feature:
+def _recommendation_feature(parts: FeatureDependencies) -> Feature:
     return RecommendationController(parts.client.sibling(), parts.results, parts.settings.manager)
 
 
-def _forecasts(parts: FeatureDependencies) -> Feature:
+def _forecast_feature(parts: FeatureDependencies) -> Feature:
     return ForecastController(parts.client.sibling(), parts.mirrors["nodes"], parts.results, parts.settings.manager)
 
 
-def _reserving(parts: FeatureDependencies) -> Feature:
+def _reservation_feature(parts: FeatureDependencies) -> Feature:
     if parts.settings.reservations.handled_by == "koordinator":
         return Gates(parts.mirrors)
     registry = parts.metrics.registry if parts.metrics else None
     return ReservationController(parts.client.sibling(), parts.mirrors, parts.settings.reservations, registry)
 
 
-def _queuing(parts: FeatureDependencies) -> Feature:
+def _queue_feature(parts: FeatureDependencies) -> Feature:
     if parts.settings.queues.handled_by == "koordinator":
         return QueueGates(parts.mirrors)
     registry = parts.metrics.registry if parts.metrics else None
     return QueueController(parts.mirrors, parts.settings.queues, registry)
 
 
-def _migrating(parts: FeatureDependencies) -> Feature:
+def _migration_feature(parts: FeatureDependencies) -> Feature:
     registry = parts.metrics.registry if parts.metrics else None
     own = parts.settings.descheduler
-    return MigrationController(parts.mirrors, own, configured(own.configuration).migration, registry)
+    return MigrationController(parts.mirrors, own, arguments_from_settings(own.configuration).migration, registry)
 
 
-def _descheduling(parts: FeatureDependencies) -> Feature:
+def _descheduler_feature(parts: FeatureDependencies) -> Feature:
     registry = parts.metrics.registry if parts.metrics else None
     own, load_aware = parts.settings.descheduler, parts.settings.extender.load_aware
-    arguments = (configured(own.configuration), emptying_configured(own.configuration))
+    arguments = (arguments_from_settings(own.configuration), emptying_configured(own.configuration))
     settings = (own, load_aware, parts.settings.manager)
     return DeschedulerController(parts.client.sibling(), parts.mirrors, settings, arguments, parts.results, registry)
 
 
-def _autopiloting(parts: FeatureDependencies) -> Feature:
+def _autopilot_feature(parts: FeatureDependencies) -> Feature:
     from cotenant.manager.autopilot import autopilot_controller
 
     return autopilot_controller(
@@ -141,10 +141,10 @@ def _autopiloting(parts: FeatureDependencies) -> Feature:
     )
 
 
-def _tainting(parts: FeatureDependencies) -> Feature:
+def _load_taint_feature(parts: FeatureDependencies) -> Feature:
     registry = parts.metrics.registry if parts.metrics else None
     return LoadTaintController(parts.client.sibling(), parts.settings.load_taints, parts.settings.extender, registry)
 
 
-def _planning(parts: FeatureDependencies) -> Feature:
+def _plan_feature(parts: FeatureDependencies) -> Feature:
     return PlanController(parts.client.sibling(), parts.mirrors, parts.results, parts.settings)

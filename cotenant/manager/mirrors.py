@@ -109,12 +109,12 @@ def _make_mirror(name: str, client: KubeClient, settings: Settings, wake: thread
     if name == "pods":
         return Mirror(client, "/api/v1/pods", ObservedPodWire, watched_pod, wake, fieldSelector=ON_NODES)
     if name in MIGRATING:
-        return _migrating(name, client, settings.extender.load_aware, wake)
-    other = _queuing if name in QUEUING else _reserving if name in RESERVING else _of_nodes
+        return _migration_mirror(name, client, settings.extender.load_aware, wake)
+    other = _queue_mirror if name in QUEUING else _reservation_mirror if name in RESERVING else _node_object_mirror
     return other(name, client, wake)
 
 
-def _of_nodes(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
+def _node_object_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
     """Return the mirror of objects that are named like their node: its report, its NUMA zones, its policy."""
     if name == "nodemetrics":
         return Mirror(client, f"/apis/{SLO_GROUP}/nodemetrics", dict[str, Any], NodeMetric.parse, wake)
@@ -140,7 +140,7 @@ class _MirroredPriorityClass(msgspec.Struct):
     value: int = 0
 
 
-def _reserving(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
+def _reservation_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
     """Return a mirror that Reservations need; of pods only those without a node and those that carry our label."""
     json = dict[str, Any]
     if name == "plans":
@@ -153,10 +153,10 @@ def _reserving(name: str, client: KubeClient, wake: threading.Event) -> Mirror[A
     if name == "priorityclasses":
         path = "/apis/scheduling.k8s.io/v1/priorityclasses"
         return Mirror(client, path, _MirroredPriorityClass, lambda item: item.value, wake)
-    return _pods(name, client, wake)
+    return _reservation_pod_mirror(name, client, wake)
 
 
-def _queuing(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
+def _queue_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
     """Return a mirror that queues need.
 
     These are quotas, their profiles, gangs, every pod that has not ended, and nodes with their taints.
@@ -170,10 +170,10 @@ def _queuing(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any
         return Mirror(client, f"/apis/{QUOTA_GROUP}/elasticquotas", json, QuotaNode.parse, wake)
     if name == "quota-profiles":
         return Mirror(client, f"/apis/{PROFILE_GROUP}/elasticquotaprofiles", json, QuotaProfile.parse, wake)
-    return _gangs(name, client, wake)
+    return _gang_mirror(name, client, wake)
 
 
-def _gangs(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
+def _gang_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
     """PodGroups, those of Kubernetes itself, and pods of PodGroups that have ended."""
     json = dict[str, Any]
     if name == "ended-members":
@@ -185,7 +185,7 @@ def _gangs(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
     return Mirror(client, f"/apis/{QUOTA_GROUP}/podgroups", json, gang_of_pod_group, wake)
 
 
-def _migrating(name: str, client: KubeClient, settings: LoadAwareSettings, wake: threading.Event) -> Mirror[Any]:
+def _migration_mirror(name: str, client: KubeClient, settings: LoadAwareSettings, wake: threading.Event) -> Mirror[Any]:
     """Return a mirror that moves of pods need: jobs, every pod that has not ended, or disruption budgets."""
     if name == "migration-jobs":
         return Mirror(client, f"/apis/{SCHEDULING_GROUP}/{JOBS}", dict[str, Any], MigrationJob.parse, wake)
@@ -195,7 +195,7 @@ def _migrating(name: str, client: KubeClient, settings: LoadAwareSettings, wake:
     return Mirror(client, "/api/v1/pods", msgspec.Raw, project, wake, fieldSelector=NOT_ENDED)
 
 
-def _pods(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
+def _reservation_pod_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
     """Pods without a node, pods that are Reservations themselves, pods that carry our label."""
     if name == "standby-pods":
         mine = f"{OPERATING_MODE_LABEL}=Reservation"

@@ -35,7 +35,7 @@ def run(job: PipelineJob) -> RunResults:
     settings, clock = job.settings, SystemClock()
     store = Store(store_url(settings.store, os.environ), job.cluster)
     if settings.profiler.prometheus.url:
-        live = _observed(settings)
+        live = _observe_cluster(settings)
         marks = {(p.namespace, p.name): (p.qos, p.priority) for p in live.pods} if live else None
         pull(
             PrometheusSource(settings.profiler.prometheus, job.cluster, marks),
@@ -53,7 +53,7 @@ def run(job: PipelineJob) -> RunResults:
     return collect(analysis, with_medians=settings.descheduler.enabled and settings.descheduler.mode == "forecast")
 
 
-def _observed(settings: Settings) -> LiveCluster | None:
+def _observe_cluster(settings: Settings) -> LiveCluster | None:
     """Return the running state of the cluster; None when pods may not be listed, as for a scan."""
     try:
         return observe(connect(settings.kube))

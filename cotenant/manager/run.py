@@ -29,7 +29,7 @@ from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.telemetry import MANAGER_PORT
 from cotenant.manager.feature_status import Board
-from cotenant.manager.features import NAMES, FeatureDependencies, features, wanted
+from cotenant.manager.features import NAMES, FeatureDependencies, enabled_features, features
 from cotenant.manager.mirrors import mirrors_of
 from cotenant.manager.pipeline import Pipeline
 from cotenant.profiler.enforcement.collector import EnforcementCollector
@@ -78,7 +78,7 @@ class Manager:
         self._events = self._recorder(client)
         self.board = Board(settings.manager.namespace, audit, self._events)
         wake = threading.Event()
-        names = wanted(settings)
+        names = enabled_features(settings)
         self.mirrors = mirrors_of(client, settings, names, wake)
         self.hub = Hub(self.mirrors, wake)
         self.pipeline = Pipeline(

@@ -68,7 +68,7 @@ def portraits(analysis: WorkloadAnalysis) -> Iterator[Table]:
 def _portrait_rows(analysis: WorkloadAnalysis, resource: Resource) -> Iterator[dict[str, Any]]:
     usage = analysis.totals[POD_SIGNAL[resource]]
     mean, highest = _hourly(usage, Statistic.MEAN), _hourly(usage, Statistic.MAX)
-    requested, pods = _requested(analysis, resource, mean.grid)
+    requested, pods = _hourly_requests(analysis, resource, mean.grid)
     heat = _heat(mean)
     portraits = analysis.portraits[resource]
     histograms = usage_while_running(analysis, resource)
@@ -103,7 +103,9 @@ def requested_by_hour(usage: AnyUsage[Any]) -> HourlySum:
     return HourlySum(usage.grid, sums, some)
 
 
-def _requested(analysis: WorkloadAnalysis, resource: Resource, hours: TimeGrid) -> tuple[FloatMatrix, FloatMatrix]:
+def _hourly_requests(
+    analysis: WorkloadAnalysis, resource: Resource, hours: TimeGrid
+) -> tuple[FloatMatrix, FloatMatrix]:
     """Sum of requests over the pods of each workload and hour, and how many pods, (n, hours); NaN without a record."""
     stored = analysis.history.usage[REQUEST_SIGNAL[resource]].dense()
     members = by_workload(stored.refs, analysis.history.inventory, analysis.workloads)
@@ -216,7 +218,7 @@ def _in_order(usage: Usage[NodeRef], nodes: Sequence[Node]) -> FloatMatrix:
     return padded[[row.get(node.name, -1) for node in nodes]]
 
 
-def logged(before: Table | None, recommendations: Sequence[Recommendation]) -> Table:
+def extend_recommendation_log(before: Table | None, recommendations: Sequence[Recommendation]) -> Table:
     """The log with today's proposals added where they differ from the last entry; the oldest entries go."""
     old: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in before.rows() if before else ():

@@ -37,7 +37,7 @@ from cotenant.recommender.findings import in_order, of_cluster, of_containers
 from cotenant.recommender.incomplete import founded_findings, without_decreases
 from cotenant.recommender.model.finding import ClusterFinding
 from cotenant.recommender.model.recommendation import Recommendation
-from cotenant.recommender.money import priced
+from cotenant.recommender.money import price_findings
 from cotenant.recommender.partial_inventory import withhold_partial, without_partial
 from cotenant.recommender.unmeasured import withhold_unmeasured, without_unmeasured
 
@@ -62,7 +62,7 @@ class ContainerResults:
         above = of_cluster(lasting, history.node_usage, history.window, own)
         of_gpus = gpus.findings(replace(history, inventory=lasting), settings)
         every = [*above, *of_gpus, *self.findings]
-        every = priced(every, history.inventory, settings.recommender.prices)
+        every = price_findings(every, history.inventory, settings.recommender.prices)
         whole = without_partial(in_order(every), history.inventory)
         findings = founded_findings(whole, history.unread_seconds)
         return ContainerResults(self.recommended(), tuple(findings))
@@ -81,11 +81,11 @@ def assess(
 ) -> ContainerResults:
     """Recommendations in the order of places, findings the most severe first. least_margins: see `day_margins`."""
     deleted = gone_workloads(history.inventory)
-    container_results = judge(history, settings, deleted, server, series_at_once, least_margins)
+    container_results = evaluate_workloads(history, settings, deleted, server, series_at_once, least_margins)
     return container_results.of_cluster(history, settings)
 
 
-def judge(
+def evaluate_workloads(
     history: History,
     settings: Settings,
     deleted: Collection[WorkloadRef],
@@ -114,10 +114,10 @@ def judge(
         found = of_containers(parts.without_garbage(part, workloads), own.findings, own.cotenant)
         return ContainerResults(tuple(enriched), tuple(without_unmeasured(found, evidence)))
 
-    return joined(side_by_side(judged, parts.groups(series_at_once)))
+    return concatenate_results(side_by_side(judged, parts.groups(series_at_once)))
 
 
-def joined(parts: Iterable[ContainerResults]) -> ContainerResults:
+def concatenate_results(parts: Iterable[ContainerResults]) -> ContainerResults:
     """The results of several parts, one after another."""
     parts = tuple(parts)
     return ContainerResults(

@@ -20,7 +20,7 @@ import structlog
 from cotenant.base.errors import NoData, StoreError
 from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef
 from cotenant.base.process.clock import Clock
-from cotenant.base.process.memory import give_back, uncollected
+from cotenant.base.process.memory import give_back, pause_garbage_collection
 from cotenant.base.progress import Progress
 from cotenant.base.resource import MeasuredResource, Resource
 from cotenant.base.settings.base import digest
@@ -30,7 +30,7 @@ from cotenant.base.settings.sections.pipeline import PipelineSettings
 from cotenant.base.store import Store
 from cotenant.base.table import Schema, Table
 from cotenant.base.threads import side_by_side
-from cotenant.base.usage.forecast import Forecasts, joined
+from cotenant.base.usage.forecast import Forecasts, concatenate_forecasts
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import Usage
 from cotenant.pipeline import browse, day_margins, gpus, learned, overview, plans, pods, tables, weeks
@@ -43,8 +43,8 @@ from cotenant.pipeline.shards.executors import Executor, Here
 from cotenant.pipeline.shards.merge import Merger
 from cotenant.pipeline.shards.plan import ShardSize, WorkloadShard
 from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, parts
-from cotenant.pipeline.shards.work import ShardTask, compute, compute_packed, everything
-from cotenant.pipeline.stored_history import surroundings
+from cotenant.pipeline.shards.work import ShardTask, cluster_wide_members, compute, compute_packed
+from cotenant.pipeline.stored_history import load_node_history
 from cotenant.profiler.pool import total
 from cotenant.recommender import stored_recommendations
 from cotenant.recommender.model.views import FORECASTS, RECOMMENDATION_LOG, portraits_of
@@ -64,7 +64,7 @@ class Sharding:
     size: ShardSize = field(default_factory=ShardSize)
 
 
-@uncollected()
+@pause_garbage_collection()
 def analyse(
     store: Store,
     settings: Settings,
@@ -79,11 +79,11 @@ def analyse(
     sharding: how the work is divided and who does it, else by the settings.
     """
     progress.stage("Read inventory and nodes", 1)
-    sharding = sharding or Sharding(executors.chosen(settings.pipeline))
+    sharding = sharding or Sharding(executors.choose_executor(settings.pipeline))
     # no result tells who computed it
     own = msgspec.structs.replace(settings, pipeline=PipelineSettings())
     run = _Run(store, own, sharding.executor, progress, clock.now_seconds())
-    history = surroundings(store, own)
+    history = load_node_history(store, own)
     division = plan.divide(history.inventory, stored_division(store), sharding.size)
     tasks = run.tasks(history, plan.shards(history.inventory, division), server)
     with closing(sharding.executor):
@@ -92,7 +92,7 @@ def analyse(
     return result
 
 
-def _computing(settings: Settings) -> Settings:
+def _worker_settings(settings: Settings) -> Settings:
     """Return the settings that workers need; all else is at its defaults.
 
     No header, password or token is sent to them.
@@ -125,7 +125,7 @@ class _Run:
         for shard in shards:
             containers = (ContainerRef(w.ref, c.name) for w in shard.inventory.workloads for c in w.containers)
             own = {ref: margins[ref] for ref in containers if ref in margins}
-            at = (self.store.url, self.store.cluster, _computing(self.settings), shard)
+            at = (self.store.url, self.store.cluster, _worker_settings(self.settings), shard)
             tasks.append(ShardTask(*at, history.window, history.quality, own, server, history.silence))
         return tasks
 
@@ -136,7 +136,7 @@ class _Run:
             merger.add(compute(tasks[0], self.progress))
             return merger
         self.progress.stage("Workloads, shard by shard", len(tasks))
-        with executors.ordered(self.executor, compute_packed, tasks) as results:
+        with executors.run_in_order(self.executor, compute_packed, tasks) as results:
             # strict: a shard without a result must not go unnoticed
             for _, result in zip(tasks, results, strict=True):
                 merger.add(result)
@@ -189,7 +189,7 @@ class _Run:
             replica_floors=tuple(merger.floors),
             proposals=proposed,
             rehearsals=rehearsed,
-            weeks=weeks.foreseen(clusters, merger.largest(), settings.forecasting),
+            weeks=weeks.analyse_weeks(clusters, merger.largest(), settings.forecasting),
             division=division,
             judgements=merger.judgements,
             learned=merger.learned | {one.group: one.news for one in groups if one.news is not None},
@@ -206,18 +206,18 @@ class _Run:
             assert usage.resource is not None
             for group, part in parts(kind, usage):
                 before = learned.read(self.store, group, learned.settings_of(group, self.settings.forecasting))
-                tasks.append(SeriesTask(group, part, _computing(self.settings), before, allocatable))
+                tasks.append(SeriesTask(group, part, _worker_settings(self.settings), before, allocatable))
                 kinds.append((kind, usage.resource))
         self.progress.stage("Forecasts of nodes and the cluster", len(tasks))
         groups: list[GroupForecast] = []
-        with executors.ordered(executor, forecast_series, tasks) as results:
+        with executors.run_in_order(executor, forecast_series, tasks) as results:
             for one in results:
                 groups.append(one)
                 self.progress.advance()
         by_kind: dict[tuple[str, MeasuredResource], list[Forecasts[Any]]] = defaultdict(list)
         for name, one in zip(kinds, groups, strict=True):
             by_kind[name].append(one.forecasts)
-        return {name: joined(of) for name, of in by_kind.items()}, groups
+        return {name: concatenate_forecasts(of) for name, of in by_kind.items()}, groups
 
 
 def _series_above(
@@ -244,7 +244,7 @@ def _cluster_totals(history: History, merger: Merger) -> dict[Resource, Usage[Cl
     for resource, signal in NODE_SIGNAL.items():
         nodes = history.node_usage[signal]
         if nodes.refs:
-            totals[resource] = total(nodes, everything(history.inventory.cluster, len(nodes.refs)))
+            totals[resource] = total(nodes, cluster_wide_members(history.inventory.cluster, len(nodes.refs)))
     return totals
 
 
@@ -262,7 +262,7 @@ def stored_rehearsals(store: Store) -> Rehearsals | None:
         return None
 
 
-@uncollected()
+@pause_garbage_collection()
 def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool = False) -> None:
     """Write tables, explanations and the overview document; readers see all of them at once, or none.
 
@@ -316,11 +316,11 @@ def _result_tables(analysis: Analysis) -> Iterator[Table]:
 def _browsable_tables(analysis: Analysis, store: Store) -> Iterator[Table]:
     yield browse.events(analysis)
     yield browse.node_history(analysis)
-    yield browse.logged(_stored(store, RECOMMENDATION_LOG), analysis.recommendations)
+    yield browse.extend_recommendation_log(_previous_table(store, RECOMMENDATION_LOG), analysis.recommendations)
     yield from browse.coverage(analysis)
 
 
-def _stored(store: Store, schema: Schema) -> Table | None:
+def _previous_table(store: Store, schema: Schema) -> Table | None:
     """A table of the run before, None when there was none."""
     try:
         return store.read_table(schema)

@@ -34,7 +34,7 @@ def read(store: Store, settings: Settings, now_seconds: float) -> dict[Container
     days = max(0.0, now_seconds - float(stamp["computed_seconds"])) / DAY_SECONDS
     rows = zip(*(block[text].tolist() for text in _TEXTS), block["margin"].tolist(), strict=True)
     return {
-        ContainerRef(WorkloadRef(namespace, kind, name), container): day_risk.fallen(margin, days)
+        ContainerRef(WorkloadRef(namespace, kind, name), container): day_risk.least_later_margin(margin, days)
         for namespace, kind, name, container, margin in rows
     }
 

@@ -43,7 +43,7 @@ def cluster_total(history: History) -> Usage[ClusterRef] | None:
 
 
 def _containers(history: History, settings: Settings) -> Iterator[GpuContainer]:
-    requested = {signal: _requested(history, signal) for signal in _REQUESTS}
+    requested = {signal: _gpu_requests(history, signal) for signal in _REQUESTS}
     refs = sorted(set().union(*requested.values()))
     if not refs:
         return
@@ -94,7 +94,7 @@ def _by_ref(portraits: Portraits[ContainerRef], values: npt.NDArray[np.floating]
     return dict(zip(portraits.refs, values.tolist(), strict=True))
 
 
-def _requested(history: History, signal: Signal) -> Mapping[ContainerRef, tuple[float, int, float]]:
+def _gpu_requests(history: History, signal: Signal) -> Mapping[ContainerRef, tuple[float, int, float]]:
     """Return the GPU requests of running pods by container.
 
     Each is the largest newest request, the number of pods that have a request, and for how many hours at most.

@@ -54,7 +54,7 @@ def read(store: Store, group: str, settings: ForecastingSettings) -> Learned | N
             return None
         if stored[1][_END] != grown[1][_END]:  # the process ended between the two writes
             return None
-        return _decoded(*stored, grown[0])
+        return _decode_learned(*stored, grown[0])
     except (StoreError, KeyError, ValueError, IndexError, msgspec.MsgspecError) as error:
         structlog.get_logger(__name__).info("forecasts learn anew", group=group, reason=str(error))
         return None
@@ -64,7 +64,7 @@ def write(store: Store, group: str, learned: Learned, settings: ForecastingSetti
     """Store it for the next analysis; nothing where no series could be tested."""
     if not learned.names:
         return
-    series, trees, stamp = _encoded(learned)
+    series, trees, stamp = _encode_learned(learned)
     store.write_block(_FOLDER, group, series, {**stamp, "key": _key(settings)})
     store.write_block(_FOLDER, _trees_of(group), trees, {_END: stamp[_END], "key": _key(settings)})
 
@@ -97,7 +97,7 @@ class _Boosted(msgspec.Struct):
     card: ModelCard | None = None
 
 
-def _encoded(learned: Learned) -> tuple[_Block, _Block, dict[str, str]]:
+def _encode_learned(learned: Learned) -> tuple[_Block, _Block, dict[str, str]]:
     """Rows of the series, rows of the trees, and the stamp of the former."""
     fits = learned.fits
     series = {
@@ -106,11 +106,11 @@ def _encoded(learned: Learned) -> tuple[_Block, _Block, dict[str, str]]:
     }
     grown = [fit.booster.trees for fit in fits if fit.booster]
     trees = {part: _rows([getattr(of, part) for of in grown], part) for part in _TREE_PARTS}
-    boosted = msgspec.json.encode([_boosted(fit) for fit in fits]).decode()
+    boosted = msgspec.json.encode([_booster_record(fit) for fit in fits]).decode()
     return series, trees, {_END: str(learned.end_seconds), "fits": boosted}
 
 
-def _boosted(fit: MixtureFit) -> _Boosted:
+def _booster_record(fit: MixtureFit) -> _Boosted:
     if fit.booster is None:
         return _Boosted(len(fit.scores))
     trees = fit.booster.trees
@@ -126,8 +126,10 @@ def _rows(parts: Sequence[npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
     return np.concatenate([part.reshape(-1, part.shape[-1]) for part in parts])
 
 
-def _decoded(series: Mapping[str, npt.NDArray[Any]], stamp: Mapping[str, str], trees: Mapping[str, Any]) -> Learned:
-    """Inverse of `_encoded`; KeyError, ValueError or msgspec's errors for what it did not write."""
+def _decode_learned(
+    series: Mapping[str, npt.NDArray[Any]], stamp: Mapping[str, str], trees: Mapping[str, Any]
+) -> Learned:
+    """Inverse of `_encode_learned`; KeyError, ValueError or msgspec's errors for what it did not write."""
     boosted = msgspec.json.decode(stamp["fits"], type=list[_Boosted])
     trees_per_model = len(trees["leaves"]) // max(1, sum(one.models for one in boosted))
     fits, first, first_tree = [], 0, 0

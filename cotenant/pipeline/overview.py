@@ -13,7 +13,7 @@ from cotenant.base.colocation.reclaimable import Band, Reclaimable
 from cotenant.base.identity import ClusterRef
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
-from cotenant.base.table import whole_numbers
+from cotenant.base.table import truncate_to_integers
 from cotenant.base.usage.forecast import LEVELS as FORECAST_LEVELS
 from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.peak import PeakAhead, shown_peaks
@@ -95,13 +95,13 @@ def _headline(analysis: Analysis) -> Headline:
     ratios = []
     for resource in Resource:
         room = allocatable(inventory, resource) or float("nan")
-        requested = sum(_committed(w, resource, Field.REQUEST) for w in inventory.workloads)
-        limited = sum(_committed(w, resource, Field.LIMIT) for w in inventory.workloads)
+        requested = sum(_committed_amount(w, resource, Field.REQUEST) for w in inventory.workloads)
+        limited = sum(_committed_amount(w, resource, Field.LIMIT) for w in inventory.workloads)
         ratios += [now(analysis.cluster_totals[resource]) / room, requested / room, limited / room]
     return Headline(*ratios)
 
 
-def _committed(workload: Workload, resource: Resource, field: Field) -> int:
+def _committed_amount(workload: Workload, resource: Resource, field: Field) -> int:
     return sum(workload.pods_with(c) * _amount(c, resource, field) for c in workload.staying)
 
 
@@ -128,13 +128,13 @@ def _band(analysis: Analysis, resource: Resource) -> BandSeries:
         batch_ahead=ahead[Band.BATCH],
         mid_ahead=ahead[Band.MID],
         lending_nodes=sum(amount is not None for amount in amounts[Band.BATCH]),
-        peak=_shown(forecast),
+        peak=_displayed_peak(forecast),
     )
 
 
-def _shown(forecast: Forecasts[ClusterRef]) -> int | None:
+def _displayed_peak(forecast: Forecasts[ClusterRef]) -> int | None:
     """The cluster's peak as its row in the table of forecasts has it, in the resource's unit; None without one."""
-    peaks = whole_numbers(shown_peaks(forecast)[:1])
+    peaks = truncate_to_integers(shown_peaks(forecast)[:1])
     return int(peaks[0]) if np.isfinite(peaks).any() else None
 
 
@@ -178,7 +178,7 @@ def _waste(analysis: Analysis, most: int = 15) -> list[NamespaceWaste]:
         means = analysis.workloads.mean[resource]
         for ref, mean in zip(analysis.workloads.refs, means, strict=True):
             if ref in by_ref and np.isfinite(mean):
-                spare = _committed(by_ref[ref], resource, Field.REQUEST) - mean
+                spare = _committed_amount(by_ref[ref], resource, Field.REQUEST) - mean
                 sums[ref.namespace][resource] += max(0.0, float(spare))
     rows = [NamespaceWaste(ns, int(w[Resource.CPU]), int(w[Resource.MEMORY])) for ns, w in sums.items()]
     return sorted(rows, key=lambda w: -w.cpu_millicores)[:most]
@@ -187,7 +187,7 @@ def _waste(analysis: Analysis, most: int = 15) -> list[NamespaceWaste]:
 def _peak(analysis: Analysis) -> PeakAhead | None:
     """The peak and its window, the likeliest two hours where none is expected; None without a forecast."""
     forecast = analysis.cluster_forecasts[Resource.CPU]
-    median, height = forecast.level(0.5)[:1].astype(np.float64), _shown(forecast)
+    median, height = forecast.level(0.5)[:1].astype(np.float64), _displayed_peak(forecast)
     if height is None or not median.size or not np.isfinite(median).all():
         return None
     timing = forecast.level(0.5) if forecast.timing is None else forecast.timing

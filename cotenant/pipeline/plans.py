@@ -140,7 +140,7 @@ def proposals(
         lasting[size.workload, size.request_millicores] = found
     every = [lasting[size.workload, size.request_millicores] for size in of.sizes]
     # who is no candidate now may be one again in an hour
-    return _proposed(of, [one.tested for one in every], settings), Rehearsals(rests_on, tuple(lasting.values()))
+    return _make_proposals(of, [one.tested for one in every], settings), Rehearsals(rests_on, tuple(lasting.values()))
 
 
 def rehearsals(of: Candidates, settings: Settings) -> list[Rehearsal]:
@@ -151,10 +151,10 @@ def rehearsals(of: Candidates, settings: Settings) -> list[Rehearsal]:
 def proposals_after(of: Candidates, pasts: Sequence[Rehearsal], settings: Settings) -> tuple[Proposal, ...]:
     """Return a proposal for each candidate, ready proposals with most pods first; pasts: the rehearsal of each."""
     pairs = zip(of.sizes, pasts, strict=True)
-    return _proposed(of, [tested(size, past, settings.plans) for size, past in pairs], settings)
+    return _make_proposals(of, [tested(size, past, settings.plans) for size, past in pairs], settings)
 
 
-def _proposed(of: Candidates, evaluations: Sequence[Tested], settings: Settings) -> tuple[Proposal, ...]:
+def _make_proposals(of: Candidates, evaluations: Sequence[Tested], settings: Settings) -> tuple[Proposal, ...]:
     proposed = []
     for row, (size, evaluation) in enumerate(zip(of.sizes, evaluations, strict=True)):
         path = DayForecast(of.grid.start_seconds, of.grid.step_seconds, of.quantiles[row])
@@ -180,8 +180,8 @@ def _pasts(usage: Usage[WorkloadRef], rows: list[int], settings: Settings) -> li
     day = usage.grid.slots_per_day
     recent = usage.tail((settings.forecasting.history_days + settings.plans.backtest_days + 7) * day)
     demand = recent.values[rows].astype(np.float64)
-    weeks_before = a_week_before(_whole_hours(demand, recent.grid), recent.grid.step_seconds)[:, -demand.shape[1] :]
-    in_force = _rehearsed(recent, rows, settings)
+    weeks_before = a_week_before(_pad_to_hours(demand, recent.grid), recent.grid.step_seconds)[:, -demand.shape[1] :]
+    in_force = _rehearsed_quantiles(recent, rows, settings)
     span = slice(-settings.plans.backtest_days * day, None)
     reaction = lead(_WISH_SECONDS, (), settings.plans).seconds + recent.grid.step_seconds
     step = recent.grid.step_seconds
@@ -283,13 +283,13 @@ def _extra(sizes: dict[WorkloadRef, Size], ahead: Forecasts[WorkloadRef]) -> dic
     return extra
 
 
-def _whole_hours(demand: Floats, grid: TimeGrid) -> Floats:
+def _pad_to_hours(demand: Floats, grid: TimeGrid) -> Floats:
     """Return the demand padded with gaps in front, so that the columns are full hours from their end."""
     per_hour = HOUR_SECONDS // grid.step_seconds
     return np.pad(demand, ((0, 0), (-demand.shape[1] % per_hour, 0)), constant_values=np.nan)
 
 
-def _rehearsed(recent: Usage[WorkloadRef], rows: list[int], settings: Settings) -> Floats:
+def _rehearsed_quantiles(recent: Usage[WorkloadRef], rows: list[int], settings: Settings) -> Floats:
     """Quantiles that would have been in force in each slot of `recent`, (rows, T, levels), NaN where none was made."""
     own, step = settings.forecasting, recent.grid.step_seconds
     lean = replace(own, booster_rows=0)

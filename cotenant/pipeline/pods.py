@@ -18,13 +18,13 @@ def pods(inventory: Inventory, present: Mapping[Resource, Mapping[tuple[str, str
     return Table.from_rows(
         PODS,
         [
-            {**_named(pod), **_amounts(pod, {r: u.get((pod.namespace, pod.name)) for r, u in present.items()})}
+            {**_pod_identity(pod), **_amounts(pod, {r: u.get((pod.namespace, pod.name)) for r, u in present.items()})}
             for pod in running
         ],
     )
 
 
-def _named(pod: Pod) -> dict[str, Any]:
+def _pod_identity(pod: Pod) -> dict[str, Any]:
     return {
         "namespace": pod.namespace,
         "pod": pod.name,

@@ -35,11 +35,11 @@ OF_GPUS: Final = tuple(s for s in OF_PODS if s.name.startswith("GPU_"))
 
 def load(store: Store, settings: Settings) -> History:
     """The last `profiler.window_days` of everything stored; NoData when no usage is."""
-    history = surroundings(store, settings)
+    history = load_node_history(store, settings)
     return dataclasses.replace(history, usage=_usage_of_pods(store, OF_PODS, history.window))
 
 
-def surroundings(store: Store, settings: Settings) -> History:
+def load_node_history(store: Store, settings: Settings) -> History:
     """The same with usage of nodes and GPUs alone, of which there are few series."""
     inventory, span = store.read_inventory(), store.span(Signal.CPU_USAGE_MEAN)
     if inventory is None or span is None:
@@ -150,7 +150,7 @@ def _with_maxima(usage: dict[Signal, SparseUsage[PodContainerRef]]) -> dict[Sign
         return usage
     if not highest.refs:
         usage[Signal.CPU_USAGE_MAX] = dataclasses.replace(mean, statistic=highest.statistic)
-    elif _days_apart(_ends(highest), _ends(mean)):
+    elif _differ_by_day(_ends(highest), _ends(mean)):
         usage[Signal.CPU_USAGE_MAX] = highest.filled(mean)
     return usage
 
@@ -162,5 +162,5 @@ def _ends(usage: SparseUsage[PodContainerRef]) -> tuple[int, int]:
     return int(usage.first.min()), int((usage.first + np.diff(usage.bounds)).max())
 
 
-def _days_apart(ends: tuple[int, int], others: tuple[int, int]) -> bool:
+def _differ_by_day(ends: tuple[int, int], others: tuple[int, int]) -> bool:
     return any(abs(one - other) >= _DAY_SLOTS for one, other in zip(ends, others, strict=True))

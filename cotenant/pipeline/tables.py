@@ -82,7 +82,7 @@ def _figures(analysis: WorkloadAnalysis, i: int, workload: Workload | None) -> d
     row: dict[str, Any] = {"pattern": analysis.portraits[Resource.CPU].pattern[i].value}
     for resource in Resource:
         portraits = analysis.portraits[resource]
-        request = _requested(workload, resource)
+        request = _total_request(workload, resource)
         highest, mean = float(portraits.maximum[i]), float(portraits.mean[i])
         row |= {f"{resource}_request": request, f"{resource}_mean": mean, f"{resource}_max": highest}
         base = mean if resource is Resource.CPU else highest
@@ -92,7 +92,7 @@ def _figures(analysis: WorkloadAnalysis, i: int, workload: Workload | None) -> d
     return row
 
 
-def _requested(workload: Workload | None, resource: Resource) -> int | None:
+def _total_request(workload: Workload | None, resource: Resource) -> int | None:
     """Sum over the running pods, a missing request counted as the limit; None where no container has either."""
     if workload is None:
         return None
@@ -137,11 +137,11 @@ def recommendations(
     for ref, of_workload in by_workload(listed).items():
         allowed = readiness(of_workload, limits, known.get(ref))
         steps |= {first.container: (first, allowed) for first in allowed.first}
-    rows = [_recommendation(one) | _allowed(one, *steps[one.container]) for one in listed]
+    rows = [_recommendation(one) | _readiness_cells(one, *steps[one.container]) for one in listed]
     return Table.from_rows(RECOMMENDATIONS, rows)
 
 
-def _allowed(recommendation: Recommendation, first: Recommendation, workload: Readiness) -> dict[str, Any]:
+def _readiness_cells(recommendation: Recommendation, first: Recommendation, workload: Readiness) -> dict[str, Any]:
     """Return the cells of what could be applied now.
 
     A container without any change is marked so, whatever its siblings do.
@@ -168,7 +168,7 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
         "waste": recommendation.waste.value,
         "strategy": recommendation.strategy,
     }
-    row |= _trusted(recommendation)
+    row |= _later_stage_cells(recommendation)
     if recommendation.heap is not None:
         row |= {"heap_now": recommendation.heap.now_bytes, "heap": recommendation.heap.amount_bytes}
     for value in recommendation.values:
@@ -181,7 +181,7 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
     return row | saving_cells(recommendation, When.ALL_STEPS)
 
 
-def _trusted(recommendation: Recommendation) -> dict[str, Any]:
+def _later_stage_cells(recommendation: Recommendation) -> dict[str, Any]:
     """Return the cells that the stages after the strategy added."""
     test = recommendation.backtest
     return {

@@ -20,7 +20,7 @@ from cotenant.pipeline.analysis import WeekAnalysis
 from cotenant.pipeline.tables import subject
 
 
-def foreseen(
+def analyse_weeks(
     clusters: Mapping[Resource, Usage[ClusterRef]], workloads: Usage[WorkloadRef], settings: ForecastingSettings
 ) -> tuple[WeekAnalysis, ...]:
     """The cluster's resources, and the CPU of the workloads that use most; workloads: at least these."""

@@ -20,7 +20,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.store import store_url
 from cotenant.base.store import Store
-from cotenant.base.store.opening import opened, stored_clusters
+from cotenant.base.store.opening import open_cluster_store, stored_clusters
 from cotenant.base.tables.queries import matching
 from cotenant.pipeline import corridor, day_margins, stored_history
 from cotenant.pipeline import tables as result_tables
@@ -29,7 +29,7 @@ from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.python_api.settings import settings_of, with_strategy
 from cotenant.python_api.stored_results import explanations, portraits
 from cotenant.python_api.stored_usage import PER, SUMMED, StoredUsage
-from cotenant.python_api.tables import as_frame, require_whole, resource_of
+from cotenant.python_api.tables import as_frame, require_integer, resource_of
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from cotenant.simulation import demo
 
@@ -47,7 +47,7 @@ def open_store(
     `open_clusters` opens all), StoreError when it cannot be read.
     """
     own = settings_of(settings, {"store.url": _url(place)} if place is not None else None, cluster)
-    return ClusterStore(opened(store_url(own.store, os.environ), cluster), own)
+    return ClusterStore(open_cluster_store(store_url(own.store, os.environ), cluster), own)
 
 
 def open_clusters(place: str | Path | None = None, *, settings: str | Path | None = None) -> Clusters:
@@ -73,8 +73,8 @@ def demo_store(
     history that is not a demo's lies already, and for fewer than one node, workload or day.
     """
     for name, count in {"nodes": nodes, "workloads": workloads, "days": days}.items():
-        require_whole(name, count, "A small cluster is nodes=8, workloads=60, days=21.")
-    require_whole("seed", seed, "Any number gives a cluster of its own: seed=7.", least=0)
+        require_integer(name, count, "A small cluster is nodes=8, workloads=60, days=21.")
+    require_integer("seed", seed, "Any number gives a cluster of its own: seed=7.", least=0)
     place = folder if folder is not None else mkdtemp(prefix="cotenant-")
     store, own = Store(_url(place), demo.CLUSTER), Settings()
     opened_store = ClusterStore(store, own)

@@ -33,7 +33,7 @@ from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL
 from cotenant.profiler import portrait
 from cotenant.profiler.pool import by_workload, total
 from cotenant.python_api.settings import settings_of, with_strategy
-from cotenant.python_api.tables import as_frame, require_whole, resource_of
+from cotenant.python_api.tables import as_frame, require_integer, resource_of
 from cotenant.python_api.usage_frame import CONTAINER, WORKLOAD, LongUsage, five_minutes, read
 
 COLUMN: Final = {Resource.CPU: "cpu_usage_millicores", Resource.MEMORY: "memory_working_set_bytes"}
@@ -117,7 +117,7 @@ def backtest(
         ahead = Horizon(horizon)
     except ValueError as error:
         raise UsageError(f"horizon={horizon!r} is none", fix="Write '24h' or '7d'.") from error
-    require_whole("origins", origins, "Write how many moments to forecast at.")
+    require_integer("origins", origins, "Write how many moments to forecast at.")
     if isinstance(baselines, str):
         raise UsageError(f"baselines={baselines!r} is a text", fix=f"Write a sequence: ({baselines!r},).")
     _require_share(known_share)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from cotenant.backtesting.reclaim import ROUNDING, ReclaimTrial, calibrated, frontier, highest_after
+from cotenant.backtesting.reclaim import ROUNDING, ReclaimTrial, calibrated_peaks, frontier, highest_after
 from cotenant.base.errors import FrameError, NotEnoughHistory, UsageError
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
@@ -52,7 +52,7 @@ def reclaim_decisions(
     moments = np.repeat(start + trial.decisions * BLOCK_SECONDS, len(nodes.names))
     names = np.tile(np.array([name for (name,) in nodes.names], dtype=object), len(trial.decisions))
     parts = []
-    for risk, peaks in calibrated(trial, risks, settings_of(settings).node_peak).items():
+    for risk, peaks in calibrated_peaks(trial, risks, settings_of(settings).node_peak).items():
         expected = np.minimum(peaks, trial.limits[:, None])
         above = actual - expected
         amounts = {

@@ -10,7 +10,7 @@ import pandas as pd
 
 from cotenant.base.errors import UsageError
 from cotenant.base.progress import Silent
-from cotenant.experiment.comparison import INSTALLED, KNOBS, swept
+from cotenant.experiment.comparison import INSTALLED, KNOBS, run_all_settings
 from cotenant.experiment.interference import Interference
 from cotenant.experiment.outcome import Incident, Sharing, SharingScenario
 from cotenant.experiment.world import SYNTHETIC, World, synthetic_world
@@ -40,7 +40,7 @@ def simulate(
     rows: list[dict[str, Any]] = []
     for seed in seeds:
         world = _world(SharingScenario(SYNTHETIC, nodes, pods, days, seed))
-        rows += [outcome.row() for outcome in swept(world, knobs, Interference(), Silent())]
+        rows += [outcome.row() for outcome in run_all_settings(world, knobs, Interference(), Silent())]
     frame = pd.DataFrame(rows).drop(columns="incident")
     return frame.astype({"sharing": "str", "trace": "str"})
 
@@ -58,7 +58,7 @@ def simulate_incident(
         raise UsageError(f"there is no incident {name!r}", fix=f"There are: {', '.join(Incident)}.")
     scenario = SharingScenario(SYNTHETIC, nodes, pods, days, seed, Incident(name))
     world, spared = _world(scenario), _world(replace(scenario, incident=None))
-    hit = swept(world, {Sharing.COTENANT: (INSTALLED[Sharing.COTENANT],)}, Interference(), Silent())[0]
+    hit = run_all_settings(world, {Sharing.COTENANT: (INSTALLED[Sharing.COTENANT],)}, Interference(), Silent())[0]
     story = story_of(hit, world, spared, Silent())
     lines = pd.DataFrame([(line.seconds, str(line.witness), line.text) for line in story.lines])
     lines.columns = pd.Index(["seconds", "witness", "text"])

@@ -118,7 +118,7 @@ class StoredUsage:
             "kind": [ref.kind for ref in refs],
             "workload": [ref.name for ref in refs],
         }
-        return _required(write(identity, self.window, values, amounts))
+        return _require_rows(write(identity, self.window, values, amounts))
 
     def by_container(self, refs: Sequence[WorkloadRef], resources: Sequence[Resource]) -> pd.DataFrame:
         """Series of each container of each pod, and the template's requests and limits."""
@@ -141,7 +141,7 @@ class StoredUsage:
             "pod": [ref.pod for ref in series],
             "container": [ref.container for ref in series],
         }
-        return _required(write(identity, self.window, values, self._template(series, workloads, resources)))
+        return _require_rows(write(identity, self.window, values, self._template(series, workloads, resources)))
 
     def by_node(self, resource: Resource, *, only_prod: bool) -> pd.DataFrame:
         """Use of nodes, all of it or that of prod's pods, and their allocatable amounts."""
@@ -156,7 +156,9 @@ class StoredUsage:
         allocatable = {node.name: float(node.allocatable.get(resource, np.nan)) for node in self.inventory.nodes}
         amounts = np.array([allocatable.get(ref.name, np.nan) for ref in usage.refs], dtype=np.float64)
         names = {"node": [ref.name for ref in usage.refs]}
-        return _required(write(names, usage.grid, {COLUMN[resource]: usage.values}, {ALLOCATABLE[resource]: amounts}))
+        return _require_rows(
+            write(names, usage.grid, {COLUMN[resource]: usage.values}, {ALLOCATABLE[resource]: amounts})
+        )
 
     def _read(self, signal: Signal, refs: Iterable[WorkloadRef]) -> Usage[PodContainerRef]:
         """Series of these workloads' pods; of a single namespace, little more than that is read."""
@@ -195,7 +197,7 @@ class StoredUsage:
 _NAMED_COLUMNS: Final = tuple(column.name for column in _NAMED.columns)
 
 
-def _required(frame: pd.DataFrame) -> pd.DataFrame:
+def _require_rows(frame: pd.DataFrame) -> pd.DataFrame:
     if not len(frame):
         raise NoData("nothing of that was seen in that time", fix="Leave since and until out to see the last days.")
     return frame

@@ -11,7 +11,7 @@ import pandas as pd
 
 from cotenant.base.errors import FrameError, UsageError
 from cotenant.base.resource import Resource
-from cotenant.base.table import WHOLE, Column, Kind, Table, whole_numbers
+from cotenant.base.table import WHOLE, Column, Kind, Table, truncate_to_integers
 from cotenant.base.usage.forecast import fine_path
 from cotenant.base.usage.usage import HALF_HOUR_SECONDS
 from cotenant.recommender.model.views import FORECASTS, PORTRAITS, RECLAIMABLE, WORKLOADS
@@ -38,7 +38,7 @@ def resource_of(name: str) -> Resource:
         raise UsageError(f"resource={name!r} is none", fix="Write 'cpu' or 'memory'.") from error
 
 
-def require_whole(name: str, value: Any, fix: str, *, least: int = 1) -> None:
+def require_integer(name: str, value: Any, fix: str, *, least: int = 1) -> None:
     """UsageError for an argument that is no whole number of at least `least`."""
     if not isinstance(value, Integral) or int(value) < least:
         raise UsageError(f"{name}={value!r} is no whole number of at least {least}", fix=fix)
@@ -117,4 +117,4 @@ def _series(column: Column, cells: Any) -> Any:
         return pd.Series([np.asarray(cell, dtype=np.float64) for cell in cells], dtype="object")
     if column.kind not in WHOLE:
         return pd.Series(np.asarray(cells, dtype=np.float64), dtype="float64")
-    return pd.Series(whole_numbers(cells)).astype("Int64")
+    return pd.Series(truncate_to_integers(cells)).astype("Int64")

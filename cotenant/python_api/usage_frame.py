@@ -119,10 +119,10 @@ def _require_frame(frame: Any, identity: Sequence[str], series: Sequence[str]) -
         raise FrameError(doubled[0], f"column {doubled[0]!r} stands twice in the DataFrame", fix="Drop one of the two.")
     for name in (TIME, *(i for i in identity if i not in _DEFAULTS)):
         if name not in frame.columns:
-            raise _missing(frame, name)
+            raise _missing_column_error(frame, name)
     if not any(name in frame.columns for name in series):
         _require_units(frame, series)
-        raise _missing(frame, series[0])
+        raise _missing_column_error(frame, series[0])
 
 
 def _require_one_cluster(frame: pd.DataFrame) -> None:
@@ -149,7 +149,7 @@ def _require_units(frame: pd.DataFrame, names: Sequence[str]) -> None:
                 raise FrameError(name, f"the DataFrame has no column {name!r}, but {other!r}", fix=fix)
 
 
-def _missing(frame: pd.DataFrame, name: str) -> FrameError:
+def _missing_column_error(frame: pd.DataFrame, name: str) -> FrameError:
     """Return the error for a missing column; its fix names a column of a similar name, if any."""
     columns = [str(column) for column in frame.columns]
     if name == TIME and isinstance(frame.index, pd.DatetimeIndex):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant.base.kubernetes.moments import moment_of
-from cotenant.base.kubernetes.pod_request import format_room
+from cotenant.base.kubernetes.pod_request import format_quantities
 from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
 from cotenant.base.resource import GIB
 from cotenant.simulation.controllers.scheduler import NodeSpace
@@ -55,7 +55,7 @@ class Evening:
         return self.begin_seconds <= seconds < self.end_seconds
 
 
-def ours(pod: Mapping[str, Any]) -> bool:
+def is_evening_pod(pod: Mapping[str, Any]) -> bool:
     """Return whether the pod belongs to the evening's batch work."""
     return EVENING_LABEL in (pod["metadata"].get("labels") or {})
 
@@ -70,9 +70,9 @@ def life_seconds(pod: Mapping[str, Any], evening: Evening) -> float:
     return 60.0 * (shortest + zlib.crc32(pod["metadata"]["name"].encode()) % (longest - shortest)) + 30.0
 
 
-def ended(pods: Iterable[Json], now_seconds: float, evening: Evening) -> list[Json]:
+def ended_pods(pods: Iterable[Json], now_seconds: float, evening: Evening) -> list[Json]:
     """Return the pods that have ended."""
-    return [pod for pod in pods if now_seconds - _born(pod) >= life_seconds(pod, evening)]
+    return [pod for pod in pods if now_seconds - _creation_seconds(pod) >= life_seconds(pod, evening)]
 
 
 def filling_pods(places: Sequence[NodeSpace], now_seconds: float) -> list[Json]:
@@ -85,7 +85,7 @@ def _pod(place: NodeSpace, now_seconds: float) -> Json:
     cpu = place.free["cpu"] - LEFT_MILLICORES
     memory = max(0, min(place.free.get("memory", 0), cpu * MOST_PER_CORE_BYTES // 1000))
     labels = {QOS_LABEL: QosClass.BE.value, PRIORITY_CLASS_LABEL: PriorityClass.BATCH.value, EVENING_LABEL: "true"}
-    requests = format_room({"cpu": cpu, "memory": memory})
+    requests = format_quantities({"cpu": cpu, "memory": memory})
     container = {"name": "load", "image": PAUSE_IMAGE, "resources": {"requests": requests}}
     name = f"evening-{place.name}-{int(now_seconds // 60) % 10_000}"
     return {
@@ -96,5 +96,5 @@ def _pod(place: NodeSpace, now_seconds: float) -> Json:
     }
 
 
-def _born(pod: Mapping[str, Any]) -> float:
+def _creation_seconds(pod: Mapping[str, Any]) -> float:
     return moment_of(pod["metadata"]["creationTimestamp"], "creationTimestamp") or 0.0

@@ -30,7 +30,7 @@ from cotenant.simulation.controllers.node_metrics import NodeMetricReports
 from cotenant.simulation.definitions import define
 from cotenant.simulation.local_client import LocalClient
 from cotenant.simulation.metric_source import BURSTING, LATENCY_QUERY, SimulatedComparison
-from cotenant.simulation.population import stocked
+from cotenant.simulation.population import initial_objects
 from cotenant.simulation.queues import queue_objects
 from cotenant.simulation.rebalance import CONFIGURATION, rebalance_objects
 from cotenant.simulation.time_course import ClusterParts, TimeCourse
@@ -71,7 +71,7 @@ class DemoCluster:
         """
         self.clock = SteeredClock(float(story.inventory.time_seconds), machine)
         self.server = EmbeddedServer(clock=self.clock)
-        for collection, item in stocked(story.inventory, story.inventory.time_seconds):
+        for collection, item in initial_objects(story.inventory, story.inventory.time_seconds):
             key = item["metadata"].get("namespace", ""), item["metadata"]["name"]
             self.server.state.put(collection, key, item)
         client = LocalClient(self.server.api, "cotenant-install")

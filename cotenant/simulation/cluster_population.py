@@ -37,17 +37,19 @@ def resident(spec: SyntheticSpec, nodes: Sequence[Node]) -> SyntheticCluster:
         spec, nodes=len(nodes), end_seconds=end, cpu_requested=CPU_REQUESTED, memory_requested=MEMORY_REQUESTED
     )
     cluster = generate(fitted, nodes)
-    workloads = tuple(_bound(workload) for workload in cluster.inventory.workloads)
+    workloads = tuple(_with_integer_cpus(workload) for workload in cluster.inventory.workloads)
     return replace(cluster, inventory=replace(cluster.inventory, workloads=workloads))
 
 
-def as_it_stands(synthetic: SyntheticCluster, cluster: str, now_seconds: int) -> SyntheticCluster:
+def present_cluster(synthetic: SyntheticCluster, cluster: str, now_seconds: int) -> SyntheticCluster:
     """Up to now, with the names that its objects have there; autoscalers, bounds and quotas are not created."""
-    usage = {signal: _until(_named(signal, series), now_seconds) for signal, series in synthetic.usage.items()}
+    usage = {
+        signal: _truncate_usage(_name_series(signal, series), now_seconds) for signal, series in synthetic.usage.items()
+    }
     return replace(synthetic, inventory=_inventory(synthetic.inventory, cluster, now_seconds), usage=usage)
 
 
-def _until(usage: Usage[Any], now_seconds: int) -> Usage[Any]:
+def _truncate_usage(usage: Usage[Any], now_seconds: int) -> Usage[Any]:
     """Whole slots before now; of an hourly signal the present hour too, whose amounts hold already."""
     grid = usage.grid
     reach = now_seconds if grid.step_seconds < HOUR_SECONDS else now_seconds + HOUR_SECONDS - 1
@@ -70,7 +72,7 @@ def _inventory(inventory: Inventory, cluster: str, now_seconds: int) -> Inventor
     )
 
 
-def _named(signal: Signal, usage: Usage[Any]) -> Usage[Any]:
+def _name_series(signal: Signal, usage: Usage[Any]) -> Usage[Any]:
     return usage if signal.spec.per_node else replace(usage, refs=tuple(_series(ref) for ref in usage.refs))
 
 
@@ -92,7 +94,7 @@ def _event(event: Event) -> Event:
     return replace(event, subject=_series(event.subject))
 
 
-def _bound(workload: Workload) -> Workload:
+def _with_integer_cpus(workload: Workload) -> Workload:
     """A pod whose class binds CPUs asks for a whole number of them: the first container takes what is missing."""
     requested = sum(c.requests.get(Resource.CPU, 0) for c in workload.staying)
     missing = max(-requested % MILLICORES_PER_CORE, 0 if requested else MILLICORES_PER_CORE)

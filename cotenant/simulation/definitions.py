@@ -22,14 +22,14 @@ _PATHS: Final = {
 def define(hand: LocalClient) -> int:
     """Create them where they are missing; how many there were to create. Other kinds of the files are passed over."""
     created = 0
-    for body in _shipped():
+    for body in _shipped_objects():
         path = _PATHS.get(body["kind"])
         if path:
             created += hand.create(path.format(**body["metadata"]), body)
     return created
 
 
-def _shipped() -> Iterator[Json]:
+def _shipped_objects() -> Iterator[Json]:
     root = deploy()
     crds = sorted((file for file in (root / "crds").iterdir() if file.name.endswith(".yaml")), key=lambda f: f.name)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

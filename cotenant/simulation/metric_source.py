@@ -64,7 +64,7 @@ class SimulatedComparison:
             np.arange(start, start + span, FIVE_MINUTES_SECONDS) for start in (begun_seconds - span, now_seconds - span)
         ]
         bursts = [np.maximum(BURST * self._used(change, Resource.CPU, at), floor) for at in times]
-        values = [_measured(burst, bounds) for burst, bounds in zip(bursts, (before, after), strict=True)]
+        values = [_measure_effects(burst, bounds) for burst, bounds in zip(bursts, (before, after), strict=True)]
         measures = [m for m in Measure if latency or m is not Measure.LATENCY]
         return [Compared(m, values[0][m], values[1][m]) for m in measures]
 
@@ -115,7 +115,7 @@ def _sum(fields: Mapping[str, Any], kind: str) -> float:
     return float(sum(parse_millicores(str(some["cpu"])) for some in amounts if "cpu" in some))
 
 
-def _measured(burst: Floats, bounds: CpuBounds) -> dict[Measure, float]:
+def _measure_effects(burst: Floats, bounds: CpuBounds) -> dict[Measure, float]:
     short, throttled = _beyond(burst, bounds.request), _beyond(burst, bounds.limit)
     return {
         Measure.THROTTLED: throttled,

@@ -22,7 +22,7 @@ from cotenant.base.kubernetes.protocol import SLO_GROUP
 from cotenant.base.process.clock import Clock
 from cotenant.base.resource import Resource
 from cotenant.profiler.node_metric.status import reports
-from cotenant.profiler.node_metric.turn import PLURAL, ReportContext, Steps, steps, unreported
+from cotenant.profiler.node_metric.turn import PLURAL, ReportContext, Steps, steps, unreported_nodes
 from cotenant.simulation import usage_now
 from cotenant.simulation.objects import DEMO_LABEL, KWOK_ANNOTATION
 from cotenant.simulation.usage_now import Curves, DemoMoment
@@ -75,7 +75,7 @@ class NodeAgents:
         view = ReportContext(
             {node.name: node.uid for node in observed_nodes.values()}, FIELD_MANAGER, self._policy, moment.now_seconds
         )
-        ours = set(unreported(view.nodes, metrics_by_node, view))
+        ours = set(unreported_nodes(view.nodes, metrics_by_node, view))
         mine = [report for report in node_reports if report.node in ours]
         # An agent reports every time, moved or not: what stands there counts as never filled.
         prior_metrics = {
@@ -111,7 +111,7 @@ def metrics(client: KubeClient) -> dict[str, NodeMetric]:
     return {metric.node: metric for metric in node_metrics}
 
 
-def withdrawn(node_metrics: Iterable[NodeMetric]) -> list[Delete]:
+def own_metric_deletes(node_metrics: Iterable[NodeMetric]) -> list[Delete]:
     """Deletes of the NodeMetrics that this agent reported last."""
     ours = (metric.node for metric in node_metrics if metric.reporter == FIELD_MANAGER)
     return [Delete(Address(SLO_GROUP, PLURAL, node), why="cotenant demo --remove") for node in ours]

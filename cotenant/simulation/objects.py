@@ -149,16 +149,16 @@ def _template(workload: Workload, restart: str = "") -> Json:
     }
 
 
-def _selected(workload: Workload) -> Json:
+def _daemon_set_spec(workload: Workload) -> Json:
     return {"selector": {"matchLabels": selector(workload)}, "template": _template(workload)}
 
 
-def _replicated(workload: Workload) -> Json:
-    return {"replicas": workload.replicas, **_selected(workload)}
+def _deployment_spec(workload: Workload) -> Json:
+    return {"replicas": workload.replicas, **_daemon_set_spec(workload)}
 
 
-def _ordered(workload: Workload) -> Json:
-    return {**_replicated(workload), "serviceName": workload.ref.name, "podManagementPolicy": "Parallel"}
+def _stateful_set_spec(workload: Workload) -> Json:
+    return {**_deployment_spec(workload), "serviceName": workload.ref.name, "podManagementPolicy": "Parallel"}
 
 
 def _job(workload: Workload) -> Json:
@@ -172,16 +172,16 @@ def _cron_job(workload: Workload) -> Json:
 
 
 _SPECS: Final[dict[str, Callable[[Workload], Json]]] = {
-    "Deployment": _replicated,
-    "StatefulSet": _ordered,
-    "DaemonSet": _selected,
+    "Deployment": _deployment_spec,
+    "StatefulSet": _stateful_set_spec,
+    "DaemonSet": _daemon_set_spec,
     "CronJob": _cron_job,
     "Job": _job,
     "Pod": _pod_spec,
 }
 
 
-def counted(intents: Iterable[Apply]) -> dict[str, int]:
+def count_objects_by_kind(intents: Iterable[Apply]) -> dict[str, int]:
     """Return the number of objects of each kind that would be applied; a status is no object."""
     counts: dict[str, int] = {}
     for intent in intents:

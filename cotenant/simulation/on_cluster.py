@@ -95,29 +95,29 @@ def require_own_namespaces(client: KubeClient, namespaces: Iterable[Apply]) -> N
 
 def apply_all(client: KubeClient, intents: Sequence[Apply], progress: Progress, name: str) -> int:
     """Apply in order of batches; how many were written. ClusterError of the first refused one, with how many were."""
-    return _sent(client, intents, progress, name)
+    return _send_in_batches(client, intents, progress, name)
 
 
 def remove(client: KubeClient, progress: Progress) -> int:
     """Delete what is the demo's: NodeMetrics that it reported, its namespaces with everything inside, its nodes."""
-    count = _sent(client, _reported(client), progress, "Delete nodemetrics")
+    count = _send_in_batches(client, _reported_metric_deletes(client), progress, "Delete nodemetrics")
     for resource in ("namespaces", "nodes"):
         items = client.list(f"/api/v1/{resource}", _Item, labelSelector=_SELECTOR)
         ours = [item.metadata for item in items if item.metadata.name.startswith(PREFIX)]
         deletes = [Delete(Address("v1", resource, meta.name), meta.uid, "cotenant demo --remove") for meta in ours]
-        count += _sent(client, deletes, progress, f"Delete {resource}")
+        count += _send_in_batches(client, deletes, progress, f"Delete {resource}")
     return count
 
 
-def leaving(client: KubeClient) -> list[str]:
+def remaining_namespaces(client: KubeClient) -> list[str]:
     """Names of the demo's namespaces that are not gone yet."""
     items = client.list("/api/v1/namespaces", _Item, labelSelector=_SELECTOR)
     return [item.metadata.name for item in items if item.metadata.name.startswith(PREFIX)]
 
 
-def _reported(client: KubeClient) -> list[Delete]:
+def _reported_metric_deletes(client: KubeClient) -> list[Delete]:
     try:
-        return node_agents.withdrawn(node_agents.metrics(client).values())
+        return node_agents.own_metric_deletes(node_agents.metrics(client).values())
     except ClusterAbsent:
         return []  # where the kind is not installed there is none
 
@@ -135,7 +135,7 @@ def pods_wanted(workload: Workload) -> int:
     return {"CronJob": 0, "Job": max(workload.replicas, 1)}.get(kind, workload.replicas)
 
 
-def _sent(client: KubeClient, intents: Sequence[Intent], progress: Progress, name: str) -> int:
+def _send_in_batches(client: KubeClient, intents: Sequence[Intent], progress: Progress, name: str) -> int:
     progress.stage(name, len(intents))
     outcomes: list[Outcome] = []
     for start in range(0, len(intents), _BATCH):

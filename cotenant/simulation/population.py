@@ -1,8 +1,8 @@
 """The demo's inventory as objects of a cluster that runs: controllers with their pods placed, ready and measured. Pure.
 
 Unlike `objects`, which says what to apply to a cluster that has controllers, this is the whole outcome: names are those
-of the inventory, pods are bound and ready, quotas are counted. `stocked` gives (collection, object) for the embedded
-server's state, which takes thousands of them in a second.
+of the inventory, pods are bound and ready, quotas are counted. `initial_objects` gives (collection, object) for the
+embedded server's state, which takes thousands of them in a second.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ START_SECONDS: Final = (30.0, 75.0)
 _PODS_PER_NODE: Final = 250
 
 
-def stocked(inventory: Inventory, now_seconds: float) -> Iterator[Stored]:
+def initial_objects(inventory: Inventory, now_seconds: float) -> Iterator[Stored]:
     """Every object, namespaces first; made at the beginning of what the inventory knows, pods when they began."""
     born = moment(min((p.start_seconds for p in inventory.pods), default=int(now_seconds)))
     names = sorted({w.ref.namespace for w in inventory.workloads} - set(OWN_NAMESPACES))
@@ -87,7 +87,7 @@ def template_hash(template: Json) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
-def running(pod: Json, since: str) -> Json:
+def running_status(pod: Json, since: str) -> Json:
     """The status of a pod whose containers run and are ready since then, each with the amounts that it was given."""
     conditions = [
         {"type": kind, "status": "True", "lastTransitionTime": since}
@@ -96,7 +96,7 @@ def running(pod: Json, since: str) -> Json:
     early = [
         container_status(one, since)
         if resizable(one, "initContainers")
-        else _ended(container_status(one, since), since)
+        else _completed_init_status(container_status(one, since), since)
         for one in pod["spec"].get("initContainers") or ()
     ]
     return {
@@ -110,7 +110,7 @@ def running(pod: Json, since: str) -> Json:
     }
 
 
-def _ended(status: Json, since: str) -> Json:
+def _completed_init_status(status: Json, since: str) -> Json:
     """Return the status of an init container that has completed."""
     done = {"exitCode": 0, "reason": "Completed", "startedAt": since, "finishedAt": since}
     return {**status, "started": False, "state": {"terminated": done}}
@@ -292,7 +292,7 @@ def _pod(pod: Pod, workload: Workload, template: Json, digest: str) -> Json:
     spec["containers"] = [*spec["containers"], *injected]
     made_pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
     ready = moment(pod.start_seconds + start_seconds(pod.name))
-    return {**made_pod, "status": running(made_pod, ready)}
+    return {**made_pod, "status": running_status(made_pod, ready)}
 
 
 def start_seconds(name: str) -> float:
@@ -364,16 +364,16 @@ def _amounts(amounts: Amounts | Mapping[Resource, int]) -> dict[str, str]:
     return {str(resource): format_amount(resource, amount) for resource, amount in amounts.items()}
 
 
-def _selected(workload: Workload, _replicas: int) -> Json:
+def _daemon_set_spec(workload: Workload, _replicas: int) -> Json:
     return {"selector": {"matchLabels": selector(workload)}, "template": template_of(workload)}
 
 
-def _replicated(workload: Workload, replicas: int) -> Json:
-    return {"replicas": replicas, **_selected(workload, replicas)}
+def _deployment_spec(workload: Workload, replicas: int) -> Json:
+    return {"replicas": replicas, **_daemon_set_spec(workload, replicas)}
 
 
-def _ordered(workload: Workload, replicas: int) -> Json:
-    return {**_replicated(workload, replicas), "serviceName": workload.ref.name, "podManagementPolicy": "Parallel"}
+def _stateful_set_spec(workload: Workload, replicas: int) -> Json:
+    return {**_deployment_spec(workload, replicas), "serviceName": workload.ref.name, "podManagementPolicy": "Parallel"}
 
 
 def _job(workload: Workload, replicas: int) -> Json:
@@ -387,9 +387,9 @@ def _cron_job(workload: Workload, _replicas: int) -> Json:
 
 
 _SPECS: Final[Mapping[str, Callable[[Workload, int], Json]]] = {
-    "Deployment": _replicated,
-    "StatefulSet": _ordered,
-    "DaemonSet": _selected,
+    "Deployment": _deployment_spec,
+    "StatefulSet": _stateful_set_spec,
+    "DaemonSet": _daemon_set_spec,
     "CronJob": _cron_job,
     "Job": _job,
 }

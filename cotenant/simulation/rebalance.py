@@ -67,15 +67,15 @@ def rebalance_objects(metrics: Sequence[Json], results: RunResults, nodes: Mappi
     """NodeMetrics, and the forecasts that the manager would publish, as the server keeps them; nodes: uid by name."""
     born = moment(results.computed_seconds)
     for metric in metrics:
-        yield METRICS, _identified(metric, born)
+        yield METRICS, _with_server_fields(metric, born)
     existing_nodes = {name: ExistingObject("v1", "Node", name, uid) for name, uid in nodes.items()}
     view = ForecastView(results, {}, existing_nodes)
     for intent in forecast_intents(view, results.computed_seconds, ManagerSettings()).intents:
         if isinstance(intent, Apply):
-            yield FORECASTS, _identified(dict(intent.body), born)
+            yield FORECASTS, _with_server_fields(dict(intent.body), born)
 
 
-def _identified(body: Json, born: str) -> Json:
+def _with_server_fields(body: Json, born: str) -> Json:
     """Return the object with the fields that a server adds; the uid is the same in two demos of a seed."""
     kind, meta = body["kind"], body["metadata"]
     return {**body, "metadata": {**meta, "uid": uid_of(kind, "", meta["name"]), "creationTimestamp": born}}

@@ -52,7 +52,7 @@ class ShortageCount:
             return
         first = max(before, int(self.window.start_seconds // STEP_SECONDS))
         last = min(minute, int(self.window.end_seconds // STEP_SECONDS))
-        lacking = missing(state, self.workload, demand, minute * STEP_SECONDS) if last > first else 0
+        lacking = missing_pods(state, self.workload, demand, minute * STEP_SECONDS) if last > first else 0
         if lacking > 0:
             self.short_seconds += STEP_SECONDS * (last - first)
             self.most_missing = max(self.most_missing, lacking)
@@ -82,7 +82,7 @@ def _shortage(count: ShortageCount) -> str:
     return f"{text} ({round(count.missing_pod_seconds / 60)} pod-minutes, {most})" if minutes else text
 
 
-def missing(state: ObjectState, workload: WorkloadRef, demand: CpuDemand, now_seconds: float) -> int:
+def missing_pods(state: ObjectState, workload: WorkloadRef, demand: CpuDemand, now_seconds: float) -> int:
     """Pods that the demand needs beyond those that are ready; 0 where nothing is known or wanted."""
     key = workload.namespace, workload.name
     controller, scaler = state.get(CONTROLLED[workload.kind], key), state.get(SCALERS, key)
@@ -131,7 +131,9 @@ def origin(state: ObjectState, now_seconds: float) -> ClusterSnapshot:
 def without(begin: ClusterSnapshot, count: ShortageCount, demand: CpuDemand, batch: Evening | None) -> ShortageCount:
     """The same window in a cluster in which no capacity is held. count: of whom and when; a new one is given back."""
     state = ObjectState()
-    state.restore(begin.version, {place: _unheld(place, items) for place, items in begin.contents.items()})
+    state.restore(
+        begin.version, {place: _without_reserved_capacity(place, items) for place, items in begin.contents.items()}
+    )
     clock = SteeredClock(begin.at_seconds, lambda: 0.0)
     living = ClusterControllers(state, LocalClient(Api(state, clock)), demand, batch)
     counterfactual = ShortageCount(count.workload, count.window)
@@ -143,7 +145,7 @@ def without(begin: ClusterSnapshot, count: ShortageCount, demand: CpuDemand, bat
     return counterfactual
 
 
-def _unheld(place: Collection, items: list[Json]) -> list[Json]:
+def _without_reserved_capacity(place: Collection, items: list[Json]) -> list[Json]:
     if place == GUARDS:
         return []
     return [i for i in items if i["metadata"].get("namespace") != PLACEHOLDER_NAMESPACE] if place == PODS else items

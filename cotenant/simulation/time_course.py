@@ -110,7 +110,7 @@ class TimeCourse:
         """Before each window that is approved or held, and after its end; without one, before the next proposed."""
         now = self.now_seconds()
         plans = [plan for plan in self._plans() if _span(plan)]
-        approved = [plan for plan in plans if _approved(plan)]
+        approved = [plan for plan in plans if _is_approved(plan)]
         upcoming = [
             stop for plan in approved or plans for stop in _stops(plan, bool(approved)) if stop.at_seconds > now
         ]
@@ -200,7 +200,7 @@ class TimeCourse:
 
     def _count(self) -> None:
         """Keeps account of windows whose capacity is held; when one is over, its twin without the plan is asked."""
-        now, plans = self.now_seconds(), {plan.key: plan for plan in self._plans() if _approved(plan) or _over(plan)}
+        now, plans = self.now_seconds(), {plan.key: plan for plan in self._plans() if _is_approved(plan) or _over(plan)}
         holding = [p for p in plans.values() if p.status.phase and p.status.phase.holds]
         for plan in holding:
             if plan.key not in self._counts and self._origin and plan.status.window:
@@ -219,7 +219,7 @@ class TimeCourse:
 
         The grid is wide while no capacity is held; the moments at which an approved plan reserves are part of it.
         """
-        plans = [plan for plan in self._plans() if _approved(plan)]
+        plans = [plan for plan in self._plans() if _is_approved(plan)]
         held = any(p.status.phase and (p.status.phase.holds or p.status.phase is PlanPhase.RELEASED) for p in plans)
         stride = STEP_SECONDS if held else STRIDE_SECONDS
         moments = [p.status.reserve_at_seconds for p in plans if p.status.reserve_at_seconds > now]
@@ -242,7 +242,7 @@ def _over(plan: Plan) -> bool:
     return plan.status.phase is not None and plan.status.phase.over
 
 
-def _approved(plan: Plan) -> bool:
+def _is_approved(plan: Plan) -> bool:
     phase = plan.status.phase
     approved = plan.approval is not None and plan.approval.decision is PlanDecision.APPROVED
     return (approved or plan.policy.auto) and not (phase and phase.over)

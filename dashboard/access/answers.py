@@ -65,7 +65,7 @@ class Refused(Exception):
         self.status, self.words, self.fix, self.again = status, message, fix, again
 
 
-def answered(
+def refusal_response(
     refused: Refused,
     headers: Mapping[str, str],
     link: tuple[str, str] | None = None,

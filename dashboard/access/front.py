@@ -64,7 +64,7 @@ def headers_of(scope: Mapping[str, Any]) -> dict[str, str]:
     return by_name
 
 
-def repeated(scope: Mapping[str, Any]) -> frozenset[str]:
+def repeated_header_names(scope: Mapping[str, Any]) -> frozenset[str]:
     """Header names that came more than once, in lower case."""
     counts = Counter(raw.decode("latin-1").lower() for raw, _ in scope["headers"])
     return frozenset(name for name, count in counts.items() if count > 1)

@@ -161,7 +161,7 @@ class Gate:
         request_headers = front.headers_of(scope)
         request_front = front.front_of(scope, request_headers, self._trusted, self.base)
         scope["scheme"], scope["path"] = request_front.scheme, request_front.path
-        visit = replace(self._arrived(request_front, request_headers), repeated=front.repeated(scope))
+        visit = replace(self._arrived(request_front, request_headers), repeated=front.repeated_header_names(scope))
         if request_front.path in self._open:
             await app(scope, receive, self._with_headers(send, visit, keep=False))
             return
@@ -178,7 +178,7 @@ class Gate:
             scope["query_string"] = visit.front.query.encode("latin-1")
             if scope["method"] == "GET" and answers.wants_page(request_headers):
                 # The cookie is set at our own name alone, which the browser is told once it has shown the token.
-                there = f"{own}{_here(request_front)}" if own else _here(visit.front)
+                there = f"{own}{_request_address(request_front)}" if own else _request_address(visit.front)
                 moved = Response(status_code=303, headers={"Location": there, "Cache-Control": "no-store"})
                 await moved(scope, receive, self._with_headers(send, visit, keep=not own))
                 return
@@ -234,14 +234,14 @@ class Gate:
         if settings.mode is AccessMode.NONE:
             return None if visit.launch is Proof.NONE else Person("")
         if settings.mode is AccessMode.PROXY:
-            return self._by_header(visit) or grants.stranger(settings)
+            return self._by_header(visit) or grants.anonymous_person(settings)
         if visit.bearer:
             return await run_sync(self._by_bearer, visit.headers["authorization"][7:].strip())
         of, id_ = self.sessions.of, visit.session
         session = await run_sync(of, id_, limiter=self._store_threads) if self.sessions.blocking else of(id_)
         if session is not None and self._due(session):
             session = await run_sync(self._renewed, id_, session, limiter=self._provider_threads)
-        return grants.stranger(settings) if session is None else self._logged_in(session)
+        return grants.anonymous_person(settings) if session is None else self._logged_in(session)
 
     def _by_header(self, visit: Visit) -> Person | None:
         proxy = self.settings.proxy
@@ -252,16 +252,18 @@ class Gate:
             if header.lower() in visit.repeated:
                 raise NotAllowed(f"{header} came twice", fix="The proxy has to replace what browsers send.")
         groups = visit.headers.get(proxy.groups_header.lower(), "") if proxy.groups_header else ""
-        return grants.known(name, [g.strip() for g in groups.split(",")], IdentitySource.PROXY, self.settings)
+        return grants.person_with_grants(
+            name, [g.strip() for g in groups.split(",")], IdentitySource.PROXY, self.settings
+        )
 
     def _by_bearer(self, token: str) -> Person:
         assert self.provider is not None
         claimed = self.provider.bearer(token)
-        return grants.known(claimed.name, claimed.groups, IdentitySource.OIDC, self.settings, token)
+        return grants.person_with_grants(claimed.name, claimed.groups, IdentitySource.OIDC, self.settings, token)
 
     def _logged_in(self, session: Session) -> Person:
         token = session.id_token if self.now_seconds() < session.token_ends_seconds else ""
-        return grants.known(session.name, session.groups, IdentitySource.OIDC, self.settings, token)
+        return grants.person_with_grants(session.name, session.groups, IdentitySource.OIDC, self.settings, token)
 
     def _due(self, session: Session) -> bool:
         return bool(session.refresh_token) and self.now_seconds() >= session.renew_seconds
@@ -290,7 +292,7 @@ class Gate:
                 self.sessions.end(id_)
                 return None
             else:
-                hold(session, claimed)
+                store_tokens(session, claimed)
                 self.sessions.keep(id_, session)
             return session
 
@@ -326,10 +328,13 @@ class Gate:
         link = ("Log in", login) if login else None
         if refused.status == 421 and self.launch.name and visit.front.hostname.endswith(BELOW):
             # Most likely the name of a process before this one, in a page that is open or a bookmark.
-            link = ("Open this dashboard", f"http://localhost:{port_of(visit.front) or 80}{_here(visit.front)}")
+            link = (
+                "Open this dashboard",
+                f"http://localhost:{port_of(visit.front) or 80}{_request_address(visit.front)}",
+            )
             refused = Refused(421, f"{refused.words} Each start has a name of its own.", refused.fix)
-            return answers.answered(refused, visit.headers, link, former_name=True)
-        return answers.answered(refused, visit.headers, link, token_form=asks)
+            return answers.refusal_response(refused, visit.headers, link, former_name=True)
+        return answers.refusal_response(refused, visit.headers, link, token_form=asks)
 
     def _with_headers(self, send: Send, visit: Visit, *, keep: bool) -> Send:
         """Adds the headers of every answer, and with `keep` the session's cookies where the browser lacks them."""
@@ -375,13 +380,13 @@ class Gate:
         return "; ".join(parts)
 
 
-def hold(session: Session, claimed: ClaimedIdentity) -> None:
+def store_tokens(session: Session, claimed: ClaimedIdentity) -> None:
     """Store the provider's tokens and their expiry in the session."""
     session.groups, session.id_token, session.refresh_token = claimed.groups, claimed.id_token, claimed.refresh_token
     session.token_ends_seconds, session.renew_seconds = claimed.ends_seconds, claimed.ends_seconds - EARLY_SECONDS
 
 
-def _here(request_front: Front) -> str:
+def _request_address(request_front: Front) -> str:
     """The address of a request, as a redirect names it: never one of another host."""
     path = "/" + quote(request_front.path.lstrip("/"))
     return f"{path}?{request_front.query}" if request_front.query else path

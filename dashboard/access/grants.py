@@ -17,17 +17,21 @@ STRANGER: Final = Person("", (), IdentitySource.PROXY, VIEWS)
 """Who reads without a name where the settings let them."""
 
 
-def known(name: str, groups: Sequence[str], way: IdentitySource, settings: AccessSettings, token: str = "") -> Person:
+def person_with_grants(
+    name: str, groups: Sequence[str], way: IdentitySource, settings: AccessSettings, token: str = ""
+) -> Person:
     """The person with the roles they have now; NotAllowed for a name that Kubernetes reserves."""
     if name.startswith(RESERVED):
         raise NotAllowed(f"the name {name!r} is kept for Kubernetes itself", fix="Log in as yourself.")
     real = tuple(group for group in groups if group and not group.startswith(RESERVED))
-    return Person(name, real, way, granted(name, real, settings), token)
+    return Person(name, real, way, matching_grants(name, real, settings), token)
 
 
-def granted(name: str, groups: Sequence[str], settings: AccessSettings) -> tuple[Grant, ...]:
+def matching_grants(name: str, groups: Sequence[str], settings: AccessSettings) -> tuple[Grant, ...]:
     """All grants whose rule names the person or one of their groups; none at all for somebody who is refused."""
-    grants = tuple(Grant(rule.role, tuple(rule.namespaces)) for rule in settings.roles if _named(rule, name, groups))
+    grants = tuple(
+        Grant(rule.role, tuple(rule.namespaces)) for rule in settings.roles if _rule_matches(rule, name, groups)
+    )
     if not grants and (settings.own_namespaces or settings.unlisted is Unlisted.REFUSED):
         return ()
     if settings.own_namespaces:
@@ -36,12 +40,12 @@ def granted(name: str, groups: Sequence[str], settings: AccessSettings) -> tuple
     return VIEWS if settings.read_only else (*VIEWS, *grants)
 
 
-def stranger(settings: AccessSettings) -> Person | None:
+def anonymous_person(settings: AccessSettings) -> Person | None:
     """Return the person for an unidentified request; None when an identity is required."""
     return STRANGER if settings.anonymous is Unlisted.VIEWER else None
 
 
-def checked(settings: AccessSettings, host: str) -> None:
+def require_authentication(settings: AccessSettings, host: str) -> None:
     """SettingsError for a dashboard that listens beyond the loopback without authentication."""
     if settings.mode is AccessMode.NONE and not is_loopback(host):
         raise SettingsError(
@@ -58,5 +62,5 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _named(rule: RoleRule, name: str, groups: Sequence[str]) -> bool:
+def _rule_matches(rule: RoleRule, name: str, groups: Sequence[str]) -> bool:
     return rule.group in groups if rule.group else rule.user == name

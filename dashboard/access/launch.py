@@ -48,7 +48,7 @@ def fresh_token(settings: AccessSettings) -> str:
     return secrets.token_urlsafe(32) if settings.mode is AccessMode.NONE and settings.launch_token else ""
 
 
-def printed(url: str, base: str, token: str) -> str:
+def launch_url(url: str, base: str, token: str) -> str:
     """The address to open: `url` without a path, the base path, and the token where there is one."""
     return f"{url}{base}?{PARAMETER}={quote(token)}" if token else f"{url}{base}"
 

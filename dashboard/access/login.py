@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request, Response
 from cotenant.base.errors import CotenantError
 from cotenant.base.people import RIGHTS, Person
 from cotenant.dashboard.access import answers
-from cotenant.dashboard.access.gate import VISIT, Gate, Visit, hold
+from cotenant.dashboard.access.gate import VISIT, Gate, Visit, store_tokens
 from cotenant.dashboard.access.launch import Proof
 from cotenant.dashboard.access.oidc import LoginAttempt, LoginRefused, Provider, ProviderSilent
 from cotenant.dashboard.access.sessions import LOGIN, LOGIN_SECONDS, SESSION, Session
@@ -29,7 +29,7 @@ def router(gate: Gate, people: Callable[[], Person], base: str) -> APIRouter:
     @routes.get("/api/v1/me", summary="Who you are here, your roles, and the token that a write needs", tags=["access"])
     def me(request: Request) -> Mapping[str, Any]:
         visit = visit_of(request)
-        return described(people()) | {"csrf": "" if visit.bearer else gate.token(visit)}
+        return person_document(people()) | {"csrf": "" if visit.bearer else gate.token(visit)}
 
     @routes.post("/auth/logout", summary="End this login", tags=["access"])
     def logout(request: Request, response: Response) -> Mapping[str, str]:
@@ -38,7 +38,7 @@ def router(gate: Gate, people: Callable[[], Person], base: str) -> APIRouter:
             gate.launch.end()
             name = gate.launch.cookie_name(visit.front)
             response.headers.append("Set-Cookie", gate.cookie(name, "", visit, seconds=0))
-        return {"to": _logged_out(gate, visit)}
+        return {"to": _end_session(gate, visit)}
 
     if gate.provider is not None:
         provider = gate.provider
@@ -60,7 +60,7 @@ def visit_of(request: Request) -> Visit:
     return visit
 
 
-def described(person: Person) -> dict[str, Any]:
+def person_document(person: Person) -> dict[str, Any]:
     """Describe a person for scripts: rights that apply in any namespace, and each role with its namespaces."""
     rights = sorted({right.value for grant in person.grants for right in RIGHTS[grant.role]})
     roles = [{"role": grant.role.value, "namespaces": list(grant.namespaces)} for grant in person.grants]
@@ -82,7 +82,7 @@ def _login(gate: Gate, provider: Provider, visit: Visit, after: str) -> Response
 def _callback(gate: Gate, provider: Provider, visit: Visit, params: Mapping[str, str]) -> Response:
     """The redirect back from the provider: verify its answer and begin a session."""
     try:
-        attempt, after = _begun(gate, visit)
+        attempt, after = _open_login_attempt(gate, visit)
         if not secrets.compare_digest(params.get("state", "").encode(), attempt.state.encode()):
             raise LoginRefused("this answer belongs to another login", fix="Log in again, in one window.")
         if params.get("iss", gate.settings.oidc.issuer) != gate.settings.oidc.issuer:
@@ -94,7 +94,7 @@ def _callback(gate: Gate, provider: Provider, visit: Visit, params: Mapping[str,
     except CotenantError as error:
         return _trouble(gate, visit, error)
     session = Session(claimed.name, claimed.groups, gate.now_seconds() + 3600 * gate.settings.session_hours)
-    hold(session, claimed)
+    store_tokens(session, claimed)
     try:
         gate.sessions.end(visit.session)
         id_ = gate.sessions.begin(session)
@@ -106,7 +106,7 @@ def _callback(gate: Gate, provider: Provider, visit: Visit, params: Mapping[str,
     return answer
 
 
-def _begun(gate: Gate, visit: Visit) -> tuple[LoginAttempt, str]:
+def _open_login_attempt(gate: Gate, visit: Visit) -> tuple[LoginAttempt, str]:
     """The login that this browser began, and where it goes afterwards."""
     fields = gate.seals.open(LOGIN, visit.cookies.get(LOGIN, ""), LOGIN_SECONDS)
     if not isinstance(fields, list) or len(fields) != 4:
@@ -115,7 +115,7 @@ def _begun(gate: Gate, visit: Visit) -> tuple[LoginAttempt, str]:
     return LoginAttempt("", state, nonce, verifier), after
 
 
-def _logged_out(gate: Gate, visit: Visit) -> str:
+def _end_session(gate: Gate, visit: Visit) -> str:
     """End the session; where the browser goes then."""
     ended, home = gate.sessions.end(visit.session), gate.base
     if gate.provider is None:
@@ -147,4 +147,4 @@ def _redirect_uri(gate: Gate, visit: Visit) -> str:
 def _trouble(gate: Gate, visit: Visit, error: CotenantError) -> Response:
     status = 401 if isinstance(error, LoginRefused) else 503
     refused = answers.Refused(status, f"{error.message}.", error.fix)
-    return answers.answered(refused, visit.headers, ("Log in again", f"{gate.base}auth/login"))
+    return answers.refusal_response(refused, visit.headers, ("Log in again", f"{gate.base}auth/login"))

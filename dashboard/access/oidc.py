@@ -110,8 +110,8 @@ class Provider:
 
     def bearer(self, token: str) -> ClaimedIdentity:
         """Return the identity that a script's bearer token claims; raises LoginRefused for an invalid token."""
-        claims = self._verified(token, [self._settings.client_id, *self._settings.audiences])
-        return self._named(claims, token)
+        claims = self._verify_token(token, [self._settings.client_id, *self._settings.audiences])
+        return self._identity_of_claims(claims, token)
 
     def end_url(self) -> str:
         """Return the address at which the provider ends its own session; empty when it names none."""
@@ -121,13 +121,13 @@ class Provider:
         token = str(tokens.get("id_token") or "")
         if not token:
             raise LoginRefused("the provider gave no id token", fix="Ask for the scope openid: access.oidc.scopes.")
-        claims = self._verified(token, [self._settings.client_id])
+        claims = self._verify_token(token, [self._settings.client_id])
         if nonce is not None and not secrets.compare_digest(str(claims.get("nonce", "")), nonce):
             raise LoginRefused("the id token is not of this login (its nonce)", fix="Log in again.")
-        claimed = self._named(claims, token)
+        claimed = self._identity_of_claims(claims, token)
         return _with_refresh(claimed, str(tokens.get("refresh_token") or ""))
 
-    def _verified(self, token: str, audiences: Sequence[str]) -> Mapping[str, Any]:
+    def _verify_token(self, token: str, audiences: Sequence[str]) -> Mapping[str, Any]:
         """The claims of a token: signature, issuer, audience, authorized party and times all hold."""
         registry = jwt.JWTClaimsRegistry(
             leeway=LEEWAY_SECONDS,
@@ -136,7 +136,7 @@ class Provider:
             exp={"essential": True},
         )
         try:
-            claims = self._decoded(token)
+            claims = self._decode_token(token)
             registry.validate(dict(claims))
         except (JoseError, ValueError) as error:
             raise LoginRefused(f"the token is not valid: {error}", fix="Log in again.") from error
@@ -155,7 +155,7 @@ class Provider:
             return "the token has several audiences and does not say which of them asked (azp)" if named[1:] else ""
         return "" if claims["azp"] in audiences else f"the token was made for {claims['azp']}"
 
-    def _decoded(self, token: str) -> Mapping[str, Any]:
+    def _decode_token(self, token: str) -> Mapping[str, Any]:
         try:
             return jwt.decode(token, self._keyset(), algorithms=ALGORITHMS).claims
         except (JoseError, ValueError):
@@ -164,7 +164,7 @@ class Provider:
                 raise
             return jwt.decode(token, self._keyset(AGAIN_SECONDS), algorithms=ALGORITHMS).claims
 
-    def _named(self, claims: Mapping[str, Any], token: str) -> ClaimedIdentity:
+    def _identity_of_claims(self, claims: Mapping[str, Any], token: str) -> ClaimedIdentity:
         """Name and groups as the settings take them from the claims."""
         settings = self._settings
         name = claim(claims, settings.user_claim)
@@ -215,7 +215,7 @@ class Provider:
         issuer = self._settings.issuer
         with self._lock:
             if time.monotonic() - self._about[0] > KEPT_SECONDS:
-                document = self._fetched(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+                document = self._fetch_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
                 if document.get("issuer") != issuer:
                     raise ProviderSilent(
                         f"{issuer} says it is the issuer {document.get('issuer')!r}",
@@ -228,7 +228,7 @@ class Provider:
         where = self._endpoint("jwks_uri")
         with self._lock:
             if self._keys[1] is None or time.monotonic() - self._keys[0] > most_seconds:
-                self._keys = (time.monotonic(), KeySet.import_key_set(self._fetched(where)))
+                self._keys = (time.monotonic(), KeySet.import_key_set(self._fetch_json(where)))
             keyset = self._keys[1]
         assert keyset is not None
         return keyset
@@ -236,7 +236,7 @@ class Provider:
     def _keys_older_than(self, seconds: float) -> bool:
         return time.monotonic() - self._keys[0] > seconds
 
-    def _fetched(self, url: str) -> Any:
+    def _fetch_json(self, url: str) -> Any:
         try:
             answer = requests.get(url, timeout=TIMEOUT_SECONDS, verify=self._settings.ca_file or True)
             answer.raise_for_status()

@@ -111,7 +111,7 @@ class SharedSessions(Sessions):
     def begin(self, session: Session) -> str:
         """Store it under a new id; StoreError when the store does not take it."""
         id_ = f"{int(session.ends_seconds):012d}.{fresh_id()}"
-        self._make_room()
+        self._evict_logins()
         self._store(id_, session, None)
         return id_
 
@@ -197,7 +197,7 @@ class SharedSessions(Sessions):
         with self._asking():
             stored = self._folder.read_marked(name)
             ended = name in self._ended or (stored is not None and self._folder.read_marked(name + ENDED) is not None)
-        record = self._decrypted(id_, stored[0]) if stored and not ended else None
+        record = self._decrypt_record(id_, stored[0]) if stored and not ended else None
         if stored is None or record is None or self._now() >= record.ends_seconds:
             self._forget(id_)
             return None
@@ -254,7 +254,7 @@ class SharedSessions(Sessions):
         """Return the cipher with the key of one login, derived from its id."""
         return Fernet(urlsafe_b64encode(hmac.new(self._key, id_.encode(), hashlib.sha256).digest()))
 
-    def _decrypted(self, id_: str, content: bytes) -> _Record | None:
+    def _decrypt_record(self, id_: str, content: bytes) -> _Record | None:
         """None, and a line in the log, for what another key has encrypted, or this one for another id."""
         try:
             return msgspec.json.decode(self._fernet(id_).decrypt(content), type=_Record)
@@ -265,7 +265,7 @@ class SharedSessions(Sessions):
             )
             return None
 
-    def _make_room(self) -> None:
+    def _evict_logins(self) -> None:
         """Remove logins that have ended, and the one that ends first when there are too many."""
         names = [name for name in self._folder.names() if name[:12].isdigit()]
         ended = [name for name in names if int(name[:12]) <= self._now()]

@@ -19,7 +19,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import NotAllowed, Right
 from cotenant.base.text import visible
 from cotenant.dashboard.changes import callbacks
-from cotenant.dashboard.changes.callbacks import acts, tell
+from cotenant.dashboard.changes.callbacks import acts, announce
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View, in_cluster
 
@@ -83,7 +83,7 @@ def button(view: View, act: str, name: str = EVERYTHING) -> Component:
     """Opens the confirm step; disabled with the reason where the person may not. name: what it is about."""
     text = TEXTS[act]
     namespace = "" if name == EVERYTHING else name.partition("/")[0]
-    reason = callbacks.refused(view, Right.APPROVE, namespace)
+    reason = callbacks.missing_role_sentence(view, Right.APPROVE, namespace)
     if not reason and act == RESUME and not namespace:
         reason = _not_everywhere(view)
     return html.Button(
@@ -119,7 +119,7 @@ def confirm_step(act: str, name: str, agreed: Sequence[Component]) -> Component:
     )
     cancel = html.Button("Cancel", id="autopilot-cancel", className="button")
     parts = [
-        html.H3(text.question.format(name=_named(name))),
+        html.H3(text.question.format(name=_policy_label(name))),
         html.P(text.note, className="panel-note"),
         *agreed,
         reason,
@@ -128,7 +128,7 @@ def confirm_step(act: str, name: str, agreed: Sequence[Component]) -> Component:
     return html.Section(parts, className="panel plan-form", **{"aria-label": "Confirm"})
 
 
-def opened(view: View, act: str, name: str) -> tuple[Component, dict[str, str]]:
+def open_confirm_step(view: View, act: str, name: str) -> tuple[Component, dict[str, str]]:
     """The confirm step and what it is about; of a policy that shall act with the spec that is agreed to."""
     _require_act(act)
     if act != ACT:
@@ -152,7 +152,7 @@ def done(view: View, chosen: Mapping[str, str], reason: str) -> str:
     else:
         mode = AutopilotMode.ACT if act == ACT else AutopilotMode.OBSERVE
         in_cluster(view.given.autopilot).switch(who, name, mode, reason, chosen.get("digest", ""))
-    return TEXTS[act].done.format(name=_named(name))
+    return TEXTS[act].done.format(name=_policy_label(name))
 
 
 def _require_act(act: str) -> None:
@@ -160,7 +160,7 @@ def _require_act(act: str) -> None:
         raise UsageError(f"{act!r} is no act", fix="Look at the page again.")
 
 
-def _named(name: str) -> str:
+def _policy_label(name: str) -> str:
     return "the autopilot" if name == EVERYTHING else visible(name)
 
 
@@ -177,7 +177,7 @@ def register(app: Dash, view: View) -> None:
     def _open(asked: Mapping[str, Any] | None) -> tuple[Any, Any]:
         if not asked:
             return no_update, no_update
-        return opened(view, str(asked["act"]), str(asked["name"]))
+        return open_confirm_step(view, str(asked["act"]), str(asked["name"]))
 
     @app.callback(
         Output(WORK, "children", allow_duplicate=True), Input("autopilot-cancel", "n_clicks"), prevent_initial_call=True
@@ -200,7 +200,7 @@ def register(app: Dash, view: View) -> None:
         try:
             message = done(view, chosen, reason or "")
         except CotenantError as error:
-            tell(panels.trouble(error))
+            announce(panels.trouble(error))
             return panels.trouble(error), view.now_seconds()
-        tell(message)
+        announce(message)
         return html.P(message, className="verdict", id="autopilot-done"), view.now_seconds()

@@ -12,7 +12,7 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.people import Right
 from cotenant.changes.model.service import BundleForm
 from cotenant.dashboard.changes import callbacks, review_end
-from cotenant.dashboard.changes.callbacks import acts, tell
+from cotenant.dashboard.changes.callbacks import acts, announce
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.tables import display
@@ -36,7 +36,7 @@ def offer(view: View, rows: Iterable[Mapping[str, Any]]) -> list[Component]:
     of_gitops = [row for row in rows if row["gitops"]]
     if not of_gitops:
         return []
-    refusals = [callbacks.refused(view, Right.REVIEW, row["namespace"]) for row in of_gitops]
+    refusals = [callbacks.missing_role_sentence(view, Right.REVIEW, row["namespace"]) for row in of_gitops]
     reviewable = [row for row, refusal in zip(of_gitops, refusals, strict=True) if not refusal]
     namespaces = ",".join(sorted({row["namespace"] for row in reviewable}))
     why = "" if reviewable else refusals[0]
@@ -69,6 +69,6 @@ def register(app: Dash, view: View) -> None:
             files = in_cluster(view.given.autopilot).bundle(view.given.people(), BundleForm(asked["form"]), namespaces)
         except CotenantError as error:
             return [no_update, panels.trouble(error)]
-        tell("The bundle is in your downloads.")
+        announce("The bundle is in your downloads.")
         shown = html.Div(review_end.files(files, commands=False))
         return [review_end.download(files), panels.panel("Files for the repository", shown)]

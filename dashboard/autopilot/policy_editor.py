@@ -13,14 +13,14 @@ from cotenant.autopilot.model import QUEUE, AutopilotRound, QueueVerdict
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.people import Right
 from cotenant.base.resource import Resource
-from cotenant.base.settings.document import one_document
+from cotenant.base.settings.document import parse_single_document
 from cotenant.base.table import Schema
 from cotenant.base.text import visible
 from cotenant.dashboard.autopilot.acting import ACTED
 from cotenant.dashboard.changes import callbacks
-from cotenant.dashboard.changes.callbacks import acts, tell
+from cotenant.dashboard.changes.callbacks import acts, announce
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.frame.table_cells import Drawn, cells, filled, reason_chips, subject, titles
+from cotenant.dashboard.frame.table_cells import Drawn, cells, reason_chips, subject, titles, without_empty_columns
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.tables import display
 from cotenant.recommender.model.savings_text import FREES, RAISES
@@ -86,9 +86,9 @@ def editor(view: View, name: str) -> Component:
 
 def tonight(view: View, text: str) -> Component:
     """Return what the policy in the text would do with every window open, and the button that saves this text."""
-    body = parsed(text)
+    body = parse_policy(text)
     result = in_cluster(view.given.autopilot).try_policy(view.given.people(), body)
-    may_not = callbacks.refused(view, Right.APPROVE, body["metadata"]["namespace"])
+    may_not = callbacks.missing_role_sentence(view, Right.APPROVE, body["metadata"]["namespace"])
     save = html.Button(
         "Save this policy",
         id="policy-save",
@@ -113,7 +113,9 @@ def queue_parts(result: AutopilotRound) -> list[Component]:
     waiting = f"{len(rows) - go:,} wait, each with its reason."
     lead = f"{display.counted(go, 'workload')} would be changed, in this order; {waiting}"
     waits = [str(row["reason"]) for row in rows if row["reason"]]
-    table = panels.facts(*filled(titles(LISTED), [queue_cells(row) for row in rows[:MOST_ROWS]]), "Tonight's queue")
+    table = panels.facts(
+        *without_empty_columns(titles(LISTED), [queue_cells(row) for row in rows[:MOST_ROWS]]), "Tonight's queue"
+    )
     return [*notes, html.P(lead, className="verdict"), reason_chips(waits), table]
 
 
@@ -133,9 +135,9 @@ def as_yaml(body: Mapping[str, Any]) -> str:
     return str(yaml.safe_dump(dict(body), sort_keys=False, default_flow_style=None, width=100))
 
 
-def parsed(text: str) -> dict[str, Any]:
+def parse_policy(text: str) -> dict[str, Any]:
     """The object of a text; UsageError names the line, or what is missing."""
-    body = one_document(text, "the policy")
+    body = parse_single_document(text, "the policy")
     if not isinstance(body, dict):
         raise UsageError("the policy is not an object", fix="Begin with apiVersion, kind, metadata and spec.")
     for key in _keys(body):
@@ -185,10 +187,10 @@ def register(app: Dash, view: View) -> None:
         if not clicks or not text:
             return no_update, no_update, no_update
         try:
-            body = parsed(text)
+            body = parse_policy(text)
             name = in_cluster(view.given.autopilot).save_policy(view.given.people(), body, before)
         except CotenantError as error:
             return panels.trouble(error), no_update, no_update
         message = f"Saved {visible(name)}. It observes until it is approved."
-        tell(message)
+        announce(message)
         return html.P(message, className="verdict", id="policy-saved"), body.get("spec") or {}, view.now_seconds()

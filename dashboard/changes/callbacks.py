@@ -32,13 +32,13 @@ def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..
         @wraps(function)
         def checked(*args: Any) -> Any:
             if ctx.triggered and all(one["value"] is None for one in ctx.triggered):
-                return _unchanged()  # a button came into the page: nobody has pressed it yet
+                return _no_updates()  # a button came into the page: nobody has pressed it yet
             try:
                 view.given.people().require(right)
                 return function(*args)
             except CotenantError as error:
-                tell(panels.failed(error.message, error.fix))
-                return _unchanged()
+                announce(panels.failure_state(error.message, error.fix))
+                return _no_updates()
 
         checked.takes = right  # type: ignore[attr-defined]
         return checked
@@ -48,27 +48,27 @@ def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..
 
 def why_not(view: View, right: Right, namespace: str = "") -> str:
     """Why a button is disabled, in words; "" when the person who asks may use it."""
-    return why_not_note(view, right, namespace) or away(view)
+    return why_not_note(view, right, namespace) or outage_reason(view)
 
 
 def why_not_note(view: View, right: Right, namespace: str = "") -> str:
     """The same of what is only noted in the ledger, and waits for no cluster."""
     if view.given.changes is None:
         return "Read-only: start it with `cotenant dashboard --act`."
-    return refused(view, right, namespace)
+    return missing_role_sentence(view, right, namespace)
 
 
-def away(view: View) -> str:
+def outage_reason(view: View) -> str:
     """Why nothing can be done in the cluster now, as it was a moment ago; "" when it answers."""
     return view.given.changes.trouble() if view.given.changes else ""
 
 
-def awaited(view: View) -> Component:
+def outage_store(view: View) -> Component:
     """Return the store `AWAY` that an acting page listens to.
 
     The page is drawn again when the cluster becomes unreachable or is back.
     """
-    return dcc.Store(id=AWAY, data=away(view))
+    return dcc.Store(id=AWAY, data=outage_reason(view))
 
 
 def register(app: Dash, view: View) -> None:
@@ -76,11 +76,11 @@ def register(app: Dash, view: View) -> None:
 
     @app.callback(Output(AWAY, "data"), Input("tick", "n_intervals"), State(AWAY, "data"), prevent_initial_call=True)
     def _away(_ticks: int | None, shown_trouble: str | None) -> Any:
-        now = away(view)
+        now = outage_reason(view)
         return no_update if now == (shown_trouble or "") else now
 
 
-def refused(view: View, right: Right, namespace: str = "") -> str:
+def missing_role_sentence(view: View, right: Right, namespace: str = "") -> str:
     """Return a sentence with the role that the requesting person lacks for a right; "" when they may."""
     who = view.given.people()
     if not who.may(right, namespace):
@@ -101,11 +101,11 @@ def too_old(view: View) -> str:
     return f"The newest sample is {display.duration(age)} old: scan again before acting on it (`cotenant scan`)."
 
 
-def tell(message: Component | str) -> None:
+def announce(message: Component | str) -> None:
     """Show a message in the live region, from within a callback."""
     set_props(SAID, {"children": message})
 
 
-def _unchanged() -> Any:
+def _no_updates() -> Any:
     outputs = ctx.outputs_list
     return [no_update] * len(outputs) if isinstance(outputs, list) else no_update

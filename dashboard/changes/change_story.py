@@ -80,10 +80,10 @@ def body(
             _buttons(allowed),
             *verdict,
             html.H3("What moved"),
-            _moved(change),
+            _moved_fields(change),
             *review_steps.steps(change.next_steps if standing.state.in_force else (), "Next steps"),
             html.H3("Freed and raised"),
-            _freed(standing),
+            _freed_requests(standing),
             html.H3("Guardrails"),
             _guardrails(change),
             html.H3("Rows of the ledger"),
@@ -147,7 +147,7 @@ def button(word: str, store: str, why: str, **request: str) -> Component:
     return html.Button(word, className="button act", disabled=bool(why), **title, **panels.asks(store, **request))
 
 
-def _moved(change: Change) -> Component:
+def _moved_fields(change: Change) -> Component:
     moved_fields = moves(change)
     if not moved_fields:
         return html.P("No field: nothing was written to the cluster.", className="panel-note")
@@ -157,7 +157,7 @@ def _moved(change: Change) -> Component:
     return html.Div([panels.facts(("Field", "Before", "After", "Of"), rows[:MOVES_SHOWN], "What moved"), *rest])
 
 
-def _freed(standing: ChangeStatus) -> Component:
+def _freed_requests(standing: ChangeStatus) -> Component:
     change = standing.change
     promised = saving_text(change.savings, "")
     achieved = promised if standing.state.in_force else NOTHING

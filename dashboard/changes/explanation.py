@@ -48,7 +48,7 @@ def body(
         *charts,
         *values(recommendation),
         *trust([recommendation]),
-        *said(recommendation),
+        *notes_and_queries(recommendation),
     ]
     return html.Div([*parts, patches([recommendation], patch)], className="explain")
 
@@ -70,7 +70,7 @@ def trust(recommendations: Sequence[Recommendation]) -> list[Component]:
     return [html.Section([head, reasons], className="value")]
 
 
-def said(recommendation: Recommendation) -> list[Component]:
+def notes_and_queries(recommendation: Recommendation) -> list[Component]:
     """Notes of the strategy, and what the source was asked."""
     sections = []
     if recommendation.notes:
@@ -105,7 +105,7 @@ def _value(value: Value, *, repeated: bool) -> Component:
     unit, severity = value.resource, value.severity
     rating = [] if severity is Severity.UNKNOWN else [panels.severity(severity)]
     present = "not set" if value.now is None else display.amount(value.now, unit)
-    line = [html.Span(present), html.Span("→", className="arrow"), html.Strong(_proposed(value))]
+    line = [html.Span(present), html.Span("→", className="arrow"), html.Strong(_proposed_amount(value))]
     if value.change == 0:
         line = [html.Span(present), html.Span(" · keep", className="dim")]
     if value.change:
@@ -121,7 +121,7 @@ def _value(value: Value, *, repeated: bool) -> Component:
     )
 
 
-def _proposed(value: Value) -> str:
+def _proposed_amount(value: Value) -> str:
     if value.action is Action.UNSET:
         return "remove"
     if value.action is Action.WITHHELD or value.amount is None:
@@ -183,11 +183,11 @@ def patches(
             "No patch: nothing changes, or the kind has no template that can be patched.", className="panel-note"
         )
     note = html.P("Text to copy, for a shell of yours. Nothing is applied from here.", className="panel-note")
-    yaml = [_copied("YAML for kubectl apply --server-side", document, "copy-yaml")] if document else []
-    return html.Div([note, _copied("Patch", command, "copy-patch"), *yaml])
+    yaml = [_copyable_command("YAML for kubectl apply --server-side", document, "copy-yaml")] if document else []
+    return html.Div([note, _copyable_command("Patch", command, "copy-patch"), *yaml])
 
 
-def _copied(title: str, text: str, id_: str) -> Component:
+def _copyable_command(title: str, text: str, id_: str) -> Component:
     copy = dmc.CopyButton(value=text, copiedChildren="Copied", children="Copy", size="xs", variant="default", id=id_)
     head = html.Div([html.H3(title), copy], className="panel-head")
     return html.Section([head, html.Pre(html.Code(text), className="command", tabIndex=0)])

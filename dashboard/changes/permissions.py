@@ -33,7 +33,7 @@ SENTENCES: Final[Mapping[Right, str]] = {
 }
 
 
-def place() -> Component:
+def panel_containers() -> Component:
     """Containers of both panels until they are evaluated."""
     return html.Div(panels.skeleton(240), id=MATRIX)
 
@@ -43,18 +43,18 @@ def register(app: Dash, view: View) -> None:
 
     @app.callback(Output(MATRIX, "children"), Input("version", "data"))
     def _ask(_version: str | None) -> Component:
-        return panels.guarded(lambda: contents(view), "What you may do")
+        return panels.render_guarded(lambda: contents(view), "What you may do")
 
 
 def contents(view: View) -> Component:
     """Both panels."""
-    mine = _mine(view.given.people(), acting_here=view.given.changes is not None)
-    cluster = panels.guarded(lambda: _cluster(view), "What the cluster allows")
+    mine = _own_rights(view.given.people(), acting_here=view.given.changes is not None)
+    cluster = panels.render_guarded(lambda: _cluster(view), "What the cluster allows")
     return html.Div([mine, cluster], className="row permitting")
 
 
-def _mine(who: Person, *, acting_here: bool) -> Component:
-    name = visible(change_tables.named(who))
+def _own_rights(who: Person, *, acting_here: bool) -> Component:
+    name = visible(change_tables.display_name(who))
     lead = f"As {name}: {_roles(who)}."
     note = "" if acting_here else f" {change_tables.NO_DESK} {change_tables.FIX}"
     rows = [(SENTENCES[right], _may(who, right) if acting_here or right is Right.READ else _no("read-only"), _of(right))

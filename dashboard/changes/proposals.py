@@ -47,10 +47,12 @@ def card(workload_story: Story, currency: str) -> Component:
         else []
     )
     lead = html.P(f"Had this been applied {result.days:g} days ago, over all pods:", className="panel-note")
-    return html.Div([lead, *partial, _tried(result), facts, *explanation.trust(recommendations)], className="explain")
+    return html.Div(
+        [lead, *partial, _backtest_table(result), facts, *explanation.trust(recommendations)], className="explain"
+    )
 
 
-def _tried(result: BacktestTotals) -> Component:
+def _backtest_table(result: BacktestTotals) -> Component:
     head = html.Thead(
         html.Tr([html.Th("", scope="col"), html.Th("as it was", scope="col"), html.Th("proposed", scope="col")])
     )
@@ -58,8 +60,8 @@ def _tried(result: BacktestTotals) -> Component:
         ("Minutes throttled", _minutes(result.now_throttled_minutes), _minutes(result.throttled_minutes)),
         ("OOM kills", f"{result.now_oom_kills:,}", f"{result.oom_kills:,}"),
         ("Evictions in addition", "–", f"{result.evictions:,}"),
-        ("CPU requests, mean over the days", "–", _moved(result.freed_millicores, Resource.CPU)),
-        ("Memory requests, mean over the days", "–", _moved(result.freed_bytes, Resource.MEMORY)),
+        ("CPU requests, mean over the days", "–", _freed_text(result.freed_millicores, Resource.CPU)),
+        ("Memory requests, mean over the days", "–", _freed_text(result.freed_bytes, Resource.MEMORY)),
     )
     worse = {
         "Minutes throttled": result.throttled_minutes > result.now_throttled_minutes,
@@ -83,7 +85,7 @@ def _minutes(minutes: float) -> str:
     return f"{minutes:,.0f}"
 
 
-def _moved(freed: int, resource: Resource) -> str:
+def _freed_text(freed: int, resource: Resource) -> str:
     """A positive number under its word."""
     return f"net {FREES if freed >= 0 else RAISES} {display.amount(abs(freed), resource)}"
 
@@ -125,7 +127,7 @@ def _container(recommendation: Recommendation, *, is_open: bool) -> Component:
         [
             html.P(" · ".join(facts), className="panel-note"),
             html.Div(explanation.values(recommendation), className="values"),
-            *explanation.said(recommendation),
+            *explanation.notes_and_queries(recommendation),
         ],
         className="explain",
     )

@@ -76,18 +76,18 @@ class ReviewTerms:
         )
 
 
-def asked(search: str) -> ReviewTerms:
+def parse_terms(search: str) -> ReviewTerms:
     """Parse the address; an unreadable part takes its default."""
     pairs = parse_qsl(search.lstrip("?"))
     last = dict(pairs)
     key = last.get("key", "")
     return ReviewTerms(
-        workloads=tuple(dict.fromkeys(ref for k, v in pairs if k == "ids" and (ref := named(v)))),
+        workloads=tuple(dict.fromkeys(ref for k, v in pairs if k == "ids" and (ref := parse_workload(v)))),
         everything=last.get("all") == "1",
         step=last.get("step") if last.get("step") in (*STEPS, DONE) else DIFF,  # type: ignore[arg-type]
         key=key if KEY.fullmatch(key) else "",
-        method=_one_of(Method, last.get("method")),
-        form=_one_of(BundleForm, last.get("form")) or BundleForm.KUSTOMIZE,
+        method=_parse_choice(Method, last.get("method")),
+        form=_parse_choice(BundleForm, last.get("form")) or BundleForm.KUSTOMIZE,
         overridden=tuple(sorted({v for k, v in pairs if k == "override" and v})),
         because=last.get("because", "").strip(),
         second_person=last.get("second", "").strip(),
@@ -96,7 +96,7 @@ def asked(search: str) -> ReviewTerms:
     )
 
 
-def _one_of(kind: type[Word], word: str | None) -> Word | None:
+def _parse_choice(kind: type[Word], word: str | None) -> Word | None:
     return next((one for one in kind if one.value == word), None)
 
 
@@ -108,7 +108,7 @@ def _share(text: str) -> float:
     return share if 0 < share < 1 else 0.0
 
 
-def named(text: str) -> WorkloadRef | None:
+def parse_workload(text: str) -> WorkloadRef | None:
     """The workload of an `ids` value: namespace/kind/name, each part escaped; None when it is none."""
     parts = [unquote(part) for part in text.split("/")]
     return WorkloadRef(*parts) if len(parts) == 3 and all(parts) else None
@@ -151,7 +151,7 @@ class Out:
     fix: str = ""
 
 
-def sorted_out(
+def split_by_obstacle(
     looks: Sequence[WorkloadReview], terms: ReviewTerms, method: Method
 ) -> tuple[list[WorkloadReview], list[Out]]:
     """Split the workloads into those that are changed and those left out; each is decided independently."""
@@ -222,11 +222,11 @@ def yaml_diff(moves: Sequence[FieldMove]) -> str:
     for target in dict.fromkeys(move.target for move in moves):
         lines += [f"--- {target}", f"+++ {target}"]
         for move in (one for one in moves if one.target == target):
-            lines += [f"@@ {move.pointer} @@", *_changed(move.now, move.new)]
+            lines += [f"@@ {move.pointer} @@", *_changed_lines(move.now, move.new)]
     return "\n".join(lines)
 
 
-def _changed(now: str, new: str) -> list[str]:
+def _changed_lines(now: str, new: str) -> list[str]:
     old_fields, new_fields = MOVE.findall(now.replace(",", " ")), MOVE.findall(new.replace(",", " "))
     if not old_fields and not new_fields:
         return [*([f"-{now}"] if now else []), *([f"+{new}"] if new else [])]

@@ -61,7 +61,7 @@ def confirm(
         ("Method", review_steps.METHODS[method.value][0] + _canary(terms, len(going))),
         ("Pods", _restarts(going)),
         ("Written by", _person(who)),
-        ("Written", _written(going)),
+        ("Written", _written_objects(going)),
         ("Verified", f"after {soak_minutes:g} minutes of soak time; until then and later it can be rolled back"),
         *([("Overridden", f"{', '.join(terms.overridden)}: {visible(terms.because)}")] if terms.overridden else []),
         *([("Second person", text)] if (text := _second(going)) else []),
@@ -80,7 +80,7 @@ def _every_change(going: Sequence[WorkloadReview]) -> list[Component]:
     items = [
         html.Li([
             html.Strong(visible(str(look.workload))),
-            review_steps.written(look.lines),
+            review_steps.written_lines(look.lines),
             *review_steps.steps(look.next_steps),
         ])
         for look in going
@@ -122,7 +122,7 @@ def _person(who: Person) -> str:
     return f"{name}{groups}{how}"
 
 
-def _written(going: Sequence[WorkloadReview]) -> list[Component]:
+def _written_objects(going: Sequence[WorkloadReview]) -> list[Component]:
     """The ledger first, then objects."""
     targets = dict.fromkeys(move.target for look in going for move in look.moves)
     text = f"{display.counted(len(targets), 'object')}, each in one patch that fails if somebody was faster; first the "
@@ -131,7 +131,7 @@ def _written(going: Sequence[WorkloadReview]) -> list[Component]:
     return [html.Span([text, "ledger's row, on disk."]), listed]
 
 
-def summed(going: Sequence[WorkloadReview], out: int, currency: str) -> list[Any]:
+def summary_line(going: Sequence[WorkloadReview], out: int, currency: str) -> list[Any]:
     """The line at the foot of every step."""
     total = joined_savings(look.savings for look in going)
     parts: list[Any] = [
@@ -152,7 +152,7 @@ def before_files(going: Sequence[WorkloadReview], form: BundleForm) -> list[Comp
     return [html.P(text), said, *_every_change(going)]
 
 
-def zipped(contents: Mapping[str, str]) -> bytes:
+def zip_files(contents: Mapping[str, str]) -> bytes:
     """A zip of a bundle's files."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -163,7 +163,7 @@ def zipped(contents: Mapping[str, str]) -> bytes:
 
 def download(contents: Mapping[str, str]) -> Any:
     """Return the content for a `dcc.Download`: the bundle as a zip file."""
-    return dcc.send_bytes(zipped(contents), "cotenant-bundle.zip")
+    return dcc.send_bytes(zip_files(contents), "cotenant-bundle.zip")
 
 
 def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:
@@ -206,11 +206,11 @@ def outcome(standings: Sequence[ChangeStatus], base: str, soak_minutes: float, w
         for label, act in (("Roll back all", ROLL_BACK), ("Verify now", VERIFY))
     ]
     note = [html.P(why_not, className="panel-note")] if why_not else []
-    return [html.P(counted(standings), className="lead-words", id="review-outcome-words", role="status"), table,
+    return [html.P(count_by_state(standings), className="lead-words", id="review-outcome-words", role="status"), table,
             html.Div([*buttons, *note], className="selection-acts start")]  # fmt: skip
 
 
-def counted(standings: Sequence[ChangeStatus]) -> str:
+def count_by_state(standings: Sequence[ChangeStatus]) -> str:
     """Count the changes in each state, as a sentence."""
     states: dict[str, int] = {}
     for one in standings:

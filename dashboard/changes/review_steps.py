@@ -57,13 +57,15 @@ FORMS: Final = {
 CANARIES: Final = {"": "All at once", "0.1": "A tenth first", "0.5": "Half first"}
 
 
-def titled(look: WorkloadReview, content: Sequence[Any], chips: Sequence[Component], *, is_open: bool) -> Component:
+def workload_section(
+    look: WorkloadReview, content: Sequence[Any], chips: Sequence[Component], *, is_open: bool
+) -> Component:
     """One workload, to open and close."""
     head = html.Summary([html.Strong(visible(str(look.workload))), *chips])
     return html.Details([head, html.Div(content, className="review-inner")], open=is_open, className="container")
 
 
-def gone(look: WorkloadReview) -> Component:
+def no_change_reason(look: WorkloadReview) -> Component:
     """Why there is nothing to change."""
     return html.P([panels.chip("left out", "gray"), " ", visible(look.error)], className="said")
 
@@ -79,7 +81,7 @@ def diff(
     highs: p99 of the whole workload by resource, where it is known.
     """
     return [
-        titled(look, _moves(look, look.recommendations, highs.get(look.workload, {}), currency),
+        workload_section(look, _moves(look, look.recommendations, highs.get(look.workload, {}), currency),
                _costs(look, look.recommendations), is_open=place < OPEN_AT_FIRST)
         for place, look in enumerate(looks)
     ]  # fmt: skip
@@ -98,7 +100,7 @@ def _moves(
     look: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
 ) -> list[Component]:
     if look.error:
-        return [gone(look), _leave_out(look)]
+        return [no_change_reason(look), _leave_out(look)]
     titles = ("Container", "Field", "Now", "New", "Highest seen, one pod", "Change over all pods")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     rows = [_row(line) for line in reviewing.lines(recommendations)]
@@ -110,10 +112,10 @@ def _moves(
 
 def all_written(lines: Sequence[FieldMove]) -> list[Component]:
     """The same below its title; nothing where nothing is written."""
-    return [html.H4("Everything that is written"), written(lines)] if lines else []
+    return [html.H4("Everything that is written"), written_lines(lines)] if lines else []
 
 
-def written(lines: Sequence[FieldMove]) -> Component:
+def written_lines(lines: Sequence[FieldMove]) -> Component:
     """Every line of a write, below the object that it is written to."""
     objects = dict.fromkeys(line.target for line in lines)
     items = [
@@ -200,7 +202,7 @@ def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_overr
     fields = [*([_because(terms)] if (failed or stepped) and not why_no_override else []),
               *([_second(terms)] if "second-person" in failed or terms.second_person else [])]  # fmt: skip
     each = [
-        titled(look, [_rules(look)], _counts(look), is_open=len(looks) == 1)
+        workload_section(look, [_rules(look)], _counts(look), is_open=len(looks) == 1)
         for look in sorted(looks, key=lambda k: not k.blocked(()))
     ]
     return [html.Div(rules, className="review-rules"), *fields, html.H3("Every rule"), *each]
@@ -268,7 +270,7 @@ def _counts(look: WorkloadReview) -> list[Component]:
 
 def _rules(look: WorkloadReview) -> Component:
     if look.error:
-        return gone(look)
+        return no_change_reason(look)
     ordered = sorted(look.rules, key=lambda rule: ORDER.index(rule.outcome) if rule.outcome in ORDER else 0)
     rows = [_outcome(rule) for rule in ordered]
     return html.Table(html.Tbody(rows), className="facts")

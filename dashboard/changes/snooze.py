@@ -56,7 +56,7 @@ def dialog() -> Component:
     return panels.dialog("put-off", "Snooze or dismiss", parts, "md")
 
 
-def one(view: View, ref: WorkloadRef) -> Component:
+def workload_buttons(view: View, ref: WorkloadRef) -> Component:
     """Return the buttons for one workload, and whether it is snoozed or dismissed."""
     reading, doing = select_bar.why_not(view, Right.REVIEW), select_bar.why_not(view, Right.ACCEPT)
     href = reviewing.href(view.settings.base_path, [ref])
@@ -74,14 +74,14 @@ def one(view: View, ref: WorkloadRef) -> Component:
             disabled=bool(doing),
             **panels.asks(RECALL, ref=reviewing.name_of(ref)),
         )
-        return html.Div([look, again, _off(postponed), _why(reading, doing)], className="one-acts")
+        return html.Div([look, again, _postponed_note(postponed), _why(reading, doing)], className="one-acts")
     name = reviewing.name_of(ref)
     buttons = [select_bar.button(word, word.lower(), name, doing) for word in ("Snooze", "Dismiss")]
     return html.Div([look, *buttons, _why(reading, doing)], className="one-acts")
 
 
-def _off(postponed: PostponedRecommendation) -> Component:
-    return html.P([panels.chip("hidden", "violet"), " ", snoozed.said(postponed)], className="said")
+def _postponed_note(postponed: PostponedRecommendation) -> Component:
+    return html.P([panels.chip("hidden", "violet"), " ", snoozed.postponement_sentence(postponed)], className="said")
 
 
 def _why(*reasons: str) -> Component:
@@ -109,9 +109,9 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         if not request:
             return [no_update] * 6
         kind, of = str(request["kind"]), str(request["of"])
-        names = chosen(view, listing, search or "", data) if of == "selection" else [of]
+        names = chosen_workload_names(view, listing, search or "", data) if of == "selection" else [of]
         word = "Snooze" if kind == "snooze" else "Dismiss"
-        return [True, word, _whom(names), names, "7" if kind == "snooze" else "0", None]
+        return [True, word, _selection_words(names), names, "7" if kind == "snooze" else "0", None]
 
     @app.callback(
         Output("put-off", "opened", allow_duplicate=True),
@@ -128,10 +128,10 @@ def register(app: Dash, view: View, listing: Listing) -> None:
     @acts(view, Right.ACCEPT)
     def _send(_clicks: Any, _submits: Any, of: list[str], days: str, reason: str | None) -> Any:
         try:
-            message = put_off(view, of or [], float(days or 0) or None, (reason or "").strip())
+            message = postpone_workloads(view, of or [], float(days or 0) or None, (reason or "").strip())
         except CotenantError as error:
-            return [no_update, panels.failed(error.message, error.fix), no_update, no_update]
-        callbacks.tell(message)
+            return [no_update, panels.failure_state(error.message, error.fix), no_update, no_update]
+        callbacks.announce(message)
         return [False, None, "", view.source.snapshot().version]
 
     @app.callback(
@@ -141,15 +141,15 @@ def register(app: Dash, view: View, listing: Listing) -> None:
     )
     @acts(view, Right.ACCEPT)
     def _recall(request: Mapping[str, Any] | None) -> Any:
-        ref = reviewing.named(str(request["ref"])) if request else None
+        ref = reviewing.parse_workload(str(request["ref"])) if request else None
         if ref is None or view.given.changes is None:
             return no_update
         view.given.changes.recall(view.given.people(), [ref])
-        callbacks.tell(f"{visible(str(ref))} is shown again.")
-        return _anew(view)
+        callbacks.announce(f"{visible(str(ref))} is shown again.")
+        return _reload_results(view)
 
 
-def chosen(view: View, listing: Listing, search: str, data: Any) -> list[str]:
+def chosen_workload_names(view: View, listing: Listing, search: str, data: Any) -> list[str]:
     """Names of the selected workloads; UsageError when they are too many to put off at once."""
     advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
     query = choosing.chosen_rows(listing.query(search, advice.schema), choosing.selection(data))
@@ -162,9 +162,9 @@ def chosen(view: View, listing: Listing, search: str, data: Any) -> list[str]:
     return [reviewing.name_of(ref) for ref in refs]
 
 
-def put_off(view: View, names: list[str], days: float | None, reason: str) -> str:
+def postpone_workloads(view: View, names: list[str], days: float | None, reason: str) -> str:
     """Postpone, and confirm in a sentence; UsageError without a reason."""
-    refs = [ref for name in names if (ref := reviewing.named(name))]
+    refs = [ref for name in names if (ref := reviewing.parse_workload(name))]
     if view.given.changes is None or not refs:
         raise UsageError("nothing is selected", fix="Tick rows first.")
     if not reason:
@@ -172,19 +172,19 @@ def put_off(view: View, names: list[str], days: float | None, reason: str) -> st
     if old := callbacks.too_old(view):
         raise UsageError(old)
     view.given.changes.postpone(view.given.people(), refs, days, reason)
-    _anew(view)
+    _reload_results(view)
     until = "for good" if days is None else f"for {days:g} days"
     return f"{display.counted(len(refs), 'workload')} hidden {until}. The list hides them until then."
 
 
-def _anew(view: View) -> str:
+def _reload_results(view: View) -> str:
     """The version of the results with what was just put off."""
     view.source.forget()
     return view.source.snapshot().version
 
 
-def _whom(names: list[str]) -> str:
-    refs = [str(ref) for name in names if (ref := reviewing.named(name))]
+def _selection_words(names: list[str]) -> str:
+    refs = [str(ref) for name in names if (ref := reviewing.parse_workload(name))]
     if not refs:
         return "Nothing is selected."
     first = ", ".join(visible(ref) for ref in refs[:3])

@@ -49,7 +49,7 @@ class _VerdictBody(msgspec.Struct):
     judged: Judgement | None = None
 
 
-def kept(rows: Iterable[LedgerEntry]) -> list[tuple[LedgerEntry, Judgement]]:
+def stored_verdicts(rows: Iterable[LedgerEntry]) -> list[tuple[LedgerEntry, Judgement]]:
     """Rows of the ledger that hold what a change was judged by, the oldest first; one that is damaged is left out."""
     judgements = []
     for row in rows:
@@ -68,7 +68,7 @@ def section(view: View, standing: ChangeStatus, rows: Sequence[LedgerEntry]) -> 
     """Chart and rules for one change; nothing where no pod ever ran with it."""
     if standing.state not in DONE:
         return []
-    change, judged = standing.change, kept(rows)
+    change, judged = standing.change, stored_verdicts(rows)
     workload_story = view.source.story(change.ref)
     charts = [_chart(one) for one in passages(standing, rows, workload_story, view.given.actions)]
     return [
@@ -82,13 +82,13 @@ def section(view: View, standing: ChangeStatus, rows: Sequence[LedgerEntry]) -> 
 NO_USAGE: Final = "No usage is stored around the change: the next scan brings it (cotenant scan)."
 
 
-def last(view: View, ref: WorkloadRef) -> Component | None:
+def last_change(view: View, ref: WorkloadRef) -> Component | None:
     """The newest change of a workload and why it is where it is; None where there is none to be read."""
     mine = [s for s in change_tables.standings_of(view) if s.change.workload == str(ref)]
     if not mine:
         return None
     standing = mine[0]
-    rows = change_tables.required(view).story(view.given.people(), standing.change.id)
+    rows = change_tables.require_changes(view).story(view.given.people(), standing.change.id)
     way = dcc.Link(f"Change {standing.change.id}", href=f"{view.settings.base_path}changes?open={standing.change.id}")
     line = [change_tables.chip(standing.state), " ", panels.moment(standing.since_seconds), " · ", way]
     details = [html.P(visible(standing.words), className="panel-note")] if standing.words else []
@@ -101,7 +101,7 @@ def passages(
     """Usage through the change of each resource that moves (of both where neither does), as far as it is known."""
     saved = {Resource.CPU: standing.change.saved_millicores, Resource.MEMORY: standing.change.saved_bytes}
     moving = [resource for resource in Resource if saved[resource]] or list(Resource)
-    judged = kept(rows)
+    judged = stored_verdicts(rows)
     end = judged[-1][1].until_seconds if judged else standing.begun_seconds + 60 * settings.soak_minutes
     back = next((row.seconds for row in rows if row.event == ChangeEvent.ROLLED_BACK), None)
     by_resource = []

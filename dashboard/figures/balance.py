@@ -24,7 +24,7 @@ def chart(columns: Mapping[str, npt.NDArray[Any]], resource: Resource) -> Chart:
             100 * np.asarray(columns[f"{resource}_{w}"], dtype=np.float64) / room for w in ("request", "usage")
         )
     measured = np.flatnonzero(np.isfinite(requested) & np.isfinite(used))
-    positions, counts = _thinned(requested[measured], used[measured])
+    positions, counts = _thin_points(requested[measured], used[measured])
     shown = measured[positions]
     names = [str(columns["node"][i]) for i in shown]
     labels = [base.plain(n) + (f" and {c - 1} like it" if c > 1 else "") for n, c in zip(names, counts, strict=True)]
@@ -35,7 +35,7 @@ def chart(columns: Mapping[str, npt.NDArray[Any]], resource: Resource) -> Chart:
         "y": used[shown].tolist(),
         "customdata": names,
         "hovertext": labels,
-        "marker": {"color": base.faded(base.BLUE, 0.6), "size": 9, "line": {"width": 1, "color": base.BLUE}},
+        "marker": {"color": base.with_alpha(base.BLUE, 0.6), "size": 9, "line": {"width": 1, "color": base.BLUE}},
         "hovertemplate": "%{hovertext}: %{x:.0f} % requested, %{y:.0f} % used<extra></extra>",
     }
     top = max(100.0, float(requested[shown].max(initial=0)), float(used[shown].max(initial=0))) * 1.04
@@ -64,7 +64,7 @@ def _axis(title: str, top: float) -> dict[str, Any]:
     return {"range": [0, top], "title": {"text": title, "standoff": 6}, "fixedrange": True, "zeroline": False}
 
 
-def _thinned(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.intp], list[int]]:
+def _thin_points(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.intp], list[int]]:
     """Positions to draw and how many nodes each stands for: beyond the limit, one dot per square percent."""
     if len(x) <= base.MAX_POINTS:
         return np.arange(len(x)), [1] * len(x)

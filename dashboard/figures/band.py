@@ -24,9 +24,9 @@ def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SE
     """One resource's band over so much of its past, and the next day."""
     scale = SCALE[resource]
     usage, request = (np.asarray(v, dtype=np.float64) / scale for v in (series.usage, series.request))
-    batch = _padded(series.batch, len(usage)) / scale
+    batch = _pad_values(series.batch, len(usage)) / scale
     recent = base.recent(series.times, back_seconds)
-    shown = recent[base.thinned(usage[recent])]
+    shown = recent[base.drawn_positions(usage[recent])]
     past = base.milliseconds([series.times[i] for i in shown])
     ahead = base.milliseconds(series.ahead)
     unit = UNIT[resource]
@@ -54,7 +54,7 @@ def _lendable(
     """
     if not len(usage) or not np.isfinite(batch).any():
         return []
-    filled = lines.area(x, usage, usage + batch, base.faded(base.TEAL, 0.25))
+    filled = lines.area(x, usage, usage + batch, base.with_alpha(base.TEAL, 0.25))
     # not the band's upper edge; the colour is for the names below the chart
     height = {"customdata": base.gaps(batch), "meta": {"amounts": "customdata"}, "fillcolor": filled["fillcolor"]}
     top = lines.line(x, usage + batch, name, base.TEAL, width=1, **style)
@@ -64,7 +64,7 @@ def _lendable(
 def _lendable_ahead(series: BandSeries, scale: float, unit: str) -> list[dict[str, Any]]:
     """The same over the next day above the median of the forecast: as likely as not, and the sum of sure values."""
     median, likely, sure = (
-        _padded(list(path), len(series.ahead)) / scale
+        _pad_values(list(path), len(series.ahead)) / scale
         for path in (
             series.quantiles.get("0.5", ()),
             series.batch_ahead.get(LIKELY, ()),
@@ -80,7 +80,7 @@ def _lendable_ahead(series: BandSeries, scale: float, unit: str) -> list[dict[st
     return [*drawn, least | amounts | {"hovertemplate": f"%{{customdata:,.1f}} {unit}"}]
 
 
-def _padded(values: list[float], size: int) -> npt.NDArray[np.float64]:
+def _pad_values(values: list[float], size: int) -> npt.NDArray[np.float64]:
     """The values, or gaps where there are not as many as asked for."""
     return np.asarray(values, dtype=np.float64) if len(values) == size else np.full(size, np.nan)
 

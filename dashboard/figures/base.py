@@ -64,7 +64,7 @@ IN_WEEK: Final[dict[str, Any]] = {"week": True}
 """For `layout.meta`: a map of weekday by hour, that the time-zone switch turns."""
 
 
-def faded(colour: str, alpha: float) -> str:
+def with_alpha(colour: str, alpha: float) -> str:
     """A "#rrggbb" colour with an alpha, as plotly writes it."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{alpha:g})"
@@ -92,7 +92,7 @@ def gaps(values: npt.NDArray[np.float64]) -> list[float | None]:
     return [None if np.isnan(v) else float(v) for v in values]
 
 
-def thinned(values: npt.NDArray[np.float64], limit: int = MAX_POINTS) -> npt.NDArray[np.intp]:
+def drawn_positions(values: npt.NDArray[np.float64], limit: int = MAX_POINTS) -> npt.NDArray[np.intp]:
     """Positions to draw, at most `limit`: the lowest and the highest of each bucket, so that peaks survive."""
     if len(values) <= limit:
         return np.arange(len(values))

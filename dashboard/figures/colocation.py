@@ -53,7 +53,7 @@ def chart(
     ahead = {name: floats_of(row[name]) / scale for name in ("batch_likely", "batch_sure", "mid_likely")}
     x_ahead = _half_hours(row["ahead"], len(ahead["batch_likely"]))
     traces = [
-        prod | {"fill": "tozeroy", "fillcolor": base.faded(base.BLUE, 0.28)},
+        prod | {"fill": "tozeroy", "fillcolor": base.with_alpha(base.BLUE, 0.28)},
         *_batch(x, floor, shown["batch"], "Batch"),
         *_batch_ahead(x_ahead, ahead, None if ceiling is None else ceiling / scale),
         lines.line(x, shown["total"], "Whole node", base.BLUE, width=2),
@@ -85,7 +85,7 @@ def _batch_ahead(x: list[float], ahead: Mapping[str, Floats], ceiling: float | N
 def _batch(x: list[float], floor: Floats, amount: Floats, name: str, **style: Any) -> list[dict[str, Any]]:
     """The capacity of batch as a band; the hover text gives its height, not its upper edge."""
     some = np.where(amount > 0, floor, np.nan)
-    filled = lines.area(x, some, some + amount, base.faded(base.TEAL, 0.3))
+    filled = lines.area(x, some, some + amount, base.with_alpha(base.TEAL, 0.3))
     top = lines.line(x, some + amount, name, base.TEAL, width=1, **style)
     height = {"customdata": base.gaps(amount), "meta": {"amounts": "customdata"}, "fillcolor": filled["fillcolor"]}
     return [filled, top | height | {"hovertemplate": "%{customdata:,.1f}"}]

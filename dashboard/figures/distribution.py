@@ -54,7 +54,7 @@ def _bars(starts: Floats, ends: Floats, weights: Floats, unit: str) -> dict[str,
         "width": (ends - starts).tolist(),
         "y": (100 * weights).tolist(),
         "customdata": np.column_stack([starts, ends]).tolist(),
-        "marker": {"color": base.faded(base.BLUE, 0.6), "line": {"width": 0}},
+        "marker": {"color": base.with_alpha(base.BLUE, 0.6), "line": {"width": 0}},
         "hovertemplate": f"%{{customdata[0]:,.3~g}}–%{{customdata[1]:,.3~g}} {unit}: %{{y:.2~g}} %<extra></extra>",
     }
 

@@ -164,7 +164,7 @@ def _cpu(shown: Shown) -> list[Trace]:
         return []
     dry = " (dry run)" if lanes.dry else ""
     limit_style = {"dash": "dot"} if lanes.dry else {}
-    used = {"fill": "tozeroy", "fillcolor": base.faded(base.VIOLET, 0.18)}
+    used = {"fill": "tozeroy", "fillcolor": base.with_alpha(base.VIOLET, 0.18)}
     traces = [
         *_line(lanes, "best_effort", times, inside, ("Best effort uses", base.VIOLET), used),
         *_line(lanes, "others", times, inside, ("All others use", base.BLUE)),
@@ -189,7 +189,7 @@ def _line(
     values, x = values[inside] / MILLICORES_PER_CORE, times[inside]
     if np.isnan(values).all() or (which == "burst" and not np.nansum(values)):
         return []
-    positions = base.thinned(values)
+    positions = base.drawn_positions(values)
     stroke = {k: v for k, v in (style or {}).items() if k in ("dash", "shape")}
     rest = {k: v for k, v in (style or {}).items() if k not in stroke}
     trace = lines.line([1000 * x[i] for i in positions], values[positions], *look, **stroke)
@@ -201,7 +201,7 @@ def _size(lanes: NodeLanes) -> int:
 
 
 # --- lanes -------------------------------------------------------------------------------------------------------
-def held(marks: Iterable[Mark], since: float, until: float) -> list[tuple[float, float]]:
+def value_spans(marks: Iterable[Mark], since: float, until: float) -> list[tuple[float, float]]:
     """Spans in which at least one place carries a value of the agent's, cut to the window. marks: of one lane."""
     edges: list[tuple[float, int]] = []
     open_since: dict[str, float] = {}
@@ -228,7 +228,7 @@ def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
     for row, lane in enumerate(rows):
         mine = [mark for mark in shown.marks if mark.lane is lane and mark.dry is dry]
         name = STYLES[lane][0]
-        for span in held(mine, shown.since, shown.until):
+        for span in value_spans(mine, shown.since, shown.until):
             bars.add(span, row, name, "would hold (dry run)" if dry else "holds")
         for mark in mine if dry or not shown.lanes else ():
             if mark.holds is None and shown.since <= mark.time_seconds <= shown.until:
@@ -236,7 +236,7 @@ def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
     if not bars.names:
         return []
     colour = base.GREY
-    pattern = {"shape": "/", "fgcolor": colour, "bgcolor": base.faded(colour, 0.08), "size": 6, "solidity": 0.3}
+    pattern = {"shape": "/", "fgcolor": colour, "bgcolor": base.with_alpha(colour, 0.08), "size": 6, "solidity": 0.3}
     return [
         {
             "type": "scatter",
@@ -246,7 +246,7 @@ def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
             "y": bars.y[:-1],
             "yaxis": "y2",
             "fill": "toself",
-            "fillcolor": base.faded(colour, 0.16),
+            "fillcolor": base.with_alpha(colour, 0.16),
             **({"fillpattern": pattern} if dry else {}),
             "line": {"color": colour, "width": 1, "dash": "dot" if dry else "solid"},
             "hoverinfo": "skip",

@@ -154,7 +154,7 @@ def _spans(rows: Sequence[tuple[int, Bar]], state: str) -> list[Trace]:
             "x": x[:-1],
             "y": y[:-1],
             "fill": "toself",
-            "fillcolor": base.faded(colour, 0.12 if pattern else 0.45),
+            "fillcolor": base.with_alpha(colour, 0.12 if pattern else 0.45),
             **({"fillpattern": _hatch(colour, pattern)} if pattern else {}),
             "line": {"color": colour, "width": 1.5, "dash": "dot" if state == "not proposed" else "solid"},
             "hoverinfo": "skip",
@@ -229,7 +229,7 @@ def _beside(bar: Bar, need_seconds: float, space: tuple[float, float]) -> tuple[
 
 
 def _hatch(colour: str, shape: str) -> dict[str, Any]:
-    return {"shape": shape, "fgcolor": colour, "bgcolor": base.faded(colour, 0.1), "size": 7, "solidity": 0.25}
+    return {"shape": shape, "fgcolor": colour, "bgcolor": base.with_alpha(colour, 0.1), "size": 7, "solidity": 0.25}
 
 
 def _hover(bar: Bar) -> str:
@@ -298,7 +298,7 @@ def _shade(start: float, end: float) -> dict[str, Any]:
         "y1": 1,
         "x0": start,
         "x1": end,
-        "fillcolor": base.faded(base.RED, 0.15),
+        "fillcolor": base.with_alpha(base.RED, 0.15),
         "line": {"width": 1.5, "color": base.RED, "dash": "dot"},
         "layer": "below",
         "label": label,
@@ -395,9 +395,9 @@ def scores(past_scores: Sequence[Score]) -> Chart:
         np.array([getattr(score, name) for score in ordered], dtype=np.float64) for name in ("held", "used", "missed")
     )
     traces = [
-        _marked(x, reserved, "Reserved (squares)", base.VIOLET, "square-open"),
-        _marked(x, used, "Used (dots)", base.TEAL, "circle"),
-        _marked(x, missed, "Waited (crosses)", base.RED, "x"),
+        _marker_trace(x, reserved, "Reserved (squares)", base.VIOLET, "square-open"),
+        _marker_trace(x, used, "Used (dots)", base.TEAL, "circle"),
+        _marker_trace(x, missed, "Waited (crosses)", base.RED, "x"),
     ]
     layout = lines.over_time("pods", x, meta=base.IN_TIME)
     layout["xaxis"] |= {"range": None, "dtick": None, "tickformat": "%a %d %b"}
@@ -410,6 +410,6 @@ def scores(past_scores: Sequence[Score]) -> Chart:
     return Chart({"data": traces, "layout": layout}, text)
 
 
-def _marked(x: Sequence[float], y: Floats, name: str, colour: str, symbol: str) -> Trace:
+def _marker_trace(x: Sequence[float], y: Floats, name: str, colour: str, symbol: str) -> Trace:
     trace = lines.line(x, y, name, colour, width=1, dash="dot")
     return trace | {"mode": "lines+markers", "marker": {"symbol": symbol, "size": 9, "color": colour}}

@@ -82,7 +82,7 @@ def fan(paths: Mapping[str, Floats], x: Sequence[float]) -> list[Trace]:
     if "0.1" in paths and "0.9" in paths:
         low, high = (line(x, paths[q], "", base.VIOLET, width=0) for q in ("0.1", "0.9"))
         low, high = low | {"meta": {"column": "p10"}}, high | {"meta": {"column": "p90"}}
-        filled = {"name": "p10–p90", "fill": "tonexty", "fillcolor": base.faded(base.VIOLET, 0.22)}
+        filled = {"name": "p10–p90", "fill": "tonexty", "fillcolor": base.with_alpha(base.VIOLET, 0.22)}
         traces += [low | HIDDEN, high | filled | {"hoverinfo": "skip", "hovertemplate": None}]
     if "0.95" in paths:
         traces.append(line(x, paths["0.95"], "p95", base.VIOLET, dash="dot"))

@@ -50,10 +50,12 @@ def chart(rows: Sequence[QuotaRow], resource: str) -> Chart:
     scale, unit = scale_of(resource)
     names = [_label(row) for row in shown]
     limits = [None if row.maximum is None else row.maximum / scale for row in shown]
-    outline = {"color": base.faded(base.GREY, 0.08), "line": {"width": 1, "color": base.GREY}}
+    outline = {"color": base.with_alpha(base.GREY, 0.08), "line": {"width": 1, "color": base.GREY}}
     traces = [
         _bars(names, limits, "Max", outline, 0.8),
-        _bars(names, [row.runtime / scale for row in shown], "May use", {"color": base.faded(base.BLUE, 0.3)}, 0.6),
+        _bars(
+            names, [row.runtime / scale for row in shown], "May use", {"color": base.with_alpha(base.BLUE, 0.3)}, 0.6
+        ),
         _bars(names, [row.used / scale for row in shown], "Uses", {"color": [_colour(row) for row in shown]}, 0.3),
         _marks(names, [row.minimum / scale for row in shown]),
     ]

@@ -61,7 +61,7 @@ def chart(line: RoomSeries, now_seconds: float | None) -> Chart:
     )  # fmt: skip
     traces = [
         *([lines.line(past, line.past[recent] / scale, "Batch so far", base.TEAL, width=2)] if past else []),
-        sure | {"fill": "tozeroy", "fillcolor": base.faded(base.TEAL, 0.2)},
+        sure | {"fill": "tozeroy", "fillcolor": base.with_alpha(base.TEAL, 0.2)},
         likely,
         *([lines.line(both, mid, "Mid", base.VIOLET, dash="dashdot")] if np.isfinite(mid).any() else []),
         *([] if line.used is None else [lines.level(both, line.used / scale, "Batch pods use now", base.ORANGE)]),
@@ -89,6 +89,6 @@ def _at(line: RoomSeries, slot: int) -> str:
     return f"{display.amount(float(line.sure[slot]), line.resource)} at {display.moment(line.ahead[slot])}"
 
 
-def padded(values: Sequence[float], size: int) -> Floats:
+def pad_values(values: Sequence[float], size: int) -> Floats:
     """The values, or gaps where there are not as many as asked for."""
     return np.asarray(values, dtype=np.float64) if len(values) == size else np.full(size, np.nan)

@@ -83,11 +83,11 @@ def chart(line: Line) -> Chart:
     both = [*past, *ahead]
     traces = [
         *lines.fan({q: path / scale for q, path in line.quantiles.items()}, ahead),
-        *_thinned(line.highest / scale, past, "Highest 5 min", base.faded(base.BLUE, 0.45), width=1),
+        *_thin_line(line.highest / scale, past, "Highest 5 min", base.with_alpha(base.BLUE, 0.45), width=1),
         *_fine(line, scale),
-        *_thinned(line.mean / scale, past, "Usage", base.BLUE, width=2),
-        *_thinned(line.request / scale, past, "Request", base.ORANGE, dash="dash"),
-        *_proposed(line, past, both, scale),
+        *_thin_line(line.mean / scale, past, "Usage", base.BLUE, width=2),
+        *_thin_line(line.request / scale, past, "Request", base.ORANGE, dash="dash"),
+        *_proposed_request(line, past, both, scale),
         *_limit(line, both, scale),
     ]
     for trace in traces:
@@ -95,7 +95,7 @@ def chart(line: Line) -> Chart:
     lane, shown = _lane(line.events, both), [k for k in EVENTS if any(k == kind for _, kind in line.events)]
     now = [lines.vertical(ahead[0])] if ahead and past else []
     layout = lines.over_time(unit, both, shapes=[*_shade(line.window), *now])
-    _make_room(layout, shown)
+    _add_lane_axis(layout, shown)
     return Chart({"data": [*traces, *lane], "layout": layout}, summary(line))
 
 
@@ -105,15 +105,15 @@ def _shade(window: tuple[int, int] | None) -> list[dict[str, Any]]:
         return []
     start, end = base.milliseconds(window)
     label = {"text": "peak", "textposition": "top center", "font": {"size": 11}}
-    ground = {"fillcolor": base.faded(base.ORANGE, 0.12), "line": {"width": 0}, "layer": "below"}
+    ground = {"fillcolor": base.with_alpha(base.ORANGE, 0.12), "line": {"width": 0}, "layer": "below"}
     return [{"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": start, "x1": end, "label": label, **ground}]
 
 
-def _thinned(values: Floats, x: Sequence[float], name: str, colour: str, **style: Any) -> list[Trace]:
+def _thin_line(values: Floats, x: Sequence[float], name: str, colour: str, **style: Any) -> list[Trace]:
     """The line if it has any value, in no more points than a trace may have."""
     if not len(values) or np.isnan(values).all():
         return []
-    positions = base.thinned(values)
+    positions = base.drawn_positions(values)
     return [lines.line([x[i] for i in positions], values[positions], name, colour, **style)]
 
 
@@ -121,15 +121,15 @@ def _fine(line: Line, scale: int) -> list[Trace]:
     """Return the trace of the 95 % quantile of 5-minute values, beside that of half hours."""
     step = DAY_SECONDS // max(1, line.fine_95.size)
     times = [second + step * k for second in line.ahead[:1] for k in range(line.fine_95.size)]
-    colour = base.faded(base.VIOLET, 0.45)
-    return _thinned(line.fine_95[: len(times)] / scale, base.milliseconds(times), "p95 of 5 min", colour, width=1)
+    colour = base.with_alpha(base.VIOLET, 0.45)
+    return _thin_line(line.fine_95[: len(times)] / scale, base.milliseconds(times), "p95 of 5 min", colour, width=1)
 
 
-def _proposed(line: Line, past: Sequence[float], both: Sequence[float], scale: int) -> list[Trace]:
+def _proposed_request(line: Line, past: Sequence[float], both: Sequence[float], scale: int) -> list[Trace]:
     """The proposed request of each hour's pods, as the line of requests is; of the present ones if none is known."""
     name, style = "Proposed request", {"dash": "solid", "width": 2}
     if len(line.proposed_past) and not np.isnan(line.proposed_past).all():
-        return _thinned(line.proposed_past / scale, past, name, base.TEAL, **style)
+        return _thin_line(line.proposed_past / scale, past, name, base.TEAL, **style)
     if line.proposed is None:
         return []
     return [lines.level(both, line.proposed / scale, name, base.TEAL, **style)]
@@ -180,7 +180,7 @@ def _lane(events: Sequence[tuple[int, str]], x: Sequence[float]) -> list[Trace]:
     return [trace for trace in traces if trace["x"]]
 
 
-def _make_room(layout: dict[str, Any], shown: Sequence[str]) -> None:
+def _add_lane_axis(layout: dict[str, Any], shown: Sequence[str]) -> None:
     """Put the lane below the chart, one row per kind."""
     if not shown:
         return
@@ -224,11 +224,13 @@ def _forecast_words(line: Line) -> str:
     return "" if line.peak is None else f"; {PEAK_NAME}: {display.amount(line.peak, line.resource)}"
 
 
-def _spoken(word: str) -> str:
+def _mid_sentence_word(word: str) -> str:
     return word if word.startswith("OOM") else word.lower()
 
 
 def _event_words(line: Line) -> str:
     counts = Counter(kind for _, kind in line.events)
-    parts = [display.counted(counts[kind], _spoken(word)) for kind, (word, *_) in EVENTS.items() if counts[kind]]
+    parts = [
+        display.counted(counts[kind], _mid_sentence_word(word)) for kind, (word, *_) in EVENTS.items() if counts[kind]
+    ]
     return f"; {', '.join(parts)}" if parts else ""

@@ -38,7 +38,7 @@ def words(value: float, measure: Measure) -> str:
     )
 
 
-def ranking(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> list[NamespaceWaste]:
+def most_wasteful(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> list[NamespaceWaste]:
     """The `limit` namespaces that waste most; those that waste nothing are left out."""
     some = [w for w in waste if amount(w, measure) > 0]
     return sorted(some, key=lambda w: (-amount(w, measure), w.namespace))[:limit]
@@ -46,7 +46,7 @@ def ranking(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> li
 
 def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Chart:
     """Bars of the namespaces that waste most."""
-    rows = ranking(waste, measure, limit)
+    rows = most_wasteful(waste, measure, limit)
     texts = [words(amount(w, measure), measure) for w in rows]
     money = isinstance(measure, PriceSettings)
     unit, scale = (measure.currency, 1) if isinstance(measure, PriceSettings) else (UNIT[measure], SCALE[measure])
@@ -60,7 +60,7 @@ def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Char
         **({} if money else {"meta": {"amounts": "text"}}),
         "textposition": "outside",
         "cliponaxis": False,
-        "marker": {"color": base.faded(base.ORANGE, 0.85)},
+        "marker": {"color": base.with_alpha(base.ORANGE, 0.85)},
         "hovertext": [base.plain(w.namespace) for w in rows],
         "hovertemplate": "%{hovertext}: %{text} "
         + ("a month for what is not used" if money else "requested but not used")

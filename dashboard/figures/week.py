@@ -56,7 +56,7 @@ def ahead(week: Week) -> Chart:
     return Chart({"data": traces, "layout": layout}, _ahead_words(week))
 
 
-def taken_apart(week: Week) -> Chart:
+def component_chart(week: Week) -> Chart:
     """The parts on one time axis, each with an axis of its own."""
     scale, unit = SCALE[week.resource], UNIT[week.resource]
     shown = {name: values for name, values in week.parts.items() if values.any() or name == "trend"}

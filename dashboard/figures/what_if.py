@@ -76,7 +76,7 @@ def _with_halves(times: list[float]) -> list[float]:
 
 
 def _bars(times: list[float], values: lines.Floats, name: str, colour: str) -> lines.Trace:
-    marker = {"color": base.faded(colour, 0.75)}
+    marker = {"color": base.with_alpha(colour, 0.75)}
     return {"type": "bar", "name": name, "x": times, "y": base.gaps(values), "marker": marker}
 
 

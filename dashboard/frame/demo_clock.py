@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 
 from cotenant.base.demo_clock import Steering, Stop
 from cotenant.base.people import Right
-from cotenant.dashboard.changes.callbacks import acts, tell
+from cotenant.dashboard.changes.callbacks import acts, announce
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.tables import display
 
@@ -38,7 +38,7 @@ def strip(view: View) -> list[Component]:
     tour = _button("tour-open", "Tour", "Four marks: band, heat map, recommendations, reservations")
     ticks = dcc.Interval(id="steer-tick", interval=TICK_MILLISECONDS)
     line = html.Div([clock, *buttons, html.Span(id="steer-going", className="dim"), tour], className="steering")
-    status_line = html.P(told_words(steering), id="steer-told", className="steer-told", role="status")
+    status_line = html.P(latest_finding(steering), id="steer-told", className="steer-told", role="status")
     return [html.Section([line, status_line, ticks], id="steering", **{"aria-label": "Demo clock"})]
 
 
@@ -71,7 +71,7 @@ def going_words(steering: Steering) -> str:
     return f"moving to {display.clock(goal)} UTC …" if goal is not None else ""
 
 
-def told_words(steering: Steering) -> str:
+def latest_finding(steering: Steering) -> str:
     """Return the latest finding of the demo; "" before the first."""
     return next(iter(steering.told()), "")
 
@@ -99,7 +99,7 @@ def register(app: Dash, view: View) -> None:
     def _shown(_ticks: int | None) -> tuple[Any, ...]:
         stop = _next(steering)
         stop_state = stop_words(stop), stop is None, _title(stop)
-        return moment(steering), halt_words(steering), *stop_state, going_words(steering), told_words(steering)
+        return moment(steering), halt_words(steering), *stop_state, going_words(steering), latest_finding(steering)
 
     @app.callback(
         Output("steer-halt", "title"),
@@ -109,7 +109,7 @@ def register(app: Dash, view: View) -> None:
     @acts(view, Right.ADMINISTER)
     def _halt(_clicks: int | None) -> Any:
         steering.halt(not steering.halted)
-        tell(f"The demo's clock {'is paused' if steering.halted else 'runs'} at {moment(steering)}.")
+        announce(f"The demo's clock {'is paused' if steering.halted else 'runs'} at {moment(steering)}.")
         return no_update
 
     @app.callback(
@@ -130,12 +130,12 @@ def register(app: Dash, view: View) -> None:
     def _stop(_clicks: int | None) -> Any:
         stop = _next(steering)
         if stop is None:
-            tell("There is no window ahead: approve a plan on the reservations page first.")
+            announce("There is no window ahead: approve a plan on the reservations page first.")
             return no_update
         return _forward(steering, stop.at_seconds)
 
 
 def _forward(steering: Steering, to_seconds: float) -> Any:
     steering.forward(to_seconds)
-    tell(f"The demo's clock moves to {display.moment(to_seconds)}; everything on the way happens.")
+    announce(f"The demo's clock moves to {display.moment(to_seconds)}; everything on the way happens.")
     return no_update

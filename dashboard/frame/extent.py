@@ -56,7 +56,7 @@ def controls() -> Component:
         **{"aria-label": "Namespaces"},
     )
     time_range = dmc.Select(
-        id="range", data=offered(None, Obeyed(forecast=True), ""), value=USUAL, allowDeselect=False, size="xs",
+        id="range", data=range_options(None, Obeyed(forecast=True), ""), value=USUAL, allowDeselect=False, size="xs",
         comboboxProps={"width": 290, "position": "bottom-end"}, **{"aria-label": "Time range"},
     )  # fmt: skip
     stores = [dcc.Store(id="extent"), dcc.Store(id="namespace-names")]
@@ -69,7 +69,7 @@ def names(snapshot: Snapshot) -> list[dict[str, str]]:
     return [{"value": filters.literal(name), "label": visible(name)} for name in sorted(distinct - {""})]
 
 
-def chosen(search: str) -> list[str]:
+def chosen_namespaces(search: str) -> list[str]:
     """Return the namespaces that the address selects, as values of the field.
 
     They are patterns, with "!" before those that are excluded; empty where the address cannot be read.
@@ -86,7 +86,7 @@ def _not_excluding(pattern: str) -> str:
     return f"\\{pattern}" if pattern.startswith("!") else pattern
 
 
-def offered(overview: Overview | None, obeyed: Obeyed, search: str) -> list[dict[str, Any]]:
+def range_options(overview: Overview | None, obeyed: Obeyed, search: str) -> list[dict[str, Any]]:
     """The ranges as options; what the history or the page cannot answer is disabled and says why."""
     options: list[dict[str, Any]] = [{"value": USUAL, "label": "Usual range"}]
     for value, label in RANGES:
@@ -114,7 +114,7 @@ def _too_long(back_seconds: float, overview: Overview | None) -> str:
 def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
     """Return a sentence for each of the present choices that the page does not obey."""
     present, sentences = carried.range_of(search), []
-    if chosen(search) and obeyed.namespace:
+    if chosen_namespaces(search) and obeyed.namespace:
         sentences.append(f"Namespace: {obeyed.namespace}")
     sentences += [] if obeyed.spans else _unread_spans(search)
     if not present:
@@ -134,7 +134,7 @@ def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
 
 def _unread_spans(search: str) -> list[str]:
     """Return a note on `since` and `until` in the address, for a page that does not read them."""
-    parts = map(filters.read, filters.written(search))
+    parts = map(filters.read, filters.query_parts(search))
     given = [f"{key}={visible(value)}" for key, value, _ in parts if key in time_span.KEYS]
     instead = f"since and until narrow lists, charts take {time_span.RANGE}=. {time_span.RANGE_FIX}"
     return [f"{', '.join(given)} is not read on this page: {instead}"] if given else []
@@ -147,13 +147,13 @@ def note_lines(sentences: Sequence[str]) -> list[Component]:
 
 def state(overview: Overview | None, obeyed: Obeyed, search: str) -> Mapping[str, Any]:
     """Return what the fields should show and offer, and the address for which that holds."""
-    patterns = chosen(search)
+    patterns = chosen_namespaces(search)
     return {
         "search": search,
         "namespaces": patterns,
         "labels": [visible(pattern) for pattern in patterns],
         "range": carried.range_of(search) or USUAL,
-        "ranges": offered(overview, obeyed, search),
+        "ranges": range_options(overview, obeyed, search),
     }
 
 

@@ -39,7 +39,7 @@ class LivePage:
 
     def part(self, name: str, view: View, search: str) -> Component:
         """The element of one part, drawn."""
-        return html.Div(self._drawn(self.parts[name], view, search), id=f"{self.path}-{name}")
+        return html.Div(self._draw_part(self.parts[name], view, search), id=f"{self.path}-{name}")
 
     def store(self, view: View, search: str) -> Component:
         """Return the store that signals to the page's callback whether anything has changed."""
@@ -74,7 +74,7 @@ class LivePage:
             mark = self.mark(view, text) if here else shown
             if mark == shown:
                 return [no_update] * (len(self.parts) + 1)
-            return [*(self._drawn(part, view, text) for part in self.parts.values()), mark]
+            return [*(self._draw_part(part, view, text) for part in self.parts.values()), mark]
 
-    def _drawn(self, part: LivePart, view: View, search: str) -> Component:
-        return panels.guarded(lambda: part.draw(view, search), part.title)
+    def _draw_part(self, part: LivePart, view: View, search: str) -> Component:
+        return panels.render_guarded(lambda: part.draw(view, search), part.title)

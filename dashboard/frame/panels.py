@@ -146,7 +146,7 @@ def amount(value: float | None, resource: Resource) -> Children:
     return html.Span(text, className="amount", **{"data-unit": resource.unit, "data-value": f"{value:.10g}"})
 
 
-def between(low: float, high: float, resource: Resource) -> Component:
+def amount_range(low: float, high: float, resource: Resource) -> Component:
     """A range of amounts with its unit said once, that the unit switch may write in millicores or MiB."""
     data = {"data-unit": resource.unit, "data-low": f"{low:.10g}", "data-value": f"{high:.10g}"}
     return html.Span(display.between(low, high, resource), className="amount", **data)
@@ -247,7 +247,7 @@ def no_results() -> Component:
     )
 
 
-def failed(message: str, fix: str = "") -> Component:
+def failure_state(message: str, fix: str = "") -> Component:
     """A short cause and what helps; the page polls, so it recovers by itself."""
     retry = "The page tries again by itself; the server's log has the details."
     return html.Div(
@@ -255,7 +255,7 @@ def failed(message: str, fix: str = "") -> Component:
     )
 
 
-def forbidden(message: str, fix: str = "") -> Component:
+def forbidden_state(message: str, fix: str = "") -> Component:
     """Show who refused access, with the right that is missing, and the command that shows all rights."""
     default_fix = "The permission named above is missing; whoever gives it out can add it."
     return html.Div(
@@ -272,7 +272,7 @@ def forbidden(message: str, fix: str = "") -> Component:
 
 def trouble(error: CotenantError) -> Component:
     """The state of a panel whose question was not answered: forbidden, or failed."""
-    return (forbidden if isinstance(error, FORBIDDEN) else failed)(error.message, error.fix)
+    return (forbidden_state if isinstance(error, FORBIDDEN) else failure_state)(error.message, error.fix)
 
 
 def skeleton(*heights: int) -> Component:
@@ -282,7 +282,7 @@ def skeleton(*heights: int) -> Component:
     return html.Div([html.Span("Loading…", className="visually-hidden"), late, *blocks], **{"aria-busy": "true"})
 
 
-def guarded(render: Callable[[], Component], title: str = "") -> Component:
+def render_guarded(render: Callable[[], Component], title: str = "") -> Component:
     """Return what `render` returns, or on an error its state, framed under `title`; never a traceback."""
     try:
         return render()
@@ -291,5 +291,5 @@ def guarded(render: Callable[[], Component], title: str = "") -> Component:
         state = trouble(error)
     except Exception:  # noqa: BLE001 the last line of defence of a page: logged whole, shown short
         _log.exception("panel_failed")
-        state = failed("This panel could not be drawn.", f"The page tries again by itself. {faults.fix()}")
+        state = failure_state("This panel could not be drawn.", f"The page tries again by itself. {faults.fix()}")
     return panel(title, state) if title else state

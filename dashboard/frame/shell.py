@@ -203,7 +203,7 @@ def _navbar(base: str, pages: Sequence[Page]) -> Component:
 
 def navigation(base: str, pages: Sequence[Page], path: str, search: str) -> list[Component]:
     """The pages that exist, the current one marked; links carry the filters that make sense everywhere."""
-    filter_query = carried.carried(search)
+    filter_query = carried.carried_parts(search)
     here = path.split("/", maxsplit=1)[0]
     marked = next((page.parent for page in pages if page.parent and page.path == here), here)
     return [
@@ -270,7 +270,7 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
     @app.callback(Output("page", "children"), Input("url", "pathname"), Input("redraw", "data"), State("url", "search"))
     def _show(pathname: str | None, _redraw: int | None, search: str | None) -> Component:
         render = _renderer(by_path, path_of(pathname or "/", view.settings), view, search or "")
-        return _missing(view.settings) if render is None else panels.guarded(render)
+        return _not_found_page(view.settings) if render is None else panels.render_guarded(render)
 
     @app.callback(
         Output("nav", "children"),
@@ -282,7 +282,7 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
     )
     def _navigate(pathname: str | None, search: str | None, _version: str | None) -> tuple[Any, ...]:
         path, text = path_of(pathname or "/", view.settings), search or ""
-        overview, obeyed = extent.overview_of(view), _obeyed(by_path, path)
+        overview, obeyed = extent.overview_of(view), _obeyed_choices(by_path, path)
         links = navigation(view.settings.base_path, pages, path, text)
         limits = extent.note_lines(extent.notes(overview, obeyed, text))
         return links, limits, extent.state(overview, obeyed, text)
@@ -319,7 +319,7 @@ def _renderer(by_path: Mapping[str, Page], path: str, view: View, search: str) -
     return lambda: below(view, parts, search)
 
 
-def _obeyed(by_path: Mapping[str, Page], path: str) -> Obeyed:
+def _obeyed_choices(by_path: Mapping[str, Page], path: str) -> Obeyed:
     """Return which choices of the top bar the page at a path obeys."""
     first, _, below = path.partition("/")
     page = by_path.get(first)
@@ -358,7 +358,7 @@ def _register_clientside(app: Dash) -> None:
     app.clientside_callback(ClientsideFunction("cotenant", "written"), Input("units", "value"), Input("zone", "value"))
 
 
-def _missing(settings: DashboardSettings) -> Component:
+def _not_found_page(settings: DashboardSettings) -> Component:
     home = ("To the overview", settings.base_path)
     return html.Div(
         [

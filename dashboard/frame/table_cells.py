@@ -40,16 +40,16 @@ def cells(schema: Schema, row: Mapping[str, Any], drawn: Drawn | None = None) ->
     ]
 
 
-def filled(heads: Sequence[str], lines: Sequence[Sequence[Any]]) -> tuple[list[str], list[list[Any]]]:
+def without_empty_columns(heads: Sequence[str], lines: Sequence[Sequence[Any]]) -> tuple[list[str], list[list[Any]]]:
     """The table without columns in which no line says anything; they would push others out of a laptop's window.
 
     The first column stays: it names the line.
     """
-    columns = [n for n in range(len(heads)) if n == 0 or any(_says(line[n]) for line in lines)]
+    columns = [n for n in range(len(heads)) if n == 0 or any(_has_content(line[n]) for line in lines)]
     return [heads[n] for n in columns], [[line[n] for n in columns] for line in lines]
 
 
-def _says(cell: Any) -> bool:
+def _has_content(cell: Any) -> bool:
     return getattr(cell, "children", cell) not in ("", display.MISSING)
 
 
@@ -58,7 +58,7 @@ def row_note(rows: int, command: str) -> str:
     return f"{MOST_ROWS} of {rows:,} rows; `cotenant {command}` has all of them." if rows > MOST_ROWS else ""
 
 
-def whole(text: str) -> Component:
+def unbroken_text(text: str) -> Component:
     """A short text that is not broken into lines."""
     return html.Span(visible(text), className="whole")
 
@@ -84,7 +84,7 @@ def reason_chips(codes: Iterable[str]) -> Component:
 def _cell(column: Column, value: Any) -> Any:
     if column.kind is Kind.TEXT:
         value = label(value) if column.name == "reason" else value
-        return whole(value) if len(value) <= LONGEST_WHOLE else visible(value)
+        return unbroken_text(value) if len(value) <= LONGEST_WHOLE else visible(value)
     if value is None:
         return display.MISSING
     return {

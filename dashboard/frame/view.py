@@ -37,7 +37,7 @@ def in_cluster(service: ServiceT | None, command: str = "") -> ServiceT:
     return service
 
 
-def nobody() -> Person:
+def anonymous_viewer() -> Person:
     """An anonymous viewer: every person of a dashboard without authentication."""
     return Person("")
 
@@ -62,7 +62,7 @@ class DashboardContext:
     """The same as YAML."""
     prices: PriceSettings = field(default_factory=PriceSettings)
     """What a core and a GiB cost."""
-    people: Callable[[], Person] = nobody
+    people: Callable[[], Person] = anonymous_viewer
     """Who asks, in the request that is being answered."""
     access: AccessSettings = field(default_factory=AccessSettings)
     """How it is known who asks; but for mode none it stands in for `people`."""

@@ -32,9 +32,9 @@ def body(row: Row | None) -> Component:
         return panels.panel(AHEAD, none)
     week = week_of(row)
     drawn = panels.figure(chart.ahead(week), "week-figure", HEIGHT)
-    cards = [panels.panel(AHEAD, drawn, note=measured(row))]
+    cards = [panels.panel(AHEAD, drawn, note=error_sentence(row))]
     if week.parts:
-        parts_figure = panels.figure(chart.taken_apart(week), "parts-figure", HEIGHT)
+        parts_figure = panels.figure(chart.component_chart(week), "parts-figure", HEIGHT)
         cards.append(panels.panel(APART, parts_figure, note="Usage = trend + habits + rest, by STL."))
     return html.Div(cards, className="row halves")
 
@@ -58,7 +58,7 @@ def week_of(row: Row) -> chart.Week:
     )
 
 
-def measured(row: Row) -> str:
+def error_sentence(row: Row) -> str:
     """Describe the error and the coverage of such a forecast on the last week."""
     if row["relative_loss"] is None or row["covered"] is None:
         return "Too little history to try it on a past week."

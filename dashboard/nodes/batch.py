@@ -83,7 +83,7 @@ class Room:
         return max(0, math.ceil((now_seconds - self.start_seconds) / STEP_SECONDS - 1e-9))
 
 
-def room(tables: Mapping[str, Relation], ahead: Table) -> Room | None:
+def batch_capacity(tables: Mapping[str, Relation], ahead: Table) -> Room | None:
     """Build the capacity from the tables of a snapshot and the rows of AHEAD; None without any path."""
     names = tuple(str(name) for name in tables[NODES.name].read("node").columns["node"])
     starts = ahead.columns["ahead"][np.isfinite(ahead.columns["ahead"])] if len(ahead) else np.empty(0)
@@ -91,7 +91,7 @@ def room(tables: Mapping[str, Relation], ahead: Table) -> Room | None:
     capacity = {(r, level): _paths(ahead, place, r, level) for r in Resource for level in LEVELS}
     if not names or not starts.size or not any(np.isfinite(path).any() for path in capacity.values()):
         return None
-    return Room(names, int(starts.max()), capacity, {r: _used(tables[PODS.name], place, r) for r in Resource})
+    return Room(names, int(starts.max()), capacity, {r: _batch_usage(tables[PODS.name], place, r) for r in Resource})
 
 
 def why_unknown(lent: Relation) -> str:
@@ -108,7 +108,7 @@ def batch_pods() -> RowCondition:
     return RowCondition(f"{named} OR (priority = '' AND qos = ?)", (*lent, QosClass.BE.value))
 
 
-def _used(pods: Relation, place: Mapping[str, int], resource: Resource) -> Floats:
+def _batch_usage(pods: Relation, place: Mapping[str, int], resource: Resource) -> Floats:
     """Return the present usage of batch pods on each node, (n,), in the resource's unit."""
     columns = pods.read("node", f"{resource}_usage", where=batch_pods()).columns
     where = np.array([place.get(str(node), -1) for node in columns["node"]], dtype=np.int64)
@@ -161,14 +161,14 @@ BOUNDS: Final[Mapping[str, tuple[float, float, str]]] = {
 def job_of(search: str) -> Job:
     """The job of a query string, `cores=4&gib=8&hours=3&deadline=12`; UsageError names a field that is no number."""
     fields = parse_qs(search.lstrip("?"))
-    return checked(Job(**{name: _number(name, fields[name][-1]) for name in BOUNDS if name in fields}))
+    return validate_job(Job(**{name: _number(name, fields[name][-1]) for name in BOUNDS if name in fields}))
 
 
-def checked(job: Job) -> Job:
+def validate_job(job: Job) -> Job:
     """The same job; UsageError names a field out of its bounds, or a run that is longer than its deadline."""
     for name, (above, most, _) in BOUNDS.items():
         if not above < getattr(job, name) <= most:
-            raise _refused(name, f"{getattr(job, name):g}")
+            raise _field_error(name, f"{getattr(job, name):g}")
     if job.hours > job.deadline:
         fix = "Give it more time, or a shorter run."
         raise UsageError(f"A job of {job.hours:g} hours cannot be done within {job.deadline:g} hours.", fix=fix)
@@ -179,10 +179,10 @@ def _number(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise _refused(name, text) from None
+        raise _field_error(name, text) from None
 
 
-def _refused(name: str, text: str) -> UsageError:
+def _field_error(name: str, text: str) -> UsageError:
     above, most, unit = BOUNDS[name]
     return UsageError(f"{name}={text!r} is no number of {unit}.", fix=f"Above {above:g}, at most {most:,.0f}.")
 
@@ -227,13 +227,13 @@ def fit(rooms: Room, job: Job, now_seconds: float) -> Fit:
     late = last > rooms.slots
     if after - first < job.slots:
         return Fit((), None, dict.fromkeys(Resource, 0.0), 0, late)
-    sure, likely = (held(rooms, job, level)[:, first : after - job.slots + 1] for level in LEVELS[::-1])
+    sure, likely = (placeable_pods(rooms, job, level)[:, first : after - job.slots + 1] for level in LEVELS[::-1])
     windows = _better(rooms, job, first, sure, likely)
     largest = {r: _largest(rooms.free(r, SURE)[:, first:after], job.slots) for r in Resource}
     return Fit(windows, _first(rooms, job, first, sure, likely), largest, sure.shape[1], late)
 
 
-def held(rooms: Room, job: Job, level: str) -> Counts:
+def placeable_pods(rooms: Room, job: Job, level: str) -> Counts:
     """Pods that each node takes from each start to the run's end, (n, T - slots + 1); 0 where it is not known."""
     most = np.full((len(rooms.nodes), rooms.slots), np.inf)
     for resource in Resource:
@@ -276,7 +276,7 @@ def _window(rooms: Room, job: Job, first: int, at: int, counts: tuple[Counts, Co
     )
 
 
-def unrequested(nodes: Relation, resource: Resource) -> float | None:
+def unrequested_amount(nodes: Relation, resource: Resource) -> float | None:
     """Allocatable less requests, node by node, floor 0, in the resource's unit; None without nodes."""
     free = f"{resource}_allocatable - {resource}_request"
     (amount,) = nodes.sums([f"coalesce(sum({free}) FILTER (WHERE {free} > 0), 0)"])

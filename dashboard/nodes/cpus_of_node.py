@@ -41,7 +41,7 @@ def panel(view: View, node: str) -> Component:
     return panels.panel(TITLE, html.Div(button, id=BODY, role="region", **{"aria-label": TITLE}), note=note)
 
 
-def drawing(topology: NodeTopology) -> Component:
+def topology_drawing(topology: NodeTopology) -> Component:
     """All of it: a grid a NUMA node, the legend with the CPUs of each pod and state, the devices."""
     entries = legend(topology.cpus)
     tones = _tones(entries)

@@ -36,16 +36,16 @@ IMPORT: Final = "cotenant node enforcement import actions.jsonl --node NAME"
 
 
 # --- why there is nothing ----------------------------------------------------------------------------------------
-def nothing(view: View) -> Component | None:
+def empty_state(view: View) -> Component | None:
     """The state of a table without rows: nobody asked, forbidden, not reached, no agents, or healthy and quiet."""
     gathering = view.source.snapshot().gathering
     if gathering is None:
         why = "What agents do stands in the cluster's Events, and in each agent's log. Read them:"
         return panels.empty("Nobody has asked the node agents yet.", why=why, command=f"{GATHER}\n{IMPORT}")
     if gathering.forbidden:
-        return panels.forbidden(gathering.trouble, gathering.fix)
+        return panels.forbidden_state(gathering.trouble, gathering.fix)
     if gathering.trouble:
-        return panels.failed(gathering.trouble, gathering.fix)
+        return panels.failure_state(gathering.trouble, gathering.fix)
     when = display.moment(gathering.gathered_seconds)
     if not gathering.agents:
         why = f"No agent was found, and no Event of one ({when}). It begins as a dry run:"
@@ -99,7 +99,7 @@ def _agents(gathering: Gathering) -> str:
 
 
 # --- which node, which span --------------------------------------------------------------------------------------
-def opened(search: str) -> str:
+def open_node(search: str) -> str:
     """The node that the address names, "" = none."""
     return panels.address_value(search)
 
@@ -111,7 +111,7 @@ def nodes(snapshot: Snapshot, query: Query) -> list[tuple[str, int]]:
     return sorted(((name or filters.EMPTY, count) for (name,), count in counts.items()), key=lambda p: (-p[1], p[0]))
 
 
-def shown(snapshot: Snapshot, lanes: NodeLanes | None, node: str, query: Query) -> Shown:
+def shown_acts(snapshot: Snapshot, lanes: NodeLanes | None, node: str, query: Query) -> Shown:
     """The node's acts under the query; without a span in it the hour up to the newest thing that is known."""
     of_node = FilterCondition("node", (filters.literal(node),))
     mine = replace(query, conditions=(*query.conditions, of_node), sort=())
@@ -234,9 +234,9 @@ def on_node(view: View, node: str) -> Component:
         className="quiet-link",
         id="to-enforcement",
     )
-    drawn = shown(snapshot, None, node, Query())
+    drawn = shown_acts(snapshot, None, node, Query())
     if not drawn.marks:
-        state = nothing(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None
+        state = empty_state(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None
         quiet = panels.empty("Nothing is known of an agent's acts on this node.", why=_since(snapshot), command=GATHER)
         return panels.panel(TITLE, state or quiet, aside=link, id_="node-enforcement")
     strip = chart.lane_strip(drawn)

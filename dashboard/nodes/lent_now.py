@@ -44,7 +44,7 @@ def _ahead(series: BandSeries) -> list[Any]:
     likely, sure = (_from_now_on(series, series.batch_ahead.get(level, ())) for level in (LIKELY, SURE))
     words: list[Any] = []
     if likely.size:
-        ends = panels.between(float(likely.min()), float(likely.max()), Resource.CPU)
+        ends = panels.amount_range(float(likely.min()), float(likely.max()), Resource.CPU)
         words += [", ", ends, " over the next 24 hours at the median of the forecasts"]
     if sure.size:
         least = panels.amount(float(sure.min()), Resource.CPU)

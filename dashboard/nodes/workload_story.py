@@ -182,13 +182,13 @@ def restart(recommendations: Sequence[Recommendation]) -> Restart:
     return max((r.restart for r in recommendations), key=list(Restart).index, default=Restart.NONE)
 
 
-def compared(row: Row) -> list[tuple[str, float]]:
+def model_losses(row: Row) -> list[tuple[str, float]]:
     """Models of a row of FORECASTS with their losses relative to the seasonal naive of the day, best first."""
     pairs = [part.rpartition(" ") for part in str(row["losses"] or "").split(", ") if part]
     return [(name, float(loss)) for name, _, loss in pairs]
 
 
-def measured(row: Row | None) -> str:
+def forecast_quality_words(row: Row | None) -> str:
     """Model, measured error and reason of a row of FORECASTS in words."""
     if row is None:
         return "There is no forecast: too little history."

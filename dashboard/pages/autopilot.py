@@ -17,7 +17,15 @@ from cotenant.dashboard.autopilot import acting, bundles, policy_editor
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.live_page import LivePage, LivePart
 from cotenant.dashboard.frame.shell import path_of
-from cotenant.dashboard.frame.table_cells import MOST_ROWS, Drawn, cells, filled, reason_chips, row_note, titles
+from cotenant.dashboard.frame.table_cells import (
+    MOST_ROWS,
+    Drawn,
+    cells,
+    reason_chips,
+    row_note,
+    titles,
+    without_empty_columns,
+)
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.tables import carried, display
 
@@ -45,7 +53,9 @@ def render(view: View, search: str) -> Component:
     head = html.Div([html.H1("Autopilot"), lead], className="page-head")
     top, rows = (LIVE.part(name, view, search) for name in ("top", "rows"))
     editor = html.Div(
-        panels.guarded(lambda: policy_editor.editor(view, panels.address_value(search, "policy")), policy_editor.TITLE),
+        panels.render_guarded(
+            lambda: policy_editor.editor(view, panels.address_value(search, "policy")), policy_editor.TITLE
+        ),
         id="autopilot-editor",
     )
     shown = dcc.Store(id="policy-open", data=panels.address_value(search, "policy"))
@@ -116,7 +126,7 @@ def lists(view: View, search: str) -> Component:
         if tonight:
             raise
         return html.Div()  # of this same round it is told above
-    report = panels.guarded(lambda: report_panel(service.report(who, WEEK_DAYS), search), REPORT_TITLE)
+    report = panels.render_guarded(lambda: report_panel(service.report(who, WEEK_DAYS), search), REPORT_TITLE)
     return html.Div([queue_panel(view, now, search), report])
 
 
@@ -132,7 +142,7 @@ def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
         link = ("To the recommendations", f"{view.settings.base_path}recommendations")
         return panels.panel(QUEUE_TITLE, panels.empty("The queue is empty.", why=why, link=link), aside=aside)
     lines = [[*policy_editor.queue_cells(row), _resume(view, row)] for row in rows[:MOST_ROWS]]
-    table = panels.facts(*filled([*titles(policy_editor.LISTED), "Resume"], lines), QUEUE_TITLE)
+    table = panels.facts(*without_empty_columns([*titles(policy_editor.LISTED), "Resume"], lines), QUEUE_TITLE)
     codes = reason_chips(str(row["reason"]) for row in rows if row["reason"])
     window = "As if every change window were open. " if tonight else ""
     more = row_note(len(rows), f"autopilot preview{' --in-window' if tonight else ''}")
@@ -202,7 +212,7 @@ def register(app: Dash, view: View) -> None:
         name = panels.address_value(search or "", "policy")
         if path_of(pathname or "", view.settings) != PATH or name == (shown or ""):
             return [no_update] * 2
-        return panels.guarded(lambda: policy_editor.editor(view, name), policy_editor.TITLE), name
+        return panels.render_guarded(lambda: policy_editor.editor(view, name), policy_editor.TITLE), name
 
     acting.register(app, view)
     bundles.register(app, view)

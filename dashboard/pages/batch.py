@@ -58,11 +58,11 @@ def render(view: View, search: str) -> Component:
     form = panels.panel(
         JOB,
         _form(search),
-        html.Div(panels.guarded(lambda: answer(view, search)), id="fit-answer"),
+        html.Div(panels.render_guarded(lambda: answer(view, search)), id="fit-answer"),
         note="Earliest starts at which a pod of this size finds free capacity on a node until its end.",
     )
-    now = html.Div(panels.guarded(lambda: bands(view.source.snapshot()), NOW), id="batch-now")
-    ahead = html.Div(panels.guarded(lambda: day(view), "The next 24 hours"), id="batch-ahead")
+    now = html.Div(panels.render_guarded(lambda: bands(view.source.snapshot()), NOW), id="batch-now")
+    ahead = html.Div(panels.render_guarded(lambda: day(view), "The next 24 hours"), id="batch-ahead")
     return html.Div([head, now, form, ahead], className="page tall-page")
 
 
@@ -72,14 +72,14 @@ def bands(snapshot: Snapshot) -> Component:
     overview = snapshot.overview
     if not len(nodes) or overview is None:
         return panels.panel(NOW, panels.empty("The analysis holds no node.", command="cotenant doctor"))
-    prod = [batch.unrequested(nodes, r) for r in Resource]
+    prod = [batch.unrequested_amount(nodes, r) for r in Resource]
     both = (overview.cpu, overview.memory)
     mid, lend = [band.mid_now for band in both], [band.batch_now for band in both]
     used, count = usage_of_batch_pods(pods)
     stats = [
         _stat("Prod: not requested", prod, "allocatable less requests, node by node"),
         _stat("Mid: lendable", mid, "holds for the next 24 hours by its formula"),
-        _stat("Batch: lendable", lend, _off(lent)),
+        _stat("Batch: lendable", lend, _lending_nodes(lent)),
         _stat("Batch pods use", used, f"{display.counted(count, 'pod')}, part of what is lendable"),
     ]
     return html.Div(stats, className="stats four")
@@ -97,7 +97,7 @@ def usage_of_batch_pods(pods: Relation) -> tuple[list[float | None], int]:
     return [float(amount) for amount in amounts], count
 
 
-def _off(lent: Relation) -> str:
+def _lending_nodes(lent: Relation) -> str:
     """Count the nodes that lend to batch, and give the reason where amounts are unknown."""
     columns = lent.read("band", "node", "reason", "amount").columns
     rows = columns["band"] == "batch"
@@ -113,12 +113,12 @@ def day(view: View) -> Component:
     """Both resources over the last and the next day."""
     overview, room = view.source.snapshot().overview, view.source.batch_room()
     if overview is None or room is None:
-        return panels.panel("The next 24 hours", _no_room(view))
+        return panels.panel("The next 24 hours", _no_capacity(view))
     charts = [_ahead(view, overview, room, r) for r in Resource]
     return html.Div(charts, className="row halves")
 
 
-def _no_room(view: View) -> Component:
+def _no_capacity(view: View) -> Component:
     why = batch.why_unknown(view.source.snapshot().tables[RECLAIMABLE.name])
     return panels.empty(UNKNOWN if why else NO_ROOM, why=why or NO_ROOM_WHY, command="cotenant scan")
 
@@ -129,13 +129,13 @@ def _ahead(view: View, overview: Overview, room: Room, resource: Resource) -> Co
     line = chart.RoomSeries(
         resource=resource,
         times=band.times,
-        past=chart.padded(band.batch, hours),
+        past=chart.pad_values(band.batch, hours),
         ahead=band.ahead,
-        likely=chart.padded(band.batch_ahead.get(LIKELY, ()), half_hours),
-        sure=chart.padded(band.batch_ahead.get(SURE, ()), half_hours),
+        likely=chart.pad_values(band.batch_ahead.get(LIKELY, ()), half_hours),
+        sure=chart.pad_values(band.batch_ahead.get(SURE, ()), half_hours),
         used=float(room.used[resource].sum()),
-        mid_past=chart.padded(band.mid, hours),
-        mid_likely=chart.padded(band.mid_ahead.get(LIKELY, ()), half_hours),
+        mid_past=chart.pad_values(band.mid, hours),
+        mid_likely=chart.pad_values(band.mid_ahead.get(LIKELY, ()), half_hours),
     )
     now = None if overview.demo or view.now_seconds() >= room.end_seconds else view.now_seconds()
     figure = panels.figure(chart.chart(line, now), f"batch-{resource}", CHART_HEIGHT)
@@ -181,10 +181,10 @@ def answer(view: View, search: str) -> Component:
     try:
         job = batch.job_of(search)
     except UsageError as error:
-        return panels.failed(error.message, error.fix)
+        return panels.failure_state(error.message, error.fix)
     overview, room = view.source.snapshot().overview, view.source.batch_room()
     if overview is None or room is None:
-        return _no_room(view)
+        return _no_capacity(view)
     now = float(room.start_seconds) if overview.demo else view.now_seconds()
     if now >= room.end_seconds:
         ended = display.duration(now - room.end_seconds)
@@ -269,7 +269,7 @@ def register(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     def _answer(search: str | None, _version: str, pathname: str | None) -> Any:
-        return panels.guarded(lambda: answer(view, search or "")) if here(pathname) else no_update
+        return panels.render_guarded(lambda: answer(view, search or "")) if here(pathname) else no_update
 
     @app.callback(
         Output("batch-now", "children"),
@@ -282,8 +282,8 @@ def register(app: Dash, view: View) -> None:
         if not here(pathname):
             return no_update, no_update
         return (
-            panels.guarded(lambda: bands(view.source.snapshot()), NOW),
-            panels.guarded(lambda: day(view), "The next 24 hours"),
+            panels.render_guarded(lambda: bands(view.source.snapshot()), NOW),
+            panels.render_guarded(lambda: day(view), "The next 24 hours"),
         )
 
     app.clientside_callback(

@@ -82,7 +82,7 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
             one["valueFormatter"] = {"function": "cotenantStamp(params)"}
 
 
-def _nothing(view: View) -> Component:
+def _empty_state(view: View) -> Component:
     """Why there are no changes: nobody may make any here, or nobody has."""
     if view.given.changes is None:
         return panels.empty(change_tables.NO_DESK, why="Changes are made and kept where somebody may act:",
@@ -105,18 +105,20 @@ LIST: Final = Listing(
     shape=_shape,
     news=NEWS,
     alone=True,
-    nothing=_nothing,
+    nothing=_empty_state,
 )  # fmt: skip
 
 
 def render(view: View, search: str) -> Component:
     """The page; the drawer opens when the URL names a change."""
-    body = panels.guarded(lambda: _list(view, search))
+    body = panels.render_guarded(lambda: _list(view, search))
     heading = [
         html.H1("Changes"),
         html.P("What was applied, its verdict, and the way back. Enter or click: the whole story."),
     ]
-    side = html.Div(panels.guarded(lambda: ledger(view)), id="ledger-line", className="ledger-line", role="status")
+    side = html.Div(
+        panels.render_guarded(lambda: ledger(view)), id="ledger-line", className="ledger-line", role="status"
+    )
     told = html.Div(panels.skeleton(60, 200, 200), id="change-told")
     drawer = panels.drawer("change-drawer", "Change", told, width=760)
     stores = [dcc.Store(id=NEWS, data=_version(view)), *(dcc.Store(id=store) for store in change_story.ASKED)]
@@ -129,7 +131,7 @@ def _list(view: View, search: str) -> Component:
     changes_view = change_tables.before(view)
     if len(changes_view.source.snapshot().tables[CHANGES.name]):
         return list_page.body(LIST, changes_view, search)
-    return html.Div(_nothing(view))
+    return html.Div(_empty_state(view))
 
 
 def _question() -> Component:
@@ -177,42 +179,42 @@ def _version(view: View) -> str:
         return error.message
     soaking = any(s.state is ChangeState.APPLIED for s in standings)
     minute = int(view.now_seconds() // SECONDS_PER_MINUTE) if soaking else 0
-    return f"{change_tables.version_of(standings)}/{minute}/{acting.away(view)}"
+    return f"{change_tables.version_of(standings)}/{minute}/{acting.outage_reason(view)}"
 
 
-def opened(search: str) -> str:
+def open_change(search: str) -> str:
     """The change that the URL names."""
     return panels.address_value(search)
 
 
 def story(view: View, id_: str) -> tuple[str, Component]:
     """Title and inside of the drawer."""
-    service, who = change_tables.required(view), view.given.people()
+    service, who = change_tables.require_changes(view), view.given.people()
     standings = {s.change.id: s for s in service.changes(who)}
     standing = standings.get(id_)
     if standing is None:
         raise UsageError(f"There is no change {id_!r} that you may read.", fix="The list has all of them.")
     soak = SECONDS_PER_MINUTE * view.given.actions.soak_minutes
     left_seconds = change_tables.soaks(standing, soak, view.now_seconds())
-    rows, can = service.story(who, id_), allowed(view, standing, standings.values(), left_seconds)
-    why = panels.guarded(lambda: html.Div(verdict.section(view, standing, rows)))
+    rows, can = service.story(who, id_), allowed_acts(view, standing, standings.values(), left_seconds)
+    why = panels.render_guarded(lambda: html.Div(verdict.section(view, standing, rows)))
     body = change_story.body(standing, rows, can, left_seconds, [why])
     return change_story.title(standing.change), body
 
 
-def allowed(view: View, standing: ChangeStatus, others: Any, left_seconds: float | None) -> Allowed:
+def allowed_acts(view: View, standing: ChangeStatus, others: Any, left_seconds: float | None) -> Allowed:
     """Return what can be done with one change now, and why the rest cannot."""
     why = acting.why_not(view, Right.ACCEPT, standing.change.namespace)
     holds = "" if standing.state.in_force else f"It is {standing.state}: there is nothing to roll back."
     judged = "" if left_seconds is not None else f"It is {standing.state}: there is nothing to verify."
     soaking = f"{display.duration(left_seconds)} of soak time left." if left_seconds else ""
     if standing.state is ChangeState.AWAITING:
-        return _seconding(view, standing, why)
+        return _second_person_acts(view, standing, why)
     together = [s.change.id for s in others if s.change.batch == standing.change.batch and s.state.in_force]
     return Allowed(why or holds, why or judged or soaking, () if why else tuple(together))
 
 
-def _seconding(view: View, standing: ChangeStatus, why: str) -> Allowed:
+def _second_person_acts(view: View, standing: ChangeStatus, why: str) -> Allowed:
     """Return whether the requesting person may confirm or decline a change as its second person.
 
     The person who accepted the change may only decline it.
@@ -224,12 +226,12 @@ def _seconding(view: View, standing: ChangeStatus, why: str) -> Allowed:
     return Allowed(why, why, confirm=confirm, decline=why if own else approves)
 
 
-def question(view: View, what: str, id_: str) -> tuple[Component, list[str]]:
+def rollback_question(view: View, what: str, id_: str) -> tuple[Component, list[str]]:
     """Return what would be rolled back, field by field, and the ids of the changes.
 
     Raises UsageError when there is no change of that id.
     """
-    service, who = change_tables.required(view), view.given.people()
+    service, who = change_tables.require_changes(view), view.given.people()
     standings = {s.change.id: s for s in service.changes(who)}
     if id_ not in standings:
         raise UsageError(f"There is no change {id_!r}.", fix="The list has all of them.")
@@ -253,13 +255,13 @@ def _back(standing: ChangeStatus) -> str:
 def register(app: Dash, view: View) -> None:
     """The list's callbacks, the drawer's, and those that act."""
     list_page.register(app, change_tables.before(view), LIST)
-    _register_looking(app, view)
-    _register_asking(app, view)
-    _register_acting(app, view)
-    _register_seconding(app, view)
+    _register_reads(app, view)
+    _register_dialog(app, view)
+    _register_acts(app, view)
+    _register_confirmation(app, view)
 
 
-def _register_looking(app: Dash, view: View) -> None:
+def _register_reads(app: Dash, view: View) -> None:
     """Register the callbacks that change nothing.
 
     They deliver news of the ledger at each tick, its line below the heading, and the drawer's content.
@@ -272,7 +274,7 @@ def _register_looking(app: Dash, view: View) -> None:
 
     @app.callback(Output("ledger-line", "children"), Input("tick", "n_intervals"), Input(NEWS, "data"))
     def _ledger(_ticks: int | None, _news: str) -> Component:
-        return panels.guarded(lambda: ledger(view))
+        return panels.render_guarded(lambda: ledger(view))
 
     @app.callback(
         Output("change-drawer", "opened"),
@@ -282,7 +284,7 @@ def _register_looking(app: Dash, view: View) -> None:
         Input(NEWS, "data"),
     )
     def _open(search: str | None, _news: str) -> tuple[bool, str, Component]:
-        id_ = opened(search or "")
+        id_ = open_change(search or "")
         if not id_:
             return False, "Change", html.Div()
         try:
@@ -296,7 +298,7 @@ def _register_looking(app: Dash, view: View) -> None:
     )
 
 
-def _register_asking(app: Dash, view: View) -> None:
+def _register_dialog(app: Dash, view: View) -> None:
     """The dialog before a rollback, and how it is left."""
 
     @app.callback(
@@ -311,7 +313,7 @@ def _register_asking(app: Dash, view: View) -> None:
     def _ask(request: Mapping[str, Any] | None, search: str | None) -> Any:
         if not request:
             return [no_update] * 3
-        content, ids = question(view, str(request["what"]), opened(search or ""))
+        content, ids = rollback_question(view, str(request["what"]), open_change(search or ""))
         return [True, content, ids]
 
     @app.callback(
@@ -323,7 +325,7 @@ def _register_asking(app: Dash, view: View) -> None:
         return False
 
 
-def _register_acting(app: Dash, view: View) -> None:
+def _register_acts(app: Dash, view: View) -> None:
     """Register the acts of the drawer and the dialog: roll back, verify now, settle unknown outcomes."""
 
     @app.callback(
@@ -338,9 +340,9 @@ def _register_acting(app: Dash, view: View) -> None:
     def _roll_back(_clicks: int | None, ids: list[str] | None) -> Any:
         if not _clicks:
             return [no_update] * 2
-        service = change_tables.required(view)
+        service = change_tables.require_changes(view)
         done = service.roll_back(view.given.people(), [str(id_) for id_ in ids or []])
-        return [False, _answered(view, done, "roll back")]
+        return [False, _announce_outcome(view, done, "roll back")]
 
     _register_act(
         app, view, Right.ACCEPT, change_story.VERIFY, "verify yet", lambda service, who, id_: service.verify(who, [id_])
@@ -350,7 +352,7 @@ def _register_acting(app: Dash, view: View) -> None:
     )
 
 
-def _register_seconding(app: Dash, view: View) -> None:
+def _register_confirmation(app: Dash, view: View) -> None:
     """Register the acts of a second person on a change that waits for one: confirm and decline."""
     _register_act(
         app, view, Right.APPROVE, change_story.CONFIRM, "confirm", lambda service, who, id_: service.confirm(who, id_)
@@ -373,13 +375,13 @@ def _register_act(app: Dash, view: View, right: Right, pressed: str, phrase: str
     def _act(request: Mapping[str, Any] | None, search: str | None) -> Any:
         if not request:
             return no_update
-        done = act(change_tables.required(view), view.given.people(), opened(search or ""))
-        return _answered(view, done, phrase)
+        done = act(change_tables.require_changes(view), view.given.people(), open_change(search or ""))
+        return _announce_outcome(view, done, phrase)
 
 
-def _answered(view: View, done: Sequence[ChangeStatus], act: str) -> str:
+def _announce_outcome(view: View, done: Sequence[ChangeStatus], act: str) -> str:
     """Say what came of it; the page's news and the list of recommendations are then as of now."""
-    acting.tell(visible(change_tables.done_words(done, act)))
+    acting.announce(visible(change_tables.done_words(done, act)))
     view.source.forget()
     return _version(view)
 

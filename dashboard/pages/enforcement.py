@@ -72,7 +72,7 @@ LIST: Final = Listing(
     shape=_shape,
     news=NEWS,
     alone=True,
-    nothing=enforcing.nothing,
+    nothing=enforcing.empty_state,
 )
 
 
@@ -84,12 +84,12 @@ def render(view: View, search: str) -> Component:
     if not len(snapshot.tables[ENFORCEMENT.name]):
         # The words of an empty list, without an empty grid below them. The frame asks for such a page again by itself,
         # so nothing on it follows news: a callback of which only some outputs are there is an error in the browser.
-        state = enforcing.nothing(view) or panels.empty("No act is known.", command=enforcing.GATHER)
-        return html.Div([head, panels.guarded(lambda: _facts_and_notices(view)), state], className="page")
-    facts = html.Div(panels.guarded(lambda: _facts_and_notices(view)), id="enforcement-told")
+        state = enforcing.empty_state(view) or panels.empty("No act is known.", command=enforcing.GATHER)
+        return html.Div([head, panels.render_guarded(lambda: _facts_and_notices(view)), state], className="page")
+    facts = html.Div(panels.render_guarded(lambda: _facts_and_notices(view)), id="enforcement-told")
     news = dcc.Store(id=NEWS, data=_revision(view))
-    hand = html.Div(panels.guarded(lambda: node_in_hand(view, search), IN_HAND), id="enforcement-hand")
-    body = panels.guarded(lambda: list_page.body(LIST, view, search))
+    hand = html.Div(panels.render_guarded(lambda: node_in_hand(view, search), IN_HAND), id="enforcement-hand")
+    body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     return html.Div([head, news, facts, hand, html.Div(body, className="list-below")], className="page tall-page")
 
 
@@ -108,13 +108,13 @@ def node_in_hand(view: View, search: str) -> Component:
     try:
         query = LIST.query(search)
     except UsageError as error:
-        return panels.panel(IN_HAND, panels.failed(error.message, error.fix))
-    node_counts, opened_node = enforcing.nodes(snapshot, query), enforcing.opened(search)
+        return panels.panel(IN_HAND, panels.failure_state(error.message, error.fix))
+    node_counts, opened_node = enforcing.nodes(snapshot, query), enforcing.open_node(search)
     if not node_counts and not opened_node:
         clear = ("Clear filters", "?")
         return panels.panel(IN_HAND, panels.empty("No act matches these filters.", link=clear))
     node = opened_node or node_counts[0][0]
-    shown = enforcing.shown(snapshot, view.source.enforcement(node), node, query)
+    shown = enforcing.shown_acts(snapshot, view.source.enforcement(node), node, query)
     if not shown.marks and shown.lanes is None:
         why = "Its agent reported nothing under these filters, or it is not one of the cluster's nodes."
         ways = html.Div(enforcing.node_links(node_counts, query, node), className="ways")
@@ -161,7 +161,7 @@ def register(app: Dash, view: View) -> None:
         if (pathname or "").rstrip("/") != f"{view.settings.base_path}{PATH}":
             return no_update, no_update
         text = search or ""
-        return panels.guarded(lambda: node_in_hand(view, text), IN_HAND), panels.guarded(
+        return panels.render_guarded(lambda: node_in_hand(view, text), IN_HAND), panels.render_guarded(
             lambda: _facts_and_notices(view)
         )
 

@@ -50,7 +50,7 @@ LIST: Final = Listing(
     shape=_shape,
     subject=("workload", "namespace", "container"),
     pinned=("severity", "finding", "workload"),
-    bar=shares_bar.place,
+    bar=shares_bar.bar_container,
 )
 
 
@@ -58,7 +58,7 @@ def render(view: View, search: str) -> Component:
     """The page."""
     lead = "Idle, oversized, missing, impossible, leaking, uneven: with their figures. Enter or click: the subject."
     head = [html.H1("Findings"), html.P(lead), panels.severity_legend()]
-    return list_page.page(LIST, view, search, head, acting.awaited(view))
+    return list_page.page(LIST, view, search, head, acting.outage_store(view))
 
 
 def register(app: Dash, view: View) -> None:

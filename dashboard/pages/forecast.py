@@ -116,19 +116,19 @@ LIST: Final = Listing(
 def render(view: View, search: str) -> Component:
     """The band and the quality of all above the list."""
     lead = html.P("The next 24 hours in half hours, and how wrong such forecasts were. Enter or click: its band.")
-    head = html.Div([html.H1("Forecast"), lead, panels.guarded(lambda: _report(view))], className="page-head")
-    body = panels.guarded(lambda: list_page.body(LIST, view, search))
+    head = html.Div([html.H1("Forecast"), lead, panels.render_guarded(lambda: _report(view))], className="page-head")
+    body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
         return html.Div([head, body], className="page")
     of = in_hand(view, search)
     above = html.Div(
         [
-            html.Div(panels.guarded(lambda: band(view, search, of), IN_HAND), id="foreseen"),
-            html.Div(panels.guarded(lambda: quality(view, search), GOOD), id="forecast-quality"),
+            html.Div(panels.render_guarded(lambda: band(view, search, of), IN_HAND), id="foreseen"),
+            html.Div(panels.render_guarded(lambda: quality(view, search), GOOD), id="forecast-quality"),
         ],
         className="row wide-narrow",
     )
-    week = html.Div(panels.guarded(lambda: ahead(of), weekly.AHEAD), id="week")
+    week = html.Div(panels.render_guarded(lambda: ahead(of), weekly.AHEAD), id="week")
     return html.Div([head, above, week, html.Div(body, className="list-below")], className="page tall-page")
 
 
@@ -171,12 +171,14 @@ def band(view: View, search: str, of: InHand) -> Component:
     resource = measured_resource(foreseen.row["resource"])
     if not any(foreseen.row[name] for name in workload_story.PATHS.values()):
         empty = panels.empty(
-            "This forecast has no values.", why=workload_story.measured(foreseen.row), command="cotenant doctor"
+            "This forecast has no values.",
+            why=workload_story.forecast_quality_words(foreseen.row),
+            command="cotenant doctor",
         )
         return panels.panel(title, empty)
     drawn = line(foreseen, resource).recent(carried.back_seconds(search, USUAL_SECONDS))
     figure = panels.figure(chart.chart(drawn), "foreseen-figure", BAND_HEIGHT)
-    aside, note = _way(view, subject, search), told(foreseen.row, resource)
+    aside, note = _way(view, subject, search), forecast_words(foreseen.row, resource)
     return panels.panel(title, figure, models(foreseen.row), aside=aside, note=note)
 
 
@@ -188,7 +190,7 @@ def ahead(of: InHand) -> Component:
 
 def models(row: Row) -> Component:
     """Every model tested on this series, best first: its error beside repeating yesterday's, and which serve."""
-    compared = workload_story.compared(row)
+    compared = workload_story.model_losses(row)
     serving = set(str(row["model"]).split(" + "))
     if not compared:
         return html.P("No model was tested on this series.", className="panel-note")
@@ -242,7 +244,7 @@ def _way(view: View, subject: Subject, search: str) -> Component | None:
     return None
 
 
-def told(row: Row, resource: MeasuredResource) -> str:
+def forecast_words(row: Row, resource: MeasuredResource) -> str:
     """A forecast's peak, model, measured error and reason in words."""
     highest, median = (display.amount(row[name], resource) for name in ("peak", "peak_median"))
     peak = f"{PEAK_NAME}: {highest} (p50: {median})"
@@ -251,7 +253,7 @@ def told(row: Row, resource: MeasuredResource) -> str:
         if row["peak_time"] is not None and row["peak_end"] is not None
         else ""
     )
-    return f"{peak}{window}. {workload_story.measured(row)}".strip()
+    return f"{peak}{window}. {workload_story.forecast_quality_words(row)}".strip()
 
 
 def quality(view: View, search: str) -> Component:
@@ -260,8 +262,8 @@ def quality(view: View, search: str) -> Component:
     try:
         query = LIST.query(search)
     except UsageError as error:
-        return panels.panel(GOOD, panels.failed(error.message, error.fix))
-    drawn, worse = snapshot.kept(("quality", query), lambda: _measured(snapshot, query), lambda _: QUALITY_CELLS)
+        return panels.panel(GOOD, panels.failure_state(error.message, error.fix))
+    drawn, worse = snapshot.kept(("quality", query), lambda: _calibration(snapshot, query), lambda _: QUALITY_CELLS)
     if drawn is None:
         return panels.panel(GOOD, panels.empty("No forecast matches these filters.", link=("Clear filters", "?")))
     figure = panels.figure(drawn, "coverage-figure", COVERAGE_HEIGHT)
@@ -270,7 +272,7 @@ def quality(view: View, search: str) -> Component:
     return panels.panel(GOOD, figure, *worst(worse, search), how, note=note)
 
 
-def _measured(snapshot: Snapshot, query: Query) -> tuple[Chart | None, list[list[Row]]]:
+def _calibration(snapshot: Snapshot, query: Query) -> tuple[Chart | None, list[list[Row]]]:
     """The chart of calibration, None without forecasts, and the rows of `worst`."""
     listed = snapshot.tables[FORECAST_LIST.name]
     covered = queries.columns_of(listed, query, "coverage_95")["coverage_95"]
@@ -286,7 +288,7 @@ def _measured(snapshot: Snapshot, query: Query) -> tuple[Chart | None, list[list
 
 def worst(worse: Sequence[Sequence[Row]], search: str) -> list[Component]:
     """The forecasts with the highest loss, and with the least coverage."""
-    lists = (("Worse than repeating yesterday", _worse), ("Band too narrow: 95 % expected", _covered))
+    lists = (("Worse than repeating yesterday", _worse), ("Band too narrow: 95 % expected", _coverage_words))
     sections: list[Component] = []
     for (title, value), rows in zip(lists, worse, strict=True):
         if rows:
@@ -306,7 +308,7 @@ def _worse(row: Row) -> str:
     return f"{loss:.2f} x its error" if loss <= MOST_TIMES else f"over {MOST_TIMES} x its error"
 
 
-def _covered(row: Row) -> str:
+def _coverage_words(row: Row) -> str:
     return f"{display.percent(float(row['coverage_95']))} covered"
 
 
@@ -339,9 +341,9 @@ def register(app: Dash, view: View) -> None:
         text = search or ""
         of = in_hand(view, text)
         return (
-            panels.guarded(lambda: band(view, text, of), IN_HAND),
-            panels.guarded(lambda: quality(view, text), GOOD),
-            panels.guarded(lambda: ahead(of), weekly.AHEAD),
+            panels.render_guarded(lambda: band(view, text, of), IN_HAND),
+            panels.render_guarded(lambda: quality(view, text), GOOD),
+            panels.render_guarded(lambda: ahead(of), weekly.AHEAD),
         )
 
 

@@ -30,9 +30,9 @@ DAYS_HEIGHT: Final = 170
 def render(view: View, search: str) -> Component:
     """The page; its callback redraws it when results change."""
     lead = html.P("Where the data came from, what was missing in them, and when each job last did its work.")
-    body = html.Div(panels.guarded(lambda: contents(view, search)), id="health-body")
+    body = html.Div(panels.render_guarded(lambda: contents(view, search)), id="health-body")
     head = html.Div([html.H1("Health"), lead], className="page-head")
-    return html.Div([head, body, permissions.place()], className="page")
+    return html.Div([head, body, permissions.panel_containers()], className="page")
 
 
 def contents(view: View, search: str = "") -> Component:
@@ -216,7 +216,7 @@ def register(app: Dash, view: View) -> None:
     def _redraw(_version: str, search: str | None, pathname: str | None) -> Component:
         if path_of(pathname or "", view.settings) != PATH:
             return no_update
-        return panels.guarded(lambda: contents(view, search or ""))
+        return panels.render_guarded(lambda: contents(view, search or ""))
 
     permissions.register(app, view)
 

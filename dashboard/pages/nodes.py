@@ -70,11 +70,11 @@ def render(view: View, search: str) -> Component:
     switch = dmc.SegmentedControl(id="balance-resource", value="cpu", data=CHOICES, size="xs")
     dots = panels.panel(
         "Requested against used",
-        html.Div(panels.guarded(lambda: _balance(view, search, Resource.CPU)), id="balance"),
+        html.Div(panels.render_guarded(lambda: _balance(view, search, Resource.CPU)), id="balance"),
         aside=switch,
         note="One dot a node. Below the line a node uses less than is requested on it. A dot leads to its node.",
     )
-    body = panels.guarded(lambda: list_page.body(LIST, view, search))
+    body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
         return html.Div([html.Div([html.H1("Nodes"), lead], className="page-head"), body], className="page")
     return html.Div(
@@ -88,7 +88,7 @@ def _balance(view: View, search: str, resource: Resource) -> Component:
     try:
         query = LIST.query(search)
     except UsageError as error:
-        return panels.failed(error.message, error.fix)
+        return panels.failure_state(error.message, error.fix)
     question = ("balance", query, resource)
     drawn = snapshot.kept(question, lambda: _dots(snapshot, query, resource), lambda _: BALANCE_CELLS)
     if drawn is None:
@@ -107,11 +107,11 @@ def _dots(snapshot: Snapshot, query: Query, resource: Resource) -> Chart | None:
 def below(view: View, parts: tuple[str, ...], search: str) -> Component:
     """One node's page."""
     if len(parts) != 1:
-        return _unknown(view, "/".join(parts))
-    return html.Div(panels.guarded(lambda: _node(view, parts[0], search)), id="node-body", className="page")
+        return _unknown_node(view, "/".join(parts))
+    return html.Div(panels.render_guarded(lambda: _node(view, parts[0], search)), id="node-body", className="page")
 
 
-def _unknown(view: View, name: str) -> Component:
+def _unknown_node(view: View, name: str) -> Component:
     why = "It may have left the cluster, or the link is old."
     link = ("All nodes", f"{view.settings.base_path}nodes")
     return html.Div([html.H1("Node"), panels.empty(f"No node is named {visible(name)}.", why=why, link=link)])
@@ -123,9 +123,9 @@ def _node(view: View, name: str, search: str) -> Component:
         return html.Div([html.H1("Node"), panels.no_results()])
     row = row_of(snapshot.tables[NODES.name], {"node": name})
     if row is None:
-        return _unknown(view, name)
+        return _unknown_node(view, name)
     lent = lent_by(snapshot, name)
-    nodes = f"{view.settings.base_path}nodes?{carried.carried(search)}"
+    nodes = f"{view.settings.base_path}nodes?{carried.carried_parts(search)}"
     trail = html.P([dcc.Link("Nodes", href=nodes.rstrip("?")), " / "], className="trail")
     back_seconds = carried.back_seconds(search, colocation.USUAL_SECONDS) or colocation.USUAL_SECONDS
     head = html.Div(
@@ -144,9 +144,11 @@ def _node(view: View, name: str, search: str) -> Component:
             html.Div(
                 [_terms(lent.get((b, r)), b, r) for r in Resource for b in ("batch", "mid")], className="row quarters"
             ),
-            panels.guarded(lambda: enforcement.on_node(view, name), enforcement.TITLE),
+            panels.render_guarded(lambda: enforcement.on_node(view, name), enforcement.TITLE),
             cpus_of_node.panel(view, name),
-            panels.guarded(lambda: pods_of_node.panel(snapshot, name, view.settings.base_path), pods_of_node.TITLE),
+            panels.render_guarded(
+                lambda: pods_of_node.panel(snapshot, name, view.settings.base_path), pods_of_node.TITLE
+            ),
         ]
     )
 
@@ -167,7 +169,7 @@ def lent_by(snapshot: Snapshot, node: str) -> Mapping[tuple[str, Resource], Lent
 
 
 def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
-    stats = [_used(row, r) for r in Resource]
+    stats = [_usage_stat(row, r) for r in Resource]
     for band, detail in (
         ("batch", "from what prod pods do not use"),
         ("mid", "from what prod pods request and will not use soon"),
@@ -178,7 +180,7 @@ def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
     return html.Div(stats, className="stats five")
 
 
-def _used(row: Mapping[str, Any], resource: Resource) -> Component:
+def _usage_stat(row: Mapping[str, Any], resource: Resource) -> Component:
     used, room, request = (row[f"{resource}_{w}"] for w in ("usage", "allocatable", "request"))
     share = used / room if used is not None and room else float("nan")
     requested = f", {display.percent(request / room)} requested" if request is not None and room else ""
@@ -213,7 +215,7 @@ def _guarded_hours(
     lent: Mapping[tuple[str, Resource], Lent],
     back_seconds: float,
 ) -> Component:
-    return panels.guarded(lambda: _hours(view, resource, row, lent, back_seconds), _title_of_hours(resource))
+    return panels.render_guarded(lambda: _hours(view, resource, row, lent, back_seconds), _title_of_hours(resource))
 
 
 def _title_of_hours(resource: Resource) -> str:
@@ -285,7 +287,7 @@ def register(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     def _dots(search: str | None, resource: str, _version: str) -> Component:
-        return panels.guarded(lambda: _balance(view, search or "", Resource(resource)))
+        return panels.render_guarded(lambda: _balance(view, search or "", Resource(resource)))
 
     @app.callback(
         Output("node-body", "children"),
@@ -297,7 +299,7 @@ def register(app: Dash, view: View) -> None:
     def _renew(_version: str, search: str | None, pathname: str) -> Component:
         if not path_of(pathname, view.settings).startswith(f"{LIST.path}/"):
             return no_update
-        return panels.guarded(lambda: _node(view, _name_in(pathname), search or ""))
+        return panels.render_guarded(lambda: _node(view, _name_in(pathname), search or ""))
 
     @app.callback(
         Output(cpus_of_node.BODY, "children"),
@@ -310,7 +312,7 @@ def register(app: Dash, view: View) -> None:
         if not clicks or service is None:
             return no_update
         node = _name_in(pathname)
-        return panels.guarded(lambda: cpus_of_node.drawing(service.topology(view.given.people(), node)))
+        return panels.render_guarded(lambda: cpus_of_node.topology_drawing(service.topology(view.given.people(), node)))
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "openNode"), Input("balance-figure", "clickData"), prevent_initial_call=True

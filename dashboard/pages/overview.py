@@ -59,11 +59,11 @@ class OverviewPage:
 
     def href(self, page: str, query: str = "") -> str:
         """An address of another page under the same choices."""
-        search = carried.joined(query, carried.carried(self.search, "ns", "range"))
+        search = carried.join_queries(query, carried.carried_parts(self.search, "ns", "range"))
         return f"{self.view.settings.base_path}{page}" + (f"?{search}" if search else "")
 
 
-def shown(view: View, search: str) -> OverviewPage | None:
+def overview_page(view: View, search: str) -> OverviewPage | None:
     """Return the page's data from the newest results; None without results.
 
     Raises UsageError for an invalid namespace filter.
@@ -78,13 +78,13 @@ def shown(view: View, search: str) -> OverviewPage | None:
 def render(view: View, search: str) -> Component:
     """The page, drawn at once; its callbacks redraw when results or the address change."""
     head = html.Div(html.H1("Overview"), className="page-head")
-    body = panels.guarded(lambda: contents(view, search))
+    body = panels.render_guarded(lambda: contents(view, search))
     return html.Div([head, html.Div(body, id="overview-body")], className="page")
 
 
 def contents(view: View, search: str = "") -> Component:
     """Everything below the heading."""
-    page = shown(view, search)
+    page = overview_page(view, search)
     if page is None:
         return panels.no_results()
     overview, base = page.overview, view.settings.base_path
@@ -99,7 +99,7 @@ def contents(view: View, search: str = "") -> Component:
         ("row thirds", [lambda: _waste_panel(page), lambda: _outcome(page), lambda: _findings(page)]),
         ("row", [lambda: _quality(overview, base)]),
     )
-    return html.Div([html.Div([panels.guarded(draw) for draw in drawn], className=name) for name, drawn in rows])
+    return html.Div([html.Div([panels.render_guarded(draw) for draw in drawn], className=name) for name, drawn in rows])
 
 
 def _lead(page: OverviewPage) -> str:
@@ -285,7 +285,7 @@ def _waste(page: OverviewPage, chosen: str) -> Component:
     """
     overview, view = page.overview, page.view
     limit, measure = view.settings.waste_bars, view.prices if chosen == "money" else Resource(chosen)
-    rows = waste.ranking(overview.waste, measure, limit)
+    rows = waste.most_wasteful(overview.waste, measure, limit)
     if not rows:
         return panels.empty(
             "No namespace requests more than it uses.",
@@ -293,11 +293,11 @@ def _waste(page: OverviewPage, chosen: str) -> Component:
             link=("What each workload uses", page.href("workloads")),
         )
     chart = panels.figure(waste.chart(overview.waste, measure, limit), "waste-figure", 40 + 26 * len(rows))
-    ranged = carried.carried(page.search, time_span.RANGE)
+    ranged = carried.carried_parts(page.search, time_span.RANGE)
     links = [
         dcc.Link(
             visible(w.namespace),
-            href=f"{view.settings.base_path}workloads?{carried.joined(urlencode({'ns': w.namespace}), ranged)}",
+            href=f"{view.settings.base_path}workloads?{carried.join_queries(urlencode({'ns': w.namespace}), ranged)}",
         )
         for w in rows
     ]
@@ -411,10 +411,10 @@ def register(app: Dash, view: View) -> None:
 
     def drawn(search: str | None, draw: Callable[[OverviewPage], Component]) -> Component:
         def draw_results() -> Component:
-            page = shown(view, search or "")
+            page = overview_page(view, search or "")
             return panels.no_results() if page is None else draw(page)
 
-        return panels.guarded(draw_results)
+        return panels.render_guarded(draw_results)
 
     @app.callback(
         Output("overview-body", "children"),
@@ -426,7 +426,7 @@ def register(app: Dash, view: View) -> None:
     def _redraw(_version: str, search: str | None, pathname: str | None) -> Component:
         if path_of(pathname or "", view.settings):
             return no_update
-        return panels.guarded(lambda: contents(view, search or ""))
+        return panels.render_guarded(lambda: contents(view, search or ""))
 
     @app.callback(
         Output("waste", "children"), Input("waste-measure", "value"), State("url", "search"), prevent_initial_call=True

@@ -67,7 +67,7 @@ def back(base: str, search: str) -> tuple[str, str]:
     return ORIGINS[origin], f"{base}{origin}" + (f"?{filter_query}" if filter_query else "")
 
 
-def shown(search: str) -> Resource:
+def shown_resource(search: str) -> Resource:
     """The resource that the URL asks to see; CPU unless it says memory."""
     show = dict(parse_qsl(search.lstrip("?"))).get("show")
     return Resource.MEMORY if show == Resource.MEMORY.value else Resource.CPU
@@ -96,14 +96,14 @@ def below(view: View, parts: tuple[str, ...], search: str) -> Component:
     )
     switch = dmc.SegmentedControl(
         id="story-resource",
-        value=shown(search).value,
+        value=shown_resource(search).value,
         data=[{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}],
         size="xs",
     )
     head = html.Div(
         [html.H1(visible(ref.name)), html.Div(switch, className="aside")], className="page-head portrait-head"
     )
-    body = html.Div(panels.guarded(lambda: contents(view, ref, search)), id="story-body")
+    body = html.Div(panels.render_guarded(lambda: contents(view, ref, search)), id="story-body")
     return html.Div([crumbs, head, body], className="page")
 
 
@@ -117,19 +117,19 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
         why = "It may be gone since the link was made, or it was never seen in the window."
         near = ("Search for the name", f"{base}workloads?{urlencode({'q': ref.name})}")
         return panels.empty(f"The results hold no workload {visible(str(ref))}.", why=why, link=near)
-    resource = shown(search)
+    resource = shown_resource(search)
     make: tuple[tuple[str, Callable[[], Component]], ...] = (
         ("facts", lambda: facts(workload_story, resource)),
         ("time", lambda: over_time(workload_story, resource, carried.back_seconds(search, math.inf))),
         ("spread", lambda: spread(workload_story, resource)),
         ("week", lambda: week(workload_story, resource)),
-        ("test", lambda: _framed("Back-test", proposals.card(workload_story, view.currency))),
-        ("why", lambda: _proposed(workload_story, view, ref)),
-        ("log", lambda: _framed("History of recommendations", proposals.log(workload_story.log), note=LOG_NOTE)),
+        ("test", lambda: _framed_panel("Back-test", proposals.card(workload_story, view.currency))),
+        ("why", lambda: _recommendation_panel(workload_story, view, ref)),
+        ("log", lambda: _framed_panel("History of recommendations", proposals.log(workload_story.log), note=LOG_NOTE)),
         ("apply", lambda: _apply(workload_story, view)),
     )
-    sections = {name: panels.guarded(part) for name, part in make}
-    changed = panels.guarded(lambda: _changed(view, ref))
+    sections = {name: panels.render_guarded(part) for name, part in make}
+    changed = panels.render_guarded(lambda: _last_change(view, ref))
     return html.Div(
         [
             *_partial(workload_story),
@@ -144,16 +144,16 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
     )
 
 
-def _changed(view: View, ref: WorkloadRef) -> Component:
+def _last_change(view: View, ref: WorkloadRef) -> Component:
     """The last change and why it was found good or bad, where there was one."""
-    change = verdict.last(view, ref)
+    change = verdict.last_change(view, ref)
     return panels.panel("Last change", change) if change else html.Div()
 
 
 LOG_NOTE: Final = "One line whenever a run proposed something else; amounts of one pod."
 
 
-def _framed(title: str, content: Component, note: str = "") -> Component:
+def _framed_panel(title: str, content: Component, note: str = "") -> Component:
     return panels.panel(title, content, note=note)
 
 
@@ -263,7 +263,7 @@ def over_time(workload_story: Story, resource: Resource, back_seconds: float = m
         return panels.panel("Usage and forecast", _no_portrait())
     drawn = chart.chart(line(workload_story, resource).recent(back_seconds))
     figure = panels.figure(drawn, "story-figure", HEIGHT)
-    note = "The whole workload, hour by hour, and the next 24 hours. " + story.measured(
+    note = "The whole workload, hour by hour, and the next 24 hours. " + story.forecast_quality_words(
         workload_story.forecasts.get(resource.value)
     )
     return panels.panel("Usage and forecast", figure, _events(workload_story.events), note=note)
@@ -307,7 +307,7 @@ def spread(workload_story: Story, resource: Resource) -> Component:
         why = "No sample of this resource was found in the window."
         return panels.panel("Distribution", panels.empty("Nothing to show.", why=why, command="cotenant doctor"))
     ladder = _ladder(workload_story, resource)
-    stands = _stands(workload_story, resource)
+    stands = _total_amounts(workload_story, resource)
     figure = distribution.chart(
         story.floats(row["bounds"]), story.floats(row["weights"]), ladder.tolist(), stands, resource
     )
@@ -315,7 +315,7 @@ def spread(workload_story: Story, resource: Resource) -> Component:
     return panels.panel("Distribution", panels.figure(figure, "spread-figure", HALF_HEIGHT), note=note)
 
 
-def _stands(workload_story: Story, resource: Resource) -> dict[str, float]:
+def _total_amounts(workload_story: Story, resource: Resource) -> dict[str, float]:
     amounts = {
         "Request": story.total(workload_story, resource, Field.REQUEST, proposed=False),
         "Proposed": story.total(workload_story, resource, Field.REQUEST, proposed=True),
@@ -333,7 +333,7 @@ def week(workload_story: Story, resource: Resource) -> Component:
     return panels.panel("Hour by weekday", figure, note="Mean usage by weekday and hour.")
 
 
-def _proposed(workload_story: Story, view: View, ref: WorkloadRef) -> Component:
+def _recommendation_panel(workload_story: Story, view: View, ref: WorkloadRef) -> Component:
     link = dcc.Link(
         "In the list",
         href=f"{view.settings.base_path}recommendations?{_exactly(ref)}",
@@ -395,7 +395,7 @@ def register(app: Dash, view: View) -> None:
         if first != PATH or len(parts) != 3:
             return no_update
         ref = WorkloadRef(*(unquote(part) for part in parts))
-        return panels.guarded(lambda: contents(view, ref, search or ""))
+        return panels.render_guarded(lambda: contents(view, ref, search or ""))
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "show"), Input("story-resource", "value"), prevent_initial_call=True

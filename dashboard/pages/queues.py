@@ -16,7 +16,15 @@ from cotenant.base.text import visible
 from cotenant.dashboard.figures import quotas as figures
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.live_page import LivePage, LivePart
-from cotenant.dashboard.frame.table_cells import MOST_ROWS, filled, reason_chips, row_note, subject, titles, whole
+from cotenant.dashboard.frame.table_cells import (
+    MOST_ROWS,
+    reason_chips,
+    row_note,
+    subject,
+    titles,
+    unbroken_text,
+    without_empty_columns,
+)
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.tables import carried, display
 from cotenant.dashboard.tables.labels import label
@@ -35,6 +43,8 @@ GANG: Final = "kubectl apply -f deploy/examples/podgroup.yaml"
 APPLY: Final = "kubectl apply -f deploy/examples/elasticquota.yaml"
 CLUSTER: Final = "cotenant dashboard --act\ncotenant get quotas"
 NO_QUOTA_WHY: Final = "A tree of ElasticQuotas says what each team is guaranteed and may use at most. An example:"
+ALL_QUOTAS: Final = "cotenant get quotas"
+"""By who may read them all."""
 NARROWED_WHY: Final = "Quotas are shown that pods of the namespaces you see, and of no others, count against."
 TONES: Final = {
     GangState.RUNNING: "teal",
@@ -64,7 +74,7 @@ def contents(view: View, search: str) -> Component:
     report = service.report(view.given.people())
     parts = [*_problems(report), quota_panel(report, search)]
     if report.quotas:
-        parts.append(panels.guarded(lambda: _history(view, service, report, search), HISTORY))
+        parts.append(panels.render_guarded(lambda: _history(view, service, report, search), HISTORY))
     return html.Div([*parts, waiting_panel(report, search), gang_panel(report, search)])
 
 
@@ -72,7 +82,9 @@ def contents(view: View, search: str) -> Component:
 def quota_panel(report: QueueReport, search: str) -> Component:
     """Bars of one resource, and the table of all."""
     if not report.quotas and report.narrowed:
-        return panels.panel(TREE, panels.empty("No quota is of your namespaces alone.", why=NARROWED_WHY))
+        return panels.panel(
+            TREE, panels.empty("No quota is of your namespaces alone.", why=NARROWED_WHY, command=ALL_QUOTAS)
+        )
     if not report.quotas:
         return panels.panel(TREE, panels.empty("No quota is defined.", why=NO_QUOTA_WHY, command=APPLY))
     resource = shown_resource(report, search)
@@ -86,7 +98,7 @@ def quota_panel(report: QueueReport, search: str) -> Component:
 def quota_table(rows: Sequence[QuotaRow], search: str) -> Component:
     """The columns of `cotenant get quotas` that say anything; each name leads to the quota's last day."""
     lines = [_quota_cells(row, search) for row in rows[:MOST_ROWS]]
-    return panels.facts(*filled(titles(QUOTAS), lines), TREE)
+    return panels.facts(*without_empty_columns(titles(QUOTAS), lines), TREE)
 
 
 def _quota_cells(row: QuotaRow, search: str) -> list[Any]:
@@ -98,7 +110,7 @@ def _quota_cells(row: QuotaRow, search: str) -> list[Any]:
     cells = [amount(row.resource, value) for value in amounts]
     return [
         html.Span(link, **indent),
-        whole(row.resource),
+        unbroken_text(row.resource),
         *cells,
         f"{row.waiting_pods:,}",
         *(
@@ -152,7 +164,7 @@ def waiting_panel(report: QueueReport, search: str) -> Component:
         state = panels.empty("No pod waits for quota or for its gang.", why=why, command="cotenant get waiting")
         return panels.panel(WAITING, state)
     _namespace, *heads = titles(WAITING_PODS)
-    table = panels.facts(*filled(heads, [_waiting_cells(row) for row in rows[:MOST_ROWS]]), WAITING)
+    table = panels.facts(*without_empty_columns(heads, [_waiting_cells(row) for row in rows[:MOST_ROWS]]), WAITING)
     codes = reason_chips(row.code for row in rows)
     return panels.panel(WAITING, codes, table, note=row_note(len(rows), "get waiting"))
 
@@ -160,9 +172,9 @@ def waiting_panel(report: QueueReport, search: str) -> Component:
 def _waiting_cells(row: WaitingPodRow) -> list[Any]:
     likely = display.MISSING if row.likely_seconds is None else panels.moment(row.likely_seconds)
     missing = amount(row.resource, row.missing) if row.resource else display.MISSING
-    names = [subject(row.pod, row.namespace), whole(row.quota), visible(row.gang)]
+    names = [subject(row.pod, row.namespace), unbroken_text(row.quota), visible(row.gang)]
     place = f"{row.position:,}" if row.position else display.MISSING
-    why = [whole(label(row.code)), whole(row.resource), missing, likely, visible(row.reason)]
+    why = [unbroken_text(label(row.code)), unbroken_text(row.resource), missing, likely, visible(row.reason)]
     return [*names, panels.moment(row.since_seconds), place, *why]
 
 

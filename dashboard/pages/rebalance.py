@@ -25,7 +25,7 @@ from cotenant.dashboard.frame.table_cells import (
     row_note,
     sentence,
     titles,
-    whole,
+    unbroken_text,
 )
 from cotenant.dashboard.frame.view import Obeyed, Page, View, in_cluster
 from cotenant.dashboard.rebalance import approval
@@ -187,7 +187,7 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
     )
     table_rows = [[*cells(MOVES, row), _approve(view, row, carrier)] for row in rows[:MOST_ROWS]]
     table = panels.facts([*titles(MOVES), "Approval"], table_rows, MOVE_TITLE)
-    off = [disabled(carrier)] if not carrier.carries else under_way(jobs)
+    off = [disabled_state(carrier)] if not carrier.carries else under_way(jobs)
     more = [html.P(reason, className="panel-note")] if reason and carrier.carries else []
     return panels.panel(MOVE_TITLE, *off, *more, table, aside=every, note=row_note(len(rows), ONE_ROUND))
 
@@ -211,7 +211,7 @@ def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> 
         for row in rows[:MOST_ROWS]
     ]
     table = panels.facts([*titles(EMPTYING), "Why", "Approval"], table_rows, EMPTYING_TITLE)
-    off = [] if emptier.carries else [disabled(emptier)]
+    off = [] if emptier.carries else [disabled_state(emptier)]
     return panels.panel(EMPTYING_TITLE, *off, table, aside=every, note=row_note(len(rows), ONE_ROUND))
 
 
@@ -239,7 +239,7 @@ def quiet(headline: str) -> Component:
     return panels.empty(headline, why="The round's lines say why:", command=f"cotenant {ONE_ROUND}")
 
 
-def disabled(carrier: JobCarrier) -> Component:
+def disabled_state(carrier: JobCarrier) -> Component:
     """Why nothing can be approved, and the command that helps."""
     return panels.empty(
         carrier.why_not, why="Until then moves are shown, and cannot be approved.", command=carrier.command
@@ -261,7 +261,7 @@ def stay_panel(report: RebalanceReport) -> Component:
         [
             visible(row["pod"]) or "the node's other pods",
             visible(row["source"]),
-            whole(label(row["reason"])),
+            unbroken_text(label(row["reason"])),
             sentence(row["reason"]),
         ]
         for row in rows[:MOST_ROWS]
@@ -287,7 +287,7 @@ def job_panel(view: View, jobs: MigrationJobs) -> Component:
     table = panels.facts([*titles(JOBS), "Undo"], table_rows, JOBS_TITLE)
     parts = [html.Div(chips, className="chips"), table]
     if not jobs.carrier.carries and any(str(row["phase"]).startswith(PENDING) for row in rows):
-        parts.insert(0, disabled(jobs.carrier))
+        parts.insert(0, disabled_state(jobs.carrier))
     return panels.panel(JOBS_TITLE, *parts, note=row_note(len(rows), ONE_ROUND))
 
 
@@ -309,7 +309,13 @@ def history_panel(entries: Sequence[MoveHistoryEntry]) -> list[Component]:
     if not entries:
         return []
     table_rows = [
-        [panels.moment(e.seconds), whole(e.actor), whole(e.event.value), visible(e.pod), visible(e.message)]
+        [
+            panels.moment(e.seconds),
+            unbroken_text(e.actor),
+            unbroken_text(e.event.value),
+            visible(e.pod),
+            visible(e.message),
+        ]
         for e in entries[:MOST_HISTORY]
     ]
     note = "`cotenant audit export` has every row." if len(entries) > MOST_HISTORY else ""
@@ -321,7 +327,7 @@ def history_panel(entries: Sequence[MoveHistoryEntry]) -> list[Component]:
 
 
 def _steps(text: str) -> list[Any]:
-    return [part for step in text.split(", ") for part in (whole(step), " ")]
+    return [part for step in text.split(", ") for part in (unbroken_text(step), " ")]
 
 
 DRAWN: Final[Drawn] = {"phase": lambda phase: panels.chip(phase, _phase_tone(phase)), "done": _steps}

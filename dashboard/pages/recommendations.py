@@ -134,7 +134,7 @@ LIST: Final = Listing(
     patches=True,
     hidden=postponing.HIDDEN,
     revealed=(postponing.STATE, postponing.WHY),
-    bar=select_bar.place,
+    bar=select_bar.bar_container,
 )
 
 
@@ -148,12 +148,12 @@ def render(view: View, search: str) -> Component:
         dcc.Store(id="drawer-waiting", data=waiting),
         panels.drawer("drawer", "Recommendation", html.Div(id="explanation"), width=620),
         snooze.dialog(),
-        acting.awaited(view),
+        acting.outage_store(view),
     ]
     return list_page.page(LIST, view, search, head, *unseen)
 
 
-def named(open_name: str) -> tuple[str, str, str, str] | None:
+def parse_container_name(open_name: str) -> tuple[str, str, str, str] | None:
     """The container that the URL's `open` names: namespace/kind/workload/container, each part escaped."""
     parts = [unquote(part) for part in open_name.split("/")]
     return (parts[0], parts[1], parts[2], parts[3]) if len(parts) == NAME_PARTS else None
@@ -195,31 +195,31 @@ def _register_drawer(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     def _explain(open_name: str | None, *rest: Any) -> Component:
-        name = named(open_name or "")
-        return no_update if name is None else explained(view, name, str(rest[-1] or ""))
+        name = parse_container_name(open_name or "")
+        return no_update if name is None else explain_container(view, name, str(rest[-1] or ""))
 
     @app.callback(Output("drawer-charts", "children"), Input("charts-of", "data"))
     def _draw(open_name: str | None) -> Component:
-        name = named(open_name or "")
+        name = parse_container_name(open_name or "")
         if name is None:
             return no_update
-        return panels.guarded(lambda: _usage(view, WorkloadRef(*name[:3]), view.source.explain(*name)))
+        return panels.render_guarded(lambda: _usage(view, WorkloadRef(*name[:3]), view.source.explain(*name)))
 
 
-def explained(view: View, name: tuple[str, str, str, str], search: str) -> Component:
+def explain_container(view: View, name: tuple[str, str, str, str], search: str) -> Component:
     """Explain a container for the drawer, or show why that failed: an open drawer must not wait forever."""
-    return panels.guarded(lambda: _explained(view, name, search))
+    return panels.render_guarded(lambda: _explanation_body(view, name, search))
 
 
-def _explained(view: View, name: tuple[str, str, str, str], search: str) -> Component:
+def _explanation_body(view: View, name: tuple[str, str, str, str], search: str) -> Component:
     ref = WorkloadRef(*name[:3])
     way = portrait.href(view.settings.base_path, ref, search, "recommendations")
-    acts = panels.guarded(lambda: snooze.one(view, ref))
+    acts = panels.render_guarded(lambda: snooze.workload_buttons(view, ref))
     recommendation = view.source.explain(*name)
-    steps = panels.guarded(lambda: _steps_panel(view, name, recommendation))
+    steps = panels.render_guarded(lambda: _steps_panel(view, name, recommendation))
     drawn = _charts_to_come("/".join(quote(part, safe="") for part in name), recommendation)
-    body = panels.guarded(lambda: explanation.body(recommendation, name, view.given.patch, way, drawn))
-    return html.Div([acts, steps, body, panels.guarded(lambda: _changed(view, ref))])
+    body = panels.render_guarded(lambda: explanation.body(recommendation, name, view.given.patch, way, drawn))
+    return html.Div([acts, steps, body, panels.render_guarded(lambda: _last_change(view, ref))])
 
 
 def _steps_panel(view: View, name: tuple[str, str, str, str], recommendation: Recommendation | None) -> Component:
@@ -235,7 +235,7 @@ def _steps_panel(view: View, name: tuple[str, str, str, str], recommendation: Re
     return html.Section([line, *review_steps.steps(steps, "Steps")], className="explain", id="ready-now")
 
 
-def _moved(recommendation: Recommendation | None) -> set[Resource]:
+def _changed_resources(recommendation: Recommendation | None) -> set[Resource]:
     """Resources of which something would change."""
     values = recommendation.values if recommendation else ()
     return {v.resource for v in values if v.changes_template}
@@ -243,7 +243,7 @@ def _moved(recommendation: Recommendation | None) -> set[Resource]:
 
 def _charts_to_come(open_name: str, recommendation: Recommendation | None) -> list[Component]:
     """The place of the charts, as high as they will be; what asks for them comes and goes with it."""
-    heights = [CHART_HEIGHT for _ in _moved(recommendation)]
+    heights = [CHART_HEIGHT for _ in _changed_resources(recommendation)]
     place = html.Div(panels.skeleton(*heights), id="drawer-charts")
     return [dcc.Store(id="charts-of", data=open_name), place] if heights else []
 
@@ -251,7 +251,7 @@ def _charts_to_come(open_name: str, recommendation: Recommendation | None) -> li
 def _usage(view: View, ref: WorkloadRef, recommendation: Recommendation | None) -> Component:
     """Usage, request and proposal of the whole workload over time, of each resource whose request would change."""
     workload_story = view.source.story(ref)
-    moved = _moved(recommendation)
+    moved = _changed_resources(recommendation)
     if workload_story is None or not moved:
         return html.Div()
     charts = [
@@ -262,9 +262,9 @@ def _usage(view: View, ref: WorkloadRef, recommendation: Recommendation | None) 
     return html.Section([html.H2("Usage, request and proposal"), *charts], className="explain")
 
 
-def _changed(view: View, ref: WorkloadRef) -> Component:
+def _last_change(view: View, ref: WorkloadRef) -> Component:
     """The workload's last change and why it was found good or bad, where there was one."""
-    change = verdict.last(view, ref)
+    change = verdict.last_change(view, ref)
     return html.Section([html.H2("Last change"), change], className="explain") if change else html.Div()
 
 

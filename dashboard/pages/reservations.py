@@ -17,7 +17,7 @@ from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.reservations import callbacks as plan_acts
 from cotenant.dashboard.reservations import detail, plan_actions, plan_page, story
-from cotenant.dashboard.reservations.board import LIST, PATH, board, keeping, known, narrowed
+from cotenant.dashboard.reservations.board import LIST, PATH, board, filter_board, plans_of_service, with_open_plan
 from cotenant.dashboard.tables import list_page
 
 
@@ -25,19 +25,22 @@ def render(view: View, search: str) -> Component:
     """The day and the selected plan above the list."""
     lead = html.P("Capacity that the forecast would reserve before a peak, and why other plans are not proposed.")
     head = html.Div([html.H1("Reservations"), lead, *_new_button(view)], className="page-head")
-    body = panels.guarded(lambda: list_page.body(LIST, view, search))
+    body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None and view.given.plans is None:
         return html.Div([head, body], className="page")
-    plans = known(view, search)
+    plans = plans_of_service(view, search)
     above = html.Div(
         [
             html.Div(board(view, search, plans), id="plan-board"),
-            html.Div(panels.guarded(lambda: detail.hand(view, search, plans), detail.IN_HAND), id="plan-hand"),
+            html.Div(
+                panels.render_guarded(lambda: detail.selected_panel(view, search, plans), detail.IN_HAND),
+                id="plan-hand",
+            ),
         ],
         className="row wide-narrow",
     )
     new = [html.Div(id="plan-new-form"), html.Div(id="plan-new-said"), html.Div(id="plan-new-acted")]
-    parts = [head, *new, *plan_page.follower(view), above, html.Div(body, className="list-below")]
+    parts = [head, *new, *plan_page.polling_stores(view), above, html.Div(body, className="list-below")]
     return html.Div(parts, className="page tall-page")
 
 
@@ -80,10 +83,14 @@ def register(app: Dash, view: View) -> None:
         if path_of(pathname or "", view.settings) != PATH:
             return no_update, no_update
         text = search or ""
-        plans = known(view, text)
+        plans = plans_of_service(view, text)
         typed = view.given.plans is not None and ctx.triggered_id == "version"  # a form may be open there
-        inside = no_update if typed else panels.guarded(lambda: detail.hand(view, text, plans), detail.IN_HAND)
-        return board(view, keeping(text, ref) if typed else text, plans), inside
+        inside = (
+            no_update
+            if typed
+            else panels.render_guarded(lambda: detail.selected_panel(view, text, plans), detail.IN_HAND)
+        )
+        return board(view, with_open_plan(text, ref) if typed else text, plans), inside
 
     @app.callback(
         Output("plan-board", "children", allow_duplicate=True),
@@ -100,26 +107,26 @@ def register(app: Dash, view: View) -> None:
     )
     def _renew(_ticks: int, acted: float | None, shown_mark: str, ref: str, *where: str | None) -> tuple[Any, ...]:
         pathname, search = (text or "" for text in where)
-        return _renewed(view, (acted or 0.0, shown_mark, ref), path_of(pathname, view.settings), search)
+        return _refresh_page(view, (acted or 0.0, shown_mark, ref), path_of(pathname, view.settings), search)
 
 
-def _renewed(view: View, state: tuple[float, str, str], path: str, search: str) -> tuple[Any, ...]:
+def _refresh_page(view: View, state: tuple[float, str, str], path: str, search: str) -> tuple[Any, ...]:
     """Board, standing, mark and pace; only the pace while nothing has changed."""
     acted, shown_mark, ref = state
-    everything = known(view)
+    everything = plans_of_service(view)
     now = view.now_seconds()
     if acted and now - acted >= plan_acts.AFTER_SECONDS:
         plan_acts.forget(("plan-acted", "plan-new-acted") if path == PATH else ("plan-acted",))
-    busy = now - acted < plan_acts.AFTER_SECONDS or story.moving(everything.plans, now)
+    busy = now - acted < plan_acts.AFTER_SECONDS or story.any_plan_moving(everything.plans, now)
     pace = plan_acts.FAST_MILLISECONDS if busy else plan_acts.SLOW_MILLISECONDS
-    mark = f"{story.seen(everything.plans, now)}{'!' if everything.trouble else ''}"
+    mark = f"{story.plans_mark(everything.plans, now)}{'!' if everything.trouble else ''}"
     if mark == shown_mark:
         return no_update, no_update, no_update, pace
     plan = next((p for p in everything.plans if str(story.ref_to(p)) == ref), None)
-    inside = plan_actions.standing(plan, now) if plan else no_update
+    inside = plan_actions.plan_status(plan, now) if plan else no_update
     if path == PATH:
-        return board(view, keeping(search, ref), narrowed(everything, search)), inside, mark, pace
-    drawn = no_update if plan is None else panels.guarded(lambda: plan_page.board(view, plan))
+        return board(view, with_open_plan(search, ref), filter_board(everything, search)), inside, mark, pace
+    drawn = no_update if plan is None else panels.render_guarded(lambda: plan_page.board(view, plan))
     return drawn, inside, mark, pace
 
 

@@ -47,12 +47,12 @@ ACCEPT: Final = "Accept"
 
 def render(view: View, search: str) -> Component:
     """The frame; what it holds follows."""
-    name, href = _list_page(view, reviewing.asked(search))
+    name, href = _list_page(view, reviewing.parse_terms(search))
     back = dcc.Link(f"← {name.capitalize()}", href=href, id="back", title="Back to the list (Esc)")
     crumbs = html.Nav([back], className="crumbs", **{"aria-label": "Where this is"})
     head = html.Div([html.H1("Review"), html.P("From a proposal to a change, with a way back.")], className="page-head")
-    inside = panels.guarded(lambda: _frame(view, search))
-    return html.Div([crumbs, head, inside, acting.awaited(view)], className="page")
+    inside = panels.render_guarded(lambda: _frame(view, search))
+    return html.Div([crumbs, head, inside, acting.outage_store(view)], className="page")
 
 
 def _list_page(view: View, terms: ReviewTerms) -> tuple[str, str]:
@@ -67,11 +67,13 @@ def _to_list(view: View, terms: ReviewTerms) -> tuple[str, str]:
 
 
 def _frame(view: View, search: str) -> Component:
-    terms = reviewing.asked(search)
+    terms = reviewing.parse_terms(search)
     if view.source.snapshot().overview is None:
         return panels.no_results()
-    if trouble := acting.away(view):
-        return panels.failed(trouble, "Nothing can be reviewed before it answers. The page tries again by itself.")
+    if trouble := acting.outage_reason(view):
+        return panels.failure_state(
+            trouble, "Nothing can be reviewed before it answers. The page tries again by itself."
+        )
     if why := acting.why_not(view, Right.REVIEW):
         command = "cotenant dashboard --act" if view.given.changes is None else ""
         return panels.empty("This cannot be reviewed here.", why=why, command=command)
@@ -82,7 +84,7 @@ def _frame(view: View, search: str) -> Component:
     steps = dmc.Stepper(
         [dmc.StepperStep(label=label) for label in STEPS.values()],
         id="review-steps",
-        active=place(terms.step),
+        active=step_index(terms.step),
         size="sm",
         allowNextStepsSelect=True,
     )
@@ -103,27 +105,30 @@ def _frame(view: View, search: str) -> Component:
     )
 
 
-def place(step: str) -> int:
+def step_index(step: str) -> int:
     """Number of a step; past the last one when it is done."""
     return list(STEPS).index(step) if step in STEPS else len(STEPS)
 
 
 def contents(view: View, listing: Listing, search: str) -> Component:
     """One step."""
-    terms = reviewing.asked(search)
+    terms = reviewing.parse_terms(search)
     if not terms.key:
         return html.Div(panels.skeleton(40, 220, 60))
     if terms.step == DONE or (terms.step == CONFIRM and _accepted_under(view, terms)):
-        return _shown(DONE, html.Div(outcome(view, terms), id="review-outcome"), None)
-    refs, more = chosen(view, listing, terms, search)
+        return _step_frame(DONE, html.Div(outcome(view, terms), id="review-outcome"), None)
+    refs, more = select_workloads(view, listing, terms, search)
     if not refs:
         return panels.empty("None of these is in the results any more.", why="Choose anew.", link=_to_list(view, terms))
-    looks, method = looked(view, terms, refs)
-    going, outs = reviewing.sorted_out(looks, terms, method)
+    looks, method = review_workloads(view, terms, refs)
+    going, outs = reviewing.split_by_obstacle(looks, terms, method)
     parts: list[Component] = _partial(more)
     parts += _step(view, terms, method, looks)
-    return _shown(
-        terms.step, html.Div(parts), foot(view, terms, method, going, len(outs)), pinned=_pinned(refs, method)
+    return _step_frame(
+        terms.step,
+        html.Div(parts),
+        foot(view, terms, method, going, len(outs)),
+        pinned=_pinned_parameters(refs, method),
     )
 
 
@@ -140,7 +145,7 @@ def _step(view: View, terms: ReviewTerms, method: Method, looks: Sequence[Worklo
 
 
 def _confirm(view: View, terms: ReviewTerms, method: Method, looks: Sequence[WorkloadReview]) -> list[Component]:
-    going, outs = reviewing.sorted_out(looks, terms, method)
+    going, outs = reviewing.split_by_obstacle(looks, terms, method)
     answer = html.Div(id="review-answer")
     if method is Method.BUNDLE and going:
         return [*review_end.before_files(going, terms.form), *review_steps.left_out(outs), answer]
@@ -154,7 +159,9 @@ def _confirm(view: View, terms: ReviewTerms, method: Method, looks: Sequence[Wor
     return [*stated, answer, dcc.Store(id="review-seen", data=shown)]
 
 
-def _shown(step: str, body: Component, foot_: Component | None, pinned: Mapping[str, str] | None = None) -> Component:
+def _step_frame(
+    step: str, body: Component, foot_: Component | None, pinned: Mapping[str, str] | None = None
+) -> Component:
     title, lead = TITLES[step]
     head = html.Div([html.H2(title, id="review-title", tabIndex=-1), html.P(lead)], className="step-head")
     marks = {f"data-{key}": value for key, value in (pinned or {}).items()}
@@ -165,7 +172,7 @@ def _shown(step: str, body: Component, foot_: Component | None, pinned: Mapping[
     )
 
 
-def _pinned(refs: Sequence[WorkloadRef], method: Method) -> dict[str, str]:
+def _pinned_parameters(refs: Sequence[WorkloadRef], method: Method) -> dict[str, str]:
     """Return the address parameters that fix the workloads and the method of the next step.
 
     They stay the same whatever the filters show later.
@@ -181,7 +188,7 @@ def _partial(more: int) -> list[Component]:
 
 
 # --- what is asked ----------------------------------------------------------------------------------------------------
-def chosen(view: View, listing: Listing, terms: ReviewTerms, search: str) -> tuple[list[WorkloadRef], int]:
+def select_workloads(view: View, listing: Listing, terms: ReviewTerms, search: str) -> tuple[list[WorkloadRef], int]:
     """The workloads of the review, and how many more there are than one review takes."""
     refs = list(terms.workloads)
     if terms.everything:
@@ -191,7 +198,9 @@ def chosen(view: View, listing: Listing, terms: ReviewTerms, search: str) -> tup
     return refs[:most], max(0, len(refs) - most)
 
 
-def looked(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> tuple[list[WorkloadReview], Method]:
+def review_workloads(
+    view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]
+) -> tuple[list[WorkloadReview], Method]:
     """Each workload as it is now, tried on the server where the step needs that, by the method in force."""
     service, who = in_cluster(view.given.changes), view.given.people()
     method = terms.method
@@ -250,25 +259,27 @@ def _why_no_override(view: View, looks: Sequence[WorkloadReview]) -> str:
 # --- the foot ---------------------------------------------------------------------------------------------------------
 def foot(view: View, terms: ReviewTerms, method: Method, going: Sequence[WorkloadReview], out: int) -> Component:
     """Sums, back, and what leads on; at the end the one button that acts."""
-    sums = html.Div(review_end.summed(going, out, view.currency), className="selection-sums", id="review-sums")
+    sums = html.Div(review_end.summary_line(going, out, view.currency), className="selection-sums", id="review-sums")
     order = list(STEPS)
     at = order.index(terms.step)
-    back = [_walk("Back", "review-back", order[at - 1])] if at else []
+    back = [_step_button("Back", "review-back", order[at - 1])] if at else []
     if terms.step == CONFIRM:
-        return html.Div([sums, html.Div([*_last(view, terms, method, going), *back][::-1], className="selection-acts")],
-                        className="review-foot")  # fmt: skip
-    quick = [_walk("To confirm", "review-last", CONFIRM, keys="c")] if at < len(order) - 2 else []
-    onward = _walk(f"Next: {STEPS[order[at + 1]].lower()}", "review-next", order[at + 1], keys="Enter", primary=True)
+        acts = html.Div([*_final_button(view, terms, method, going), *back][::-1], className="selection-acts")
+        return html.Div([sums, acts], className="review-foot")
+    quick = [_step_button("To confirm", "review-last", CONFIRM, keys="c")] if at < len(order) - 2 else []
+    onward = _step_button(
+        f"Next: {STEPS[order[at + 1]].lower()}", "review-next", order[at + 1], keys="Enter", primary=True
+    )
     return html.Div([sums, html.Div([*back, *quick, onward], className="selection-acts")], className="review-foot")
 
 
-def _walk(label: str, id_: str, step: str, *, keys: str = "", primary: bool = False) -> Component:
+def _step_button(label: str, id_: str, step: str, *, keys: str = "", primary: bool = False) -> Component:
     parts = [label, *([" ", html.Kbd(keys)] if keys else [])]
     look = "button act primary walk" if primary else "button act walk"
     return html.Button(parts, id=id_, className=look, **{"data-to": step})
 
 
-def _last(view: View, terms: ReviewTerms, method: Method, going: Sequence[WorkloadReview]) -> list[Component]:
+def _final_button(view: View, terms: ReviewTerms, method: Method, going: Sequence[WorkloadReview]) -> list[Component]:
     """The button that acts, or the reason why it does not."""
     if method is Method.BUNDLE:
         text = "Show the commands" if terms.form is BundleForm.KUBECTL else "Download the bundle"
@@ -312,7 +323,7 @@ def _register_steps(app: Dash, view: View, listing: Listing) -> None:
     def _walk_to(search: str | None, _away: str | None, pathname: str | None) -> Any:
         if not (pathname or "").rstrip("/").endswith(reviewing.PATH):
             return no_update
-        return panels.guarded(lambda: contents(view, listing, search or ""))
+        return panels.render_guarded(lambda: contents(view, listing, search or ""))
 
     @app.callback(
         Output("review-outcome", "children"),
@@ -323,7 +334,7 @@ def _register_steps(app: Dash, view: View, listing: Listing) -> None:
     )
     @acts(view, Right.REVIEW)
     def _look_again(_ticks: Any, _redo: Any, search: str | None) -> Any:
-        return panels.guarded(lambda: html.Div(outcome(view, reviewing.asked(search or ""))))
+        return panels.render_guarded(lambda: html.Div(outcome(view, reviewing.parse_terms(search or ""))))
 
 
 def _register_actions(app: Dash, view: View) -> None:
@@ -340,13 +351,13 @@ def _register_actions(app: Dash, view: View) -> None:
     def _accept(clicks: int | None, shown: Any, search: str | None) -> Any:
         if not clicks:
             return [no_update, no_update]
-        terms = reviewing.asked(search or "")
+        terms = reviewing.parse_terms(search or "")
         try:
-            done = accepted(view, terms, shown)
+            done = accept_changes(view, terms, shown)
         except CotenantError as error:
-            acting.tell(panels.failed(error.message, error.fix))
-            return [no_update, _refused(view, error)]
-        acting.tell(f"Accepted: {review_end.counted(done)}")
+            acting.announce(panels.failure_state(error.message, error.fix))
+            return [no_update, _failure_with_override(view, error)]
+        acting.announce(f"Accepted: {review_end.count_by_state(done)}")
         return [terms.key, None]
 
     @app.callback(
@@ -359,12 +370,12 @@ def _register_actions(app: Dash, view: View) -> None:
     )
     @acts(view, Right.REVIEW)
     def _download(clicks: int | None, search: str | None) -> Any:
-        terms = reviewing.asked(search or "")
+        terms = reviewing.parse_terms(search or "")
         if not clicks or not terms.workloads:
             return [no_update, no_update]
         files = _files(view, terms, terms.workloads)
         commands = terms.form is BundleForm.KUBECTL
-        acting.tell("The commands are below." if commands else "The bundle is in your downloads.")
+        acting.announce("The commands are below." if commands else "The bundle is in your downloads.")
         shown = html.Div(review_end.files(files, commands=commands))
         return [no_update if commands else review_end.download(files), shown]
 
@@ -378,14 +389,14 @@ def _register_actions(app: Dash, view: View) -> None:
     def _afterwards(request: Mapping[str, Any] | None, redo: int | None) -> Any:
         if not request:
             return no_update
-        acting.tell(afterwards(view, str(request["act"]), str(request["ids"]).split(",")))
+        acting.announce(run_follow_up(view, str(request["act"]), str(request["ids"]).split(",")))
         return (redo or 0) + 1
 
 
-def accepted(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
+def accept_changes(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
     """Accept exactly what was shown; UsageError when newer results came in since, or the data are too old."""
     shown = data if isinstance(data, dict) else {}
-    refs = [ref for name in shown.get("ids", []) if (ref := reviewing.named(name))]
+    refs = [ref for name in shown.get("ids", []) if (ref := reviewing.parse_workload(name))]
     if not terms.key or not refs:
         raise UsageError("nothing was chosen", fix="Begin the review anew.")
     if shown.get("version") != view.source.snapshot().results_version:
@@ -400,26 +411,26 @@ def accepted(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
     return done
 
 
-def _refused(view: View, error: CotenantError) -> Component:
+def _failure_with_override(view: View, error: CotenantError) -> Component:
     """Why nothing was done; the rule that stops all of it together can be overridden right here."""
     rule = reviewing.rule_of(error.message)
     why = acting.why_not(view, Right.OVERRIDE)
     passing = html.Button(f"Override {rule}", className="button act pass-over", disabled=bool(why),
                           **{"data-rule": rule})  # fmt: skip
     more = [html.Div([passing, *([html.P(why, className="panel-note")] if why else [])])] if rule else []
-    return html.Div([panels.failed(error.message, error.fix or "Nothing was changed."), *more])
+    return html.Div([panels.failure_state(error.message, error.fix or "Nothing was changed."), *more])
 
 
-def afterwards(view: View, act: str, ids: Sequence[str]) -> str:
+def run_follow_up(view: View, act: str, ids: Sequence[str]) -> str:
     """Roll back or judge; the result in a sentence."""
     service, who = in_cluster(view.given.changes), view.given.people()
     if act == review_end.ROLL_BACK:
         done = service.roll_back(who, ids)
         view.source.forget()
-        return f"Rolled back: {review_end.counted(done)}"
+        return f"Rolled back: {review_end.count_by_state(done)}"
     judged = service.verify(who, ids)
     waiting = len(ids) - len(judged)
-    text = f"Verified: {review_end.counted(judged)}" if judged else "No soak time is over yet."
+    text = f"Verified: {review_end.count_by_state(judged)}" if judged else "No soak time is over yet."
     return f"{text} {waiting:,} still in their soak time." if judged and waiting else text
 
 

@@ -40,7 +40,7 @@ def render(view: View, _search: str) -> Component:
     """Heading, slider, and what the chosen risk would have done."""
     lead = html.P("What lending to batch work would have done to this cluster, on its own history.")
     head = html.Div([html.H1("What if"), lead], className="page-head")
-    body = panels.guarded(lambda: _body(view))
+    body = panels.render_guarded(lambda: _body(view))
     return html.Div([head, body], className="page tall-page")
 
 
@@ -132,7 +132,7 @@ def register(app: Dash, view: View) -> None:
         State("url", "pathname"),
         prevent_initial_call=True,
     )
-    def _chosen(place: int | None, pathname: str | None) -> Any:
+    def _draw_outcome(place: int | None, pathname: str | None) -> Any:
         if (pathname or "").rstrip("/") != f"{view.settings.base_path}{PATH}" or place is None:
             return no_update
 
@@ -140,7 +140,7 @@ def register(app: Dash, view: View) -> None:
             replay = view.source.what_if()
             return _none(view) if replay is None else outcome(replay, place)
 
-        return panels.guarded(drawn)
+        return panels.render_guarded(drawn)
 
 
 OBEYED: Final = Obeyed(

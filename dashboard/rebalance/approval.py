@@ -17,7 +17,7 @@ from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.people import Right
 from cotenant.base.text import visible
 from cotenant.dashboard.changes import callbacks, review_steps
-from cotenant.dashboard.changes.callbacks import acts, tell
+from cotenant.dashboard.changes.callbacks import acts, announce
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.tables import display
@@ -69,7 +69,7 @@ NODES: Final = ApprovalTexts(
 
 def why_not(view: View, carrier: JobCarrier, namespace: str = "") -> str:
     """Why moves cannot be approved, in words; "" when the person who asks may."""
-    return callbacks.refused(view, Right.APPROVE, namespace) or carrier.why_not
+    return callbacks.missing_role_sentence(view, Right.APPROVE, namespace) or carrier.why_not
 
 
 def work_area() -> list[Component]:
@@ -174,7 +174,7 @@ def chosen_nodes(view: View, node: str) -> list[str]:
     return nodes
 
 
-def tried(view: View, chosen: str, texts: ApprovalTexts) -> Component:
+def dry_run_form(view: View, chosen: str, texts: ApprovalTexts) -> Component:
     """The form after a dry run of one pod or node, or of every one."""
     who = view.given.people()
     if texts is NODES:
@@ -182,11 +182,11 @@ def tried(view: View, chosen: str, texts: ApprovalTexts) -> Component:
     return form(in_cluster(view.given.moves).preview(who, chosen_pods(view, chosen)))
 
 
-def approved(view: View, subjects: Sequence[str], reason: str, texts: ApprovalTexts) -> Component:
+def approve_subjects(view: View, subjects: Sequence[str], reason: str, texts: ApprovalTexts) -> Component:
     """Approve these pods or nodes, and say what became of each."""
     approve = in_cluster(view.given.moves).approve_nodes if texts is NODES else in_cluster(view.given.moves).approve
     outcomes = approve(view.given.people(), subjects, reason)
-    tell(_summary(outcomes, texts))
+    announce(_summary(outcomes, texts))
     return result(outcomes, texts)
 
 
@@ -198,7 +198,7 @@ def register(app: Dash, view: View) -> None:
         _register_approve(app, view, texts)
 
 
-def withdrawn(view: View, name: str, texts: ApprovalTexts) -> Component:
+def withdraw_move(view: View, name: str, texts: ApprovalTexts) -> Component:
     """Withdraw a job, or give a node back, and say so."""
     who = view.given.people()
     if texts is NODES:
@@ -207,7 +207,7 @@ def withdrawn(view: View, name: str, texts: ApprovalTexts) -> Component:
     else:
         pod = visible(in_cluster(view.given.moves).withdraw(who, name).pod)
         message = f"Withdrew the move of {pod}: its job is deleted, the pod stays."
-    tell(message)
+    announce(message)
     return html.P(message, className="verdict", id="moves-done")
 
 
@@ -224,8 +224,8 @@ def _register_asked(app: Dash, view: View) -> None:
             return no_update, no_update
         name, texts = str(request["name"]), NODES if request["of"] == NODES.subject else MOVES
         if request["act"] == "approve":
-            return _answered(lambda: tried(view, name, texts)), no_update
-        return _answered(lambda: withdrawn(view, name, texts)), view.now_seconds()
+            return _result_or_failure(lambda: dry_run_form(view, name, texts)), no_update
+        return _result_or_failure(lambda: withdraw_move(view, name, texts)), view.now_seconds()
 
 
 def _register_cancel(app: Dash, texts: ApprovalTexts) -> None:
@@ -251,13 +251,15 @@ def _register_approve(app: Dash, view: View, texts: ApprovalTexts) -> None:
     def _approve(clicks: int | None, reason: str | None, subjects: Sequence[str] | None) -> Answer:
         if not clicks:
             return no_update, no_update
-        return _answered(lambda: approved(view, list(subjects or ()), reason or "", texts)), view.now_seconds()
+        return _result_or_failure(
+            lambda: approve_subjects(view, list(subjects or ()), reason or "", texts)
+        ), view.now_seconds()
 
 
-def _answered(act: Callable[[], Component]) -> Component:
+def _result_or_failure(act: Callable[[], Component]) -> Component:
     """Return the result of an act, or why it failed, in the work area and in the live region."""
     try:
         return act()
     except CotenantError as error:
-        tell(f"{error.message} {error.fix}".strip())
+        announce(f"{error.message} {error.fix}".strip())
         return panels.trouble(error)

@@ -130,7 +130,7 @@ class BoardPlans:
     trouble: Component | None = None
 
 
-def known(view: View, search: str = "") -> BoardPlans:
+def plans_of_service(view: View, search: str = "") -> BoardPlans:
     """The service's plans under the URL's filters."""
     if view.given.plans is None:
         return BoardPlans()
@@ -138,18 +138,18 @@ def known(view: View, search: str = "") -> BoardPlans:
         plans = view.given.plans.plans(view.given.people())
     except CotenantError as error:
         return BoardPlans(trouble=panels.trouble(error))
-    return narrowed(BoardPlans(tuple(plans)), search)
+    return filter_board(BoardPlans(tuple(plans)), search)
 
 
-def narrowed(known_plans: BoardPlans, search: str) -> BoardPlans:
+def filter_board(known_plans: BoardPlans, search: str) -> BoardPlans:
     """Filter the plans by the address; return all where its filters are invalid, which the list itself reports."""
     try:
-        return replace(known_plans, plans=tuple(_filtered(known_plans.plans, search)))
+        return replace(known_plans, plans=tuple(_filter_plans(known_plans.plans, search)))
     except UsageError:
         return known_plans
 
 
-def _filtered(plans: Sequence[Plan], search: str) -> list[Plan]:
+def _filter_plans(plans: Sequence[Plan], search: str) -> list[Plan]:
     """Plans under the list's filters, as if each were a row of it."""
     query = LIST.query(search)
     if not query.filtered:
@@ -180,7 +180,7 @@ def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: Board
 
     rows: the listed ones.
     """
-    opened = proposed_plans.opened(search)
+    opened = proposed_plans.open_workload(search)
     if opened is None and (malformed := panels.address_value(search)):
         return PlanSelection(missing=malformed)
     if opened is not None and opened.kind == PLAN_KIND:
@@ -198,7 +198,7 @@ def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: Board
     return PlanSelection(row=row)
 
 
-def keeping(search: str, in_hand: str | None) -> str:
+def with_open_plan(search: str, in_hand: str | None) -> str:
     """The address with the plan in hand (NAMESPACE/NAME) as the open one, where it names none.
 
     Without a name the first plan that waits for a person is open. Once that is decided another one is the first, while
@@ -217,10 +217,10 @@ def _key(ref: PlanRef) -> str:
 
 def board(view: View, search: str, plans: BoardPlans) -> list[Component]:
     """Plans of the cluster beside the peaks, and both over time."""
-    drawn = html.Div(panels.guarded(lambda: day(view, search, plans), DAY), id="plan-day")
+    drawn = html.Div(panels.render_guarded(lambda: day(view, search, plans), DAY), id="plan-day")
     if view.given.plans is None:
         return [drawn]
-    return [html.Div(panels.guarded(lambda: live(view, search, plans), LIVE), id="plan-list"), drawn]
+    return [html.Div(panels.render_guarded(lambda: live(view, search, plans), LIVE), id="plan-list"), drawn]
 
 
 def live(view: View, search: str, plans: BoardPlans) -> Component:
@@ -228,7 +228,7 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     if plans.trouble is not None:
         return panels.panel(LIVE, plans.trouble)
     rows = rows_of(view, search)
-    entries = story.merged(rows, plans.plans)
+    entries = story.merge_entries(rows, plans.plans)
     if not entries:
         why = "Nothing is proposed, and the cluster holds no plan. Make one by hand, or look at the forecasts."
         return panels.panel(LIVE, panels.empty("No plan yet.", why=why, command=FORECASTS))
@@ -241,7 +241,7 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     lines = [line for entry in listed_entries[:most] for line in _lines(view, entry, chosen)]
     table = html.Table([head, html.Tbody(lines)], className="facts", id="live-plans")
     frame = html.Div(table, className="scroll short", tabIndex=0, role="region", **{"aria-label": LIVE})
-    return panels.panel(LIVE, _counted(search, entries, plans.plans, asked), frame)
+    return panels.panel(LIVE, _state_counts(search, entries, plans.plans, asked), frame)
 
 
 def shown_words(search: str) -> set[str]:
@@ -254,7 +254,7 @@ def _group(entry: PlanListEntry) -> str:
     return PLAN_STATES[phase_of(entry.plans[0])].group.value if entry.plans else PlanGroup.WAITING.value
 
 
-def _counted(
+def _state_counts(
     search: str, entries: Sequence[PlanListEntry], plans: Sequence[Plan], asked: Collection[str]
 ) -> Component:  # fmt: skip
     """Show the number of plans in each state, each a link to its plans alone, and of the lines left out."""
@@ -263,7 +263,7 @@ def _counted(
     parts: list[Any] = [html.Strong(display.counted(number.plans, "plan")), ": " if number.plans else ""]
     for phase, count in number.by_phase.items():
         state = PLAN_STATES[phase]
-        where = _showing(search, shown_words(search) - set(PlanGroup) | {state.group.value})
+        where = _show_address(search, shown_words(search) - set(PlanGroup) | {state.group.value})
         parts += [dcc.Link(f"{count:,} {state.words}", href=where, className="quiet-link"), ", "]
     parts = parts[:-1] if number.by_phase else parts
     parts += [f"; {display.counted(peaks, 'forecast peak')} without a plan in the cluster"] if peaks else []
@@ -271,11 +271,13 @@ def _counted(
     parts += [f". The first {MOST_LIVE} of {len(entries):,} workloads are listed: choose a state to see its plans"] * (
         hidden > 0
     )
-    every = dcc.Link("Show all", href=_showing(search, shown_words(search) - set(PlanGroup)), className="quiet-link")
+    every = dcc.Link(
+        "Show all", href=_show_address(search, shown_words(search) - set(PlanGroup)), className="quiet-link"
+    )
     return html.P([*parts, ". ", every] if asked else [*parts, "."], className="panel-note", id="plan-counts")
 
 
-def _showing(search: str, words: Collection[str]) -> str:
+def _show_address(search: str, words: Collection[str]) -> str:
     """The address that shows these words."""
     rest = [part for part in search.lstrip("?").split("&") if part and not part.startswith("show=")]
     return "?" + "&".join([*rest, *([f"show={','.join(sorted(words))}"] if words else [])])
@@ -284,7 +286,7 @@ def _showing(search: str, words: Collection[str]) -> str:
 def rows_of(view: View, search: str) -> list[Row]:
     """The listed rows; none when the filter cannot be read, which the list itself reports."""
     try:
-        return listed(view.source.snapshot(), search)
+        return listed_rows(view.source.snapshot(), search)
     except UsageError:
         return []
 
@@ -293,7 +295,7 @@ def _lines(view: View, entry: PlanListEntry, chosen: PlanSelection) -> list[Comp
     """A plan a line; a peak without one is a line too."""
     row, ref = entry.row, entry.workload
     name = f"{ref.namespace}/{ref.name}"
-    covered = _covered(row)
+    covered = _backtest_coverage(row)
     if not entry.plans and row is not None:
         key = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
         link = dcc.Link(visible(name), href=f"?{urlencode({'open': key})}")
@@ -319,20 +321,20 @@ def _plan_line(view: View, plan: Plan, name: str, covered: str, chosen: PlanSele
     who = [here, html.Div([visible(plan.name), " ", page], className="dim")]
     scores = plan.status.scores
     past = f"last: {plan_scores.short_summary(scores[0])}" if scores else covered
-    phase = panels.chip(phase_of(plan).value, state_of(plan).tone, story.said(plan))
+    phase = panels.chip(phase_of(plan).value, state_of(plan).tone, story.bar_label(plan))
     pods = f"{available_pods(plan)} of {wanted_pods(plan)}" if plan.status.units else f"{plan.count}"
     opened = chosen.plan is not None and story.ref_to(chosen.plan) == ref
     return _line(who, [phase, when, pods, past], opened=opened, **{"data-plan": str(ref)})
 
 
-def _covered(row: Row | None) -> str:
+def _backtest_coverage(row: Row | None) -> str:
     """Return the back-test's coverage, the same number as beside the open plan; a mark where it is missing."""
     if row is None or row["coverage"] is None:
         return display.MISSING
     return f"back-test: {display.percent(row['coverage'])} over {display.counted(int(row['occurrences'] or 0), 'peak')}"
 
 
-def listed(snapshot: Snapshot, search: str) -> list[Row]:
+def listed_rows(snapshot: Snapshot, search: str) -> list[Row]:
     """Rows of PLANS under the URL's filters, in its order; UsageError for a filter that does not exist."""
     return list(queries.page(snapshot.tables[PLANS.name], LIST.query(search)).rows())
 
@@ -348,13 +350,13 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     live_plans = (plans or BoardPlans()).plans
     title = DAY if days == 1 else WEEK
     try:
-        rows = listed(snapshot, search)
+        rows = listed_rows(snapshot, search)
     except UsageError as error:
-        return panels.panel(title, panels.failed(error.message, error.fix))
+        return panels.panel(title, panels.failure_state(error.message, error.fix))
     if not rows and not live_plans:
         return panels.panel(title, _none(snapshot))
     start, now, over = _span(view, snapshot.overview, rows)
-    bare = story.unwritten(rows, live_plans)
+    bare = story.rows_without_plan(rows, live_plans)
     windows = {p.key: _occurrences(view, p, days) for p in live_plans}
     all_bars = [*proposed_plans.bars(bare), *(bar for p in live_plans for bar in story.bars(p, windows[p.key]))]
     bars = [bar for bar in all_bars if bar.end_seconds > start and bar.start_seconds < start + days * DAY_SECONDS]
@@ -402,7 +404,7 @@ def _all_bars(search: str, names: int, most: int) -> Component | None:
         return None
     words = shown_words(search)
     more = names > most
-    where = _showing(search, words | {SHOW_ALL} if more else words - {SHOW_ALL})
+    where = _show_address(search, words | {SHOW_ALL} if more else words - {SHOW_ALL})
     label_ = f"Draw all {names:,}" if more else f"Draw the first {gantt.MOST_BARS}"
     text = f"{min(names, most):,} of {display.counted(names, 'plan')} drawn. "
     return html.P([text, dcc.Link(label_, href=where, className="quiet-link", id="all-bars")], className="panel-note")
@@ -414,7 +416,7 @@ def _switch(view: View, search: str, days: int) -> Component:
     addresses = ((1, "24 h", words), (WEEK_DAYS, "7 d", words | {SHOW_WEEK}))
     links = [
         html.Span(
-            dcc.Link(label, href=_showing(search, parts), id=f"plans-{number}d", className="switch-link"),
+            dcc.Link(label, href=_show_address(search, parts), id=f"plans-{number}d", className="switch-link"),
             **({"className": "chosen", "aria-current": "true"} if number == days else {}),
         )
         for number, label, parts in addresses

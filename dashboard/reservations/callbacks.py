@@ -16,7 +16,7 @@ from cotenant.base.errors import CotenantError, NoData, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person, Right
 from cotenant.dashboard.changes import review_steps
-from cotenant.dashboard.changes.callbacks import AWAY, acts, tell
+from cotenant.dashboard.changes.callbacks import AWAY, acts, announce
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.reservations import forms as plan_forms
@@ -36,7 +36,7 @@ Answer = tuple[Any, Any, Any, Any]
 """Children of the work area, of the error and of the message above it, and the moment at which something was done."""
 
 
-def named(text: Any) -> PlanRef:
+def parse_plan_ref(text: Any) -> PlanRef:
     """The selected plan."""
     namespace, _, name = str(text or "").partition("/")
     if not name:
@@ -44,22 +44,22 @@ def named(text: Any) -> PlanRef:
     return PlanRef(namespace, name)
 
 
-def answered(view: View, act: Callable[[PlanService, Person], tuple[str, PlanRef]]) -> Answer:
+def answer_action(view: View, act: Callable[[PlanService, Person], tuple[str, PlanRef]]) -> Answer:
     """Run the action; show its result in the live region and beside the form."""
     try:
         message, ref = act(in_cluster(view.given.plans), view.given.people())
     except CotenantError as error:
-        tell(f"{error.message} {error.fix}".strip())
-        return no_update, plan_actions.refused(error.message, error.fix), None, no_update
-    tell(message)
-    return None, None, plan_actions.acted(message, ref, view.settings.base_path), view.now_seconds()
+        announce(f"{error.message} {error.fix}".strip())
+        return no_update, plan_actions.action_error(error.message, error.fix), None, no_update
+    announce(message)
+    return None, None, plan_actions.action_result(message, ref, view.settings.base_path), view.now_seconds()
 
 
-def opened(view: View, what: str, ref: PlanRef) -> Component:
+def open_form(view: View, what: str, ref: PlanRef) -> Component:
     """Return the form or the preview that a button opens; raises UsageError for an unknown button."""
     service, who, now = in_cluster(view.given.plans), view.given.people(), view.now_seconds()
     if what == "preview":
-        return plan_actions.previewed(service.preview(who, ref), view.currency)
+        return plan_actions.preview_table(service.preview(who, ref), view.currency)
     plan = service.plan(who, ref)
     lines = partial(_lines_of, view)
     once = partial(_approve, who, ref, DecisionScope.ONCE, "")
@@ -102,7 +102,7 @@ def _lines_of(view: View, act: Callable[[PlanService], Plan]) -> list[Component]
     try:
         return review_steps.all_written(in_cluster(view.given.plans).lines_of(act))
     except CotenantError as error:
-        return [plan_actions.refused(error.message, error.fix)]
+        return [plan_actions.action_error(error.message, error.fix)]
 
 
 def approved_words(plan: Plan, scope: DecisionScope, now_seconds: float) -> str:
@@ -154,9 +154,9 @@ def _register_open(app: Dash, view: View) -> None:
         if not request:
             return no_update, no_update, no_update
         try:
-            return opened(view, str(request["act"]), named(ref)), None, None
+            return open_form(view, str(request["act"]), parse_plan_ref(ref)), None, None
         except CotenantError as error:
-            tell(f"{error.message} {error.fix}".strip())
+            announce(f"{error.message} {error.fix}".strip())
             return None, panels.trouble(error), None
 
 
@@ -179,13 +179,13 @@ def _on(
         *_act(), Input(button, "n_clicks"), *also, *states, State("plan-ref", "data"), prevent_initial_call=True
     )
     @acts(view, right)
-    def _clicked(*values: Any) -> Answer:
+    def _run_action(*values: Any) -> Answer:
         clicks, rest, ref = values[: 1 + len(also)], values[1 + len(also) : -1], values[-1]
 
         def done(service: PlanService, who: Person) -> tuple[str, PlanRef]:
-            return act(service, who, named(ref), *rest), named(ref)
+            return act(service, who, parse_plan_ref(ref), *rest), parse_plan_ref(ref)
 
-        return answered(view, done) if any(clicks) else _nothing()
+        return answer_action(view, done) if any(clicks) else _no_update_answer()
 
 
 def _register_decisions(app: Dash, view: View) -> None:
@@ -215,7 +215,7 @@ def _register_lines(app: Dash, view: View) -> None:
         )
         @acts(view, right)
         def _lines(*values: Any) -> Any:
-            return _lines_of(view, act(view.given.people(), named(values[-1]), *values[:-1]))
+            return _lines_of(view, act(view.given.people(), parse_plan_ref(values[-1]), *values[:-1]))
 
     def approve(who: Person, ref: PlanRef, scope: str, reason: str | None) -> Callable[[PlanService], Plan]:
         return partial(_approve, who, ref, DecisionScope(scope), reason or "")
@@ -270,14 +270,14 @@ def _register_edit(app: Dash, view: View) -> None:
     )
     @acts(view, Right.PLAN)
     def _edit(clicks: int | None, values: Sequence[Any], generation: int, ref: str) -> Answer:
-        form = _typed(0, "plan-term", values)
+        form = _field_values(0, "plan-term", values)
 
         def act(service: PlanService, who: Person) -> tuple[str, PlanRef]:
-            terms = plan_forms.terms(form, PlanTerms.of(service.plan(who, named(ref))))
-            service.edit(who, named(ref), terms, int(generation))
-            return f"Changed plan {ref}.", named(ref)
+            terms = plan_forms.terms(form, PlanTerms.of(service.plan(who, parse_plan_ref(ref))))
+            service.edit(who, parse_plan_ref(ref), terms, int(generation))
+            return f"Changed plan {ref}.", parse_plan_ref(ref)
 
-        return answered(view, act) if clicks else _nothing()
+        return answer_action(view, act) if clicks else _no_update_answer()
 
     @app.callback(
         Output("plan-edit-preview", "children"),
@@ -289,15 +289,15 @@ def _register_edit(app: Dash, view: View) -> None:
     )
     @acts(view, Right.REVIEW)
     def _look(clicks: int | None, values: Sequence[Any], generation: int, ref: str) -> Any:
-        form = _typed(0, "plan-term", values)
+        form = _field_values(0, "plan-term", values)
 
         def shown(service: PlanService, who: Person) -> Component:
-            terms = plan_forms.terms(form, PlanTerms.of(service.plan(who, named(ref))))
-            preview = service.preview(who, named(ref), terms)
-            lines = _lines_of(view, lambda tried: tried.edit(who, named(ref), terms, int(generation)))
-            return html.Div([plan_actions.previewed(preview, view.currency, "Under these terms"), *lines])
+            terms = plan_forms.terms(form, PlanTerms.of(service.plan(who, parse_plan_ref(ref))))
+            preview = service.preview(who, parse_plan_ref(ref), terms)
+            lines = _lines_of(view, lambda tried: tried.edit(who, parse_plan_ref(ref), terms, int(generation)))
+            return html.Div([plan_actions.preview_table(preview, view.currency, "Under these terms"), *lines])
 
-        return _shown(view, shown) if clicks else no_update
+        return _draw_or_failure(view, shown) if clicks else no_update
 
 
 def _register_new(app: Dash, view: View) -> None:
@@ -339,15 +339,15 @@ def _register_make(app: Dash, view: View) -> None:
     )
     @acts(view, Right.REVIEW)
     def _look(clicks: int | None, values: Sequence[Any]) -> Any:
-        form = _typed(0, "new-term", values)
+        form = _field_values(0, "new-term", values)
 
         def shown(service: PlanService, who: Person) -> Component:
             workload, terms = _workload(form), plan_forms.terms(form)
             lines = _lines_of(view, lambda tried: tried.make(who, workload, terms))
             preview = service.preview_new(who, workload, terms)
-            return html.Div([plan_actions.previewed(preview, view.currency), *lines])
+            return html.Div([plan_actions.preview_table(preview, view.currency), *lines])
 
-        return _shown(view, shown) if clicks else no_update
+        return _draw_or_failure(view, shown) if clicks else no_update
 
     @app.callback(
         Output("plan-new-form", "children", allow_duplicate=True),
@@ -360,21 +360,21 @@ def _register_make(app: Dash, view: View) -> None:
     )
     @acts(view, Right.PLAN)
     def _make(clicks: int | None, values: Sequence[Any]) -> Answer:
-        form = _typed(0, "new-term", values)
+        form = _field_values(0, "new-term", values)
 
         def act(service: PlanService, who: Person) -> tuple[str, PlanRef]:
             plan = service.make(who, _workload(form), plan_forms.terms(form))
             ref = story.ref_to(plan)
             return f"Made plan {ref}. It is reserved once somebody approves it.", ref
 
-        return answered(view, act) if clicks else _nothing()
+        return answer_action(view, act) if clicks else _no_update_answer()
 
 
 def _workload(form: Mapping[str, Any]) -> WorkloadRef:
     return WorkloadRef.required(str(form.get("workload") or "").strip())
 
 
-def _typed(at: int, kind: str, values: Sequence[Any]) -> dict[str, Any]:
+def _field_values(at: int, kind: str, values: Sequence[Any]) -> dict[str, Any]:
     """Return the values of the form's fields by key, from the `at`-th state of the callback."""
     return {one["id"][kind]: value for one, value in zip(ctx.states_list[at], values, strict=True)}
 
@@ -383,14 +383,14 @@ def _typed_inputs(kind: str, values: Sequence[Any]) -> dict[str, Any]:
     return {one["id"][kind]: value for one, value in zip(ctx.inputs_list[0], values, strict=True)}
 
 
-def _shown(view: View, look: Callable[[PlanService, Person], Component]) -> Component:
+def _draw_or_failure(view: View, look: Callable[[PlanService, Person], Component]) -> Component:
     """Return what `look` returns, or why there is nothing to show."""
     try:
         return look(in_cluster(view.given.plans), view.given.people())
     except CotenantError as error:
-        tell(f"{error.message} {error.fix}".strip())
+        announce(f"{error.message} {error.fix}".strip())
         return panels.trouble(error)
 
 
-def _nothing() -> Answer:
+def _no_update_answer() -> Answer:
     return no_update, no_update, no_update, no_update

@@ -30,22 +30,22 @@ PODS_HEIGHT: Final = 200
 FIRST_COMMANDS: Final = 2
 
 
-def hand(view: View, search: str, plans: BoardPlans | None = None) -> Component:
+def selected_panel(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     """The plan or workload in the URL; else the plan that waits for an approval, else the first proposed peak."""
     chosen = selection(view.source.snapshot(), rows_of(view, search), search, plans or BoardPlans())
-    plan = chosen.plan or (_unlisted(view, chosen.ref) if chosen.ref else None)
+    plan = chosen.plan or (_unlisted_plan(view, chosen.ref) if chosen.ref else None)
     if plan is not None:
         return _plan_panel(view, search, plan)
     if chosen.row is not None:
         return _peak(view, chosen.row, search)
     if chosen.missing:
-        return _gone(view, chosen.missing)
+        return _missing_plan(view, chosen.missing)
     return panels.panel(
         IN_HAND, panels.empty("No plan to show.", why="The list is empty.", command=FORECASTS), *_places(view)
     )
 
 
-def _unlisted(view: View, ref: PlanRef) -> Plan | None:
+def _unlisted_plan(view: View, ref: PlanRef) -> Plan | None:
     """A plan that the list's filters leave out; None where there is none."""
     if view.given.plans is None:
         return None
@@ -55,7 +55,7 @@ def _unlisted(view: View, ref: PlanRef) -> Plan | None:
         return None
 
 
-def _gone(view: View, name: str) -> Component:
+def _missing_plan(view: View, name: str) -> Component:
     why = "The link may be incomplete, or old: proposals change with the forecast, hour by hour."
     state = panels.empty(f"No plan of {visible(name)}.", why=why, command="cotenant reservations list")
     return panels.panel(IN_HAND, state, *_places(view))
@@ -77,14 +77,16 @@ def _plan_panel(view: View, search: str, plan: Plan) -> Component:
         className="ways",
     )
     title = visible(f"{ref.namespace}/{ref.kind}/{ref.name}")
-    name = html.P([html.Strong(visible(plan.name)), f" · {plan.source.value} · {_when(plan)}"], className="said")
+    name = html.P(
+        [html.Strong(visible(plan.name)), f" · {plan.source.value} · {_recurrence_words(plan)}"], className="said"
+    )
     begin = 0.0 if phase_of(plan).over else plan.status.reserve_at_seconds
     behind = [] if row is None else [html.H3("The forecast behind it"), *_forecast(view, row, begin)]
     acts = plan_actions.plan_panel(view, plan)
     return panels.panel(title, name, way, *acts, *plan_page.last_peak(plan, view.currency), *behind)
 
 
-def _when(plan: Plan) -> str:
+def _recurrence_words(plan: Plan) -> str:
     rule = plan.recurring
     if rule:
         return f"“{visible(rule.schedule)}” in {visible(rule.zone)}, {display.duration(rule.duration_seconds)} long"
@@ -108,7 +110,7 @@ def _peak(view: View, row: Row, search: str) -> Component:
     """A predicted peak of which the cluster holds no plan."""
     ref = proposed_plans.ref_of(row)
     title = visible(f"{ref.namespace}/{ref.kind}/{ref.name}")
-    parts = [_state(row), *_from_it(view, row), *_forecast(view, row), _acting(view, row), *_places(view)]
+    parts = [_state(row), *_from_it(view, row), *_forecast(view, row), _plan_commands(view, row), *_places(view)]
     return panels.panel(title, *parts, aside=html.Span(_ways(view, row, search)))
 
 
@@ -129,7 +131,7 @@ def _forecast(view: View, row: Row, reserve_at_seconds: float = 0.0) -> list[Com
 def _from_it(view: View, row: Row) -> list[Component]:
     """The button that makes a plan of a peak: the manager does it for proposed ones by itself."""
     if view.given.plans is None:
-        return plan_actions.refused_buttons(view) if proposed_plans.proposed(row) else []
+        return plan_actions.refused_buttons(view) if proposed_plans.is_proposed(row) else []
     ref = proposed_plans.ref_of(row)
     refused = plan_actions.why_not(view, Right.PLAN, ref.namespace)
     button = html.Button(
@@ -139,12 +141,12 @@ def _from_it(view: View, row: Row) -> list[Component]:
         **panels.asks(plan_actions.NEW_ASKED, workload=f"{ref.namespace}/{ref.kind}/{ref.name}"),
         **{"data-opens": "new-fields"},
     )
-    own = "The manager writes a plan of it at its next look." if proposed_plans.proposed(row) else ""
+    own = "The manager writes a plan of it at its next look." if proposed_plans.is_proposed(row) else ""
     return [button, html.P(refused or own, className="panel-note")]
 
 
 def _state(row: Row) -> Component:
-    if proposed_plans.proposed(row):
+    if proposed_plans.is_proposed(row):
         quiet = " Nothing is reserved before somebody approves it."
         return html.P([panels.chip("proposed", "violet"), quiet], className="said")
     code = str(row["reason"])
@@ -153,7 +155,7 @@ def _state(row: Row) -> Component:
     )
 
 
-def _acting(view: View, row: Row) -> Component:
+def _plan_commands(view: View, row: Row) -> Component:
     """The commands, to copy: this page applies nothing."""
     overview = view.source.snapshot().overview
     demo = " These are demo data: no cluster holds this plan." if overview and overview.demo else ""

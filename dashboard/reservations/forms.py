@@ -46,7 +46,7 @@ class FieldOf:
 def fields(plan: Plan) -> list[FieldOf]:
     """Return the fields of a plan that may be changed, with their present values."""
     when = _schedule(plan.recurring) if plan.recurring else _window(plan.window)
-    return [*when, *_room(PlanTerms.of(plan), forecast=plan.source is WindowSource.FORECAST)]
+    return [*when, *_capacity_fields(PlanTerms.of(plan), forecast=plan.source is WindowSource.FORECAST)]
 
 
 def fresh(start_seconds: float, workload: str = "", pods: int = 1, window: Span | None = None) -> list[FieldOf]:
@@ -60,7 +60,7 @@ def fresh(start_seconds: float, workload: str = "", pods: int = 1, window: Span 
         FieldOf("when", "When", "choice", "window" if window else "schedule", choices=kinds),
         *_schedule(rule),
         *_window(span),
-        *_room(PlanTerms(pods), forecast=False),
+        *_capacity_fields(PlanTerms(pods), forecast=False),
     ]
 
 
@@ -74,14 +74,14 @@ def _schedule(rule: Recurrence) -> list[FieldOf]:
 
 
 def _window(window: Span | None) -> list[FieldOf]:
-    start, end = (written(window.start_seconds), written(window.end_seconds)) if window else ("", "")
+    start, end = (format_moment(window.start_seconds), format_moment(window.end_seconds)) if window else ("", "")
     return [
         FieldOf("start", "From (UTC)", "text", start, "such as 2026-11-20T18:00", group="window"),
         FieldOf("end", "Until (UTC)", "text", end, group="window"),
     ]
 
 
-def _room(terms: PlanTerms, *, forecast: bool) -> list[FieldOf]:
+def _capacity_fields(terms: PlanTerms, *, forecast: bool) -> list[FieldOf]:
     level = [FieldOf("quantile", "Quantile", "number", _plain(terms.quantile), "of the demand, 0.5 to 0.999")]
     ttl = "" if terms.ttl_seconds is None else _plain(terms.ttl_seconds / 60)
     once = (("yes", "One pod each"), ("no", "Pods may follow"))
@@ -99,7 +99,7 @@ def _room(terms: PlanTerms, *, forecast: bool) -> list[FieldOf]:
     ]
 
 
-def written(seconds: float) -> str:
+def format_moment(seconds: float) -> str:
     """A moment as its field holds it: whole minutes without their seconds."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime(SECOND if int(seconds) % 60 else MINUTE)
 

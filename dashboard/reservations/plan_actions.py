@@ -50,13 +50,17 @@ READ_ONLY: Final = "Read-only: start it with `cotenant dashboard --act`, or copy
 
 def why_not(view: View, right: Right, namespace: str = "") -> str:
     """Why a button is disabled; "" when the person who asks may use it."""
-    return READ_ONLY if view.given.plans is None else callbacks.refused(view, right, namespace) or callbacks.away(view)
+    return (
+        READ_ONLY
+        if view.given.plans is None
+        else callbacks.missing_role_sentence(view, right, namespace) or callbacks.outage_reason(view)
+    )
 
 
 def plan_panel(view: View, plan: Plan | None) -> list[Component]:
     """Phase of a plan, its buttons, and the containers that they open; None: the containers alone."""
     ref = f"{plan.namespace}/{plan.name}" if plan else ""
-    inside = standing(plan, view.now_seconds()) if plan else []
+    inside = plan_status(plan, view.now_seconds()) if plan else []
     return [
         dcc.Store(id="plan-ref", data=ref),
         html.Div(inside, id="plan-standing"),
@@ -67,7 +71,7 @@ def plan_panel(view: View, plan: Plan | None) -> list[Component]:
     ]
 
 
-def standing(plan: Plan, now_seconds: float) -> list[Component]:
+def plan_status(plan: Plan, now_seconds: float) -> list[Component]:
     """Phase, window and what comes next; the Reservations when there are any."""
     window, phase = story.window_of(plan), phase_of(plan)
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else ["no window"]
@@ -150,11 +154,11 @@ def _button(what: str, label: str, key: str, opens: str, *, disabled: bool) -> C
 
 
 # --- what the buttons open --------------------------------------------------------------------------------------------
-def previewed(preview: Preview, currency: str, title: str = "If it is approved") -> Component:
+def preview_table(preview: Preview, currency: str, title: str = "If it is approved") -> Component:
     """The answers before an approval."""
     rows: list[tuple[str, Any]] = [
         ("Fits now", _fits(preview.count, preview.unplaced, preview.nodes)),
-        ("Fits at the start", _then(preview)),
+        ("Fits at the start", _fit_at_start(preview)),
         *((f"Quota left, {name}", _left(name, amount)) for name, amount in sorted(preview.quota_left.items())),
         ("Batch displaced", _worth(preview.displaced_core_hours, preview.displaced_cost, currency, "at most ")),
         ("Windows", _windows(preview.windows)),
@@ -176,7 +180,7 @@ def _fits(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
     return f"{count - unplaced} of {display.counted(count, 'pod')}: {placed or 'on no node'}{more}"
 
 
-def _then(preview: Preview) -> str:
+def _fit_at_start(preview: Preview) -> str:
     """Describe how the pods fit by the forecast of the window's first half hour."""
     if preview.unplaced_then is None:
         return "not known: no node has a forecast of that moment; they reach a day ahead of the last scan"
@@ -315,13 +319,13 @@ def next_three(windows: Sequence[Span]) -> list[Any]:
     return parts if windows else ["It has no occurrence to come."]
 
 
-def acted(message: str, ref: PlanRef, base: str) -> Component:
+def action_result(message: str, ref: PlanRef, base: str) -> Component:
     """Show what was done, with a link to the plan's page."""
     link = dcc.Link("Its page", href=page_of(base, ref), className="quiet-link", id="plan-to-page")
     return html.Div([html.P(message, className="verdict", id="plan-done"), link])
 
 
-def refused(message: str, fix: str) -> Component:
+def action_error(message: str, fix: str) -> Component:
     """The error of an action, shown beside its form."""
     return html.Div([html.P(message), html.P(fix, className="panel-note")], className="plan-refused")
 

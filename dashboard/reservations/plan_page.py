@@ -32,7 +32,7 @@ PAST: Final = "Forecast and actual"
 NOW: Final = "The present occurrence"
 
 
-def follower(view: View) -> list[Component]:
+def polling_stores(view: View) -> list[Component]:
     """Stores of a page of plans: poll interval, mark of the drawn state, last action's time, what buttons ask for."""
     if view.given.plans is None:
         return []
@@ -42,7 +42,7 @@ def follower(view: View) -> list[Component]:
         dcc.Store(id="plans-acted", data=0),
         dcc.Store(id=plan_actions.ASKED),
         dcc.Store(id=plan_actions.NEW_ASKED),
-        callbacks.awaited(view),
+        callbacks.outage_store(view),
     ]
 
 
@@ -65,17 +65,17 @@ def render(view: View, parts: tuple[str, ...], search: str) -> Component:  # noq
     except CotenantError as error:
         return _bare(crumbs, head, panels.trouble(error))
     title = visible(f"{plan.namespace}/{plan.owner.kind}/{plan.owner.name}")
-    acts = panels.panel(title, *plan_actions.plan_panel(view, plan), html.P(_says(plan), className="panel-note"))
+    acts = panels.panel(title, *plan_actions.plan_panel(view, plan), html.P(_terms_line(plan), className="panel-note"))
     row = html.Div([html.Div(board(view, plan), id="plan-board"), html.Div(acts, id="plan-hand")],
                    className="row wide-narrow")  # fmt: skip
-    return html.Div([crumbs, head, *follower(view), row], className="page tall-page")
+    return html.Div([crumbs, head, *polling_stores(view), row], className="page tall-page")
 
 
 def _bare(*parts: Component) -> Component:
     return html.Div(list(parts), className="page")
 
 
-def _says(plan: Plan) -> str:
+def _terms_line(plan: Plan) -> str:
     """Terms of the plan in one line."""
     ttl = "until its window is over" if plan.ttl_seconds is None else f"for {display.duration(plan.ttl_seconds)}"
     lead = display.duration(plan.lead_seconds)

@@ -39,7 +39,7 @@ def ref_of(row: Row) -> WorkloadRef:
     return WorkloadRef(str(row["namespace"]), str(row["kind"]), str(row["workload"]))
 
 
-def opened(search: str) -> WorkloadRef | None:
+def open_workload(search: str) -> WorkloadRef | None:
     """The workload that the URL's `open` names: namespace/kind/workload, each part escaped."""
     parts = panels.address_parts(search)
     return WorkloadRef(*parts) if len(parts) == KEY_PARTS else None
@@ -47,13 +47,13 @@ def opened(search: str) -> WorkloadRef | None:
 
 def in_hand(rows: Sequence[Row], search: str) -> Row | None:
     """The row that the URL names, else the first that is proposed, else the first; None when the named one is gone."""
-    opened_ref = opened(search)
+    opened_ref = open_workload(search)
     if opened_ref is not None:
         return next((row for row in rows if ref_of(row) == opened_ref), None)
-    return next((row for row in rows if proposed(row)), rows[0] if rows else None)
+    return next((row for row in rows if is_proposed(row)), rows[0] if rows else None)
 
 
-def proposed(row: Row) -> bool:
+def is_proposed(row: Row) -> bool:
     """Return whether a plan is proposed and not withheld."""
     return str(row["reason"]) == Reason.OK.value and row["start"] is not None
 
@@ -75,7 +75,7 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
             int(peak.span.end_seconds),
             peak.count,
             str(row["reason"]),
-            rank=waiting if proposed(row) else last,
+            rank=waiting if is_proposed(row) else last,
         )
         for row in rows
         for peak in windows_of(row)
@@ -117,7 +117,7 @@ def lane(rows: Sequence[Row], nodes: Relation, resource: Resource, ahead: PlanHo
     times = ahead.start_seconds + STEP_SECONDS * np.arange(SLOTS * ahead.days)
     demand = np.zeros(times.size)
     for row in rows:
-        if proposed(row):
+        if is_proposed(row):
             demand[:SLOTS] += float(row[resource.value] or 0) * _inside(row, ahead.start_seconds)
     for window_demand in ahead.wishes:
         inside = (times < window_demand.end_seconds) & (times + STEP_SECONDS > window_demand.start_seconds)
@@ -151,7 +151,7 @@ def pods(row: Row, reserve_at_seconds: float = 0.0) -> Pods | None:
 
 def withheld(rows: Sequence[Row]) -> list[tuple[str, int, str]]:
     """(reason code, plans, sentence) of those that are not proposed, most frequent first."""
-    counts = Counter(str(row["reason"]) for row in rows if not proposed(row))
+    counts = Counter(str(row["reason"]) for row in rows if not is_proposed(row))
     return [(code, count, sentence(code)) for code, count in sorted(counts.items(), key=lambda p: (-p[1], p[0]))]
 
 
@@ -214,7 +214,7 @@ def commands(row: Row) -> list[tuple[str, str]]:
     if row["start"] is not None and row["end"] is not None:
         quoted |= {"pods": str(int(row["pods"] or 1)), "start": moment(row["start"])}
         quoted["length"] = duration(row["end"] - row["start"])
-    lines = ON_PROPOSED if proposed(row) else ON_WITHHELD if "start" in quoted else ON_WITHHELD[:1]
+    lines = ON_PROPOSED if is_proposed(row) else ON_WITHHELD if "start" in quoted else ON_WITHHELD[:1]
     return [(title, f"cotenant reservations {line.format(**quoted)}") for title, line in lines]
 
 

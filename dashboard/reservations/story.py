@@ -80,7 +80,7 @@ def condition(plan: Plan, kind: str) -> PlanCondition | None:
     return next((one for one in plan.status.conditions if one.type == kind), None)
 
 
-def said(plan: Plan) -> str:
+def bar_label(plan: Plan) -> str:
     """Label beside its bar."""
     phase = phase_of(plan)
     if phase.holds:
@@ -100,8 +100,8 @@ def bars(plan: Plan, windows: Sequence[Span]) -> list[Bar]:
     name, state = f"{plan.namespace}/{plan.owner.name}", state_of(plan).bar
     begin = int(plan.status.reserve_at_seconds)
     rank = rank_of(plan)
-    present_bars = [_bar(name, present, wanted_pods(plan), state, said(plan), begin)] if present else []
-    approved = lasting(plan)
+    present_bars = [_bar(name, present, wanted_pods(plan), state, bar_label(plan), begin)] if present else []
+    approved = is_series_approved(plan)
     source = "by its schedule" if plan.recurring else "as the forecast says"
     later = ("approved", "approved with its series") if approved else ("proposed", source)
     later_bars = [_bar(name, one, plan.most_in(one), *later) for one in windows if present is None or one > present]
@@ -113,7 +113,7 @@ def _bar(name: str, window: Span, pods: int, state: str, note: str, reserve_at_s
     return Bar(name, start, end, pods, phase=state, said=note, reserve_at_seconds=reserve_at_seconds)
 
 
-def lasting(plan: Plan) -> bool:
+def is_series_approved(plan: Plan) -> bool:
     """Return whether an approval applies to all occurrences."""
     approval = plan.approval
     return (
@@ -134,7 +134,7 @@ def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[Wind
     return demands + [WindowDemand(one.start_seconds, one.end_seconds, plan.most_in(one) * amount) for one in later]
 
 
-def merged(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:
+def merge_entries(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:
     """One entry a workload: those with a plan first, in the order of PLAN_STATES, then proposed peaks without one."""
     by_ref = {ref_of(row): row for row in rows}
     grouped: dict[WorkloadRef, list[Plan]] = {}
@@ -147,7 +147,7 @@ def merged(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:
     return entries + [entry for entry in bare if entry.row and str(entry.row["reason"]) == "ok"]
 
 
-def unwritten(rows: Sequence[Row], plans: Sequence[Plan]) -> list[Row]:
+def rows_without_plan(rows: Sequence[Row], plans: Sequence[Plan]) -> list[Row]:
     """Rows of which the cluster holds no plan: the others are drawn and counted as they stand there."""
     written = {(plan.namespace, plan.name) for plan in plans}
     return [row for row in rows if (str(row["namespace"]), proposal_name(ref_of(row))) not in written]
@@ -204,7 +204,7 @@ def _asks(plan: Plan, approved: PlanCondition | None) -> str:
     return "Waiting for approval." if not plan.policy.auto else "Its policy is being asked."
 
 
-def moving(plans: Sequence[Plan], now_seconds: float) -> bool:
+def any_plan_moving(plans: Sequence[Plan], now_seconds: float) -> bool:
     """Return whether any of the plans is changing or about to change."""
 
     def moves(plan: Plan) -> bool:
@@ -232,7 +232,7 @@ def timeline(plan: Plan, entries: Sequence[PlanHistoryEntry], now_seconds: float
     holds = bool(status.phase and (status.phase.holds or status.progress.most_held or there_at))
     events += [
         TimelineEvent(status.reserve_at_seconds or None, "reservations are requested", _lead_words(plan), holds),
-        *([] if there_at is None and phase_of(plan).over else [_room_there(plan)]),
+        *([] if there_at is None and phase_of(plan).over else [_capacity_available(plan)]),
         TimelineEvent(window.start_seconds, "the window begins", "", now_seconds >= window.start_seconds),
         TimelineEvent(window.end_seconds, "the window ends", "", now_seconds >= window.end_seconds),
     ]
@@ -241,7 +241,7 @@ def timeline(plan: Plan, entries: Sequence[PlanHistoryEntry], now_seconds: float
     return sorted(events, key=lambda m: (m.seconds is None, m.seconds or 0.0))
 
 
-def _room_there(plan: Plan) -> TimelineEvent:
+def _capacity_available(plan: Plan) -> TimelineEvent:
     at = plan.status.progress.available_at_seconds
     holds = phase_of(plan).holds
     text = f"for {available_pods(plan)} of {display.counted(wanted_pods(plan), 'pod')}" if holds else ""
@@ -257,7 +257,7 @@ def _lead(plan: Plan) -> str:
     return display.duration(60 * math.ceil(plan.status.lead_seconds / 60))
 
 
-def seen(plans: Sequence[Plan], now_seconds: float) -> str:
+def plans_mark(plans: Sequence[Plan], now_seconds: float) -> str:
     """A mark that changes whenever the pages would show something else: what is drawn anew, else left alone."""
     parts: list[Any] = [
         (p.namespace, p.name, p.generation, p.status.phase, p.status.window, p.status.count, p.status.units,

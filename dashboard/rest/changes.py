@@ -31,7 +31,7 @@ from cotenant.changes.model.service import (
     WorkloadReview,
 )
 from cotenant.changes.model.tables import CHANGES, ENTRIES, changes_table, moves
-from cotenant.dashboard.changes.review_end import zipped
+from cotenant.dashboard.changes.review_end import zip_files
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.rest import results
 from cotenant.dashboard.rest.wire import (
@@ -138,15 +138,15 @@ def router(view: View, prefix: str) -> APIRouter:
     """The API below `prefix`."""
     routes = APIRouter(prefix=prefix, tags=["acting"])
     source = change_tables.Changing(view)
-    _add_looking(routes, view, source)
+    _add_reads(routes, view, source)
     _add_ledger(routes, view, source)
-    _add_asking(routes, view)
-    _add_acting(routes, view)
+    _add_previews(routes, view)
+    _add_writes(routes, view)
     _add_postponing(routes, view)
     return routes
 
 
-def _add_looking(routes: APIRouter, view: View, source: change_tables.Changing) -> None:
+def _add_reads(routes: APIRouter, view: View, source: change_tables.Changing) -> None:
     @routes.get("/changes", summary="Changes that were accepted, and where each is", **_table_doc(CHANGES))
     def changes(
         request: Request,
@@ -197,10 +197,10 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
             require_short_lists({"namespace": asked}, MOST_NAMESPACES)
             return json_answer(_service(view).permissions(view.given.people(), asked))
 
-        return _acted(act)
+        return _answer_or_error(act)
 
 
-def _add_asking(routes: APIRouter, view: View) -> None:
+def _add_previews(routes: APIRouter, view: View) -> None:
     @routes.post("/reviews", summary="What would change, each guardrail, and with dry_run what the server says",
                **_doc(list[WorkloadReview], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
     def reviews(body: Raw) -> Response:
@@ -208,7 +208,7 @@ def _add_asking(routes: APIRouter, view: View) -> None:
             request, service, who = read_body(body, ChangeRequestBody), _service(view), view.given.people()
             return json_answer((service.dry_run if request.dry_run else service.review)(who, request.wanted()))
 
-        return _acted(act)
+        return _answer_or_error(act)
 
     @routes.post("/bundles", summary="Files for a GitOps repository as a zip; commands as text",
                **_doc(bytes, 403, 404, 422, 503, body=BundleBody))  # fmt: skip
@@ -218,10 +218,10 @@ def _add_asking(routes: APIRouter, view: View) -> None:
             files = _service(view).bundle(view.given.people(), request.wanted(), request.form)
             return bundle_answer(files, request.form)
 
-        return _acted(act)
+        return _answer_or_error(act)
 
 
-def _add_acting(routes: APIRouter, view: View) -> None:
+def _add_writes(routes: APIRouter, view: View) -> None:
     @routes.post(
         "/changes",
         summary="Accept: written down first, then done",
@@ -234,11 +234,11 @@ def _add_acting(routes: APIRouter, view: View) -> None:
             repeated = any(s.change.batch == key for s in service.changes(who))
             return json_answer({"changes": _rows(service.accept(who, change_request))}, 200 if repeated else 201)
 
-        return _acted(act)
+        return _answer_or_error(act)
 
     def doing(path: str, summary: str, do: Callable[[ChangeService, str], Sequence[ChangeStatus]]) -> None:
         def endpoint(change: str) -> Response:
-            return _acted(lambda: json_answer({"changes": _rows(do(_service(view), change))}))
+            return _answer_or_error(lambda: json_answer({"changes": _rows(do(_service(view), change))}))
 
         routes.add_api_route(path, endpoint, methods=["POST"], summary=summary, **_doc(_CHANGED, 403, 409, 422, 503))
 
@@ -257,7 +257,7 @@ def _add_acting(routes: APIRouter, view: View) -> None:
 
     @routes.post("/changes/settle", summary="Resolve changes with unknown outcome", **_doc(_CHANGED, 403, 503))
     def settle() -> Response:
-        return _acted(lambda: json_answer({"changes": _rows(_service(view).settle(who()))}))
+        return _answer_or_error(lambda: json_answer({"changes": _rows(_service(view).settle(who()))}))
 
 
 def _add_postponing(routes: APIRouter, view: View) -> None:
@@ -278,7 +278,7 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
             _service(view).postpone(view.given.people(), _refs(request.workloads), request.days, request.reason)
             return Response(status_code=204)
 
-        return _acted(act)
+        return _answer_or_error(act)
 
     @routes.post(
         "/postponements/recall", summary="Show them again", status_code=204, **_doc(None, 403, 422, body=WorkloadsBody)
@@ -288,10 +288,10 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
             _service(view).recall(view.given.people(), _refs(read_body(body, WorkloadsBody).workloads))
             return Response(status_code=204)
 
-        return _acted(act)
+        return _answer_or_error(act)
 
 
-def _acted(act: Callable[[], Response]) -> Response:
+def _answer_or_error(act: Callable[[], Response]) -> Response:
     """The answer, or the error in words under the status that scripts expect of a refused action."""
     try:
         return act()
@@ -335,7 +335,7 @@ def bundle_answer(files: Mapping[str, str], form: BundleForm) -> Response:
     if form is BundleForm.KUBECTL:
         return Response("\n".join(files.values()), media_type="text/plain; charset=utf-8")
     headers = {"Content-Disposition": f'attachment; filename="cotenant-{form.value}.zip"'}
-    return Response(zipped(files), media_type="application/zip", headers=headers)
+    return Response(zip_files(files), media_type="application/zip", headers=headers)
 
 
 def _plain(form: str) -> str:
@@ -372,7 +372,7 @@ def _table_doc(schema: Schema) -> dict[str, Any]:
     texts = {name: {"type": "string"} for name in ("table", "version")}
     page_schema = {"type": "object", "properties": {**texts, **numbers, "rows": rows}}
     return {
-        "description": results.described(schema),
+        "description": results.table_description(schema),
         "responses": _responses(page_schema, (400, 403)),
         "openapi_extra": {"parameters": results.filter_parameters(schema)},
     }

@@ -33,6 +33,6 @@ def add(api: APIRouter, path: str, schema: Schema, read: LiveTable) -> None:
         methods=["GET"],
         name=schema.name,
         summary=f"Rows of the {schema.name} table, live",
-        description=results.described(schema),
+        description=results.table_description(schema),
         openapi_extra={"parameters": results.filter_parameters(schema)},
     )

@@ -115,12 +115,12 @@ class SkipOccurrenceBody(msgspec.Struct, forbid_unknown_fields=True):
 def router(view: View, prefix: str) -> APIRouter:
     """Everything below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/reservations", tags=["reservations"])
-    _add_looks(api, view)
+    _add_reads(api, view)
     _add_acts(api, view)
     return api
 
 
-def _add_looks(api: APIRouter, view: View) -> None:
+def _add_reads(api: APIRouter, view: View) -> None:
     @api.get("", summary="Plans of the cluster with their phases, scores and next occurrences")
     def plans(days: Days = CALENDAR_DAYS) -> Response:
         service, who = _service(view), view.given.people()
@@ -230,7 +230,7 @@ def calendar(plan_windows: Sequence[tuple[Plan, Sequence[Span]]], now_seconds: f
     for plan, windows in plan_windows:
         for window in windows:
             lines += _event(plan, window, now_seconds)
-    return "".join(f"{part}\r\n" for line in [*lines, "END:VCALENDAR"] for part in _folded(line))
+    return "".join(f"{part}\r\n" for line in [*lines, "END:VCALENDAR"] for part in _fold_line(line))
 
 
 def _event(plan: Plan, window: Span, now_seconds: float) -> list[str]:
@@ -243,8 +243,8 @@ def _event(plan: Plan, window: Span, now_seconds: float) -> list[str]:
         f"DTSTAMP:{_stamp(now_seconds)}",
         f"DTSTART:{_stamp(window.start_seconds)}",
         f"DTEND:{_stamp(window.end_seconds)}",
-        f"SUMMARY:{_escaped(f'Reservation {name}')}",
-        f"DESCRIPTION:{_escaped(description)}",
+        f"SUMMARY:{_escape_text(f'Reservation {name}')}",
+        f"DESCRIPTION:{_escape_text(description)}",
         "END:VEVENT",
     ]
 
@@ -253,14 +253,14 @@ def _stamp(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-def _escaped(text: str) -> str:
+def _escape_text(text: str) -> str:
     """A text value: backslash, comma, semicolon and line ends cannot act."""
     for character in ("\\", ",", ";"):
         text = text.replace(character, f"\\{character}")
     return " ".join(text.split())
 
 
-def _folded(line: str) -> Iterator[str]:
+def _fold_line(line: str) -> Iterator[str]:
     """Lines of at most FOLD octets, no character cut; those that go on begin with a space."""
     part = ""
     for character in line:

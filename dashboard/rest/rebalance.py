@@ -44,12 +44,12 @@ def router(view: View, prefix: str) -> APIRouter:
     api = APIRouter(prefix=f"{prefix}/rebalance", tags=["rebalance"])
     for path, schema in (("nodes", NODES), ("moves", MOVES), ("jobs", JOBS), ("emptying", EMPTYING)):
         live_tables.add(api, path, schema, _reader(view, schema))
-    _add_looks(api, view)
+    _add_reads(api, view)
     _add_acts(api, view)
     return api
 
 
-def _add_looks(api: APIRouter, view: View) -> None:
+def _add_reads(api: APIRouter, view: View) -> None:
     @api.get("", summary="By which rules the round was decided, what could not be read, and who carries moves out")
     def overview() -> Response:
         who = view.given.people()

@@ -137,14 +137,14 @@ def router(view: View, prefix: str) -> APIRouter:
 
     @api.get("/fit", summary="When a job's pod fits: earliest starts, nodes and pods, as on the batch page")
     def fit(cores: float = 2, gib: float = 4, hours: float = 2, deadline: float = 24) -> Response:
-        return json_answer(_fitted(view, batch.checked(Job(cores, gib, hours, deadline))))
+        return json_answer(_job_fit(view, batch.validate_job(Job(cores, gib, hours, deadline))))
 
     for schema in SCHEMAS.values():
         _add_table(api, view, schema)
     return api
 
 
-def _fitted(view: View, job: Job) -> Mapping[str, Any]:
+def _job_fit(view: View, job: Job) -> Mapping[str, Any]:
     """Return when and where a job would fit, as the batch page shows it.
 
     Now is the end of the history where the data are a demo's: their clock does not advance. Raises NoData without a
@@ -173,7 +173,7 @@ def _add_table(api: APIRouter, view: View, schema: Schema) -> None:
         methods=["GET"],
         name=schema.name,
         summary=f"Rows of the {schema.name} table",
-        description=described(schema),
+        description=table_description(schema),
         openapi_extra={"parameters": filter_parameters(schema)},
     )
 
@@ -193,7 +193,7 @@ def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: s
     )
     if form == "csv":
         headers = {"Content-Disposition": f'attachment; filename="{snapshot.file_name(schema.name, "csv")}"'}
-        return _sent(to_csv(pages), large, "text/csv; charset=utf-8", headers)
+        return _body_response(to_csv(pages), large, "text/csv; charset=utf-8", headers)
     document = {
         "table": schema.name,
         "cluster": snapshot.overview.cluster if snapshot.overview else "",
@@ -202,10 +202,12 @@ def answer(snapshot: Snapshot, schema: Schema, search: str, form: str, window: s
         "of": len(relation),
         "offset": window.start,
     }
-    return _sent(queries.json_rows(document, pages), large, "application/json")
+    return _body_response(queries.json_rows(document, pages), large, "application/json")
 
 
-def _sent(pieces: Iterator[bytes], large: bool, kind: str, headers: Mapping[str, str] | None = None) -> Response:
+def _body_response(
+    pieces: Iterator[bytes], large: bool, kind: str, headers: Mapping[str, str] | None = None
+) -> Response:
     """Piece by piece, or at once, when an error can still be told as one."""
     if large:
         return StreamingResponse(pieces, media_type=kind, headers=headers)
@@ -268,7 +270,7 @@ def problem(error: CotenantError) -> Response:
     return json_answer(ErrorAnswer.of(error), _status(error))
 
 
-def misread(message: str) -> Response:
+def invalid_request_response(message: str) -> Response:
     """The answer to a request whose parts are not what the endpoint takes."""
     return json_answer(ErrorAnswer("UsageError", message, "See /docs for its parameters."), 422)
 
@@ -287,7 +289,7 @@ def _status(error: CotenantError) -> int:
     return next((status for kind, status in kinds if isinstance(error, kind)), 500)
 
 
-def described(schema: Schema) -> str:
+def table_description(schema: Schema) -> str:
     """The grammar and the columns of a table, in words."""
     lines = (f"- `{c.name}` ({_unit(c.kind)}): {c.doc}" for c in schema.columns)
     return GRAMMAR + "\n\nColumns:\n\n" + "\n".join(lines)

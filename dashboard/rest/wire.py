@@ -78,13 +78,13 @@ def body_doc(kind: Any) -> dict[str, Any]:
 def schema_of(kind: Any) -> dict[str, Any]:
     """JSON schema of a type, with what it refers to in its place."""
     schema = msgspec.json.schema(kind)
-    inlined: dict[str, Any] = _inlined(schema, schema.get("$defs", {}))
+    inlined: dict[str, Any] = _inline_references(schema, schema.get("$defs", {}))
     return inlined
 
 
-def _inlined(part: Any, definitions: Mapping[str, Any]) -> Any:
+def _inline_references(part: Any, definitions: Mapping[str, Any]) -> Any:
     if isinstance(part, dict):
         if "$ref" in part:
-            return _inlined(definitions[part["$ref"].rpartition("/")[2]], definitions)
-        return {key: _inlined(value, definitions) for key, value in part.items() if key != "$defs"}
-    return [_inlined(value, definitions) for value in part] if isinstance(part, list) else part
+            return _inline_references(definitions[part["$ref"].rpartition("/")[2]], definitions)
+        return {key: _inline_references(value, definitions) for key, value in part.items() if key != "$defs"}
+    return [_inline_references(value, definitions) for value in part] if isinstance(part, list) else part

@@ -70,7 +70,7 @@ class ClusterApps:
 
     def openapi(self) -> dict[str, Any]:
         """Describe the complete API: the front's endpoints, and those of a cluster with the parameter that names it."""
-        return described(self._dashboards, self.front.openapi(), self._base)
+        return front_openapi(self._dashboards, self.front.openapi(), self._base)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Pass on."""
@@ -109,7 +109,7 @@ def _front(dashboards: Mapping[str, FastAPI], gate: Gate) -> FastAPI:
     front.include_router(login.router(gate, gate.people, base))
 
     def spec() -> dict[str, Any]:
-        return described(dashboards, front.openapi(), base)
+        return front_openapi(dashboards, front.openapi(), base)
 
     def page() -> Response:
         return HTMLResponse(_page(*_overviews(dashboards), base))
@@ -128,7 +128,7 @@ def _front(dashboards: Mapping[str, FastAPI], gate: Gate) -> FastAPI:
 
     async def elsewhere(request: Request, path: str) -> Response:
         if path.startswith(_API):
-            return results.problem(_unnamed(request, dashboards))
+            return results.problem(_unknown_cluster_error(request, dashboards))
         return RedirectResponse(base, 303)
 
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -138,7 +138,7 @@ def _front(dashboards: Mapping[str, FastAPI], gate: Gate) -> FastAPI:
     return front
 
 
-def _unnamed(request: Request, dashboards: Mapping[str, FastAPI]) -> NoData | UsageError:
+def _unknown_cluster_error(request: Request, dashboards: Mapping[str, FastAPI]) -> NoData | UsageError:
     """Why an endpoint is not answered: no cluster is named, or one that is not here."""
     names, name = ", ".join(dashboards), request.query_params.get(PARAMETER, "")
     if name:
@@ -146,7 +146,7 @@ def _unnamed(request: Request, dashboards: Mapping[str, FastAPI]) -> NoData | Us
     return UsageError("this dashboard shows several clusters", fix=f"Name one: ?{PARAMETER}=, of {names}.")
 
 
-def described(dashboards: Mapping[str, FastAPI], front: dict[str, Any], base: str) -> dict[str, Any]:
+def front_openapi(dashboards: Mapping[str, FastAPI], front: dict[str, Any], base: str) -> dict[str, Any]:
     """OpenAPI of the front: each endpoint of a cluster's dashboard, with the query parameter that names the cluster."""
     name, app = next(iter(dashboards.items()))
     spec, below = app.openapi(), base_of(base, name)

@@ -7,7 +7,7 @@ import socket
 from cotenant.base.errors import CotenantError
 
 
-def bound(host: str, port: int) -> socket.socket:
+def bind_socket(host: str, port: int) -> socket.socket:
     """A socket that has the address and does not listen yet; CotenantError when somebody else has it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)

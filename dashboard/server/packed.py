@@ -54,7 +54,12 @@ class PackedAnswers:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if not (scope["type"] == "http" and scope["method"] == "GET" and self._is_file(scope) and _asks_whole(scope)):
+        if not (
+            scope["type"] == "http"
+            and scope["method"] == "GET"
+            and self._is_file(scope)
+            and _requests_complete_file(scope)
+        ):
             await self._packing(scope, receive, send)
             return
         name = (scope["path"], scope["query_string"])
@@ -62,7 +67,7 @@ class PackedAnswers:
             await send({**kept[name].start})
             await send({"type": "http.response.body", "body": bytes(kept[name].body)})
         else:
-            await self._packing(scope, receive, _keeping(name, send) if len(kept) < MOST_KEPT else send)
+            await self._packing(scope, receive, _capturing_send(name, send) if len(kept) < MOST_KEPT else send)
 
     def _is_file(self, scope: MutableMapping[str, Any]) -> bool:
         path, query = scope["path"], scope["query_string"]
@@ -71,7 +76,7 @@ class PackedAnswers:
         return path.startswith(self._assets) and _CHANGED.fullmatch(query) is not None
 
 
-def _asks_whole(scope: MutableMapping[str, Any]) -> bool:
+def _requests_complete_file(scope: MutableMapping[str, Any]) -> bool:
     """Return whether the request is for the complete file and accepts gzip."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     return "gzip" in headers.get("accept-encoding", "") and not any(name in headers for name in _PER_REQUEST)
@@ -81,7 +86,7 @@ def _bytes_kept() -> int:
     return sum(len(one.body) for one in kept.values())
 
 
-def _keeping(name: tuple[str, bytes], send: Send) -> Send:
+def _capturing_send(name: tuple[str, bytes], send: Send) -> Send:
     """Send on, and keep what was sent if it is a whole compressed file."""
     packed: list[_Packed] = []
 

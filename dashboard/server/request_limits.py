@@ -72,7 +72,7 @@ class Incoming:
         except Unreadable as error:
             await _answer(error)(scope, receive, send)
             return
-        await self._app(scope, _replayed(body, receive), send)
+        await self._app(scope, _replay_body(body, receive), send)
 
     async def _body(self, scope: Mapping[str, Any], receive: Any) -> bytes:
         declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
@@ -132,7 +132,7 @@ def _properties(sent: Iterable[_Property | list[_Property]]) -> Iterator[_Proper
             yield one
 
 
-def _replayed(body: bytes, receive: Any) -> Any:
+def _replay_body(body: bytes, receive: Any) -> Any:
     """Return ASGI's `receive` with the complete body first, then later messages such as a disconnect."""
     sent = False
 

@@ -26,10 +26,10 @@ class ThreadedDash(Dash):
 
     def joined(self, part: Any) -> Any:
         """A component or children with as few components as the callbacks allow; all of these must be registered."""
-        return markup.join(part, self._addressed)
+        return markup.join(part, self._addressed_ids)
 
     @cached_property
-    def _addressed(self) -> frozenset[str]:
+    def _addressed_ids(self) -> frozenset[str]:
         return self._set_by_name | markup.addressed_ids(self.callback_map)
 
     def callback(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -66,7 +66,10 @@ class Changing:
 
     def entries(self) -> Snapshot:
         """The same with the ledger's rows, which only exports and scripts ask for."""
-        behind, ledger_rows = self._view.source.snapshot(), required(self._view).entries(self._view.given.people())
+        behind, ledger_rows = (
+            self._view.source.snapshot(),
+            require_changes(self._view).entries(self._view.given.people()),
+        )
         version = f"{len(ledger_rows)}-{ledger_rows[-1].hash[:12] if ledger_rows else ''}"
         relation = Relation.of(entries_table(ledger_rows))
         return replace(behind, version=version, tables={ENTRIES.name: relation}, _answers=Answers())
@@ -89,7 +92,7 @@ def before(view: View) -> View:
     return replace(view, source=Changing(view))
 
 
-def required(view: View) -> ChangeService:
+def require_changes(view: View) -> ChangeService:
     """The service; NoData without one."""
     if view.given.changes is None:
         raise NoData(NO_DESK, fix=FIX)
@@ -159,6 +162,6 @@ def done_words(standings: Sequence[ChangeStatus], verb: str) -> str:
     return " ".join(f"{s.change.workload}: {s.state.value}{f' ({s.words})' if s.words else ''}." for s in standings)
 
 
-def named(someone: Person) -> str:
+def display_name(someone: Person) -> str:
     """Return the name by which the page addresses a person."""
     return someone.name or "whoever sits here"

@@ -20,7 +20,7 @@ from cotenant.base.people import Person
 from cotenant.base.table import Kind
 from cotenant.base.tables import queries
 from cotenant.base.tables.filters import Query
-from cotenant.base.tables.queries import Relation, RowCondition, quoted
+from cotenant.base.tables.queries import Relation, RowCondition, quote_identifier
 from cotenant.base.usage.backtest import BacktestReport
 from cotenant.base.usage.policy_trial import PolicyTrial
 from cotenant.base.usage.what_if import WhatIf
@@ -70,7 +70,7 @@ class Narrowing:
         with self._lock:
             entry = self._made.get(namespaces)
             if entry is None or entry[0] is not full:
-                entry = self._made[namespaces] = (full, narrowed(full, namespaces))
+                entry = self._made[namespaces] = (full, filter_snapshot(full, namespaces))
             self._made.move_to_end(namespaces)
             while len(self._made) > REMEMBERED:
                 self._made.popitem(last=False)
@@ -135,11 +135,13 @@ class Narrowing:
         return namespaces is None or namespace in namespaces
 
 
-def narrowed(full: Snapshot, namespaces: Namespaces) -> Snapshot:
+def filter_snapshot(full: Snapshot, namespaces: Namespaces) -> Snapshot:
     """The results of these namespaces. Pure."""
     all_namespaces = {name for one in full.tables.values() for name in one.texts("namespace")}
     others = named_in(all_namespaces - namespaces - {""})
-    tables = {name: _cleaned(_rows_of(relation, namespaces), others) for name, relation in full.tables.items()}
+    tables = {
+        name: _hide_other_namespaces(_rows_of(relation, namespaces), others) for name, relation in full.tables.items()
+    }
     digest = zlib.crc32("/".join(sorted(namespaces)).encode())
     overview = full.overview and _overview(full.overview, tables, namespaces)
     gathering = full.gathering and replace(full.gathering, notes=())
@@ -162,12 +164,12 @@ def _rows_of(relation: Relation, namespaces: Namespaces) -> Relation:
     return relation.restricted(RowCondition(f"namespace IN ({', '.join('?' * len(names))})", names))
 
 
-def _cleaned(relation: Relation, others: re.Pattern[str] | None) -> Relation:
+def _hide_other_namespaces(relation: Relation, others: re.Pattern[str] | None) -> Relation:
     """Hide names of other namespaces in texts, such as the workload that a pod of a visible namespace disturbed."""
     if others is None:
         return relation
     for column in [c.name for c in relation.schema.columns if c.kind is Kind.TEXT]:
-        named = relation.numbers(RowCondition(f"contains({quoted(column)}, '/')"))
+        named = relation.numbers(RowCondition(f"contains({quote_identifier(column)}, '/')"))
         if len(named):
             texts = [str(cell) for cell in relation.take(named, [column]).columns[column]]
             cleaned = [HIDDEN if others.search(text) else text for text in texts]

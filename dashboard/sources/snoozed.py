@@ -84,7 +84,7 @@ class Postponing:
             marks = self._marks()
             digest = _digest(marks)
             if self._made is None or self._made[0] is not behind or self._made[1] != digest:
-                self._made = (behind, digest, marked(behind, marks, f"{behind.version}-{digest}"))
+                self._made = (behind, digest, mark_snapshot(behind, marks, f"{behind.version}-{digest}"))
             return self._made[2]
 
     def forget(self) -> None:
@@ -109,12 +109,12 @@ def _digest(marks: LedgerMarks) -> str:
     return f"{zlib.crc32(';'.join(sorted((*off, *waiting))).encode()):08x}"
 
 
-def marked(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:
+def mark_snapshot(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:
     """The snapshot with the two columns, and without steps that have to wait."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
     tables = {
         **snapshot.tables,
-        RECOMMENDATIONS.name: _waiting(_with_columns(advice, marks.postponed), marks.cool_downs),
+        RECOMMENDATIONS.name: _withhold_cooling_steps(_with_columns(advice, marks.postponed), marks.cool_downs),
     }
     return replace(snapshot, version=version, tables=tables, _answers=Answers(), unmarked_version=snapshot.version)
 
@@ -124,12 +124,12 @@ def _with_columns(advice: Relation, postponed: Mapping[WorkloadRef, PostponedRec
     which, numbers = _rows_of(advice, list(postponed))
     cells = {
         STATE: [DISMISSED if ones[place].until_seconds is None else SNOOZED for place in which],
-        WHY: [said(ones[place]) for place in which],
+        WHY: [postponement_sentence(ones[place]) for place in which],
     }
     return advice.with_cells(replace(advice.schema, columns=(*advice.schema.columns, *COLUMNS)), numbers, cells)
 
 
-def _waiting(advice: Relation, cool_downs: Mapping[WorkloadRef, float]) -> Relation:
+def _withhold_cooling_steps(advice: Relation, cool_downs: Mapping[WorkloadRef, float]) -> Relation:
     """Rows whose step lowers something, of workloads that were changed lately: no step now, and from when on."""
     until = list(cool_downs.values())
     which, numbers = _rows_of(advice, list(cool_downs))
@@ -150,7 +150,7 @@ def _rows_of(advice: Relation, refs: Sequence[WorkloadRef]) -> tuple[Index, Inde
     return advice.located(NAMES, [(ref.namespace, ref.kind, ref.name) for ref in refs])
 
 
-def said(one: PostponedRecommendation) -> str:
+def postponement_sentence(one: PostponedRecommendation) -> str:
     """Until when, why and by whom, in one sentence."""
     until = "for good" if one.until_seconds is None else f"until {display.moment(one.until_seconds)}"
     return visible(f"{until}: {one.reason} ({one.actor})")

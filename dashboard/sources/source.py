@@ -285,13 +285,13 @@ class StoreSource:
         if self.snapshot().row(RECOMMENDATIONS.name, {"namespace": namespace}, ("namespace",)) is None:
             return None
         ref = WorkloadRef(namespace, kind, workload)
-        return next((r for r in self._explained(ref) if r.container.container == container), None)
+        return next((r for r in self._workload_explanations(ref) if r.container.container == container), None)
 
     def explanations(self, namespace: str) -> list[Recommendation]:
         """The namespace's document."""
         return self._store.read_document(f"explain@{namespace}", list[Recommendation]) or []
 
-    def _explained(self, ref: WorkloadRef) -> list[Recommendation]:
+    def _workload_explanations(self, ref: WorkloadRef) -> list[Recommendation]:
         return [r for r in self.explanations(ref.namespace) if r.container.workload == ref]
 
     def story(self, ref: WorkloadRef) -> Story | None:
@@ -315,7 +315,7 @@ class StoreSource:
             portraits={r["resource"]: r for r in self._rows(portraits_of(ref.namespace), where)},
             forecasts={r["resource"]: r for r in ahead},
             events=self._rows(EVENTS, where),
-            recommendations=self._explained(ref),
+            recommendations=self._workload_explanations(ref),
             log=self._rows(RECOMMENDATION_LOG, where),
         )
 
@@ -352,7 +352,7 @@ class StoreSource:
         """Computed once a run, when somebody asks: it reads the paths of all nodes."""
         snapshot = self.snapshot()
         if self._room[0] != snapshot.version:
-            self._room = (snapshot.version, batch.room(snapshot.tables, self._ahead()))
+            self._room = (snapshot.version, batch.batch_capacity(snapshot.tables, self._ahead()))
         return self._room[1]
 
     def _ahead(self) -> Table:

@@ -21,18 +21,18 @@ OF_CHARTS: Final = (time_span.WHOLE, time_span.AHEAD)
 """Ranges that leave out no row of a table."""
 
 
-def carried(search: str, *keys: str) -> str:
+def carried_parts(search: str, *keys: str) -> str:
     """The parts of these keys, of all that are carried where none is named."""
     chosen = keys or (*KEYS, "q")
-    parts = map(filters.read, filters.written(search))
+    parts = map(filters.read, filters.query_parts(search))
     pairs = [(k + "!" * negated, v) for k, v, negated in parts if k in chosen and (k != "q" or not negated)]
     return urlencode(pairs, safe="!")
 
 
-def idle(search: str, schema: Schema) -> tuple[str, ...]:
+def idle_parts(search: str, schema: Schema) -> tuple[str, ...]:
     """Carried parts, as they are written, that say nothing about this table."""
     understood = filters.keys_of(schema)
-    return tuple(part for part in filters.written(search) if _is_idle(*filters.read(part)[:2], understood))
+    return tuple(part for part in filters.query_parts(search) if _is_idle(*filters.read(part)[:2], understood))
 
 
 def _is_idle(key: str, value: str, understood: tuple[str, ...]) -> bool:
@@ -41,18 +41,18 @@ def _is_idle(key: str, value: str, understood: tuple[str, ...]) -> bool:
 
 def about(search: str, schema: Schema) -> str:
     """The query string without what is idle here: what `filters.parse` reads strictly."""
-    resting = frozenset(idle(search, schema))
-    return "&".join(part for part in filters.written(search) if part not in resting)
+    resting = frozenset(idle_parts(search, schema))
+    return "&".join(part for part in filters.query_parts(search) if part not in resting)
 
 
-def joined(*searches: str) -> str:
+def join_queries(*searches: str) -> str:
     """One query string of several."""
     return "&".join(filter(None, (search.lstrip("?") for search in searches)))
 
 
 def namespace_query(search: str) -> Query:
     """The address's namespaces alone, for any table with a column of them."""
-    return filters.parse(carried(search, "ns"), WORKLOADS)
+    return filters.parse(carried_parts(search, "ns"), WORKLOADS)
 
 
 def admits(search: str) -> Callable[[str], bool]:
@@ -63,7 +63,7 @@ def admits(search: str) -> Callable[[str], bool]:
 
 def range_of(search: str) -> str:
     """The range as the address has it; "" where it names none, "!7d" where it excludes one, which is no range."""
-    parts = map(filters.read, filters.written(search))
+    parts = map(filters.read, filters.query_parts(search))
     return next(("!" * negated + value for key, value, negated in parts if key == time_span.RANGE), "")
 
 

@@ -144,14 +144,14 @@ def definition(column: Column, *, hidden: bool, sort: tuple[bool, int] | None) -
         "headerTooltip": column.doc,
         "hide": hidden,
         "width": WIDTHS.get(column.name, 104),
-        **_look(column),
+        **_cell_definitions(column),
     }
     if sort is not None:
         column_def |= {"sort": "desc" if sort[0] else "asc", "sortIndex": sort[1]}
     return column_def
 
 
-def _look(column: Column) -> dict[str, Any]:
+def _cell_definitions(column: Column) -> dict[str, Any]:
     """Return the definitions that decide how a column's cells are drawn."""
     if column.name.endswith(("_delta_total", "_step_total")):
         return _number(column) | {"cellRenderer": "CotenantDelta", "cellRendererParams": {"unit": column.kind.value}}

@@ -94,7 +94,7 @@ class Listing:
 
 def page(listing: Listing, view: View, search: str, head: Sequence[Component], *unseen: Component) -> Component:
     """A page that is one list below its heading; `unseen`: its stores, drawers and dialogs."""
-    table = panels.guarded(lambda: body(listing, view, search))
+    table = panels.render_guarded(lambda: body(listing, view, search))
     return html.Div([html.Div(head, className="page-head"), table, *unseen], className="page list-page")
 
 
@@ -121,7 +121,7 @@ def body(listing: Listing, view: View, search: str) -> Component:
         if column_def["field"] in MONEY:
             column_def["headerName"] = column_def["headerName"].replace("/", f", {view.currency}/")
     listing.shape(table.columnDefs)
-    table.columnDefs = _placed(listing, table.columnDefs)
+    table.columnDefs = _move_revealed_columns(listing, table.columnDefs)
     if listing.bar():
         table.dashGridOptions = {**table.dashGridOptions, **grid.BOXES}
     frame = html.Div(
@@ -159,7 +159,7 @@ def _first(snapshot: Snapshot, name: str, query: Query, most: int) -> str:
     return snapshot.kept(("first", name, query, most), read, lambda text: len(text) // CELL_BYTES)
 
 
-def _placed(listing: Listing, definitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _move_revealed_columns(listing: Listing, definitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Columns that may be revealed stand behind the name, where they are in sight."""
     rest = [column_def for column_def in definitions if column_def["field"] not in listing.revealed]
     return [*rest[:REVEALED_AT], *(m for m in definitions if m["field"] in listing.revealed), *rest[REVEALED_AT:]]
@@ -200,8 +200,8 @@ def register(app: Dash, view: View, listing: Listing) -> None:
     )
     def _follow(search: str | None, _version: str) -> tuple[Component, Component]:
         text = search or ""
-        side = panels.guarded(lambda: facets(listing, view.source.snapshot(), text))
-        return side, panels.guarded(lambda: tools(listing, view, text))
+        side = panels.render_guarded(lambda: facets(listing, view.source.snapshot(), text))
+        return side, panels.render_guarded(lambda: tools(listing, view, text))
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "feed"),
@@ -262,7 +262,7 @@ def _facet_value(link: Href, query: Query, key: str, value: str, count: int) -> 
     state = "chosen" if chosen else "excluded" if excluded else ""
     pick = dcc.Link(
         [html.Span(visible(label(value)), className="facet-word"), html.Span(f"{count:,}", className="facet-count")],
-        href=link(filters.toggled(query, key, value, negated=excluded)),
+        href=link(filters.toggle_pattern(query, key, value, negated=excluded)),
         className=f"facet-link {state}",
         title=f"{'Remove' if state else 'Show only'} {key}{'!' if excluded else ''}={visible(value)}",
     )
@@ -271,7 +271,7 @@ def _facet_value(link: Href, query: Query, key: str, value: str, count: int) -> 
         if state
         else dcc.Link(
             "≠",
-            href=link(filters.toggled(query, key, value, negated=True)),
+            href=link(filters.toggle_pattern(query, key, value, negated=True)),
             className="facet-not",
             title=f"Leave out {key}={visible(value)}",
         )
@@ -298,7 +298,7 @@ def tools(listing: Listing, view: View, search: str) -> Component:
         *_active(listing, query, _links(search, schema)),
     ]
     if not count:
-        return html.Div([html.Div(line, className="tool-line"), _nothing(listing, view, query)])
+        return html.Div([html.Div(line, className="tool-line"), _empty_state(listing, view, query)])
     totals = [*listing.totals(snapshot, query, view.currency)]
     if totals and view.given.people().reads is not None:
         totals.append(html.Span(OF_THESE, className="total-parts"))
@@ -306,10 +306,10 @@ def tools(listing: Listing, view: View, search: str) -> Component:
     return html.Div([html.Div([*line, exports], className="tool-line"), html.Div([*totals], className="totals")])
 
 
-def _nothing(listing: Listing, view: View, query: Query) -> Component:
+def _empty_state(listing: Listing, view: View, query: Query) -> Component:
     """Why the list is empty: filtered out, or not enough history."""
     if query.filtered:
-        clear = ("Clear filters", _href(filters.cleared(query)))
+        clear = ("Clear filters", _href(filters.clear_filters(query)))
         return panels.empty(f"No {listing.noun} matches these filters.", link=clear)
     if state := listing.nothing(view):
         return state
@@ -343,7 +343,7 @@ def _active(listing: Listing, query: Query, link: Href) -> list[Component]:
         if condition == FilterCondition(key, (value,)):
             continue
         for value in condition.values:
-            href = link(filters.toggled(query, condition.key, value, negated=condition.negated))
+            href = link(filters.toggle_pattern(query, condition.key, value, negated=condition.negated))
             sign = "≠" if condition.negated else "="
             links.append(
                 dcc.Link(f"{condition.key} {sign} {visible(value)}  ×", href=href, className="active", title="Remove")
@@ -361,7 +361,7 @@ def _active(listing: Listing, query: Query, link: Href) -> list[Component]:
         rest = replace(query, back_seconds=math.inf)
         links.append(dcc.Link(label, href=link(rest), className="active", title="Remove"))
     if links:
-        links.append(dcc.Link("Clear filters", href=_href(filters.cleared(query)), className="quiet-link"))
+        links.append(dcc.Link("Clear filters", href=_href(filters.clear_filters(query)), className="quiet-link"))
     return links
 
 
@@ -394,8 +394,8 @@ Href = Callable[[Query], str]
 
 def _links(search: str, schema: Schema) -> Href:
     """Addresses that keep what this one carries for other pages."""
-    resting = carried.idle(search, schema)
-    return lambda query: f"?{carried.joined(filters.encode(query), *resting)}"
+    resting = carried.idle_parts(search, schema)
+    return lambda query: f"?{carried.join_queries(filters.encode(query), *resting)}"
 
 
 def _href(query: Query) -> str:

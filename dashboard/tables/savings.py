@@ -106,24 +106,24 @@ def _why_left(ready: str, why: str) -> str:
 def saving_parts(savings: Savings, currency: str) -> list[Any]:
     """Return what is freed and what is raised, with amounts that the unit switch may rewrite."""
     phrases = saving_phrases(savings)
-    return _between([_drawn(phrase, currency) for phrase in phrases], "; ") if phrases else [NOTHING]
+    return _interleave([_saving_phrase(phrase, currency) for phrase in phrases], "; ") if phrases else [NOTHING]
 
 
 def net_parts(savings: Savings, currency: str) -> list[Any]:
     """The balance: each resource, and the money, under its own word."""
     phrases = net_phrases(savings)
-    drawn = _between([_drawn(phrase, currency) for phrase in phrases], ", ") if phrases else ["nothing"]
+    drawn = _interleave([_saving_phrase(phrase, currency) for phrase in phrases], ", ") if phrases else ["nothing"]
     return [f"{NET} ", *drawn]
 
 
-def _drawn(phrase: SavingPhrase, currency: str) -> Component:
+def _saving_phrase(phrase: SavingPhrase, currency: str) -> Component:
     amounts = [panels.amount(value, resource) for resource, value in phrase.amounts]
-    parts: list[Any] = _between(amounts, ", ")
+    parts: list[Any] = _interleave(amounts, ", ")
     parts += [phrase.whom] if phrase.whom else []
     if phrase.monthly is not None:
         parts += [", "] * bool(amounts) + [f"{money(phrase.monthly, currency)} a month"]
     return html.Span([f"{phrase.word} ", *parts], className=f"saving saving-{phrase.word}")
 
 
-def _between(parts: Sequence[Any], sign: str) -> list[Any]:
+def _interleave(parts: Sequence[Any], sign: str) -> list[Any]:
     return [piece for part in parts for piece in (sign, part)][1:]

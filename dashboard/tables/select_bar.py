@@ -31,7 +31,7 @@ PUT_OFF: Final = "put-off-asked"
 NONE_YET: Final = "Nothing is selected: tick rows, or press x."
 
 
-def place() -> Sequence[Component]:
+def bar_container() -> Sequence[Component]:
     """Container of the bar, with the browser store of the selection."""
     line = html.Div(panels.skeleton(34), id="selection-bar", className="selection-bar", role="region",
                     **{"aria-label": "Selected rows"})  # fmt: skip
@@ -49,7 +49,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         Input(callbacks.AWAY, "data"),
     )
     def _sum(data: Any, search: str | None, *_news: str) -> Component:
-        return panels.guarded(lambda: contents(view, listing, search or "", choosing.selection(data)))
+        return panels.render_guarded(lambda: contents(view, listing, search or "", choosing.selection(data)))
 
 
 def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Component:
@@ -135,7 +135,7 @@ def _selection_summary(
             className="selection-sum",
             id="selection-all-steps",
         ),
-        html.Span(["risk: ", *_spaced(risks)], title=choosing.RISK_RULE, className="selection-risk"),
+        html.Span(["risk: ", *_spaced_parts(risks)], title=choosing.RISK_RULE, className="selection-risk"),
     ]
 
 
@@ -148,7 +148,7 @@ def _left_out(written: NextReview) -> list[Component]:
     return [html.Span(text, className="dim", id="selection-left")]
 
 
-def _spaced(parts: Sequence[Component]) -> list[Any]:
+def _spaced_parts(parts: Sequence[Component]) -> list[Any]:
     return [piece for part in parts for piece in (part, " ")]
 
 

@@ -32,7 +32,7 @@ TICKED: Final = "ticked-findings"
 PROPOSING: Final = FilterCondition("finding", (FindingKind.OVERSIZED_GPU.value,))
 
 
-def place() -> Sequence[Component]:
+def bar_container() -> Sequence[Component]:
     """Container of the bar, with the browser's store."""
     return [dcc.Store(id=TICKED, data={}), html.Div(id="shares-bar", role="region", **{"aria-label": "Shares of GPUs"})]
 
@@ -48,7 +48,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         Input(callbacks.AWAY, "data"),
     )
     def _offer(data: Any, search: str | None, *_news: str) -> Any:
-        return panels.guarded(lambda: contents(view, listing, search or "", choosing.selection(data)))
+        return panels.render_guarded(lambda: contents(view, listing, search or "", choosing.selection(data)))
 
 
 def contents(view: View, listing: Listing, search: str, ticked: Selection) -> Component:
@@ -62,7 +62,7 @@ def contents(view: View, listing: Listing, search: str, ticked: Selection) -> Co
         return html.Div()
     of_these = choosing.chosen_rows(shown, ticked) or shown
     count, monthly = _shares(findings, of_these)
-    refs = choosing.workloads(findings, _proposing(of_these)) if count else []
+    refs = choosing.workloads(findings, _with_proposals(of_these)) if count else []
     most = view.given.actions.guardrails.most_workloads
     what = "of the ticked rows" if ticked else "of the rows shown"
     sums = [
@@ -87,11 +87,13 @@ def _worth(monthly: float, currency: str) -> str:
     return f"{word} {display.money(abs(monthly), currency)} a month"
 
 
-def _proposing(query: Query) -> Query:
+def _with_proposals(query: Query) -> Query:
     return replace(query, conditions=(*query.conditions, PROPOSING))
 
 
 def _shares(findings: queries.Relation, query: Query) -> tuple[int, float]:
     """Number of findings that propose a share, and the money a month that they save together."""
-    count, monthly = findings.sums(("count(*)", "sum(saving_month)"), queries.condition(findings, _proposing(query)))
+    count, monthly = findings.sums(
+        ("count(*)", "sum(saving_month)"), queries.condition(findings, _with_proposals(query))
+    )
     return count, monthly or 0.0

@@ -36,7 +36,7 @@ from cotenant.enforcer.contract import (
 )
 from cotenant.enforcer.decide.changes import Done, KnobWrite, Notes, OriginalValue, Place, Settled, WriteOutcome
 from cotenant.enforcer.decide.knobs import same
-from cotenant.enforcer.decide.kubelet_values import lost_notes, unexplained
+from cotenant.enforcer.decide.kubelet_values import lost_notes, unexplained_limits
 from cotenant.enforcer.decide.settle import Circumstances, settle
 from cotenant.enforcer.decide.write_order import SETS, ancestors, within
 from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack
@@ -133,7 +133,7 @@ class Applier:
             )
         first = self._carry_out(settled)
         if first.refused and not self.denied:
-            fresh = {**around.strays, **self._looked_again(first, {**groups, **around.strays})}
+            fresh = {**around.strays, **self._read_again(first, {**groups, **around.strays})}
             corrected = settle(
                 plans, observation, self._journal.notes, self._hierarchy.dialect, replace(around, strays=fresh)
             )
@@ -162,7 +162,7 @@ class Applier:
         self._lost = observation.pods_age_seconds >= OLDEST_SECONDS
         notes = {**lost_notes(observation), **self._journal.notes}
         held = {path for path, _ in notes}
-        self.unexplained = tuple(text for path, text in unexplained(observation) if path not in held)
+        self.unexplained = tuple(text for path, text in unexplained_limits(observation) if path not in held)
         with contextlib.suppress(StoreError):  # told when they are saved before the writes
             self._journal.begin(notes)
         return notes
@@ -210,7 +210,7 @@ class Applier:
                 newer[path] = replace(groups[path], memory=memory, knobs={**other_knobs, **fresh})
         return newer
 
-    def _looked_again(self, first: _Pass, groups: dict[CgroupPath, GroupReading]) -> dict[CgroupPath, GroupReading]:
+    def _read_again(self, first: _Pass, groups: dict[CgroupPath, GroupReading]) -> dict[CgroupPath, GroupReading]:
         """Fresh readings of what was written and refused, of the cgroups above, and of all below, named or not."""
         knobs = {write.knob for write, _ in first.refused} | {Knob.CPU_QUOTA, Knob.CPU_BURST}
         refused = {write.path for write, _ in first.refused}

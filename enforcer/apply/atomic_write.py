@@ -15,7 +15,7 @@ UNUSABLE: Final = (OSError, ValueError, UsageError, RecursionError, msgspec.Deco
 """What reading such a file as JSON may raise, also one that is nested for its own sake."""
 
 
-def replace_whole(path: Path, data: bytes, on_disk: bool = True) -> None:
+def replace_atomically(path: Path, data: bytes, on_disk: bool = True) -> None:
     """Temporary file, rename. on_disk: only return once it outlives a power cut. OSError leaves the old file."""
     fresh = path.with_name(f"{path.name}.new")
     try:

@@ -77,10 +77,10 @@ class NodeTurn:
         It is free if no other agent writes here or uses our state folder.
         """
         if self._writes and self._turn == _NONE:
-            free, self._turn = _locked(self._tree)
+            free, self._turn = _try_lock_path(self._tree)
             if not free:
                 return False
-        free, state_lock = _locked(self._state_lock)
+        free, state_lock = _try_lock_path(self._state_lock)
         _unlock(state_lock)  # the journal takes it
         if free:
             _unlock(self._waiting)
@@ -94,18 +94,18 @@ class NodeTurn:
     def stand_by(self) -> None:
         """Let the agent that writes know that it may leave its values to us."""
         if self._writes and self._waiting == _NONE:
-            _, self._waiting = _locked(self._tree / "cgroup.procs")
-            _, self._heir = _locked(self._state)
+            _, self._waiting = _try_lock_path(self._tree / "cgroup.procs")
+            _, self._heir = _try_lock_path(self._state)
 
     def inherited(self) -> bool:
         """Return whether the waiting agent uses our state folder, so that it will have the journal."""
-        free, lock = _locked(self._state)
+        free, lock = _try_lock_path(self._state)
         _unlock(lock)
         return not free
 
     def awaited(self) -> bool:
         """Return whether another agent waits to take over."""
-        free, lock = _locked(self._tree / "cgroup.procs")
+        free, lock = _try_lock_path(self._tree / "cgroup.procs")
         _unlock(lock)
         return not free
 
@@ -116,7 +116,7 @@ class NodeTurn:
         self._turn = self._waiting = self._heir = _NONE
 
 
-def _locked(path: Path) -> tuple[bool, int]:
+def _try_lock_path(path: Path) -> tuple[bool, int]:
     """Try to lock a path; return whether it is free, and our lock.
 
     A path that does not exist (yet), or that we may not open, counts as free.

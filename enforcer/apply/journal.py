@@ -29,7 +29,7 @@ from typing import Final, Self
 import msgspec
 
 from cotenant.base.errors import StoreError, UsageError
-from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_whole, set_aside
+from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_atomically, set_aside
 from cotenant.enforcer.decide.changes import Notes, OriginalValue, Place
 from cotenant.enforcer.decide.knobs import objection
 from cotenant.enforcer.decide.write_order import SETS
@@ -74,7 +74,7 @@ class OriginalsJournal:
         self.complaints: tuple[str, ...] = ()
         """What a person should know of the file that was found."""
         self._unusable: tuple[msgspec.Raw, ...] = ()
-        self._lock = _locked(folder) if wait_for_lock else -1
+        self._lock = _lock_folder(folder) if wait_for_lock else -1
         self.notes: Notes = {}
         try:
             self.notes = self._read()
@@ -114,10 +114,12 @@ class OriginalsJournal:
             )
         for raw in file.notes:
             try:
-                note = _checked(msgspec.json.decode(raw, type=OriginalValue))
+                note = _require_valid_note(msgspec.json.decode(raw, type=OriginalValue))
             except UNUSABLE as bad:
                 unusable.append(raw.copy())
-                complaints.append(f"{self._folder / FILE}: {_named(raw)} cannot be used and is left as it is: {bad}")
+                complaints.append(
+                    f"{self._folder / FILE}: {_describe_entry(raw)} cannot be used and is left as it is: {bad}"
+                )
             else:
                 notes[note.place] = note
         self._unusable, self.complaints, self.lost = tuple(unusable), tuple(complaints), bool(unusable)
@@ -134,7 +136,7 @@ class OriginalsJournal:
         entries = [msgspec.Raw(msgspec.json.encode(note)) for note in notes.values()]
         text = msgspec.json.encode(_File(self._boot, [*entries, *self._unusable], VERSION))
         try:
-            replace_whole(target, text, on_disk=bool(notes.keys() - self.notes.keys()))
+            replace_atomically(target, text, on_disk=bool(notes.keys() - self.notes.keys()))
         except OSError as refused:
             raise StoreError(
                 f"{target}: original values cannot be saved: {refused.strerror}",
@@ -163,7 +165,7 @@ class OriginalsJournal:
             self._lock = -1
 
 
-def _locked(folder: Path) -> int:
+def _lock_folder(folder: Path) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -177,7 +179,7 @@ def _locked(folder: Path) -> int:
     return lock
 
 
-def _named(raw: msgspec.Raw) -> str:
+def _describe_entry(raw: msgspec.Raw) -> str:
     """An entry as far as it says what it is of."""
     try:
         entry = msgspec.json.decode(raw, type=_Entry)
@@ -186,7 +188,7 @@ def _named(raw: msgspec.Raw) -> str:
     return f"{entry.knob[:_SHOWN]} of {entry.path[:_SHOWN]}"
 
 
-def _checked(note: OriginalValue) -> OriginalValue:
+def _require_valid_note(note: OriginalValue) -> OriginalValue:
     """UsageError for what no agent of ours writes."""
     checked_path(note.path)
     for value in (note.original, *note.written):

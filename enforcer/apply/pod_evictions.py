@@ -23,7 +23,7 @@ from cotenant.enforcer.decide.evictions import (
     EvictionBudget,
     Rate,
     RefusedPod,
-    admitted,
+    admit_evictions,
     after_refusal,
     request_of,
     unfit,
@@ -93,7 +93,9 @@ class PodEvictions:
         self._end_unanswered(pods, urgent, observation)
         away = decided.mode is AgentMode.HOLD
         evictions = decided.urgent if away and self._may_stop else decided.evictions
-        chosen = admitted(evictions, pods, self._admission, observation.at_seconds, self._rate) if evictions else None
+        chosen = (
+            admit_evictions(evictions, pods, self._admission, observation.at_seconds, self._rate) if evictions else None
+        )
         self._admission = chosen.asked if chosen else self._admission
         for eviction in chosen.now if chosen else ():
             if away:

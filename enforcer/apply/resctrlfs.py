@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from cotenant.enforcer.apply.atomic_write import replace_whole
+from cotenant.enforcer.apply.atomic_write import replace_atomically
 from cotenant.enforcer.apply.surface_note import SurfaceNote, read_note
 from cotenant.enforcer.contract import ResctrlReading, Surface, SurfaceWant
 from cotenant.enforcer.decide.surfaces import ResctrlGroup, values_of
@@ -190,7 +190,7 @@ class ResctrlKeeper:
 
     def _save(self, ours: frozenset[str]) -> None:
         """Whole or not at all, on the disk before it returns."""
-        replace_whole(self._note, msgspec.json.encode(sorted(ours)))
+        replace_atomically(self._note, msgspec.json.encode(sorted(ours)))
         self._ours = ours
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.enforcer.apply.atomic_write import replace_whole
+from cotenant.enforcer.apply.atomic_write import replace_atomically
 from cotenant.enforcer.apply.kernel_switches import SwitchFiles, is_setting, is_value
 from cotenant.enforcer.apply.surface_note import SurfaceNote, read_note
 from cotenant.enforcer.contract import Surface, SurfaceWant
@@ -58,7 +58,7 @@ class SysctlKeeper:
 
     def _back_all(self, keys: Iterable[str]) -> Iterator[str]:
         for key in keys:
-            yield from self._back(key)
+            yield from self._restore_original(key)
 
     def _set(self, key: str, value: str) -> Iterator[str]:
         if not is_setting(key) or not is_value(key, value):
@@ -76,7 +76,7 @@ class SysctlKeeper:
         except OSError as refused:
             yield f"{key}: {refused.strerror}"
 
-    def _back(self, key: str) -> Iterator[str]:
+    def _restore_original(self, key: str) -> Iterator[str]:
         try:
             record = self._kept[key]
             if record.may_read(self._files.read(key)):
@@ -87,7 +87,7 @@ class SysctlKeeper:
 
     def _save(self, records: dict[str, OriginalSetting]) -> None:
         """Whole or not at all, on the disk before it returns."""
-        replace_whole(self._note, msgspec.json.encode(records))
+        replace_atomically(self._note, msgspec.json.encode(records))
         self._kept = records
 
 

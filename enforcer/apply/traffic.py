@@ -218,10 +218,10 @@ def read_uplink(
     routes = sorted((int(r[6]), r[0]) for r in rows if len(r) > 7 and r[1] == "00000000" and r[7] == "00000000")
     if not routes or not _DEVICE.fullmatch(routes[0][1]):
         return None
-    return Uplink(routes[0][1], _speed(sys / "class/net" / routes[0][1] / "speed"))
+    return Uplink(routes[0][1], _link_bits_per_second(sys / "class/net" / routes[0][1] / "speed"))
 
 
-def _speed(path: Path) -> int:
+def _link_bits_per_second(path: Path) -> int:
     """Bits per second; virtual devices say -1 or refuse."""
     try:
         return max(int(path.read_text()), 0) * 1_000_000

@@ -44,10 +44,10 @@ from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.kubernetes.quantity import LARGEST, parse_bytes
 from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import NO_LIMIT, ContainerSpec, KubeQos, PodSpec
-from cotenant.enforcer.decide.granted import counted, total
+from cotenant.enforcer.decide.granted import counted_containers, total
 from cotenant.enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
 from cotenant.enforcer.model.node_policy import NodePolicy
-from cotenant.enforcer.observe.cpusets import assigned, overclaims
+from cotenant.enforcer.observe.cpusets import overclaims, pod_assignment
 
 SHARES_MIN: Final = 2
 SHARES_MAX: Final = 262_144
@@ -110,7 +110,7 @@ class PodDecision:
 
 def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDecision:
     """The whole pod at once; cpu_ratio: the node's CPU normalization ratio (below 1 counts as 1)."""
-    if skipped(pod):
+    if has_skip_hooks_label(pod):
         return PodDecision()
     inside = pod.every_container
     broken = ""
@@ -121,10 +121,13 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
         if not pod.resources_known:
             nothing = ContainerResources(broken=broken)
             return PodDecision(nothing, {c.name: nothing for c in inside})
-        amounts = _admitted(pod)
-    pod_resources = _left(_whole(pod, amounts, policy, cpu_ratio), pod)
-    cpus = "" if _knowingly_overclaims(pod) else format_cpus(assigned(pod).cpus)
-    own = {c.name: _left(_own(c, amounts, pod_resources, policy, cpu_ratio), pod) for c in inside}
+        amounts = _container_batch_amounts(pod)
+    pod_resources = _without_kubelet_resets(_pod_total_resources(pod, amounts, policy, cpu_ratio), pod)
+    cpus = "" if _knowingly_overclaims(pod) else format_cpus(pod_assignment(pod).cpus)
+    own = {
+        c.name: _without_kubelet_resets(_container_resources(c, amounts, pod_resources, policy, cpu_ratio), pod)
+        for c in inside
+    }
     containers = {name: _with_cpus(resources, cpus) for name, resources in own.items()}
     return PodDecision(replace(_with_cpus(pod_resources, cpus, of_pod=True), broken=broken), containers)
 
@@ -154,11 +157,11 @@ def _knowingly_overclaims(pod: PodSpec) -> bool:
 
     A runtime's message has no requests.
     """
-    has_requests = bool(pod.own_requests) or any("cpu" in (*c.requests, *c.limits) for c in counted(pod))
+    has_requests = bool(pod.own_requests) or any("cpu" in (*c.requests, *c.limits) for c in counted_containers(pod))
     return has_requests and overclaims(pod)
 
 
-def skipped(pod: PodSpec) -> bool:
+def has_skip_hooks_label(pod: PodSpec) -> bool:
     """Return whether the pod asks hooks to leave it alone."""
     return pod.labels.get(SKIP_HOOKS_LABEL) == "true"
 
@@ -189,23 +192,23 @@ def batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
     """
     text = pod.annotations.get(EXTENDED_SPEC_ANNOTATION)
     if text is None:
-        return _admitted(pod)
+        return _container_batch_amounts(pod)
     sides = msgspec.json.decode(text, type=_Extended).containers or {}
-    named = [c.name for c in counted(pod) if c.name in sides or c in pod.containers]
-    annotated = {name: _parsed(pod, name, sides.get(name, _Sides())) for name in named}
+    named = [c.name for c in counted_containers(pod) if c.name in sides or c in pod.containers]
+    annotated = {name: _parse_batch_amounts(pod, name, sides.get(name, _Sides())) for name in named}
     if not pod.resources_known:
         return annotated
-    admitted = {c.name: _amounts(c.requests, c.limits) for c in counted(pod)}
-    return admitted | {name: _narrowed(admitted[name], amounts) for name, amounts in annotated.items()}
+    admitted = {c.name: _amounts(c.requests, c.limits) for c in counted_containers(pod)}
+    return admitted | {name: _narrow_amounts(admitted[name], amounts) for name, amounts in annotated.items()}
 
 
-def _admitted(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
+def _container_batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
     """Requests of the containers themselves; None when there are none."""
-    amounts = {c.name: _amounts(c.requests, c.limits) for c in counted(pod)}
+    amounts = {c.name: _amounts(c.requests, c.limits) for c in counted_containers(pod)}
     return amounts if any(a != BatchAmounts() for a in amounts.values()) else None
 
 
-def _narrowed(admitted: BatchAmounts, annotated: BatchAmounts) -> BatchAmounts:
+def _narrow_amounts(admitted: BatchAmounts, annotated: BatchAmounts) -> BatchAmounts:
     return BatchAmounts(
         min(admitted.request_millicores, annotated.request_millicores),
         _tighter(admitted.limit_millicores, annotated.limit_millicores),
@@ -218,15 +221,15 @@ def _tighter(one: int, other: int) -> int:
     return min(one, other) if one > 0 and other > 0 else max(one, other)
 
 
-def _parsed(pod: PodSpec, name: str, sides: _Sides) -> BatchAmounts:
+def _parse_batch_amounts(pod: PodSpec, name: str, sides: _Sides) -> BatchAmounts:
     requests, limits = (
-        {key: _whole_number(value, f"{pod.key}/{name} {key}") for key, value in (side or {}).items()}
+        {key: _parse_quantity(value, f"{pod.key}/{name} {key}") for key, value in (side or {}).items()}
         for side in (sides.requests, sides.limits)
     )
     return _amounts(requests, limits)
 
 
-def _whole_number(value: int | float | str, what: str) -> int:
+def _parse_quantity(value: int | float | str, what: str) -> int:
     """A quantity; whole numbers, as our webhook writes them, without the parser."""
     return value if isinstance(value, int) and 0 <= value <= LARGEST else parse_bytes(value, what)
 
@@ -241,7 +244,7 @@ def _batch_amounts_of(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
     return batch_amounts(pod) if pod.qos_class is QosClass.BE else None
 
 
-def _own(
+def _container_resources(
     container: ContainerSpec,
     amounts: Mapping[str, BatchAmounts] | None,
     pod_resources: ContainerResources,
@@ -264,7 +267,7 @@ def _own(
     return ContainerResources(mine.cpu_shares, _at_most(mine.cpu_quota, pod_resources.cpu_quota), mine.memory_limit)
 
 
-def _whole(
+def _pod_total_resources(
     pod: PodSpec, amounts: Mapping[str, BatchAmounts] | None, policy: NodePolicy, cpu_ratio: float
 ) -> ContainerResources:
     if not amounts:
@@ -280,7 +283,7 @@ def _whole(
     return _set(whole, policy, cpu_ratio)
 
 
-def _left(own: ContainerResources, pod: PodSpec) -> ContainerResources:
+def _without_kubelet_resets(own: ContainerResources, pod: PodSpec) -> ContainerResources:
     """Return the settings without those that would remove a value of the kubelet's own, if it may have set any."""
     if pod.kube_qos is KubeQos.BEST_EFFORT:
         return own

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, DeviceKind, decoded
+from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, DeviceKind, decode_allocations
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.protocol import SKIP_HOOKS_LABEL
 
@@ -23,7 +23,7 @@ def device_environment(labels: Mapping[str, str], annotations: Mapping[str, str]
     if DEVICE_ALLOCATED_ANNOTATION not in annotations or labels.get(SKIP_HOOKS_LABEL) == "true":
         return {}
     try:
-        shares = decoded(annotations[DEVICE_ALLOCATED_ANNOTATION]).get(DeviceKind.GPU, ())
+        shares = decode_allocations(annotations[DEVICE_ALLOCATED_ANNOTATION]).get(DeviceKind.GPU, ())
     except UsageError:
         return {}
     return {VISIBLE_GPUS: ",".join(share.id or str(share.minor) for share in shares)} if shares else {}

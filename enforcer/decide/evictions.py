@@ -66,7 +66,7 @@ class Admitted:
     asked: EvictionBudget
 
 
-def admitted(
+def admit_evictions(
     evictions: Iterable[Evict], pods: Mapping[str, PodSpec], admission: EvictionBudget, at_seconds: float, rate: Rate
 ) -> Admitted:
     """Choose, in the order of `evictions`. pods: this tick's, by uid."""

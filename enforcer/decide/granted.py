@@ -26,7 +26,7 @@ MEMORY: Final = "memory"
 
 def container_limit(pod: PodSpec, container: ContainerSpec, name: str) -> int | None:
     """Limit of a container, millicores or bytes: its own, else that of the pod itself."""
-    limits = _told(pod, container.limits, container.actual_limits)
+    limits = _allocated_amounts(pod, container.limits, container.actual_limits)
     if limits is None:
         return None
     own = limits.get(name, 0)
@@ -35,7 +35,7 @@ def container_limit(pod: PodSpec, container: ContainerSpec, name: str) -> int | 
 
 def container_request(pod: PodSpec, container: ContainerSpec, name: str) -> int | None:
     """Request of a container, millicores or bytes."""
-    requests = _told(pod, container.amounts.requests, container.actual_requests)
+    requests = _allocated_amounts(pod, container.amounts.requests, container.actual_requests)
     return None if requests is None else max(requests.get(name, 0), 0)
 
 
@@ -44,7 +44,7 @@ def pod_limit(pod: PodSpec, name: str) -> int | None:
     own = own_limit(pod, name)
     if own is None or own > 0:
         return None if own is None else own + pod.overhead.get(name, 0)
-    limits = {c.name: _told(pod, c.limits, c.actual_limits) for c in counted(pod)}
+    limits = {c.name: _allocated_amounts(pod, c.limits, c.actual_limits) for c in counted_containers(pod)}
     amounts = {key: limit.get(name, 0) for key, limit in limits.items() if limit is not None}
     if len(amounts) < len(limits):
         return None
@@ -73,7 +73,7 @@ def pod_request(pod: PodSpec, name: str) -> int | None:
     own = (pod.own_requests or {}).get(name, 0)
     if own > 0:
         return own if pod.resize is ResizeState.NONE else None
-    amounts = {c.name: container_request(pod, c, name) for c in counted(pod)}
+    amounts = {c.name: container_request(pod, c, name) for c in counted_containers(pod)}
     if None in amounts.values():
         return None
     return total(pod, lambda container: amounts[container.name] or 0)
@@ -85,7 +85,7 @@ def own_limit(pod: PodSpec, name: str) -> int | None:
     return limit if limit <= 0 or pod.resize is ResizeState.NONE else None
 
 
-def counted(pod: PodSpec) -> Iterable[ContainerSpec]:
+def counted_containers(pod: PodSpec) -> Iterable[ContainerSpec]:
     """Containers of which a pod's amounts are made."""
     return (*pod.containers, *pod.init_containers)
 
@@ -101,7 +101,9 @@ def total(pod: PodSpec, amount: Callable[[ContainerSpec], int]) -> int:
     return container_total(({"": amount(c)} for c in pod.containers), inits).get("", 0)
 
 
-def _told(pod: PodSpec, asked: Mapping[str, int], actual: Mapping[str, int] | None) -> Mapping[str, int] | None:
+def _allocated_amounts(
+    pod: PodSpec, asked: Mapping[str, int], actual: Mapping[str, int] | None
+) -> Mapping[str, int] | None:
     if actual is not None:
         return actual
     return asked if pod.resize is ResizeState.NONE else None

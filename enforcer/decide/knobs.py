@@ -131,7 +131,7 @@ def same(knob: Knob, one: Value, other: Value, dialect: Dialect) -> bool:
     return one == other or kept(knob, one, dialect) == kept(knob, other, dialect)
 
 
-def rounded(knob: Knob, value: Value) -> Value:
+def round_for_write(knob: Knob, value: Value) -> Value:
     """Return the value that is requested in practice.
 
     A quota is rounded down to thousandths of a core, which every period of full milliseconds can express.

@@ -12,11 +12,11 @@ taking one of those away ends in a pod without a limit. So only what the kubelet
 
 Everything else stays as it stands, whoever set it: the limit of a pod itself, of a resize that is not done, by a
 kubelet's MemoryQoS (memory.high, memory.min), by an operator. What the kubelet sets depends on its flags and on what it
-has allocated; a limit that was made from the spec was looser than its own. `unexplained` names such values where the
-kubelet reports to have granted more, for a person.
-Source: kubelet's container manager of Kubernetes 1.35 (ResourceConfigForPod, qosContainerManagerImpl,
-generateLinuxContainerResources). A tier's memory limit may be the kubelet's (QOSReserved). CPU lists of containers are
-the runtime's or the kubelet's choice (static CPU manager, NRI policies) unless the tier itself is narrowed.
+has allocated; a limit that was made from the spec was looser than its own. `unexplained_limits` names such values where
+the kubelet reports to have granted more, for a person. Source: kubelet's container manager of Kubernetes 1.35
+(ResourceConfigForPod, qosContainerManagerImpl, generateLinuxContainerResources). A tier's memory limit may be the
+kubelet's (QOSReserved). CPU lists of containers are the runtime's or the kubelet's choice (static CPU manager, NRI
+policies) unless the tier itself is narrowed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _TOLERANCE: Final = 100
 
 def lost_notes(observation: Observation) -> dict[Place, OriginalValue]:
     """Notes as if what only an agent can have set were ours: giving back then sets what the kubelet had set."""
-    return {note.place: note for group, values in _expected(observation) for note in _notes(group, values)}
+    return {note.place: note for group, values in _expected_values(observation) for note in _notes(group, values)}
 
 
 def _notes(group: GroupReading, values: Values) -> Iterator[OriginalValue]:
@@ -86,7 +86,7 @@ def _not_the_kubelets(knob: Knob, present: Value, expected: Value) -> bool:
     return present != expected
 
 
-def _expected(observation: Observation) -> Iterator[tuple[GroupReading, Values]]:
+def _expected_values(observation: Observation) -> Iterator[tuple[GroupReading, Values]]:
     """Cgroups, and what stands there unless an agent has changed it."""
     all_cpus = observation.kubepods.knobs.get(Knob.CPUSET_CPUS, "") if observation.kubepods else ""
     best_effort = observation.best_effort_root
@@ -149,7 +149,7 @@ def _shares(millicores: int) -> int:
 
 
 # --- values of which nobody knows the origin --------------------------------------------------------------------------
-def unexplained(observation: Observation) -> Iterator[tuple[CgroupPath, str]]:
+def unexplained_limits(observation: Observation) -> Iterator[tuple[CgroupPath, str]]:
     """Limits below what the kubelet reports to have granted, a sentence for each cgroup; not of BestEffort pods."""
     for pod in (p for p in observation.pods if p.spec.kube_qos is not KubeQos.BEST_EFFORT):
         for container in pod.containers:

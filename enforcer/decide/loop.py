@@ -95,7 +95,7 @@ def decide(
     """The decision and the new memory. A strategy that raises keeps its state and last wants, and is reported."""
     mode = mode_of(observation, policy, ages)
     if policy is None or mode is AgentMode.RELEASE:
-        return TickDecision(mode, verdicts=(_released(observation, policy),)), Memory()
+        return TickDecision(mode, verdicts=(_release_verdict(observation, policy),)), Memory()
     states, plans, failures = dict(memory.states), dict[str, StrategyPlan](), list[Verdict]()
     for strategy in strategies:
         name = strategy.name
@@ -109,7 +109,7 @@ def decide(
             )
         else:
             states[name], plans[name] = step.state, step.plan
-    wants, refused = merged(plans.values(), observation.node.name)
+    wants, refused = merge_wants(plans.values(), observation.node.name)
     evictions: tuple[Evict, ...] = tuple({e.uid: e for p in reversed(plans.values()) for e in p.evictions}.values())
     urgent = tuple(eviction for eviction in evictions if eviction.urgent)
     surfaces = {(s.surface, s.key): s for plan in reversed(plans.values()) for s in plan.surfaces}
@@ -120,15 +120,15 @@ def decide(
         *(v for plan in plans.values() for v in plan.verdicts),
     ]
     if mode is AgentMode.HOLD:
-        wants, evictions = held(wants, memory.wants, observation), ()
-        verdicts.append(_stale(observation, ages))
+        wants, evictions = keep_tighter_wants(wants, memory.wants, observation), ()
+        verdicts.append(_stale_verdict(observation, ages))
     new_memory = Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
     targets = (plan.best_effort_target_millicores for plan in plans.values())
     target = next((target for target in targets if target is not None), None)
     return TickDecision(mode, wants, evictions, tuple(verdicts), tuple(surfaces.values()), target, urgent), new_memory
 
 
-def merged(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, ...], list[Verdict]]:
+def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, ...], list[Verdict]]:
     """All wants, one per knob and cgroup: the first strategy's; a later strategy's other value is reported."""
     chosen: dict[Place, Want] = {}
     refused: dict[tuple[str, str, Knob], Verdict] = {}
@@ -140,7 +140,7 @@ def merged(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, ...], 
     return tuple(chosen.values()), list(refused.values())
 
 
-def held(wants: Iterable[Want], before: Iterable[Want], observation: Observation) -> tuple[Want, ...]:
+def keep_tighter_wants(wants: Iterable[Want], before: Iterable[Want], observation: Observation) -> tuple[Want, ...]:
     """The wants, and for best effort the tighter earlier ones: stale input loosens nothing."""
     chosen = {(w.path, w.knob): w for w in wants}
     groups, root = observation.groups(), observation.best_effort_root
@@ -149,12 +149,12 @@ def held(wants: Iterable[Want], before: Iterable[Want], observation: Observation
         if not inside or old.path not in groups:
             continue
         new = chosen.get((old.path, old.knob))
-        if new is None or _looser(new.knob, new.value, old.value):
+        if new is None or _is_looser(new.knob, new.value, old.value):
             chosen[old.path, old.knob] = old
     return tuple(chosen.values())
 
 
-def _looser(knob: Knob, new: Value, old: Value) -> bool:
+def _is_looser(knob: Knob, new: Value, old: Value) -> bool:
     """Return whether the new value allows the cgroup more; so does an idle flag that falls."""
     if isinstance(new, int) and isinstance(old, int):
         if knob is Knob.CPU_IDLE:
@@ -166,7 +166,7 @@ def _looser(knob: Knob, new: Value, old: Value) -> bool:
     return False
 
 
-def _released(observation: Observation, policy: NodePolicy | None) -> Verdict:
+def _release_verdict(observation: Observation, policy: NodePolicy | None) -> Verdict:
     if policy is None:
         return Verdict(observation.node.name, "NoPolicy", "No policy was heard of: nothing is changed on this node.")
     text = "The policy was not confirmed for so long that it is given up: every value goes back to what it was."
@@ -180,7 +180,7 @@ def _recall_verdicts(observation: Observation) -> Iterator[Verdict]:
         yield Verdict(observation.node.name, "Recalled", text, warning=True)
 
 
-def _stale(observation: Observation, ages: Ages) -> Verdict:
+def _stale_verdict(observation: Observation, ages: Ages) -> Verdict:
     what = "policy" if observation.policy_age_seconds > ages.policy_ttl_seconds else "list of pods"
     text = f"The {what} is stale: the API server is asked for no eviction, and best effort gets no more than it has."
     return Verdict(observation.node.name, "Stale", text, warning=True)

@@ -36,7 +36,7 @@ def active(pod: PodSpec) -> bool:
     return pod.phase not in {"Succeeded", "Failed"} and not pod.deleting
 
 
-def annotated(pod: PodSpec, annotation: str) -> tuple[dict[str, Any], tuple[Verdict, ...]]:
+def annotation_fields(pod: PodSpec, annotation: str) -> tuple[dict[str, Any], tuple[Verdict, ...]]:
     """The annotation's JSON object without nulls, {} when there is none; a verdict when it is no JSON object."""
     text = pod.annotations.get(annotation)
     if text is None:
@@ -47,18 +47,18 @@ def annotated(pod: PodSpec, annotation: str) -> tuple[dict[str, Any], tuple[Verd
         return {}, (unreadable(pod, annotation, bad),)
 
 
-def overridden(template: PartT, pod: PodSpec, annotation: str) -> tuple[PartT, tuple[Verdict, ...]]:
+def apply_annotation(template: PartT, pod: PodSpec, annotation: str) -> tuple[PartT, tuple[Verdict, ...]]:
     """The policy's part with the annotation's fields over it; the part itself and a verdict when they do not fit."""
-    fields, verdicts = annotated(pod, annotation)
+    fields, verdicts = annotation_fields(pod, annotation)
     if not fields:
         return template, verdicts
-    return replaced(template, fields, pod, annotation)
+    return replace_fields(template, fields, pod, annotation)
 
 
-def replaced(
+def replace_fields(
     template: PartT, fields: dict[str, Any], pod: PodSpec, annotation: str
 ) -> tuple[PartT, tuple[Verdict, ...]]:
-    """`overridden` with fields that were read already."""
+    """`apply_annotation` with fields that were read already."""
     try:
         return msgspec.convert({**msgspec.to_builtins(template), **fields}, type(template)), ()
     except msgspec.ValidationError as bad:

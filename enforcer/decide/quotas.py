@@ -11,9 +11,9 @@ from typing import Final
 from cotenant.base.kubernetes.protocol import CPU_BURST_ANNOTATION, CPU_NORMALIZATION_RATIO_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import NodeReading, PodSpec, Verdict
-from cotenant.enforcer.decide.overrides import active, overridden
+from cotenant.enforcer.decide.overrides import active, apply_annotation
 from cotenant.enforcer.model.node_policy import CpuBurst, NodePolicy
-from cotenant.enforcer.observe.cpusets import assigned
+from cotenant.enforcer.observe.cpusets import pod_assignment
 
 LARGEST_RATIO: Final = 100.0
 """No CPU is so much faster than another; such a number is a mistake, and would throttle a pod to nothing."""
@@ -23,7 +23,7 @@ NOT_BURSTING: Final = frozenset({QosClass.LSE, QosClass.LSR, QosClass.BE})
 
 def may_burst(pod: PodSpec) -> bool:
     """Return whether CPU burst applies to the pod: its label is not LSE, LSR or BE, and it has no CPUs of its own."""
-    return active(pod) and pod.qos_class not in NOT_BURSTING and not assigned(pod).cpus
+    return active(pod) and pod.qos_class not in NOT_BURSTING and not pod_assignment(pod).cpus
 
 
 def raises_quota(strategy: CpuBurst) -> bool:
@@ -38,7 +38,7 @@ def saves(strategy: CpuBurst) -> bool:
 
 def moved_by_burst(pod: PodSpec, policy: NodePolicy) -> bool:
     """Return whether `burst` decides the pod's quotas, so that no other strategy may."""
-    return may_burst(pod) and raises_quota(overridden(policy.cpu_burst, pod, CPU_BURST_ANNOTATION)[0])
+    return may_burst(pod) and raises_quota(apply_annotation(policy.cpu_burst, pod, CPU_BURST_ANNOTATION)[0])
 
 
 def ratio_of(node: NodeReading) -> float:

@@ -35,11 +35,11 @@ from cotenant.enforcer.decide.knobs import (
     PAGE_BYTES,
     Dialect,
     objection,
-    rounded,
+    round_for_write,
     same,
     shares_of,
 )
-from cotenant.enforcer.decide.write_order import SETS, ancestors, depth, ordered, wider, within
+from cotenant.enforcer.decide.write_order import SETS, ancestors, depth, order_writes, wider, within
 from cotenant.enforcer.knob_table import Version
 
 MEMORY_ROOM: Final = 1.05
@@ -90,18 +90,18 @@ def settle(
     """Writes in order, and the journal as it must stand before them. plans: in order of the strategies' rank."""
     around = more or Circumstances(dialect)
     groups = {**observation.groups(), **around.strays}
-    wants, clashes = _merged(plans)
+    wants, clashes = _resolve_clashes(plans)
     refusals = [_refusal(want, groups, observation) or _too_loose(want, groups, notes, dialect) for want in wants]
     targets = {(w.path, w.knob): _of_want(w) for w, no in zip(wants, refusals, strict=True) if no is None}
     targets |= _restores(targets, groups, notes, dialect)
     _fit(targets, groups, observation, notes, around)
-    writes, next_notes, held_values = _compared(targets, groups, notes, around)
+    writes, next_notes, held_values = _plan_writes(targets, groups, notes, around)
     refused = tuple(done for done in refusals if done is not None)
-    return Settled(ordered(writes), next_notes, (*clashes, *refused), held_values)
+    return Settled(order_writes(writes), next_notes, (*clashes, *refused), held_values)
 
 
 # --- wants -------------------------------------------------------------------------------------------------------
-def _merged(plans: Iterable[StrategyPlan]) -> tuple[list[Want], list[Done]]:
+def _resolve_clashes(plans: Iterable[StrategyPlan]) -> tuple[list[Want], list[Done]]:
     first: dict[Place, Want] = {}
     clashes = []
     for want in (want for plan in plans for want in plan.wants):
@@ -133,10 +133,10 @@ def _too_loose(want: Want, groups: Groups, notes: Notes, dialect: Dialect) -> Do
         return None
     group, note = groups[want.path], notes.get((want.path, want.knob))
     present = group.knobs.get(want.knob)
-    before = note.original if note is not None and _ours(note, group, dialect) else present
+    before = note.original if note is not None and _holds_agent_value(note, group, dialect) else present
     if before is None or not wider(*((before, want.value) if want.knob in _PROTECTING else (want.value, before))):
         return None
-    if same(want.knob, before, rounded(want.knob, want.value), dialect):
+    if same(want.knob, before, round_for_write(want.knob, want.value), dialect):
         return None
     return _done(want, WriteOutcome.REFUSED, f"{before} stood there before, which is stricter: it stays")
 
@@ -151,7 +151,7 @@ def _idle_hides(knob: Knob, group: GroupReading) -> bool:
 
 
 def _of_want(want: Want) -> _KnobTarget:
-    value = rounded(want.knob, want.value)
+    value = round_for_write(want.knob, want.value)
     return _KnobTarget(value, want.level, want.strategy, want.why, back_to=want.back_to, made_from=want.made_from)
 
 
@@ -164,11 +164,11 @@ def _restores(targets: _Targets, groups: Groups, notes: Notes, dialect: Dialect)
     return {
         note.place: _KnobTarget(note.original, note.level, note.strategy, "what stood there before", restores=True)
         for note in unwanted
-        if _ours(note, groups[note.path], dialect)
+        if _holds_agent_value(note, groups[note.path], dialect)
     }
 
 
-def _ours(note: OriginalValue, group: GroupReading, dialect: Dialect) -> bool:
+def _holds_agent_value(note: OriginalValue, group: GroupReading, dialect: Dialect) -> bool:
     if _idle_hides(note.knob, group):
         return True
     present = group.knobs.get(note.knob)
@@ -239,7 +239,7 @@ def at_least(floor: Value, value: Value, present: Value) -> Value:
         floor = -(-floor // PAGE_BYTES) * PAGE_BYTES
     if not wider(present, value) or not wider(floor, value):
         return value
-    return present if wider(floor, present) or _near(floor, present) else floor
+    return present if wider(floor, present) or _is_near(floor, present) else floor
 
 
 def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob, of: str) -> None:
@@ -249,7 +249,7 @@ def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob,
         _adjust(targets, group, knob, value, f"not below what is used or {of}")
 
 
-def _near(one: Value, other: Value) -> bool:
+def _is_near(one: Value, other: Value) -> bool:
     """Within five percent: not worth a write each tick."""
     return isinstance(one, int) and isinstance(other, int) and other > 0 and other * 0.95 <= one <= other
 
@@ -275,7 +275,7 @@ def _fit_resizes(targets: _Targets, observation: Observation, notes: Notes, dial
     for group in (pod.group for pod in observation.pods if pod.spec.resizing and pod.group is not None):
         place = (group.path, Knob.CPU_QUOTA)
         target, note, present = targets.get(place), notes.get(place), group.knobs.get(Knob.CPU_QUOTA)
-        kubelets = present is not None and (note is None or not _ours(note, group, dialect))
+        kubelets = present is not None and (note is None or not _holds_agent_value(note, group, dialect))
         if target is not None and present is not None and kubelets and wider(present, target.value):
             _adjust(targets, group, Knob.CPU_QUOTA, present, "the kubelet is resizing it")
 
@@ -330,7 +330,7 @@ def _fit_idle(targets: _Targets, groups: Groups) -> None:
 
 
 # --- compared with what stands there -----------------------------------------------------------------------------
-def _compared(
+def _plan_writes(
     targets: _Targets, groups: Groups, notes: Notes, around: Circumstances
 ) -> tuple[list[KnobWrite], dict[Place, OriginalValue], dict[Place, Value]]:
     """Writes for targets that differ from the present values, the notes as they must be before them, and held values.
@@ -339,7 +339,7 @@ def _compared(
     a runtime hook made it so (`_made_so`).
     """
     writes, held_values, dialect = [], {}, around.dialect
-    next_notes = {place: note for place, note in notes.items() if _stays(note, targets, groups)}
+    next_notes = {place: note for place, note in notes.items() if _is_note_needed(note, targets, groups)}
     for place, target in targets.items():
         present = groups[place[0]].knobs.get(place[1])
         settled = present is not None and same(place[1], present, target.value, dialect)
@@ -349,19 +349,19 @@ def _compared(
             elif place not in next_notes:
                 next_notes |= _made_so(place, target, dialect)
         else:
-            write = _write(place, target, present, _drifted(notes.get(place), present, dialect))
+            write = _write(place, target, present, _has_drifted(notes.get(place), present, dialect))
             writes.append(write)
-            next_notes |= _noted(write, groups[place[0]], next_notes, around)
+            next_notes |= _notes_for_write(write, groups[place[0]], next_notes, around)
             if write.restores and _idle_hides(place[1], groups[place[0]]):  # from now on AFTER_IDLE is the kubelet's
                 next_notes[place] = replace(next_notes[place], written=(target.value,))
         if place in next_notes and target.back_to is not None:
-            next_notes[place] = _told(next_notes[place], target.back_to)
+            next_notes[place] = _record_kubelet_value(next_notes[place], target.back_to)
         if place in next_notes and not target.restores:
             held_values[place] = target.value
     return writes, next_notes, held_values
 
 
-def _told(note: OriginalValue, told: Value) -> OriginalValue:
+def _record_kubelet_value(note: OriginalValue, told: Value) -> OriginalValue:
     """The note with the kubelet's word; one that has changed since is the new original."""
     if note.told is None or note.told == told:
         return replace(note, told=told)
@@ -376,14 +376,14 @@ def _made_so(place: Place, target: _KnobTarget, dialect: Dialect) -> dict[Place,
     return {place: OriginalValue(*place, target.level, before, (target.value,), target.strategy)}
 
 
-def _stays(note: OriginalValue, targets: _Targets, groups: Groups) -> bool:
+def _is_note_needed(note: OriginalValue, targets: _Targets, groups: Groups) -> bool:
     """A note without a target is done with, unless its cgroup was not seen, or we make it idle: that hides shares."""
     idle = targets.get((note.path, Knob.CPU_IDLE))
     waits = note.knob is Knob.CPU_SHARES and idle is not None and idle.value == 1 and not idle.restores
     return note.place in targets or note.path not in groups or waits
 
 
-def _drifted(note: OriginalValue | None, present: Value | None, dialect: Dialect) -> bool:
+def _has_drifted(note: OriginalValue | None, present: Value | None, dialect: Dialect) -> bool:
     if note is None or present is None:
         return False
     return not any(same(note.knob, present, value, dialect) for value in note.written)
@@ -395,7 +395,9 @@ def _write(place: Place, target: _KnobTarget, present: Value | None, drifted: bo
     )
 
 
-def _noted(write: KnobWrite, group: GroupReading, notes: Notes, around: Circumstances) -> dict[Place, OriginalValue]:
+def _notes_for_write(
+    write: KnobWrite, group: GroupReading, notes: Notes, around: Circumstances
+) -> dict[Place, OriginalValue]:
     """The note of this write; of a cgroup that becomes idle also of its shares, which the kernel forgets."""
     if write.restores:
         return {}
@@ -407,18 +409,18 @@ def _noted(write: KnobWrite, group: GroupReading, notes: Notes, around: Circumst
     elif note is not None and write.drifted and write.present is not None and derived is None:
         note = replace(note, original=write.present)
     if note is not None:
-        new_notes[note.place] = _with(note, write.strategy, write.value)
+        new_notes[note.place] = _add_written_values(note, write.strategy, write.value)
     shares, place = group.knobs.get(Knob.CPU_SHARES), (write.path, Knob.CPU_SHARES)
     if write.knob is Knob.CPU_IDLE and write.value == 1 and shares is not None:
         own = not_kubelets[place].original if place in not_kubelets else shares
         before = notes.get(place)
-        if before is None or _drifted(before, shares, around.dialect):
+        if before is None or _has_drifted(before, shares, around.dialect):
             before = OriginalValue(write.path, Knob.CPU_SHARES, write.level, own)
-        new_notes[place] = _with(before, write.strategy, *AFTER_IDLE)
+        new_notes[place] = _add_written_values(before, write.strategy, *AFTER_IDLE)
     return new_notes
 
 
-def _with(note: OriginalValue, strategy: str, *values: Value) -> OriginalValue:
+def _add_written_values(note: OriginalValue, strategy: str, *values: Value) -> OriginalValue:
     """The note with values that the agent may set from now on."""
     written = (*(v for v in note.written if v not in values), *values)[-WRITTEN_KEPT:]
     return replace(note, written=written, strategy=strategy)
@@ -435,11 +437,11 @@ def _requests(observation: Observation) -> dict[CgroupPath, int]:
         name = "kubernetes.io/batch-memory" if pod.spec.qos_class is QosClass.BE else "memory"
         for container in pod.containers:
             if container.group is not None:
-                requested_bytes[container.group.path] = _requested(container.spec, name)
+                requested_bytes[container.group.path] = _largest_request(container.spec, name)
         if pod.group is not None:
-            requested_bytes[pod.group.path] = total(pod.spec, partial(_requested, name=name))
+            requested_bytes[pod.group.path] = total(pod.spec, partial(_largest_request, name=name))
     return requested_bytes
 
 
-def _requested(container: ContainerSpec, name: str) -> int:
+def _largest_request(container: ContainerSpec, name: str) -> int:
     return max(container.requests.get(name, 0), (container.actual_requests or {}).get(name, 0))

@@ -44,7 +44,7 @@ class Unsupported(msgspec.Struct, frozen=True):
     why: str
 
 
-def unsupported(policy: NodePolicy, observation: Observation, switches_on: bool) -> tuple[Unsupported, ...]:
+def find_unsupported(policy: NodePolicy, observation: Observation, switches_on: bool) -> tuple[Unsupported, ...]:
     """All of them. switches_on: whether the agent may set the machine's own kernel settings."""
     return (*_system(policy, observation, switches_on), *_classes(policy, observation), *_host_applications(policy))
 

@@ -42,7 +42,7 @@ def wider(one: Value, other: Value) -> bool:
     return isinstance(one, int) and isinstance(other, int) and one > other
 
 
-def ordered(writes: Iterable[KnobWrite]) -> tuple[KnobWrite, ...]:
+def order_writes(writes: Iterable[KnobWrite]) -> tuple[KnobWrite, ...]:
     """The same writes in an order that works, with the steps between that CPU lists need (`KnobWrite.on_the_way`)."""
     sorted_writes = sorted(writes, key=lambda w: (depth(w.path), w.path, w.knob))
     of = {knob: [w for w in sorted_writes if w.knob is knob] for knob in _WITH_ORDER}
@@ -50,22 +50,22 @@ def ordered(writes: Iterable[KnobWrite]) -> tuple[KnobWrite, ...]:
     idle_on = [w for w in of[Knob.CPU_IDLE] if w.value]
     return (
         *(w for w in of[Knob.CPU_IDLE] if not w.value),
-        *(w for w in bursts if not _grows(w)),
-        *(w for w in quotas if _grows(w)),
-        *(w for w in reversed(quotas) if not _grows(w)),
-        *(w for w in bursts if _grows(w)),
+        *(w for w in bursts if not _is_loosening(w)),
+        *(w for w in quotas if _is_loosening(w)),
+        *(w for w in reversed(quotas) if not _is_loosening(w)),
+        *(w for w in bursts if _is_loosening(w)),
         *of[Knob.CPU_SHARES],
         *idle_on,
-        *(step for knob in SETS for step in _sets(of[knob])),
+        *(step for knob in SETS for step in _order_cpusets(of[knob])),
         *(w for w in sorted_writes if w.knob not in _WITH_ORDER),
     )
 
 
-def _grows(write: KnobWrite) -> bool:
+def _is_loosening(write: KnobWrite) -> bool:
     return write.present is None or wider(write.value, write.present)
 
 
-def _sets(writes: list[KnobWrite]) -> list[KnobWrite]:
+def _order_cpusets(writes: list[KnobWrite]) -> list[KnobWrite]:
     """Union top-down, then the new list bottom-up."""
     rising, falling = [], []
     for write in writes:

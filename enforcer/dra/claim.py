@@ -108,7 +108,7 @@ def request_key(uid: str, request: str) -> str:
     return f"{uid}_{request}".replace("-", "_")
 
 
-def prepared(
+def prepare_claim(
     claim: ClaimWire, node: str, offers: Mapping[str, OfferedDevice], others: Iterable[PreparedClaim]
 ) -> PreparedClaim:
     """Return the record of a claim and what its containers get.

@@ -19,8 +19,8 @@ import structlog
 
 from cotenant.base.allocation.cpu_lists import Cpus
 from cotenant.base.errors import StoreError
-from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_whole, set_aside
-from cotenant.enforcer.dra.claim import ClaimRefused, ClaimWire, PreparedClaim, cdi_spec, claim_in, prepared
+from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_atomically, set_aside
+from cotenant.enforcer.dra.claim import ClaimRefused, ClaimWire, PreparedClaim, cdi_spec, claim_in, prepare_claim
 from cotenant.enforcer.dra.offer import DRIVER, OfferedDevice
 
 NOTE: Final = "claims.json"
@@ -61,7 +61,7 @@ class Claims:
         with self._lock:
             claim = self._claims.get(uid)
             if claim is None:
-                claim = self._prepared(namespace, name, uid)
+                claim = self._read_and_prepare(namespace, name, uid)
                 self._save({**self._claims, uid: claim})
                 _log.info("claim prepared", claim=f"{namespace}/{name}", devices=sorted(claim.exclusive))
             self._write(claim)
@@ -86,13 +86,13 @@ class Claims:
         by_key = {key: cpus for one in own for key, cpus in one.cpus().items()}
         return frozenset[int]().union(*(by_key.get(key, frozenset()) for key in keys))
 
-    def _prepared(self, namespace: str, name: str, uid: str) -> PreparedClaim:
+    def _read_and_prepare(self, namespace: str, name: str, uid: str) -> PreparedClaim:
         if self.offers is None:
             raise ClaimRefused("the node's devices have not been read yet", fix="The kubelet tries again.")
         claim = self._read(namespace, name)
         if claim is None or claim.metadata.uid != uid:
             raise ClaimRefused(f"claim {namespace}/{name} with uid {uid} is gone", fix="Its pod is created anew.")
-        return prepared(claim, self._node, self.offers, self._claims.values())
+        return prepare_claim(claim, self._node, self.offers, self._claims.values())
 
     # --- files --------------------------------------------------------------------------------------------------------
     def _noted_claims(self) -> list[PreparedClaim]:
@@ -131,7 +131,7 @@ class Claims:
     def _replace(self, file: Path, text: bytes) -> None:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            replace_whole(file, text)
+            replace_atomically(file, text)
         except OSError as refused:
             raise StoreError(
                 f"{file}: prepared claims cannot be noted: {refused.strerror}",

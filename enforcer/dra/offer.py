@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cotenant.base.allocation.allocator import Holding
-from cotenant.base.allocation.cpu_allocator import held_cpus
+from cotenant.base.allocation.cpu_allocator import exclusive_cpus
 from cotenant.base.allocation.cpu_lists import Cpus
 from cotenant.base.allocation.cpu_topology import CpuTopology
 from cotenant.base.allocation.device_allocator import taken_by
@@ -67,7 +67,7 @@ def offered_devices(
     claimed: devices that are listed whatever their health.
     """
     return [
-        _offered(device, (edits or {}).get(device.key))
+        _device_offer(device, (edits or {}).get(device.key))
         for device in inventory.devices
         if device.healthy or device.name in claimed
     ]
@@ -90,12 +90,12 @@ def offered_cores(topology: CpuTopology, cpus: Cpus) -> list[OfferedDevice]:
     return cores
 
 
-def unshared(
+def unshared_offers(
     offers: Sequence[OfferedDevice], inventory: DeviceInventory, holdings: Iterable[Holding]
 ) -> tuple[list[OfferedDevice], list[str]]:
     """Return the offers of which no pod has a share or a thread by annotation, and the names of the others."""
     pods = list(holdings)
-    cpus, taken = held_cpus(pods), taken_by(pods)
+    cpus, taken = exclusive_cpus(pods), taken_by(pods)
     shared = {device.name for device in inventory.devices if any(taken.amounts.get(device.key, {}).values())}
     names = [one.name for one in offers if one.name in shared or one.cpus & cpus]
     return [one for one in offers if one.name not in names], names
@@ -114,7 +114,7 @@ def with_claimed(
     return [*(by_name.get(name, OfferedDevice(name, GONE)) for name in missing), *offers]
 
 
-def _offered(device: NodeDevice, edits: ContainerEdits | None) -> OfferedDevice:
+def _device_offer(device: NodeDevice, edits: ContainerEdits | None) -> OfferedDevice:
     attributes: dict[str, str | int] = {
         key: value[:_LONGEST_TEXT]
         for key, value in sorted(device.labels.items())
@@ -172,14 +172,14 @@ def _device(offer: OfferedDevice) -> Json:
     attributes = {"kind": offer.kind, **offer.attributes}
     body: Json = {
         "name": offer.name,
-        "attributes": {key: _typed(value) for key, value in attributes.items()},
+        "attributes": {key: _typed_attribute(value) for key, value in attributes.items()},
     }
     if offer.memory_bytes:
         body["capacity"] = {"memory": {"value": format_bytes(offer.memory_bytes)}}
     return body
 
 
-def _typed(value: str | int) -> Json:
+def _typed_attribute(value: str | int) -> Json:
     return {"bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "string": value}
 
 

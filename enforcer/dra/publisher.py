@@ -31,7 +31,7 @@ from cotenant.enforcer.dra.offer import (
     OfferedDevice,
     offered_devices,
     publication,
-    unshared,
+    unshared_offers,
     with_claimed,
 )
 from cotenant.enforcer.sources.documents import documents
@@ -129,7 +129,7 @@ class SlicePublisher:
         labels = node["metadata"].get("labels") or {}
         inventory, edits, by_claims = self._described(labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS)
         devices = offered_devices(inventory, edits) if by_claims else []
-        offers, busy = unshared([*devices, *self._cores()], inventory, self._holdings())
+        offers, busy = unshared_offers([*devices, *self._cores()], inventory, self._holdings())
         if busy:
             self._warn(f"pods have shares of {', '.join(busy)}")
         self._offer({one.name: one for one in offers})
@@ -145,7 +145,7 @@ class SlicePublisher:
     def _holdings(self) -> list[Holding]:
         """Return the devices and CPUs that the node's pods have by annotation."""
         pods = self._client.list("/api/v1/pods", fieldSelector=f"spec.nodeName={self._node},{NOT_ENDED}")
-        return [_holding(pod) for pod in pods]
+        return [_pod_holding(pod) for pod in pods]
 
     def _warn(self, reason: str) -> None:
         """Once for each reason."""
@@ -181,7 +181,7 @@ class SlicePublisher:
         return inventory, by_key, True
 
 
-def _holding(pod: Mapping[str, Any]) -> Holding:
+def _pod_holding(pod: Mapping[str, Any]) -> Holding:
     """Requests that cannot be read are none, so that such a pod has nothing."""
     identity = PodIdentity.parse(pod)
     requests: dict[str, int] = {}

@@ -95,18 +95,18 @@ def ask(client: KubeClient, now_seconds: float) -> EnforcementHistory:
     try:
         events = client.list(EVENTS, EventWire, fieldSelector=OURS)
     except ClusterForbidden as error:
-        return EnforcementHistory(gathering=_failed(error, now_seconds, error.fix or RIGHT, forbidden=True))
+        return EnforcementHistory(gathering=_failed_gathering(error, now_seconds, error.fix or RIGHT, forbidden=True))
     except ClusterError as error:
-        return EnforcementHistory(gathering=_failed(error, now_seconds, error.fix))
+        return EnforcementHistory(gathering=_failed_gathering(error, now_seconds, error.fix))
     acts = tuple(acts_of(events, now_seconds))
-    return EnforcementHistory(acts, gathering=counted(client, acts, now_seconds))
+    return EnforcementHistory(acts, gathering=count_agents(client, acts, now_seconds))
 
 
-def _failed(error: CotenantError, now_seconds: float, fix: str, *, forbidden: bool = False) -> Gathering:
+def _failed_gathering(error: CotenantError, now_seconds: float, fix: str, *, forbidden: bool = False) -> Gathering:
     return Gathering(now_seconds, trouble=error.message, fix=fix, forbidden=forbidden)
 
 
-def counted(client: KubeClient, acts: Iterable[AgentAction], now_seconds: float) -> Gathering:
+def count_agents(client: KubeClient, acts: Iterable[AgentAction], now_seconds: float) -> Gathering:
     """Return a gathering with the number of running agents.
 
     Counted are pods of the DaemonSet, and nodes that an agent outside of it reported.
@@ -130,11 +130,11 @@ def acts_of(events: Iterable[EventWire], now_seconds: float) -> Iterator[AgentAc
     """One Act an Event: the newest of its series, with the number of all of them."""
     for event in events:
         if event.reporting_controller == NODE_AGENT:
-            act = _noted(event) or _plain(event)
-            yield _bounded(act, event, now_seconds)
+            act = _annotated_action(event) or _plain(event)
+            yield _bound_action(act, event, now_seconds)
 
 
-def _noted(event: EventWire) -> AgentAction | None:
+def _annotated_action(event: EventWire) -> AgentAction | None:
     text = (event.metadata.annotations or {}).get(ACT_ANNOTATION)
     if not text:
         return None
@@ -161,7 +161,7 @@ def _plain(event: EventWire) -> AgentAction:
     )
 
 
-def _bounded(act: AgentAction, event: EventWire, now_seconds: float) -> AgentAction:
+def _bound_action(act: AgentAction, event: EventWire, now_seconds: float) -> AgentAction:
     last = event.series.last_observed_time if event.series else ""
     latest = now_seconds + EARLY_SECONDS
     moments = (act.time_seconds, *map(_seconds, (last, event.event_time or "", event.metadata.creation_timestamp)))

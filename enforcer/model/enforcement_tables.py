@@ -77,11 +77,11 @@ class Retention:
     nodes: int = 200
 
 
-def joined(stored: Table | None, acts: Iterable[AgentAction], keep: Retention) -> Table:
+def merge_actions(stored: Table | None, acts: Iterable[AgentAction], keep: Retention) -> Table:
     """The table with the news in it: each act once, newest first, no more than is kept."""
     news = _series_once(stored, acts)
     fresh = Table.from_rows(ENFORCEMENT, [row_of(act) for act in news])
-    table = fresh if stored is None else _concatenated(stored, fresh)
+    table = fresh if stored is None else _concatenate_tables(stored, fresh)
     times = table.columns["time"].astype(np.float64)
     order = np.argsort(-times, kind="stable")
     order = order[times[order] >= keep.now_seconds - keep.days * DAY_SECONDS]
@@ -109,7 +109,7 @@ def _series_once(stored: Table | None, acts: Iterable[AgentAction]) -> list[Agen
     return news
 
 
-def _concatenated(stored: Table, fresh: Table) -> Table:
+def _concatenate_tables(stored: Table, fresh: Table) -> Table:
     names = [c.name for c in ENFORCEMENT.columns]
     return Table(ENFORCEMENT, {n: np.concatenate([fresh.columns[n], stored.columns[n]]) for n in names})
 
@@ -124,7 +124,7 @@ def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Retenti
     return Table.from_rows(ENFORCEMENT_LANES, [_numeric(row) for row in alive[: keep.nodes]])
 
 
-def gridded(node: str, samples: Sequence[LaneSample], *, dry: bool = False, source: str = "") -> NodeLanes:
+def grid_samples(node: str, samples: Sequence[LaneSample], *, dry: bool = False, source: str = "") -> NodeLanes:
     """Samples of a node on a regular grid of at most MOST_STEPS, oldest first.
 
     Where several fall into one step the highest counts, of target and limit the lowest: peaks stay in sight.
@@ -138,11 +138,11 @@ def gridded(node: str, samples: Sequence[LaneSample], *, dry: bool = False, sour
     step = max(round(usual), 1.0, np.ceil(span / (MOST_STEPS - 1)))
     place = np.rint((times - times.min()) / step).astype(np.int64)
     size = int(place.max()) + 1
-    values = {name: _binned(samples, name, place, size) for name in NUMBERS}
+    values = {name: _bin_samples(samples, name, place, size) for name in NUMBERS}
     return NodeLanes(node, float(times.min()), float(step), samples[-1].capacity, values, dry, source)
 
 
-def _binned(samples: Sequence[LaneSample], name: str, place: npt.NDArray[np.int64], size: int) -> list[float]:
+def _bin_samples(samples: Sequence[LaneSample], name: str, place: npt.NDArray[np.int64], size: int) -> list[float]:
     cells = floats_of([getattr(sample, name) for sample in samples])
     out = np.full(size, np.nan)
     (np.fmin if name in ("target", "limit") else np.fmax).at(out, place, cells)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, field
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.struct_validation import deviations, merged, without_nulls
+from cotenant.base.json_documents.struct_validation import deviations, merge_objects, without_nulls
 from cotenant.base.kubernetes.qos import QosClass
 
 _ACRONYMS: Final = {"qos": "QOS", "iops": "IOPS", "bps": "BPS", "be": "BE"}
@@ -264,9 +264,11 @@ def decode(spec: Mapping[str, Any], *, strict: bool = False) -> NodePolicy:
     if wrong is not None:
         raise UsageError(f"NodeSLO {wrong}", fix="Correct it in slo-controller-config, which the NodeSLO comes from.")
     below = (
-        merged(BUILT_IN, {"resourceQOSStrategy": {"cgroupRoot": NONE_CLASS}}) if _has_root(nonnull_spec) else BUILT_IN
+        merge_objects(BUILT_IN, {"resourceQOSStrategy": {"cgroupRoot": NONE_CLASS}})
+        if _has_root(nonnull_spec)
+        else BUILT_IN
     )
-    return msgspec.convert(merged(below, nonnull_spec), NodePolicy)
+    return msgspec.convert(merge_objects(below, nonnull_spec), NodePolicy)
 
 
 def _has_root(spec: Mapping[str, Any]) -> bool:

@@ -303,7 +303,7 @@ class Hierarchy:
         root = self._roots.get(controller)
         if root is None:
             return Lack.GONE
-        place = _checked(path) if path else "."
+        place = _cached_checked_path(path) if path else "."
         try:
             if controller in self._linkless:
                 return os.open(f"{place}/{name}" if name else place, flags, dir_fd=root)
@@ -334,7 +334,7 @@ class Hierarchy:
 
 
 @lru_cache(_CHECKED)
-def _checked(path: CgroupPath) -> CgroupPath:
+def _cached_checked_path(path: CgroupPath) -> CgroupPath:
     return checked_path(path)
 
 

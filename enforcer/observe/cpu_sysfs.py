@@ -29,7 +29,7 @@ def read_processors(sys: Path, online: str) -> tuple[Processor, ...]:
     if not cpus:
         raise NodeUnreadable(f"{sys}: no list of the CPUs that are online")
     numa_nodes = {cpu: node for node, members in _numa_nodes(sys).items() for cpu in members}
-    places = {cpu: _place(sys, cpu) for cpu in cpus}
+    places = {cpu: _cpu_location(sys, cpu) for cpu in cpus}
     cores = {place: core for core, place in enumerate(sorted(set(places.values())))}
     return tuple(Processor(cpu, cores[places[cpu]], places[cpu][0], numa_nodes.get(cpu, 0)) for cpu in cpus)
 
@@ -71,11 +71,11 @@ def _numa_nodes(sys: Path) -> dict[int, Cpus]:
     return {number: _list_of(text_of(folder / f"node{number}/cpulist")) for number in numbers}
 
 
-def _place(sys: Path, cpu: int) -> tuple[int, int, int]:
+def _cpu_location(sys: Path, cpu: int) -> tuple[int, int, int]:
     """Socket, die and core; the kernel numbers cores anew in each die."""
     folder = sys / f"devices/system/cpu/cpu{cpu}/topology"
     socket, die, core = (text_of(folder / name) for name in ("physical_package_id", "die_id", "core_id"))
-    return _whole(socket, 0), _whole(die, 0), _whole(core, cpu)
+    return _parse_number(socket, 0), _parse_number(die, 0), _parse_number(core, cpu)
 
 
 def _caches(sys: Path, online: Cpus) -> tuple[CpuCache, ...]:
@@ -97,5 +97,5 @@ def _list_of(text: str) -> Cpus:
         return frozenset()
 
 
-def _whole(text: str, otherwise: int) -> int:
+def _parse_number(text: str, otherwise: int) -> int:
     return int(text) if text.isdigit() else otherwise

@@ -34,7 +34,7 @@ class Assigned:
     broken: str = ""
 
 
-def assigned(pod: PodSpec) -> Assigned:
+def pod_assignment(pod: PodSpec) -> Assigned:
     """CPUs and NUMA nodes of a pod's resource-status annotation."""
     try:
         assignment = assignment_of(pod.annotations, pod.key)
@@ -48,7 +48,7 @@ def beside_static_kubelet(pod: PodSpec) -> PodSpec:
 
     Two owners would take them from each other. NUMA nodes alone are followed: they choose among shared CPUs.
     """
-    cpus = assigned(pod).cpus
+    cpus = pod_assignment(pod).cpus
     if not cpus:
         return pod
     others = {key: text for key, text in pod.annotations.items() if key != RESOURCE_STATUS_ANNOTATION}
@@ -58,7 +58,7 @@ def beside_static_kubelet(pod: PodSpec) -> PodSpec:
 def owned_cpus(pods: Iterable[PodSpec], *classes: QosClass) -> Cpus:
     """CPUs assigned to pods of these classes that have not ended; of a pod that claims too many none."""
     live = (p for p in pods if p.qos_class in classes and p.phase in ("Running", "Pending") and not overclaims(p))
-    return frozenset().union(*(assigned(pod).cpus for pod in live))
+    return frozenset().union(*(pod_assignment(pod).cpus for pod in live))
 
 
 def overclaims(pod: PodSpec) -> bool:
@@ -67,7 +67,7 @@ def overclaims(pod: PodSpec) -> bool:
     The scheduler never gives more; any user may write an annotation, and could otherwise exclude all other pods. What
     the pod asks for is what a scheduler counts: nothing of a resize that the kubelet calls infeasible.
     """
-    cpus = assigned(pod).cpus
+    cpus = pod_assignment(pod).cpus
     return bool(cpus) and len(cpus) * MILLICORES_PER_CORE > counted_requests(pod.resources).get("cpu", 0)
 
 

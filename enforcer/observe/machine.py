@@ -65,7 +65,7 @@ class MachineReader:
             raise NodeUnreadable(f"{self._proc}: stat or meminfo are not in the kernel's form")
         use = cpu_use(self._before, now)
         self._before = now
-        self._look_slowly(at, cpus or text_of(self._sys / "devices/system/cpu/online"))
+        self._refresh_slow_values(at, cpus or text_of(self._sys / "devices/system/cpu/online"))
         return MachineReading(self._slow.processors, total, available, use, self._pressures(), self._slow.devices)
 
     def waits(self, pids: list[int]) -> Waits:
@@ -91,7 +91,7 @@ class MachineReader:
         folder = self._proc / "pressure"
         return pressure(_bytes(folder / "cpu")), pressure(_bytes(folder / "memory")), pressure(_bytes(folder / "io"))
 
-    def _look_slowly(self, at: float, cpus: str) -> None:
+    def _refresh_slow_values(self, at: float, cpus: str) -> None:
         if at < self._slow.until and cpus == self._slow.cpus:
             return
         processors = read_processors(self._sys, cpus)
@@ -105,7 +105,7 @@ def block_devices(proc: Path, sys: Path) -> dict[str, str]:
     first by name).
     """
     folder = sys / "class/block"
-    disk_numbers = {name: _whole_device(folder / name) for name in _names(folder)}
+    disk_numbers = {name: _disk_number(folder / name) for name in _names(folder)}
     numbers = {text_of(folder / name / "dev"): number for name, number in disk_numbers.items()}
     devices = {name: number for name, number in disk_numbers.items() if number}
     for name in disk_numbers:
@@ -128,7 +128,7 @@ def _volumes(folder: Path, disk_numbers: Mapping[str, str]) -> dict[str, str]:
     return {mapped: disk_numbers[folder.name], **group_names}
 
 
-def _whole_device(folder: Path) -> str:
+def _disk_number(folder: Path) -> str:
     place = folder.resolve()
     return text_of((place.parent if (place / "partition").exists() else place) / "dev")
 

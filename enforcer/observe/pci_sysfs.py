@@ -26,7 +26,7 @@ class PciPlace:
     pcie: str = ""
 
 
-def pci_place(sys: Path, address: str) -> PciPlace:
+def pci_location(sys: Path, address: str) -> PciPlace:
     """Return the PCI location of the device at an address such as 0000:3b:00.0."""
     folder = sys / "bus/pci/devices" / address
     if not address or not folder.exists():

@@ -65,7 +65,7 @@ def cpu_counters_v1(at: float, usage: bytes, stat: bytes) -> CpuCounters | None:
     used = number(usage)
     if used is None:
         return None
-    return CpuCounters(at, used, *_throttling(stat, b"throttled_time"))
+    return CpuCounters(at, used, *_throttle_counters(stat, b"throttled_time"))
 
 
 def cpu_counters_v2(at: float, stat: bytes) -> CpuCounters | None:
@@ -73,11 +73,11 @@ def cpu_counters_v2(at: float, stat: bytes) -> CpuCounters | None:
     used = value_of(stat, b"usage_usec")
     if used is None:
         return None
-    periods, throttled, microseconds = _throttling(stat, b"throttled_usec")
+    periods, throttled, microseconds = _throttle_counters(stat, b"throttled_usec")
     return CpuCounters(at, used * 1000, periods, throttled, microseconds * 1000)
 
 
-def _throttling(stat: bytes, waited: bytes) -> tuple[int, int, int]:
+def _throttle_counters(stat: bytes, waited: bytes) -> tuple[int, int, int]:
     """Periods, throttled ones, and the time waited in the file's own unit; 0 where the file does not say."""
     fields = stat.split()
     at = fields.index(b"nr_periods") if b"nr_periods" in fields else len(fields)

@@ -87,12 +87,12 @@ def reason_of(action: ActionRecord) -> str:
         return EVICTION_REASONS.get(action.outcome, REFUSED)
     if action.outcome not in DONE:
         return EVENT_REASONS.get(action.outcome, "ValueChanged")
-    return _meaning(action)
+    return _change_reason(action)
 
 
-def _meaning(action: ActionRecord) -> str:
+def _change_reason(action: ActionRecord) -> str:
     """Return the reason that names the change of a value, such as "Suppressed"."""
-    more = _more(action.knob, action.before, action.value)
+    more = _allows_more(action.knob, action.before, action.value)
     moved = {"cpu-suppress": ("Suppressed", "SuppressionEased"), BURST: ("BurstTakenBack", "BurstGranted")}
     still = {"cpu-suppress": "BestEffortYields", BURST: "BurstBuffer", "be-totals": "BatchLimits"}
     if action.strategy == "memory-qos":
@@ -102,7 +102,7 @@ def _meaning(action: ActionRecord) -> str:
     return still.get(action.strategy, "ValueSet")
 
 
-def _more(knob: str, before: Value | None, after: Value | None) -> bool:
+def _allows_more(knob: str, before: Value | None, after: Value | None) -> bool:
     """Return whether a value allows its cgroup more than the previous value; an unknown previous value was no bound."""
     old, new = (_amount(knob, value) for value in (before, after))
     return new > old
@@ -147,12 +147,12 @@ def sample_of(observation: Observation, decided: TickDecision) -> LaneSample:
         others=None if use is None else float(use.latency_sensitive + use.system),
         best_effort=None if use is None else float(use.best_effort),
         target=None if target is None else float(max(target, 0)),
-        limit=held_to(observation, decided.wants),
-        burst=granted(decided.wants),
+        limit=best_effort_limit_millicores(observation, decided.wants),
+        burst=granted_burst_millicores(decided.wants),
     )
 
 
-def held_to(observation: Observation, wants: Sequence[Want]) -> float | None:
+def best_effort_limit_millicores(observation: Observation, wants: Sequence[Want]) -> float | None:
     """Millicores that the best-effort tier is held to by its quota or its CPUs; None = by its weight alone."""
     tier = observation.best_effort_root
     bounds: list[float] = []
@@ -166,7 +166,7 @@ def held_to(observation: Observation, wants: Sequence[Want]) -> float | None:
     return min(bounds, default=None)
 
 
-def granted(wants: Sequence[Want]) -> float:
+def granted_burst_millicores(wants: Sequence[Want]) -> float:
     """Millicores by which containers' quotas exceed their limits."""
     moved = (w for w in wants if w.strategy == BURST and w.knob is Knob.CPU_QUOTA and w.level.value == "container")
     over = [w.value - w.back_to for w in moved if isinstance(w.value, int) and isinstance(w.back_to, int)]
@@ -189,25 +189,25 @@ def changes(
         old = before.get(place)
         if old is None or old.value != want.value:
             present = groups[want.path].knobs.get(want.knob) if want.path in groups else None
-            yield _set(want, old.value if old else present, time, owners.get(want.path)), False
+            yield _set_record(want, old.value if old else present, time, owners.get(want.path)), False
     for place, old in before.items():
         if place not in wants:
-            yield _back(old, time, owners.get(old.path)), False
+            yield _restore_record(old, time, owners.get(old.path)), False
     for eviction in evictions:
         yield _eviction(eviction, time), True
 
 
-def _set(want: Want, before: Value | None, time: str, pod: PodSpec | None) -> ActionRecord:
-    about = _about(want, time, pod)
+def _set_record(want: Want, before: Value | None, time: str, pod: PodSpec | None) -> ActionRecord:
+    about = _base_record(want, time, pod)
     return replace(about, action="write", outcome=WriteOutcome.WOULD_WRITE.value, before=before, value=want.value)
 
 
-def _back(old: Want, time: str, pod: PodSpec | None) -> ActionRecord:
-    about = replace(_about(old, time, pod), action="restore", outcome=WriteOutcome.RESTORED.value)
+def _restore_record(old: Want, time: str, pod: PodSpec | None) -> ActionRecord:
+    about = replace(_base_record(old, time, pod), action="restore", outcome=WriteOutcome.RESTORED.value)
     return replace(about, why="nobody wants it any more", before=old.value, value=old.back_to)
 
 
-def _about(want: Want, time: str, pod: PodSpec | None) -> ActionRecord:
+def _base_record(want: Want, time: str, pod: PodSpec | None) -> ActionRecord:
     return ActionRecord(
         time=time,
         action="",

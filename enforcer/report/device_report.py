@@ -30,7 +30,7 @@ def device_address(node: str) -> Address:
     return Address(SCHEDULING_GROUP, "devices", node)
 
 
-def is_ours(current: Mapping[str, Any]) -> bool:
+def is_made_by_agent(current: Mapping[str, Any]) -> bool:
     """Return whether an agent of cotenant made the object."""
     labels = (current.get("metadata") or {}).get("labels") or {}
     return bool(labels.get(MANAGED_BY) == NODE_AGENT)

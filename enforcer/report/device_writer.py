@@ -19,8 +19,8 @@ from prometheus_client.registry import Collector
 
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.enforcer.observe.nvml import Nvml, NvmlReading, NvmlState
-from cotenant.enforcer.observe.pci_sysfs import pci_place
-from cotenant.enforcer.report.device_report import device_address, device_write, gpu_entry, is_ours
+from cotenant.enforcer.observe.pci_sysfs import pci_location
+from cotenant.enforcer.report.device_report import device_address, device_write, gpu_entry, is_made_by_agent
 
 _log = structlog.get_logger(__name__)
 
@@ -63,11 +63,11 @@ class DevicePublisher:
             return False
         reading = self.nvml.read()
         self._tell(reading)
-        gpus = [gpu_entry(gpu, pci_place(self.sys, gpu.bus), reading.driver) for gpu in reading.gpus]
+        gpus = [gpu_entry(gpu, pci_location(self.sys, gpu.bus), reading.driver) for gpu in reading.gpus]
         self.healthy = sum(bool(gpu["health"]) for gpu in gpus)
         self.unhealthy = len(gpus) - self.healthy + len(reading.unnamed)
         current: dict[str, Any] | None = client.get(device_address(self.node).path)
-        if current is not None and not is_ours(current):
+        if current is not None and not is_made_by_agent(current):
             if self.state is not DiscoveryState.FOREIGN:
                 _log.warning("GPUs are not published: the Device is by hand or of another program", device=self.node)
             self.state = DiscoveryState.FOREIGN

@@ -1,8 +1,8 @@
 """EDGE: observations on file, one JSON line a tick, and the same decisions made again from it.
 
 First line: version, node, ages and the states that the strategies begin with. Then a line a tick: what was seen, the
-policy where it changed, and what was decided. `replayed` decides anew and says where it differs: with the version that
-recorded it nowhere, so that a difference is the effect of a change in a strategy.
+policy where it changed, and what was decided. `replay_recording` decides anew and says where it differs: with the
+version that recorded it nowhere, so that a difference is the effect of a change in a strategy.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ class Replayed:
         )
 
 
-def replayed(path: Path, strategies: Sequence[Strategy[Any]]) -> Iterator[Replayed]:
+def replay_recording(path: Path, strategies: Sequence[Strategy[Any]]) -> Iterator[Replayed]:
     """Decide every tick of a file again. UsageError names the line that cannot be read."""
     with path.open("rb") as lines:
-        head = _decoded(lines.readline(LINE_CAP_BYTES), Head, path, 1)
+        head = _decode_line(lines.readline(LINE_CAP_BYTES), Head, path, 1)
         if head.version != VERSION:
             raise UsageError(
                 f"{path} is a recording of version {head.version}, this cotenant reads version {VERSION}",
@@ -122,7 +122,7 @@ def replayed(path: Path, strategies: Sequence[Strategy[Any]]) -> Iterator[Replay
             number += 1
             if not line.endswith(b"\n"):
                 return  # the agent was ended in the middle of it
-            tick = _decoded(line, Tick, path, number + 1)
+            tick = _decode_line(line, Tick, path, number + 1)
             if tick.policy is not None:
                 policy = node_policy.decode(tick.policy) if tick.policy else None
             decided, memory = decide(tick.seen, policy, memory, strategies, head.ages)
@@ -132,10 +132,10 @@ def replayed(path: Path, strategies: Sequence[Strategy[Any]]) -> Iterator[Replay
 def _states(recorded: Mapping[str, msgspec.Raw], strategies: Sequence[Strategy[Any]], path: Path) -> dict[str, Any]:
     """The recorded states in the strategies' own types; one that is unknown today is dropped."""
     types = {strategy.name: type(strategy.initial()) for strategy in strategies}
-    return {name: _decoded(raw, types[name], path, 1) for name, raw in recorded.items() if name in types}
+    return {name: _decode_line(raw, types[name], path, 1) for name, raw in recorded.items() if name in types}
 
 
-def _decoded(text: bytes | msgspec.Raw, kind: Any, path: Path, line: int) -> Any:
+def _decode_line(text: bytes | msgspec.Raw, kind: Any, path: Path, line: int) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from cotenant.enforcer.contract import Observation, Verdict, Want
 from cotenant.enforcer.decide.changes import Place
-from cotenant.enforcer.decide.evictions import EvictionBudget, Rate, admitted
+from cotenant.enforcer.decide.evictions import EvictionBudget, Rate, admit_evictions
 from cotenant.enforcer.decide.loop import TickDecision
 from cotenant.enforcer.model.enforcement import AgentAction, LaneSample
 from cotenant.enforcer.report.acts import act_of, changes, sample_of
-from cotenant.enforcer.report.status import ActionRecord, stamp, told_of
+from cotenant.enforcer.report.status import ActionRecord, stamp, verdict_record
 
 AGAIN_SECONDS = 60.0
 """A finding that stays is told again after so long."""
@@ -33,7 +33,7 @@ class Verdicts:
             same = Verdict(verdict.subject, verdict.reason, "", verdict.warning)
             if same not in self.said:
                 self.said[same] = observation.at_seconds
-                yield told_of(verdict, stamp(observation.wall_seconds)), verdict.warning
+                yield verdict_record(verdict, stamp(observation.wall_seconds)), verdict.warning
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Recount:
     def tick(self, observation: Observation, decided: TickDecision) -> None:
         """Add one replayed tick: its acts against the tick before, its findings, and a sample of the CPU's use."""
         pods = {pod.spec.uid: pod.spec for pod in observation.pods}
-        chosen = admitted(decided.evictions, pods, self._asked, observation.at_seconds, self.rate)
+        chosen = admit_evictions(decided.evictions, pods, self._asked, observation.at_seconds, self.rate)
         self._asked = chosen.asked
         news = [
             *changes(observation, decided, self._before, chosen.now),

@@ -118,7 +118,7 @@ def status(observation: Observation, what: TickDecision, notes: Notes, about: Ab
     owners = {path: pod.spec.uid for pod in observation.pods for path in paths_of(pod)}
     of_pod: dict[str, list[HeldValue]] = {}
     for want in what.wants:
-        of_pod.setdefault(owners.get(want.path, ""), []).append(_held_value(want, notes))
+        of_pod.setdefault(owners.get(want.path, ""), []).append(_value_record(want, notes))
     verdicts_by_subject: dict[str, list[VerdictStatus]] = {}
     for verdict in what.verdicts:
         verdicts_by_subject.setdefault(verdict.subject, []).append(
@@ -171,7 +171,7 @@ def action_of(done: Done, time: str, pod: str, dry_run: bool) -> ActionRecord:
     )
 
 
-def told_of(verdict: Verdict, time: str) -> ActionRecord:
+def verdict_record(verdict: Verdict, time: str) -> ActionRecord:
     """A verdict as a line of the log."""
     return ActionRecord(time, "verdict", verdict.subject, verdict.reason, message=verdict.message)
 
@@ -181,7 +181,7 @@ def stamp(unix_seconds: float) -> str:
     return datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _held_value(want: Want, notes: Notes | Mapping[Place, object]) -> HeldValue:
+def _value_record(want: Want, notes: Notes | Mapping[Place, object]) -> HeldValue:
     note = notes.get((want.path, want.knob))
     original = getattr(note, "original", None)
     return HeldValue(want.path, want.knob.value, want.value, want.strategy, want.why, original)

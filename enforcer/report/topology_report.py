@@ -19,7 +19,7 @@ from cotenant.base.allocation.topology_document import (
 from cotenant.base.kubernetes.intent import Apply, Create, Intent, Patch
 from cotenant.enforcer.contract import Observation, PodSpec
 from cotenant.enforcer.decide.overrides import active
-from cotenant.enforcer.observe.cpusets import assigned, overclaims
+from cotenant.enforcer.observe.cpusets import overclaims, pod_assignment
 from cotenant.enforcer.strategies.cpuset_pools import pools_of
 
 
@@ -40,7 +40,7 @@ def node_cpus(observation: Observation, machine: MachineCpus) -> NodeCpus:
         machine.topology,
         STATIC if node.kubelet_static_cpus else "none",
         machine.kubelet_reserved,
-        tuple(_alone(pods, node.kubelet_cpus)),
+        tuple(_exclusive_pod_cpus(pods, node.kubelet_cpus)),
         pools.shared,
         pools.best_effort,
     )
@@ -74,11 +74,11 @@ def topology_write(
     return Apply(address, body, why="whose CPUs they are")
 
 
-def _alone(pods: list[PodSpec], by_kubelet: Mapping[str, Cpus]) -> Iterator[PodCpus]:
+def _exclusive_pod_cpus(pods: list[PodSpec], by_kubelet: Mapping[str, Cpus]) -> Iterator[PodCpus]:
     for pod in pods:
         if kubelet_cpus := by_kubelet.get(pod.key):
             yield PodCpus(pod.namespace, pod.name, pod.uid, kubelet_cpus, by_kubelet=True)
-        elif active(pod) and (cpus := assigned(pod).cpus) and not overclaims(pod):
+        elif active(pod) and (cpus := pod_assignment(pod).cpus) and not overclaims(pod):
             yield PodCpus(pod.namespace, pod.name, pod.uid, cpus)
 
 

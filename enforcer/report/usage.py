@@ -112,7 +112,7 @@ class UsageHistory:
 def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPolicy) -> Apply | None:
     """The status to write over the NodeMetric of this node; None before the first CPU reading."""
     window = usage.window(policy.aggregate_seconds)
-    node = _usage(_averaged(window, _node_cpu), _averaged(window, _node_memory))
+    node = _usage(_average(window, _node_cpu), _average(window, _node_memory))
     if "cpu" not in node["resources"]:
         return None
     status: dict[str, Any] = {
@@ -120,7 +120,7 @@ def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPo
         "nodeMetric": {
             "nodeUsage": node,
             "aggregatedNodeUsages": _aggregates(usage, policy, _node_cpu, _node_memory),
-            "systemUsage": _usage(_averaged(window, _system_cpu), _averaged(window, _system_memory)),
+            "systemUsage": _usage(_average(window, _system_cpu), _average(window, _system_memory)),
             "aggregatedSystemUsages": _aggregates(usage, policy, _system_cpu, _system_memory),
         },
         "podsMetric": list(_pods(observation, usage, policy)),
@@ -189,7 +189,7 @@ def _values(window: UsageWindow, pick: Pick) -> list[float]:
     return [value for value in map(pick, window.samples) if value is not None]
 
 
-def _averaged(window: UsageWindow, pick: Pick) -> float | None:
+def _average(window: UsageWindow, pick: Pick) -> float | None:
     values = _values(window, pick)
     return _mean(sum(values), len(values))
 

@@ -53,7 +53,7 @@ class ContainerStopper(EvictionQueue[str]):
 def end_containers(channel: grpc.Channel, pod_uid: str) -> list[str]:
     """End every container of a pod that has not ended; their names. RpcError."""
     ended = []
-    for container in _running(channel, pod_uid):
+    for container in _running_containers(channel, pod_uid):
         request = cri.StopContainerRequest(container_id=container.id, timeout=0)
         try:
             _call(channel, "StopContainer", request)
@@ -64,7 +64,7 @@ def end_containers(channel: grpc.Channel, pod_uid: str) -> list[str]:
     return ended
 
 
-def _running(channel: grpc.Channel, pod_uid: str) -> Iterator[Any]:
+def _running_containers(channel: grpc.Channel, pod_uid: str) -> Iterator[Any]:
     listed = cri.ListPodSandboxResponse.FromString(_call(channel, "ListPodSandbox", cri.ListPodSandboxRequest()))
     sandboxes = {sandbox.id for sandbox in listed.items if sandbox.metadata.uid == pod_uid}
     if sandboxes:

@@ -53,14 +53,14 @@ class Forward(grpc.GenericRpcHandler):
         service, _, method = path.removeprefix("/").partition("/")
         send = self._channel.unary_unary(path)
         if service in SERVICES and method in self._hooks.methods:
-            return self._hooked(method, send)
+            return self._forward_with_hooks(method, send)
 
         async def forward(request: bytes, context: Any) -> bytes:
             return await _exchange(send, request, context)
 
         return forward
 
-    def _hooked(self, method: str, send: Any) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    def _forward_with_hooks(self, method: str, send: Any) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def forward(request: bytes, context: Any) -> bytes:
             try:
                 passage = await self._hooks.enter(method, request, _timeout(context))

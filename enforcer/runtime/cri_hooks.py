@@ -16,7 +16,7 @@ from typing import Any, Final
 import structlog
 
 from cotenant.enforcer.contract import ContainerSpec
-from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources, skipped
+from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources, has_skip_hooks_label
 from cotenant.enforcer.decide.device_environment import device_environment
 from cotenant.enforcer.runtime.bounded import Bounded, Late
 from cotenant.enforcer.runtime.cri_messages import (
@@ -218,15 +218,15 @@ class CriHooks:
 
     async def _start_container(self, raw: bytes, seconds: float) -> ForwardedCall:
         container_id = cri.ContainerId.FromString(raw).container_id
-        await self._tell_container("PreStartContainer", container_id, seconds)
+        await self._notify_container_hook("PreStartContainer", container_id, seconds)
         return ForwardedCall(
-            raw, lambda _: self._tell_container("PostStartContainer", container_id, self._bounded.seconds)
+            raw, lambda _: self._notify_container_hook("PostStartContainer", container_id, self._bounded.seconds)
         )
 
     async def _stop_container(self, raw: bytes, _: float) -> ForwardedCall:
         container_id = cri.ContainerId.FromString(raw).container_id
         return ForwardedCall(
-            raw, lambda _: self._tell_container("PostStopContainer", container_id, self._bounded.seconds)
+            raw, lambda _: self._notify_container_hook("PostStopContainer", container_id, self._bounded.seconds)
         )
 
     async def _remove_container(self, raw: bytes, _: float) -> ForwardedCall:
@@ -240,7 +240,7 @@ class CriHooks:
 
         async def done(_: bytes) -> None:
             if facts is not None and self._hooks_apply("PostStopPodSandbox", facts):
-                await self._servers.ask("PostStopPodSandbox", lambda: sandbox_hook_request(facts), _nothing)
+                await self._servers.ask("PostStopPodSandbox", lambda: sandbox_hook_request(facts), _ignore_response)
 
         return ForwardedCall(raw, done)
 
@@ -261,13 +261,13 @@ class CriHooks:
             if (entry := self.store.pod_of(container_id)) is None:
                 continue
             try:
-                await self._repair_one(*entry, update)
+                await self._repair_container(*entry, update)
             except Exception as error:  # noqa: BLE001 - one container's fault keeps no other from its limits
                 failure = error
         if failure is not None:
             raise failure
 
-    async def _repair_one(self, facts: RuntimePod, container: KnownContainer, update: Update) -> None:
+    async def _repair_container(self, facts: RuntimePod, container: KnownContainer, update: Update) -> None:
         decision = await self._decided(facts, container.name, self._bounded.seconds, container.id)
         if decision is None:
             raise Late(f"there is no decision on {container.name} of {facts.namespace}/{facts.name} yet")
@@ -279,18 +279,18 @@ class CriHooks:
         self.store.hold(container.id, decision, container.answered)
         self.counters.repaired += 1
 
-    async def _tell_container(self, point: str, container_id: str, seconds: float) -> None:
+    async def _notify_container_hook(self, point: str, container_id: str, seconds: float) -> None:
         if not self._servers.wanted(point):
             return
         entry = await self._known_container(container_id, seconds)
         if entry is not None and self._hooks_apply(point, entry[0]):
             facts, container = entry
             await self._servers.ask(
-                point, lambda: container_hook_request(facts, container.name, container_id), _nothing, seconds
+                point, lambda: container_hook_request(facts, container.name, container_id), _ignore_response, seconds
             )
 
     def _hooks_apply(self, point: str, facts: RuntimePod) -> bool:
-        return self._servers.wanted(point) and not skipped(pod_spec(facts))
+        return self._servers.wanted(point) and not has_skip_hooks_label(pod_spec(facts))
 
     async def _known_container(self, container_id: str, seconds: float) -> tuple[RuntimePod, KnownContainer] | None:
         entry = self.store.pod_of(container_id)
@@ -318,7 +318,7 @@ class CriHooks:
         except Exception as error:  # noqa: BLE001 - fail open
             self.counters.failed += 1
             log.warning("no decision", pod=spec.key, container=container, reason=f"{type(error).__name__}: {error}")
-            return LEAVE if skipped(spec) else None
+            return LEAVE if has_skip_hooks_label(spec) else None
         if decision.broken:
             log.warning("a pod is left alone", pod=spec.key, reason=decision.broken)
         return decision
@@ -334,5 +334,5 @@ def _about_new(facts: RuntimePod, request: Any) -> Any:
     return hook_request
 
 
-def _nothing(_: Any) -> None:
+def _ignore_response(_: Any) -> None:
     """Answers at these points change no request: CRI's messages there name only an id."""

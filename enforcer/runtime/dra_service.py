@@ -52,7 +52,7 @@ class DraService:
         }
         registration_calls = {
             "GetInfo": (registration.InfoRequest, self._info),
-            "NotifyRegistrationStatus": (registration.RegistrationStatus, self._notified),
+            "NotifyRegistrationStatus": (registration.RegistrationStatus, self._handle_registration),
         }
         with ExitStack() as started:
             self._serve(self._plugin, SERVICE, claim_calls, started)
@@ -104,7 +104,7 @@ class DraService:
             type="DRAPlugin", name=DRIVER, endpoint=str(self._plugin.public), supported_versions=[SUPPORTED]
         )
 
-    def _notified(self, status: Any) -> Any:
+    def _handle_registration(self, status: Any) -> Any:
         self.kubelet_knows = bool(status.plugin_registered)
         if self.kubelet_knows:
             _log.info("the kubelet has registered the driver", driver=DRIVER)

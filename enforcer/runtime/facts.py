@@ -59,7 +59,7 @@ def pod_spec(facts: RuntimePod) -> PodSpec:
         priority_class=priority_of(labels, None),
         labels=labels,
         annotations=annotations,
-        containers=tuple(ContainerSpec(name) for name in _named(annotations)),
+        containers=tuple(ContainerSpec(name) for name in _container_names(annotations)),
         resources_known=False,
     )
 
@@ -69,7 +69,7 @@ def kube_qos_of(cgroup_parent: str) -> KubeQos:
     return next((tier for word, tier in _TIERS if word in cgroup_parent), KubeQos.GUARANTEED)
 
 
-def _named(annotations: Mapping[str, str]) -> tuple[str, ...]:
+def _container_names(annotations: Mapping[str, str]) -> tuple[str, ...]:
     try:
         return tuple(msgspec.json.decode(annotations.get(EXTENDED_SPEC_ANNOTATION, "{}"), type=_Names).containers)
     except NO_JSON:

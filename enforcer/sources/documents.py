@@ -48,7 +48,7 @@ def policy_of(text: str, name: str) -> NodePolicy:
     if not isinstance(spec, Mapping):
         raise UsageError(f"{name}: spec is not a mapping")
     try:
-        return node_policy.decode(spec, strict=not _saved(body))
+        return node_policy.decode(spec, strict=not _has_uid(body))
     except UsageError as error:
         raise UsageError(
             f"{name}: {error.message}", fix="The policy before it stays until the file is mended."
@@ -94,7 +94,7 @@ def documents(text: str, name: str) -> list[Any]:
         raise UsageError(f"{name} is neither YAML nor JSON: {line}") from error
 
 
-def _saved(body: Mapping[str, Any]) -> bool:
+def _has_uid(body: Mapping[str, Any]) -> bool:
     metadata = body.get("metadata")
     return isinstance(metadata, Mapping) and bool(metadata.get("uid"))
 

@@ -66,9 +66,9 @@ class WithKubelet:
         if self._kubelet is None and not self._missing:
             self._begin()
         if self._kubelet is None:
-            return _noted(inputs, self._missing)
+            return _add_note(inputs, self._missing)
         problem = f"the kubelet's {self._socket}: {self._kubelet.problem}" if self._kubelet.problem else ""
-        merged = joined(_noted(inputs, problem), self._kubelet.assignments, self._exclusive)
+        merged = add_assignments(_add_note(inputs, problem), self._kubelet.assignments, self._exclusive)
         self._exclusive = merged.kubelet.exclusive
         return merged
 
@@ -82,11 +82,11 @@ class WithKubelet:
         self._kubelet.start()
 
 
-def _noted(inputs: AgentInputs, note: str) -> AgentInputs:
+def _add_note(inputs: AgentInputs, note: str) -> AgentInputs:
     return replace(inputs, notes=(*inputs.notes, note)) if note else inputs
 
 
-def joined(inputs: AgentInputs, assignments: Assignments | None, before: Mapping[str, Cpus]) -> AgentInputs:
+def add_assignments(inputs: AgentInputs, assignments: Assignments | None, before: Mapping[str, Cpus]) -> AgentInputs:
     """The inputs with the kubelet's assignments; before: exclusive CPUs of the tick before.
 
     A kubelet that starts while the API server is away names no pods, though they run: who is not named keeps what it
@@ -98,7 +98,7 @@ def joined(inputs: AgentInputs, assignments: Assignments | None, before: Mapping
     retained = {key: cpus for key, cpus in before.items() if key in pod_keys and key not in assignments.pods}
     strangers = sorted(assignments.pods - pod_keys) if "pods" in inputs.recalled else []
     note = f"the kubelet runs {len(strangers)} pods that are not known here: {', '.join(strangers[:3])}"
-    return _noted(
+    return _add_note(
         replace(inputs, kubelet=replace(assignments, exclusive={**retained, **assignments.exclusive})),
         note if strangers else "",
     )

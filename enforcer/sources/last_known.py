@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_whole, set_aside
+from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_atomically, set_aside
 from cotenant.enforcer.contract import PodSpec
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.sources.sources import NEVER, AgentInputs, Sources
@@ -93,7 +93,7 @@ class LastInputsFile:
     def save(self, last: LastInputs) -> None:
         """Replace it. It need not outlive a power cut: after one it is nothing."""
         try:
-            replace_whole(
+            replace_atomically(
                 self._path, msgspec.json.encode(_LastInputsRecord(self._boot, self._node, last, VERSION)), on_disk=False
             )
         except OSError as refused:
@@ -138,7 +138,7 @@ class Recalling:
             self._file.save(self._known)
             self._saved, self._saved_at = self._known, now
         notes = (*inputs.notes, *([self._file.problem] if self._file.problem else []))
-        return recalled(replace(inputs, notes=notes), self._known, now)
+        return restore_last_known(replace(inputs, notes=notes), self._known, now)
 
 
 def newest(last: LastInputs, inputs: AgentInputs, now: float) -> LastInputs:
@@ -165,7 +165,7 @@ def worth_saving(current: LastInputs, saved: LastInputs) -> bool:
     )
 
 
-def recalled(inputs: AgentInputs, last: LastInputs, now: float) -> AgentInputs:
+def restore_last_known(inputs: AgentInputs, last: LastInputs, now: float) -> AgentInputs:
     """The inputs, with the last known ones where the sources have delivered none yet."""
     changes: dict[str, Any] = {}
     if inputs.policy is None and last.policy is not None:

@@ -174,11 +174,11 @@ def pod_of(pod: NodePodWire) -> PodSpec:
         namespace=meta.namespace,
         name=meta.name,
         uid=_static_uid(annotations) or meta.uid,
-        kube_qos=kube_qos(status.qos_class, containers, _own(held)),
+        kube_qos=kube_qos(status.qos_class, containers, _pod_own_amounts(held)),
         qos_class=qos_of(labels),
         priority_class=priority_of(labels, spec.priority),
         priority=spec.priority or 0,
-        sub_priority=_whole(labels.get(SUB_PRIORITY_LABEL)),
+        sub_priority=_parse_optional_integer(labels.get(SUB_PRIORITY_LABEL)),
         phase=status.phase or "Pending",
         deleting=meta.deletion_timestamp is not None,
         static=MIRROR_ANNOTATION in annotations or annotations.get(STATIC_SOURCE[0]) == STATIC_SOURCE[1],
@@ -258,7 +258,7 @@ def _container(amounts: ContainerResources, status: _ContainerStatus | None) -> 
     )
 
 
-def _own(held: PodResources) -> OwnAmounts | None:
+def _pod_own_amounts(held: PodResources) -> OwnAmounts | None:
     if held.own_requests is None and held.own_limits is None:
         return None
     return held.own_requests or {}, held.own_limits or {}
@@ -270,7 +270,7 @@ def _static_uid(annotations: Texts) -> str:
     return text if _UID.fullmatch(text) else ""
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_optional_integer(text: str | None) -> int | None:
     try:
         return int(text) if text is not None and len(text) < 12 else None
     except ValueError:

@@ -98,7 +98,7 @@ def workload(pod: PodSpec) -> str:
     return f"{pod.namespace}/{kind}/{name}" if name else pod.key
 
 
-def given(pod: PodSpec) -> Mapping[str, float]:
+def annotated_baselines(pod: PodSpec) -> Mapping[str, float]:
     """The workload's own baselines from its annotation, by signal name: percent of time, or cycles per instruction.
 
     Empty without the annotation, or when it cannot be read; figures that are not positive and finite are left out.
@@ -111,7 +111,7 @@ def given(pod: PodSpec) -> Mapping[str, float]:
     return {name: value for name, value in figures.items() if value > 0 and math.isfinite(value)}
 
 
-def measured(pod: PodReading, elapsed_seconds: float) -> Mapping[InterferenceSignal, float]:
+def measured_signals(pod: PodReading, elapsed_seconds: float) -> Mapping[InterferenceSignal, float]:
     """The pod's signals of this tick; a missing key = not measured here.
 
     Without those of the CPU where its own quota throttles it: it then waits for itself.
@@ -125,7 +125,7 @@ def measured(pod: PodReading, elapsed_seconds: float) -> Mapping[InterferenceSig
         InterferenceSignal.IO_WAIT: group.io_pressure.some_avg10 if group.io_pressure else None,
     }
     if not throttles_itself(pod):
-        delay = group.run_delay_seconds if group.run_delay_seconds is not None else _waited(pod)
+        delay = group.run_delay_seconds if group.run_delay_seconds is not None else _run_delay_seconds(pod)
         values[InterferenceSignal.CPU_WAIT] = group.cpu_pressure.some_avg10 if group.cpu_pressure else None
         values[InterferenceSignal.RUN_DELAY] = (
             None if delay is None or elapsed_seconds <= 0 else 100 * delay / elapsed_seconds
@@ -139,7 +139,7 @@ def throttles_itself(pod: PodReading) -> bool:
     return any(g.cpu.throttled_periods * 10 >= g.cpu.periods > 0 for g in groups if g is not None)
 
 
-def _waited(pod: PodReading) -> float | None:
+def _run_delay_seconds(pod: PodReading) -> float | None:
     """Return the run-queue delay of all containers, seconds; None if none is measured."""
     delays = [c.group.run_delay_seconds for c in pod.containers if c.group is not None]
     measured_delays = [value for value in delays if value is not None]

@@ -19,7 +19,7 @@ from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.enforcer.contract import Evict, Observation, Step, StrategyPlan, Verdict
 from cotenant.enforcer.model.node_policy import NodePolicy, Thresholds
 from cotenant.enforcer.strategies.eviction.cpu_evict import Sample, satisfaction, window
-from cotenant.enforcer.strategies.eviction.fullness import by_allocatable, by_use, withdrawn
+from cotenant.enforcer.strategies.eviction.fullness import by_allocatable, by_use, withdrawn_classes
 from cotenant.enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
 from cotenant.enforcer.strategies.eviction.victims import (
     Candidate,
@@ -105,21 +105,21 @@ def evict(
     starved, satisfaction_verdicts = satisfaction(observation, thresholds, samples)
     memory, trend = best_effort_memory(observation, thresholds, state.memory, settings)
     tasks = [
-        *_present(memory),
+        *_as_tasks(memory),
         *by_allocatable(observation, thresholds, Resource.MEMORY),
-        *_present(by_use(observation, thresholds, Resource.MEMORY)),
-        *_present(starved),
+        *_as_tasks(by_use(observation, thresholds, Resource.MEMORY)),
+        *_as_tasks(starved),
         *by_allocatable(observation, thresholds, Resource.CPU),
-        *_present(by_use(observation, thresholds, Resource.CPU)),
+        *_as_tasks(by_use(observation, thresholds, Resource.CPU)),
         *_antagonist(observation, findings),
     ]
     evictions, choices = choose(tasks, observation, state.choices, settings)
-    unmet = _unmet(observation, tasks, evictions)
-    verdicts = (*satisfaction_verdicts, *withdrawn(observation, thresholds), *unmet)
+    unmet = _unmet_verdicts(observation, tasks, evictions)
+    verdicts = (*satisfaction_verdicts, *withdrawn_classes(observation, thresholds), *unmet)
     return StrategyPlan(evictions=evictions, verdicts=verdicts), EvictionState(samples, trend, choices)
 
 
-def _present(task: Task | None) -> tuple[Task, ...]:
+def _as_tasks(task: Task | None) -> tuple[Task, ...]:
     return () if task is None else (task,)
 
 
@@ -129,15 +129,21 @@ def _antagonist(observation: Observation, findings: Findings) -> Iterator[Task]:
         return
     those = [candidate(p) for p in observation.pods if p.spec.uid == findings.antagonist and best_effort_only(p.spec)]
     yield Task(
-        TaskName.INTERFERENCE, Resource.CPU, 1, findings.why, those, _one, lambda pod: pod.uid == findings.antagonist
+        TaskName.INTERFERENCE,
+        Resource.CPU,
+        1,
+        findings.why,
+        those,
+        _unit_measure,
+        lambda pod: pod.uid == findings.antagonist,
     )
 
 
-def _one(_: Candidate) -> int:
+def _unit_measure(_: Candidate) -> int:
     return 1
 
 
-def _unmet(observation: Observation, tasks: list[Task], evictions: tuple[Evict, ...]) -> Iterator[Verdict]:
+def _unmet_verdicts(observation: Observation, tasks: list[Task], evictions: tuple[Evict, ...]) -> Iterator[Verdict]:
     """Verdicts on tasks without a candidate, and on those all of whose candidates were refused."""
     refused = refused_uids(observation)
     for task in tasks:

@@ -46,7 +46,7 @@ from cotenant.enforcer.contract import (
 )
 from cotenant.enforcer.decide.container_resources import QUOTA_MIN_MICROSECONDS, quota_of
 from cotenant.enforcer.decide.granted import CPU, container_limit, pod_limit
-from cotenant.enforcer.decide.overrides import active, overridden
+from cotenant.enforcer.decide.overrides import active, apply_annotation
 from cotenant.enforcer.decide.quotas import NOT_BURSTING, may_burst, raises_quota, ratio_of, saves
 from cotenant.enforcer.model.node_policy import CpuBurst, NodePolicy
 
@@ -164,13 +164,13 @@ class Burst:
         verdicts: list[Verdict] = []
         going = BurstState(state.seed, dict(state.tokens), samples)
         for pod in (p for p in observation.pods if may_burst(p.spec)):
-            strategy, complaint = overridden(policy.cpu_burst, pod.spec, CPU_BURST_ANNOTATION)
+            strategy, complaint = apply_annotation(policy.cpu_burst, pod.spec, CPU_BURST_ANNOTATION)
             verdicts += complaint
             quotas = _quotas(pod, strategy, moment, (state, going))
             wants += _buffers(pod, strategy, moment)
             wants += _quota_wants(pod, quotas, (strategy, moment.ratio), (state, going))
             going.moved.update({key: quota.given for key, quota in quotas.items() if quota.moved})
-        used_tokens = _used(going.tokens, observation.at_seconds)
+        used_tokens = _recently_used_tokens(going.tokens, observation.at_seconds)
         return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), replace(going, tokens=used_tokens))
 
 
@@ -212,7 +212,7 @@ def pool_load(observation: Observation, threshold_percent: int, samples: tuple[t
     return PoolLoad.COOLING if share >= COOLING_SHARE * threshold else PoolLoad.IDLE
 
 
-def guarded(move: QuotaMove, load: PoolLoad) -> QuotaMove:
+def restrict_move(move: QuotaMove, load: PoolLoad) -> QuotaMove:
     """Return the move that is allowed on a node with this load; a reduction is never delayed."""
     if load is PoolLoad.OVERLOAD and move in {QuotaMove.UP, QuotaMove.REMAIN}:
         return QuotaMove.DOWN
@@ -222,7 +222,9 @@ def guarded(move: QuotaMove, load: PoolLoad) -> QuotaMove:
 # the limiter
 
 
-def limited(strategy: CpuBurst, before: Tokens | None, use_percent: float, at_seconds: float, start: float) -> Tokens:
+def update_tokens(
+    strategy: CpuBurst, before: Tokens | None, use_percent: float, at_seconds: float, start: float
+) -> Tokens:
     """The limiter after this tick; `start`: 0..1, where a new one starts.
 
     Whole seconds are counted, and what is left of one is counted later: ticks a little short of a second would
@@ -244,7 +246,7 @@ def random_part(seed: int, key: str) -> float:
     return int.from_bytes(blake2b(f"{seed}/{key}".encode(), digest_size=8).digest()) / 2**64
 
 
-def _used(tokens: dict[str, Tokens], at_seconds: float) -> dict[str, Tokens]:
+def _recently_used_tokens(tokens: dict[str, Tokens], at_seconds: float) -> dict[str, Tokens]:
     """Return the limiters without those unused for UNUSED_PERIODS periods.
 
     The containers of those are gone or no longer limited.
@@ -269,12 +271,12 @@ def _quotas(
     before, going = states
     quotas = {}
     for container in pod.containers:
-        limit = _granted(pod, container)
+        limit = _limit_millicores(pod, container)
         now = _limit(container.group) if limit else None
         if not limit or now is None:
             continue
         key, base = f"{pod.spec.uid}/{container.spec.name}", quota_of(limit, moment.ratio)
-        allowed = _allowed(key, (container, limit), strategy, moment, going)
+        allowed = _has_savings(key, (container, limit), strategy, moment, going)
         move = QuotaMove.RESET if pod.spec.resizing else _move(container, strategy, allowed, moment.load)
         # What was not moved starts at its limit, whatever stands there: on a faster node that is the kubelet's quota,
         # and a reading may be of a moment before it was given back.
@@ -283,7 +285,7 @@ def _quotas(
     return quotas
 
 
-def _granted(pod: PodReading, container: ContainerReading) -> int:
+def _limit_millicores(pod: PodReading, container: ContainerReading) -> int:
     """Millicores of the limit of a container that runs; 0 = none, not known, or not to be moved."""
     spec = container.spec
     if container.group is None or not spec.running or spec.kind is ContainerKind.EPHEMERAL:
@@ -296,7 +298,7 @@ def _limit(group: GroupReading | None) -> int | None:
     return now if isinstance(now, int) and now > 0 else None
 
 
-def _allowed(
+def _has_savings(
     key: str, use: tuple[ContainerReading, int], strategy: CpuBurst, moment: BurstContext, state: BurstState
 ) -> bool:
     """Return whether the limiter has savings; a period of 0 saves none.
@@ -312,20 +314,20 @@ def _allowed(
         return True
     percent = 100 * used / limit
     start = random_part(state.seed, key)
-    state.tokens[key] = limited(strategy, state.tokens.get(key), percent, moment.at_seconds, start)
+    state.tokens[key] = update_tokens(strategy, state.tokens.get(key), percent, moment.at_seconds, start)
     return state.tokens[key].amount > 0
 
 
 def _move(container: ContainerReading, strategy: CpuBurst, allowed: bool, load: PoolLoad) -> QuotaMove:
     """Return the change of a container's quota: up if throttled, down if its limiter forbids more, else none.
 
-    The share pool's load is decisive (`guarded`). A policy that raises no quota resets it to the kubelet's.
+    The share pool's load is decisive (`restrict_move`). A policy that raises no quota resets it to the kubelet's.
     """
     if not raises_quota(strategy):
         return QuotaMove.RESET
     throttled = container.group is not None and container.group.cpu.throttled_periods > 0
     move = QuotaMove.UP if throttled else QuotaMove.REMAIN
-    return guarded(move if allowed else QuotaMove.DOWN, load)
+    return restrict_move(move if allowed else QuotaMove.DOWN, load)
 
 
 def next_quota(strategy: CpuBurst, base: int, now: int, move: QuotaMove) -> QuotaStep:
@@ -401,7 +403,7 @@ def _buffers(pod: PodReading, strategy: CpuBurst, moment: BurstContext) -> Itera
         return
     total = 0
     for container in pod.containers:
-        limit = _granted(pod, container)
+        limit = _limit_millicores(pod, container)
         if not limit or container.group is None or _limit(container.group) is None:
             continue
         amount = buffer_microseconds(limit, strategy, quota_of(limit, moment.ratio))

@@ -47,18 +47,18 @@ from cotenant.enforcer.contract import (
     Verdict,
     Want,
 )
-from cotenant.enforcer.decide.container_resources import skipped
+from cotenant.enforcer.decide.container_resources import has_skip_hooks_label
 from cotenant.enforcer.decide.kubelet_values import values_before_hooks
 from cotenant.enforcer.decide.overrides import UNREADABLE, active
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.observe.cpusets import (
     Assigned,
-    assigned,
     forbidden_cpus,
     may_have_claimed_cores,
     online_cpus,
     overclaims,
     owned_cpus,
+    pod_assignment,
 )
 
 NAME: Final = "cpuset-pools"
@@ -99,7 +99,7 @@ class CpusetPools(Stateless):
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """cpuset.cpus of the containers of all active pods, by the rules of the module; nothing for skipped pods."""
-        pods = [p for p in observation.pods if active(p.spec) and not skipped(p.spec)]
+        pods = [p for p in observation.pods if active(p.spec) and not has_skip_hooks_label(p.spec)]
         pools = pools_of(observation.node, [p.spec for p in observation.pods])
         by_cpuset = policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cpuset"
         places = [(p, self._place(p.spec, observation.node, pools, suppressed_by_cpuset=by_cpuset)) for p in pods]
@@ -109,7 +109,7 @@ class CpusetPools(Stateless):
 
     def _place(self, pod: PodSpec, node: NodeReading, pools: Pools, suppressed_by_cpuset: bool) -> CpusetPlacement:
         """The first rule of the module that fits the pod; an empty placement leaves its CPUs alone."""
-        assignment = assigned(pod)
+        assignment = pod_assignment(pod)
         if (pod.best_effort and suppressed_by_cpuset) or pod.key in node.kubelet_cpus:
             return CpusetPlacement()
         if may_have_claimed_cores(pod, node):
@@ -118,7 +118,7 @@ class CpusetPools(Stateless):
             return CpusetPlacement(assignment.cpus & pools.online, "CPUs that the scheduler gave it", bound=True)
         if pod.best_effort:
             return _best_effort(assignment if self.best_effort_pools else Assigned(), node, pools)
-        return _shared(pod, assignment, node, pools)
+        return _shared_placement(pod, assignment, node, pools)
 
 
 def pools_of(node: NodeReading, pods: Iterable[PodSpec]) -> Pools:
@@ -146,7 +146,7 @@ def _best_effort(assignment: Assigned, node: NodeReading, pools: Pools) -> Cpuse
     )
 
 
-def _shared(pod: PodSpec, assignment: Assigned, node: NodeReading, pools: Pools) -> CpusetPlacement:
+def _shared_placement(pod: PodSpec, assignment: Assigned, node: NodeReading, pools: Pools) -> CpusetPlacement:
     """Rules 2 to 6 of pods that are not best effort."""
     if assignment.numa_nodes:
         return CpusetPlacement(pools.shared & _cpus_on(node, assignment.numa_nodes), "shared CPUs of its NUMA nodes")
@@ -188,7 +188,7 @@ def _placement_verdicts(
 ) -> Iterator[Verdict]:
     """Verdicts on annotations that are unreadable, name too many CPUs or CPUs that are offline, and on empty pools."""
     for pod, place in places:
-        assignment = assigned(pod.spec)
+        assignment = pod_assignment(pod.spec)
         if assignment.broken:
             yield Verdict(pod.spec.key, UNREADABLE, assignment.broken, warning=True)
         if pod.spec.refused_cpus:

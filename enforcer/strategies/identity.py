@@ -37,7 +37,7 @@ from cotenant.enforcer.contract import (
 )
 from cotenant.enforcer.decide.container_resources import SHARES_MIN, pod_resources
 from cotenant.enforcer.decide.kubelet_values import values_of_pod
-from cotenant.enforcer.decide.overrides import active, class_of, overridden
+from cotenant.enforcer.decide.overrides import active, apply_annotation, class_of
 from cotenant.enforcer.model.node_policy import CpuQos, NodePolicy
 
 NAME: Final = "group-identity"
@@ -56,7 +56,7 @@ class GroupIdentity(Stateless):
         wants = list(_tiers(observation, policy))
         for pod in (p for p in observation.pods if active(p.spec) and p.group is not None):
             of_class = cpu_qos_of(pod.spec, policy)
-            qos, complaint = overridden(of_class, pod.spec, CPU_QOS_ANNOTATION)
+            qos, complaint = apply_annotation(of_class, pod.spec, CPU_QOS_ANNOTATION)
             verdicts += complaint
             wants += _pod(pod, qos, observation, policy)
         return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), state)
@@ -96,7 +96,7 @@ def _tiers(observation: Observation, policy: NodePolicy) -> Iterator[Want]:
         if _has_identity(observation, policy):
             yield from _identity(group, qos)
         elif tier is KubeQos.BEST_EFFORT and yields(qos, policy) and not policy.thresholds.enable:
-            yield from _least(group, observation, "its class yields to others")
+            yield from _least_shares_want(group, observation, "its class yields to others")
 
 
 def _pod(pod: PodReading, qos: CpuQos, observation: Observation, policy: NodePolicy) -> Iterator[Want]:
@@ -113,7 +113,7 @@ def _pod(pod: PodReading, qos: CpuQos, observation: Observation, policy: NodePol
     if in_tier or not yields(qos, policy):
         return
     if pod_resources(pod.spec, policy).cpu_shares is None:  # an idle group takes no weight
-        yield from _last(pod.group, pod.spec, observation)
+        yield from _idle_want(pod.group, pod.spec, observation)
 
 
 def _identity(group: GroupReading, qos: CpuQos) -> Iterator[Want]:
@@ -122,16 +122,18 @@ def _identity(group: GroupReading, qos: CpuQos) -> Iterator[Want]:
         yield Want(group.path, Knob.CPU_BVT, qos.group_identity, group.level, NAME, f"its class {why}")
 
 
-def _last(group: GroupReading, pod: PodSpec, observation: Observation) -> Iterator[Want]:
+def _idle_want(group: GroupReading, pod: PodSpec, observation: Observation) -> Iterator[Want]:
     """cpu.idle but while the kubelet is about to write a weight, which an idle cgroup refuses."""
     why = "its class yields to others"
     if Knob.CPU_IDLE not in observation.supported:
         kubelets = values_of_pod(pod).get(Knob.CPU_SHARES)
-        yield from _least(group, observation, f"{why}; this kernel has no cpu.idle", kubelets)
+        yield from _least_shares_want(group, observation, f"{why}; this kernel has no cpu.idle", kubelets)
     elif not pod.resizing:
         yield Want(group.path, Knob.CPU_IDLE, 1, group.level, NAME, why)
 
 
-def _least(group: GroupReading, observation: Observation, why: str, kubelets: Value | None = None) -> Iterator[Want]:
+def _least_shares_want(
+    group: GroupReading, observation: Observation, why: str, kubelets: Value | None = None
+) -> Iterator[Want]:
     if Knob.CPU_SHARES in observation.supported:
         yield Want(group.path, Knob.CPU_SHARES, SHARES_MIN, group.level, NAME, why, kubelets)

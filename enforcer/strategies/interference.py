@@ -30,7 +30,14 @@ from typing import Final
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.enforcer.contract import Observation, PodReading, Verdict
-from cotenant.enforcer.strategies.baseline import LEAST, Baseline, InterferenceSignal, given, measured, workload
+from cotenant.enforcer.strategies.baseline import (
+    LEAST,
+    Baseline,
+    InterferenceSignal,
+    annotated_baselines,
+    measured_signals,
+    workload,
+)
 from cotenant.enforcer.strategies.eviction.victims import refused_uids
 from cotenant.enforcer.strategies.suppression.suppress_target import demand, suppressible
 
@@ -125,29 +132,33 @@ def detect(
 ) -> tuple[Findings, InterferenceState]:
     """Findings of this tick (a cap for best effort, evictions, verdicts), and the state for the next.
 
-    A pod suffers when a signal exceeds its baseline (`_suffering`); a finding needs that to last
+    A pod suffers when a signal exceeds its baseline (`_find_suffering`); a finding needs that to last
     `interference_confirm_seconds`. Baselines are learned only while best effort is quiet and no case is open: what is
     measured under interference must not become normal. Without a figure of the machine's CPU use nothing is found.
     """
     use = demand(observation)
     if settings.interference == "off" or use is None:
         return Findings(), state if settings.interference != "off" else InterferenceState()
-    signals = {p.spec.uid: measured(p, observation.elapsed_seconds) for p in _others(observation)}
-    suffering = tuple(_suffering(observation, signals, state, settings))
+    signals = {p.spec.uid: measured_signals(p, observation.elapsed_seconds) for p in _possible_victims(observation)}
+    suffering = tuple(_find_suffering(observation, signals, state, settings))
     lasting = {s.key: state.suffering.get(s.key, 0.0) + observation.elapsed_seconds for s in suffering}
     still = use.best_effort * 100 <= use.capacity * settings.interference_quiet_percent
     ran_seconds = 0.0 if still else observation.elapsed_seconds
     after = replace(
         state,
-        baselines=_learned(observation, signals, state.baselines) if still and state.case is None else state.baselines,
-        windows=_filled({f"{u}|{s}": v for u, each in signals.items() for s, v in each.items()}, state.windows),
-        uses=_moved(state.uses, {p.spec.uid: _cpu(p) for p in _best_effort(observation)}),
+        baselines=_learn_baselines(observation, signals, state.baselines)
+        if still and state.case is None
+        else state.baselines,
+        windows=_advance_and_fill(
+            {f"{u}|{s}": v for u, each in signals.items() for s, v in each.items()}, state.windows
+        ),
+        uses=_advance_windows(state.uses, {p.spec.uid: _cpu(p) for p in _best_effort(observation)}),
         suffering=lasting,
         beside={key: state.beside.get(key, 0.0) + ran_seconds for key in lasting},
         given_up={k: until for k, until in state.given_up.items() if until > observation.at_seconds},
     )
     confirmed = [s for s in suffering if lasting[s.key] >= settings.interference_confirm_seconds]
-    return _acted(observation, after, confirmed, 0 if still else use.best_effort, settings)
+    return _continue_or_open(observation, after, confirmed, 0 if still else use.best_effort, settings)
 
 
 def correlation(use: Iterable[float], signal: Iterable[float], bound: float) -> float:
@@ -159,7 +170,7 @@ def correlation(use: Iterable[float], signal: Iterable[float], bound: float) -> 
     return sum(u / total * (1 - bound / v if v > bound else v / bound - 1) for u, v in pairs)
 
 
-def _others(observation: Observation) -> Iterator[PodReading]:
+def _possible_victims(observation: Observation) -> Iterator[PodReading]:
     """Pods that may be victims."""
     for pod in observation.pods:
         spec = pod.spec
@@ -175,13 +186,17 @@ def _cpu(pod: PodReading) -> float:
     return max(pod.group.cpu.millicores or 0.0, 0.0) if pod.group is not None else 0.0
 
 
-def _moved(windows: Mapping[str, tuple[float, ...]], now: Mapping[str, float]) -> dict[str, tuple[float, ...]]:
+def _advance_windows(
+    windows: Mapping[str, tuple[float, ...]], now: Mapping[str, float]
+) -> dict[str, tuple[float, ...]]:
     """Each window one tick on; one whose subject is gone is dropped."""
     return {key: (*windows.get(key, ())[-WINDOW_TICKS + 1 :], value) for key, value in now.items()}
 
 
-def _filled(now: Mapping[str, float], windows: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
-    """Return the windows as `_moved`; a new value also replaces repeats of the previous one.
+def _advance_and_fill(
+    now: Mapping[str, float], windows: Mapping[str, tuple[float, ...]]
+) -> dict[str, tuple[float, ...]]:
+    """Return the windows as `_advance_windows`; a new value also replaces repeats of the previous one.
 
     Pressure and waiting are read in turn and are means of the time since: without this, the ticks between an
     antagonist's start and the next reading would count in its favor.
@@ -197,7 +212,7 @@ def _filled(now: Mapping[str, float], windows: Mapping[str, tuple[float, ...]]) 
     return filled
 
 
-def _learned(
+def _learn_baselines(
     observation: Observation, signals: Mapping[str, Mapping[InterferenceSignal, float]], before: Mapping[str, Baseline]
 ) -> Mapping[str, Baseline]:
     """Baselines with this tick's signals, by "workload|signal".
@@ -205,7 +220,7 @@ def _learned(
     Young pods are left out, because a start is not normal. Beyond MOST_BASELINES the longest unused ones go.
     """
     baselines = dict(before)
-    for pod in _others(observation):
+    for pod in _possible_victims(observation):
         if observation.wall_seconds - pod.spec.created_seconds < YOUNG_SECONDS:
             continue
         for signal, value in signals[pod.spec.uid].items():
@@ -217,18 +232,18 @@ def _learned(
     return {key: baselines[key] for key in newest}
 
 
-def _suffering(
+def _find_suffering(
     observation: Observation,
     signals: Mapping[str, Mapping[InterferenceSignal, float]],
     state: InterferenceState,
     settings: BestEffortSettings,
 ) -> Iterator[Suffering]:
     """Signals of this tick above max(LEAST, interference_factor x baseline); pods without a baseline do not suffer."""
-    for pod in _others(observation):
+    for pod in _possible_victims(observation):
         for signal, value in signals[pod.spec.uid].items():
             if value <= LEAST[signal]:
                 continue
-            normal = _normal(pod, signal, state.baselines, settings)
+            normal = _baseline_value(pod, signal, state.baselines, settings)
             if normal is None:
                 continue
             bound = max(LEAST[signal], settings.interference_factor * normal)
@@ -236,18 +251,18 @@ def _suffering(
                 yield Suffering(pod, signal, value, bound, normal)
 
 
-def _normal(
+def _baseline_value(
     pod: PodReading, signal: InterferenceSignal, baselines: Mapping[str, Baseline], settings: BestEffortSettings
 ) -> float | None:
     """The baseline, None while there is none."""
-    figure = given(pod.spec).get(signal)
+    figure = annotated_baselines(pod.spec).get(signal)
     if figure is not None:
         return figure
     baseline = baselines.get(f"{workload(pod.spec)}|{signal}")
     return baseline.level() if baseline is not None and baseline.samples >= settings.interference_samples else None
 
 
-def _acted(
+def _continue_or_open(
     observation: Observation,
     state: InterferenceState,
     confirmed: list[Suffering],
@@ -261,24 +276,24 @@ def _acted(
     it cannot be the cause then.
     """
     acts = settings.interference != "observe"
-    if not acts or (state.case is not None and not _present(observation, state.case.victim)):
+    if not acts or (state.case is not None and not _is_pod_running(observation, state.case.victim)):
         state = replace(state, case=None)
     if state.case is not None:
-        state = _moved_on(observation, state, state.case, settings)
+        state = _advance_case(observation, state, state.case, settings)
     elif acts and best_effort > 0:
         beside = [s for s in confirmed if state.beside[s.key] >= settings.interference_confirm_seconds]
-        worst = max((s for s in beside if s.key not in state.given_up), key=_badness, default=None)
+        worst = max((s for s in beside if s.key not in state.given_up), key=_severity, default=None)
         if worst is not None:
-            state = replace(state, case=_opened(observation, state, worst, best_effort))
+            state = replace(state, case=_open_case(observation, state, worst, best_effort))
     verdicts = tuple(_verdicts(observation, state, confirmed, best_effort))
     return _findings(observation, state, verdicts), state
 
 
-def _badness(one: Suffering) -> tuple[float, str]:
+def _severity(one: Suffering) -> tuple[float, str]:
     return one.value / one.bound, one.key
 
 
-def _opened(observation: Observation, state: InterferenceState, worst: Suffering, best_effort: int) -> Case:
+def _open_case(observation: Observation, state: InterferenceState, worst: Suffering, best_effort: int) -> Case:
     """Return a new case with the evidence of before any action, which our own actions would distort later."""
     (uid, value), *others = _suspects(observation, state, worst) or [("", 0.0)]
     return Case(worst.pod.spec.uid, worst.signal, 1, best_effort, uid, value, tuple(others))
@@ -290,7 +305,7 @@ def _suspects(observation: Observation, state: InterferenceState, one: Suffering
     suspects: list[tuple[float, str, float]] = []
     everything = 0.0
     for pod in _best_effort(observation):
-        use = _aligned(state.uses[pod.spec.uid], len(signal))
+        use = _align_ticks(state.uses[pod.spec.uid], len(signal))
         everything += sum(use)
         value = correlation(use, signal, one.bound)
         if value >= CORRELATION:
@@ -299,13 +314,13 @@ def _suspects(observation: Observation, state: InterferenceState, one: Suffering
     return [(uid, value) for used, uid, value in heaviest_first if used >= LEAST_SHARE * everything]
 
 
-def _aligned(use: tuple[float, ...], length: int) -> tuple[float, ...]:
+def _align_ticks(use: tuple[float, ...], length: int) -> tuple[float, ...]:
     """The last `length` ticks; a pod used nothing before it was there."""
     missing = length - len(use)
     return (0.0,) * missing + use if missing > 0 else use[-length:]
 
 
-def _moved_on(
+def _advance_case(
     observation: Observation, state: InterferenceState, case: Case, settings: BestEffortSettings
 ) -> InterferenceState:
     """One tick further in a case: down a step, up a step, to eviction, or closed."""
@@ -313,16 +328,17 @@ def _moved_on(
     case = replace(case, step_seconds=case.step_seconds + observation.elapsed_seconds)
     if key not in state.suffering:
         return replace(
-            state, case=_better(replace(case, calm_seconds=case.calm_seconds + observation.elapsed_seconds), settings)
+            state,
+            case=_ease_case(replace(case, calm_seconds=case.calm_seconds + observation.elapsed_seconds), settings),
         )
-    after = _worse(observation, replace(case, calm_seconds=0.0), settings)
+    after = _escalate_case(observation, replace(case, calm_seconds=0.0), settings)
     given_up = (
         state.given_up if after is not None else {**state.given_up, key: observation.at_seconds + GIVE_UP_SECONDS}
     )
     return replace(state, case=after, given_up=given_up)
 
 
-def _better(case: Case, settings: BestEffortSettings) -> Case | None:
+def _ease_case(case: Case, settings: BestEffortSettings) -> Case | None:
     """While the victim is well; None = closed."""
     if case.calm_seconds < settings.interference_patience_seconds:
         return replace(case, evicting=False)
@@ -330,14 +346,14 @@ def _better(case: Case, settings: BestEffortSettings) -> Case | None:
     return eased if eased.level > 0 else None
 
 
-def _worse(observation: Observation, case: Case, settings: BestEffortSettings) -> Case | None:
+def _escalate_case(observation: Observation, case: Case, settings: BestEffortSettings) -> Case | None:
     """While it still suffers; None = given up. After an eviction the antagonist's going is waited for."""
     patience = settings.interference_patience_seconds
     if case.step_seconds < patience:
         return case
     if case.level < STEPS:
         return replace(case, level=case.level + 1, step_seconds=0.0)
-    if settings.interference == "evict" and case.antagonist and _present(observation, case.antagonist):
+    if settings.interference == "evict" and case.antagonist and _is_pod_running(observation, case.antagonist):
         return replace(case, evicting=True, step_seconds=patience)
     return case if case.evicting and case.step_seconds < 2 * patience else None
 
@@ -352,11 +368,11 @@ def _findings(observation: Observation, state: InterferenceState, verdicts: tupl
     if case is None:
         return Findings(verdicts=verdicts)
     cap = case.base_millicores >> case.level
-    if not (case.evicting and _present(observation, case.antagonist)):
+    if not (case.evicting and _is_pod_running(observation, case.antagonist)):
         return Findings(cap, verdicts=verdicts)
     refused = refused_uids(observation)
     named = (case.antagonist, case.correlation)
-    those = (named, *(one for one in case.others if _present(observation, one[0])))
+    those = (named, *(one for one in case.others if _is_pod_running(observation, one[0])))
     uid, value = next((one for one in those if one[0] not in refused), named)
     why = f"it disturbs another pod ({case.signal}, correlation {value:.2f}); suppression did not help"
     return Findings(cap, uid, why, verdicts)
@@ -385,5 +401,5 @@ def _verdicts(
             yield Verdict(one.pod.spec.key, "Suffers", f"{one.sentence}{idle}", warning=True)
 
 
-def _present(observation: Observation, uid: str) -> bool:
+def _is_pod_running(observation: Observation, uid: str) -> bool:
     return any(p.spec.uid == uid and p.spec.phase == "Running" for p in observation.pods)

@@ -28,7 +28,7 @@ from cotenant.enforcer.contract import (
     Verdict,
     Want,
 )
-from cotenant.enforcer.decide.overrides import active, class_of, overridden
+from cotenant.enforcer.decide.overrides import active, apply_annotation, class_of
 from cotenant.enforcer.model.node_policy import BlkioQos, Block, IoLimits, NodePolicy
 
 NAME: Final = "blkio"
@@ -63,7 +63,7 @@ class DiskLimits(Stateless):
 def blocks_of(pod: PodSpec, policy: NodePolicy) -> tuple[tuple[Block, ...], tuple[Verdict, ...]]:
     """Blocks of a pod: its class' while that is on, with those of its annotation over them."""
     of_class = policy.classes.of(class_of(pod)).blkio_qos
-    own, verdicts = overridden(BlkioQos(enable=of_class.enable), pod, BLKIO_QOS_ANNOTATION)
+    own, verdicts = apply_annotation(BlkioQos(enable=of_class.enable), pod, BLKIO_QOS_ANNOTATION)
     by_name = {(b.type, b.name): b for b in (of_class.blocks if of_class.enable else ())}
     by_name |= {(b.type, b.name): b for b in own.blocks}
     return tuple(by_name.values()), verdicts

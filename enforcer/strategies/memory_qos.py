@@ -45,9 +45,16 @@ from cotenant.enforcer.contract import (
     Verdict,
     Want,
 )
-from cotenant.enforcer.decide.granted import container_limit, container_request, counted, pod_limit, pod_request, total
+from cotenant.enforcer.decide.granted import (
+    container_limit,
+    container_request,
+    counted_containers,
+    pod_limit,
+    pod_request,
+    total,
+)
 from cotenant.enforcer.decide.knobs import PAGE_BYTES
-from cotenant.enforcer.decide.overrides import active, annotated, class_of, replaced, unreadable
+from cotenant.enforcer.decide.overrides import active, annotation_fields, class_of, replace_fields, unreadable
 from cotenant.enforcer.model.node_policy import MemoryQos, NodePolicy
 from cotenant.enforcer.model.node_policy_defaults import NONE_CLASS
 from cotenant.enforcer.strategies.unchanged import Unchanged
@@ -132,14 +139,16 @@ class MemoryProtection:
         pods = (p for p in observation.pods if active(p.spec))
         basis = (policy, allocatable, observation.supported)
         for pod, fixed in self._known.each(
-            pods, basis, lambda p: _fixed(p, policy, allocatable, observation.supported)
+            pods, basis, lambda p: _spec_dependent_values(p, policy, allocatable, observation.supported)
         ):
-            sums[pod.spec.kube_qos] = _plus(sums.get(pod.spec.kube_qos, ProtectionBytes()), fixed.own)
+            sums[pod.spec.kube_qos] = _add_protections(sums.get(pod.spec.kube_qos, ProtectionBytes()), fixed.own)
             wants += fixed.wants
             verdicts += fixed.verdicts
             for container, throttle in zip(pod.containers, fixed.throttles, strict=True):
                 if throttle.wanted is not None:
-                    high_wants, marks, verdict = _throttling(pod.spec, container, throttle, (observation, state))
+                    high_wants, marks, verdict = _throttle_container(
+                        pod.spec, container, throttle, (observation, state)
+                    )
                     wants += high_wants
                     watched |= marks
                     verdicts += verdict
@@ -147,7 +156,9 @@ class MemoryProtection:
         return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), MemoryState(watched))
 
 
-def _fixed(pod: PodReading, policy: NodePolicy, allocatable_bytes: int, supported: frozenset[Knob]) -> _Fixed:
+def _spec_dependent_values(
+    pod: PodReading, policy: NodePolicy, allocatable_bytes: int, supported: frozenset[Knob]
+) -> _Fixed:
     """Return what depends on a pod's spec and the policy only: wants, amounts and throttling marks, computed once."""
     qos, verdicts = template(pod.spec, policy)
     own = pod_amounts(pod.spec, qos)
@@ -170,7 +181,7 @@ def template(pod: PodSpec, policy: NodePolicy) -> tuple[MemoryQos, tuple[Verdict
     Annotation `policy`: none = nothing; auto = the class's policy also while it is off; default (or not given) = the
     class's policy while it is on, else nothing, and field by field what the annotation itself sets.
     """
-    fields, verdicts = annotated(pod, MEMORY_QOS_ANNOTATION)
+    fields, verdicts = annotation_fields(pod, MEMORY_QOS_ANNOTATION)
     of_class = policy.classes.of(class_of(pod)).memory_qos
     chosen = fields.pop("policy", "default") or "default"
     if chosen not in POLICIES:
@@ -187,7 +198,7 @@ def _field_by_field(
 ) -> tuple[MemoryQos, tuple[Verdict, ...]]:
     if not fields:
         return base, verdicts
-    merged, complaint = replaced(base, fields, pod, MEMORY_QOS_ANNOTATION)
+    merged, complaint = replace_fields(base, fields, pod, MEMORY_QOS_ANNOTATION)
     return merged, (*verdicts, *complaint)
 
 
@@ -241,7 +252,7 @@ def _limit(pod: PodSpec, container: ContainerSpec) -> int | None:
     return container.limits.get(_BATCH, 0) if batch else container_limit(pod, container, _MEMORY)
 
 
-def _plus(one: ProtectionBytes, other: ProtectionBytes) -> ProtectionBytes:
+def _add_protections(one: ProtectionBytes, other: ProtectionBytes) -> ProtectionBytes:
     return ProtectionBytes(one.minimum + other.minimum, one.low + other.low)
 
 
@@ -253,7 +264,7 @@ def page_cache_limit(pod: PodSpec, qos: MemoryQos) -> int:
     if qos.page_cache_enable is False:
         return 0
     if pod.qos_class is QosClass.BE:
-        unlimited = any(c.limits.get(_BATCH, 0) <= 0 for c in counted(pod))
+        unlimited = any(c.limits.get(_BATCH, 0) <= 0 for c in counted_containers(pod))
         limit = 0 if unlimited else total(pod, lambda c: c.limits[_BATCH])
     else:
         limit = pod_limit(pod, _MEMORY) or 0
@@ -269,7 +280,7 @@ def _pod(pod: PodReading, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want
     if pod.group is None:
         return
     yield from _protect(pod.group, own, "sum of its containers")
-    yield from _copied(pod.group, qos)
+    yield from _vendor_wants(pod.group, qos)
     if qos.oom_kill_group:
         yield _want(pod.group, Knob.MEMORY_OOM_GROUP, 1, "out of memory ends it as a whole")
     yield from _page_cache(pod.group, qos, page_cache_limit(pod.spec, qos))
@@ -296,7 +307,7 @@ def _protect(group: GroupReading, own: ProtectionBytes, of: str) -> Iterator[Wan
         yield _want(group, Knob.MEMORY_LOW, own.low, f"reclaimed last: {of}")
 
 
-def _copied(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
+def _vendor_wants(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
     """Vendor kernels' values, as they are configured; a ratio of 0 is off, and its fellows mean nothing then."""
     if qos.wmark_ratio:
         yield _want(
@@ -317,7 +328,7 @@ def _tiers(observation: Observation, policy: NodePolicy, sums: Mapping[KubeQos, 
     """
     everything = ProtectionBytes()
     for amounts in sums.values():
-        everything = _plus(everything, amounts)
+        everything = _add_protections(everything, amounts)
     if observation.kubepods is not None:
         yield from _protect(observation.kubepods, everything, "sum of all pods")
     for tier, qos_class in ((KubeQos.BURSTABLE, QosClass.LS), (KubeQos.BEST_EFFORT, QosClass.BE)):
@@ -325,13 +336,13 @@ def _tiers(observation: Observation, policy: NodePolicy, sums: Mapping[KubeQos, 
         if group is not None:
             qos = policy.classes.of(qos_class).memory_qos
             yield from _protect(group, sums.get(tier, ProtectionBytes()), "sum of its pods")
-            yield from _copied(group, qos) if qos.enable else ()
+            yield from _vendor_wants(group, qos) if qos.enable else ()
 
 
 Throttled = tuple[tuple[Want, ...], dict[str, ThrottledContainer], tuple[Verdict, ...]]
 
 
-def _throttling(
+def _throttle_container(
     pod: PodSpec, container: ContainerReading, throttle: _Throttle, now: tuple[Observation, MemoryState]
 ) -> Throttled:
     """A container's memory.high, what is to be remembered of it, and what a person should know."""
@@ -342,7 +353,7 @@ def _throttling(
         return (), {}, ()
     mark = watch(state.watched.get(group.path), group, observation.at_seconds)
     if mark.relieved_until_seconds > observation.at_seconds:
-        return (), {group.path: mark}, _stuck(pod, container, mark, observation.at_seconds)
+        return (), {group.path: mark}, _livelock_verdict(pod, container, mark, observation.at_seconds)
     why = f"throttled from {throttle.percent} % of the way from request to limit, and above its usage"
     return (_want(group, Knob.MEMORY_HIGH, high, why),), {group.path: mark}, ()
 
@@ -350,11 +361,11 @@ def _throttling(
 def _container(group: GroupReading | None, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want]:
     if group is not None:
         yield from _protect(group, own, "percent of its request")
-        yield from _copied(group, qos)
-        yield from _ends(group, qos)
+        yield from _vendor_wants(group, qos)
+        yield from _oom_group_want(group, qos)
 
 
-def _ends(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
+def _oom_group_want(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
     if qos.oom_kill_group:
         yield _want(group, Knob.MEMORY_OOM_GROUP, 1, "out of memory ends it as a whole")
 
@@ -379,7 +390,7 @@ def watch(before: ThrottledContainer | None, group: GroupReading, at_seconds: fl
     return ThrottledContainer(memory.high_events, stuck, before.relieved_until_seconds)
 
 
-def _stuck(
+def _livelock_verdict(
     pod: PodSpec, container: ContainerReading, mark: ThrottledContainer, at_seconds: float
 ) -> tuple[Verdict, ...]:
     seconds_left = mark.relieved_until_seconds - at_seconds

@@ -64,7 +64,7 @@ class Network(Stateless):
             return Step(StrategyPlan(verdicts=(_no_uplink(observation.node.name),)), state)
         total = total_bits(policy) or link.bits_per_second
         if total <= 0:
-            return Step(StrategyPlan(verdicts=(_unknown(observation.node.name, link.device),)), state)
+            return Step(StrategyPlan(verdicts=(_unknown_speed_verdict(observation.node.name, link.device),)), state)
         pods = [p.spec for p in observation.pods if active(p.spec)]
         classes = tuple(
             _class(row, policy.classes.of(row[0]).network_qos, total, addresses(pods, row[0])) for row in on
@@ -87,11 +87,11 @@ def bits(amount: int | str, total: int) -> int:
 
 def addresses(pods: Iterable[PodSpec], qos: QosClass) -> tuple[str, ...]:
     """Valid addresses, in order, of the pods of a class that have their own."""
-    valid = {a for p in pods if not p.host_network and _counts_as(p) is qos for a in p.addresses if _is_address(a)}
+    valid = {a for p in pods if not p.host_network and _network_class(p) is qos for a in p.addresses if _is_address(a)}
     return tuple(sorted(valid))
 
 
-def _counts_as(pod: PodSpec) -> QosClass:
+def _network_class(pod: PodSpec) -> QosClass:
     qos = class_of(pod)
     return QosClass.LSR if qos is QosClass.LSE else qos
 
@@ -115,6 +115,6 @@ def _no_uplink(node: str) -> Verdict:
     return Verdict(node, NO_UPLINK, message, warning=True)
 
 
-def _unknown(node: str, device: str) -> Verdict:
+def _unknown_speed_verdict(node: str, device: str) -> Verdict:
     message = f"{node}: {device} does not say its speed and the policy has no totalNetworkBandwidth: not shaped"
     return Verdict(node, UNKNOWN_LINK, message, warning=True)

@@ -87,7 +87,7 @@ class Resctrl(Stateless):
         pods = [p for p in observation.pods if active(p.spec)]
         own = [p for p in pods if self.pod_groups and RESCTRL_ANNOTATION in p.spec.annotations]
         if offers is None:
-            return Step(StrategyPlan(verdicts=_unsupported(observation) if enabled or own else ()), state)
+            return Step(StrategyPlan(verdicts=_unsupported_verdicts(observation) if enabled or own else ()), state)
         groups, verdicts = _own_groups(own, offers)
         alone = {p.spec.uid for p in own if POD_PREFIX + p.spec.uid in groups}
         for name, qos in enabled.items():
@@ -187,7 +187,7 @@ def _cgroups(pods: Iterator[PodReading] | list[PodReading]) -> tuple[str, ...]:
     return tuple(c.group.path for pod in pods for c in pod.containers if c.group is not None)
 
 
-def _unsupported(observation: Observation) -> tuple[Verdict, ...]:
+def _unsupported_verdicts(observation: Observation) -> tuple[Verdict, ...]:
     message = (
         f"{observation.node.name}: cache and memory bandwidth are in the policy, but there is no resource control here"
     )

@@ -27,7 +27,7 @@ class Unchanged(Generic[AnswerT]):
         """The pods with their answers; basis: what an answer is made from beside the pod and its cgroups' places."""
         cached, fresh, answers = self._known, {}, []
         for pod in pods:
-            made_from = (pod.spec, *basis, *places(pod))
+            made_from = (pod.spec, *basis, *cgroup_paths(pod))
             entry = cached.get(pod.spec.uid)
             if entry is None or entry[0] != made_from:
                 entry = made_from, answer(pod)
@@ -37,7 +37,7 @@ class Unchanged(Generic[AnswerT]):
         return answers
 
 
-def places(pod: PodReading) -> list[CgroupPath | None]:
+def cgroup_paths(pod: PodReading) -> list[CgroupPath | None]:
     """Return the paths of the pod's cgroup and those of its containers, None for a missing cgroup."""
     groups = [pod.group, *[container.group for container in pod.containers]]
     return [None if group is None else group.path for group in groups]

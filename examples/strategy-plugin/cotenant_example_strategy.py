@@ -7,7 +7,7 @@ from math import isfinite
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.settings.sections.recommender import RecommenderSettings
-from cotenant.recommender.base import known, recommendation, rounded_up, withheld
+from cotenant.recommender.base import display_inputs, recommendation, rounded_up, withheld
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.severity import severity
@@ -46,6 +46,6 @@ def propose(evidence: Evidence, index: int, resource: Resource, highest: float) 
         Action.SET,
         Reason.OBSERVED_MAXIMUM,
         severity=severity(resource, now, amount, evidence.workloads[index].replicas),
-        inputs=known(observed_max=highest, margin_fraction=MARGIN),
+        inputs=display_inputs(observed_max=highest, margin_fraction=MARGIN),
         formula=f"highest ever seen x {1 + MARGIN:g}",
     )

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import TimeGrid
-from cotenant.forecasting.backtest.plan import Past, joined
+from cotenant.forecasting.backtest.plan import Past, join_slots
 from cotenant.forecasting.backtest.windows import amplitude
 from cotenant.forecasting.base import Array, Forecaster
 
@@ -70,7 +70,9 @@ class PathContender:
         """
         slots, grid = self.joined_slots, past.coarse_grid
         used_slots = grid.size // slots * slots
-        history = joined(past.coarse[:, grid.size - used_slots :], slots, past.statistic) if slots > 1 else past.coarse
+        history = (
+            join_slots(past.coarse[:, grid.size - used_slots :], slots, past.statistic) if slots > 1 else past.coarse
+        )
         step = slots * grid.step_seconds
         before = TimeGrid(grid.end_seconds - used_slots * grid.step_seconds, step, used_slots // slots)
         quantiles = np.repeat(self.forecaster.quantiles(history, before, horizon // slots), slots, axis=1)

@@ -90,7 +90,7 @@ class MaxOfDays:
         The bound is the sum of limits, which also stands in where nothing was measured.
         """
         recent = usage[..., -self.days * slots_per_day :]
-        return _bounded(self.factor * _highest(node_total(recent, limits)), usage, limits)
+        return _bound_peaks(self.factor * _highest(node_total(recent, limits)), usage, limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,9 @@ class VpaLike:
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
         """Sum over pods of (1 + margin) x the weighted percentile, (...); pods with few samples count their limit."""
-        per_pod = (1 + self.margin) * _decayed(_capped(usage, limits), self.percentile, slots_per_day)
+        per_pod = (1 + self.margin) * _decaying_percentile(
+            _cap_at_limits(usage, limits), self.percentile, slots_per_day
+        )
         return _sum_of(per_pod, usage, limits, MINIMUM_SAMPLES)
 
 
@@ -130,12 +132,14 @@ class KoordinatorMin:
         limits or allocatable less a peak, and so the larger peak decides.
         """
         half_life, raised = self.half_life_days * slots_per_day, 1 + self.margin
-        per_pod = raised * self._rounded(_decayed(_capped(usage, limits), self.percentile, half_life))
+        per_pod = raised * self._bucket_ends(
+            _decaying_percentile(_cap_at_limits(usage, limits), self.percentile, half_life)
+        )
         pods = _sum_of(per_pod, usage, limits, max(1, round(self.cold_days * slots_per_day)))
-        total = raised * self._rounded(_decayed(node_total(usage, limits), self.percentile, half_life))
-        return np.fmax(pods, _bounded(total, usage, limits))
+        total = raised * self._bucket_ends(_decaying_percentile(node_total(usage, limits), self.percentile, half_life))
+        return np.fmax(pods, _bound_peaks(total, usage, limits))
 
-    def _rounded(self, values: Floats) -> Floats:
+    def _bucket_ends(self, values: Floats) -> Floats:
         """End of the bucket that holds a value: bucket k starts at first x (1.05^k - 1) / 0.05."""
         if not self.first_bucket:
             return values
@@ -155,7 +159,7 @@ class ResourceCentralLike:
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
         """Sum over pods of the percentile of the last `hours`, (...); pods with few samples count their limit."""
-        recent = _capped(_last_hours(usage, self.hours, slots_per_day), limits)
+        recent = _cap_at_limits(_last_hours(usage, self.hours, slots_per_day), limits)
         per_pod = row_quantiles(recent, np.array([self.percentile]))[..., 0]
         return _sum_of(per_pod, usage, limits, MINIMUM_SAMPLES)
 
@@ -199,7 +203,7 @@ class CranePeak:
         grid = TimeGrid(0, DAY_SECONDS // slots_per_day, flat.shape[1])
         path = CraneDsp().quantiles(flat, grid, slots_per_day)[:, :, -1].max(axis=1)
         has_data = ~np.isnan(flat).all(axis=1)
-        return _bounded(np.where(has_data, path, np.nan).reshape(total.shape[:-1]), usage, limits)
+        return _bound_peaks(np.where(has_data, path, np.nan).reshape(total.shape[:-1]), usage, limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +236,7 @@ PEAK_BASELINES: Final[tuple[PeakPredictor, ...]] = (
 """Every static predictor at its published parameters; B12 is `oracle`, which knows the future."""
 
 
-def _capped(usage: Floats, limits: Floats) -> Floats:
+def _cap_at_limits(usage: Floats, limits: Floats) -> Floats:
     return np.minimum(usage, limits[..., None])
 
 
@@ -251,7 +255,7 @@ def _highest(values: Floats) -> Floats:
     return np.where(np.isneginf(highest), np.nan, highest)
 
 
-def _bounded(peak: Floats, usage: Floats, limits: Floats) -> Floats:
+def _bound_peaks(peak: Floats, usage: Floats, limits: Floats) -> Floats:
     """Cap predicted peaks at the sum of limits; cold pods add their limit.
 
     peak (...): the prediction for warm pods, NaN where nothing is known, which yields the sum of limits. A pod is
@@ -270,7 +274,7 @@ def _sum_of(per_pod: Floats, usage: Floats, limits: Floats, samples: int) -> Flo
     return total
 
 
-def _decayed(values: Floats, percentile: float, half_life: float) -> Floats:
+def _decaying_percentile(values: Floats, percentile: float, half_life: float) -> Floats:
     """Percentile of the last axis, a sample's weight halving every `half_life` slots."""
     recent = values[..., -int(np.ceil(_HALF_LIVES_KEPT * half_life)) :]
     weights = np.exp2(-np.arange(recent.shape[-1])[::-1] / half_life)

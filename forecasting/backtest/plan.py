@@ -117,18 +117,18 @@ def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Backte
     history = Past(
         fine=fine,
         fine_grid=TimeGrid(start // step * step, step, cut - first),
-        coarse=joined(fine, factor, plan.statistic),
+        coarse=join_slots(fine, factor, plan.statistic),
         coarse_grid=TimeGrid(start, plan.step_seconds, (cut - first) // factor),
         statistic=plan.statistic,
     )
     return BacktestTrial(
-        origin_seconds, shown[judged], history, judged, joined(came, factor, plan.statistic), _highest(came)
+        origin_seconds, shown[judged], history, judged, join_slots(came, factor, plan.statistic), _highest(came)
     )
 
 
-def joined(values: FloatMatrix, factor: int, statistic: Statistic = Statistic.MEAN) -> FloatMatrix:
+def join_slots(values: FloatMatrix, factor: int, statistic: Statistic = Statistic.MEAN) -> FloatMatrix:
     """Every `factor` slots by a statistic without gaps, (n, slots / factor); NaN where all are gaps."""
-    return usage.joined(values.reshape(len(values), values.shape[1] // factor, factor), statistic)
+    return usage.reduce_last_axis(values.reshape(len(values), values.shape[1] // factor, factor), statistic)
 
 
 def _share_without_gaps(values: FloatMatrix) -> npt.NDArray[np.float64]:

@@ -17,8 +17,8 @@ from cotenant.base.progress import Progress, Silent
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid
 from cotenant.forecasting.backtest.contenders import MEDIAN, Contender, ContenderForecast
-from cotenant.forecasting.backtest.plan import BacktestPlan, BacktestTrial, joined, trial
-from cotenant.forecasting.backtest.windows import amplitude, compare, equal_peaks, matched, window_starts
+from cotenant.forecasting.backtest.plan import BacktestPlan, BacktestTrial, join_slots, trial
+from cotenant.forecasting.backtest.windows import amplitude, compare, count_matched_windows, equal_peaks, window_starts
 from cotenant.forecasting.base import LEVEL_ARRAY
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -228,7 +228,7 @@ def _peaks(plan: BacktestPlan, one: BacktestTrial, answer: ContenderForecast) ->
             forecast_peak - highest, highest, out=np.full(len(forecast_peak), np.nan), where=highest > 0
         ),
         "windows_said": starts.sum(axis=1),
-        "windows_matched": matched(window_starts(actual, step), starts, step),
+        "windows_matched": count_matched_windows(window_starts(actual, step), starts, step),
         **coverage_columns,
     }
 
@@ -251,7 +251,7 @@ def _means(values: Floats) -> Floats:
 def daily_acf(values: FloatMatrix, grid: TimeGrid) -> FloatMatrix:
     """Autocorrelation at 24 h of hourly means over the whole series, (n,); NaN below two days or without variance."""
     factor = max(1, HOUR_SECONDS // grid.step_seconds)
-    hourly = joined(values[:, values.shape[1] % factor :], factor)
+    hourly = join_slots(values[:, values.shape[1] % factor :], factor)
     lag = max(1, DAY_SECONDS // (factor * grid.step_seconds))
     if hourly.shape[1] < 2 * lag:
         return np.full(len(values), np.nan, dtype=np.float32)

@@ -114,7 +114,7 @@ def window_starts(path: Floats, step_seconds: int) -> Flags:
     return starts
 
 
-def matched(real: Flags, forecast: Flags, step_seconds: int) -> npt.NDArray[np.intp]:
+def count_matched_windows(real: Flags, forecast: Flags, step_seconds: int) -> npt.NDArray[np.intp]:
     """Count the windows of each day (n, H) that pair one to one with forecast starts within an hour, (n,).
 
     On a line, assigning to each actual window in order the earliest free start in reach yields as many pairs as any

@@ -127,7 +127,7 @@ def train(moments: Sequence[BoosterInput], actual: FloatMatrix, settings: Foreca
     x, y = np.concatenate(columns), np.concatenate(targets)
     if len(y) < 2 * _FEWEST_IN_LEAF * _LEAVES:
         return None
-    return Booster(of_models(_fitted(x, y, settings.booster_threads)), len(y), series)
+    return Booster(of_models(_fit_models(x, y, settings.booster_threads)), len(y), series)
 
 
 def _rows(actual: FloatMatrix, most: int) -> npt.NDArray[np.bool_]:
@@ -152,7 +152,7 @@ def _blocks(series: int) -> Iterator[slice]:
     return (slice(first, first + _SERIES_PER_BLOCK) for first in range(0, series, _SERIES_PER_BLOCK))
 
 
-def _fitted(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
+def _fit_models(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
     """One gradient-boosted model for each of TRAINED_LEVELS, from features x (rows, F) and targets y (rows,)."""
     # Loaded here: most processes never train, and some must stay light.
     with without_pandas():
@@ -162,7 +162,7 @@ def _fitted(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
     bins: list[Any] = []
     with threadpool_limits(limits=threads, user_api="openmp"):
         return tuple(
-            _sharing(
+            _share_bins(
                 HistGradientBoostingRegressor(
                     loss="quantile",
                     quantile=level,
@@ -180,7 +180,7 @@ def _fitted(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
         )
 
 
-def _sharing(model: Any, bins: list[Any]) -> Any:
+def _share_bins(model: Any, bins: list[Any]) -> Any:
     """The model with the rows in the bins that the first one fills: filling them is half the time of a level."""
     fill = getattr(model, "_bin_data", None)  # not public: a release without it fills them for every level
     if fill is None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, conform
-from cotenant.forecasting.empirical import filled, known, row_quantiles
+from cotenant.forecasting.empirical import count_known, fill_gaps, row_quantiles
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -64,7 +64,7 @@ class ShiftedProfile:
         profile = _profile(history, day, self.days)
         usual = profile[:, (np.arange(history.shape[1] + horizon) - history.shape[1]) % day]
         residual = (history - usual[:, : history.shape[1]]).astype(np.float32)
-        level = decayed(residual, self.level_half_life_hours * HOUR_SECONDS / grid.step_seconds)
+        level = decaying_mean(residual, self.level_half_life_hours * HOUR_SECONDS / grid.step_seconds)
         answer = np.full((len(history), horizon, len(LEVEL_ARRAY)), np.nan, dtype=history.dtype)
         for first, after in _bands(horizon):
             middle = (first + after - 1) // 2 + 1
@@ -78,7 +78,7 @@ class ShiftedProfile:
 
 def _unit(history: FloatMatrix) -> Floats:
     """A tenth of the mean of each series, (n, 1): amounts well below it count as alike; 1 where it is 0."""
-    mean = filled(history).sum(axis=1, dtype=np.float64) / np.maximum(known(history), 1)
+    mean = fill_gaps(history).sum(axis=1, dtype=np.float64) / np.maximum(count_known(history), 1)
     unit: Floats = np.where(mean > 0, mean / 10, 1.0)[:, None]
     return unit
 
@@ -97,8 +97,8 @@ def _profile(history: Floats, day: int, days: int) -> Floats:
     tail = history[:, max(0, history.shape[1] - day_count * day) :]
     padded = np.pad(tail, ((0, 0), (day_count * day - tail.shape[1], 0)), constant_values=np.nan)
     ordered = np.sort(padded.reshape(len(history), day_count, day).transpose(0, 2, 1), axis=2)  # NaN goes last
-    weights = _mid_weights(day_count).astype(history.dtype)[known(ordered)]
-    middle = np.einsum("nsd,nsd->ns", filled(ordered), weights)
+    weights = _mid_weights(day_count).astype(history.dtype)[count_known(ordered)]
+    middle = np.einsum("nsd,nsd->ns", fill_gaps(ordered), weights)
     around = np.stack([np.roll(middle, 1, axis=1), middle, middle, np.roll(middle, -1, axis=1)])
     present = ~np.isnan(around)
     smooth: Floats = np.divide(
@@ -119,7 +119,7 @@ def _mid_weights(most: int) -> Floats:
     return weights
 
 
-def decayed(residual: Floats, half_life: float) -> Array:
+def decaying_mean(residual: Floats, half_life: float) -> Array:
     """Exponentially weighted mean of the residuals (n, slots) up to each slot; a gap keeps the one before, (n, slots).
 
     half_life: in slots with a value; gaps do not age the mean. NaN before the first value.
@@ -132,12 +132,12 @@ def decayed(residual: Floats, half_life: float) -> Array:
     # the filter runs over what is present, moved together; gaps then take what came before them
     together = np.zeros(residual.shape, dtype=np.float32)
     together[np.arange(residual.shape[1]) < count[:, -1:]] = residual[present]
-    level = np.pad(_filtered(together, decay), ((0, 0), (1, 0)), constant_values=np.nan)
+    level = np.pad(_smooth_exponentially(together, decay), ((0, 0), (1, 0)), constant_values=np.nan)
     levels: Array = level.ravel().take(count + np.arange(len(level))[:, None] * level.shape[1])
     return levels
 
 
-def _filtered(values: Array, decay: float) -> Array:
+def _smooth_exponentially(values: Array, decay: float) -> Array:
     """level[t] = decay x level[t - 1] + (1 - decay) x value[t], from level[0] = value[0]; values (n, slots), slots > 0.
 
     In blocks: a level is a weighted sum of its block's values, and what remains of the last level before the block.

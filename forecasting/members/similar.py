@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cotenant.base.usage.usage import FloatMatrix, TimeGrid
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, conform
-from cotenant.forecasting.empirical import filled, known, row_quantiles
+from cotenant.forecasting.empirical import count_known, fill_gaps, row_quantiles
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -51,7 +51,7 @@ class SimilarMoments:
         moments = np.arange(day, size - horizon + 1)
         if len(moments) < self.count:
             return conform(np.full((len(history), horizon, len(LEVEL_ARRAY)), np.nan, dtype=np.float32), history)
-        time_distance = _apart(moments - size, day)
+        time_distance = _time_distances(moments - size, day)
         blocks = (history[i : i + _SERIES_PER_BLOCK] for i in range(0, len(history), _SERIES_PER_BLOCK))
         parts = [self._after_similar(block, moments, time_distance, horizon) for block in blocks]
         raw = np.concatenate(parts) if parts else np.empty((0, horizon, len(LEVEL_ARRAY)))
@@ -65,14 +65,14 @@ class SimilarMoments:
         Distance: that of the standardised half days before, plus what age and another time of day add
         (`time_distance`).
         """
-        distance = _unlike(_standardised(history), moments, int(moments[0])) + time_distance
+        distance = _usage_distances(_standardize_logs(history), moments, int(moments[0])) + time_distance
         nearest = moments[np.argpartition(distance, self.count - 1, axis=1)[:, : self.count]]
         firsts = nearest + np.arange(len(history))[:, None] * history.shape[1]
         came = history.ravel().take(firsts[:, None, :] + np.arange(horizon)[:, None])
         return row_quantiles(came, LEVEL_ARRAY)
 
 
-def _standardised(history: FloatMatrix) -> Array:
+def _standardize_logs(history: FloatMatrix) -> Array:
     """Logarithm of use in deviations of the series: half of a peak is as far from it as twice of it.
 
     Level and deviation are such that a burst, however high, hardly moves them.
@@ -86,18 +86,18 @@ def _standardised(history: FloatMatrix) -> Array:
 
 def _mean(values: Floats) -> Floats:
     """Mean of each row without gaps, (n, 1), 0 where nothing is known."""
-    total = filled(values).sum(axis=1, keepdims=True, dtype=np.float64)
-    mean: Floats = total / np.maximum(known(values), 1)[:, None]
+    total = fill_gaps(values).sum(axis=1, keepdims=True, dtype=np.float64)
+    mean: Floats = total / np.maximum(count_known(values), 1)[:, None]
     return mean
 
 
-def _unlike(units: Array, moments: npt.NDArray[np.intp], day: int) -> Array:
+def _usage_distances(units: Array, moments: npt.NDArray[np.intp], day: int) -> Array:
     """Weighted mean squared distance of the 12 hours before each moment from those before now, (n, moments)."""
     total, weight = np.zeros((len(units), len(moments)), dtype=np.float32), 0.0
     away = np.empty_like(total)
     first = int(moments[0])
     # gaps are far from everything, those of now also from those of then
-    now, units = filled(units[:, -day // 2 :], -_GAP), filled(units, _GAP)
+    now, units = fill_gaps(units[:, -day // 2 :], -_GAP), fill_gaps(units, _GAP)
     for back in range(1, day // 2 + 1):
         np.subtract(units[:, first - back : first - back + len(moments)], now[:, -back, None], out=away)
         np.square(away, out=away)
@@ -108,7 +108,7 @@ def _unlike(units: Array, moments: npt.NDArray[np.intp], day: int) -> Array:
     return total / np.float32(weight)
 
 
-def _apart(since: npt.NDArray[np.intp], day: int) -> Array:
+def _time_distances(since: npt.NDArray[np.intp], day: int) -> Array:
     """Return the distance that age and time of day add to moments, (moments,).
 
     since: slots from now to each moment, negative.

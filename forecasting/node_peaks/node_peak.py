@@ -126,7 +126,7 @@ def koordinator_peaks(usage: Floats, slots_per_day: int, resource: Resource) -> 
 
     Source: koordlet's peak predictor: p95 and a half-life of 12 h for CPU, p98 and 24 h for memory.
     """
-    peaks: Floats = MARGIN * _decayed(usage, slots_per_day, resource)
+    peaks: Floats = MARGIN * _decaying_peak(usage, slots_per_day, resource)
     return peaks
 
 
@@ -145,7 +145,7 @@ def mid_peaks(high: Floats, prod: Floats, slots_per_day: int) -> Floats:
 def pod_peaks(usage: Floats, requests: Floats, slots_per_day: int, resource: Resource) -> Floats:
     """1.1 x the decayed percentile of each pod, (pods,); a pod younger than 24 h counts with its request."""
     cold = np.isfinite(usage).sum(axis=1) < slots_per_day
-    peaks = MARGIN * _decayed(usage, slots_per_day, resource)
+    peaks = MARGIN * _decaying_peak(usage, slots_per_day, resource)
     result: Floats = np.where(cold | np.isnan(peaks), requests, peaks)
     return result
 
@@ -190,7 +190,7 @@ def _reasons(nothing: Flags, short: Flags) -> tuple[Reason, ...]:
     return tuple(Reason(name) for name in names.tolist())
 
 
-def _decayed(usage: Floats, slots_per_day: int, resource: Resource) -> Floats:
+def _decaying_peak(usage: Floats, slots_per_day: int, resource: Resource) -> Floats:
     half_life = _HALF_LIFE_DAYS[resource] * slots_per_day
     recent = usage[:, -int(_HALF_LIVES_KEPT * half_life) :]
     weights = np.exp2(-np.arange(recent.shape[1])[::-1] / half_life)

@@ -94,7 +94,9 @@ class PeakShape:
 
     def base_and_spread(self, of: Records, limits: Floats) -> tuple[Floats, Floats]:
         """Both in limits (n,), shape (n, E)."""
-        return _joined(self.base, of, limits), np.maximum(_joined(self.spread, of, limits), _LEAST_SPREAD)
+        return _weighted_record_sum(self.base, of, limits), np.maximum(
+            _weighted_record_sum(self.spread, of, limits), _LEAST_SPREAD
+        )
 
 
 SHAPES: Final = (
@@ -154,7 +156,7 @@ def _median(ordered: Floats, count: npt.NDArray[np.intp]) -> Floats:
     return _or_gap(np.where(count > 0, (low + high) / 2, np.nan))
 
 
-def _joined(weights: Mapping[str, float], of: Records, limits: Floats) -> Floats:
+def _weighted_record_sum(weights: Mapping[str, float], of: Records, limits: Floats) -> Floats:
     """Weighted sum of records in limits, (n, E): `one` is the limit itself, `range` the highest less the median."""
     total: Floats = np.zeros(of.highest.shape)
     for name, weight in weights.items():

@@ -117,15 +117,15 @@ def calibrate(of: Prepared, risk: float, settings: NodePeakSettings) -> PeakCali
     usable = of.usable(settings)
     if not usable.any():
         return None
-    names, peaks = served(of, usable, (risk,), settings)[0]
-    tested, passed = _tested(of, usable, risk, settings)
+    names, peaks = served_peaks(of, usable, (risk,), settings)[0]
+    tested, passed = _test_decisions(of, usable, risk, settings)
     count = tested.sum(axis=1)
     violation = np.full(len(of.limits), np.nan)
     violation = np.divide(passed.sum(axis=1), count, out=violation, where=count > 0)
     return PeakCalibration(peaks[:, -1], violation, count // BLOCKS_PER_DAY, names)
 
 
-def _tested(of: Prepared, usable: Flags, risk: float, settings: NodePeakSettings) -> tuple[Flags, Flags]:
+def _test_decisions(of: Prepared, usable: Flags, risk: float, settings: NodePeakSettings) -> tuple[Flags, Flags]:
     """Decisions tested by thresholds from outcomes that were complete before, and those that were passed, (n, E)."""
     decisions = np.arange(usable.shape[1])
     tested, passed = np.zeros_like(usable), np.zeros_like(usable)
@@ -134,11 +134,11 @@ def _tested(of: Prepared, usable: Flags, risk: float, settings: NodePeakSettings
         if older.any():
             inside = usable & (decisions >= part[0]) & (decisions <= part[-1])
             tested |= inside
-            passed |= inside & (of.after > served(of, older, (risk,), settings)[0][1])
+            passed |= inside & (of.after > served_peaks(of, older, (risk,), settings)[0][1])
     return tested, passed
 
 
-def served(
+def served_peaks(
     of: Prepared, usable: Flags, risks: Sequence[float], settings: NodePeakSettings, tails: Tails = TAILS
 ) -> list[tuple[str, Floats]]:
     """Return, per risk, the joined names and the mean peaks (n, E) of the two shapes that lend most.
@@ -155,10 +155,10 @@ def served(
         ordered, own = np.sort(scores[usable]), np.sort(scores, axis=1)
         of_classes = thresholds(ordered, tails[of.names[index]], risks, days, settings)
         for one, risk, of_class in zip(candidates, risks, of_classes, strict=True):
-            added = np.maximum(of_class, _own(own, usable, risk, settings))
+            added = np.maximum(of_class, _own_thresholds(own, usable, risk, settings))
             peaks = np.clip(base + added[:, None] * spread, 0, 1)
             one.append((float((np.where(usable, peaks, 0) * weights).sum()), index, peaks))
-    return [_joined(one, of.names) for one in candidates]
+    return [_average_best_shapes(one, of.names) for one in candidates]
 
 
 def thresholds(
@@ -202,12 +202,12 @@ def upper_quantile(ordered: Floats, risk: float) -> float:
     return float(ordered[len(ordered) - 1 - int(np.floor(risk * len(ordered)))])
 
 
-def _joined(candidates: list[tuple[float, int, Floats]], names: Sequence[str]) -> tuple[str, Floats]:
+def _average_best_shapes(candidates: list[tuple[float, int, Floats]], names: Sequence[str]) -> tuple[str, Floats]:
     best = sorted(candidates, key=lambda one: one[:2])[:2]
     return " + ".join(names[index] for _, index, _ in best), np.mean([peaks for *_, peaks in best], axis=0)
 
 
-def _own(ordered: Floats, usable: Flags, risk: float, settings: NodePeakSettings) -> Floats:
+def _own_thresholds(ordered: Floats, usable: Flags, risk: float, settings: NodePeakSettings) -> Floats:
     """Each node's own quantile of its rising scores at the rate that is tolerated of one node, (n,); -inf = no say."""
     limit = min(1.0, settings.node_tolerance * risk)
     count = usable.sum(axis=1)

@@ -30,13 +30,13 @@ def parts(usage: Usage[RefT]) -> dict[RefT, WeekDecomposition]:
     hourly = usage.coarser(HOUR_SECONDS // usage.grid.step_seconds).tail(LONGEST)
     decompositions = {}
     for ref, values in zip(hourly.refs, hourly.values, strict=True):
-        series, grid = bridged(values.astype(np.float64), hourly.grid)
+        series, grid = bridge_gaps(values.astype(np.float64), hourly.grid)
         if series.size >= SHORTEST:
-            decompositions[ref] = taken_apart(series, grid)
+            decompositions[ref] = decompose_hourly_series(series, grid)
     return decompositions
 
 
-def bridged(series: Floats, grid: TimeGrid) -> tuple[Floats, TimeGrid]:
+def bridge_gaps(series: Floats, grid: TimeGrid) -> tuple[Floats, TimeGrid]:
     """Return the series and grid from the first known hour on, with gaps bridged by linear interpolation.
 
     The series is empty where less than half of the hours are known, and then the grid is returned unchanged.
@@ -53,7 +53,7 @@ def bridged(series: Floats, grid: TimeGrid) -> tuple[Floats, TimeGrid]:
     return np.interp(hours, hours[present], series[present]), TimeGrid(start, grid.step_seconds, series.size)
 
 
-def taken_apart(series: Floats, grid: TimeGrid) -> WeekDecomposition:
+def decompose_hourly_series(series: Floats, grid: TimeGrid) -> WeekDecomposition:
     """Hourly values without gaps, at least SHORTEST; the habit of the week where more than two weeks are there."""
     none = np.zeros(series.size)
     if np.ptp(series) == 0:

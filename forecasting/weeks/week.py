@@ -72,32 +72,32 @@ def weeks(usage: Usage[RefT], settings: ForecastingSettings) -> Weeks[RefT]:
     days = max(settings.history_days, 2 * 7)
     hourly = usage.coarser(HOUR_SECONDS // usage.grid.step_seconds).tail(days * DAY)
     if not hourly.grid.size:
-        return _unknown(usage.refs, usage.resource, hourly.grid.following(WEEK_HOURS))
+        return _unknown_week(usage.refs, usage.resource, hourly.grid.following(WEEK_HOURS))
     values = np.where(np.isfinite(hourly.values) & (hourly.values >= 0), hourly.values, np.float32(np.nan))
     clock = WallClock.of(hourly.grid, WEEK_HOURS, settings.time_zone)
     calendar = Calendar.of(hourly.grid, WEEK_HOURS, settings)
-    path, loss, covered = blended(clock.local(calendar.ordinary(values)), hourly.grid)
+    path, loss, covered = blend_week(clock.local(calendar.ordinary(values)), hourly.grid)
     path = calendar.special(clock.absolute(path), values)
     path[~_enough(values)] = np.nan
     return Weeks(usage.refs, usage.resource, hourly.grid.following(WEEK_HOURS), path, loss, covered)
 
 
-def _unknown(refs: tuple[RefT, ...], resource: MeasuredResource, ahead: TimeGrid) -> Weeks[RefT]:
+def _unknown_week(refs: tuple[RefT, ...], resource: MeasuredResource, ahead: TimeGrid) -> Weeks[RefT]:
     """The week of series whose history holds no whole hour: nothing is known of it."""
     path = np.full((len(refs), WEEK_HOURS, len(LEVELS)), np.nan, dtype=np.float32)
     none = np.full(len(refs), np.nan)
     return Weeks(refs, resource, ahead, path, none, none)
 
 
-def blended(history: FloatMatrix, grid: TimeGrid) -> tuple[Array, Floats, Floats]:
+def blend_week(history: FloatMatrix, grid: TimeGrid) -> tuple[Array, Floats, Floats]:
     """Quantiles (n, 168, L) after an hourly history; loss and coverage (n,) of the last week, NaN where untested."""
-    tried = _tried(history, grid)
+    tried = _backtest_weeks(history, grid)
     weight = _weights(tried.ratios)
     ahead = np.stack([member.quantiles(history, grid, WEEK_HOURS) for member in MEMBERS])
     return in_order(combine(ahead, weight)), tried.loss, tried.covered
 
 
-def _tried(history: FloatMatrix, grid: TimeGrid) -> WeekBacktest:
+def _backtest_weeks(history: FloatMatrix, grid: TimeGrid) -> WeekBacktest:
     """Each past week from what stood before it; the newest is forecast with the weights of the older ones."""
     size = len(history)
     cuts = [cut for days in BACK_DAYS if (cut := grid.size - days * DAY) >= SHORTEST_DAYS * DAY]
@@ -156,4 +156,4 @@ class WeekBlend:
         """See Forecaster; ValueError for another step or a longer horizon."""
         if grid.step_seconds != HOUR_SECONDS or horizon > WEEK_HOURS:
             raise ValueError("a week ahead is hourly")
-        return blended(history, grid)[0][:, :horizon]
+        return blend_week(history, grid)[0][:, :horizon]

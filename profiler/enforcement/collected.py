@@ -16,7 +16,13 @@ from typing import Final
 from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.enforcer.model.enforcement import EnforcementHistory, Gathering
-from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, Retention, joined, joined_lanes
+from cotenant.enforcer.model.enforcement_tables import (
+    ENFORCEMENT,
+    ENFORCEMENT_LANES,
+    Retention,
+    joined_lanes,
+    merge_actions,
+)
 
 DOCUMENT: Final = "enforcement"
 SOURCES_KEPT: Final = 5
@@ -29,14 +35,14 @@ def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathe
     """
 
     def with_news(stored: Table | None) -> Table | None:
-        updated = joined(stored, gathered.acts, bounds)
+        updated = merge_actions(stored, gathered.acts, bounds)
         return None if stored is not None and _same(stored, updated) else updated
 
     news = store.update_table(ENFORCEMENT, with_news)
     if gathered.lanes:
         store.update_table(ENFORCEMENT_LANES, lambda stored: joined_lanes(stored, gathered.lanes, bounds))
     revision = "" if news is None and not gathered.lanes else _revision(gathered, news)
-    gathering = _joined(store.read_document(DOCUMENT, Gathering), gathered.gathering, revision)
+    gathering = _merge_gatherings(store.read_document(DOCUMENT, Gathering), gathered.gathering, revision)
     store.write_document(DOCUMENT, gathering)
     return gathering
 
@@ -55,7 +61,7 @@ def _revision(gathered: EnforcementHistory, news: Table | None) -> str:
     return f"{gathered.gathering.gathered_seconds:.3f}{rows}"
 
 
-def _joined(before: Gathering | None, now: Gathering, revision: str) -> Gathering:
+def _merge_gatherings(before: Gathering | None, now: Gathering, revision: str) -> Gathering:
     """The document of `now` after that of `before`: sources of both, the newest first; an empty revision is kept.
 
     A count of agents that `now` does not have (a source without a cluster) stays the one of `before`.

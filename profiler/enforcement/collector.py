@@ -22,7 +22,7 @@ from cotenant.base.errors import ClusterForbidden, CotenantError
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.root import Settings
-from cotenant.enforcer.model.agents import EVENTS, OURS, RIGHT, EventWire, acts_of, counted
+from cotenant.enforcer.model.agents import EVENTS, OURS, RIGHT, EventWire, acts_of, count_agents
 from cotenant.enforcer.model.enforcement import AgentAction, Gathering
 from cotenant.profiler.enforcement.collector_child import CollectorJob
 
@@ -99,10 +99,10 @@ class EnforcementCollector:
     def _heard(self, now: float) -> tuple[tuple[AgentAction, ...], Gathering]:
         error = self._mirror.error
         if error is not None:
-            return (), _failed(error, now)
+            return (), _gathering_of_error(error, now)
         events = self._mirror.snapshot()
         acts = tuple(acts_of((events[key] for key in self._waiting if key in events), now))
-        return acts, counted(self._client, acts, now)
+        return acts, count_agents(self._client, acts, now)
 
     def _run(self) -> None:
         while not self._stopping.wait(self._settings.manager.enforcement_interval_seconds):
@@ -114,6 +114,6 @@ class EnforcementCollector:
                 log.warning("agents were not heard", error=f"{type(error).__name__}: {error}")
 
 
-def _failed(error: CotenantError, now: float) -> Gathering:
+def _gathering_of_error(error: CotenantError, now: float) -> Gathering:
     forbidden = isinstance(error, ClusterForbidden)
     return Gathering(now, trouble=error.message, fix=error.fix or (RIGHT if forbidden else ""), forbidden=forbidden)

@@ -19,7 +19,14 @@ from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.enforcer.model.enforcement import NUMBERS, NodeLanes
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.decode import UNREADABLE
-from cotenant.profiler.prometheus.promql import marked, named, of_labels, one_of, selector, union
+from cotenant.profiler.prometheus.promql import (
+    in_values,
+    metric_name_matcher,
+    of_labels,
+    selector,
+    union,
+    with_constant_label,
+)
 
 METRIC: Final = "cotenant_enforcer_cpu_cores"
 DRY: Final = "cotenant_enforcer_dry_run"
@@ -43,21 +50,21 @@ def lanes(settings: PrometheusSettings, nodes: Sequence[str], since: float, unti
         for first in range(0, len(nodes), BATCH):
             text = query(nodes[first : first + BATCH], settings.labels)
             answer = client.range(text, start, end, STEP_SECONDS)
-            all_series += _decoded(answer)
+            all_series += _decode_lanes(answer)
     finally:
         client.close()
-    return gathered(all_series, set(nodes), start, end)
+    return lanes_by_node(all_series, set(nodes), start, end)
 
 
 def query(nodes: Sequence[str], labels: Mapping[str, str]) -> str:
     """PromQL for some nodes. A scraper that puts a `node` of its own renames ours to `exported_node`."""
-    own = [(one_of(label, nodes), *of_labels(labels)) for label in ("node", "exported_node")]
-    lanes = (f"max by (node, exported_node, of) ({selector((named(METRIC), *some))})" for some in own)
-    dry = (f"max by (node, exported_node) ({selector((named(DRY), *some))})" for some in own)
-    return union((*lanes, *(marked(text, "of", _DRY_OF) for text in dry)))
+    own = [(in_values(label, nodes), *of_labels(labels)) for label in ("node", "exported_node")]
+    lanes = (f"max by (node, exported_node, of) ({selector((metric_name_matcher(METRIC), *some))})" for some in own)
+    dry = (f"max by (node, exported_node) ({selector((metric_name_matcher(DRY), *some))})" for some in own)
+    return union((*lanes, *(with_constant_label(text, "of", _DRY_OF) for text in dry)))
 
 
-def gathered(all_series: Iterable[_LaneSeries], nodes: set[str], start: int, end: int) -> list[NodeLanes]:
+def lanes_by_node(all_series: Iterable[_LaneSeries], nodes: set[str], start: int, end: int) -> list[NodeLanes]:
     """Series by node on the asked grid."""
     size = (end - start) // STEP_SECONDS + 1
     cells: dict[str, dict[str, list[float]]] = defaultdict(dict)
@@ -89,7 +96,7 @@ def _lanes(node: str, numbers: dict[str, list[float]], start: int, size: int) ->
     )
 
 
-def _decoded(answer: msgspec.Raw) -> list[_LaneSeries]:
+def _decode_lanes(answer: msgspec.Raw) -> list[_LaneSeries]:
     try:
         return msgspec.json.decode(answer, type=list[_LaneSeries])
     except UNREADABLE as error:

@@ -27,7 +27,7 @@ from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.profiler.node_metric.status import Observed, ProdOutlook, Report, reports
-from cotenant.profiler.node_metric.turn import PLURAL, ReportContext, outlooks, steps, unreported
+from cotenant.profiler.node_metric.turn import PLURAL, ReportContext, outlooks, steps, unreported_nodes
 from cotenant.recommender.colocation.model.slo_config import SloConfig
 from cotenant.recommender.colocation.model.slo_forms import SloKey
 from cotenant.recommender.colocation.node_slo_controller import config_data
@@ -114,7 +114,7 @@ class NodeMetricController(Feature):
 
     def _look(self, by_node: Mapping[str, NodeMetric], view: ReportContext) -> None:
         """Ask, if there is a node to ask for."""
-        node_names = set(unreported(view.nodes, by_node, view))
+        node_names = set(unreported_nodes(view.nodes, by_node, view))
         self._open, self._notes = {}, ()
         if node_names:
             observed = self._source.observe(int(view.now_seconds), view.policy, {})

@@ -16,7 +16,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, ROOT, PartKind, QueryPart
 from cotenant.profiler.prometheus.plan import Population, RangeQuery, shards
-from cotenant.profiler.prometheus.promql import Matcher, equal, named, none_of, of_labels, selector
+from cotenant.profiler.prometheus.promql import Matcher, equal, metric_name_matcher, none_of, of_labels, selector
 
 MINUTE_SECONDS: Final = 60
 EXPORTER_CPU: Final = "node_cpu_seconds_total"
@@ -106,14 +106,14 @@ def _nodes(scene: Scene) -> Iterator[QueryPart]:
     if scene.has_roots:
         last = _over("last_over_time", scene.gauge_seconds, highest)
         cores = (f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{CORE})")
-        yield _part(scene, Ask.NODE_CPU, _over("rate", scene.window_seconds, *cores), named(CPU), *ROOT)
-        yield _part(scene, Ask.NODE_MEMORY, last, named(MEMORY), *ROOT)
+        yield _part(scene, Ask.NODE_CPU, _over("rate", scene.window_seconds, *cores), metric_name_matcher(CPU), *ROOT)
+        yield _part(scene, Ask.NODE_MEMORY, last, metric_name_matcher(MEMORY), *ROOT)
         return
     modes = (f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{CORE},mode)")
     busy = _over("rate", scene.window_seconds, *modes)
-    yield _part(scene, Ask.NODE_CPU, busy, named(EXPORTER_CPU), none_of("mode", IDLE_MODES))
-    free = selector((named(EXPORTER_AVAILABLE), *of_labels(scene.labels)))
-    yield _part(scene, Ask.NODE_MEMORY, (f"{highest} (", f" - {free})"), named(EXPORTER_TOTAL))
+    yield _part(scene, Ask.NODE_CPU, busy, metric_name_matcher(EXPORTER_CPU), none_of("mode", IDLE_MODES))
+    free = selector((metric_name_matcher(EXPORTER_AVAILABLE), *of_labels(scene.labels)))
+    yield _part(scene, Ask.NODE_MEMORY, (f"{highest} (", f" - {free})"), metric_name_matcher(EXPORTER_TOTAL))
 
 
 def _sums(scene: Scene) -> Iterator[QueryPart]:
@@ -122,12 +122,16 @@ def _sums(scene: Scene) -> Iterator[QueryPart]:
     added = f"sum by ({_BY_NODE})"
     rate = _over("rate", scene.window_seconds, added, f"max by ({each},{CORE})")
     last = _over("last_over_time", scene.gauge_seconds, added, f"max by ({each})")
-    yield _part(scene, Ask.ALL_PODS_CPU, rate, named(CPU), *CONTAINERS)
-    yield _part(scene, Ask.ALL_PODS_MEMORY, last, named(MEMORY), *CONTAINERS)
+    yield _part(scene, Ask.ALL_PODS_CPU, rate, metric_name_matcher(CPU), *CONTAINERS)
+    yield _part(scene, Ask.ALL_PODS_MEMORY, last, metric_name_matcher(MEMORY), *CONTAINERS)
 
 
 def _times(scene: Scene) -> QueryPart:
-    source = (named(CPU), *ROOT) if scene.has_roots else (named(EXPORTER_CPU), equal("mode", "idle"))
+    source = (
+        (metric_name_matcher(CPU), *ROOT)
+        if scene.has_roots
+        else (metric_name_matcher(EXPORTER_CPU), equal("mode", "idle"))
+    )
     return _part(scene, Ask.NODE_TIME, (f"max by ({_BY_NODE}) (timestamp(", "))"), *source)
 
 
@@ -135,5 +139,5 @@ def _pods(scene: Scene, plain_seconds: int) -> Iterator[QueryPart]:
     added, each = f"sum by ({_BY_POD})", f"{_BY_POD},container"
     rate = _over("rate", max(plain_seconds, 4 * scene.scrape_seconds), added, f"max by ({each},{CORE})")
     average = _over("avg_over_time", max(plain_seconds, scene.gauge_seconds), added, f"max by ({each})")
-    yield _part(scene, Ask.POD_CPU, rate, named(CPU), *CONTAINERS)
-    yield _part(scene, Ask.POD_MEMORY, average, named(MEMORY), *CONTAINERS)
+    yield _part(scene, Ask.POD_CPU, rate, metric_name_matcher(CPU), *CONTAINERS)
+    yield _part(scene, Ask.POD_MEMORY, average, metric_name_matcher(MEMORY), *CONTAINERS)

@@ -25,7 +25,7 @@ from cotenant.profiler.node_metric.windows import Floats, Track
 from cotenant.profiler.prometheus import decode, instances, intervals, metric_names, questions_in_turn, survey
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.plan import NamespaceShard, RangeQuery
-from cotenant.profiler.prometheus.promql import named, of_labels, selector
+from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels, selector
 
 SURVEY_SECONDS: Final = 900
 NODE_INFO: Final = "kube_node_info"
@@ -102,7 +102,7 @@ class NodeMetricSource:
             window = (now_seconds - HOUR_SECONDS, now_seconds)
             names = metric_names.present(self._client, {}, window, (NODE_INFO, EXPORTER_CPU))
             text = survey.question(self._settings.labels, names)
-            series = decode.described(self._client.range(text, now_seconds, now_seconds, 1))
+            series = decode.decode_series(self._client.range(text, now_seconds, now_seconds, 1))
             findings = survey.findings(series, names, self._settings.scrape_interval_seconds)
             self._scene = Scene(
                 max(findings.rates.scrape_seconds, self._slowest_seconds(now_seconds)),
@@ -120,12 +120,12 @@ class NodeMetricSource:
         if self._settings.scrape_interval_seconds:
             return 0
         text = intervals.question(self._settings.labels, NamespaceShard())
-        hourly = intervals.by_hour([decode.timed(self._client.range(text, now_seconds, now_seconds, 1))])
+        hourly = intervals.by_hour([decode.decode_timed_series(self._client.range(text, now_seconds, now_seconds, 1))])
         return max((span.interval_seconds for span in intervals.scrape_spans(hourly)), default=0)
 
     def _known_addresses(self, now_seconds: int) -> dict[str, str]:
-        text = selector((named(NODE_INFO), *of_labels(self._settings.labels)))
-        series = decode.described(self._client.range(text, now_seconds, now_seconds, 1))
+        text = selector((metric_name_matcher(NODE_INFO), *of_labels(self._settings.labels)))
+        series = decode.decode_series(self._client.range(text, now_seconds, now_seconds, 1))
         return {
             labels["internal_ip"]: labels["node"] for labels, _ in series if {"internal_ip", "node"} <= labels.keys()
         }

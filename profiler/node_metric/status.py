@@ -21,7 +21,7 @@ from cotenant.base.colocation.collect_policy import CollectPolicy, go_duration
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Amounts, Resource
-from cotenant.profiler.node_metric.windows import KINDS, Floats, Track, aggregated, mean, spans
+from cotenant.profiler.node_metric.windows import KINDS, Floats, Track, aggregate_rows, mean, spans
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +136,7 @@ def _windows(track: Track, policy: CollectPolicy) -> list[_Window]:
     cut = [(track.last(d), d) for d in policy.durations_seconds]
     return [
         _Window(
-            np.rint(np.nan_to_num(aggregated(values))).astype(np.int64).tolist(),
+            np.rint(np.nan_to_num(aggregate_rows(values))).astype(np.int64).tolist(),
             spans(values, track.step_seconds, d).tolist(),
         )
         for values, d in cut

@@ -90,7 +90,7 @@ def outlooks(prod: Mapping[str, ProdOutlook], metrics: Mapping[str, NodeMetric],
         if node not in view.nodes or metric.reporter != NODE_AGENT or not alive(metric, view.now_seconds):
             continue
         outlook = prod.get(node)
-        if _apart(outlook.reclaimable if outlook else {}, metric.prod_reclaimable):
+        if _have_amounts_changed(outlook.reclaimable if outlook else {}, metric.prod_reclaimable):
             address = Address(SLO_GROUP, PLURAL, node)
             body = address.manifest("NodeMetric", status=outlook_status(outlook))
             intents.append(Apply(address, body, subresource="status", why="forecast of prod"))
@@ -106,7 +106,7 @@ def turn_of(report: Report, current: NodeMetric | None, view: ReportContext) -> 
     if report.time_seconds <= current.update_seconds:
         return ReportDecision.NO_NEWER
     grows_stale = view.now_seconds - current.update_seconds >= STALE_INTERVALS * view.policy.report_seconds
-    return ReportDecision.WRITE if grows_stale or _moved(report, current) else ReportDecision.STEADY
+    return ReportDecision.WRITE if grows_stale or _has_usage_changed(report, current) else ReportDecision.STEADY
 
 
 def alive(metric: NodeMetric, now_seconds: float) -> bool:
@@ -121,7 +121,7 @@ def alive(metric: NodeMetric, now_seconds: float) -> bool:
     return metric.update_seconds is not None and -reach <= now_seconds - metric.update_seconds <= reach
 
 
-def unreported(nodes: Iterable[str], metrics: Mapping[str, NodeMetric], view: ReportContext) -> list[str]:
+def unreported_nodes(nodes: Iterable[str], metrics: Mapping[str, NodeMetric], view: ReportContext) -> list[str]:
     """Nodes that no agent reports: when there is none, nothing need be asked of Prometheus."""
     return [
         n
@@ -130,15 +130,17 @@ def unreported(nodes: Iterable[str], metrics: Mapping[str, NodeMetric], view: Re
     ]
 
 
-def _moved(report: Report, current: NodeMetric) -> bool:
+def _has_usage_changed(report: Report, current: NodeMetric) -> bool:
     """Return whether usage moved by more than a twentieth, or a resource appeared or vanished.
 
     The usage is the node's or the system's.
     """
-    return _apart(report.usage, current.node_usage) or _apart(report.system, current.system_usage)
+    return _have_amounts_changed(report.usage, current.node_usage) or _have_amounts_changed(
+        report.system, current.system_usage
+    )
 
 
-def _apart(now: Amounts, before: Amounts) -> bool:
+def _have_amounts_changed(now: Amounts, before: Amounts) -> bool:
     return now.keys() != before.keys() or any(abs(now[r] - before[r]) > MOVED_FRACTION * before[r] for r in now)
 
 

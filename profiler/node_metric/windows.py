@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 PERCENTILES: Final[tuple[tuple[str, int], ...]] = (("p50", 50), ("p90", 90), ("p95", 95), ("p99", 99))
 KINDS: Final[tuple[str, ...]] = ("avg", *(name for name, _ in PERCENTILES))
-"""Order of the last axis of `aggregated`."""
+"""Order of the last axis of `aggregate_rows`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,15 +56,15 @@ class Track:
             raise ValueError("tracks of different grids")
         nodes = tuple(sorted({*self.nodes, *newer.nodes}))
         count = keep_seconds // self.step_seconds
-        old = _placed(self.of(nodes).values, count, shift_seconds // self.step_seconds)
-        new = _placed(newer.of(nodes).values, count, 0)
+        old = _align_columns(self.of(nodes).values, count, shift_seconds // self.step_seconds)
+        new = _align_columns(newer.of(nodes).values, count, 0)
         values = np.where(np.isfinite(new), new, old)
         sampled = np.flatnonzero(np.isfinite(values).any(axis=1))
         names = tuple(nodes[i] for i in sampled)
         return Track(names, newer.end_seconds, self.step_seconds, values[sampled])
 
 
-def _placed(values: Floats, count: int, before: int) -> Floats:
+def _align_columns(values: Floats, count: int, before: int) -> Floats:
     """The last `count` columns of a grid on which the values end `before` columns before its end."""
     out = np.full((len(values), count), np.nan)
     if 0 <= before < count:
@@ -80,7 +80,7 @@ def mean(values: Floats) -> Floats:
     return np.where(present.any(axis=1), total / np.maximum(present.sum(axis=1), 1), np.nan)
 
 
-def aggregated(values: Floats) -> Floats:
+def aggregate_rows(values: Floats) -> Floats:
     """Average and percentiles of each row in the order of KINDS, (n, 5); NaN for a row without samples."""
     ordered = np.sort(values, axis=1)  # NaN last
     counts = np.isfinite(values).sum(axis=1)

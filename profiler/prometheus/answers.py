@@ -110,7 +110,7 @@ def bare_address(url: str) -> str:
     return urlsplit(url)._replace(query="").geturl()
 
 
-def whole(url: str, envelope: ApiResponse) -> ApiResponse:
+def require_complete_answer(url: str, envelope: ApiResponse) -> ApiResponse:
     """The envelope if it holds all that was asked for: a part would be read as less usage."""
     for warning in envelope.warnings or ():
         if warning.startswith(_OF_EXPRESSION):
@@ -126,7 +126,7 @@ def whole(url: str, envelope: ApiResponse) -> ApiResponse:
     return envelope
 
 
-def judged(response: requests.Response, body: bytearray) -> ApiResponse:
+def parse_api_response(response: requests.Response, body: bytearray) -> ApiResponse:
     """The envelope of a good answer; raises the error that a bad one means."""
     code, url = response.status_code, bare_address(response.url)
     if code == 401:

@@ -31,7 +31,7 @@ from cotenant.base.errors import (
     SourceUnreachable,
 )
 from cotenant.base.json_documents.json_decoders import make_ready
-from cotenant.base.settings.catalogue import masked
+from cotenant.base.settings.catalogue import mask_secrets
 from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.profiler.prometheus import answers, decode, retry
 from cotenant.profiler.prometheus.promql import Wording
@@ -162,7 +162,7 @@ class Client:
                     fix="Check that the server runs, then scan again: only what is missing is asked for.",
                 )
             try:
-                answer = self._shaped(ask)
+                answer = self._raw_answer(ask)
             except (answers.TooSlow, SourceUnreachable) as error:
                 pause = self._policy.pause_seconds(attempts, _failure(error))
                 if pause is None:
@@ -172,7 +172,7 @@ class Client:
                 self._policy.answered(attempts)
                 return answer
 
-    def _shaped(self, ask: Any) -> msgspec.Raw:
+    def _raw_answer(self, ask: Any) -> msgspec.Raw:
         """The part of an answer that the package picks out, which takes its shape for granted."""
         try:
             answer = ask()
@@ -282,13 +282,13 @@ class _BoundedSession(requests.Session):
         try:
             with super().request(method, url, **options) as response:
                 body = self._read(response, started + 2 * options["timeout"][1])
-                envelope = answers.judged(response, body)
+                envelope = answers.parse_api_response(response, body)
         except requests.RequestException as error:
             raise answers.unreachable(url, error) from error
         finally:
             self._account.add(time.monotonic() - started, len(body))
         self._account.warnings.update(envelope.warnings or ())
-        return _Answer(answers.whole(answers.bare_address(url), envelope).data)
+        return _Answer(answers.require_complete_answer(answers.bare_address(url), envelope).data)
 
     def _read(self, response: requests.Response, deadline: float) -> bytearray:
         """The whole body, if it is not too large and does not only drip."""
@@ -325,7 +325,7 @@ def _address(url: str) -> tuple[str, tuple[str, str] | None]:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise SettingsError(
-            f"{masked('url', url)!r} is not an http or https address of Prometheus",
+            f"{mask_secrets('url', url)!r} is not an http or https address of Prometheus",
             fix="Give --prometheus http://host:9090",
         )
     user = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.errors import SourceUnfit
-from cotenant.profiler.prometheus.promql import Matcher, equal, named, selector
+from cotenant.profiler.prometheus.promql import Matcher, equal, metric_name_matcher, selector
 
 CLUSTER_LABELS: Final = (
     "cluster",
@@ -47,17 +47,19 @@ def questions(containers: str, own: tuple[Matcher, ...], names: frozenset[str]) 
     expressions = {"clusters": f"group by ({','.join(CLUSTER_LABELS)}) ({containers}) * time()"}
     if BIRTH in names:
         # Without honor_labels `namespace` is the exporter's own, of all its series.
-        plain = selector((named(BIRTH), equal("namespace", _SYSTEM), equal("exported_namespace", ""), *own))
-        births = f"{plain} or {selector((named(BIRTH), equal('exported_namespace', _SYSTEM), *own))}"
+        plain = selector(
+            (metric_name_matcher(BIRTH), equal("namespace", _SYSTEM), equal("exported_namespace", ""), *own)
+        )
+        births = f"{plain} or {selector((metric_name_matcher(BIRTH), equal('exported_namespace', _SYSTEM), *own))}"
         expressions |= {"births": f'count(count_values("born", {births}))', "birth": births}
     return expressions
 
 
 def check(answers: Mapping[str, Answer], describe: str) -> None:
     """SourceUnfit where the answers, by mark, are those of several clusters. describe: the server, for the message."""
-    named_values = _overlapping(answers.get("clusters", ()))
+    named_values = _concurrent_label_values(answers.get("clusters", ()))
     if named_values is None and latest(answers.get("births", ())) > 1:
-        named_values = _telling(answers.get("birth", ()))
+        named_values = _distinguishing_label(answers.get("birth", ()))
     if named_values is None:
         return
     label, values = named_values
@@ -104,7 +106,7 @@ def created_seconds(births: Answer) -> int | None:
     return max((int(values[-1]) for _, values in births if len(values)), default=None)
 
 
-def _overlapping(answer: Answer) -> tuple[str, list[str]] | None:
+def _concurrent_label_values(answer: Answer) -> tuple[str, list[str]] | None:
     """The first label of which several values were there at one moment, and these; the values are moments.
 
     No label is a value too: what goes on without one beside what has one is another cluster.
@@ -132,7 +134,7 @@ def _shares(name: str, moments: Mapping[str, set[float]]) -> bool:
     )
 
 
-def _telling(answer: Answer) -> tuple[str, list[str]]:
+def _distinguishing_label(answer: Answer) -> tuple[str, list[str]]:
     """The label, not one of an exporter's own, that has another value for every birth; "" where none does."""
     births = [(labels, float(values[-1])) for labels, values in answer]
     for label in _candidates(labels for labels, _ in births):

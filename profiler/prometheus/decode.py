@@ -104,18 +104,18 @@ class Samples:
 
 def samples(result: msgspec.Raw, query: RangeQuery) -> Samples:
     """The answer to a usage query; SourceProtocol when it is not a matrix on the asked evaluations."""
-    series = _decoded(result, list[_LabelledSeries])
+    series = _decode_answer(result, list[_LabelledSeries])
     values = np.full((len(series), query.grid.size + query.lead), np.nan)
     defects: Counter[Defect] = Counter()
     count = 0
     for start in range(0, len(series), _BATCH):
         pairs = [_pairs(s.values) for s in series[start : start + _BATCH]]
         count += sum(map(len, pairs))
-        defects += _place(pairs, query, values[start : start + _BATCH])
+        defects += _write_series_rows(pairs, query, values[start : start + _BATCH])
     return Samples(tuple(s.metric for s in series), values, defects, count)
 
 
-def _place(pairs: list[Floats], query: RangeQuery, values: Floats) -> Counter[Defect]:
+def _write_series_rows(pairs: list[Floats], query: RangeQuery, values: Floats) -> Counter[Defect]:
     """Write each series' pairs into its row, as far as they belong there; returns what did not."""
     rows = np.repeat(np.arange(len(pairs)), [len(p) for p in pairs])
     times, numbers = np.concatenate(pairs).T
@@ -127,42 +127,42 @@ def _place(pairs: list[Floats], query: RangeQuery, values: Floats) -> Counter[De
     return Counter({Defect.FUTURE: int((~inside).sum())}) + _order_defects(rows, columns) + defects
 
 
-def described(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats]]:
+def decode_series(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats]]:
     """Series with all their labels and their finite values, oldest first, for small answers; none without a value."""
-    series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_Described])]
+    series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decode_answer(result, list[_Described])]
     finite = ((labels, values[np.abs(values) <= _LARGEST]) for labels, values in series)
     return [(labels, values) for labels, values in finite if values.size]
 
 
-def timed(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats, Floats]]:
+def decode_timed_series(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats, Floats]]:
     """Series with all their labels, the times of their values and the values, oldest first, for small answers."""
-    series = [(s.metric, _pairs(s.values)) for s in _decoded(result, list[_Described])]
+    series = [(s.metric, _pairs(s.values)) for s in _decode_answer(result, list[_Described])]
     return [(labels, pairs[:, 0], pairs[:, 1]) for labels, pairs in series]
 
 
 def latest(result: msgspec.Raw) -> list[tuple[dict[str, str], float]]:
     """Series with all their labels and their newest value, infinite ones and NaN too, for small answers."""
-    series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_Described])]
+    series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decode_answer(result, list[_Described])]
     return [(labels, float(values[-1])) for labels, values in series if values.size]
 
 
 def raw_values(result: msgspec.Raw) -> list[tuple[Labels, Floats]]:
     """Series with the labels that matter and their finite values, times left out."""
-    series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decoded(result, list[_LabelledSeries])]
+    series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decode_answer(result, list[_LabelledSeries])]
     return [(labels, values[np.isfinite(values)]) for labels, values in series]
 
 
 def label_sets(data: msgspec.Raw) -> list[dict[str, str]]:
     """The answer of the series endpoint."""
-    return _decoded(data, list[dict[str, str]])
+    return _decode_answer(data, list[dict[str, str]])
 
 
 def texts(data: msgspec.Raw) -> list[str]:
     """The answer of the endpoint of a label's values."""
-    return _decoded(data, list[str])
+    return _decode_answer(data, list[str])
 
 
-def _decoded(raw: msgspec.Raw, kind: Any) -> Any:
+def _decode_answer(raw: msgspec.Raw, kind: Any) -> Any:
     try:
         return msgspec.json.decode(raw, type=kind)
     except UNREADABLE as error:
@@ -257,7 +257,7 @@ class _Block:
 
 
 def _read_container(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[SignalUsage]:
-    return [_joined(part.signals[0], block, block.slots * part.scale, (x.of_container for x in block.labels))]
+    return [_merge_series(part.signals[0], block, block.slots * part.scale, (x.of_container for x in block.labels))]
 
 
 def _read_node(part: QueryPart, block: _Block, node_names: Mapping[str, str]) -> list[SignalUsage]:
@@ -265,7 +265,7 @@ def _read_node(part: QueryPart, block: _Block, node_names: Mapping[str, str]) ->
         host = host_of(labels.instance)
         return NodeRef(labels.node or node_names.get(host, host))
 
-    return [_joined(part.signals[0], block, block.slots * part.scale, map(node, block.labels))]
+    return [_merge_series(part.signals[0], block, block.slots * part.scale, map(node, block.labels))]
 
 
 def _read_device(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[SignalUsage]:
@@ -282,10 +282,10 @@ def _read_device(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[S
         values = block.slots[row] * part.scale
         per_device[key] = np.fmax(per_device[key], values) if key in per_device else values
     rows_of = ((ref, values) for (ref, _device), values in per_device.items())
-    return [SignalUsage(part.signals[0], _summed(part.signals[0], rows_of, block.query.grid), frozenset())]
+    return [SignalUsage(part.signals[0], _sum_rows(part.signals[0], rows_of, block.query.grid), frozenset())]
 
 
-def _summed(signal: Signal, rows: Iterable[tuple[Ref, Floats]], grid: TimeGrid) -> Usage[Any]:
+def _sum_rows(signal: Signal, rows: Iterable[tuple[Ref, Floats]], grid: TimeGrid) -> Usage[Any]:
     """One row per reference: the sum of its rows."""
     sums: dict[Ref, Floats] = {}
     for ref, values in rows:
@@ -326,7 +326,7 @@ def _read_gauges(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[S
     def amounts(signal: Signal, rows: list[int]) -> SignalUsage:
         chosen = block.take(rows, block.values[rows])
         values = chosen.slots * np.array([scales[i][signal] for i in rows]).reshape(-1, 1)
-        return _joined(signal, chosen, values, (x.of_container for x in chosen.labels))
+        return _merge_series(signal, chosen, values, (x.of_container for x in chosen.labels))
 
     out = []
     for signal in part.signals:
@@ -336,14 +336,14 @@ def _read_gauges(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[S
             name = block.labels[row].resource if signal is Signal.GPU_INSTANCE_REQUEST else ""
             of_resource.setdefault(name, []).append(row)
         parts = [amounts(signal, own) for own in of_resource.values() or [[]]]
-        out.append(parts[0] if len(parts) == 1 else _added(signal, parts, block.query.grid))
+        out.append(parts[0] if len(parts) == 1 else _sum_resources(signal, parts, block.query.grid))
     return out
 
 
-def _added(signal: Signal, parts: Sequence[SignalUsage], grid: TimeGrid) -> SignalUsage:
+def _sum_resources(signal: Signal, parts: Sequence[SignalUsage], grid: TimeGrid) -> SignalUsage:
     """The sum of several resources' amounts."""
     rows = (row for p in parts for row in zip(p.usage.refs, p.usage.values, strict=True))
-    return SignalUsage(signal, _summed(signal, rows, grid), frozenset().union(*(p.duplicates for p in parts)))
+    return SignalUsage(signal, _sum_rows(signal, rows, grid), frozenset().union(*(p.duplicates for p in parts)))
 
 
 def _read_counters(_: QueryPart, block: _Block, __: Mapping[str, str]) -> list[SignalUsage]:
@@ -353,7 +353,7 @@ def _read_counters(_: QueryPart, block: _Block, __: Mapping[str, str]) -> list[S
         rows = [i for i, x in enumerate(block.labels) if of_any(x.name) == metric]
         chosen = block.take(rows, increases(block.values[rows]))
         refs = [labels.of_container for labels in chosen.labels]
-        restarts = _joined(Signal.RESTARTS, chosen, chosen.values, refs)
+        restarts = _merge_series(Signal.RESTARTS, chosen, chosen.values, refs)
         return list(restarts.usage.refs), restarts.usage.values.astype(np.float64)
 
     restarts, restarted = stepped(RESTARTS)
@@ -369,7 +369,7 @@ def _read_counters(_: QueryPart, block: _Block, __: Mapping[str, str]) -> list[S
         for ref, row in zip(restarts, restarted, strict=True)
     ]
     both = np.concatenate([np.reshape(by_reason, (len(restarts), block.query.grid.size)), killed])
-    kills = _joined(Signal.OOM_KILLS, block, both, [*restarts, *events])
+    kills = _merge_series(Signal.OOM_KILLS, block, both, [*restarts, *events])
     return [
         SignalUsage(Signal.OOM_KILLS, kills.usage, frozenset()),
         SignalUsage(
@@ -402,7 +402,7 @@ def increases(counters: Floats) -> Floats:
     return now - base
 
 
-def _joined(signal: Signal, block: _Block, values: Floats, refs: Iterable[Ref]) -> SignalUsage:
+def _merge_series(signal: Signal, block: _Block, values: Floats, refs: Iterable[Ref]) -> SignalUsage:
     """One row per reference: the maximum of its series."""
     series_refs = list(refs)
     order = sorted(set(series_refs))
@@ -411,12 +411,14 @@ def _joined(signal: Signal, block: _Block, values: Floats, refs: Iterable[Ref]) 
     joined = np.full((len(order), block.query.grid.size), np.nan)
     np.fmax.at(joined, target, values)
     twice = np.bincount(target, minlength=len(order)) > 1
-    duplicates = _overlapping(values, target, np.flatnonzero(twice), block.overlap_slots)
+    duplicates = _overlapping_rows(values, target, np.flatnonzero(twice), block.overlap_slots)
     usage = _usage(signal, tuple(order), block.query.grid, joined)
     return SignalUsage(signal, usage, frozenset(order[i] for i in duplicates))
 
 
-def _overlapping(values: Floats, target: npt.NDArray[np.intp], rows: npt.NDArray[np.intp], slots: int) -> list[int]:
+def _overlapping_rows(
+    values: Floats, target: npt.NDArray[np.intp], rows: npt.NDArray[np.intp], slots: int
+) -> list[int]:
     """Rows of which two series answer together for longer than a restart explains."""
     return [int(r) for r in rows if ((~np.isnan(values[target == r])).sum(axis=0) > 1).sum() > slots]
 
@@ -430,7 +432,7 @@ class _SeriesValues(msgspec.Struct):
     values: list[tuple[float, str]] = []
 
 
-def one_series(
+def decode_single_series(
     answer: msgspec.Raw, start_seconds: int, end_seconds: int, step_seconds: int
 ) -> tuple[float | None, ...]:
     """The one series of a range query's answer, a value a step; None where there is none, or no finite number.

@@ -16,7 +16,7 @@ from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.runtimes.heap import HeapFact, ManagedHeap, ManagedRuntime
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.profiler.prometheus.plan import NamespaceShard
-from cotenant.profiler.prometheus.promql import Wording, equal, named, of_labels, selector, union
+from cotenant.profiler.prometheus.promql import Wording, equal, metric_name_matcher, of_labels, selector, union
 
 BY: Final = "namespace, pod, container"
 LONGEST_SPAN_SECONDS: Final = 7 * DAY_SECONDS
@@ -31,7 +31,7 @@ def questions(
 
     def select(metrics: tuple[str, ...], **own: str) -> str:
         conditions = (equal(label, value) for label, value in own.items())
-        return selector((named(*metrics), *conditions, *of_labels(labels), *shard.matchers()))
+        return selector((metric_name_matcher(*metrics), *conditions, *of_labels(labels), *shard.matchers()))
 
     def select_each(metrics: tuple[str, ...], **own: str) -> str:
         each = [select((name,), **own) for name in metrics]

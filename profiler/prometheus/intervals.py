@@ -19,7 +19,7 @@ from cotenant.base.usage.quality import ScrapeSpan
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.profiler.prometheus.parts import CONTAINERS, CPU, ONE_EACH, ROOT, Rates
 from cotenant.profiler.prometheus.plan import NamespaceShard
-from cotenant.profiler.prometheus.promql import named, of_labels, selector
+from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels, selector
 
 USUAL_INTERVALS: Final = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 600, 900)
 COUNTED_SECONDS: Final = HOUR_SECONDS - 1
@@ -76,7 +76,7 @@ def question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
     It covers containers and nodes' root groups that lived through the hour.
     """
     own = (ONE_EACH, *of_labels(labels), *shard.matchers())
-    each = (lived_through(selector((named(CPU), *chosen, *own))) for chosen in (CONTAINERS, ROOT))
+    each = (lived_through(selector((metric_name_matcher(CPU), *chosen, *own))) for chosen in (CONTAINERS, ROOT))
     return f'count_values("{SAMPLES_LABEL}", {" or ".join(each)})'
 
 
@@ -128,7 +128,7 @@ def rate_spans(hourly: Mapping[int, Mapping[int, int]], usual: int) -> tuple[Rat
             days[day] |= classes(counts).keys()
     spans: list[RateSpan] = []
     for day, intervals in sorted(days.items()):
-        begin, rates = day * DAY_SECONDS, Rates.of(_apart(intervals) or {usual})
+        begin, rates = day * DAY_SECONDS, Rates.of(_independent_intervals(intervals) or {usual})
         last = spans[-1] if spans else None
         if last and last.rates == rates and last.end_seconds == begin:
             spans[-1] = RateSpan(last.start_seconds, begin + DAY_SECONDS, rates)
@@ -137,7 +137,7 @@ def rate_spans(hourly: Mapping[int, Mapping[int, int]], usual: int) -> tuple[Rat
     return tuple(spans)
 
 
-def _apart(intervals: Iterable[int]) -> set[int]:
+def _independent_intervals(intervals: Iterable[int]) -> set[int]:
     """Return the intervals that no shorter one represents."""
     kept: set[int] = set()
     for interval in sorted(intervals):

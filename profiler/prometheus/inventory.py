@@ -24,7 +24,7 @@ from cotenant.profiler.prometheus.instances import address
 from cotenant.profiler.prometheus.kube_state import autoscalers, declared, phases
 from cotenant.profiler.prometheus.kube_state.owners import LINKS, POD_OWNER, Chains, chains
 from cotenant.profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, OOM, REQUESTS, RESTARTS, TERMINATED
-from cotenant.profiler.prometheus.promql import Matcher, named, selector, union
+from cotenant.profiler.prometheus.promql import Matcher, metric_name_matcher, selector, union
 
 OWNERS: Final = (POD_OWNER, *(metric for metric, _ in LINKS.values()), "kube_pod_info")
 """Metrics of which only the labels count (their value is always 1); read over the window."""
@@ -95,7 +95,7 @@ def question(metrics: Sequence[str], conditions: Iterable[Matcher]) -> str:
         ([m for m in metrics if m not in phases.ONE_OF_MANY], ""),
         ([m for m in metrics if m in phases.ONE_OF_MANY], " == 1"),
     )
-    return union(f"{selector((named(*some), *conditions))}{holds}" for some, holds in groups if some)
+    return union(f"{selector((metric_name_matcher(*some), *conditions))}{holds}" for some, holds in groups if some)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def build(
     told = coverage or Coverage({metric for metric, some in rows.state.items() if some})
     scalers = autoscalers.autoscalers(rows.state)
     notes = (
-        *(() if marks is not None else _unknown(bool(classes), rows.state)),
+        *(() if marks is not None else _missing_metric_notes(bool(classes), rows.state)),
         *owned.notes(),
         *_phase_notes(pods, told),
     )
@@ -234,7 +234,7 @@ def _phase_notes(pods: Iterable[Pod], coverage: Coverage) -> Iterable[str]:
         )
 
 
-def _unknown(classes: bool, state: declared.State) -> Iterable[str]:
+def _missing_metric_notes(classes: bool, state: declared.State) -> Iterable[str]:
     """Notes on what kube-state-metrics does not export, while the Kubernetes API cannot be read for it."""
     blind = "no access to the Kubernetes API, and kube-state-metrics"
     if not classes:

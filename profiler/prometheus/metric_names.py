@@ -12,7 +12,14 @@ from cotenant.base.errors import SourceError, SourceLimit, SourceProtocol
 from cotenant.base.runtimes.heap import runtimes
 from cotenant.profiler.prometheus import clusters, decode, inventory, parts, survey
 from cotenant.profiler.prometheus.client import Client
-from cotenant.profiler.prometheus.promql import NAME_MARK, marked, named, of_labels, selector, union
+from cotenant.profiler.prometheus.promql import (
+    NAME_MARK,
+    metric_name_matcher,
+    of_labels,
+    selector,
+    union,
+    with_constant_label,
+)
 
 _MATTER: Final = (
     *survey.NEEDED,
@@ -45,23 +52,29 @@ def present(
         heaps = (metric for runtime in runtimes() for metric in runtime.metrics)
         names = tuple(dict.fromkeys((*_MATTER, *heaps, *more)))
         try:
-            return _seen(client, labels, survey.moments(*window), names)
+            return _names_with_series(client, labels, survey.moments(*window), names)
         except SourceError:
             raise error from None
 
 
-def _seen(client: Client, labels: Mapping[str, str], moments: range, names: Sequence[str]) -> frozenset[str]:
+def _names_with_series(
+    client: Client, labels: Mapping[str, str], moments: range, names: Sequence[str]
+) -> frozenset[str]:
     """Return the names that have a series at one of the moments; a query that is too large is halved.
 
     Raises SourceLimit if the query for a single name is too large.
     """
     own = of_labels(labels)
-    text = union(marked(f"count({selector((named(name), *own))})", NAME_MARK, name) for name in names)
+    text = union(
+        with_constant_label(f"count({selector((metric_name_matcher(name), *own))})", NAME_MARK, name) for name in names
+    )
     try:
-        answer = decode.described(client.range(text, moments[0], moments[-1], moments.step))
+        answer = decode.decode_series(client.range(text, moments[0], moments[-1], moments.step))
     except SourceLimit:
         half = len(names) // 2
         if not half:
             raise
-        return _seen(client, labels, moments, names[:half]) | _seen(client, labels, moments, names[half:])
+        return _names_with_series(client, labels, moments, names[:half]) | _names_with_series(
+            client, labels, moments, names[half:]
+        )
     return frozenset(row[NAME_MARK] for row, _ in answer if NAME_MARK in row)

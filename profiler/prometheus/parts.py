@@ -16,12 +16,12 @@ from cotenant.profiler.prometheus.promql import (
     NAME_MARK,
     Matcher,
     equal,
-    marked,
-    named,
+    metric_name_matcher,
     names_of,
     of_labels,
     selector,
     union,
+    with_constant_label,
 )
 
 CPU: Final = "container_cpu_usage_seconds_total"
@@ -109,8 +109,10 @@ class QueryPart:
         names = names_of(self.matchers[0])
         if len(names) == 1:
             return self.expression(shard)
-        each = [replace(self, matchers=(named(name), *self.matchers[1:])).expression(shard) for name in names]
-        return union(marked(text, NAME_MARK, name) for name, text in zip(names, each, strict=True))
+        each = [
+            replace(self, matchers=(metric_name_matcher(name), *self.matchers[1:])).expression(shard) for name in names
+        ]
+        return union(with_constant_label(text, NAME_MARK, name) for name, text in zip(names, each, strict=True))
 
     @property
     def metric(self) -> str:
@@ -200,7 +202,7 @@ def usage_parts(
     def of(name: str, signal: Signal, metric: str, shape: str, scale: float = 1.0, *, root: bool = False) -> QueryPart:
         head, *between, tail = shape.split(_SERIES)
         kind, chosen = (PartKind.NODE, ROOT) if root else (PartKind.CONTAINER, CONTAINERS)
-        matchers = (named(metric), *chosen, *own)
+        matchers = (metric_name_matcher(metric), *chosen, *own)
         return QueryPart(name, kind, (signal,), matchers, head, tail, scale=scale, between=tuple(between))
 
     return (
@@ -295,11 +297,11 @@ def device_parts(rates: Rates, labels: Mapping[str, str], names: Collection[str]
     own = of_labels(labels)
 
     def over(function: str, metric: str) -> str:
-        return f"{function}({selector((named(metric), *own))}[{rates.gauge_window_seconds}s])"
+        return f"{function}({selector((metric_name_matcher(metric), *own))}[{rates.gauge_window_seconds}s])"
 
     def part(name: str, signal: Signal, metric: str, head: str, tail: str) -> QueryPart:
         window = f"[{rates.gauge_window_seconds}s])"
-        return QueryPart(name, PartKind.DEVICE, (signal,), (named(metric), *own), head, window + tail)
+        return QueryPart(name, PartKind.DEVICE, (signal,), (metric_name_matcher(metric), *own), head, window + tail)
 
     parts = []
     if GPU_ACTIVE in names:
@@ -337,13 +339,13 @@ def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[QueryPart, ..
     # server's memory until the answer is complete: such series count twice.
     head, tail = "last_over_time(", "[3600s])" if rates.slowest.scrape_seconds >= 600 else "[3599s:900s])"
     gauges = (
-        named(REQUESTS, LIMITS, INIT_REQUESTS, INIT_LIMITS),
+        metric_name_matcher(REQUESTS, LIMITS, INIT_REQUESTS, INIT_LIMITS),
         Matcher("resource", "=~", f"cpu|memory|{'|'.join(GPU_RESOURCES)}|{MIG_RESOURCE}.+"),
         *own,
     )
     # Only a kill's reason matters; series without the label are the counters.
     counters = (
-        named(RESTARTS, TERMINATED, *map(of_init, (RESTARTS, TERMINATED)), OOM),
+        metric_name_matcher(RESTARTS, TERMINATED, *map(of_init, (RESTARTS, TERMINATED)), OOM),
         Matcher("reason", "=~", "|OOMKilled"),
         Matcher("container", "!=", ""),
         *own,

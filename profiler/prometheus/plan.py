@@ -16,7 +16,7 @@ from typing import Final
 
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid
 from cotenant.profiler.prometheus.parts import PartKind, QueryPart
-from cotenant.profiler.prometheus.promql import Matcher, Wording, at_or_after, marked, order, union
+from cotenant.profiler.prometheus.promql import Matcher, Wording, at_or_after, order, union, with_constant_label
 
 MARK: Final = "cotenant_part"
 MAX_STEPS: Final = 10_000
@@ -51,11 +51,11 @@ class NamespaceShard:
         if len(self.names) < 2:
             return None
         lower, upper = self.names[: len(self.names) // 2], self.names[len(self.names) // 2 :]
-        middle = _between(lower[-1], upper[0])
+        middle = _shortest_separator(lower[-1], upper[0])
         return NamespaceShard(lower, self.first, middle), NamespaceShard(upper, middle, self.end)
 
 
-def _between(lower: str, upper: str) -> str:
+def _shortest_separator(lower: str, upper: str) -> str:
     """The shortest beginning of the upper name that comes after the lower one."""
     return next(upper[:size] for size in range(1, len(upper) + 1) if order(upper[:size]) > order(lower))
 
@@ -126,7 +126,7 @@ class RangeQuery:
 
 
 def _marked_union(texts: Sequence[tuple[str, str]]) -> str:
-    return texts[0][1] if len(texts) == 1 else union(marked(text, MARK, name) for name, text in texts)
+    return texts[0][1] if len(texts) == 1 else union(with_constant_label(text, MARK, name) for name, text in texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +157,15 @@ class PartRequest:
 
 def plan(wishes: Sequence[PartRequest], people: Population, max_points: int) -> tuple[RangeQuery, ...]:
     """Queries that fulfil the wishes, in the order of their chunks' starts: as small as they can be while few."""
-    largest = _planned(wishes, people, max_points)
+    largest = _plan_queries(wishes, people, max_points)
     if len(largest) > ENOUGH_QUERIES:
         return largest
     sizes = range(SMALL_POINTS, max_points, SMALL_POINTS // 40)
-    fewest = bisect_left(sizes, True, key=lambda points: len(_planned(wishes, people, points)) <= ENOUGH_QUERIES)
-    return _planned(wishes, people, sizes[fewest]) if fewest < len(sizes) else largest
+    fewest = bisect_left(sizes, True, key=lambda points: len(_plan_queries(wishes, people, points)) <= ENOUGH_QUERIES)
+    return _plan_queries(wishes, people, sizes[fewest]) if fewest < len(sizes) else largest
 
 
-def _planned(wishes: Sequence[PartRequest], people: Population, max_points: int) -> tuple[RangeQuery, ...]:
+def _plan_queries(wishes: Sequence[PartRequest], people: Population, max_points: int) -> tuple[RangeQuery, ...]:
     """Queries of at most so many values each."""
 
     def stretch(request: PartRequest) -> tuple[int, int, int]:
@@ -176,13 +176,13 @@ def _planned(wishes: Sequence[PartRequest], people: Population, max_points: int)
         query
         for _, group in groupby(ordered, stretch)
         for members in [list(group)]
-        for parts in _joined([w.part for w in members], members[0].grid, people, max_points)
+        for parts in _group_parts([w.part for w in members], members[0].grid, people, max_points)
         for query in _cut(parts, members[0].grid, people, max_points)
     ]
     return tuple(sorted(queries, key=lambda q: q.grid.start_seconds))
 
 
-def _joined(
+def _group_parts(
     parts: Sequence[QueryPart], grid: TimeGrid, people: Population, max_points: int
 ) -> Iterator[tuple[QueryPart, ...]]:
     """Neighbouring parts whose answers fit in one."""
@@ -237,12 +237,12 @@ def shards(counts: Mapping[str, int], budget: float) -> Iterator[tuple[Namespace
             groups.append(([], 0))
         names, total = groups[-1]
         groups[-1] = ([*names, name], total + count)
-    bounds = ["", *(_between(lower[0][-1], upper[0][0]) for lower, upper in pairwise(groups)), ""]
+    bounds = ["", *(_shortest_separator(lower[0][-1], upper[0][0]) for lower, upper in pairwise(groups)), ""]
     for (names, count), (first, end) in zip(groups, pairwise(bounds), strict=True):
         yield NamespaceShard(tuple(names), first, end), count
 
 
-def settled(queries: Sequence[RangeQuery]) -> list[dict[Signal, int]]:
+def signal_completion_seconds(queries: Sequence[RangeQuery]) -> list[dict[Signal, int]]:
     """Return, per query, the time up to which each of its signals is complete after that query.
 
     All queries before it are answered by then too. Times are in Unix seconds.

@@ -20,7 +20,15 @@ from cotenant.base.resource import MIB, Resource
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, Rates
 from cotenant.profiler.prometheus.plan import MARK, NamespaceShard
-from cotenant.profiler.prometheus.promql import Matcher, equal, marked, named, of_labels, selector, union
+from cotenant.profiler.prometheus.promql import (
+    Matcher,
+    equal,
+    metric_name_matcher,
+    of_labels,
+    selector,
+    union,
+    with_constant_label,
+)
 
 LARGER: Final = 1.2
 """How many times what its containers show together a pod may show."""
@@ -54,14 +62,14 @@ def question(rates: Rates, labels: Mapping[str, str], shard: NamespaceShard) -> 
         _CONTAINER: _idle_containers(rates, own),
         _POD: _idle_pods(own),
     }
-    return union(marked(text, MARK, name) for name, text in expressions.items())
+    return union(with_constant_label(text, MARK, name) for name, text in expressions.items())
 
 
 def _beyond(resource: Resource, metric: str, window: tuple[str, str], own: tuple[Matcher, ...]) -> str:
     """Pods' means, of those that are clearly more than their containers'."""
 
     def usage(matchers: tuple[Matcher, ...], *each: str) -> str:
-        series = f"{window[0]}{selector((named(metric), *matchers, *own))}{window[1]}"
+        series = f"{window[0]}{selector((metric_name_matcher(metric), *matchers, *own))}{window[1]}"
         return f"sum by (namespace, pod) (max by ({', '.join(('namespace', 'pod', *each, CORE))}) ({series}))"
 
     of_pods, of_containers = usage(_PODS), usage(CONTAINERS, "container")
@@ -71,7 +79,7 @@ def _beyond(resource: Resource, metric: str, window: tuple[str, str], own: tuple
 
 def _idle_containers(rates: Rates, own: tuple[Matcher, ...]) -> str:
     """Containers that use no CPU now, of those of which some was counted before."""
-    series = selector((named(CPU), *CONTAINERS, *own))
+    series = selector((metric_name_matcher(CPU), *CONTAINERS, *own))
     by = "max by (namespace, pod, container)"
     counted = f"{by} (last_over_time({series}[{rates.gauge_window_seconds}s])) > 0"
     return f"({counted} unless {by} (rate({series}[{rates.window_seconds}s])) > 0)"
@@ -79,7 +87,7 @@ def _idle_containers(rates: Rates, own: tuple[Matcher, ...]) -> str:
 
 def _idle_pods(own: tuple[Matcher, ...]) -> str:
     """Pods whose own counter of CPU stood still all day, above zero."""
-    series = selector((named(CPU), *_PODS, _OWN_GROUP, *own))
+    series = selector((metric_name_matcher(CPU), *_PODS, _OWN_GROUP, *own))
     by = "sum by (namespace, pod)"
     used = f"{by} (last_over_time({series}{_DAY})) - {by} (min_over_time({series}{_DAY}))"
     return f"({used} <= {STILL_CPU_SECONDS!r} and {by} ({series}) > 0)"

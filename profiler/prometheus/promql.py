@@ -57,10 +57,10 @@ class Matcher:
 
 def quote(text: str) -> str:
     """A PromQL string literal: backslash, quote and control characters escaped as in Go."""
-    return '"' + "".join(map(_escaped, text)) + '"'
+    return '"' + "".join(map(_escape_char, text)) + '"'
 
 
-def _escaped(char: str) -> str:
+def _escape_char(char: str) -> str:
     if char in '\\"':
         return "\\" + char
     return char if char.isprintable() or ord(char) > 0xFFFF else f"\\u{ord(char):04x}"
@@ -76,7 +76,7 @@ def equal(label: str, value: str) -> Matcher:
     return Matcher(label, "=", value)
 
 
-def one_of(label: str, values: Iterable[str]) -> Matcher:
+def in_values(label: str, values: Iterable[str]) -> Matcher:
     """The label has one of the values."""
     return Matcher(label, "=~", "|".join(map(literal, values)))
 
@@ -113,13 +113,13 @@ def _in_class(char: str) -> str:
     return f"\\{char}" if char in r"\]^-[" else char
 
 
-def named(*metrics: str) -> Matcher:
+def metric_name_matcher(*metrics: str) -> Matcher:
     """The series is of one of these metrics; one name is the cheaper equality."""
-    return equal("__name__", metrics[0]) if len(metrics) == 1 else one_of("__name__", metrics)
+    return equal("__name__", metrics[0]) if len(metrics) == 1 else in_values("__name__", metrics)
 
 
 def names_of(matcher: Matcher) -> tuple[str, ...]:
-    """The metrics that a matcher of `named` chooses."""
+    """The metrics that a matcher of `metric_name_matcher` chooses."""
     return tuple(matcher.value.split("|"))
 
 
@@ -137,7 +137,7 @@ def of_labels(labels: Mapping[str, str]) -> tuple[Matcher, ...]:
     return tuple(equal(k, v) for k, v in labels.items())
 
 
-def marked(expression: str, label: str, value: str) -> str:
+def with_constant_label(expression: str, label: str, value: str) -> str:
     """The expression with a constant label on every series, so that several fit in one answer."""
     return f'label_replace({expression}, {quote(label)}, {quote(value.replace("$", "$$"))}, "", "")'
 

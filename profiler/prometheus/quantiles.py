@@ -22,7 +22,7 @@ from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
 from cotenant.profiler.prometheus.decode import Floats, Labels, raw_values
 from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, PartKind, QueryPart
 from cotenant.profiler.prometheus.plan import MAX_STEPS, NamespaceShard, Population, RangeQuery, shards
-from cotenant.profiler.prometheus.promql import named, of_labels
+from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels
 from cotenant.profiler.prometheus.questions_in_turn import Answered
 
 _STEPS_PER_QUERY: Final = 1_000_000
@@ -95,7 +95,12 @@ def _instants(question: Question, labels: Mapping[str, str], per_core: bool) -> 
 
     def part(name: str, function: str, metric: str, inner: tuple[str, str]) -> QueryPart:
         return QueryPart(
-            name, PartKind.CONTAINER, (), (named(metric), *CONTAINERS, *own), function + inner[0], inner[1] + span
+            name,
+            PartKind.CONTAINER,
+            (),
+            (metric_name_matcher(metric), *CONTAINERS, *own),
+            function + inner[0],
+            inner[1] + span,
         )
 
     return (
@@ -109,7 +114,7 @@ def _instants(question: Question, labels: Mapping[str, str], per_core: bool) -> 
 def _points(question: Question, labels: Mapping[str, str], per_core: bool) -> tuple[tuple[QueryPart, TimeGrid], ...]:
     """Every point, in as few stretches as the server's limit on steps allows."""
     step = question.step_seconds
-    matchers = (named(CPU), *CONTAINERS, *of_labels(labels))
+    matchers = (metric_name_matcher(CPU), *CONTAINERS, *of_labels(labels))
     head, tail = _rate(step, per_core)
     part = QueryPart(_POOLED, PartKind.CONTAINER, (), matchers, head, tail, step)
     # A slot is evaluated at its end, so the first one lies before the first point; the query shifts it off the epoch.
@@ -138,7 +143,7 @@ def collect(
         for _, error in answer.failed:
             raise error
         pool.turn_to(query.shard)
-        for name, ref, values in (one for series in answer.found for one in _chosen(series)):
+        for name, ref, values in (one for series in answer.found for one in _preferred_series(series)):
             if name == _POOLED:
                 pool.add(ref, values)
             elif len(values):
@@ -147,7 +152,7 @@ def collect(
     return ServerQuantiles(question.cpu_fraction, question.step_seconds, pods, pool.percentiles())
 
 
-def _chosen(series: Sequence[Series]) -> Iterator[tuple[str, PodContainerRef, Floats]]:
+def _preferred_series(series: Sequence[Series]) -> Iterator[tuple[str, PodContainerRef, Floats]]:
     """One series for each container: the kubelet's, else the one with the higher values."""
     best: dict[tuple[str, PodContainerRef], tuple[bool, float, Floats]] = {}
     for name, labels, values in series:

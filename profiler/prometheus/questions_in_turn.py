@@ -59,7 +59,7 @@ def ask_all(
     pool = ThreadPoolExecutor(in_flight + 1, thread_name_prefix="prometheus")
     try:
         for query in queries:
-            waiting.append(pool.submit(_answered, ask, query, read_alone))
+            waiting.append(pool.submit(_answer_query, ask, query, read_alone))
             if len(waiting) > in_flight + 1:
                 yield waiting.popleft().result()
         while waiting:
@@ -71,7 +71,7 @@ def ask_all(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _answered(
+def _answer_query(
     ask: Callable[[RangeQuery], msgspec.Raw], query: RangeQuery, read: Callable[[msgspec.Raw, RangeQuery], T]
 ) -> Answered[T]:
     try:
@@ -79,9 +79,9 @@ def _answered(
     except SourceError as error:
         halves = _halves(query, error) if _may_split(query, error) else None
         if halves is None:
-            return _failed(query, error)
+            return _failed_answer(query, error)
         _log.info("query_split", parts=[p.name for p in query.parts], slots=query.grid.size, error=error.message)
-    first_half, second_half = (_answered(ask, half, read) for half in halves)
+    first_half, second_half = (_answer_query(ask, half, read) for half in halves)
     return Answered(
         first_half.found + second_half.found,
         first_half.failed + second_half.failed,
@@ -106,6 +106,6 @@ def _may_split(query: RangeQuery, error: SourceError) -> bool:
     return isinstance(error, SourceLimit) or (refused and len(query.parts) > 1)
 
 
-def _failed(query: RangeQuery, error: SourceError) -> Answered[T]:
+def _failed_answer(query: RangeQuery, error: SourceError) -> Answered[T]:
     _log.warning("query_failed", parts=[p.name for p in query.parts], slots=query.grid.size, error=error.message)
     return Answered(failed=((query, error),))

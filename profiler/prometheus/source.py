@@ -41,8 +41,23 @@ from cotenant.profiler.prometheus import (
 from cotenant.profiler.prometheus.answers import CutAnswer
 from cotenant.profiler.prometheus.heaps import HeapRow
 from cotenant.profiler.prometheus.parts import CPU, QueryPart, Rates, device_parts, hourly_parts, usage_parts
-from cotenant.profiler.prometheus.plan import NamespaceShard, PartRequest, RangeQuery, everywhere, plan, settled
-from cotenant.profiler.prometheus.promql import NAME_MARK, Wording, marked, named, of_labels, selector, union
+from cotenant.profiler.prometheus.plan import (
+    NamespaceShard,
+    PartRequest,
+    RangeQuery,
+    everywhere,
+    plan,
+    signal_completion_seconds,
+)
+from cotenant.profiler.prometheus.promql import (
+    NAME_MARK,
+    Wording,
+    metric_name_matcher,
+    of_labels,
+    selector,
+    union,
+    with_constant_label,
+)
 from cotenant.profiler.prometheus.quantiles import Question
 from cotenant.profiler.prometheus.retry import Timer
 from cotenant.profiler.prometheus.survey import Survey
@@ -149,7 +164,7 @@ class PrometheusSource:
         """Answers to `intervals.question`; halved by namespaces, then time, when one is too much for the server."""
         text = intervals.question(self._settings.labels, shard)
         try:
-            return [decode.timed(self._client.range(text, moments[0], moments[-1], moments.step))]
+            return [decode.decode_timed_series(self._client.range(text, moments[0], moments[-1], moments.step))]
         except SourceTooLong:
             raise
         except SourceLimit:
@@ -184,7 +199,9 @@ class PrometheusSource:
         """The survey at all moments, some at a time, or where that is too much at the last one."""
         step = survey.MOMENTS_AT_ONCE
         try:
-            return survey.joined([self._described(text, moments[i : i + step]) for i in range(0, len(moments), step)])
+            return survey.concatenate_answers(
+                [self._described(text, moments[i : i + step]) for i in range(0, len(moments), step)]
+            )
         except SourceTooLong:
             raise
         except SourceLimit:
@@ -202,7 +219,7 @@ class PrometheusSource:
         self._node_names = dict(built.node_names)
         self._defects[Defect.UNKNOWN_OWNER] += built.unknown_owners
         described = replace(built.inventory, created_seconds=surveyed.created_seconds)
-        compared = self._compared(described, moment, whole)
+        compared = self._compare_pod_rows(described, moment, whole)
         return heaps.with_heaps(compared, self._heaps(moment, window, whole))
 
     def pods_in_use(self, seconds: int) -> frozenset[tuple[str, str]]:
@@ -223,7 +240,7 @@ class PrometheusSource:
         queries = plan(wishes, surveyed.population, self._settings.max_points_per_query)
         progress.stage("usage", len(queries))
         answers = questions_in_turn.ask_all(self._client, queries, self._settings.in_flight, self._read)
-        for answer, done in zip(answers, settled(queries), strict=True):
+        for answer, done in zip(answers, signal_completion_seconds(queries), strict=True):
             self._note(answer)
             progress.advance()
             usage = tuple((n.signal, n.usage) for read in answer.found for n in read.named)
@@ -286,7 +303,7 @@ class PrometheusSource:
         return {signal: part for part in available for signal in part.signals}
 
     def _described(self, text: str | Wording, moments: range) -> _Described:
-        return decode.described(self._client.range(text, moments[0], moments[-1], moments.step))
+        return decode.decode_series(self._client.range(text, moments[0], moments[-1], moments.step))
 
     def _owners(self, metrics: Sequence[str], window: tuple[int, int], shard: NamespaceShard) -> list[dict[str, str]]:
         """Label sets of the metrics' series; halved by metric, namespaces, then time, when an answer is too large.
@@ -295,7 +312,9 @@ class PrometheusSource:
         """
         own = (*of_labels(self._settings.labels), *shard.matchers())
         try:
-            return decode.label_sets(self._client.series([selector((named(m), *own)) for m in metrics], *window))
+            return decode.label_sets(
+                self._client.series([selector((metric_name_matcher(m), *own)) for m in metrics], *window)
+            )
         except SourceLimit as error:
             least_seconds = DAY_SECONDS if self._cut_owners else HOUR_SECONDS
             pieces = _pieces(metrics, window, shard, 0 if isinstance(error, SourceTooLong) else least_seconds)
@@ -322,7 +341,7 @@ class PrometheusSource:
         for anchor, metrics in inventory.ANCHORS.items():
             if anchor not in surveyed.names or not inventory.lacks(anchor, {x.get("__name__", "") for x, _ in rows}):
                 continue
-            text = selector((named(anchor), *of_labels(self._settings.labels)))
+            text = selector((metric_name_matcher(anchor), *of_labels(self._settings.labels)))
             newest = self._newest(text, (window[0], now_seconds))
             if newest is not None:
                 rows = [row for row in rows if row[0].get("__name__") not in metrics]
@@ -338,7 +357,7 @@ class PrometheusSource:
     ) -> list[tuple[dict[str, str], float]]:
         """Series of the metrics with their value now; halved by metric, then by namespaces, when they are too many."""
         own = (*of_labels(self._settings.labels), *shard.matchers())
-        each = union(marked(inventory.question((m,), own), NAME_MARK, m) for m in metrics)
+        each = union(with_constant_label(inventory.question((m,), own), NAME_MARK, m) for m in metrics)
         text = Wording(inventory.question(metrics, own), each)
         try:
             answer = self._described(text, range(now_seconds, now_seconds + 1))
@@ -353,7 +372,7 @@ class PrometheusSource:
         pieces = ((metrics[:half], shard), (metrics[half:], shard)) if half else ((metrics, s) for s in shards or ())
         return [row for some, part in pieces for row in self._state(some, now_seconds, part)]
 
-    def _compared(self, known: Inventory, moment: int, shard: NamespaceShard) -> Inventory:
+    def _compare_pod_rows(self, known: Inventory, moment: int, shard: NamespaceShard) -> Inventory:
         """The inventory with what pods' own rows say of their containers'; what is not answered is a note."""
         try:
             compared = pod_rows.with_pod_rows(known, self._pod_rows(moment, shard))

@@ -36,7 +36,15 @@ from cotenant.profiler.prometheus.parts import (
     Rates,
 )
 from cotenant.profiler.prometheus.plan import MARK, Population
-from cotenant.profiler.prometheus.promql import Matcher, equal, marked, named, of_labels, selector, union
+from cotenant.profiler.prometheus.promql import (
+    Matcher,
+    equal,
+    metric_name_matcher,
+    of_labels,
+    selector,
+    union,
+    with_constant_label,
+)
 
 DEFAULT_INTERVAL_SECONDS: Final = 60
 """Assumed where no sample tells; Prometheus' own default."""
@@ -123,7 +131,7 @@ class Survey:
 
 def containers(labels: Mapping[str, str]) -> str:
     """The selector of the containers' CPU metric."""
-    return selector((named(CPU), *CONTAINERS, *of_labels(labels)))
+    return selector((metric_name_matcher(CPU), *CONTAINERS, *of_labels(labels)))
 
 
 def newest_question(metric: str) -> str:
@@ -154,7 +162,7 @@ def moments(start_seconds: int, end_seconds: int) -> range:
     return range(end_seconds - count * step, end_seconds + 1, step)
 
 
-def joined(answers: Sequence[Answer]) -> list[tuple[dict[str, str], Floats]]:
+def concatenate_answers(answers: Sequence[Answer]) -> list[tuple[dict[str, str], Floats]]:
     """One answer of those at moments that follow each other."""
     values: dict[frozenset[tuple[str, str]], list[Floats]] = {}
     for labels, some in (series for answer in answers for series in answer):
@@ -164,24 +172,24 @@ def joined(answers: Sequence[Answer]) -> list[tuple[dict[str, str], Floats]]:
 
 def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
     """The survey's expression; every series is marked with what it tells."""
-    own, of_containers = of_labels(labels), containers(labels)
+    own, of_containers, of_cpu = of_labels(labels), containers(labels), metric_name_matcher(CPU)
     expressions = {
-        "namespaces": f"count by (namespace) ({selector((named(CPU), *CONTAINERS, ONE_EACH, *own))})",
-        "cores": f"count({selector((named(CPU), *CONTAINERS, ONE_CORE, *own))})",
+        "namespaces": f"count by (namespace) ({selector((metric_name_matcher(CPU), *CONTAINERS, ONE_EACH, *own))})",
+        "cores": f"count({selector((metric_name_matcher(CPU), *CONTAINERS, ONE_CORE, *own))})",
         "samples": f"max(count_over_time({of_containers}[{COUNTED_SECONDS}s]))",
         "newest": newest_question(of_containers),
-        "state": f"max(count_over_time({selector((named(_of_state(names)), *own))}[{COUNTED_SECONDS}s]))",
-        "hidden": f"group({selector((named(CPU), Matcher('exported_container', '!=', ''), *own))}) * time()",
-        "exported": f"count({selector((named(POD_INFO), Matcher('exported_pod', '!=', ''), *own))})",
-        "roots": f"count({selector((named(CPU), *ROOT, ONE_EACH, *own))})",
-        "old-labels": f"count({selector((named(CPU), Matcher('pod_name', '!=', ''), equal('pod', ''), *own))})",
+        "state": f"max(count_over_time({selector((metric_name_matcher(_of_state(names)), *own))}[{COUNTED_SECONDS}s]))",
+        "hidden": f"group({selector((of_cpu, Matcher('exported_container', '!=', ''), *own))}) * time()",
+        "exported": f"count({selector((metric_name_matcher(POD_INFO), Matcher('exported_pod', '!=', ''), *own))})",
+        "roots": f"count({selector((of_cpu, *ROOT, ONE_EACH, *own))})",
+        "old-labels": f"count({selector((of_cpu, Matcher('pod_name', '!=', ''), equal('pod', ''), *own))})",
     }
     expressions |= clusters.questions(of_containers, own, names)
     if GPU_MEMORY_USED in names:
-        expressions["devices"] = f"count({selector((named(GPU_MEMORY_USED), *own))})"
+        expressions["devices"] = f"count({selector((metric_name_matcher(GPU_MEMORY_USED), *own))})"
     if CPU_RULE in names:
-        expressions["recorded"] = f"count({selector((named(CPU_RULE), *CONTAINERS, *own))})"
-    return union(marked(text, MARK, name) for name, text in expressions.items())
+        expressions["recorded"] = f"count({selector((metric_name_matcher(CPU_RULE), *CONTAINERS, *own))})"
+    return union(with_constant_label(text, MARK, name) for name, text in expressions.items())
 
 
 def _of_state(names: frozenset[str]) -> str:
@@ -224,10 +232,10 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
     people = Population(namespaces, nodes, devices)
     recorded = values_by_mark.get("recorded", np.zeros(0))
     covered = len(recorded) == len(counts) > 0 and recorded.min() >= sum(namespaces.values())
-    created = clusters.created_seconds(_marked(answer, "birth"))
+    created = clusters.created_seconds(_series_with_mark(answer, "birth"))
     state = values_by_mark.get("state", np.empty(0))
     state_seconds = nearest_usual(float(state.min())) if len(state) else 0
-    found = newest(_marked(answer, "newest"))
+    found = newest(_series_with_mark(answer, "newest"))
     cores = float(values_by_mark.get("cores", np.zeros(1)).max() / max(1, sum(namespaces.values())))
     return Survey(people, rates, bool(covered), names, tuple(notes), found, created, cores, state_seconds)
 
@@ -281,7 +289,7 @@ def _span(seconds: int) -> str:
     return f"{seconds // HOUR_SECONDS} hours" if seconds < 2 * DAY_SECONDS else f"{seconds // DAY_SECONDS} days"
 
 
-def _marked(answer: Answer, mark: str) -> Answer:
+def _series_with_mark(answer: Answer, mark: str) -> Answer:
     return [(labels, values) for labels, values in answer if labels.get(MARK) == mark]
 
 

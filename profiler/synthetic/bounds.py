@@ -45,14 +45,14 @@ def quotas(workloads: Sequence[Workload]) -> tuple[Quota, ...]:
 
 def _quotas(namespace: str, workloads: Sequence[Workload]) -> Iterator[Quota]:
     for resource, of_limits in _COUNTED:
-        used = sum(w.replicas * _counted(w, resource, of_limits) for w in workloads)
+        used = sum(w.replicas * _quota_amount_per_pod(w, resource, of_limits) for w in workloads)
         if used:
             unit = _WHOLE[resource]
             hard = -(-(used + used // 10) // unit) * unit
             yield Quota(namespace, "team", resource, of_limits, hard, used)
 
 
-def _counted(workload: Workload, resource: Resource, of_limits: bool) -> int:
+def _quota_amount_per_pod(workload: Workload, resource: Resource, of_limits: bool) -> int:
     """Return the amount that a quota counts for one pod, in the resource's unit.
 
     Init containers are left out: in synthetic clusters they request no more than the main container.

@@ -37,7 +37,7 @@ def generate(spec: SyntheticSpec, nodes: Sequence[Node] | None = None) -> Synthe
     lives = lifetimes.lives(plan, load, grid, _stream(spec, 3))
     running = np.array([life.running(grid.size - 1) for life in lives], dtype=float)
     sized = sizing.size(spec, plan, running, nodes)
-    places = placement.place(sized, nodes)
+    places = placement.assign_seats(sized, nodes)
     rows = seats.seats(spec, sized, lives, places, nodes)
     people = pods.populate(sized, lives, rows, nodes, (grid, _stream(spec, 4)))
     crowd = Crowd(plan, lives, _per_replica(plan, load, lives))
@@ -123,7 +123,7 @@ def _usage(
     usage[Signal.NODE_MEMORY_WORKING_SET_MAX] = _of_nodes(
         Signal.NODE_MEMORY_WORKING_SET_MAX, node_memory, nodes, grid, gaps
     )
-    usage |= _declared(people, rows, sized, spec.hours) | _counted(people, spec.hours)
+    usage |= _hourly_declared_amounts(people, rows, sized, spec.hours) | _hourly_event_counts(people, spec.hours)
     return usage, outages
 
 
@@ -215,7 +215,9 @@ _DECLARED = {
 }
 
 
-def _declared(people: SyntheticPods, rows: Seats, sized: Sequence[Sized], hours: TimeGrid) -> dict[Signal, Usage[Any]]:
+def _hourly_declared_amounts(
+    people: SyntheticPods, rows: Seats, sized: Sequence[Sized], hours: TimeGrid
+) -> dict[Signal, Usage[Any]]:
     """Requests and limits by the hour, for the containers that have them."""
     usage: dict[Signal, Usage[Any]] = {}
     for signal, (field, resource) in _DECLARED.items():
@@ -232,7 +234,7 @@ def _declared(people: SyntheticPods, rows: Seats, sized: Sequence[Sized], hours:
     return usage
 
 
-def _counted(people: SyntheticPods, hours: TimeGrid) -> dict[Signal, Usage[Any]]:
+def _hourly_event_counts(people: SyntheticPods, hours: TimeGrid) -> dict[Signal, Usage[Any]]:
     """Kills and restarts per hour: 0 while a container lives, NaN else."""
     refs = tuple(one.ref for one in people.series)
     index = {ref: row for row, ref in enumerate(refs)}

@@ -53,14 +53,14 @@ def cpu(seats: Seats, crowd: Crowd, grid: TimeGrid, rng: np.random.Generator) ->
         demanded *= seats.alive(grid, rows)
         width = demanded * _spikes(len(demanded), grid, rng)
         limit = seats.limit[Resource.CPU][rows, None].astype(np.float32)
-        lost = refused(demanded, width, limit)
+        lost = refused_demand(demanded, width, limit)
         out.throttled[rows] = lost
         out.mean[rows] = np.minimum(demanded - lost, limit)
         out.maximum[rows] = np.maximum(np.minimum(demanded + width, limit), out.mean[rows])
     return out
 
 
-def refused(mean: Matrix, width: Matrix, limit: Matrix) -> Matrix:
+def refused_demand(mean: Matrix, width: Matrix, limit: Matrix) -> Matrix:
     """Mean demand above a quota when demand is even on [mean - width, mean + width]; the rest fits under the quota."""
     over = np.maximum(mean + width - limit, 0.0)
     with np.errstate(invalid="ignore"):
@@ -152,7 +152,7 @@ def _with_load(relative: Matrix, age: Matrix, crowd: Crowd, workload: npt.NDArra
     return np.asarray(relative * (0.6 + 0.4 * np.sqrt(crowd.load[workload])), dtype=np.float32)
 
 
-def _leaking(relative: Matrix, age: Matrix, crowd: Crowd, workload: npt.NDArray[np.int64]) -> Matrix:
+def _leak_growth(relative: Matrix, age: Matrix, crowd: Crowd, workload: npt.NDArray[np.int64]) -> Matrix:
     """Growth by a half within about six weeks of a process' life."""
     del crowd, workload
     return np.asarray(relative * (0.8 + 0.5 * np.minimum(age / 12_000.0, 1.0)), dtype=np.float32)
@@ -160,7 +160,7 @@ def _leaking(relative: Matrix, age: Matrix, crowd: Crowd, workload: npt.NDArray[
 
 _GROWTH: dict[MemoryShape, Callable[[Matrix, Matrix, Crowd, npt.NDArray[np.int64]], Matrix]] = {
     MemoryShape.FOLLOWS_LOAD: _with_load,
-    MemoryShape.LEAK: _leaking,
+    MemoryShape.LEAK: _leak_growth,
 }
 
 

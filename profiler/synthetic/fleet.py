@@ -140,7 +140,7 @@ def _draw(archetype: Archetype, shape: Shape, taken: set[WorkloadRef], rng: np.r
     seats = 1 if archetype.kind in ("Pod", "Job", "CronJob") else int(rng.geometric(1.0 / archetype.replicas))
     seats = int(rng.integers(4, 8)) if moving else min(seats, 10)
     return Blueprint(
-        ref, archetype.name, shape, _placed(_parts(archetype, shape, rng), ref.namespace), archetype.qos,
+        ref, archetype.name, shape, _with_namespace_roles(_parts(archetype, shape, rng), ref.namespace), archetype.qos,
         archetype.priority, seats,
         memory=_memory_shape(archetype, rng),
         utc_offset_hours=UTC_OFFSET_HOURS[region],
@@ -196,7 +196,7 @@ def _parts(archetype: Archetype, shape: Shape, rng: np.random.Generator) -> tupl
     return tuple(parts)
 
 
-def _placed(parts: tuple[ContainerBlueprint, ...], namespace: str) -> tuple[ContainerBlueprint, ...]:
+def _with_namespace_roles(parts: tuple[ContainerBlueprint, ...], namespace: str) -> tuple[ContainerBlueprint, ...]:
     """The parts with the roles that the namespace gives to all but the main one."""
     role = ContainerRole.INJECTED if namespace in INJECTED_IN else ContainerRole.MAIN
     role = ContainerRole.SIDECAR if namespace in NATIVE_SIDECARS_IN else role
@@ -255,11 +255,11 @@ def story(*, rush: bool = False) -> list[Blueprint]:
             WorkloadRef("pay", "Deployment", "checkout"), "story", Shape.WEEKLY, (checkout, proxy), ls, prod, 4,
             memory=MemoryShape.FOLLOWS_LOAD, leisure=True, told=True, labels={"app.kubernetes.io/name": "checkout"},
         ),
-        *((_rushing(rank), _guaranteed()) if rush else (rank,)),
+        *((_rush_blueprint(rank), _guaranteed_blueprint()) if rush else (rank,)),
     ]  # fmt: skip
 
 
-def _rushing(rank: Blueprint) -> Blueprint:
+def _rush_blueprint(rank: Blueprint) -> Blueprint:
     """The same in smaller pods with an autoscaler, whose evening asks for more of them than run all day."""
     small = replace(_part("app", (3.0, 6.0), (0.0, 8.0)), busy=0.374, full=0.6)
     return replace(
@@ -267,7 +267,7 @@ def _rushing(rank: Blueprint) -> Blueprint:
     )  # fmt: skip
 
 
-def _guaranteed() -> Blueprint:
+def _guaranteed_blueprint() -> Blueprint:
     """Its pods are Guaranteed, and its owner lets the class go: what is recommended would have them evicted earlier."""
     part = replace(_part("app", (2.0, 2.0), (2.0, 2.0)), busy=0.47, full=0.8)
     return Blueprint(

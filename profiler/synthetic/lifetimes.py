@@ -63,7 +63,7 @@ def _lives(blueprint: Blueprint, load: npt.NDArray[np.float32], grid: TimeGrid, 
 
     The period of its saw-tooth, 1.5 to 9 days, is drawn even where no memory follows it, so that all else stays.
     """
-    begin = _birth(blueprint, grid, rng)
+    begin = _first_slot(blueprint, grid, rng)
     deploys = _deploys(blueprint, begin, grid, rng)
     period = int(rng.uniform(1.5, 9.0) * grid.slots_per_day)
     seats = []
@@ -74,7 +74,7 @@ def _lives(blueprint: Blueprint, load: npt.NDArray[np.float32], grid: TimeGrid, 
     return Lives(tuple(seats), deploys, period)
 
 
-def _birth(blueprint: Blueprint, grid: TimeGrid, rng: np.random.Generator) -> int:
+def _first_slot(blueprint: Blueprint, grid: TimeGrid, rng: np.random.Generator) -> int:
     """First slot of the workload; long before the window for most, in its last third for a few."""
     age = -int(rng.uniform(1, 90) * grid.slots_per_day)
     young = blueprint.archetype in ("online", "internal", "mid") and rng.random() < 0.04

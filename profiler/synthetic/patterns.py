@@ -136,7 +136,9 @@ def _trend(plan: Sequence[Blueprint], grid: TimeGrid, holidays: Sequence[int], r
     return np.asarray(line * day * _calendar(plan, grid, holidays, np.full(len(plan), 0.1)), dtype=np.float32)
 
 
-def _scheduled(plan: Sequence[Blueprint], grid: TimeGrid, holidays: Sequence[int], rng: np.random.Generator) -> Matrix:
+def _scheduled_pattern(
+    plan: Sequence[Blueprint], grid: TimeGrid, holidays: Sequence[int], rng: np.random.Generator
+) -> Matrix:
     """On for some hours of the local night, nearly off else."""
     del holidays
     start = rng.choice([0.0, 1.0, 2.0, 3.0, 4.0, 22.0], len(plan))[:, None]
@@ -168,5 +170,5 @@ _MAKERS: dict[Shape, Callable[[Sequence[Blueprint], TimeGrid, Sequence[int], np.
     Shape.WEEKLY: _weekly,
     Shape.BURSTY: _bursty,
     Shape.TREND: _trend,
-    Shape.SCHEDULED: _scheduled,
+    Shape.SCHEDULED: _scheduled_pattern,
 }

@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 UNPLACED = -1
 
 
-def place(fleet: Sequence[Sized], nodes: Sequence[Node]) -> tuple[Ints, ...]:
+def assign_seats(fleet: Sequence[Sized], nodes: Sequence[Node]) -> tuple[Ints, ...]:
     """Node index of every seat of every workload (`UNPLACED` where it fits nowhere: a pod that stays pending).
 
     Node agents first, then the largest requests; each seat goes to the node it leaves most evenly free.

@@ -84,15 +84,15 @@ def _level(
     parts = [fleet[w].blueprint.parts[p] for w, p in zip(seats.workload, seats.part, strict=True)]
     stated = np.array([part.busy if cpu else part.full for part in parts]) * seats.wish[resource]
     roof = seats.limit[resource] * np.array([part.roof if cpu else 0.88 for part in parts])
-    fixed = np.array([_fixed(fleet[w]) for w in seats.workload])
+    fixed = np.array([_has_fixed_level(fleet[w]) for w in seats.workload])
     # The nodes' own processes use about 2 %.
     share = (spec.cpu_used if cpu else spec.memory_used) - 0.02
     target = share * sum(node.allocatable[resource] for node in nodes)
     roof = np.minimum(roof, 3.0 * seats.wish[resource])
-    return _scaled(stated, roof, _alive_share(spec.grid, seats.life), fixed, target)
+    return _scale_to_target(stated, roof, _alive_share(spec.grid, seats.life), fixed, target)
 
 
-def _fixed(sized: Sized) -> bool:
+def _has_fixed_level(sized: Sized) -> bool:
     """Return whether a workload keeps its level whatever the cluster's target.
 
     The story's workloads, the agents and the idle ones do.
@@ -105,7 +105,7 @@ def _alive_share(grid: TimeGrid, life: Sequence[Life]) -> Floats:
     return np.array(taken, dtype=float) / grid.size
 
 
-def _scaled(level: Floats, roof: Floats, share: Floats, fixed: npt.NDArray[np.bool_], target: float) -> Floats:
+def _scale_to_target(level: Floats, roof: Floats, share: Floats, fixed: npt.NDArray[np.bool_], target: float) -> Floats:
     """Levels times one factor, under their roofs, so that their expected sum is the target, as near as roofs allow."""
     factor = 1.0
     for _ in range(20):

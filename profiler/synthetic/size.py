@@ -52,7 +52,7 @@ def size(
     """Scale and round all amounts; `running` is the number of pods of each blueprint that count for the target."""
     targets = {Resource.CPU: spec.cpu_requested, Resource.MEMORY: spec.memory_requested}
     amounts = {resource: _amounts(resource, plan, running, nodes, share) for resource, share in targets.items()}
-    return tuple(_sized(blueprint, {r: amounts[r][i] for r in amounts}) for i, blueprint in enumerate(plan))
+    return tuple(_size_blueprint(blueprint, {r: amounts[r][i] for r in amounts}) for i, blueprint in enumerate(plan))
 
 
 def _amounts(
@@ -79,7 +79,7 @@ def _round(resource: Resource, amounts: npt.NDArray[np.float64]) -> npt.NDArray[
     return np.where(nearer_below, ladder[upper - 1], ladder[upper])
 
 
-def _sized(blueprint: Blueprint, amounts: Mapping[Resource, tuple[int, ...]]) -> Sized:
+def _size_blueprint(blueprint: Blueprint, amounts: Mapping[Resource, tuple[int, ...]]) -> Sized:
     wishes = [{r: amounts[r][i] for r in amounts} for i in range(len(blueprint.parts))]
     containers = tuple(_container(part, size) for part, size in zip(blueprint.parts, wishes, strict=True))
     return Sized(blueprint, containers, tuple(wishes))

@@ -107,7 +107,7 @@ def forecast_columns(nodes: tuple[str, ...], forecast_by_node: Mapping[str, Peak
     }
 
 
-def whole(amounts: npt.ArrayLike) -> Integers:
+def ceil_amounts(amounts: npt.ArrayLike) -> Integers:
     """Amounts rounded up to integers, clipped to 0..AMOUNT_CAP; NaN counts as 0, infinity as AMOUNT_CAP."""
     finite = np.nan_to_num(np.asarray(amounts, dtype=np.float64), nan=0.0, posinf=AMOUNT_CAP, neginf=0.0)
     return np.ceil(np.clip(finite, 0, AMOUNT_CAP)).astype(np.int64)

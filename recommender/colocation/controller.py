@@ -30,7 +30,7 @@ from cotenant.recommender.colocation.model.slo_config import SloConfigFinding, p
 from cotenant.recommender.colocation.model.slo_forms import SloKey
 from cotenant.recommender.colocation.node_slo import notes_of
 from cotenant.recommender.colocation.node_slo_controller import config_data
-from cotenant.recommender.colocation.publish import policy_on, publish, unnamed
+from cotenant.recommender.colocation.publish import policy_name_removal, policy_on, publish
 from cotenant.recommender.colocation.state import ColocationState, Computed
 from cotenant.recommender.colocation.strategy import CONFIG_KEY, ColocationConfig
 from cotenant.recommender.colocation.zones import publish_zones
@@ -113,7 +113,7 @@ class ColocationController(Feature):
         """Writes that take our policy's name from nodes whose amounts another program publishes."""
         for facts in self._state.facts:
             if facts.node.name in self._publishers and policy_on(facts) is not None:
-                yield unnamed(facts, "another program publishes the amounts")
+                yield policy_name_removal(facts, "another program publishes the amounts")
 
     def _zones(self, computed: Computed) -> Iterator[Intent]:
         """Writes of NUMA zones, where an agent keeps a NodeResourceTopology of the node."""

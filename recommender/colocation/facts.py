@@ -16,7 +16,7 @@ import numpy as np
 from cotenant.base.cluster import Node
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import QuantityError
-from cotenant.base.kubernetes.amplification import unamplified
+from cotenant.base.kubernetes.amplification import machine_allocatable
 from cotenant.base.kubernetes.protocol import (
     CPU_NORMALIZATION_RATIO_ANNOTATION,
     EXTENDED_RESOURCES,
@@ -28,8 +28,8 @@ from cotenant.base.kubernetes.protocol import (
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.kubernetes.quantity import parse_amount, parse_bytes
 from cotenant.base.resource import MILLICORES_PER_CORE, Amounts, Resource
-from cotenant.base.text import shown
-from cotenant.recommender.colocation.columns import whole
+from cotenant.base.text import format_value
+from cotenant.recommender.colocation.columns import ceil_amounts
 
 RATIO_CAP: Final = 100.0
 """A CPU normalization ratio beyond this is taken for a slip."""
@@ -69,16 +69,16 @@ class ColocationNode:
     def reserved(self, resource: Resource) -> int:
         """Amounts not offered to pods: the annotation's, or what the kubelet reserves when that is more."""
         capacity = self.node.capacity.get(resource, 0)
-        kubelet = capacity - unamplified(self.node.allocatable, self.node.annotations).get(resource, capacity)
+        kubelet = capacity - machine_allocatable(self.node.allocatable, self.node.annotations).get(resource, capacity)
         return max(self.reservation.get(resource, 0), kubelet, 0)
 
 
 def fact_columns(facts: Sequence[ColocationNode], resource: Resource) -> dict[str, Any]:
     """Columns of NodeColumns that the nodes themselves give, (n,) each."""
-    third = {band: whole([f.third_party.get((band, resource), 0) for f in facts]) for band in Band}
+    third = {band: ceil_amounts([f.third_party.get((band, resource), 0) for f in facts]) for band in Band}
     return {
-        "capacity": whole([f.node.capacity.get(resource, 0) for f in facts]),
-        "reserved": whole([f.reserved(resource) for f in facts]),
+        "capacity": ceil_amounts([f.node.capacity.get(resource, 0) for f in facts]),
+        "reserved": ceil_amounts([f.reserved(resource) for f in facts]),
         "cpu_ratio": np.array([f.cpu_ratio for f in facts], dtype=np.float64),
         "third_batch": third[Band.BATCH],
         "third_mid": third[Band.MID],
@@ -101,7 +101,7 @@ class _Annotations:
             count = cpu_count(cpus) if isinstance(cpus, str) else None
             if count is None:
                 self._ignore(
-                    NODE_RESERVATION_ANNOTATION, f"reservedCPUs {shown(cpus)} is no list of CPUs such as 0-3,8"
+                    NODE_RESERVATION_ANNOTATION, f"reservedCPUs {format_value(cpus)} is no list of CPUs such as 0-3,8"
                 )
             else:
                 amounts[Resource.CPU] = count * MILLICORES_PER_CORE
@@ -135,11 +135,11 @@ class _Annotations:
         for one in allocations if isinstance(allocations, list) else []:
             band = _BANDS.get(str(one.get("priority"))) if isinstance(one, Mapping) else None
             if band is not None:
-                for resource, amount in self._extended(one.get("resources"), band).items():
+                for resource, amount in self._parse_extended_amounts(one.get("resources"), band).items():
                     amounts[band, resource] = amounts.get((band, resource), 0) + amount
         return amounts
 
-    def _extended(self, resources: Any, band: Band) -> dict[Resource, int]:
+    def _parse_extended_amounts(self, resources: Any, band: Band) -> dict[Resource, int]:
         """Amounts of a band's resource names (old names too), in whole units; unreadable ones give a note."""
         names = {EXTENDED_RESOURCES[band, r]: r for r in Resource}
         amounts: dict[Resource, int] = {}

@@ -4,9 +4,9 @@ A percentage is multiplied in floating point and cut to an integer, as upstream.
 less its terms, the cap, the floor of 0, CPU normalization, what other schedulers took, the floor of 0 again.
 
 Our policy `forecast` puts the calibrated 24-hour peak of the HP pods in the place of their present usage. A forecast
-that was tested often enough and held often enough is proven (`proven`): its margin is the risk that the peak was
-calibrated for, so Koordinator's percentage is not subtracted as well, and the system counts with its peak. Until then
-the more conservative of peak and present usage counts, with Koordinator's margin; without a forecast Koordinator's
+that was tested often enough and held often enough is proven (`proven_peak_mask`): its margin is the risk that the peak
+was calibrated for, so Koordinator's percentage is not subtracted as well, and the system counts with its peak. Until
+then the more conservative of peak and present usage counts, with Koordinator's margin; without a forecast Koordinator's
 formula `usage` does. `note` says which it was.
 """
 
@@ -32,8 +32,8 @@ from cotenant.recommender.colocation.columns import (
     Floats,
     Integers,
     NodeColumns,
+    ceil_amounts,
     share,
-    whole,
 )
 
 REASONS: Final = (
@@ -161,7 +161,11 @@ def batch(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> B
     """
     pods, notes = pod_terms(columns, parameters)
     margin = share(columns.capacity, kept_percent(columns, parameters))
-    terms = [Term("safety_margin", margin, ~proven(columns, parameters)), *system_terms(columns, parameters), *pods]
+    terms = [
+        Term("safety_margin", margin, ~proven_peak_mask(columns, parameters)),
+        *system_terms(columns, parameters),
+        *pods,
+    ]
     amount = columns.capacity - sum((t.counted for t in terms), np.zeros_like(columns.capacity))
     capped = np.isfinite(parameters.batch_percent)
     cap = Term("cap", share(columns.capacity, parameters.batch_percent), capped)
@@ -237,7 +241,7 @@ def prod_reclaimable(requested: Floats, room: Floats, unreclaimable: Floats) -> 
     return np.where(np.isfinite(reclaimable), np.maximum(reclaimable, 0.0), 0.0)
 
 
-def proven(columns: NodeColumns, parameters: Parameters) -> Booleans:
+def proven_peak_mask(columns: NodeColumns, parameters: Parameters) -> Booleans:
     """Return the mask of the nodes where the policy is `forecast` and the peak decides alone, (n,).
 
     The peak does so if it was tested on at least `forecast_origins` days, was exceeded in a share of at most
@@ -257,7 +261,7 @@ def kept_percent(columns: NodeColumns, parameters: Parameters) -> Floats:
     """
     by_forecast = where_policy(parameters, lambda policy: policy.by_forecast)
     percent = np.where(by_forecast, np.minimum(parameters.reclaim_percent, 100.0), parameters.reclaim_percent)
-    return np.where(proven(columns, parameters), 0.0, 100.0 - percent)
+    return np.where(proven_peak_mask(columns, parameters), 0.0, 100.0 - percent)
 
 
 def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
@@ -268,12 +272,12 @@ def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
     rise.
     """
     reserved_alone = where_policy(parameters, lambda policy: policy.reserved_alone)
-    by_peak = proven(columns, parameters)
+    by_peak = proven_peak_mask(columns, parameters)
     used = np.maximum(columns.system_used + columns.host_batch, columns.reserved)
     return [
         Term("reserved", columns.reserved, reserved_alone),
         Term("system_used", used, ~reserved_alone & ~by_peak),
-        Term("system_peak", np.maximum(used, whole(columns.system_peak)), by_peak),
+        Term("system_peak", np.maximum(used, ceil_amounts(columns.system_peak)), by_peak),
     ]
 
 
@@ -284,12 +288,15 @@ def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term],
     any. Under `forecast` the larger of their sum and of present usage counts: an unproven forecast can only lower
     what is lent, and a proven one that is already exceeded no longer applies.
     """
-    by_forecast, alone = where_policy(parameters, lambda policy: policy.by_forecast), proven(columns, parameters)
+    by_forecast, alone = (
+        where_policy(parameters, lambda policy: policy.by_forecast),
+        proven_peak_mask(columns, parameters),
+    )
     has_forecast = by_forecast & np.isfinite(columns.prod_peak)
     peak = _peak(columns)
     ahead = has_forecast & (peak + columns.announced >= columns.hp_used)
     terms = [
-        *(Term(t.name, whole(t.amounts(columns)), _counts_with(parameters, t) & ~ahead) for t in POD_TERMS),
+        *(Term(t.name, ceil_amounts(t.amounts(columns)), _counts_with(parameters, t) & ~ahead) for t in POD_TERMS),
         Term("hp_peak", peak, ahead),
         Term("announced", columns.announced, ahead & (columns.announced > 0)),
     ]
@@ -314,7 +321,7 @@ def _peak(columns: NodeColumns) -> Integers:
     as far as they did not replace others.
     """
     unknown: Integers = np.maximum(columns.hp_used - columns.prod_used, 0)
-    return whole(columns.prod_peak) + np.maximum(unknown, whole(columns.mid_peak))
+    return ceil_amounts(columns.prod_peak) + np.maximum(unknown, ceil_amounts(columns.mid_peak))
 
 
 def normalization(amount: Integers, ratio: Floats) -> Integers:
@@ -324,7 +331,7 @@ def normalization(amount: Integers, ratio: Floats) -> Integers:
     amount are more than a double represents exactly.
     """
     thousandths: Floats = np.floor(amount * 1000.0 * ratio)
-    return np.where(ratio > 1, whole(thousandths / 1000.0 - amount), 0)
+    return np.where(ratio > 1, ceil_amounts(thousandths / 1000.0 - amount), 0)
 
 
 def _afterwards(more: Integers, third: Integers) -> tuple[Term, Term]:

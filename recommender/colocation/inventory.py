@@ -12,7 +12,7 @@ import numpy as np
 from cotenant.base.cluster import Inventory
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.resource import Resource
-from cotenant.recommender.colocation.columns import NodeColumns, PeakForecast, forecast_columns, whole
+from cotenant.recommender.colocation.columns import NodeColumns, PeakForecast, ceil_amounts, forecast_columns
 from cotenant.recommender.colocation.facts import ColocationNode, fact_columns
 from cotenant.recommender.colocation.pods import Measured, PodColumns
 from cotenant.recommender.colocation.strategy import ColocationConfig
@@ -38,8 +38,8 @@ def node_columns(inventory: Inventory, resource: Resource, now: Usages, pods: Po
     nodes = tuple(n.name for n in inventory.nodes)
     facts = [ColocationNode.of(node) for node in inventory.nodes]
     sums = pods.sums(nodes, resource)
-    terms: dict[str, Any] = {name: whole(column) for name, column in sums.items()}
-    used = whole([now.nodes.get(name, 0.0) for name in nodes])
+    terms: dict[str, Any] = {name: ceil_amounts(column) for name, column in sums.items()}
+    used = ceil_amounts([now.nodes.get(name, 0.0) for name in nodes])
     none = np.zeros(len(nodes), dtype=np.int64)
     return NodeColumns(
         nodes=nodes,
@@ -49,7 +49,7 @@ def node_columns(inventory: Inventory, resource: Resource, now: Usages, pods: Po
         host_mid=none,
         node_used=used,
         announced=none,
-        prod_reclaimable=whole([now.prod_reclaimable.get(name, 0.0) for name in nodes]),
+        prod_reclaimable=ceil_amounts([now.prod_reclaimable.get(name, 0.0) for name in nodes]),
         measured_seconds=np.array([_moment(now, name) for name in nodes], dtype=np.float64),
         **forecast_columns(nodes, now.prod_peaks),
         **fact_columns(facts, resource),

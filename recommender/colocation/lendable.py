@@ -21,7 +21,7 @@ import numpy as np
 
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.reasons import Reason
-from cotenant.recommender.colocation.columns import AMOUNT_CAP, Floats, NodeColumns, whole
+from cotenant.recommender.colocation.columns import AMOUNT_CAP, Floats, NodeColumns, ceil_amounts
 from cotenant.recommender.colocation.formulas import REASONS, BandColumns, Parameters, batch, mid, where_policy
 
 ROWS_AT_ONCE: Final = 2**16
@@ -56,8 +56,8 @@ class Lender:
     def at(self, rows: slice, moments: int) -> Lender:
         """These nodes, each once for every moment."""
         return Lender(
-            _repeated(self.now, rows, moments),
-            _repeated(self.given, rows, moments),
+            _repeat_rows(self.now, rows, moments),
+            _repeat_rows(self.given, rows, moments),
             np.repeat(self.allocatable[rows], moments),
         )
 
@@ -93,11 +93,11 @@ def past(lender: Lender, use: PastUse) -> dict[Band, Floats]:
         of_nodes = lender.at(rows, moments)
         columns = replace(of_nodes.now, **_columns_of_past(use, rows))
         least = _amounts(mid, replace(columns, prod_reclaimable=np.zeros_like(columns.capacity)), of_nodes.given)
-        promised = whole(np.minimum(columns.prod_request, of_nodes.allocatable))
+        promised = ceil_amounts(np.minimum(columns.prod_request, of_nodes.allocatable))
         most = _amounts(mid, replace(columns, prod_reclaimable=promised), of_nodes.given)
         shape = amounts[Band.MID][rows].shape
         amounts[Band.BATCH][rows] = _batch_without_forecast(columns, of_nodes.given).reshape(shape)
-        amounts[Band.MID][rows] = _agreed(least, most).reshape(shape)
+        amounts[Band.MID][rows] = _agreed_amount(least, most).reshape(shape)
     return amounts
 
 
@@ -118,7 +118,7 @@ def ahead(lender: Lender, prod_path: Floats) -> dict[Band, Floats]:
         for band, formula in FORMULAS.items():
             amount = _amounts(formula, _columns_ahead(of_nodes.now, least), of_nodes.given)
             if unknown.any():
-                amount = _agreed(amount, _amounts(formula, _columns_ahead(of_nodes.now, most), of_nodes.given))
+                amount = _agreed_amount(amount, _amounts(formula, _columns_ahead(of_nodes.now, most), of_nodes.given))
             amounts[band][rows] = amount.reshape(amounts[band][rows].shape)
     return amounts
 
@@ -127,7 +127,7 @@ def _amounts(formula: Formula, columns: NodeColumns, given: Parameters) -> Float
     return known_amounts(formula(columns, given, 0.0))
 
 
-def _agreed(least: Floats, most: Floats) -> Floats:
+def _agreed_amount(least: Floats, most: Floats) -> Floats:
     """The amount where what is not known cannot change it, else NaN."""
     return np.where(least == most, least, np.nan)
 
@@ -140,8 +140,8 @@ def _batch_without_forecast(columns: NodeColumns, given: Parameters) -> Floats:
 
 def _columns_of_past(use: PastUse, rows: slice) -> dict[str, Any]:
     """The columns of NodeColumns that are of the moment; the age of a report is its moment, as seen from 0."""
-    pods = {name: whole(column[rows].ravel()) for name, column in use.pods.items()}
-    node_used = whole(use.node_used[rows].ravel())
+    pods = {name: ceil_amounts(column[rows].ravel()) for name, column in use.pods.items()}
+    node_used = ceil_amounts(use.node_used[rows].ravel())
     return {
         "system_used": np.maximum(node_used - pods.pop("all_used"), 0),
         "node_used": node_used,
@@ -153,18 +153,18 @@ def _columns_of_past(use: PastUse, rows: slice) -> dict[str, Any]:
 
 def _columns_ahead(now: NodeColumns, prod_used: Floats) -> NodeColumns:
     """The present columns with another use of prod pods: whatever is beside them stays as it is."""
-    rise = whole(prod_used) - now.prod_used
+    rise = ceil_amounts(prod_used) - now.prod_used
     hp_used = np.maximum(now.hp_used + rise, 0)
     return replace(
         now,
-        prod_used=whole(prod_used),
+        prod_used=ceil_amounts(prod_used),
         hp_used=hp_used,
         hp_max=np.maximum(now.hp_max, hp_used),
         node_used=np.where(now.node_used < 0, now.node_used, np.maximum(now.node_used + rise, 0)),
     )
 
 
-def _repeated(columns: Any, rows: slice, moments: int) -> Any:
+def _repeat_rows(columns: Any, rows: slice, moments: int) -> Any:
     """A dataclass of columns with each of these rows once for every moment, node after node."""
     repeated: dict[str, Any] = {}
     for field in fields(columns):

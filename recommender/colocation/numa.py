@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.colocation.reclaim_policies import POLICIES, POLICY_CODES
 from cotenant.base.resource import Resource
-from cotenant.recommender.colocation.columns import Floats, Integers, NodeColumns, share, whole
+from cotenant.recommender.colocation.columns import Floats, Integers, NodeColumns, ceil_amounts, share
 from cotenant.recommender.colocation.formulas import (
     Parameters,
     Term,
@@ -44,7 +44,7 @@ def zone_batch(capacities: Sequence[int], pods: PodTerms, node: NodeColumns, str
     remaining = (capacity - margin) * fine - system - used
     cap = strategy.batch_percent(resource)
     bound = np.inf if cap is None else share(capacity, np.full(count, float(cap))) * fine
-    amounts = whole(np.minimum(remaining, bound) / fine)
+    amounts = ceil_amounts(np.minimum(remaining, bound) / fine)
     return amounts + normalization(amounts, node.cpu_ratio) if resource is Resource.CPU else amounts
 
 

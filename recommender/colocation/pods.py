@@ -24,7 +24,7 @@ from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
 from cotenant.recommender.colocation.columns import AMOUNT_CAP, Booleans, Floats
-from cotenant.recommender.colocation.model.pod_turnover import Place, PodCensus, unreplaced
+from cotenant.recommender.colocation.model.pod_turnover import Place, PodCensus, unreplaced_requests
 
 CLASSES: Final = tuple(PriorityClass)
 CLASS_CODE: Final[Mapping[PriorityClass, int]] = {c: i for i, c in enumerate(CLASSES)}
@@ -267,14 +267,14 @@ class PodColumns:
         came, before = new & (prod | placeholder), prod & ~new
         node, census_count = self._places.rows
         went = np.maximum(census_count - np.bincount(place[before], minlength=len(node)), 0)
-        requested = np.bincount(place[came], self._uncounted(used, resource)[came], minlength=len(node))
-        beyond = unreplaced(np.bincount(place[came], minlength=len(node)), went, requested)
+        requested = np.bincount(place[came], self._uncounted_requests(used, resource)[came], minlength=len(node))
+        beyond = unreplaced_requests(np.bincount(place[came], minlength=len(node)), went, requested)
         by_node = _sum(node, beyond, len(self._numbers) + 1)
         numbers = np.array([self._numbers.get(name, len(self._numbers)) for name in nodes], dtype=np.int64)
         beyond_usual: Floats = np.maximum(by_node[numbers] - np.array([usual.get(name, 0.0) for name in nodes]), 0.0)
         return beyond_usual
 
-    def _uncounted(self, used: npt.NDArray[np.int64], resource: Resource) -> Floats:
+    def _uncounted_requests(self, used: npt.NDArray[np.int64], resource: Resource) -> Floats:
         """Return the part of each prod pod's request that `hp_used` does not count beyond `prod_used`.
 
         A placeholder's request is returned in full, because `hp_used` counts nothing of it.

@@ -22,7 +22,7 @@ from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.colocation.reclaim_policies import BY_FORECAST
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.kubernetes.intent import Address, Apply, Intent, Patch
-from cotenant.base.kubernetes.json_pointer import escaped
+from cotenant.base.kubernetes.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.protocol import (
     BATCH_CPU_POLICY_ANNOTATION,
     EXTENDED_RESOURCES,
@@ -36,7 +36,7 @@ from cotenant.recommender.colocation.state import Computed
 
 Key = tuple[Band, Resource]
 KEYS: Final[tuple[Key, ...]] = tuple(EXTENDED_RESOURCES)
-_POLICY_PATH: Final = f"/metadata/annotations/{escaped(BATCH_CPU_POLICY_ANNOTATION)}"
+_POLICY_PATH: Final = f"/metadata/annotations/{escape_pointer_key(BATCH_CPU_POLICY_ANNOTATION)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,11 +85,11 @@ def publish(
     if not facts:
         return []
     since = now_seconds - np.array([written_seconds.get(f.node.name, -np.inf) for f in facts])
-    published = smoothed(standing(facts, computed), computed, strategies, since)
+    published = limit_rises(current_amounts(facts, computed), computed, strategies, since)
     lends = np.asarray((~np.isnan(published.wanted)).any(axis=0))
     policies = [policy_text(strategy) if lent else "" for strategy, lent in zip(strategies, lends, strict=True)]
     misnamed = [policy_on(f) != (policy or None) for f, policy in zip(facts, policies, strict=True)]
-    verdict = judge(published, strategies, since, np.array(misnamed))
+    verdict = find_write_reasons(published, strategies, since, np.array(misnamed))
     return [
         _write(
             facts[i],
@@ -115,13 +115,13 @@ def policy_on(facts: ColocationNode) -> str | None:
     return facts.node.annotations.get(BATCH_CPU_POLICY_ANNOTATION)
 
 
-def unnamed(facts: ColocationNode, why: str) -> Patch:
+def policy_name_removal(facts: ColocationNode, why: str) -> Patch:
     """The write that takes the policy's name from a Node, whoever wrote it."""
     operation = {"op": "remove", "path": _POLICY_PATH}
     return Patch(Address("v1", "nodes", facts.node.name), (operation,), subresource="status", why=why)
 
 
-def standing(facts: Sequence[ColocationNode], computed: Computed) -> Published:
+def current_amounts(facts: Sequence[ColocationNode], computed: Computed) -> Published:
     """Amounts that the Nodes carry now, and those just computed: (keys, nodes) in the order of KEYS and `facts`.
 
     NaN: the Node does not carry the resource, or nothing is to be lent (`wanted`, `original`). Where the report is of
@@ -131,12 +131,12 @@ def standing(facts: Sequence[ColocationNode], computed: Computed) -> Published:
     return Published(
         capacity=_table([[f.node.extended_capacity.get(n, np.nan) for f in facts] for n in names]),
         allocatable=_table([[f.node.extended_allocatable.get(n, np.nan) for f in facts] for n in names]),
-        wanted=_table([_wanted(facts, key, computed[key], computed[key].amounts) for key in KEYS]),
-        original=_table([_wanted(facts, key, computed[key], computed[key].original) for key in KEYS]),
+        wanted=_table([_wanted_amounts(facts, key, computed[key], computed[key].amounts) for key in KEYS]),
+        original=_table([_wanted_amounts(facts, key, computed[key], computed[key].original) for key in KEYS]),
     )
 
 
-def _wanted(facts: Sequence[ColocationNode], key: Key, columns: BandColumns, amounts: Any) -> Floats:
+def _wanted_amounts(facts: Sequence[ColocationNode], key: Key, columns: BandColumns, amounts: Any) -> Floats:
     """Amounts to publish, (nodes,): where they are kept those that stand there, with what others took in `original`."""
     lent = _lent(columns, amounts)
     if columns.kept is None or not columns.kept.any():
@@ -146,7 +146,7 @@ def _wanted(facts: Sequence[ColocationNode], key: Key, columns: BandColumns, amo
     return np.where(columns.kept, np.array(present, dtype=np.float64), lent)
 
 
-def smoothed(
+def limit_rises(
     published: Published, computed: Computed, strategies: Sequence[ColocationStrategy], since: Floats
 ) -> Published:
     """`wanted` with rises held back to maxRisePercent of capacity per updateTimeThresholdSeconds; falls pass at once.
@@ -164,7 +164,7 @@ def smoothed(
     return Published(published.capacity, published.allocatable, capped, published.original)
 
 
-def judge(
+def find_write_reasons(
     published: Published, strategies: Sequence[ColocationStrategy], since: Floats, misnamed: Booleans
 ) -> WriteReasons:
     """Return which nodes are worth a write, and why; any of four reasons in any resource is enough.
@@ -202,11 +202,11 @@ def _write(
     """
     address = Address("v1", "nodes", facts.node.name)
     lent, original = amounts
-    gone = _paths(facts, EXTENDED_RESOURCES.values()) if not lent else _paths(facts, _withdrawn(facts, lent))
+    gone = _paths(facts, EXTENDED_RESOURCES.values()) if not lent else _paths(facts, _withdrawn_resources(facts, lent))
     if removals := tuple({"op": "remove", "path": path} for path in gone):
         return Patch(address, removals, subresource="status", why=why)  # what is still lent follows in the next round
     if policy_alone and not policy:
-        return unnamed(facts, why)
+        return policy_name_removal(facts, why)
     annotations = {BATCH_CPU_POLICY_ANNOTATION: policy} if policy else {}
     if facts.third_party:
         text = json.dumps({"resources": original}, separators=(",", ":"), sort_keys=True)
@@ -216,7 +216,7 @@ def _write(
     return Apply(address, body, subresource="status", why=why)
 
 
-def _withdrawn(facts: ColocationNode, lent: Mapping[str, str]) -> frozenset[str]:
+def _withdrawn_resources(facts: ColocationNode, lent: Mapping[str, str]) -> frozenset[str]:
     """Resources that the Node carries and that are no longer lent: apply takes away only what is ours."""
     names = frozenset(EXTENDED_RESOURCES.values()) - lent.keys()
     return names & (facts.node.extended_capacity.keys() | facts.node.extended_allocatable.keys())
@@ -229,7 +229,7 @@ def _paths(facts: ColocationNode, names: Collection[str]) -> Iterator[str]:
     for part, amounts in (("capacity", facts.node.extended_capacity), ("allocatable", facts.node.extended_allocatable)):
         for name in (one for one in EXTENDED_RESOURCES.values() if one in names):
             if name in amounts:
-                yield f"/status/{part}/{escaped(name)}"
+                yield f"/status/{part}/{escape_pointer_key(name)}"
 
 
 def _texts(amounts: Floats) -> dict[str, str]:

@@ -26,8 +26,8 @@ from cotenant.recommender.colocation.columns import (
     Integers,
     NodeColumns,
     PeakForecast,
+    ceil_amounts,
     forecast_columns,
-    whole,
 )
 from cotenant.recommender.colocation.facts import ColocationNode, fact_columns
 from cotenant.recommender.colocation.formulas import BandColumns, Parameters, batch, mid
@@ -188,18 +188,18 @@ class ColocationState:
         nodes = self.nodes
         metrics = [self._metrics.get(name) or NodeMetric(name, None) for name in nodes]
         sums = self._pods.sums(nodes, resource)
-        terms: dict[str, Any] = {name: whole(column) for name, column in sums.items() if name != "all_used"}
+        terms: dict[str, Any] = {name: ceil_amounts(column) for name, column in sums.items() if name != "all_used"}
         moments = [np.nan if m.update_seconds is None else m.update_seconds for m in metrics]
         return NodeColumns(
             nodes=nodes,
             resource=resource,
             system_used=self._system(metrics, resource),
-            host_batch=whole([_hosts(m, resource, _ABOVE_BATCH) for m in metrics]),
-            host_mid=whole([_hosts(m, resource, _ABOVE_MID) for m in metrics]),
+            host_batch=ceil_amounts([_hosts(m, resource, _ABOVE_BATCH) for m in metrics]),
+            host_mid=ceil_amounts([_hosts(m, resource, _ABOVE_MID) for m in metrics]),
             node_used=np.array([_node_used(m, resource) for m in metrics], dtype=np.int64),
-            prod_reclaimable=whole([m.prod_reclaimable.get(resource, 0) for m in metrics]),
+            prod_reclaimable=ceil_amounts([m.prod_reclaimable.get(resource, 0) for m in metrics]),
             measured_seconds=np.array(moments, dtype=np.float64),
-            announced=whole(self._pods.announced(nodes, resource)),
+            announced=ceil_amounts(self._pods.announced(nodes, resource)),
             **forecast_columns(nodes, self._forecasts.get(resource, {})),
             **self._of_nodes(resource).facts,
             **terms,

@@ -30,7 +30,7 @@ from cotenant.base.kubernetes.protocol import (
     MID_STATIC_CPU_RATIO_LABEL,
     MID_STATIC_MEMORY_RATIO_LABEL,
 )
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 from cotenant.recommender.colocation.model.slo_config import Entry, Layers, parse
 from cotenant.recommender.colocation.model.slo_forms import SloKey
 
@@ -149,7 +149,7 @@ def _labels(labels: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
         if label in labels:
             percents[attribute] = percent = percent_of_ratio(labels[label])
             if percent is None:
-                notes.append(f"label {label} is {shown(labels[label])}, no ratio from 0 to 10; it is ignored")
+                notes.append(f"label {label} is {format_value(labels[label])}, no ratio from 0 to 10; it is ignored")
     return {k: v for k, v in percents.items() if v is not None}, notes
 
 

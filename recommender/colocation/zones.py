@@ -92,7 +92,11 @@ def _operations(
 
     Removals are last and from the end of the list, so that the indices remain right.
     """
-    moves = [(n, zone_amounts.get(n, {}).get(zone.place)) for n in _names() if _moved(zone, n, zone_amounts, threshold)]
+    moves = [
+        (n, zone_amounts.get(n, {}).get(zone.place))
+        for n in _names()
+        if _has_amount_changed(zone, n, zone_amounts, threshold)
+    ]
     if not moves:
         return
     base = f"/zones/{zone.place}"
@@ -111,7 +115,7 @@ def _operations(
         yield {"op": "remove", "path": f"{base}/resources/{place}"}
 
 
-def _moved(zone: Zone, name: str, zone_amounts: Mapping[str, Mapping[int, int]], threshold: float) -> bool:
+def _has_amount_changed(zone: Zone, name: str, zone_amounts: Mapping[str, Mapping[int, int]], threshold: float) -> bool:
     amount, published_amount = zone_amounts.get(name, {}).get(zone.place), zone.published.get(name)
     if amount is None or published_amount is None:
         return (amount is None) != (name not in zone.places)
@@ -134,11 +138,11 @@ def _zone(place: int, body: Mapping[str, Any]) -> Zone | None:
         }
     except QuantityError:
         return None
-    ours = {name: _whole(entries[places[name]].get("allocatable")) for name in _names() if name in places}
+    ours = {name: _published_integer(entries[places[name]].get("allocatable")) for name in _names() if name in places}
     return Zone(place, str(body.get("name", "")), capacities, places, ours)
 
 
-def _whole(amount: Any) -> int:
+def _published_integer(amount: Any) -> int:
     """Return a published amount of ours as an integer.
 
     An amount that is not an integer counts as 0 and is written anew.

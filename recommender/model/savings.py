@@ -154,7 +154,7 @@ def summed_savings(columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]], when
 def joined_savings(parts: Iterable[Savings]) -> Savings:
     """The sum of several."""
     listed = list(parts)
-    return Savings(_joined([one.frees for one in listed]), _joined([one.raises for one in listed]))
+    return Savings(_sum_totals([one.frees for one in listed]), _sum_totals([one.raises for one in listed]))
 
 
 def joined_plans(parts: Iterable[PlannedSavings]) -> PlannedSavings:
@@ -192,7 +192,7 @@ def _money(amounts: npt.NDArray[np.float64]) -> float | None:
     return float(np.rint(priced * MILLIONTHS).sum()) / MILLIONTHS if priced.size else None
 
 
-def _joined(parts: Sequence[RequestTotals]) -> RequestTotals:
+def _sum_totals(parts: Sequence[RequestTotals]) -> RequestTotals:
     priced = [one.monthly for one in parts if one.monthly is not None]
     monthly = _money(np.array(priced, dtype=np.float64))
     return RequestTotals(sum(one.millicores for one in parts), sum(one.bytes for one in parts), monthly)

@@ -24,7 +24,7 @@ from cotenant.base.resource import MIB, Resource
 from cotenant.base.settings.sections.recommender import KrrSettings, RecommenderSettings
 from cotenant.base.usage.server_quantiles import PodAnswer, ServerQuantiles
 from cotenant.base.usage.usage import Signal
-from cotenant.recommender.base import known, recommendation, rounded_up, withheld
+from cotenant.recommender.base import display_inputs, recommendation, rounded_up, withheld
 from cotenant.recommender.evidence import Evidence, Floats, Integers, row_percentile
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.severity import absolute_severity
@@ -113,7 +113,7 @@ class _Column:
         return Value(self.resource, Field.LIMIT, now, None, Action.UNSET, Reason.OK, level, {}, "no CPU limit")
 
     def _inputs(self, index: int, measured: float) -> dict[str, float | int | str]:
-        return known(
+        return display_inputs(
             measured=measured,
             observed_max=float(self.highest[index]),
             pods_seen=int(self.pods[index]),

@@ -27,7 +27,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.recommender import RecommenderSettings, VpaSettings
 from cotenant.base.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Signal
-from cotenant.recommender.base import known, proportional_limit, recommendation, withheld
+from cotenant.recommender.base import display_inputs, proportional_limit, recommendation, withheld
 from cotenant.recommender.evidence import Evidence, Floats, Integers
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.severity import limit_severity, severity
@@ -155,11 +155,11 @@ def _peaks_with_kills(
 def estimate(histograms: HistogramBatch, days: Floats, floors: Integers, own: VpaSettings) -> Estimate:
     """Target, lower and upper bound from histograms, confidence in days and floors, (n,) each."""
     bases = histograms.percentiles((own.target_fraction, own.lower_fraction, own.upper_fraction))
-    cut = _whole(np.nan_to_num(bases))
-    safe = cut + _whole(cut * own.margin_fraction)
+    cut = _truncate_amounts(np.nan_to_num(bases))
+    safe = cut + _truncate_amounts(cut * own.margin_fraction)
     with np.errstate(divide="ignore", invalid="ignore"):  # no confidence: an endless upper bound, a lower bound of 0
-        lower = _whole(safe[:, 1] * (1 + 0.001 / days) ** -2.0)
-        upper = _whole(np.nan_to_num(safe[:, 2] * (1 + 1 / days), nan=0.0, posinf=LARGEST_AMOUNT))
+        lower = _truncate_amounts(safe[:, 1] * (1 + 0.001 / days) ** -2.0)
+        upper = _truncate_amounts(np.nan_to_num(safe[:, 2] * (1 + 1 / days), nan=0.0, posinf=LARGEST_AMOUNT))
     target, lower, upper = (np.maximum(amounts, floors) for amounts in (safe[:, 0], lower, upper))
     return Estimate(target, lower, upper, np.isfinite(bases[:, 0]))
 
@@ -195,7 +195,7 @@ class _VpaColumn:
         return Value(self.resource, which, now, amount, Action.SET, Reason.OK, level, inputs, formula)
 
     def _inputs(self, index: int) -> dict[str, Any]:
-        inputs = known(
+        inputs = display_inputs(
             lower_bound=int(self.estimates.lower[index]),
             upper_bound=int(self.estimates.upper[index]),
             confidence_days=float(self.days[index]),
@@ -257,9 +257,9 @@ def _floors(evidence: Evidence, resource: Resource, own: VpaSettings) -> Integer
     """
     least = own.pod_floor_millicores if resource is CPU else own.pod_floor_bytes
     containers = np.array([max(1, len(w.staying)) for w in evidence.workloads], dtype=np.float64)
-    return _whole(least * (1.0 / containers))
+    return _truncate_amounts(least * (1.0 / containers))
 
 
-def _whole(amounts: npt.ArrayLike) -> Integers:
+def _truncate_amounts(amounts: npt.ArrayLike) -> Integers:
     """Amounts cut to integers, 0..LARGEST_AMOUNT."""
     return np.clip(np.asarray(amounts, dtype=np.float64), 0, LARGEST_AMOUNT).astype(np.int64)

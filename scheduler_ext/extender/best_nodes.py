@@ -23,7 +23,7 @@ GOLDEN: Final = np.uint32(2_654_435_769)
 """2 ** 32 divided by the golden ratio: its multiples modulo 2 ** 32 lie evenly."""
 
 
-def narrowed(
+def best_row_indices(
     snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, context: RuleContext
 ) -> Rows:
     """Places of the rows to hand back when all pass, in their order.

@@ -29,7 +29,7 @@ from cotenant.scheduler_ext.extender.metric import (
     LoadMetric,
     LoadThresholds,
     Outlook,
-    beyond,
+    exceeds_capacity,
 )
 from cotenant.scheduler_ext.extender.pod import RESOURCES, Pair, PodFacts
 from cotenant.scheduler_ext.extender.turnover import UNWATCHED, Watch, addition
@@ -146,7 +146,7 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
     """
     row = [0.0] * WIDTH  # a list until it is whole: each assignment to an array costs ten of these
     node, metric = state.node, state.metric
-    if metric is not None and beyond(metric, node):  # nobody's load: not too busy, and not idle either
+    if metric is not None and exceeds_capacity(metric, node):  # nobody's load: not too busy, and not idle either
         metric = LoadMetric(metric.updated_seconds, metric.report_seconds)
         state = replace(state, metric=metric)
     sums = _sums(state)
@@ -202,10 +202,12 @@ def _put_load(row: list[float], state: NodeState, sums: _PodSums, settings: Load
     row[SnapshotColumn.PLAIN_CPU : SnapshotColumn.PLAIN_MEMORY + 1] = plain
     row[SnapshotColumn.PROD_LIMIT_CPU : SnapshotColumn.PROD_LIMIT_MEMORY + 1] = own.prod or _pair(settings.prod_usage)
     looked_at = statistic if aggregated is not None else ("", 0.0)
-    row[SnapshotColumn.USED_CPU : SnapshotColumn.USED_MEMORY + 1] = _used(metric, looked_at, sums)
-    row[SnapshotColumn.REPORTED_CPU : SnapshotColumn.REPORTED_MEMORY + 1] = _reported(metric, looked_at) or UNKNOWN
+    row[SnapshotColumn.USED_CPU : SnapshotColumn.USED_MEMORY + 1] = _usage_with_estimates(metric, looked_at, sums)
+    row[SnapshotColumn.REPORTED_CPU : SnapshotColumn.REPORTED_MEMORY + 1] = (
+        _reported_usage(metric, looked_at) or UNKNOWN
+    )
     ranked_by = (settings.score_aggregation, float(settings.score_aggregated_seconds))
-    row[SnapshotColumn.RANKED_CPU : SnapshotColumn.RANKED_MEMORY + 1] = _used(metric, ranked_by, sums)
+    row[SnapshotColumn.RANKED_CPU : SnapshotColumn.RANKED_MEMORY + 1] = _usage_with_estimates(metric, ranked_by, sums)
     system = metric.system if settings.prod_usage_includes_system else (0.0, 0.0)
     row[SnapshotColumn.PROD_USED_CPU : SnapshotColumn.PROD_USED_MEMORY + 1] = _plus(sums.prod, system)
     row[SnapshotColumn.PROD_REPORTED_CPU : SnapshotColumn.PROD_REPORTED_MEMORY + 1] = _plus(sums.prod_reported, system)
@@ -213,18 +215,18 @@ def _put_load(row: list[float], state: NodeState, sums: _PodSums, settings: Load
         if aggregated is None and settings.usage.cpu == USAGE_PERCENTAGES.cpu:
             row[SnapshotColumn.BATCH_LIMIT_CPU] = AMPLE_PERCENT
         # a sum of estimates holds other numbers of these pods: then they count like all others
-        if _reported(metric, looked_at) is not None:
+        if _reported_usage(metric, looked_at) is not None:
             row[SnapshotColumn.RECLAIMED_CPU] = sums.reclaimed
             row[SnapshotColumn.RECLAIMED_REPORTED_CPU] = sums.reclaimed_reported
 
 
-def _used(metric: LoadMetric, statistic: tuple[Aggregation | str, float], sums: _PodSums) -> Pair:
+def _usage_with_estimates(metric: LoadMetric, statistic: tuple[Aggregation | str, float], sums: _PodSums) -> Pair:
     """A node's use with its young pods; where the statistic is not reported, the estimates of all its pods."""
-    usage = _reported(metric, statistic)
+    usage = _reported_usage(metric, statistic)
     return sums.estimated if usage is None else _plus(usage, sums.delta)
 
 
-def _reported(metric: LoadMetric, statistic: tuple[Aggregation | str, float]) -> Pair | None:
+def _reported_usage(metric: LoadMetric, statistic: tuple[Aggregation | str, float]) -> Pair | None:
     """The statistic as the node reports it; the mean where it is not reported for the longest window."""
     if not statistic[0]:
         return metric.usage

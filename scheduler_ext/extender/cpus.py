@@ -24,7 +24,7 @@ from cotenant.base.allocation.cpu_accumulator import (
 from cotenant.base.allocation.cpu_allocator import (
     CpuAllocator,
     NodeCpuPolicies,
-    amplified_room,
+    amplified_free_cpus,
     node_policies,
     occupation,
     request_on,
@@ -46,7 +46,7 @@ def cpu_allocator(settings: CpuAllocationSettings) -> CpuAllocator:
     return CpuAllocator(CpuBindPolicy(settings.bind_policy), NumaStrategy(settings.numa_strategy))
 
 
-def room_of(node: NodeHardware, pods: Iterable[PodFacts]) -> CpuRoom:
+def free_cpu_capacity(node: NodeHardware, pods: Iterable[PodFacts]) -> CpuRoom:
     """A node's capacity beside these pods; `node` with its NodeResourceTopology among the documents."""
     document = next(iter(node.documents.values()), {})
     try:
@@ -69,7 +69,7 @@ def room_of(node: NodeHardware, pods: Iterable[PodFacts]) -> CpuRoom:
     policies = node_policies(node.labels)
     step = int(np.gcd.reduce([len(threads) for threads in topology.cores.values()])) if topology.cores else 1
     bind, numa, strategy = (policy or "" for policy in (policies.bind, policies.numa, policies.strategy))
-    return CpuRoom("", free, whole, idle, sizes, step, bind, numa, strategy, amplified_room(node, holdings))
+    return CpuRoom("", free, whole, idle, sizes, step, bind, numa, strategy, amplified_free_cpus(node, holdings))
 
 
 def refusal(room: CpuRoom | None, request: CpuRequest) -> Code:

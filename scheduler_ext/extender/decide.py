@@ -77,7 +77,7 @@ def known_now(snapshot: NodeSnapshot, now: Moment, settings: ExtenderSettings) -
     return RuleContext(posture(snapshot, now, settings), Opinions(settings))
 
 
-def judge(
+def check_nodes(
     snapshot: NodeSnapshot,
     pod: PodFacts,
     rows: Rows,
@@ -120,10 +120,10 @@ def points(
     stance, opinions = context or known_now(snapshot, now, settings)
     if not len(snapshot.names) or pod.unread or stance.load_off:
         return np.zeros(len(rows), np.intp)
-    return graded(opinions.points(snapshot, pod, rows, now.unix), settings.score_span)
+    return scale_scores(opinions.points(snapshot, pod, rows, now.unix), settings.score_span)
 
 
-def graded(points: Floats, span: int) -> Rows:
+def scale_scores(points: Floats, span: int) -> Rows:
     """0 to 10 for points of 0 to 100, (n,): steps of span / 10 below the best; no points stay none."""
     if not len(points):
         return np.zeros(0, np.intp)
@@ -151,7 +151,7 @@ def without_victims(
     return np.asarray(np.where(columns < 0, np.where(np.isinf(columns), columns, 0.0), columns))
 
 
-def spared(
+def protected_nodes(
     snapshot: NodeSnapshot,
     pod: PodFacts,
     victims: Mapping[str, Sequence[str]],
@@ -179,7 +179,7 @@ def spared(
             columns = without_victims(snapshot, node, uids, shares)
             if columns is None:
                 continue
-            judged = load_aware.judge(columns, pod, now.unix, settings.load_aware)
+            judged = load_aware.check_usage(columns, pod, now.unix, settings.load_aware)
             if judged.codes[0]:
                 reasons[node] = judged.refused().words[0]
                 estimated += [node] if load_rules.without_estimates(judged, columns, pod) else []

@@ -34,7 +34,7 @@ from cotenant.scheduler_ext.extender.watch.frame import DeviceRoom
 Codes = npt.NDArray[np.int8]
 
 
-def device_room_of(node: NodeHardware, pods: Iterable[PodFacts]) -> DeviceRoom | None:
+def free_devices(node: NodeHardware, pods: Iterable[PodFacts]) -> DeviceRoom | None:
     """Return what is free of a node's healthy devices beside these pods; None without a Device that can be read."""
     inventory = inventory_on(node)
     if inventory is None:
@@ -70,7 +70,7 @@ def refusal(room: DeviceRoom | None, demand: DeviceDemand, asked: _Demand | None
         return Code.NO_DEVICES
     for kind, request in demand.requests.items():
         devices = room.free.get(kind.value, [])
-        if not devices or _serving(devices, request) < (request.count or 1):
+        if not devices or _count_fitting_devices(devices, request) < (request.count or 1):
             return Code.FEW_DEVICES
     if demand.joint and room.inventory is not None and not _near(_State(room), asked or _Demand(demand)):
         return Code.DEVICES_APART
@@ -137,14 +137,15 @@ def begun(snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, settings: DeviceAll
         return everywhere
     rooms = [snapshot.device_rooms.get(snapshot.names[row]) if row >= 0 else None for row in rows.tolist()]
     fitting = [
-        room is not None and all(_serving(room.begun.get(k.value, []), r) >= (r.count or 1) for k, r in shares.items())
+        room is not None
+        and all(_count_fitting_devices(room.begun.get(k.value, []), r) >= (r.count or 1) for k, r in shares.items())
         for room in rooms
     ]
     near = np.array(fitting, np.bool_)
     return everywhere[near] if near.any() else everywhere
 
 
-def _serving(devices: list[tuple[dict[str, int], int]], request: KindRequest) -> int:
+def _count_fitting_devices(devices: list[tuple[dict[str, int], int]], request: KindRequest) -> int:
     """Return the number of devices that have the requested share free."""
     return sum(fits(amounts_on(request.share, memory_bytes), free) for free, memory_bytes in devices)
 

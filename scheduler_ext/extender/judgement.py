@@ -129,7 +129,7 @@ class NodeJudgement:
         if not len(at):
             return NodeRefusals(at, at, (), ())
         distinct, which = np.unique(self._keys(at), return_inverse=True)
-        parts = [_parted(key) for key in distinct.tolist()]
+        parts = [_decode_key(key) for key in distinct.tolist()]
         return NodeRefusals(
             at, which, tuple(Code(code) for code, _, _ in parts), tuple(text_of(*part) for part in parts)
         )
@@ -166,7 +166,7 @@ class NodeRefusals:
         return [reasons[i] for i in self.which.tolist()]
 
 
-def _parted(key: int) -> tuple[int, int, int]:
+def _decode_key(key: int) -> tuple[int, int, int]:
     """Code, percentage, half hour."""
     return key & 0xFF, (key >> 8) & LARGEST_PERCENT, key >> 24
 

@@ -88,7 +88,7 @@ class Opinions:
         """
         opinion = self._opinion(snapshot, pod, rows, now_seconds)
         if opinion is None:
-            judgement = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
+            judgement = load_rules.check_load(snapshot, rows, pod, now_seconds, self._settings)
         else:
             all_ = opinion.judged
             judgement = NodeJudgement(all_.codes[rows], all_.percent[rows], all_.slot[rows])
@@ -156,7 +156,7 @@ class Opinions:
             steps=snapshot.steps,
             since=now_seconds,
             until=self._same_until(snapshot, slice(None), now_seconds),
-            judged=load_rules.judged(snapshot, slice(None), *about),
+            judged=load_rules.check_load(snapshot, slice(None), *about),
             points=points,
             standings=_of_reporting(snapshot, slice(None), points),
             changed=np.zeros(len(snapshot.names), dtype=np.bool_),
@@ -164,7 +164,7 @@ class Opinions:
 
     def _renew(self, opinion: Opinion, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> None:
         """Judge all that changed anew."""
-        judgement = load_rules.judged(snapshot, rows, pod, now_seconds, self._settings)
+        judgement = load_rules.check_load(snapshot, rows, pod, now_seconds, self._settings)
         mine = opinion.judged
         mine.codes[rows], mine.percent[rows], mine.slot[rows] = judgement.codes, judgement.percent, judgement.slot
         points = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)

@@ -19,9 +19,9 @@ import numpy.typing as npt
 from cotenant.base.colocation.reclaim_policies import BY_FORECAST
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import CotenantError, UsageError
-from cotenant.base.kubernetes.amplification import unamplified
+from cotenant.base.kubernetes.amplification import machine_allocatable
 from cotenant.base.kubernetes.moments import seconds_of
-from cotenant.base.kubernetes.pod_request import readable_room
+from cotenant.base.kubernetes.pod_request import parse_readable_quantities
 from cotenant.base.kubernetes.pod_wire import Quantities
 from cotenant.base.kubernetes.protocol import (
     AMPLIFICATION_RATIO_ANNOTATION,
@@ -140,9 +140,9 @@ def metric_of(wire: MetricWire) -> LoadMetric:
     return LoadMetric(
         updated_seconds=status.update_time.timestamp() if status.update_time else None,
         report_seconds=DEFAULT_REPORT_SECONDS if interval is None else interval,
-        usage=_measured(node.node_usage) if node else None,
+        usage=_usage_pair(node.node_usage) if node else None,
         system=_pair(node.system_usage) if node else (0.0, 0.0),
-        aggregated=_aggregated(node.aggregated_node_usages) if node and node.aggregated_node_usages else {},
+        aggregated=_aggregated_usages(node.aggregated_node_usages) if node and node.aggregated_node_usages else {},
         pods={
             f"{p.namespace}/{p.name}": (_pair(p.pod_usage), p.priority == "koord-prod")
             for p in status.pods_metric or ()
@@ -151,7 +151,7 @@ def metric_of(wire: MetricWire) -> LoadMetric:
     )
 
 
-def _aggregated(windows: list[_Aggregated]) -> dict[tuple[str, float], Pair]:
+def _aggregated_usages(windows: list[_Aggregated]) -> dict[tuple[str, float], Pair]:
     """Every window, and under 0 the longest one that has the statistic."""
     usages: dict[tuple[str, float], Pair] = {}
     longest: dict[str, float] = {}
@@ -169,15 +169,15 @@ def _aggregated(windows: list[_Aggregated]) -> dict[tuple[str, float], Pair]:
     return usages | {(statistic, 0.0): usages[statistic, seconds] for statistic, seconds in longest.items()}
 
 
-def _measured(usage: _ResourceMap | None) -> Pair | None:
+def _usage_pair(usage: _ResourceMap | None) -> Pair | None:
     """Both amounts, NaN for one that is missing, cannot be read or is 0 bytes of memory; None where both are."""
     resources = usage.resources or {} if usage else {}
-    cpu, memory = (_known(r, resources.get(r.value)) for r in RESOURCES)
+    cpu, memory = (_amount_or_nan(r, resources.get(r.value)) for r in RESOURCES)
     memory = memory or math.nan
     return None if math.isnan(cpu) and math.isnan(memory) else (cpu, memory)
 
 
-def _known(resource: Resource, text: str | int | float | None) -> float:
+def _amount_or_nan(resource: Resource, text: str | int | float | None) -> float:
     """An amount; NaN where none can be read."""
     try:
         return math.nan if text is None else float(parse_amount(resource, text))
@@ -277,8 +277,8 @@ def node_of(wire: ExtenderNodeWire) -> ExtenderNode:
     allocatable, else allocatable. Amounts in millicores and bytes; annotations that cannot be read count as absent.
     """
     annotations = wire.metadata.annotations or {}
-    allocatable = readable_room(wire.status.allocatable or {})
-    capacity = unamplified(allocatable, annotations)
+    allocatable = parse_readable_quantities(wire.status.allocatable or {})
+    capacity = machine_allocatable(allocatable, annotations)
     cpu, memory = (float(capacity.get(r.value, 0)) for r in RESOURCES)
     return ExtenderNode(
         name=wire.metadata.name,
@@ -291,16 +291,16 @@ def node_of(wire: ExtenderNodeWire) -> ExtenderNode:
         taints=tuple((t.key, t.value, t.effect) for t in wire.spec.taints or ()),
         unschedulable=wire.spec.unschedulable,
         cpu_annotations={key: annotations[key] for key in _KEEPING_CPUS if key in annotations},
-        whole=_whole(readable_room(wire.status.capacity or {})),
+        whole=_capacity_pair(parse_readable_quantities(wire.status.capacity or {})),
     )
 
 
-def _whole(capacity: Mapping[str, int]) -> Pair:
+def _capacity_pair(capacity: Mapping[str, int]) -> Pair:
     cpu, memory = (float(capacity.get(r.value, 0)) for r in RESOURCES)
     return cpu, memory
 
 
-def beyond(metric: LoadMetric, node: ExtenderNode) -> bool:
+def exceeds_capacity(metric: LoadMetric, node: ExtenderNode) -> bool:
     """Return whether the report shows more use by the node or a pod than the machine has: a fault of its source.
 
     The bound is the machine's capacity, not what it gives to pods, which the system beside them may exceed.

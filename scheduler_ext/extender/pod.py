@@ -210,7 +210,7 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
         daemon=any(o.kind == "DaemonSet" for o in owners),
         requests=weight.requests,
         estimate=(0.0, 0.0) if silent else weight.estimate,
-        predicted=(0.0, 0.0) if silent else _predicted(annotations) or weight.estimate,
+        predicted=(0.0, 0.0) if silent else _predicted_usage(annotations) or weight.estimate,
         run_seconds=_run_seconds(annotations, spec.active_deadline_seconds),
         assigned_seconds=assigned,
         young_until=_young_until(annotations, (assigned, initialized), settings),
@@ -238,11 +238,11 @@ def _weight_of(
     amounts = _ENCODER.encode(_amounts_of(wire))
     kind = (labels.get(QOS_LABEL), labels.get(PRIORITY_CLASS_LABEL), spec.priority, wire.status.qos_class)
     try:
-        return _remembered(amounts, kind, tuple(factors[r] for r in RESOURCES))
+        return _cached_weight(amounts, kind, tuple(factors[r] for r in RESOURCES))
     except CotenantError:
         # again, so that the error names this pod
         meta = wire.metadata
-        _counted(_amounts_of(wire), f"pod {meta.namespace}/{meta.name or meta.generate_name}")
+        _effective_resources(_amounts_of(wire), f"pod {meta.namespace}/{meta.name or meta.generate_name}")
         raise
 
 
@@ -306,11 +306,11 @@ def _name_in(priority: PriorityClass, resource: Resource) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _remembered(
+def _cached_weight(
     amounts: bytes, kind: tuple[str | None, str | None, int | None, str], factors: tuple[int, ...]
 ) -> _Weight:
     """kind: labels of QoS and priority class, spec.priority, status.qosClass; factors: percent by RESOURCES."""
-    requests, limits = _counted(_DECODER.decode(amounts), "pod")
+    requests, limits = _effective_resources(_DECODER.decode(amounts), "pod")
     named = zip((QOS_LABEL, PRIORITY_CLASS_LABEL), kind[:2], strict=True)
     labels = {label: text for label, text in named if text is not None}
     chosen = class_of(labels, kind[2], kind[3], requests)
@@ -335,7 +335,7 @@ def _amounts_of(wire: PodWire) -> _Amounts:
     )
 
 
-def _counted(amounts: _Amounts, what: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
+def _effective_resources(amounts: _Amounts, what: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Requests and limits with which the pod counts on its node."""
     resources = pod_resources(amounts.spec, amounts.status, what, parse_amounts)
     return counted_requests(resources), counted_limits(resources)
@@ -370,7 +370,7 @@ def _seconds(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def _predicted(annotations: Mapping[str, str]) -> Pair | None:
+def _predicted_usage(annotations: Mapping[str, str]) -> Pair | None:
     """The use that an annotation predicts, (millicores, bytes); None unless it has both."""
     if PREDICTED_USAGE_ANNOTATION not in annotations:  # nearly always
         return None

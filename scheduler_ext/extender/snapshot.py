@@ -120,35 +120,37 @@ class NodeSnapshot:
         return np.unique(np.concatenate(self.trail[-behind:])).astype(np.intp)
 
 
-def following(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
+def next_snapshot(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
     """The snapshot after a frame; `last` is not changed, and parts that the frame leaves alone are shared with it.
 
     A frame with names replaces all nodes, any other changes rows. The trail keeps which rows the last TRAIL steps
     touched, for `changed_since`.
     """
-    moved = _whole(last, frame) if frame.names is not None else last
+    moved = _replace_nodes(last, frame) if frame.names is not None else last
     if frame.rows and frame.names is None:
         columns = moved.columns.copy()
         columns[:, np.frombuffer(frame.rows, np.int32)] = np.frombuffer(frame.values).reshape(-1, WIDTH).T
         moved = replace(moved, columns=columns)
     if frame.ahead or frame.first_slot != moved.first_slot:
-        moved = replace(moved, ahead=_ahead(moved, frame), first_slot=frame.first_slot)
+        moved = replace(moved, ahead=_update_forecasts(moved, frame), first_slot=frame.first_slot)
     if frame.rows or frame.ahead_rows:
-        moved = replace(moved, steps=moved.steps + 1, trail=(*moved.trail[1 - TRAIL :], _touched(frame)))
+        moved = replace(moved, steps=moved.steps + 1, trail=(*moved.trail[1 - TRAIL :], _touched_rows(frame)))
     if frame.reservations or frame.fresh or frame.names is not None:
-        moved = _reserving(moved, frame)
+        moved = _update_reservations(moved, frame)
     return replace(
         moved,
         guards=moved.guards if frame.guards is None else frame.guards,
         placeholders=moved.placeholders if frame.placeholders is None else frame.placeholders,
         sources=frame.sources,
-        rooms=_rooms(moved.rooms, frame.rooms, frame.fresh),
-        device_rooms=_rooms(moved.device_rooms, frame.device_rooms, frame.fresh),
+        rooms=_update_capacities(moved.rooms, frame.rooms, frame.fresh),
+        device_rooms=_update_capacities(moved.device_rooms, frame.device_rooms, frame.fresh),
         taken_seconds=frame.sent_seconds,
     )
 
 
-def _rooms(before: Mapping[str, RoomT], changed: Mapping[str, RoomT | None] | None, fresh: bool) -> Mapping[str, RoomT]:
+def _update_capacities(
+    before: Mapping[str, RoomT], changed: Mapping[str, RoomT | None] | None, fresh: bool
+) -> Mapping[str, RoomT]:
     """Rooms by node after a frame."""
     if not changed and not fresh:
         return before
@@ -157,12 +159,12 @@ def _rooms(before: Mapping[str, RoomT], changed: Mapping[str, RoomT | None] | No
     return kept | {name: room for name, room in changed.items() if room is not None}
 
 
-def _touched(frame: Frame) -> npt.NDArray[np.int32]:
+def _touched_rows(frame: Frame) -> npt.NDArray[np.int32]:
     parts = [np.frombuffer(part, np.int32) for part in (frame.rows, frame.ahead_rows) if part]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _whole(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
+def _replace_nodes(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
     """A snapshot with another set of nodes; forecasts are NaN until the frame's own are laid in.
 
     Names as JSON are kept from the last snapshot, so that thousands of them are not encoded anew.
@@ -186,14 +188,14 @@ def _whole(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
     )
 
 
-def _ahead(moved: NodeSnapshot, frame: Frame) -> Floats:
+def _update_forecasts(moved: NodeSnapshot, frame: Frame) -> Floats:
     ahead = moved.ahead.copy() if moved.first_slot == frame.first_slot else np.full_like(moved.ahead, np.nan)
     values = np.frombuffer(frame.ahead).reshape(-1, 2, SLOTS)
     ahead[:, :, np.frombuffer(frame.ahead_rows, np.int32)] = np.moveaxis(values, 0, 2)
     return ahead
 
 
-def _reserving(moved: NodeSnapshot, frame: Frame) -> NodeSnapshot:
+def _update_reservations(moved: NodeSnapshot, frame: Frame) -> NodeSnapshot:
     """Reservations as the frame changed them, and where they have capacity."""
     reservations = {} if frame.fresh else dict(moved.reservations)
     for name, text in (frame.reservations or {}).items():

@@ -33,7 +33,7 @@ def refusals(spec: Json, nodes: Sequence[ExtenderNode]) -> dict[tuple[str, str],
     return refused
 
 
-def not_judged(spec: Json) -> str:
+def unchecked_constraints(spec: Json) -> str:
     """Return a sentence with the constraints of the pod that are not checked here; "" when there are none."""
     affinity = _object(spec.get("affinity"))
     present = {
@@ -97,14 +97,14 @@ def _term(term: Json, node: ExtenderNode) -> bool:
 def _holds(expression: Json, labels: Mapping[str, str]) -> bool:
     key, operator = str(expression.get("key", "")), expression.get("operator")
     if operator in ("Gt", "Lt"):
-        return _compared(labels.get(key, ""), operator, list(expression.get("values") or ()))
+        return _matches_integer_bound(labels.get(key, ""), operator, list(expression.get("values") or ()))
     try:
         return LabelSelector.parse({"matchExpressions": [dict(expression)]}).matches(labels)
     except UsageError:
         return False
 
 
-def _compared(label_value: str, operator: str, values: list[Any]) -> bool:
+def _matches_integer_bound(label_value: str, operator: str, values: list[Any]) -> bool:
     """Operators Gt and Lt of node affinity: both sides as whole numbers; false when one of them is none."""
     try:
         number, bound = int(label_value), int(values[0])

@@ -54,7 +54,9 @@ UNWATCHED: Final = Watch()
 """Nobody left."""
 
 
-def remembered(departures: Iterable[Departure], outlook: Outlook | None, now_seconds: float) -> list[Departure]:
+def relevant_departures(
+    departures: Iterable[Departure], outlook: Outlook | None, now_seconds: float
+) -> list[Departure]:
     """Departures that the node's forecast, or the next one, may still count as present."""
     oldest = outlook.known_until if outlook else now_seconds - REMEMBERED_SECONDS
     return [one for one in departures if one.left_seconds > oldest]
@@ -65,7 +67,7 @@ def came_after(pod: PodFacts, outlook: Outlook) -> bool:
     return pod.assigned_seconds is None or pod.assigned_seconds > outlook.known_until
 
 
-def unwatched(pod: PodFacts, outlook: Outlook | None, since_seconds: float) -> bool:
+def predates_departure_watch(pod: PodFacts, outlook: Outlook | None, since_seconds: float) -> bool:
     """Return whether the pod came after the forecast's history but before departures were watched."""
     placed = pod.assigned_seconds
     return outlook is not None and placed is not None and outlook.known_until < placed <= since_seconds
@@ -80,7 +82,7 @@ def addition(pods: Iterable[PodFacts], outlook: Outlook | None, metric: LoadMetr
     for pod in pods:
         if pod.ended or pod.placeholder_of is not None or not came_after(pod, outlook):
             continue
-        if metric and pod.key in metric.pods and unwatched(pod, outlook, watch.since_seconds):
+        if metric and pod.key in metric.pods and predates_departure_watch(pod, outlook, watch.since_seconds):
             doubtful = _plus(doubtful, pod.predicted)
         else:
             balance[pod.reclaimer] = _plus(balance[pod.reclaimer], pod.predicted)

@@ -93,7 +93,7 @@ def refusals_of(counts: Mapping[tuple[str, str], int]) -> list[RuleRefusal]:
     return [RuleRefusal(rule, reason, number) for (rule, reason), number in counts.items()]
 
 
-def explained(
+def explain_placement(
     snapshot: NodeSnapshot,
     pod: PodFacts,
     now: Moment,
@@ -107,14 +107,16 @@ def explained(
     ours refuses or ranks any node.
     """
     rows = np.arange(len(snapshot.names), dtype=np.intp)
-    fit = {("resources", f"too little {name}"): missing for name, missing in lacking(snapshot, pod).items()}
+    fit = {
+        ("resources", f"too little {name}"): missing for name, missing in insufficient_resources(snapshot, pod).items()
+    }
     stock = fit | {key: np.asarray(refused, dtype=np.bool_) for key, refused in (others or {}).items()}
     free = np.ones(len(rows), dtype=np.bool_)
     for refused in stock.values():
         free &= ~refused
     judged, stance = NodeJudgement.passing(len(rows)), Posture()
     if with_rules:
-        judged, stance = _judged(snapshot, pod, np.flatnonzero(free), now, settings)
+        judged, stance = _rule_verdicts(snapshot, pod, np.flatnonzero(free), now, settings)
     passing = np.flatnonzero(free & judged.passed)
     points = decide.points(snapshot, pod, passing, now, settings)
     order = passing[np.argsort(-points, kind="stable")][: BEST if with_rules else 0]
@@ -131,7 +133,7 @@ def explained(
     )
 
 
-def _judged(
+def _rule_verdicts(
     snapshot: NodeSnapshot, pod: PodFacts, fitting: Rows, now: Moment, settings: ExtenderSettings
 ) -> tuple[NodeJudgement, Posture]:
     """Return the rules' verdict on every node; rows that fit are checked as in a question of the scheduler.
@@ -139,14 +141,14 @@ def _judged(
     The scheduler asks about those rows alone.
     """
     rows = np.arange(len(snapshot.names), dtype=np.intp)
-    judged, stance = decide.judge(snapshot, pod, rows, now, settings)
+    judged, stance = decide.check_nodes(snapshot, pod, rows, now, settings)
     if 0 < len(fitting) < len(rows):
-        fitting_judgement, stance = decide.judge(snapshot, pod, fitting, now, settings)
+        fitting_judgement, stance = decide.check_nodes(snapshot, pod, fitting, now, settings)
         judged.put(fitting, fitting_judgement)
     return judged, stance
 
 
-def lacking(snapshot: NodeSnapshot, pod: PodFacts) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
+def insufficient_resources(snapshot: NodeSnapshot, pod: PodFacts) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
     """Resource -> nodes on which less of it is free than the pod requests, (nodes,)."""
     missing = {}
     for name, (capacity, taken) in FITTING.items():
@@ -156,7 +158,7 @@ def lacking(snapshot: NodeSnapshot, pod: PodFacts) -> dict[str, np.ndarray[Any, 
     return missing
 
 
-def scheduler_says(message: str) -> list[RuleRefusal]:
+def parse_scheduler_message(message: str) -> list[RuleRefusal]:
     """Refusals in a PodScheduled condition's message; what cannot be taken apart comes as it stands."""
     head = _HEAD.match(message.strip())
     if not head:
@@ -167,7 +169,7 @@ def scheduler_says(message: str) -> list[RuleRefusal]:
 def _of_rules(stance: Posture, with_rules: bool) -> tuple[str, ...]:
     if not with_rules:
         return ("no running extender was found, so that its rules refuse nothing; --extender tries them all the same",)
-    return _silent(stance), _yielded(stance)
+    return _silent(stance), _yielded_rule_text(stance)
 
 
 def _not_tried(pod: PodFacts, settings: ExtenderSettings) -> list[str]:
@@ -185,7 +187,7 @@ def _silent(stance: Posture) -> str:
     return f"load rules have no opinion: {stance.load_off}" if stance.load_off else ""
 
 
-def _yielded(stance: Posture) -> str:
+def _yielded_rule_text(stance: Posture) -> str:
     if not stance.yielded:
         return ""
     return f"rule {stance.yielded} has no say: by its own estimates it would refuse every node that is left"

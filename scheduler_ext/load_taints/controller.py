@@ -29,7 +29,7 @@ from cotenant.base.kubernetes.reservation import Taint, toleration
 from cotenant.base.settings.sections.extender import ExtenderSettings, LoadTaintSettings
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_P95_NAME
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
-from cotenant.scheduler_ext.extender.snapshot import NEEDED, NodeSnapshot, following
+from cotenant.scheduler_ext.extender.snapshot import NEEDED, NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.watcher import Watching
 from cotenant.scheduler_ext.load_taints.decide import (
     LoadEffect,
@@ -183,7 +183,7 @@ class LoadTaintController(Feature):
             raise errors[0]
         if not watching.complete():
             raise NoData("nodes, pods and their loads are being listed", fix="Wait.")
-        self._snapshot = following(self._snapshot, frame)
+        self._snapshot = next_snapshot(self._snapshot, frame)
         nodes = watching.table.nodes
         # the watch may lag behind our own writes: until it shows a node anew, what was written stands
         self._written = {name: written for name, written in self._written.items() if nodes.get(name) is written[0]}

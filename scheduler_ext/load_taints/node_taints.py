@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Patch
-from cotenant.base.kubernetes.node_taints import NODES, TaintedNode, node_address, tainted, untainted
+from cotenant.base.kubernetes.node_taints import NODES, TaintedNode, node_address, taint_patch, untaint_patch
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class NodeTaints:
         node = self.client.get(node_address(name).path, TaintedNode)
         if node is None:
             return None
-        return tainted(node, self.key, why, effect=effect) if effect else untainted(node, (self.key,), why)
+        return taint_patch(node, self.key, why, effect=effect) if effect else untaint_patch(node, (self.key,), why)
 
     def withdrawn(self, why: str) -> Iterator[Patch]:
         """Yield the patches that remove every such taint."""
         for node in self.client.list(NODES, TaintedNode):
-            patch = untainted(node, (self.key,), why)
+            patch = untaint_patch(node, (self.key,), why)
             if patch is not None:
                 yield patch

@@ -52,7 +52,7 @@ def node_loads(
     name; of others it is long ago.
     """
     columns, load = snapshot.columns, settings.load_aware
-    expired = load_aware.expired(columns, now_seconds, load)
+    expired = load_aware.expired_metric_mask(columns, now_seconds, load)
     measured = ~np.isnan(columns[SnapshotColumn.UPDATED]) & ~expired & (columns[SnapshotColumn.MEASURED] > 0)
     schedulable = np.array([takes_pods(nodes[name]) for name in snapshot.names], dtype=np.bool_)
     measured &= schedulable

@@ -23,7 +23,7 @@ from cotenant.scheduler_ext.queues.decide import QueueWrites, decide
 from cotenant.scheduler_ext.queues.metrics import QueueMetrics
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.report import QueueReport
-from cotenant.scheduler_ext.queues.promise import renewal_seconds, renewed, withdrawn
+from cotenant.scheduler_ext.queues.promise import renew_promise, renewal_seconds, withdraw_queue_promise
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.queues.view_builder import QueueViewBuilder
 from cotenant.scheduler_ext.reservations.controller import guard_of
@@ -92,7 +92,7 @@ class QueueController(Feature):
         writes = decide(view, self._settings)
         self._last, self._now_seconds, self.report = writes, now_seconds, writes.report
         served = self._settings.served_seconds
-        promise = renewed(guard, served, now_seconds)
+        promise = renew_promise(guard, served, now_seconds)
         due = min(writes.wake_seconds, renewal_seconds(guard, served, now_seconds) if not promise else LONGEST_SECONDS)
         self.interval_seconds = min(LONGEST_SECONDS, max(SHORTEST_SECONDS, due))
         if self._metrics:
@@ -171,4 +171,4 @@ def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[
     """The end of the promise, and of the gates of every pod that waits."""
     pods = (watched.pod for watched in mirrors["queue-pods"].snapshot().values())
     existing = mirrors["native-gangs"].snapshot()
-    return withdrawn(guard_of(mirrors["swapguards"]), pods, now_seconds, existing)
+    return withdraw_queue_promise(guard_of(mirrors["swapguards"]), pods, now_seconds, existing)

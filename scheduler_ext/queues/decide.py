@@ -53,7 +53,7 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
     gangs = gangs_decided(view, settings)
     return QueueWrites(
         intents=(
-            *(_ungated(one) for one in _in_order(admission.let_go)),
+            *(_quota_gate_removal(one) for one in _in_order(admission.let_go)),
             *revoked.evictions,
             *preemptions(view, settings, admission),
             *gangs.intents,
@@ -76,7 +76,7 @@ def _in_order(let_go: Sequence[LetGo]) -> list[LetGo]:
     return sorted(let_go, key=lambda one: (not one.pod.gang, *queue_order(one.pod)))
 
 
-def _ungated(let_go: LetGo) -> Patch:
+def _quota_gate_removal(let_go: LetGo) -> Patch:
     """Ends the quota's gate of a pod; refused when the pod changed meanwhile."""
     pod = let_go.pod
     operations = tuple(without_gate(pod.gates, pod.version, QUOTA_GATE))

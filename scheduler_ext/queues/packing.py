@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from cotenant.base.kubernetes.pod_request import added, format_room
+from cotenant.base.kubernetes.pod_request import format_quantities, sum_amounts
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.extender.stock_rules import refusals
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
@@ -63,7 +63,7 @@ class Shortage:
         what = f"{self.node_group} ({self.nodes} {'node' if self.nodes == 1 else 'nodes'})"
         if self.refused:
             return f"{what}: {self.refused}"
-        free, needed = (format_room({self.resource: n})[self.resource] for n in (self.free, self.needed))
+        free, needed = (format_quantities({self.resource: n})[self.resource] for n in (self.free, self.needed))
         return f"{what}: capacity for {self.fitting} of {self.members}, {self.resource} {free} free of {needed} needed"
 
 
@@ -178,7 +178,7 @@ class FreeRoom:
 
     def _short_together(self, members: Sequence[MemberGroup]) -> Iterator[Shortage]:
         """Resources of which all members together ask for more than the nodes have that any of them may use."""
-        totals = added({n: a * group.count for n, a in group.needs.items()} for group in members)
+        totals = sum_amounts({n: a * group.count for n, a in group.needs.items()} for group in members)
         total = sum(group.count for group in members)
         for name, needed in totals.items():
             masks = [self._groups(group.placement)[0] for group in members if group.needs.get(name)]
@@ -227,7 +227,7 @@ def _node_groups(placement: Placement, nodes: Sequence[QueueNode]) -> Iterator[_
         "affinity": dict(placement.affinity),
         "tolerations": [msgspec.to_builtins(one) for one in placement.tolerations],
     }
-    keys, by_name = _selected(placement)
+    keys, by_name = _selected_label_keys(placement)
     rows: dict[object, list[int]] = {}
     for row, node in enumerate(nodes):
         labels = tuple(node.labels.get(key) for key in keys)
@@ -240,7 +240,7 @@ def _node_groups(placement: Placement, nodes: Sequence[QueueNode]) -> Iterator[_
         yield _NodeGroup(_label(node, keys, by_name), np.array(numbers, dtype=np.intp), reason)
 
 
-def _selected(placement: Placement) -> tuple[tuple[str, ...], bool]:
+def _selected_label_keys(placement: Placement) -> tuple[tuple[str, ...], bool]:
     """Keys of node labels that a placement looks at, and whether it looks at nodes' names."""
     required = (placement.affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
     terms = [t for t in (required or {}).get("nodeSelectorTerms") or () if isinstance(t, Mapping)]

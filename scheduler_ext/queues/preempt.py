@@ -16,7 +16,7 @@ from cotenant.scheduler_ext.queues.packing import FreeRoom, member_groups
 from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission
 from cotenant.scheduler_ext.queues.quota_queue import QueueUnit
 from cotenant.scheduler_ext.queues.revoke import excess
-from cotenant.scheduler_ext.queues.victims import bounded, eviction, let_go_by_quota, victims
+from cotenant.scheduler_ext.queues.victims import eviction, let_go_by_quota, limit_units, victims
 from cotenant.scheduler_ext.queues.view import QueueView
 
 
@@ -33,17 +33,17 @@ def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmiss
         lowest = min(pod.priority for pod in one.unit.pods)
         units, lacking = victims(view, pods.get(one.unit.quota, []), one.missing, below=lowest)
         chosen = [pod for unit in units for pod in unit]
-        if lacking or not chosen or not _has_room(view, one.unit, chosen):
+        if lacking or not chosen or not _fits_after_removal(view, one.unit, chosen):
             continue
         why = f"{one.unit.place} of priority {lowest} waits for quota {one.unit.quota}, and this pod's is lower"
-        yield from (eviction(pod, why) for unit in bounded(units, settings.evictions_per_round) for pod in unit)
+        yield from (eviction(pod, why) for unit in limit_units(units, settings.evictions_per_round) for pod in unit)
 
 
 def _preempts(unit: QueueUnit) -> bool:
     return len(unit.needs) == 1 and all(pod.preempts for pod in unit.pods)
 
 
-def _has_room(view: QueueView, unit: QueueUnit, chosen: list[QueuePod]) -> bool:
+def _fits_after_removal(view: QueueView, unit: QueueUnit, chosen: list[QueuePod]) -> bool:
     """Return whether the unit fits on the nodes once these pods, and those that end already, are gone."""
     going = {pod.uid for pod in chosen}
     staying = [pod for pod in view.pods if pod.uid not in going and not pod.deleting]

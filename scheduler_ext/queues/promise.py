@@ -18,12 +18,12 @@ from cotenant.scheduler_ext.reservations.guard import ADDRESS, MANAGED, Guard
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES, without_gate
 
 
-def renewed(guard: Guard, served_seconds: float, now_seconds: float) -> tuple[Intent, ...]:
+def renew_promise(guard: Guard, served_seconds: float, now_seconds: float) -> tuple[Intent, ...]:
     """The write that makes the promise last `served_seconds` from now; none while most of it is left."""
     remaining = guard.queues_served_until_seconds - now_seconds
     if served_seconds * 2 / 3 <= remaining <= 2 * served_seconds:
         return ()
-    promise = promised(guard, now_seconds + served_seconds, "pods that wait for quota or gang are looked after")
+    promise = promise_intent(guard, now_seconds + served_seconds, "pods that wait for quota or gang are looked after")
     # The first one, and one after a pause, changes what the webhook does; the others only go on.
     return (replace(promise, routine=0 < remaining <= served_seconds) if isinstance(promise, Patch) else promise,)
 
@@ -33,7 +33,7 @@ def renewal_seconds(guard: Guard, served_seconds: float, now_seconds: float) -> 
     return max(0.0, guard.queues_served_until_seconds - served_seconds * 2 / 3 - now_seconds)
 
 
-def withdrawn(
+def withdraw_queue_promise(
     guard: Guard, pods: Iterable[QueuePod], now_seconds: float, native_groups: Container[tuple[str, str]] = ()
 ) -> tuple[Intent, ...]:
     """Return the writes that take the promise back: no pod gets a gate any more, and waiting pods lose theirs.
@@ -48,7 +48,7 @@ def withdrawn(
     absent = sorted(place for place in scheduling_groups if place not in native_groups)
     groups = (native_group(*place, why="nobody looks after its gang") for place in absent)
     revoked = guard.queues_served_until_seconds > now_seconds
-    ended = (promised(guard, now_seconds, "nobody looks after queues any more"),) if revoked else ()
+    ended = (promise_intent(guard, now_seconds, "nobody looks after queues any more"),) if revoked else ()
     return (*ended, *groups, *(let_go(pod) for pod in waiting))
 
 
@@ -64,7 +64,7 @@ def let_go(pod: QueuePod) -> Patch:
     return Patch(Address("v1", "pods", pod.name, pod.namespace), operations, why="nobody looks after its queue")
 
 
-def promised(guard: Guard, until_seconds: float, why: str) -> Intent:
+def promise_intent(guard: Guard, until_seconds: float, why: str) -> Intent:
     """Write the promise, and the object where there is none."""
     until = micro_moment(until_seconds)
     if guard.version:

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from cotenant.base.kubernetes.pod_request import added
+from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
 from cotenant.base.kubernetes.reservation import Reservation
 from cotenant.base.reasons import Reason
@@ -28,7 +28,13 @@ from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode, QuotaTree, quantity_of
 from cotenant.scheduler_ext.queues.quota_queue import Obstacle, QueueUnit, queue_order, queues_of, waits
-from cotenant.scheduler_ext.queues.quota_trees import NO_GROUPS, ElasticTree, QuotaForest, placed, with_trees
+from cotenant.scheduler_ext.queues.quota_trees import (
+    NO_GROUPS,
+    ElasticTree,
+    QuotaForest,
+    build_quota_forest,
+    with_trees,
+)
 from cotenant.scheduler_ext.queues.runtime_quota import Exact, RuntimeQuota, layout_of, runtime_quota
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL
@@ -136,7 +142,7 @@ class _Account:
 
 def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
     """Decide over every pod that waits for its quota."""
-    places = placed(view.quotas)
+    places = build_quota_forest(view.quotas)
     usable = {name: view.quotas[name] for name in places.ancestors}
     charges, unowned = _charges(view, usable)
     forest = with_trees(places, view.quotas, view.profiles, view.nodes, unowned)
@@ -149,7 +155,7 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
         one.admit()
     let_go = [*(one for r in rounds for one in r.let_go), *_of_no_quota(view)]
     held_back = [*(one for r in rounds for one in r.held_back()), *_of_bad_quotas(view, forest)]
-    missed = _missed(view, forest)
+    missed = _ungated_usage(view, forest)
     uses = {name: use for r in rounds for name, use in r.uses(missed).items()}
     stuck = tuple(one for r in rounds for one in r.stuck_units())
     return QuotaAdmission(forest, tuple(let_go), tuple(held_back), uses, stuck)
@@ -175,7 +181,7 @@ def _charges(view: QueueView, usable: Mapping[str, QuotaNode]) -> tuple[Charges,
             _add(unowned, pod.requests)
     tree = QuotaTree(view.quotas)
     for plan in view.reservations:
-        reserved = _held_for_a_plan(plan)
+        reserved = _plan_reserved_amounts(plan)
         owner = (
             tree.of_pod(plan.namespace, (plan.template.get("metadata") or {}).get("labels") or {}) if reserved else None
         )
@@ -186,7 +192,7 @@ def _charges(view: QueueView, usable: Mapping[str, QuotaNode]) -> tuple[Charges,
     return charges, unowned
 
 
-def _held_for_a_plan(reservation: Reservation) -> Amounts:
+def _plan_reserved_amounts(reservation: Reservation) -> Amounts:
     """Return what a ReservationPlan's Reservation reserves beside the pods that have it already; {} for others."""
     if PLAN_LABEL not in reservation.labels and OWNER_WORKLOAD_ANNOTATION not in reservation.annotations:
         return {}
@@ -214,7 +220,7 @@ def _of_bad_quotas(view: QueueView, forest: QuotaForest) -> list[HeldBack]:
     ]
 
 
-def _missed(view: QueueView, forest: QuotaForest) -> dict[str, dict[str, int]]:
+def _ungated_usage(view: QueueView, forest: QuotaForest) -> dict[str, dict[str, int]]:
     """Return the use by pods that the webhook did not gate, by quota, children included."""
     missed: dict[str, dict[str, int]] = {}
     for pod in view.pods:
@@ -290,7 +296,7 @@ class _TreeRound:
             for quota, need in unit.needs.items():
                 waiting.setdefault(quota, []).append(need)
         own = self.account.own
-        return {q: added([own[q], *waiting[q]]) if q in waiting else own[q] for q in self.layout.names}
+        return {q: sum_amounts([own[q], *waiting[q]]) if q in waiting else own[q] for q in self.layout.names}
 
     def _modest(self, wishes: Mapping[str, Amounts]) -> dict[str, Amounts]:
         """The same, as far as it is in use or guaranteed."""
@@ -356,7 +362,7 @@ class _TreeRound:
                 for parent in self.account.ancestors[quota]:
                     above.setdefault(parent, []).append(need)
             for parent, needs in above.items():
-                yield from self._above_limit(Reason.PARENT_QUOTA_EXCEEDED, parent, added(needs))
+                yield from self._above_limit(Reason.PARENT_QUOTA_EXCEEDED, parent, sum_amounts(needs))
 
     def _above_limit(self, code: Reason, quota: str, need: Amounts) -> Iterable[Shortfall]:
         limit, used = self.limits.get(quota, {}), self.account.used[quota]
@@ -398,7 +404,7 @@ class _TreeRound:
             for q, node in self.tree.quotas.items()
             if not node.lends and q not in parents
         ]
-        return added([*modest.values(), *unlent])
+        return sum_amounts([*modest.values(), *unlent])
 
     def _idle_covers(self, name: str, modest: Amounts, taken: Amounts) -> bool:
         """Return whether the need of the quota's first unit is free in the tree and below each max."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from cotenant.base.kubernetes.pod_request import added
+from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
@@ -86,13 +86,13 @@ def queues_of(view: QueueView, usable: Mapping[str, QuotaNode], check_parents: b
     for pod in waiting:
         if pod.gang in done:
             continue
-        units = [_judged(_unit((pod,)), usable, check_parents)]
+        units = [_mark_obstacle(_unit((pod,)), usable, check_parents)]
         if gang := view.gangs.get(pod.gang):
             together = [view.gangs[key] for key in gang.group or (gang.key,) if key in view.gangs]
             done.update(one.key for one in together)
             empty = empty or FreeRoom.of(view.nodes, {name for p in waiting for name in p.requests})
             units = [
-                _placeable(_judged(unit, usable, check_parents), empty)
+                _placeable(_mark_obstacle(unit, usable, check_parents), empty)
                 for unit in _gang_units(together, by_gang, members)
             ]
             if units[0].obstacle and units[-1].follows:
@@ -142,12 +142,12 @@ def _unit(pods: tuple[QueuePod, ...], obstacle: Obstacle | None = None) -> Queue
         requests = {pods[0].quota: pods[0].requests}
         return QueueUnit(pods, requests, {} if pods[0].preemptible else requests, obstacle)
     quotas = {pod.quota for pod in pods}
-    needs = {q: added([p.requests for p in pods if p.quota == q]) for q in quotas}
-    firm = {q: added([p.requests for p in pods if p.quota == q and not p.preemptible]) for q in quotas}
+    needs = {q: sum_amounts([p.requests for p in pods if p.quota == q]) for q in quotas}
+    firm = {q: sum_amounts([p.requests for p in pods if p.quota == q and not p.preemptible]) for q in quotas}
     return QueueUnit(pods, needs, {q: amounts for q, amounts in firm.items() if amounts}, obstacle)
 
 
-def _judged(unit: QueueUnit, usable: Mapping[str, QuotaNode], check_parents: bool) -> QueueUnit:
+def _mark_obstacle(unit: QueueUnit, usable: Mapping[str, QuotaNode], check_parents: bool) -> QueueUnit:
     """The unit, with an obstacle when not even an idle cluster could let it go."""
     if unit.obstacle:
         return unit

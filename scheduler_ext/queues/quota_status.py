@@ -17,7 +17,7 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.intent import Address, Apply, Create, Patch
-from cotenant.base.kubernetes.json_pointer import escaped
+from cotenant.base.kubernetes.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.moments import moment, moment_of
 from cotenant.base.kubernetes.protocol import QUOTA_GROUP
 from cotenant.scheduler_ext.queues.model.quota_tree import (
@@ -58,7 +58,9 @@ def status_intents(
         moments = {OVER_SINCE_ANNOTATION: over.get(name), BORROWS_SINCE_ANNOTATION: borrows.get(name)}
         texts = {key: moment(seconds) for key, seconds in moments.items() if seconds is not None}
         quota = view.quotas[name]
-        if _changed(quota, use, annotations) or any(quota.published.get(key) != texts.get(key) for key in moments):
+        if _is_status_outdated(quota, use, annotations) or any(
+            quota.published.get(key) != texts.get(key) for key in moments
+        ):
             intents.append(_apply(quota, annotations, use, texts))
     return tuple(intents)
 
@@ -82,7 +84,7 @@ def root_quota_intents(view: QueueView) -> Iterator[Create | Patch]:
         elif (quota.profile, quota.namespace) == (profile.name, profile.namespace) and (
             quota.minimum != size or quota.maximum != size
         ):
-            label = "/metadata/labels/" + escaped(PROFILE_LABEL)
+            label = "/metadata/labels/" + escape_pointer_key(PROFILE_LABEL)
             same = {"op": "test", "path": label, "value": profile.name}
             written = (
                 {"op": "replace", "path": f"/spec/{name}", "value": _quantities(size)} for name in ("min", "max")
@@ -109,7 +111,7 @@ def _annotations(use: QuotaUse) -> dict[str, Amounts]:
     }
 
 
-def _changed(quota: QuotaNode, use: QuotaUse, annotations: Mapping[str, Amounts]) -> bool:
+def _is_status_outdated(quota: QuotaNode, use: QuotaUse, annotations: Mapping[str, Amounts]) -> bool:
     if _nonzero(quota.used) != _nonzero(use.used):
         return True
     return any(_differs(quota.published.get(key), amounts) for key, amounts in annotations.items())

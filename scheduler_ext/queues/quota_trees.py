@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.pod_request import added
+from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
 from cotenant.scheduler_ext.queues.model.quota_tree import (
     TOTAL_ANNOTATION,
@@ -51,10 +51,10 @@ class QuotaForest:
     absent: Mapping[str, str] = field(default_factory=dict)
 
 
-def placed(quotas: Mapping[str, QuotaNode]) -> QuotaForest:
+def build_quota_forest(quotas: Mapping[str, QuotaNode]) -> QuotaForest:
     """Return the quotas that are part of a tree, and what is wrong with the others; no trees yet."""
     problems = {name: problem for name, quota in quotas.items() if (problem := _own_problem(quota))}
-    return QuotaForest((), _placed(QuotaTree(quotas), problems), problems)
+    return QuotaForest((), _ancestors_by_quota(QuotaTree(quotas), problems), problems)
 
 
 def with_trees(
@@ -77,7 +77,7 @@ def with_trees(
         by_tree.setdefault(tree_id, {})[name] = quotas[name]
     totals = {t: _total(t, members, capacities) for t, members in by_tree.items() if t}
     outside = [totals[t] for t in totals if any(q.ignores_default_tree for q in by_tree[t].values())]
-    taken = added([*outside, unowned])
+    taken = sum_amounts([*outside, unowned])
     totals[""] = {r: max(0, amount - taken.get(r, 0)) for r, amount in capacities[""][0].items()}
     trees = [ElasticTree(t, by_tree[t], totals[t]) for t in sorted(by_tree)]
     absent = {name: tree_id for name, tree_id in heads.items() if name not in quotas}
@@ -97,7 +97,7 @@ def _own_problem(quota: QuotaNode) -> str:
     return ""
 
 
-def _placed(tree: QuotaTree, problems: dict[str, str]) -> dict[str, tuple[str, ...]]:
+def _ancestors_by_quota(tree: QuotaTree, problems: dict[str, str]) -> dict[str, tuple[str, ...]]:
     """Ancestors of every quota that hangs below the root; `problems` gets the others, and those below a bad one."""
     ancestors: dict[str, tuple[str, ...]] = {}
     level: list[tuple[QuotaNode, tuple[str, ...]]] = [(q, ()) for q in tree.children(ROOT_QUOTA)]
@@ -137,7 +137,7 @@ def _capacities(profiles: Iterable[QuotaProfile], nodes: Iterable[QueueNode]) ->
     for profile in profiles:
         selected = profile_capacity(profile, nodes)
         before = capacities.get(profile.tree_id, ({}, {}))
-        capacities[profile.tree_id] = added([before[0], selected[0]]), added([before[1], selected[1]])
+        capacities[profile.tree_id] = sum_amounts([before[0], selected[0]]), sum_amounts([before[1], selected[1]])
     return capacities
 
 
@@ -149,8 +149,8 @@ def profile_capacity(profile: QuotaProfile, nodes: Iterable[QueueNode]) -> tuple
 def _sums(nodes: Iterable[QueueNode], ratio: float) -> tuple[Amounts, Amounts]:
     nodes = tuple(nodes)
     return (
-        _share(added([n.allocatable for n in nodes]), ratio),
-        _share(added([n.allocatable for n in nodes if n.unschedulable or not n.ready]), ratio),
+        _share(sum_amounts([n.allocatable for n in nodes]), ratio),
+        _share(sum_amounts([n.allocatable for n in nodes if n.unschedulable or not n.ready]), ratio),
     )
 
 
@@ -175,4 +175,4 @@ def _total(
     """Return the capacity of a tree: by its profiles, else by the annotations of its root quotas."""
     if tree_id in capacities:
         return capacities[tree_id][0]
-    return added([_annotated_total(q) for q in members.values() if q.parent == ROOT_QUOTA])
+    return sum_amounts([_annotated_total(q) for q in members.values() if q.parent == ROOT_QUOTA])

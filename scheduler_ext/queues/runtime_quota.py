@@ -197,7 +197,7 @@ def runtime_quota(
     beyond = np.zeros_like(minimum) if guarantee is None else guarantee
     if not _sums_fit(minimum, beyond, requests, pool):
         minimum, requests, pool = (array.astype(object) for array in (minimum, requests, pool))
-    child_request, request = _bubbled(layout, minimum, requests)
+    child_request, request = _aggregate_requests(layout, minimum, requests)
     limited = np.minimum(request, layout.maximum)
     runtime, scaled = np.zeros_like(request), minimum.copy()
     for depth in layout.depths:
@@ -207,7 +207,7 @@ def runtime_quota(
         if scaling:
             scaled[rows] = scaled_minimum(minimum[rows], np.ones(depth.last - depth.first, dtype=bool), pool, depth)
         first = np.maximum(scaled[rows], beyond[rows]) if settled is None else settled[rows]
-        runtime[rows] = _divided(depth, limited[rows], first, layout.weight[rows], layout.lends[rows], pool)
+        runtime[rows] = _divide_pool(depth, limited[rows], first, layout.weight[rows], layout.lends[rows], pool)
     return RuntimeQuota(child_request, request, scaled, runtime)
 
 
@@ -218,7 +218,7 @@ def _sums_fit(*arrays: Exact) -> bool:
     return sum(int(array.max(initial=0)) * max(len(array), 1) for array in arrays) < _INT64_SAFE
 
 
-def _bubbled(layout: QuotaLayout, minimum: Exact, requests: Exact) -> tuple[Exact, Exact]:
+def _aggregate_requests(layout: QuotaLayout, minimum: Exact, requests: Exact) -> tuple[Exact, Exact]:
     """Return what each group requests with the groups below it, and the same with the min of non-lending groups."""
     child_request = requests.copy()
     request = requests.copy()
@@ -257,7 +257,7 @@ def _proportion(amount: Exact, numerator: Exact, denominator: Exact) -> Exact:
     return floor
 
 
-def _divided(
+def _divide_pool(
     depth: Siblings, request: Exact, first: Exact, weight: Exact, lends: npt.NDArray[np.bool_], pool: Exact
 ) -> Exact:
     """Return the share of each sibling in its family's pool (families x resources), siblings x resources."""
@@ -273,7 +273,7 @@ def _divided(
         wide = weight[:, columns], remaining[:, columns], runtime[:, columns], request[:, columns]
         if columns.size and not _products_fit(wide[0], wide[1], wide[2]):
             wide = tuple(array.astype(object) for array in wide)  # type: ignore[assignment]
-        runtime[:, columns] = _shared(depth, *wide)
+        runtime[:, columns] = _share_remainder(depth, *wide)
     return runtime
 
 
@@ -291,7 +291,7 @@ def _products_fit(weight: Exact, remaining: Exact, runtime: Exact) -> bool:
     return largest * max(int(remaining.max(initial=0)), len(weight)) < _INT64_SAFE
 
 
-def _shared(depth: Siblings, weight: Exact, remaining: Exact, runtime: Exact, request: Exact) -> Exact:
+def _share_remainder(depth: Siblings, weight: Exact, remaining: Exact, runtime: Exact, request: Exact) -> Exact:
     """`runtime` with the remainder shared among the hungry by weight, largest remainders first, until nothing moves."""
     runtime = runtime.copy()
     hungry = (runtime < request) & (weight > 0)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
 from cotenant.base.kubernetes.intent import Address, Create, eviction_of
-from cotenant.base.kubernetes.pod_request import added
+from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.quota_tree import Amounts
 from cotenant.scheduler_ext.queues.quota_queue import queue_order, waits
@@ -36,27 +36,27 @@ def victims(
     pods: all of the quota that were let go; what ends already is counted as given back. below: only units of which all
     pods have a lower priority.
     """
-    over = _less(over, added([pod.requests for pod in pods if pod.deleting]))
+    over = _less(over, sum_amounts([pod.requests for pod in pods if pod.deleting]))
     remaining, chosen = over, []
     for unit in _units(view, [pod for pod in pods if not pod.deleting]):
-        needs = added([pod.requests for pod in unit])
+        needs = sum_amounts([pod.requests for pod in unit])
         lower = below is None or all(pod.priority < below for pod in unit)
         if lower and any(needs.get(r) for r in remaining) and all(_may_go(view, pod) for pod in unit):
             remaining = _less(remaining, needs)
             chosen.append(unit)
-    return _needed(chosen, over), remaining
+    return _minimal_victims(chosen, over), remaining
 
 
 def _less(over: Amounts, needs: Amounts) -> dict[str, int]:
     return {r: amount - needs.get(r, 0) for r, amount in over.items() if amount > needs.get(r, 0)}
 
 
-def _needed(chosen: list[Pods], over: Amounts) -> list[Pods]:
+def _minimal_victims(chosen: list[Pods], over: Amounts) -> list[Pods]:
     """The chosen without those that can stay after all, of which the most important are asked first."""
-    freed = added([pod.requests for unit in chosen for pod in unit])
+    freed = sum_amounts([pod.requests for unit in chosen for pod in unit])
     needed: list[Pods] = []
     for unit in reversed(chosen):
-        needs = added([pod.requests for pod in unit])
+        needs = sum_amounts([pod.requests for pod in unit])
         if all(freed.get(r, 0) - needs.get(r, 0) >= amount for r, amount in over.items()):
             freed = {r: amount - needs.get(r, 0) for r, amount in freed.items()}
         else:
@@ -64,7 +64,7 @@ def _needed(chosen: list[Pods], over: Amounts) -> list[Pods]:
     return needed[::-1]
 
 
-def bounded(units: Iterable[Pods], most: int) -> Iterable[Pods]:
+def limit_units(units: Iterable[Pods], most: int) -> Iterable[Pods]:
     """Units of no more than so many pods, but at least one unit."""
     count = 0
     for unit in units:

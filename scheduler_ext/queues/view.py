@@ -11,7 +11,7 @@ import msgspec
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.reservation import Reservation, Taint
 from cotenant.base.kubernetes.selector import LabelSelector
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
@@ -76,7 +76,7 @@ def _resources(text: Any, what: str) -> tuple[str, ...]:
     try:
         return tuple(msgspec.json.decode(str(text), type=list[str]))
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        message = f"{what}: {RESOURCE_KEYS_ANNOTATION} {shown(text)} is not a JSON list of resources"
+        message = f"{what}: {RESOURCE_KEYS_ANNOTATION} {format_value(text)} is not a JSON list of resources"
         raise UsageError(message, fix='Write ["cpu", "memory"].') from error
 
 

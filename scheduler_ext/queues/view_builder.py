@@ -91,7 +91,7 @@ class QueueViewBuilder:
         for watched in self._mirrors["queue-pods"].snapshot().values():
             before = previous.get(watched.pod.uid)
             same = before is not None and before[0] is watched
-            pod = before[1] if before is not None and same else resolved(watched, self._tree)
+            pod = before[1] if before is not None and same else resolve_quota(watched, self._tree)
             self._resolved[pod.uid] = (watched, pod)
         return tuple(pod for _, pod in self._resolved.values())
 
@@ -107,7 +107,7 @@ class QueueViewBuilder:
                 yield f"elasticquotas/{namespace}/{name}", f"{other.namespace}/{name} has the same name and goes first"
 
 
-def resolved(watched: WatchedQueuePod, tree: QuotaTree) -> QueuePod:
+def resolve_quota(watched: WatchedQueuePod, tree: QuotaTree) -> QueuePod:
     """The pod with the quota that it counts against."""
     labels = {NAME_LABEL: watched.quota_label} if watched.quota_label else {}
     quota = None if watched.pod.placeholder else tree.of_pod(watched.pod.namespace, labels)

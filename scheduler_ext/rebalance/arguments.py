@@ -266,19 +266,21 @@ DEFAULT_ARGS: Final = RebalanceArgs(
 """Used where nobody gives a configuration; Koordinator's own thresholds are unset, so that no node would be high."""
 
 
-def configured(document: Mapping[str, Any]) -> RebalanceArgs:
+def arguments_from_settings(document: Mapping[str, Any]) -> RebalanceArgs:
     """Arguments of a configuration in the settings, where scalars are text; defaults for one without LowNodeLoad."""
     if not document or document.get("kind") == "HighNodeLoadArgs":
         return DEFAULT_ARGS
-    return arguments_of(completed(document, (PLUGIN,), DEFAULT_ARGS.low_node_load, EMPTYING_PLUGINS))
+    return arguments_of(complete_configuration(document, (PLUGIN,), DEFAULT_ARGS.low_node_load, EMPTYING_PLUGINS))
 
 
-def completed(document: Any, plugins: Sequence[str], defaults: msgspec.Struct, others: Sequence[str]) -> Any:
+def complete_configuration(
+    document: Any, plugins: Sequence[str], defaults: msgspec.Struct, others: Sequence[str]
+) -> Any:
     """The configuration, typed; where it has arguments of other plugins alone, with the defaults of `plugins[0]`.
 
     plugins: names of which one suffices.
     """
-    configuration = _configuration(_typed(document))
+    configuration = _configuration(_parse_scalars(document))
     profiles = configuration.get("profiles") if isinstance(configuration, Mapping) else None
     if not isinstance(profiles, list):
         return configuration
@@ -289,12 +291,12 @@ def completed(document: Any, plugins: Sequence[str], defaults: msgspec.Struct, o
     return {**configuration, "profiles": [*profiles, {"pluginConfig": [entry]}]}
 
 
-def _typed(value: Any) -> Any:
+def _parse_scalars(value: Any) -> Any:
     """Numbers and booleans in the place of their texts; selectors and durations stay text, as Kubernetes has them."""
     if isinstance(value, Mapping):
-        return {key: one if key in SELECTOR_KEYS | DURATION_KEYS else _typed(one) for key, one in value.items()}
+        return {key: one if key in SELECTOR_KEYS | DURATION_KEYS else _parse_scalars(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [_typed(one) for one in value]
+        return [_parse_scalars(one) for one in value]
     if not isinstance(value, str):
         return value
     try:
@@ -402,7 +404,7 @@ def _contradictions(arguments: RebalanceArgs, load_path: str) -> list[str]:
     places: list[tuple[str, LoadThresholdFields]] = [(load_path, load)]
     places += [(f"{load_path}.nodePools[{i}]", pool) for i, pool in enumerate(load.node_pools)]
     for path, fields in places:
-        problems += _crossed(fields, path)
+        problems += _crossed_threshold_problems(fields, path)
         problems += unreadable_selector(fields.node_selector, f"{path}.nodeSelector")
         problems += _unreadable_duration(fields.anomaly_condition.timeout, f"{path}.anomalyCondition.timeout")
     for number, one in enumerate(load.pod_selectors):
@@ -448,17 +450,17 @@ def _unusable_rates(migration: MigrationArgs, path: str) -> list[str]:
     return problems if usable else [*problems, f"{path}.evictQPS: {migration.evict_qps!r} is no number above zero"]
 
 
-def _crossed(fields: LoadThresholdFields, path: str) -> list[str]:
+def _crossed_threshold_problems(fields: LoadThresholdFields, path: str) -> list[str]:
     """Low thresholds above high ones; in deviation mode both are distances from the mean and cannot cross."""
     if fields.use_deviation_thresholds:
         return []
     return [
-        *crossed(f"{path}.lowThresholds", fields.low_thresholds, fields.high_thresholds),
-        *crossed(f"{path}.prodLowThresholds", fields.prod_low_thresholds, fields.prod_high_thresholds),
+        *low_above_high_problems(f"{path}.lowThresholds", fields.low_thresholds, fields.high_thresholds),
+        *low_above_high_problems(f"{path}.prodLowThresholds", fields.prod_low_thresholds, fields.prod_high_thresholds),
     ]
 
 
-def crossed(path: str, lows: ResourcePercents, highs: ResourcePercents) -> list[str]:
+def low_above_high_problems(path: str, lows: ResourcePercents, highs: ResourcePercents) -> list[str]:
     """Low thresholds (at `path`) that are above the high ones."""
     return [
         f"{path}.{resource}: {low:g} % is above the high threshold of {high:g} %"

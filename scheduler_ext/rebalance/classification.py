@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cotenant.base.colocation.nodemetric import AHEAD_SECONDS
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
-from cotenant.scheduler_ext.extender.metric import beyond
+from cotenant.scheduler_ext.extender.metric import exceeds_capacity
 from cotenant.scheduler_ext.rebalance.arguments import LowNodeLoadArgs, NodePoolArgs, ResourcePercents
 from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs
 
@@ -141,7 +141,7 @@ def state_of(load: NodeLoad, now_seconds: float, expiration_seconds: int) -> Rea
         return Reason.METRIC_INCOMPLETE
     if now_seconds - metric.updated_seconds < -AHEAD_SECONDS:
         return Reason.METRIC_AHEAD
-    if beyond(metric, load.node):
+    if exceeds_capacity(metric, load.node):
         return Reason.METRIC_IMPLAUSIBLE
     expired = expiration_seconds > 0 and now_seconds - metric.updated_seconds >= expiration_seconds
     return Reason.METRIC_EXPIRED if expired else Reason.OK
@@ -224,8 +224,8 @@ def classify(
     under_prod = (prod <= pool.prod_low[rows]).all(axis=1) & schedulable & ~is_high & ~over_prod
     low, prod_low = is_low & ~over_prod, under_prod
     stop = (len(rows), number_of_nodes)
-    confirmed = _confirmed(table, rows, is_high, confirm, prod=False)
-    confirmed_prod = _confirmed(table, rows, over_prod, confirm, prod=True)
+    confirmed = _confirm_high_nodes(table, rows, is_high, confirm, prod=False)
+    confirmed_prod = _confirm_high_nodes(table, rows, over_prod, confirm, prod=True)
     return Classification(
         high=_by_usage(table, rows[is_high & confirmed], table.usage, pool.pool),
         prod_high=_by_usage(table, rows[confirmed_prod], table.prod, pool.pool),
@@ -233,12 +233,12 @@ def classify(
         prod_low=rows[prod_low],
         expected=frozenset(rows[coming].tolist()),
         forecast=frozenset(rows[coming & ~observed].tolist()),
-        stopped=_stopped(is_high, is_high & confirmed, low, stop),
-        prod_stopped=_stopped(over_prod, confirmed_prod, prod_low, stop),
+        stopped=_stop_reason(is_high, is_high & confirmed, low, stop),
+        prod_stopped=_stop_reason(over_prod, confirmed_prod, prod_low, stop),
     )
 
 
-def _confirmed(
+def _confirm_high_nodes(
     table: LoadTable, rows: npt.NDArray[np.intp], high: Flags, confirm: Confirm | None, *, prod: bool
 ) -> Flags:
     """Return the mask of the high rows that are acted on, (rows,)."""
@@ -271,7 +271,7 @@ def _by_usage(table: LoadTable, rows: npt.NDArray[np.intp], usage: Floats, pool:
     return tuple(int(row) for row in rows[np.argsort(-score, kind="stable")])
 
 
-def _stopped(high: Flags, confirmed: Flags, low: Flags, about: tuple[int, int]) -> Reason:
+def _stop_reason(high: Flags, confirmed: Flags, low: Flags, about: tuple[int, int]) -> Reason:
     """Why a pass moves nothing; the order of the checks is Koordinator's. about: (nodes judged, numberOfNodes)."""
     nodes, number_of_nodes = about
     low_nodes = int(low.sum())

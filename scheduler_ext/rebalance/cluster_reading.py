@@ -134,7 +134,7 @@ def read(
         pod = pod_of(raw, settings)
         pods[pod.facts.node].append(pod)
     loads = [NodeLoad(nodes[n], metrics.get(n), outlooks.get(n), tuple(pods.get(n, ()))) for n in sorted(nodes)]
-    inputs = RebalanceInputs.of(loads, budgets, now_seconds, _waiting(client, settings))
+    inputs = RebalanceInputs.of(loads, budgets, now_seconds, _list_unschedulable_pods(client, settings))
     inputs = replace(inputs, workloads=_workloads(client, namespace, gaps))
     jobs = _jobs(client, gaps)
     return RebalanceReading(inputs, tuple(gaps), sum(load.outlook is not None for load in loads), jobs)
@@ -156,7 +156,7 @@ def _jobs(client: KubeClient, gaps: list[str]) -> tuple[MigrationJob, ...]:
     return tuple(jobs)
 
 
-def _waiting(client: KubeClient, settings: LoadAwareSettings) -> tuple[RebalancePod, ...]:
+def _list_unschedulable_pods(client: KubeClient, settings: LoadAwareSettings) -> tuple[RebalancePod, ...]:
     """Pods that the scheduler found no node for, without those that only reserve capacity."""
     raws = client.list(PATHS["pods"], msgspec.Raw, fieldSelector=WAITING)
     unschedulable = [raw for raw in raws if msgspec.json.decode(raw, type=WaitingPodWire).is_unschedulable]

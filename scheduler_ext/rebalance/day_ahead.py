@@ -60,7 +60,7 @@ class DayAhead:
     @classmethod
     def of(cls, inputs: RebalanceInputs, capacity: Floats) -> DayAhead:
         """Pods of workloads without a forecast stay at what they use now."""
-        pods, rows, usage = _measured(inputs)
+        pods, rows, usage = _pods_with_usage(inputs)
         paths = _paths(inputs, pods, usage)
         loads = np.zeros((DAY_STEPS + 1, len(inputs.loads), 2))
         for step, resource in np.ndindex(DAY_STEPS + 1, 2):
@@ -116,7 +116,7 @@ def day_of(inputs: RebalanceInputs, table: LoadTable, *, with_forecast: bool) ->
     return day
 
 
-def _measured(inputs: RebalanceInputs) -> tuple[list[RebalancePod], Rows, Floats]:
+def _pods_with_usage(inputs: RebalanceInputs) -> tuple[list[RebalancePod], Rows, Floats]:
     """Pods whose usage their node reports, the row of each one's node (pods,), and that usage (pods, 2)."""
     pods, rows, usages = [], [], []
     for row, load in enumerate(inputs.loads):

@@ -30,14 +30,14 @@ from cotenant.scheduler_ext.rebalance.classification import (
     table_of,
 )
 from cotenant.scheduler_ext.rebalance.day_ahead import day_of
-from cotenant.scheduler_ext.rebalance.eligibility import Eligibility, ordered
+from cotenant.scheduler_ext.rebalance.eligibility import Eligibility, sort_by_move_order
 from cotenant.scheduler_ext.rebalance.limits import MoveLimits
 from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
 from cotenant.scheduler_ext.rebalance.next_day import spare_next_day
 from cotenant.scheduler_ext.rebalance.plan import MoveRefusal, PassStop, PlannedMove, RebalancedNode, RebalancePlan
 from cotenant.scheduler_ext.rebalance.price import (
     MovePrice,
-    ended,
+    after_overload_mask,
     overload,
     overload_seconds,
     present_relief,
@@ -85,7 +85,7 @@ def decide(
     stops: list[PassStop] = []
     nodes: dict[int, RebalancedNode] = {}
     for pool in pools_of(inputs, table, load_args):
-        classes = _classified(work, pool)
+        classes = _classify_pool(work, pool)
         spare_next_day(work, pool, classes)
         stops += _passes(work, pool, classes)
         nodes |= dict(_outlooks(work, pool, classes, before))
@@ -94,17 +94,17 @@ def decide(
     return RebalancePlan(with_forecast, tuple(work.moves), tuple(work.refusals), in_order, tuple(stops), after)
 
 
-def _expected(work: RebalanceRound, pool: PoolThresholds) -> Flags | None:
+def _forecast_high_nodes(work: RebalanceRound, pool: PoolThresholds) -> Flags | None:
     """Nodes that are high because a forecast expects it, (nodes,); None without forecasts."""
     if work.day is not None:
         return work.day.overloaded(pool.high) & work.table.judged
     return forecast_high(work.table, pool.high) if work.with_forecast else None
 
 
-def _classified(work: RebalanceRound, pool: PoolThresholds) -> Classification:
+def _classify_pool(work: RebalanceRound, pool: PoolThresholds) -> Classification:
     """Classes of a pool's nodes; its high nodes are marked abnormal and its low ones reset, unless it is paused."""
     load_args, marks = work.arguments.low_node_load, work.detectors
-    number, expected = load_args.number_of_nodes, _expected(work, pool)
+    number, expected = load_args.number_of_nodes, _forecast_high_nodes(work, pool)
     if marks is None or load_args.paused:
         return classify(work.table, pool, number, expected=expected)
     rule = _rule(work, pool)
@@ -159,11 +159,13 @@ def _relieve(work: RebalanceRound, current: ThresholdPass, row: int) -> None:
     if not over.any():
         return
     candidates = [pod for pod in load.pods if (pod.facts.prod or not current.prod) and pod.key not in work.moved]
-    for pod, shares in ordered([(pod, shares_of(work, pod, row)) for pod in candidates], _weights(current, over)):
+    for pod, shares in sort_by_move_order(
+        [(pod, shares_of(work, pod, row)) for pod in candidates], _weights(current, over)
+    ):
         over, excess = _overload(work, current, row)
         if not over.any():
             return
-        reason = _room_left(work, current) if work.limits.node_refusal(name) is Reason.OK else Reason.OK
+        reason = _receiver_capacity_reason(work, current) if work.limits.node_refusal(name) is Reason.OK else Reason.OK
         reason = work.limits.node_refusal(name) if reason is Reason.OK else reason
         if reason is not Reason.OK:
             work.refusals.append(MoveRefusal("", name, reason))
@@ -192,7 +194,7 @@ def _overload(work: RebalanceRound, current: ThresholdPass, row: int) -> tuple[F
     return load > high, (load - high) / work.table.capacity[row]
 
 
-def _room_left(work: RebalanceRound, current: ThresholdPass) -> Reason:
+def _receiver_capacity_reason(work: RebalanceRound, current: ThresholdPass) -> Reason:
     """Koordinator's stop: receivers' sum of threshold less usage is used up for some resource."""
     rows = current.receivers.rows
     usage = work.table.prod if current.prod else work.table.usage
@@ -251,7 +253,7 @@ def _relief(
     table, now = work.table, work.inputs.now_seconds
     ahead, high, capacity = table.ahead[:, row : row + 1], current.high[row : row + 1], table.capacity[row : row + 1]
     seconds = overload_seconds(ahead[:, 0], high[0], over, now)
-    steps = step_seconds(len(ahead), now) * ~ended(ahead[:, 0], high[0])
+    steps = step_seconds(len(ahead), now) * ~after_overload_mask(ahead[:, 0], high[0])
     relief = overload(ahead, high, capacity, steps) - overload(ahead - path[:, None], high, capacity, steps)
     return seconds, max(float(relief[0]), present_relief(shares, np.where(over, excess, 0.0)) * seconds / HALF_HOUR)
 

@@ -136,7 +136,9 @@ def placed_seconds(pod: RebalancePod) -> float:
     return pod.created_seconds if pod.facts.assigned_seconds is None else pod.facts.assigned_seconds
 
 
-def ordered(pods: Sequence[tuple[RebalancePod, Floats]], weights: Floats) -> list[tuple[RebalancePod, Floats]]:
+def sort_by_move_order(
+    pods: Sequence[tuple[RebalancePod, Floats]], weights: Floats
+) -> list[tuple[RebalancePod, Floats]]:
     """Pods with their usage as shares, (2,), in the order in which they are moved.
 
     Koordinator's class, spec.priority, Kubernetes' QoS class, Koordinator's QoS class, deletion cost, eviction cost

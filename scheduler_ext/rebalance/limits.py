@@ -57,7 +57,7 @@ class MoveLimits:
             return Reason.WORKLOAD_MOVE_LIMIT
         if self.is_under_two_budgets(pod):
             return Reason.TWO_BUDGETS
-        if any(self.allowed[number] <= 0 for number in self._counting(pod)):
+        if any(self.allowed[number] <= 0 for number in self._affected_budgets(pod)):
             return Reason.DISRUPTION_BUDGET
         return Reason.OK
 
@@ -71,7 +71,7 @@ class MoveLimits:
     def count(self, pod: RebalancePod, node: str) -> None:
         """Record a move."""
         self.count_one(pod.owner, node, pod.facts.identity.namespace)
-        for number in self._counting(pod):
+        for number in self._affected_budgets(pod):
             self.allowed[number] -= 1
 
     def count_one(self, owner: str, node: str, namespace: str) -> None:
@@ -101,7 +101,7 @@ class MoveLimits:
         under = self.budgets.get(identity.namespace, ())
         return [number for number, budget in under if budget.selector.matches(identity.labels)]
 
-    def _counting(self, pod: RebalancePod) -> Sequence[int]:
+    def _affected_budgets(self, pod: RebalancePod) -> Sequence[int]:
         """Return the numbers of the pod's budgets that count the pod when it leaves."""
         if pod.pending:
             return ()

@@ -19,7 +19,7 @@ from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
 from cotenant.scheduler_ext.extender.pod import ExtenderPodStatusWire, PodFacts, PodWire, facts_of
-from cotenant.scheduler_ext.extender.stock_rules import not_judged
+from cotenant.scheduler_ext.extender.stock_rules import unchecked_constraints
 
 EVICTION_COST_ANNOTATION: Final = "scheduling.koordinator.sh/eviction-cost"
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
@@ -119,7 +119,7 @@ class RebalancePod:
         spec = dict(self.constraints())
         if self.volume_claim:
             spec["volumes"] = [{"persistentVolumeClaim": {}}]
-        return not_judged(spec).partition(": ")[2]
+        return unchecked_constraints(spec).partition(": ")[2]
 
 
 def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePod:
@@ -141,13 +141,13 @@ def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePo
         static=MIRROR_ANNOTATION in annotations or any(one.kind == "Node" for one in owners),
         local_storage=any(bytes(v.empty_dir) or bytes(v.host_path) for v in volumes),
         volume_claim=any(bytes(v.persistent_volume_claim) for v in volumes),
-        eviction_cost=_whole(annotations.get(EVICTION_COST_ANNOTATION, "")),
-        deletion_cost=_whole(annotations.get(DELETION_COST_ANNOTATION, "")),
+        eviction_cost=_int32_or_zero(annotations.get(EVICTION_COST_ANNOTATION, "")),
+        deletion_cost=_int32_or_zero(annotations.get(DELETION_COST_ANNOTATION, "")),
         placement=_placement(more.spec),
     )
 
 
-def _whole(text: str) -> int:
+def _int32_or_zero(text: str) -> int:
     """A whole number of 32 bits; 0 for anything else, as Koordinator reads it."""
     try:
         number = int(text)

@@ -74,7 +74,7 @@ def _spare_once(work: RebalanceRound, current: ThresholdPass, row: int) -> Reaso
     for place in np.argsort(-np.array(spared), kind="stable")[:SHORT_LIST].tolist():
         if spared[place] <= LEAST_SPARED_SECONDS:
             return Reason.MOVE_DOES_NOT_PAY
-        move = _spared(work, current, (pods[place], row), spared[place])
+        move = _find_worthwhile_move(work, current, (pods[place], row), spared[place])
         if move is not None:
             work.moves.append(move)
             return Reason.OK
@@ -87,7 +87,7 @@ def _pod_refusal(work: RebalanceRound, pod: RebalancePod) -> Reason:
     return work.limits.refusal(pod) if reason is Reason.OK else reason
 
 
-def _spared(
+def _find_worthwhile_move(
     work: RebalanceRound, current: ThresholdPass, where: tuple[RebalancePod, int], spared: float
 ) -> PlannedMove | None:
     """The move of a pod that spares its node so many seconds, carried out on the table; None when none pays."""

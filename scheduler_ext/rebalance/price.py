@@ -113,7 +113,7 @@ def overload_seconds(ahead: Floats, high: Floats, over: npt.NDArray[np.bool_], n
     return float(steps * HALF_HOUR - passed)
 
 
-def ended(ahead: Floats, high: Floats) -> npt.NDArray[np.bool_]:
+def after_overload_mask(ahead: Floats, high: Floats) -> npt.NDArray[np.bool_]:
     """Return a mask of the half hours after the first overload, (steps,). ahead: (steps, 2); high: (2,)."""
     above: npt.NDArray[np.bool_] = np.logical_or.reduce(ahead > high, axis=1)
     has_begun = np.logical_or.accumulate(above)

@@ -42,19 +42,21 @@ def outlooks_address(namespace: str) -> Address:
     return Address("v1", "configmaps", OUTLOOKS_CONFIG_MAP, namespace)
 
 
-def published(outlooks: Mapping[WorkloadRef, WorkloadOutlook], namespace: str, most_bytes: int = MOST_BYTES) -> Apply:
+def outlooks_config_map(
+    outlooks: Mapping[WorkloadRef, WorkloadOutlook], namespace: str, most_bytes: int = MOST_BYTES
+) -> Apply:
     """The ConfigMap of these forecasts."""
     chosen = sorted(outlooks.items(), key=lambda item: (-max(item[1].median[0], default=0.0), item[0]))
-    data = _packed(chosen)
+    data = _pack_outlooks(chosen)
     while len(data) > most_bytes:
         chosen = chosen[: int(len(chosen) * 0.95 * most_bytes / len(data))]
-        data = _packed(chosen)
+        data = _pack_outlooks(chosen)
     address, text = outlooks_address(namespace), base64.b64encode(data).decode()
     body = address.manifest("ConfigMap", {"labels": dict(MANAGED)}, binaryData={KEY: text})
     return Apply(address, body, why=f"{len(chosen)} of {len(outlooks)} workloads have new forecasts")
 
 
-def _packed(outlooks: Sequence[tuple[WorkloadRef, WorkloadOutlook]]) -> bytes:
+def _pack_outlooks(outlooks: Sequence[tuple[WorkloadRef, WorkloadOutlook]]) -> bytes:
     rows = [
         _PublishedOutlook(
             ref.namespace, ref.kind, ref.name, int(outlook.start_seconds),

@@ -66,7 +66,7 @@ def _notes(
         )
     if not pools:
         yield "the configuration sets no high threshold, so that no node is ever high"
-    yield _looked_at(plan, reading) or "forecasts were not looked at: the present moment alone decides"
+    yield _forecasts_note(plan, reading) or "forecasts were not looked at: the present moment alone decides"
     for stop in plan.stops:
         name = f"pool {stop.pool}, " if stop.pool else ""
         yield f"{name}{'prod pods' if stop.prod_pass else 'all pods'}: {SENTENCES[stop.reason]}"
@@ -82,7 +82,7 @@ def _failed_notes(plan: RebalancePlan, reading: RebalanceReading, caps: RoundCap
         yield f"{len(texts) - MOST_NAMES} further pods stay because their last move failed"
 
 
-def _looked_at(plan: RebalancePlan, reading: RebalanceReading) -> str:
+def _forecasts_note(plan: RebalancePlan, reading: RebalanceReading) -> str:
     """Return a sentence that names the forecasts that the round used; "" when it used none."""
     if not plan.with_forecast:
         return ""
@@ -112,7 +112,7 @@ def _emptying_notes(
         yield "without a configuration: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %".format(
             *load.low_thresholds.pair(100), *load.high_thresholds.pair(100)
         )
-    yield _looked_at(plan, reading) or "forecasts were not looked at: nothing says that tomorrow's peak still fits"
+    yield _forecasts_note(plan, reading) or "forecasts were not looked at: nothing says that tomorrow's peak still fits"
     for mark in plan.marks:
         why = "" if mark.reason is Reason.OK else f": {SENTENCES[mark.reason]}"
         yield f"{mark.node}: taint {EMPTYING_TAINT}:PreferNoSchedule {mark.change.value}{why}"

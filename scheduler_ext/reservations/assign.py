@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from cotenant.base.kubernetes.pod_request import added, fits, rest
+from cotenant.base.kubernetes.pod_request import fits, rest, sum_amounts
 from cotenant.base.kubernetes.protocol import GANG_LABEL, PLACEHOLDER_NAMESPACE, RESERVATION_GATE
 from cotenant.base.kubernetes.reservation import AllocatePolicy, Mode, Reference, Reservation, affinity_of
 from cotenant.base.settings.sections.reservations import ReservationSettings
@@ -64,14 +64,18 @@ def rooms(view: ReservationView, default: Mode) -> list[ReservationRoom]:
     """Capacity of every Reservation that is open to owners and handed over by us."""
     pinned = []
     for reservation in view.reservations.values():
-        if reservation.open_to_owners and reservation.mode(default) is Mode.PINNED and not _expired(reservation, view):
-            room = _room(reservation, view)
+        if (
+            reservation.open_to_owners
+            and reservation.mode(default) is Mode.PINNED
+            and not _is_expired(reservation, view)
+        ):
+            room = _reservation_capacity(reservation, view)
             if room.held or room.busy:
                 pinned.append(room)
     return pinned + [_standby(r, pod, view) for r, pod in view.standby if r.open_to_owners and pod.alive and pod.node]
 
 
-def assigned(view: ReservationView, settings: ReservationSettings) -> Assignment:
+def assign_waiting_pods(view: ReservationView, settings: ReservationSettings) -> Assignment:
     """Return the assignment of each waiting pod; hand-overs begin on nodes without any, up to swaps_at_once in all."""
     served = {swap.owner.uid for swap in view.guard.swaps if swap.owner}
     waiting = [pod for pod in view.pods.values() if pod.uid not in served and _waits(pod)]
@@ -136,7 +140,7 @@ def begun(room: ReservationRoom, pod: PodView, view: ReservationView, settings: 
     reservation = room.reservation
     request = {name: pod.requests.get(name, 0) for name in reservation.size}
     used = next(([p] for p in room.held if fits(request, p.requests)), list(room.held))
-    over = rest({n: a for n, a in added(p.requests for p in used).items() if n in reservation.size}, request)
+    over = rest({n: a for n, a in sum_amounts(p.requests for p in used).items() if n in reservation.size}, request)
     remains = None
     if not reservation.allocate_once and any(over.values()):
         names = [p.identity.name for p in view.placeholders.get(reservation.uid, ())]
@@ -169,7 +173,7 @@ def _waits(pod: PodView) -> bool:
     return bool(pod.unschedulable) and MISSED_ANNOTATION not in pod.identity.annotations
 
 
-def _room(reservation: Reservation, view: ReservationView) -> ReservationRoom:
+def _reservation_capacity(reservation: Reservation, view: ReservationView) -> ReservationRoom:
     standing = [p for p in view.placeholders.get(reservation.uid, ()) if p.alive and p.node]
     placeholders = tuple(sorted(standing, key=lambda p: (sorted(p.requests.items()), p.identity.name)))
     owners = view.allocated.get(reservation.uid, ())
@@ -177,9 +181,11 @@ def _room(reservation: Reservation, view: ReservationView) -> ReservationRoom:
     busy = swap is not None and (not reservation.allocate_once or swap.owner is None)
     if swap is not None and not busy:
         placeholders = ()
-    allocated = added(o.requests for o in owners)
+    allocated = sum_amounts(o.requests for o in owners)
     node = placeholders[0].node if placeholders else reservation.status.node
-    return ReservationRoom(reservation, node, placeholders, added(p.requests for p in placeholders), allocated, busy)
+    return ReservationRoom(
+        reservation, node, placeholders, sum_amounts(p.requests for p in placeholders), allocated, busy
+    )
 
 
 def _standby(reservation: Reservation, pod: PodView, view: ReservationView) -> ReservationRoom:
@@ -193,5 +199,5 @@ def _likeness(room: ReservationRoom) -> object:
     return (r.owners, r.taints, r.allocate_policy, r.order, sums)
 
 
-def _expired(reservation: Reservation, view: ReservationView) -> bool:
+def _is_expired(reservation: Reservation, view: ReservationView) -> bool:
     return reservation.expired(view.now_seconds)

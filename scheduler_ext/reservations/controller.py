@@ -19,7 +19,7 @@ from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.protocol import SWAP_GUARD
 from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.api_servers import ApiServers
-from cotenant.scheduler_ext.reservations.decide import ReservationWrites, decide, withdrawn
+from cotenant.scheduler_ext.reservations.decide import ReservationWrites, decide, withdraw_reservation_promise
 from cotenant.scheduler_ext.reservations.guard import Guard
 from cotenant.scheduler_ext.reservations.metrics import ReservationMetrics
 from cotenant.scheduler_ext.reservations.placeholder import LOWER_CLASS_PREFIX, impossible
@@ -83,7 +83,7 @@ class ReservationController(Feature):
     def closing(self, now_seconds: float) -> ControllerDecision:
         """Return what to write when the manager ends, so that no pod waits for a manager that is gone."""
         return ControllerDecision(
-            withdrawn(self._guard(), self._mirrors["pending-pods"].snapshot().values(), now_seconds)
+            withdraw_reservation_promise(self._guard(), self._mirrors["pending-pods"].snapshot().values(), now_seconds)
         )
 
     def _view(self, now_seconds: float) -> ReservationView:
@@ -96,7 +96,7 @@ class ReservationController(Feature):
         classes = {name: value for (_, name), value in self._mirrors["priorityclasses"].snapshot().items()}
         ours = (name for name in classes if name.startswith(LOWER_CLASS_PREFIX))
         self._classes = {name: self._classes.get(name, now_seconds) for name in ours}
-        lingered = self._lingered(guard, reserved, now_seconds)
+        lingered = self._settled_handovers(guard, reserved, now_seconds)
         return ReservationView(
             reservations={
                 name: reservation for (_, name), reservation in self._mirrors["reservations"].snapshot().items()
@@ -114,7 +114,7 @@ class ReservationController(Feature):
             now_seconds=now_seconds,
         )
 
-    def _lingered(self, guard: Guard, reserved: Sequence[PodView], now_seconds: float) -> frozenset[str]:
+    def _settled_handovers(self, guard: Guard, reserved: Sequence[PodView], now_seconds: float) -> frozenset[str]:
         """Hand-overs of which everything that is bound was seen bound long enough ago."""
         bound = {pod.identity.name: pod.uid for pod in reserved if pod.node}
         uids = {

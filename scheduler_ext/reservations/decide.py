@@ -10,11 +10,11 @@ from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.kubernetes.protocol import GANG_GATE
 from cotenant.base.kubernetes.reservation import Mode, Reservation
 from cotenant.base.settings.sections.reservations import ReservationSettings
-from cotenant.scheduler_ext.reservations.assign import Assignment, assigned
+from cotenant.scheduler_ext.reservations.assign import Assignment, assign_waiting_pods
 from cotenant.scheduler_ext.reservations.guard import Guard, ReservationSwap
-from cotenant.scheduler_ext.reservations.lifecycle import cared_for
-from cotenant.scheduler_ext.reservations.owner import released
-from cotenant.scheduler_ext.reservations.placeholder import deleted
+from cotenant.scheduler_ext.reservations.lifecycle import maintain_reservation
+from cotenant.scheduler_ext.reservations.owner import release_patch
+from cotenant.scheduler_ext.reservations.placeholder import placeholder_deletion
 from cotenant.scheduler_ext.reservations.swap import SwapStep, advance
 from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 
@@ -40,13 +40,13 @@ class ReservationWrites:
 def decide(view: ReservationView, settings: ReservationSettings) -> ReservationWrites:
     """Advance hand-overs, begin new ones, care for every Reservation, let pods go that wait in vain."""
     steps = [(swap, advance(swap, view, settings)) for swap in view.guard.swaps]
-    assignment = assigned(view, settings)
-    cares = [cared_for(r, view, settings) for r in view.reservations.values()]
-    intents: list[Intent] = [*_guarded(view, steps, assignment, settings)]
+    assignment = assign_waiting_pods(view, settings)
+    cares = [maintain_reservation(r, view, settings) for r in view.reservations.values()]
+    intents: list[Intent] = [*_guard_updates(view, steps, assignment, settings)]
     intents += [intent for _, step in steps for intent in step.intents]
     intents += [intent for care in cares for intent in care.intents]
-    intents += [released(pod) for pod in assignment.in_vain]
-    intents += [deleted(p.held(), "its reservation is gone") for p in _orphans(view)]
+    intents += [release_patch(pod) for pod in assignment.in_vain]
+    intents += [placeholder_deletion(p.held(), "its reservation is gone") for p in _orphans(view)]
     return ReservationWrites(
         tuple(_once(intents)),
         _wake(view, settings, assignment),
@@ -56,7 +56,7 @@ def decide(view: ReservationView, settings: ReservationSettings) -> ReservationW
     )
 
 
-def withdrawn(guard: Guard, pending: Iterable[PodView], now_seconds: float) -> tuple[Intent, ...]:
+def withdraw_reservation_promise(guard: Guard, pending: Iterable[PodView], now_seconds: float) -> tuple[Intent, ...]:
     """Return the writes that take our promise back: no pod gets a gate any more, and waiting pods lose theirs.
 
     For the ordinary end of the manager that made it, and where another scheduler deals with Reservations. Hand-overs
@@ -69,14 +69,14 @@ def withdrawn(guard: Guard, pending: Iterable[PodView], now_seconds: float) -> t
         if revoked
         else []
     )
-    return (*ended, *(released(pod) for pod in pending if _waits_for_us(pod)))
+    return (*ended, *(release_patch(pod) for pod in pending if _waits_for_us(pod)))
 
 
 def _waits_for_us(pod: PodView) -> bool:
     return pod.gated and pod.alive and not pod.node and GANG_GATE not in pod.gates
 
 
-def _guarded(
+def _guard_updates(
     view: ReservationView,
     steps: Iterable[tuple[ReservationSwap, SwapStep]],
     assignment: Assignment,

@@ -13,7 +13,7 @@ from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.scheduler_ext.reservations.controller import guard_of
-from cotenant.scheduler_ext.reservations.decide import withdrawn
+from cotenant.scheduler_ext.reservations.decide import withdraw_reservation_promise
 
 LOOK_SECONDS: Final = 30.0
 
@@ -32,7 +32,9 @@ class Gates(Feature):
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
         """Withdraw what an earlier manager promised."""
         pending = self._mirrors["pending-pods"].snapshot().values()
-        return ControllerDecision(withdrawn(guard_of(self._mirrors["swapguards"]), pending, now_seconds))
+        return ControllerDecision(
+            withdraw_reservation_promise(guard_of(self._mirrors["swapguards"]), pending, now_seconds)
+        )
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirrors show what became of it."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import micro_moment, moment_of
-from cotenant.base.kubernetes.pod_request import format_room, parse_room
+from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities
 from cotenant.base.kubernetes.protocol import OWN_GROUP, PLACEHOLDER_NAMESPACE, SWAP_GUARD
 from cotenant.base.kubernetes.reservation import Reference
 
@@ -124,7 +124,7 @@ def _held_placeholder(entry: Json, what: str) -> HeldPlaceholder:
         str(entry.get("namespace") or PLACEHOLDER_NAMESPACE),
         str(entry["name"]),
         str(entry.get("uid") or ""),
-        parse_room(entry.get("room") or {}, what),
+        parse_quantities(entry.get("room") or {}, what),
     )
 
 
@@ -135,7 +135,7 @@ def _body(swap: ReservationSwap) -> dict[str, Any]:
         "reservationUid": swap.reservation_uid,
         "node": swap.node,
         "placeholders": [
-            {"namespace": p.namespace, "name": p.name, "uid": p.uid, "room": format_room(p.room)}
+            {"namespace": p.namespace, "name": p.name, "uid": p.uid, "room": format_quantities(p.room)}
             for p in swap.placeholders
         ],
         "started": micro_moment(swap.started_seconds),
@@ -144,5 +144,5 @@ def _body(swap: ReservationSwap) -> dict[str, Any]:
     if swap.owner:
         body["owner"] = {"namespace": swap.owner.namespace, "name": swap.owner.name, "uid": swap.owner.uid}
     if swap.rest:
-        body["rest"] = {"name": swap.rest.name, "room": format_room(swap.rest.room)}
+        body["rest"] = {"name": swap.rest.name, "room": format_quantities(swap.rest.room)}
     return body

@@ -12,19 +12,19 @@ from typing import Final
 
 from cotenant.base.kubernetes.intent import Delete, Intent
 from cotenant.base.kubernetes.moments import moment_of
-from cotenant.base.kubernetes.pod_request import fits, format_room
+from cotenant.base.kubernetes.pod_request import fits, format_quantities
 from cotenant.base.kubernetes.reservation import Condition, Mode, Phase, Reservation, ReservationStatus
 from cotenant.base.settings.sections.reservations import ReservationSettings
-from cotenant.scheduler_ext.reservations.owner import claimed
+from cotenant.scheduler_ext.reservations.owner import claim_patch
 from cotenant.scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,
     class_intent,
-    created,
-    deleted,
     fresh_name,
     impossible,
     lower_class,
     not_considered,
+    placeholder_creation,
+    placeholder_deletion,
 )
 from cotenant.scheduler_ext.reservations.status import (
     CONSIDERED,
@@ -34,11 +34,11 @@ from cotenant.scheduler_ext.reservations.status import (
     allocated_of,
     condition,
     ended_seconds,
-    merged,
+    merge_conditions,
     references,
     status_intent,
 )
-from cotenant.scheduler_ext.reservations.swap import unguarded, wanted
+from cotenant.scheduler_ext.reservations.swap import required_capacity, uncovered_capacity
 from cotenant.scheduler_ext.reservations.view import ENDED, PodView, ReservationView
 
 EXPIRED: Final = "Expired"
@@ -53,20 +53,20 @@ class Care:
     asks: str = ""
 
 
-def cared_for(reservation: Reservation, view: ReservationView, settings: ReservationSettings) -> Care:
+def maintain_reservation(reservation: Reservation, view: ReservationView, settings: ReservationSettings) -> Care:
     """Status and placeholders of one Reservation."""
     uid = reservation.uid
     swap, mine = view.swaps.get(uid), view.placeholders.get(uid, ())
     if reservation.deleting:
         return Care()
     if reservation.status.phase.ended:
-        return Care((*_cleared(mine), *_collected(reservation, view, settings)))
-    if (swap is not None and swap.owner is not None) or _at_rest(reservation, mine, view):
+        return Care((*_placeholder_deletions(mine), *_expired_reservation_deletions(reservation, view, settings)))
+    if (swap is not None and swap.owner is not None) or _is_up_to_date(reservation, mine, view):
         return Care()
-    return _living(reservation, mine, view, settings)
+    return _maintain_active_reservation(reservation, mine, view, settings)
 
 
-def _at_rest(reservation: Reservation, mine: Sequence[PodView], view: ReservationView) -> bool:
+def _is_up_to_date(reservation: Reservation, mine: Sequence[PodView], view: ReservationView) -> bool:
     """Return whether the status is up to date: one placeholder reserves all and no pod uses it, the usual case."""
     status, uid = reservation.status, reservation.uid
     if status.phase is not Phase.AVAILABLE or len(mine) != 1 or uid in view.allocated or uid in view.swaps:
@@ -81,15 +81,15 @@ def _at_rest(reservation: Reservation, mine: Sequence[PodView], view: Reservatio
     return status.node not in view.nominations
 
 
-def _living(
+def _maintain_active_reservation(
     reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
 ) -> Care:
     """One that neither ended nor is being handed over."""
     mode, owners = reservation.mode(Mode(settings.mode)), _owners(reservation, view)
     takers = _takers(reservation, view) if mode is Mode.LAST_RESORT else ()
     if takers:
-        return Care(tuple(claimed(pod, reservation) for pod in takers))
-    status = judged(reservation, mine, owners, view, settings)
+        return Care(tuple(claim_patch(pod, reservation) for pod in takers))
+    status = desired_status(reservation, mine, owners, view, settings)
     asks = _asks(reservation, status, mode, owners, view)
     if asks:
         return Care(asks=asks)
@@ -99,18 +99,18 @@ def _living(
     status = _lost(reservation, status, mode, view)
     written = [intent] if (intent := status_intent(reservation, status)) else []
     if status.phase.ended:
-        return Care((*written, *_cleared(mine)))
+        return Care((*written, *_placeholder_deletions(mine)))
     return Care((*written, *_keep_placeholders(replace(reservation, status=status), mine, view, settings)))
 
 
-def judged(
+def desired_status(
     reservation: Reservation,
     mine: Sequence[PodView],
     owners: Sequence[PodView],
     view: ReservationView,
     settings: ReservationSettings,
 ) -> ReservationStatus:
-    """The status that the Reservation should have now: Succeeded, Failed, or as `_held_status` finds it.
+    """The status that the Reservation should have now: Succeeded, Failed, or as `_reserved_status` finds it.
 
     mine: its placeholders; owners: pods that got its capacity. Succeeded comes first: a Reservation for one use
     whose owner runs is done, also when its time is over.
@@ -132,10 +132,10 @@ def judged(
     if reservation.expired(now) or lost_node:
         text = f"node {node} is gone" if lost_node else "its time is over"
         return _with(status, Phase.FAILED, [condition(READY, False, EXPIRED, text)], now)
-    return _held_status(reservation, status, mine, owners, view, settings)
+    return _reserved_status(reservation, status, mine, owners, view, settings)
 
 
-def _held_status(
+def _reserved_status(
     reservation: Reservation,
     status: ReservationStatus,
     mine: Sequence[PodView],
@@ -147,16 +147,16 @@ def _held_status(
 
     An Available Reservation stays so while what was lost is requested again.
     """
-    extra = _considered(reservation, settings)
+    extra = _constraint_conditions(reservation, settings)
     open_ = [p for p in mine if p.alive and not p.node]
-    missing = unguarded(view, reservation.uid, reservation)
+    missing = uncovered_capacity(view, reservation.uid, reservation)
     here = bool(owners) or any(p.alive and p.node for p in mine)
     if here and not open_ and not missing:
         good = [condition(SCHEDULED, True, "Scheduled"), condition(READY, True, "Available"), *extra]
         return _with(status, Phase.AVAILABLE, good, view.now_seconds)
     reason = impossible(reservation) or next((p.unschedulable for p in open_ if p.unschedulable), "")
     if status.phase is Phase.AVAILABLE:
-        lacking = ", ".join(format_room(missing)) or reason or "waiting"
+        lacking = ", ".join(format_quantities(missing)) or reason or "waiting"
         text = f"capacity is reserved again as soon as it is free: {lacking}"
         return _with(status, Phase.AVAILABLE, [condition(READY, False, "RoomLost", text)], view.now_seconds)
     waits = reservation.pre_allocation and bool(reason) and not impossible(reservation)
@@ -164,7 +164,7 @@ def _held_status(
     return _with(status, Phase.WAITING if waits else Phase.PENDING, [*bad, *extra], view.now_seconds)
 
 
-def _considered(reservation: Reservation, settings: ReservationSettings) -> list[Condition]:
+def _constraint_conditions(reservation: Reservation, settings: ReservationSettings) -> list[Condition]:
     left_out = not_considered(reservation.template, settings.scheduler_name)
     if not left_out:
         return []
@@ -175,23 +175,23 @@ def _considered(reservation: Reservation, settings: ReservationSettings) -> list
 def _with(
     status: ReservationStatus, phase: Phase, conditions: Sequence[Condition], now_seconds: float
 ) -> ReservationStatus:
-    return replace(status, phase=phase, conditions=merged(status.conditions, conditions, now_seconds))
+    return replace(status, phase=phase, conditions=merge_conditions(status.conditions, conditions, now_seconds))
 
 
 def _keep_placeholders(
     reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
 ) -> list[Intent]:
     """Placeholders for capacity that nobody holds yet, the end of those that died, and of those that hold too much."""
-    dead = [deleted(p.held(), "it does not run any more") for p in mine if p.phase in ENDED]
+    dead = [placeholder_deletion(p.held(), "it does not run any more") for p in mine if p.phase in ENDED]
     if dead or impossible(reservation):
         return [*dead]
-    missing = unguarded(view, reservation.uid, reservation)
+    missing = uncovered_capacity(view, reservation.uid, reservation)
     if missing:
-        return _topped_up(reservation, missing, mine, view, settings)
+        return _missing_placeholder_intents(reservation, missing, mine, view, settings)
     return _surplus(reservation, mine, view)
 
 
-def _topped_up(
+def _missing_placeholder_intents(
     reservation: Reservation,
     missing: dict[str, int],
     mine: Sequence[PodView],
@@ -217,18 +217,18 @@ def _topped_up(
             return [class_intent(name, value)]
         if name in view.new_classes:
             return []  # the API server's admission may not know it yet
-    return [created(reservation, placeholder, mode, view.classes, settings)]
+    return [placeholder_creation(reservation, placeholder, mode, view.classes, settings)]
 
 
 def _surplus(reservation: Reservation, mine: Sequence[PodView], view: ReservationView) -> list[Intent]:
     """Whole placeholders that are not wanted any more: an owner found capacity of its own on the node."""
-    needed = wanted(reservation, view.allocated.get(reservation.uid, ()))
+    needed = required_capacity(reservation, view.allocated.get(reservation.uid, ()))
     deletions: list[Intent] = []
     remaining = [p for p in mine if p.alive]
     for pod in sorted(remaining, key=lambda p: p.identity.name, reverse=True):
         others = [p for p in remaining if p is not pod]
         if all(sum(p.requests.get(n, 0) for p in others) >= amount for n, amount in needed.items()):
-            deletions.append(deleted(pod.held(), "the capacity is in use or no longer wanted"))
+            deletions.append(placeholder_deletion(pod.held(), "the capacity is in use or no longer wanted"))
             remaining = others
     return deletions
 
@@ -285,11 +285,13 @@ def _lost(reservation: Reservation, status: ReservationStatus, mode: Mode, view:
     return replace(_with(status, Phase.PENDING, conditions, view.now_seconds), node="", allocatable={})
 
 
-def _cleared(mine: Sequence[PodView]) -> list[Intent]:
-    return [deleted(p.held(), "its reservation has ended") for p in mine if not p.deleting]
+def _placeholder_deletions(mine: Sequence[PodView]) -> list[Intent]:
+    return [placeholder_deletion(p.held(), "its reservation has ended") for p in mine if not p.deleting]
 
 
-def _collected(reservation: Reservation, view: ReservationView, settings: ReservationSettings) -> list[Intent]:
+def _expired_reservation_deletions(
+    reservation: Reservation, view: ReservationView, settings: ReservationSettings
+) -> list[Intent]:
     ended = ended_seconds(reservation.status, reservation.created_seconds, moment_of)
     if view.now_seconds < ended + settings.keep_ended_seconds:
         return []

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from cotenant.base.kubernetes.reservation import Phase, Reservation
 from cotenant.scheduler_ext.reservations.decide import ReservationWrites
-from cotenant.scheduler_ext.reservations.swap import HandOverOutcome, standing_room
+from cotenant.scheduler_ext.reservations.swap import HandOverOutcome, placeholder_capacity
 from cotenant.scheduler_ext.reservations.view import ReservationView
 
 
@@ -67,7 +67,7 @@ class ReservationMetrics:
         self._shown = set(living)
 
     def _one(self, name: str, reservation: Reservation, view: ReservationView, elapsed: float) -> None:
-        reserved = standing_room(view, reservation.uid)
+        reserved = placeholder_capacity(view, reservation.uid)
         cores = reserved.get("cpu", 0) / 1000
         self._held.labels(name).set(cores)
         self._held_bytes.labels(name).set(reserved.get("memory", 0))

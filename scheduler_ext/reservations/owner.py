@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.kubernetes.intent import Address, Patch
-from cotenant.base.kubernetes.json_pointer import escaped
+from cotenant.base.kubernetes.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.protocol import RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_LABEL
 from cotenant.base.kubernetes.reservation import AllocatePolicy, Reservation
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate
@@ -29,9 +29,9 @@ PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patch]:
     """Return the patches that the owner still lacks before its placeholder goes; empty when it is ready."""
     patches = []
-    affinity = pinned(pod.affinity, node, reservation.allocate_policy) if pod.gated else pod.affinity
+    affinity = pin_affinity(pod.affinity, node, reservation.allocate_policy) if pod.gated else pod.affinity
     if affinity != pod.affinity or pod.allocated_from != reservation.uid:
-        operations = _claimed(pod, reservation)
+        operations = _claim_operations(pod, reservation)
         if affinity != pod.affinity:
             operations.append({"op": "add", "path": "/spec/affinity", "value": affinity})
         patches.append(_patch(pod, operations, f"goes to the capacity of reservation {reservation.name}"))
@@ -44,12 +44,12 @@ def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patc
     return patches
 
 
-def claimed(pod: PodView, reservation: Reservation) -> Patch:
+def claim_patch(pod: PodView, reservation: Reservation) -> Patch:
     """Write down whose capacity a pod got, so that it is followed from now on."""
-    return _patch(pod, _claimed(pod, reservation), f"it got the capacity of reservation {reservation.name}")
+    return _patch(pod, _claim_operations(pod, reservation), f"it got the capacity of reservation {reservation.name}")
 
 
-def released(pod: PodView, missed: str = "") -> Patch:
+def release_patch(pod: PodView, missed: str = "") -> Patch:
     """End our gate; `missed`: UID of the Reservation that could not be handed over in time, not to be tried again."""
     operations = without_gate(pod.gates, pod.version)
     if missed:
@@ -57,7 +57,7 @@ def released(pod: PodView, missed: str = "") -> Patch:
     return _patch(pod, operations, "it may be scheduled")
 
 
-def pinned(affinity: Json, node: str, policy: AllocatePolicy) -> Json:
+def pin_affinity(affinity: Json, node: str, policy: AllocatePolicy) -> Json:
     """The affinity narrowed to a node: required for Restricted, else preferred above all; itself when it is already."""
     here = {"key": "metadata.name", "operator": "In", "values": [node]}
     nodes = dict(affinity.get("nodeAffinity") or {})
@@ -76,7 +76,7 @@ def pinned(affinity: Json, node: str, policy: AllocatePolicy) -> Json:
     return {**affinity, "nodeAffinity": nodes}
 
 
-def _claimed(pod: PodView, reservation: Reservation) -> list[Json]:
+def _claim_operations(pod: PodView, reservation: Reservation) -> list[Json]:
     whose = msgspec.json.encode({"name": reservation.name, "uid": reservation.uid}).decode()
     return [
         *_version(pod),
@@ -89,7 +89,10 @@ def _set(what: str, current: Mapping[str, str], texts: Mapping[str, str]) -> lis
     """Add labels or annotations, and their map where there is none."""
     if not current:
         return [{"op": "add", "path": f"/metadata/{what}", "value": dict(texts)}]
-    return [{"op": "add", "path": f"/metadata/{what}/{escaped(key)}", "value": value} for key, value in texts.items()]
+    return [
+        {"op": "add", "path": f"/metadata/{what}/{escape_pointer_key(key)}", "value": value}
+        for key, value in texts.items()
+    ]
 
 
 def _version(pod: PodView) -> list[Json]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.intent import Address, Create, Delete
-from cotenant.base.kubernetes.pod_request import format_room
+from cotenant.base.kubernetes.pod_request import format_quantities
 from cotenant.base.kubernetes.protocol import (
     BIND_RESOURCE,
     OWNER_WORKLOAD_ANNOTATION,
@@ -24,7 +24,7 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.base.kubernetes.reservation import Mode, Reservation
 from cotenant.base.settings.sections.reservations import ReservationSettings
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 from cotenant.scheduler_ext.reservations.guard import MANAGED, HeldPlaceholder
 from cotenant.scheduler_ext.reservations.view import PodView
 
@@ -67,7 +67,7 @@ def fresh_name(reservation: Reservation, taken: Sequence[str]) -> str:
     return f"{base}-{number}"
 
 
-def created(
+def placeholder_creation(
     reservation: Reservation,
     placeholder: PlaceholderSpec,
     mode: Mode,
@@ -81,7 +81,7 @@ def created(
     return Create(address, pod, why=f"placeholder of reservation {reservation.name}")
 
 
-def deleted(placeholder: HeldPlaceholder, why: str) -> Delete:
+def placeholder_deletion(placeholder: HeldPlaceholder, why: str) -> Delete:
     """End a placeholder at once, and only this one; a running pod that gives its place has its own time to end."""
     grace = None if placeholder.standby else 0
     return Delete(
@@ -210,7 +210,7 @@ def _spec(
 
 def _container(room: Mapping[str, int], image: str) -> dict[str, Any]:
     """The one container: requests are the held amounts; limits equal them for extended resources, which demand that."""
-    amounts = {name: text for name, text in format_room(room).items() if name != BIND_RESOURCE and room[name]}
+    amounts = {name: text for name, text in format_quantities(room).items() if name != BIND_RESOURCE and room[name]}
     fixed = {name: text for name, text in amounts.items() if name not in OVERCOMMITTED}
     return {
         "name": "hold",
@@ -240,21 +240,21 @@ def _inside(affinity: Json, namespace: str) -> dict[str, Any]:
     """Pod (anti-)affinity that names the namespace which it meant."""
     scoped: dict[str, Any] = {}
     if required := affinity.get("requiredDuringSchedulingIgnoredDuringExecution"):
-        scoped["requiredDuringSchedulingIgnoredDuringExecution"] = [_named(t, namespace) for t in required]
+        scoped["requiredDuringSchedulingIgnoredDuringExecution"] = [_with_namespaces(t, namespace) for t in required]
     if preferred := affinity.get("preferredDuringSchedulingIgnoredDuringExecution"):
         scoped["preferredDuringSchedulingIgnoredDuringExecution"] = [
-            {**t, "podAffinityTerm": _named(t.get("podAffinityTerm") or {}, namespace)} for t in preferred
+            {**t, "podAffinityTerm": _with_namespaces(t.get("podAffinityTerm") or {}, namespace)} for t in preferred
         ]
     return scoped
 
 
-def _named(term: Json, namespace: str) -> dict[str, Any]:
+def _with_namespaces(term: Json, namespace: str) -> dict[str, Any]:
     if not isinstance(term, Mapping):
-        raise UsageError(f"affinity term {shown(term)} is not an object", fix="Look at the template's affinity.")
+        raise UsageError(f"affinity term {format_value(term)} is not an object", fix="Look at the template's affinity.")
     has_namespaces = term.get("namespaces") or term.get("namespaceSelector") is not None
     return dict(term) if has_namespaces else {**term, "namespaces": [namespace]}
 
 
-def room_of(pods: Sequence[PodView], names: Sequence[str]) -> dict[str, int]:
+def total_requests(pods: Sequence[PodView], names: Sequence[str]) -> dict[str, int]:
     """Return the requests of the placeholders together, of these resources."""
     return {name: sum(pod.requests.get(name, 0) for pod in pods) for name in names}

@@ -23,7 +23,13 @@ from cotenant.base.settings.base import digest
 from cotenant.base.settings.root import Settings
 from cotenant.scheduler_ext.reservations import plan_decisions
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL, Plan, Proposal, Realisation
-from cotenant.scheduler_ext.reservations.plan_decisions import OwnerView, PlanView, near, owner_key, stands_by
+from cotenant.scheduler_ext.reservations.plan_decisions import (
+    OwnerView,
+    PlanView,
+    near,
+    needs_standby_reading,
+    owner_key,
+)
 from cotenant.scheduler_ext.reservations.plans.realise import BUFFER_GROUP, OwnerTemplate
 from cotenant.scheduler_ext.reservations.service.plans import quota_left
 from cotenant.scheduler_ext.reservations.view import ENDED, PodView
@@ -77,7 +83,7 @@ class PlanController(Feature):
         mirror = self._mirrors["plans"]
         all_plans: tuple[Plan, ...] = tuple(plan for _, plan in sorted(mirror.snapshot().items()))
         nearby = {plan.key for plan in all_plans if near(plan, now_seconds, NEAR_SECONDS)}
-        active = [plan for plan in all_plans if plan.key in nearby or stands_by(plan)]
+        active = [plan for plan in all_plans if plan.key in nearby or needs_standby_reading(plan)]
         self._forget(active, nearby, now_seconds)
         version, buffers = self._buffers(all_plans)
         owners, unknown = self._owners(active, now_seconds)
@@ -167,8 +173,10 @@ class PlanController(Feature):
             OwnerTemplate(spec.get("template") or {}, selector),
             pending=sum(_waits(pod) for pod in pods),
             running=sum(_phase(pod) == "Running" for pod in pods),
-            pods=frozenset(pod["metadata"]["name"] for pod in pods if _placed(pod)),
-            fresh=frozenset(pod["metadata"]["name"] for pod in pods if _placed(pod) and _is_fresh(pod, now_seconds)),
+            pods=frozenset(pod["metadata"]["name"] for pod in pods if _is_assigned(pod)),
+            fresh=frozenset(
+                pod["metadata"]["name"] for pod in pods if _is_assigned(pod) and _is_fresh(pod, now_seconds)
+            ),
             starts_seconds=tuple(s for pod in pods if (s := _start_seconds(pod)) is not None),
         )
 
@@ -240,7 +248,9 @@ class PlanController(Feature):
         if pods is None or not pods.wait_synced(0):
             return None
         reservations = self._mirrors["reservations"].snapshot().values()
-        millicores_by_node = dict.fromkeys((one.status.node for one in reservations if plan_decisions.standing(one)), 0)
+        millicores_by_node = dict.fromkeys(
+            (one.status.node for one in reservations if plan_decisions.has_unused_capacity(one)), 0
+        )
         if not millicores_by_node:
             return {}
         for pod in pods.snapshot().values():
@@ -263,7 +273,7 @@ def _waits(pod: Json) -> bool:
     return _phase(pod) == "Pending" and not (pod.get("spec") or {}).get("nodeName")
 
 
-def _placed(pod: Json) -> bool:
+def _is_assigned(pod: Json) -> bool:
     leaving = bool(pod["metadata"].get("deletionTimestamp")) or _phase(pod) in ENDED
     return not leaving and bool((pod.get("spec") or {}).get("nodeName"))
 

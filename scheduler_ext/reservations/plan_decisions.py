@@ -41,7 +41,7 @@ from cotenant.scheduler_ext.reservations.model.plan import PlanDecision as Word
 from cotenant.scheduler_ext.reservations.model.plan_service import EDITED_LABEL
 from cotenant.scheduler_ext.reservations.model.plan_wire import peak_body, span_body, status_body
 from cotenant.scheduler_ext.reservations.plans import realise
-from cotenant.scheduler_ext.reservations.plans.guards import Situation, judge
+from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
 from cotenant.scheduler_ext.reservations.plans.lead import lead
 from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse, lent_cores
@@ -105,7 +105,7 @@ def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> Contro
             by_key.setdefault(key, []).append(one)
     for plan in view.plans:
         try:
-            plan_intents = _one(
+            plan_intents = _plan_intents(
                 view, plan, by_key.get(plan.key, []), proposed.get(plan.workload), now_seconds, settings
             )
         except CotenantError as error:
@@ -126,7 +126,7 @@ def near(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool:
     return plan.approved and (status.window is None or now_seconds >= status.reserve_at_seconds - ahead_seconds)
 
 
-def stands_by(plan: Plan) -> bool:
+def needs_standby_reading(plan: Plan) -> bool:
     """Return whether a plan's workload has to be read now and then outside its windows, for its standby."""
     return plan.approved and plan.standby > 0
 
@@ -136,7 +136,7 @@ def owner_key(plan: Plan) -> tuple[str, str, str]:
     return plan.namespace, plan.owner.kind, plan.owner.name
 
 
-def _one(
+def _plan_intents(
     view: PlanView,
     plan: Plan,
     reservations: Sequence[Reservation],
@@ -147,7 +147,7 @@ def _one(
     observed = _plan_observation(view, plan, reservations, proposal, settings)
     next_step = step(plan, observed, now_seconds, settings)
     stepped = replace(plan, status=next_step.status)
-    intents = _realised(view, stepped, next_step, reservations, now_seconds, settings)
+    intents = _realisation_intents(view, stepped, next_step, reservations, now_seconds, settings)
     body = status_body(next_step.status, plan.generation)
     if body != status_body(plan.status, plan.generation):
         intents.append(_status(plan, body))
@@ -171,9 +171,9 @@ def _plan_observation(
         skill=proposal.skill if proposal else None,
     )
     return PlanObservation(
-        look=_look(view, plan, reservations, owner, proposal),
+        look=_reservation_use(view, plan, reservations, owner, proposal),
         lead=lead(plan.lead_seconds, owner.starts_seconds if owner else (), settings),
-        guards=judge(situation, settings),
+        guards=check_guards(situation, settings),
         outlook=outlook(plan, proposal) if proposal else None,
         expected=proposal.expected if proposal and plan.source is WindowSource.FORECAST else None,
         units=_units(plan, reservations),
@@ -189,7 +189,7 @@ def outlook(plan: Plan, proposal: Proposal) -> PodForecast:
     return PodForecast(proposal.start_seconds, proposal.step_seconds, quantile_pods, median)
 
 
-def _look(
+def _reservation_use(
     view: PlanView,
     plan: Plan,
     reservations: Sequence[Reservation],
@@ -214,11 +214,11 @@ def _look(
     present = [one for one in reservations if realise.free(one) or _of_present(plan, one)]
     every = plan.source is WindowSource.FORECAST
     used = sum(_runs(one, owner) for one in reservations if every or _of_present(plan, one))
-    free = sum(standing(one) for one in present) - _arriving(plan, reservations, owner)
+    free = sum(has_unused_capacity(one) for one in present) - _count_arriving_pods(plan, reservations, owner)
     waiting = sum(realise.free(one) and one.status.phase is not Phase.AVAILABLE for one in present)
     released = plan.status.phase is PlanPhase.RELEASED
     reserved = used + free + (waiting if released else 0)
-    running = _running(plan, owner, proposal)
+    running = _count_extra_pods(plan, owner, proposal)
     return ReservationUse(
         held=reserved,
         used=used,
@@ -230,7 +230,7 @@ def _look(
     )
 
 
-def _arriving(plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> int:
+def _count_arriving_pods(plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None) -> int:
     """Free Reservations that a pod is taking this moment: it has its node, and no Reservation names it yet.
 
     The pod counts as running already. Were its Reservation counted as free besides, one too many would seem to be
@@ -239,7 +239,7 @@ def _arriving(plan: Plan, reservations: Sequence[Reservation], owner: OwnerView 
     if plan.source is not WindowSource.FORECAST or owner is None:
         return 0
     named = {user.name for one in reservations for user in one.status.owners}
-    return min(len(owner.fresh - named), sum(standing(one) for one in reservations))
+    return min(len(owner.fresh - named), sum(has_unused_capacity(one) for one in reservations))
 
 
 def _runs(one: Reservation, owner: OwnerView | None) -> bool:
@@ -248,7 +248,7 @@ def _runs(one: Reservation, owner: OwnerView | None) -> bool:
     return bool(names if owner is None or owner.pods is None else names & owner.pods)
 
 
-def _running(plan: Plan, owner: OwnerView | None, proposal: Proposal | None) -> int | None:
+def _count_extra_pods(plan: Plan, owner: OwnerView | None, proposal: Proposal | None) -> int | None:
     """Pods of a forecast plan's workload beyond those that run anyway."""
     if plan.source is not WindowSource.FORECAST or owner is None or owner.pods is None or proposal is None:
         return None
@@ -267,7 +267,7 @@ def _others_waiting(view: PlanView, plan: Plan, owner: OwnerView | None) -> int 
     )
 
 
-def standing(one: Reservation) -> bool:
+def has_unused_capacity(one: Reservation) -> bool:
     """Return whether it has capacity on a node that no pod uses yet."""
     return realise.free(one) and one.status.phase is Phase.AVAILABLE
 
@@ -276,10 +276,10 @@ def _lent(view: PlanView, mine: Iterable[Reservation]) -> float | None:
     """Cores of a plan's free capacity in which batch runs; batch's cores on a node are shared by its Reservations."""
     if view.batch is None:
         return None
-    free = [(one.status.node, one.size.get("cpu", 0) / 1000) for one in mine if standing(one)]
+    free = [(one.status.node, one.size.get("cpu", 0) / 1000) for one in mine if has_unused_capacity(one)]
     total = dict.fromkeys((node for node, _ in free), 0.0)
     for one in view.reservations:
-        if one.status.node in total and standing(one):
+        if one.status.node in total and has_unused_capacity(one):
             total[one.status.node] += one.size.get("cpu", 0) / 1000
     lent = {
         node: lent_cores(reserved_cores, *view.batch.get(node, (0.0, 0.0))) for node, reserved_cores in total.items()
@@ -305,7 +305,7 @@ def _units(plan: Plan, reservations: Iterable[Reservation]) -> tuple[PlanReserva
     )
 
 
-def _realised(
+def _realisation_intents(
     view: PlanView,
     plan: Plan,
     next_step: PlanStep,
@@ -323,7 +323,7 @@ def _realised(
     owner = view.owners.get(owner_key(plan))
     until = _expires(plan, window, now_seconds, settings) if window else 0.0
     keeps = kind is Realisation.RESERVATION and until > now_seconds and bool(next_step.want or next_step.free)
-    count = next_step.free + _arriving(plan, reservations, owner) if keeps else 0
+    count = next_step.free + _count_arriving_pods(plan, reservations, owner) if keeps else 0
     intents = realise.reservations(plan, count, until, owner.owner if owner else None, reservations)
     scaler = view.autoscalers.get(owner_key(plan))
     floor = want if kind is Realisation.REPLICA_FLOOR else 0

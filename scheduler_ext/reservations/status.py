@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import moment
-from cotenant.base.kubernetes.pod_request import added, format_room, masked
+from cotenant.base.kubernetes.pod_request import format_quantities, select_amounts, sum_amounts
 from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
 from cotenant.base.kubernetes.reservation import Condition, Phase, Reference, Reservation, ReservationStatus
 from cotenant.scheduler_ext.reservations.view import PodView
@@ -31,7 +31,7 @@ def condition(type_: str, holds: bool, reason: str, message: str = "") -> Condit
 
 def allocated_of(reservation: Reservation, owners: Sequence[PodView]) -> dict[str, int]:
     """Return what owners use, of the reserved resources only."""
-    return masked(added(owner.requests for owner in owners), reservation.size)
+    return select_amounts(sum_amounts(owner.requests for owner in owners), reservation.size)
 
 
 def references(owners: Sequence[PodView]) -> tuple[Reference, ...]:
@@ -40,7 +40,9 @@ def references(owners: Sequence[PodView]) -> tuple[Reference, ...]:
     return tuple(sorted(refs, key=lambda r: (r.namespace, r.name)))
 
 
-def merged(before: Sequence[Condition], conditions: Sequence[Condition], now_seconds: float) -> tuple[Condition, ...]:
+def merge_conditions(
+    before: Sequence[Condition], conditions: Sequence[Condition], now_seconds: float
+) -> tuple[Condition, ...]:
     """Conditions by type: new ones over old ones; the moment moves only when the status does."""
     by_type = {c.type: c for c in before}
     for new in conditions:
@@ -68,8 +70,8 @@ def ended_seconds(status: ReservationStatus, fallback: float, parse: Any) -> flo
 def _body(status: ReservationStatus) -> dict[str, Any]:
     body: dict[str, Any] = {
         "phase": Phase(status.phase).value,
-        "allocatable": format_room(status.allocatable),
-        "allocated": format_room(status.allocated),
+        "allocatable": format_quantities(status.allocatable),
+        "allocated": format_quantities(status.allocated),
         "currentOwners": [{"namespace": o.namespace, "name": o.name, "uid": o.uid} for o in status.owners],
         "conditions": [condition_body(c) for c in status.conditions],
     }

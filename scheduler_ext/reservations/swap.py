@@ -15,13 +15,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from cotenant.base.kubernetes.intent import Intent
-from cotenant.base.kubernetes.pod_request import added, rest
+from cotenant.base.kubernetes.pod_request import rest, sum_amounts
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.kubernetes.reservation import Mode, Reservation
 from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.guard import HeldPlaceholder, ReservationSwap
-from cotenant.scheduler_ext.reservations.owner import preparations, released
-from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, created, deleted, fresh_name
+from cotenant.scheduler_ext.reservations.owner import preparations, release_patch
+from cotenant.scheduler_ext.reservations.placeholder import (
+    PlaceholderSpec,
+    fresh_name,
+    placeholder_creation,
+    placeholder_deletion,
+)
 from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 
 HandOverOutcome = Literal["HandedOver", "TimedOut", "OwnerGone", "ReservationGone", "Undone"]
@@ -47,18 +52,18 @@ def advance(swap: ReservationSwap, view: ReservationView, settings: ReservationS
     """
     reservation = view.known(swap)
     if swap.owner is None:
-        return _undoing(swap, reservation, view, settings)
+        return _undo_step(swap, reservation, view, settings)
     owner = view.pods.get(swap.owner.uid)
     standing = [placeholder for placeholder in swap.placeholders if view.stands(placeholder)]
     if owner is None or not owner.alive or owner.node not in ("", swap.node):
-        return _given_up(swap, view, settings, "OwnerGone")
+        return _abandon_swap(swap, view, settings, "OwnerGone")
     if owner.node:
-        return _landed(swap, standing, reservation, view, settings)
+        return _step_after_binding(swap, standing, reservation, view, settings)
     if late(swap, view, settings):
-        return _given_up(swap, view, settings, "TimedOut")
+        return _abandon_swap(swap, view, settings, "TimedOut")
     if len(standing) == len(swap.placeholders):
-        return _prepared(swap, owner, reservation, view, settings)
-    return _opened(swap, owner, standing, reservation, view, settings)
+        return _prepare_owner(swap, owner, reservation, view, settings)
+    return _release_owner(swap, owner, standing, reservation, view, settings)
 
 
 def late(swap: ReservationSwap, view: ReservationView, settings: ReservationSettings) -> bool:
@@ -68,28 +73,28 @@ def late(swap: ReservationSwap, view: ReservationView, settings: ReservationSett
     return view.now_seconds >= max(swap.expires_seconds, again)
 
 
-def unguarded(view: ReservationView, uid: str, reservation: Reservation) -> dict[str, int]:
+def uncovered_capacity(view: ReservationView, uid: str, reservation: Reservation) -> dict[str, int]:
     """Capacity that should be held and for which no placeholder exists, by resource; without zeros."""
-    missing = rest(wanted(reservation, view.allocated.get(uid, ())), standing_room(view, uid))
+    missing = rest(required_capacity(reservation, view.allocated.get(uid, ())), placeholder_capacity(view, uid))
     return {name: amount for name, amount in missing.items() if amount}
 
 
-def wanted(reservation: Reservation, owners: Sequence[PodView]) -> dict[str, int]:
+def required_capacity(reservation: Reservation, owners: Sequence[PodView]) -> dict[str, int]:
     """Return what is to be reserved besides what owners use already.
 
     A Reservation that serves once leaves nothing.
     """
     if reservation.status.phase.ended or (reservation.allocate_once and owners):
         return {}
-    return rest(reservation.size, added(owner.requests for owner in owners))
+    return rest(reservation.size, sum_amounts(owner.requests for owner in owners))
 
 
-def standing_room(view: ReservationView, uid: str) -> dict[str, int]:
+def placeholder_capacity(view: ReservationView, uid: str) -> dict[str, int]:
     """Return what placeholders of a Reservation reserve or ask for."""
-    return added(pod.requests for pod in view.placeholders.get(uid, ()) if pod.alive)
+    return sum_amounts(pod.requests for pod in view.placeholders.get(uid, ()) if pod.alive)
 
 
-def _prepared(
+def _prepare_owner(
     swap: ReservationSwap,
     owner: PodView,
     reservation: Reservation | None,
@@ -98,16 +103,17 @@ def _prepared(
 ) -> SwapStep:
     """The owner is made ready; then, with the guard in force, its placeholders go."""
     if reservation is None:
-        return _given_up(swap, view, settings, "ReservationGone")
+        return _abandon_swap(swap, view, settings, "ReservationGone")
     lacking = preparations(owner, reservation, swap.node)
     if lacking or owner.uid not in view.labelled or swap.id not in view.settled:
         return SwapStep(tuple(lacking), swap)
     return SwapStep(
-        tuple(deleted(placeholder, f"hand over to {owner.place}") for placeholder in swap.placeholders), swap
+        tuple(placeholder_deletion(placeholder, f"hand over to {owner.place}") for placeholder in swap.placeholders),
+        swap,
     )
 
 
-def _opened(
+def _release_owner(
     swap: ReservationSwap,
     owner: PodView,
     standing: list[HeldPlaceholder],
@@ -117,11 +123,19 @@ def _opened(
 ) -> SwapStep:
     """Once all placeholders are gone, what the owner leaves is held anew, and the owner may be scheduled."""
     if standing:
-        return SwapStep(tuple(deleted(placeholder, f"hand over to {owner.place}") for placeholder in standing), swap)
-    return SwapStep((*_resting(swap, reservation, view, settings), *([released(owner)] if owner.gated else ())), swap)
+        return SwapStep(
+            tuple(placeholder_deletion(placeholder, f"hand over to {owner.place}") for placeholder in standing), swap
+        )
+    return SwapStep(
+        (
+            *_rest_placeholder_creation(swap, reservation, view, settings),
+            *([release_patch(owner)] if owner.gated else ()),
+        ),
+        swap,
+    )
 
 
-def _landed(
+def _step_after_binding(
     swap: ReservationSwap,
     standing: list[HeldPlaceholder],
     reservation: Reservation | None,
@@ -130,8 +144,10 @@ def _landed(
 ) -> SwapStep:
     """The owner is bound; the guard stays until every scheduler knows it and what it left is held again."""
     if standing:
-        return SwapStep(tuple(deleted(placeholder, "its capacity was handed over") for placeholder in standing), swap)
-    making = _resting(swap, reservation, view, settings)
+        return SwapStep(
+            tuple(placeholder_deletion(placeholder, "its capacity was handed over") for placeholder in standing), swap
+        )
+    making = _rest_placeholder_creation(swap, reservation, view, settings)
     rest_pod = view.named(swap.rest.name, swap.reservation_uid) if swap.rest and reservation else None
     if (making or (rest_pod is not None and not rest_pod.node)) and not late(swap, view, settings):
         return SwapStep(tuple(making), swap)
@@ -140,23 +156,23 @@ def _landed(
     return SwapStep(outcome="HandedOver")
 
 
-def _resting(
+def _rest_placeholder_creation(
     swap: ReservationSwap, reservation: Reservation | None, view: ReservationView, settings: ReservationSettings
 ) -> list[Intent]:
     """Create the placeholder of what the owner leaves, unless it is there."""
     if swap.rest is None or reservation is None or view.named(swap.rest.name, swap.reservation_uid):
         return []
     placeholder = PlaceholderSpec(swap.rest.name, swap.rest.room, swap.node)
-    return [created(reservation, placeholder, Mode.PINNED, view.classes, settings)]
+    return [placeholder_creation(reservation, placeholder, Mode.PINNED, view.classes, settings)]
 
 
-def _given_up(
+def _abandon_swap(
     swap: ReservationSwap, view: ReservationView, settings: ReservationSettings, why: HandOverOutcome
 ) -> SwapStep:
     """Bar the owner and take the capacity back. A placeholder that seems to stand may be gone: a mirror lags."""
     owner = view.pods.get(swap.owner.uid) if swap.owner else None
     letting = owner is not None and owner.alive and not owner.node and why != "ReservationGone"
-    freed = (released(owner, swap.reservation_uid),) if owner and letting else ()
+    freed = (release_patch(owner, swap.reservation_uid),) if owner and letting else ()
     reservation = view.known(swap)
     if reservation is None or any(placeholder.standby for placeholder in swap.placeholders):
         return SwapStep(freed, outcome=why)  # nobody is there to take the capacity back
@@ -168,7 +184,7 @@ def _given_up(
     return SwapStep(freed, undo, why)
 
 
-def _undoing(
+def _undo_step(
     swap: ReservationSwap, reservation: Reservation | None, view: ReservationView, settings: ReservationSettings
 ) -> SwapStep:
     """A step of a hand-over that is being undone: the node stays guarded until the new placeholder is bound.
@@ -179,6 +195,6 @@ def _undoing(
     if reservation is None or reservation.status.phase.ended or late(swap, view, settings):
         return SwapStep(outcome="Undone")
     waiting = [pod for pod in view.placeholders.get(reservation.uid, ()) if pod.alive and not pod.node]
-    if unguarded(view, reservation.uid, reservation) or waiting or swap.id not in view.lingered:
+    if uncovered_capacity(view, reservation.uid, reservation) or waiting or swap.id not in view.lingered:
         return SwapStep((), swap)
     return SwapStep(outcome="Undone")

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from cotenant.admission.pod_mutation import AdmissionCall, Mutation, mutated
+from cotenant.admission.pod_mutation import AdmissionCall, Mutation, compute_mutation
 from cotenant.admission.policies.compiler import CompiledProfiles, compile_profiles
 from cotenant.admission.profile import PriorityClassEntry, Profile
 from cotenant.admission.profile_record import RECORD_ANNOTATION
@@ -118,7 +118,7 @@ class PolicyCluster:
         view = ClusterView(
             tuple(sorted(self.profiles, key=lambda p: p.name)), {namespace: self.namespaces[namespace]}, CLASSES
         )
-        mutation = mutated(stored, view, AdmissionCall("CREATE", namespace, "uid", 1e9))
+        mutation = compute_mutation(stored, view, AdmissionCall("CREATE", namespace, "uid", 1e9))
         result = copy.deepcopy(dict(mutation.pod))
         (result["metadata"].get("annotations") or {}).pop(RECORD_ANNOTATION, None)
         return mutation, self.tried(result, PLAIN)

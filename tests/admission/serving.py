@@ -14,7 +14,7 @@ from typing import Any
 from cotenant.admission.profile_record import signing_key
 from cotenant.admission.view import ClusterView
 from cotenant.admission.webhook_server.app import WebhookApp
-from cotenant.admission.webhook_server.authority import CertificatePolicy, Material, renewed
+from cotenant.admission.webhook_server.authority import CertificatePolicy, Material, renew_material
 from cotenant.admission.webhook_server.server import WebhookServer
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import SystemClock
@@ -84,7 +84,7 @@ def serving(view: ClusterView | None = None, pods: int = 0, **settings: Any) -> 
     """A server with its own certificate on a free port."""
     clock = SystemClock()
     options = AdmissionSettings(port=0, **settings)
-    material = renewed(None, POLICY, clock.now_seconds())
+    material = renew_material(None, POLICY, clock.now_seconds())
     holder: list[Serving] = []
     metrics = Metrics("test", "3")
     app = WebhookApp(lambda: holder[0].view, lambda _name: pods, options, clock, metrics, "koordinator-system")

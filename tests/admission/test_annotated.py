@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.admission.annotated import owner_of, with_annotated
-from cotenant.admission.pod_mutation import AdmissionCall, mutated
+from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.view import ClusterView
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.pod_qos import pod_qos
@@ -19,8 +19,8 @@ from cotenant.changes.model.annotated_resources import (
     LONGEST,
     AnnotatedResources,
     ResourceSwap,
-    decoded,
-    encoded,
+    decode_swaps,
+    encode_swaps,
     same,
 )
 from tests.admission.bodies import pod
@@ -96,19 +96,19 @@ def test_another_object_of_the_same_name_gives_nothing() -> None:
 
 def test_the_values_come_before_they_are_translated_for_the_batch_class() -> None:
     view = ClusterView(annotated=noted())
-    made = mutated(born(), view, AdmissionCall("CREATE", "shop", "u"))
+    made = compute_mutation(born(), view, AdmissionCall("CREATE", "shop", "u"))
     assert resources(dict(made.pod)) == NEW and made.warnings == ()
-    other = mutated(born(), view, AdmissionCall("CREATE", "elsewhere", "u"))
+    other = compute_mutation(born(), view, AdmissionCall("CREATE", "elsewhere", "u"))
     assert resources(dict(other.pod)) == OLD
 
 
 def test_a_text_that_is_no_annotation_of_ours_is_refused_in_words() -> None:
     for text in ("[", '{"app": 3}', '{"app": {"from": {}}}', "x" * (LONGEST + 1)):
         with pytest.raises(UsageError, match=r"cotenant\.dev/resources"):
-            decoded(text)
+            decode_swaps(text)
     with pytest.raises(UsageError, match="characters long"):
-        encoded({f"c{i}": ResourceSwap(OLD, NEW) for i in range(1000)})
-    assert decoded(encoded({"app": ResourceSwap(OLD, NEW)})) == {"app": ResourceSwap(OLD, NEW)}
+        encode_swaps({f"c{i}": ResourceSwap(OLD, NEW) for i in range(1000)})
+    assert decode_swaps(encode_swaps({"app": ResourceSwap(OLD, NEW)})) == {"app": ResourceSwap(OLD, NEW)}
 
 
 AMOUNTS = st.dictionaries(

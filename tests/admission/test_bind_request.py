@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.admission.bind_request import with_bind_request
-from cotenant.admission.pod_mutation import mutated, writable
+from cotenant.admission.pod_mutation import compute_mutation, writable
 from cotenant.admission.policies.compiler import compile_profiles
 from cotenant.admission.profile import Profile
 from cotenant.base.kubernetes.pod_wire import limits_of, requests_of
@@ -30,7 +30,7 @@ def both(**amounts: str) -> dict[str, dict[str, str]]:
 
 def bind_requests(body: dict[str, Any], *profiles: Profile) -> tuple[int, int]:
     """How many the pod asks for in the end, as request and as limit."""
-    spec = mutated(body, view(*profiles), call()).pod["spec"]
+    spec = compute_mutation(body, view(*profiles), call()).pod["spec"]
     return requests_of(spec).get(BIND, 0), limits_of(spec).get(BIND, 0)
 
 
@@ -70,7 +70,7 @@ def test_a_pod_asks_when_there_is_something_to_bind(amounts: dict[str, str], spe
 
 
 def test_amounts_that_cannot_be_read_are_left_with_a_warning() -> None:
-    result = mutated(pod({}, **both(cpu="many")), view(bound_profile()), call())
+    result = compute_mutation(pod({}, **both(cpu="many")), view(bound_profile()), call())
     assert result.pod["spec"]["containers"][0]["resources"] == both(cpu="many")
     assert any("cotenant.dev/bind was not requested" in warning for warning in result.warnings)
 

@@ -13,7 +13,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.admission.webhook_server.authority import CertificatePolicy, Material, Pair, readable, renewed
+from cotenant.admission.webhook_server.authority import CertificatePolicy, Material, Pair, readable, renew_material
 from cotenant.admission.webhook_server.certificates import (
     CertificateController,
     CertificateFileReloader,
@@ -65,56 +65,56 @@ class SharedStore:
 
 
 def test_a_fresh_certificate_is_for_the_names_and_verifies_for_a_late_clock_too() -> None:
-    found = renewed(None, POLICY, NOW)
+    found = renew_material(None, POLICY, NOW)
     assert readable(found)
     assert verifies(found.serving, found.bundle, NOW) and verifies(found.serving, found.bundle, NOW - 3000)
-    assert renewed(found, POLICY, NOW + DAY) is found
+    assert renew_material(found, POLICY, NOW + DAY) is found
 
 
 def test_a_serving_certificate_is_renewed_in_its_last_third() -> None:
-    found = renewed(None, POLICY, NOW)
-    assert renewed(found, POLICY, NOW + 59 * DAY) is found  # two thirds of 90 days are 60
-    later = renewed(found, POLICY, NOW + 61 * DAY)
+    found = renew_material(None, POLICY, NOW)
+    assert renew_material(found, POLICY, NOW + 59 * DAY) is found  # two thirds of 90 days are 60
+    later = renew_material(found, POLICY, NOW + 61 * DAY)
     assert later.serving != found.serving and later.authority == found.authority
     assert verifies(later.serving, found.bundle, NOW + 61 * DAY)
 
 
 def test_other_names_make_a_new_serving_certificate() -> None:
-    found = renewed(None, POLICY, NOW)
-    other = renewed(found, replace(POLICY, names=("other.svc",)), NOW)
+    found = renew_material(None, POLICY, NOW)
+    other = renew_material(found, replace(POLICY, names=("other.svc",)), NOW)
     assert other.authority == found.authority and other.serving != found.serving
 
 
 def test_an_authority_is_rolled_over_in_three_steps_and_always_verifies() -> None:
-    first = renewed(None, POLICY, NOW)
+    first = renew_material(None, POLICY, NOW)
     at = NOW + 250 * DAY  # the last third of 365 days begins after 243
-    first = renewed(first, POLICY, at - 10 * DAY)  # a serving certificate of those days
-    second = renewed(first, POLICY, at)
+    first = renew_material(first, POLICY, at - 10 * DAY)  # a serving certificate of those days
+    second = renew_material(first, POLICY, at)
     assert second.following is not None and second.serving == first.serving
-    assert renewed(second, POLICY, at + 599) is second
-    third = renewed(second, POLICY, at + 601)
+    assert renew_material(second, POLICY, at + 599) is second
+    third = renew_material(second, POLICY, at + 601)
     assert third.authority == second.following and third.former == first.authority.certificate
     assert verifies(third.serving, second.bundle, at + 601), "callers that only know the bundle of the step before"
     assert verifies(second.serving, third.bundle, at + 601), (
         "replicas that still show the certificate of the step before"
     )
-    assert renewed(third, POLICY, at + 1200) is third
-    fourth = renewed(third, POLICY, at + 1202)
+    assert renew_material(third, POLICY, at + 1200) is third
+    fourth = renew_material(third, POLICY, at + 1202)
     assert fourth.former == b"" and fourth.serving == third.serving
     assert not verifies(first.serving, fourth.bundle, at + 1202)
 
 
 def test_the_next_authority_does_not_sign_before_callers_trust_it() -> None:
-    first = renewed(None, POLICY, NOW)
-    second = renewed(first, POLICY, NOW + 250 * DAY)
+    first = renew_material(None, POLICY, NOW)
+    second = renew_material(first, POLICY, NOW + 250 * DAY)
     late = NOW + 251 * DAY
-    assert renewed(second, POLICY, late, trusted=first.bundle).authority == first.authority
-    assert renewed(second, POLICY, late, trusted=second.bundle).authority == second.following
+    assert renew_material(second, POLICY, late, trusted=first.bundle).authority == first.authority
+    assert renew_material(second, POLICY, late, trusted=second.bundle).authority == second.following
 
 
 def test_a_clock_that_jumps_past_everything_begins_anew() -> None:
-    first = renewed(None, POLICY, NOW)
-    found = renewed(first, POLICY, NOW + 4000 * DAY)
+    first = renew_material(None, POLICY, NOW)
+    found = renew_material(first, POLICY, NOW + 4000 * DAY)
     assert found.authority != first.authority and verifies(found.serving, found.bundle, NOW + 4000 * DAY)
 
 
@@ -124,15 +124,15 @@ def test_at_any_pace_of_looking_the_certificate_verifies(pauses_days: list[float
     held, at = None, NOW
     for pause in pauses_days:
         at += pause * DAY
-        held = renewed(held, POLICY, at)
-        while (after := renewed(held, POLICY, at)) is not held:
+        held = renew_material(held, POLICY, at)
+        while (after := renew_material(held, POLICY, at)) is not held:
             held = after
         assert verifies(held.serving, held.bundle, at)
 
 
 def test_a_replica_takes_what_a_faster_one_stored() -> None:
     store, shown = SharedStore(), []
-    theirs = renewed(None, POLICY, NOW)
+    theirs = renew_material(None, POLICY, NOW)
 
     def overtaken() -> None:
         store.before_write = lambda: None
@@ -193,9 +193,9 @@ def test_what_keeps_a_certificate_from_being_stored_is_known_afterwards(tmp_path
 
 def test_a_folder_keeps_all_parts_for_us_alone(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "pki")
-    first = renewed(None, POLICY, NOW)
-    rolling = renewed(first, POLICY, NOW + 250 * DAY)
-    for material in (first, rolling, renewed(rolling, POLICY, NOW + 251 * DAY), first):
+    first = renew_material(None, POLICY, NOW)
+    rolling = renew_material(first, POLICY, NOW + 250 * DAY)
+    for material in (first, rolling, renew_material(rolling, POLICY, NOW + 251 * DAY), first):
         store.write(material, "")
         assert store.read() == (material, "")
     assert {stat.S_IMODE(f.stat().st_mode) for f in (tmp_path / "pki").iterdir()} == {0o600}
@@ -204,7 +204,7 @@ def test_a_folder_keeps_all_parts_for_us_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["ca.crt", "ca.key", "tls.crt", "tls.key"])
 def test_a_damaged_folder_counts_as_empty(tmp_path: Path, name: str) -> None:
     store = FolderStore(tmp_path)
-    store.write(renewed(None, POLICY, NOW), "")
+    store.write(renew_material(None, POLICY, NOW), "")
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:40])
     assert store.read() == (None, "")
 
@@ -214,7 +214,7 @@ def test_files_of_somebody_else_are_shown_when_they_change(tmp_path: Path) -> No
     keeper = CertificateFileReloader(tmp_path, shown.append)
     with pytest.raises(UsageError, match=r"tls\.crt"):
         keeper.step()
-    pairs = [renewed(None, POLICY, NOW).serving for _ in range(2)]
+    pairs = [renew_material(None, POLICY, NOW).serving for _ in range(2)]
     for pair in (pairs[0], pairs[0], pairs[1]):
         (tmp_path / "tls.crt").write_bytes(pair.certificate)
         (tmp_path / "tls.key").write_bytes(pair.key)

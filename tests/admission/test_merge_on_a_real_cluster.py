@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.admission.strategic_merge import merged
+from cotenant.admission.strategic_merge import apply_strategic_patch
 from tests.cluster.control_plane import ControlPlane
 
 TEMPLATE: dict[str, Any] = {
@@ -78,7 +78,7 @@ def test_a_patch_does_what_the_api_servers_own_merge_does(
     path = f"/api/v1/namespaces/{namespace}/podtemplates"
     stored = api.create(path, {"metadata": {"name": "theirs"}, "template": TEMPLATE})["template"]
     theirs = api.patch(f"{path}/theirs", {"template": PATCHES[name]}, "strategic")["template"]
-    body = {"metadata": {"name": "ours"}, "template": merged(stored, PATCHES[name])}
+    body = {"metadata": {"name": "ours"}, "template": apply_strategic_patch(stored, PATCHES[name])}
     ours = api.create(path, body)["template"]
     if name in UNPATCHED_ORDER:
         theirs, ours = sorted_lists(theirs), sorted_lists(ours)

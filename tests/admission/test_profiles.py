@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.admission.json_patch import difference
-from cotenant.admission.pod_mutation import AdmissionCall, mutated
+from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.profile import PriorityClassEntry, Profile
 from cotenant.admission.profile_record import RECORD_ANNOTATION, signing_key
 from cotenant.admission.view import ClusterView
@@ -63,7 +63,7 @@ def record_of(found: Any) -> Any:
 def test_the_mirror_of_a_static_pod_stays_as_the_kubelet_made_it() -> None:
     mirror = pod(requests={"koordinator.sh/batch-cpu": "1"})
     mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "a-hash"}
-    assert mutated(mirror, view(profile(qosClass="BE", labels={"a": "b"})), call()).pod is mirror
+    assert compute_mutation(mirror, view(profile(qosClass="BE", labels={"a": "b"})), call()).pod is mirror
 
 
 def test_the_founding_profile_makes_a_spark_driver_a_batch_pod() -> None:
@@ -72,7 +72,7 @@ def test_the_founding_profile_makes_a_spark_driver_a_batch_pod() -> None:
         requests={"cpu": "1", "memory": "3456Mi"},
         limits={"cpu": "1", "memory": "3456Mi"},
     )
-    found = mutated(driver, view(Profile.parse(FOUNDING)), call()).pod
+    found = compute_mutation(driver, view(Profile.parse(FOUNDING)), call()).pod
     assert found["metadata"]["labels"] == {
         "sparkoperator.k8s.io/launched-by-spark-operator": "true",
         "koordinator.sh/mutated": "true",
@@ -95,48 +95,48 @@ def test_the_founding_profile_makes_a_spark_driver_a_batch_pod() -> None:
 @pytest.mark.parametrize("namespace", ["shop", "nowhere"])
 def test_a_pod_outside_the_labelled_namespaces_is_not_touched(namespace: str) -> None:
     driver = pod({"sparkoperator.k8s.io/launched-by-spark-operator": "true"}, requests={"cpu": "1"})
-    assert mutated(driver, view(Profile.parse(FOUNDING)), call(namespace=namespace)).pod == driver
+    assert compute_mutation(driver, view(Profile.parse(FOUNDING)), call(namespace=namespace)).pod == driver
 
 
 def test_profiles_run_in_name_order_and_the_later_one_wins() -> None:
     first, second = profile("a", labels={"x": "1", "only": "a"}), profile("b", labels={"x": "2"})
-    assert mutated(pod(), view(second, first), call()).pod["metadata"]["labels"] == {"x": "2", "only": "a"}
+    assert compute_mutation(pod(), view(second, first), call()).pod["metadata"]["labels"] == {"x": "2", "only": "a"}
 
 
 def test_a_profile_that_matches_because_of_another_runs_after_it() -> None:
     late = profile("a", selector={"matchLabels": {"team": "x"}}, labels={"late": "yes"})
-    found = mutated(pod(), view(late, profile("b", labels={"team": "x"})), call())
+    found = compute_mutation(pod(), view(late, profile("b", labels={"team": "x"})), call())
     assert found.pod["metadata"]["labels"] == {"team": "x", "late": "yes"}
     assert found.applied == ("b", "a")
 
 
 def test_keys_are_mapped_and_a_missing_source_gives_an_empty_label() -> None:
-    found = mutated(pod({"a": "1"}), view(profile(labelKeysMapping={"a": "b", "no": "c"})), call()).pod
+    found = compute_mutation(pod({"a": "1"}), view(profile(labelKeysMapping={"a": "b", "no": "c"})), call()).pod
     assert found["metadata"]["labels"] == {"a": "1", "b": "1", "c": ""}
 
 
 def test_a_suffix_is_appended_once_although_the_webhook_is_called_again() -> None:
     cluster = view(profile(labelSuffixes={"app": "-batch"}))
-    once = mutated(pod({"app": "web"}), cluster, call()).pod
-    again = mutated(once, cluster, call(uid="another-uid", at=1e9 + 3)).pod
+    once = compute_mutation(pod({"app": "web"}), cluster, call()).pod
+    again = compute_mutation(once, cluster, call(uid="another-uid", at=1e9 + 3)).pod
     assert once["metadata"]["labels"]["app"] == again["metadata"]["labels"]["app"] == "web-batch"
 
 
 def test_a_record_copied_from_an_old_pod_does_not_keep_a_profile_away() -> None:
     cluster = view(profile(labels={"x": "1"}))
-    copied = mutated(pod(), cluster, call()).pod
+    copied = compute_mutation(pod(), cluster, call()).pod
     copied["metadata"]["labels"] = {}
-    assert mutated(copied, cluster, call(at=1e9 + 3600)).pod["metadata"]["labels"] == {"x": "1"}
+    assert compute_mutation(copied, cluster, call(at=1e9 + 3600)).pod["metadata"]["labels"] == {"x": "1"}
 
 
 def test_a_profile_that_was_not_drawn_stays_away_when_the_webhook_is_called_again() -> None:
     cluster = view(profile(labels={"x": "1"}, probability="1%"))
     unlucky = next(f"u-{i}" for i in range(100) if not cluster.profiles[0].drawn(f"u-{i}"))
     lucky = next(f"u-{i}" for i in range(5000) if cluster.profiles[0].drawn(f"u-{i}"))
-    once = mutated(pod(requests={"cpu": "1"}), cluster, call(uid=unlucky)).pod
+    once = compute_mutation(pod(requests={"cpu": "1"}), cluster, call(uid=unlucky)).pod
     record = record_of(once)
     assert (record["applied"], record["at"], record["skipped"]) == ([], 1000000000, ["p"])
-    assert mutated(once, cluster, call(uid=lucky)).pod == once
+    assert compute_mutation(once, cluster, call(uid=lucky)).pod == once
 
 
 def test_probability_is_the_share_of_pods_that_are_drawn() -> None:
@@ -149,19 +149,19 @@ def test_probability_is_the_share_of_pods_that_are_drawn() -> None:
 
 def test_resources_are_translated_also_when_the_only_profile_was_not_drawn() -> None:
     batch = pod({"koordinator.sh/qosClass": "BE"}, requests={"cpu": "250m"})
-    found = mutated(batch, view(profile(probability=0)), call()).pod
+    found = compute_mutation(batch, view(profile(probability=0)), call()).pod
     assert found["spec"]["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "250"}
 
 
 def test_a_profile_whose_priority_class_is_missing_is_left_out_with_a_warning() -> None:
-    found = mutated(pod(), view(profile(qosClass="BE", priorityClassName="no-such")), call())
+    found = compute_mutation(pod(), view(profile(qosClass="BE", priorityClassName="no-such")), call())
     assert "koordinator.sh/qosClass" not in found.pod["metadata"]["labels"]
     assert found.warnings == ("profile p was not applied: profile p: there is no PriorityClass 'no-such'",)
 
 
 def test_a_label_that_grows_too_long_stays_and_the_rest_of_the_profile_is_applied() -> None:
     suffixed = profile(labelSuffixes={"app": "-batch"}, labels={"team": "x"}, qosClass="LS")
-    result = mutated(pod({"app": "x" * 60}), view(suffixed), call())
+    result = compute_mutation(pod({"app": "x" * 60}), view(suffixed), call())
     assert result.pod["metadata"]["labels"] == {"app": "x" * 60, "team": "x", "koordinator.sh/qosClass": "LS"}
     assert result.applied == ("p",)
     assert "label app was left as it was" in result.warnings[0] and "is not the value of a label" in result.warnings[0]
@@ -169,7 +169,7 @@ def test_a_label_that_grows_too_long_stays_and_the_rest_of_the_profile_is_applie
 
 def test_a_suffix_ends_a_label_that_exists_and_invents_none() -> None:
     suffixed = view(profile(labelSuffixes={"app": "-batch", "team": "-x"}))
-    assert mutated(pod({"app": "web"}), suffixed, call()).pod["metadata"]["labels"] == {"app": "web-batch"}
+    assert compute_mutation(pod({"app": "web"}), suffixed, call()).pod["metadata"]["labels"] == {"app": "web-batch"}
 
 
 def annotated_profile(name: str = "p", **spec: Any) -> Profile:
@@ -180,7 +180,7 @@ def annotated_profile(name: str = "p", **spec: Any) -> Profile:
 def test_a_profile_that_skips_resources_leaves_a_batch_pod_its_cpu() -> None:
     batch = pod({"koordinator.sh/qosClass": "BE"}, requests={"cpu": "250m"})
     requests = [
-        mutated(batch, view(*profiles), call()).pod["spec"]["containers"][0]["resources"]["requests"]
+        compute_mutation(batch, view(*profiles), call()).pod["spec"]["containers"][0]["resources"]["requests"]
         for profiles in (
             [annotated_profile(labels={"x": "1"})],
             [annotated_profile(labels={"x": "1"}, probability=0)],
@@ -195,7 +195,7 @@ def test_a_profile_that_skips_resources_leaves_a_batch_pod_its_cpu() -> None:
 def test_the_annotation_on_the_pod_itself_does_not_keep_its_resources() -> None:
     batch = pod({"koordinator.sh/qosClass": "BE"}, requests={"cpu": "250m"})
     batch["metadata"]["annotations"] = {"config.koordinator.sh/skip-update-resources": "true"}
-    result = mutated(batch, view(profile(labels={"x": "1"})), call()).pod
+    result = compute_mutation(batch, view(profile(labels={"x": "1"})), call()).pod
     assert result["spec"]["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "250"}
 
 
@@ -207,10 +207,10 @@ def test_a_record_that_the_author_wrote_passes_no_profile_by(text: str) -> None:
     forged = pod({"app": "web"}, requests={"cpu": "1"})
     forged["metadata"]["annotations"] = {RECORD_ANNOTATION: text}
     cluster = view(profile(qosClass="BE", priorityClassName="koord-batch"))
-    result = mutated(forged, cluster, call())
+    result = compute_mutation(forged, cluster, call())
     assert result.applied == ("p",)
     assert result.pod["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
-    assert mutated(forged, view(), call()).pod["metadata"]["annotations"] == {}
+    assert compute_mutation(forged, view(), call()).pod["metadata"]["annotations"] == {}
 
 
 @pytest.mark.parametrize(
@@ -218,25 +218,25 @@ def test_a_record_that_the_author_wrote_passes_no_profile_by(text: str) -> None:
 )
 def test_a_record_copied_within_the_minute_passes_no_profile_by(changed: dict[str, Any]) -> None:
     cluster = view(profile(qosClass="BE", priorityClassName="koord-batch"))
-    copied = mutated(pod(requests={"cpu": "1"}), cluster, call()).pod
+    copied = compute_mutation(pod(requests={"cpu": "1"}), cluster, call()).pod
     replayed = pod(requests={"cpu": "1"})
     replayed["metadata"] |= {"annotations": dict(copied["metadata"]["annotations"]), **changed}
-    result = mutated(replayed, cluster, call(at=1e9 + 5))
+    result = compute_mutation(replayed, cluster, call(at=1e9 + 5))
     assert (result.applied, result.pod["spec"]["priority"]) == (("p",), 5000)
 
 
 def test_a_patch_that_was_taken_out_again_is_laid_over_the_pod_again() -> None:
     cluster = view(profile(labels={"x": "1"}, patch={"spec": {"terminationGracePeriodSeconds": 5}}))
-    once = mutated(pod(), cluster, call()).pod
+    once = compute_mutation(pod(), cluster, call()).pod
     replayed = {**once, "spec": {k: v for k, v in once["spec"].items() if k != "terminationGracePeriodSeconds"}}
-    assert mutated(replayed, cluster, call(at=1e9 + 5)).pod["spec"]["terminationGracePeriodSeconds"] == 5
+    assert compute_mutation(replayed, cluster, call(at=1e9 + 5)).pod["spec"]["terminationGracePeriodSeconds"] == 5
 
 
 def test_another_webhook_may_change_what_a_profile_wrote_and_suffixes_are_still_appended_once() -> None:
     cluster = view(profile(labels={"x": "1"}, labelSuffixes={"app": "-batch"}))
-    once = mutated(pod({"app": "web"}), cluster, call()).pod
+    once = compute_mutation(pod({"app": "web"}), cluster, call()).pod
     changed = {**once, "metadata": {**once["metadata"], "labels": {"app": "web-batch", "x": "theirs"}}}
-    again = mutated(changed, cluster, call(uid="another-uid", at=1e9 + 1)).pod
+    again = compute_mutation(changed, cluster, call(uid="another-uid", at=1e9 + 1)).pod
     assert again["metadata"]["labels"] == {"app": "web-batch", "x": "1"}
 
 
@@ -244,17 +244,17 @@ def test_a_living_pod_keeps_its_record_when_its_name_was_generated() -> None:
     cluster = view(profile(labelSuffixes={"app": "-batch"}))
     new = pod({"app": "web", "pod.koordinator.sh/mutating-update": "true"})
     new["metadata"] |= {"name": "", "generateName": "web-"}
-    living = mutated(new, cluster, call()).pod
+    living = compute_mutation(new, cluster, call()).pod
     living["metadata"]["name"] = "web-x7k2p"
-    assert mutated(living, cluster, call("UPDATE", at=1e9 + 3600)).pod == living
+    assert compute_mutation(living, cluster, call("UPDATE", at=1e9 + 3600)).pod == living
 
 
 def test_a_living_pod_changes_only_with_the_label_and_only_in_metadata() -> None:
     cluster = view(profile(labels={"x": "1"}, qosClass="BE", schedulerName="other"))
     living = pod({"koordinator.sh/qosClass": "LS"})
-    assert mutated(living, cluster, call("UPDATE")).pod == living
+    assert compute_mutation(living, cluster, call("UPDATE")).pod == living
     asked = pod({"koordinator.sh/qosClass": "LS", "pod.koordinator.sh/mutating-update": "true"})
-    found = mutated(asked, cluster, call("UPDATE")).pod
+    found = compute_mutation(asked, cluster, call("UPDATE")).pod
     assert found["metadata"]["labels"] == {**asked["metadata"]["labels"], "x": "1"}
     assert found["spec"] == asked["spec"]
 
@@ -339,10 +339,10 @@ PODS = st.builds(
 def test_twice_is_once_and_the_patch_leads_there(specs: list[Any], given_pod: Any, uids: tuple[str, str]) -> None:
     cluster = view(*(profile(f"p{i}", **spec) for i, spec in enumerate(specs)))
     before = copy.deepcopy(given_pod)
-    once = mutated(given_pod, cluster, call(uid=uids[0])).pod
+    once = compute_mutation(given_pod, cluster, call(uid=uids[0])).pod
     assert given_pod == before
     assert jsonpatch.apply_patch(given_pod, difference(given_pod, once)) == once
-    assert mutated(once, cluster, call(uid=uids[1], at=1e9 + 1)).pod == once
+    assert compute_mutation(once, cluster, call(uid=uids[1], at=1e9 + 1)).pod == once
 
 
 JSON = st.recursive(
@@ -368,11 +368,11 @@ def test_an_arbitrary_profile_is_read_or_refused_by_name(spec: Any, patch: Any) 
     except UsageError as refused:
         assert refused.fix
     else:
-        assert mutated(pod(), view(found), call()).pod["metadata"]["name"] == "driver"
+        assert compute_mutation(pod(), view(found), call()).pod["metadata"]["name"] == "driver"
 
 
 def test_a_patch_that_takes_all_labels_off_a_living_pod_leaves_those_that_it_keeps_for_life() -> None:
     cluster = view(profile(patch={"metadata": {"labels": None}}))
     asked = pod({"koordinator.sh/qosClass": "LS", "app": "x", "pod.koordinator.sh/mutating-update": "true"})
-    found = mutated(asked, cluster, call("UPDATE")).pod
+    found = compute_mutation(asked, cluster, call("UPDATE")).pod
     assert found["metadata"]["labels"] == {"koordinator.sh/qosClass": "LS"}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cotenant.admission.guard_watchdog import absent_groups, forgotten, served_until
-from cotenant.admission.pod_mutation import AdmissionCall, mutated
-from cotenant.admission.queue_gates import NativeGangs, queued
+from cotenant.admission.guard_watchdog import absent_groups, gate_removal_patches, served_until
+from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
+from cotenant.admission.queue_gates import NativeGangs, add_queue_gates
 from cotenant.admission.view import ClusterView
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
@@ -65,7 +65,7 @@ def gates(pod: Any) -> list[str]:
     ],
 )
 def test_a_pod_gets_all_gates_that_it_will_need(new: dict[str, Any], namespace: str, expected: list[str]) -> None:
-    mutated_pod = queued(new, TREE, NOW + 30, namespace, NOW)
+    mutated_pod = add_queue_gates(new, TREE, NOW + 30, namespace, NOW)
     assert gates(mutated_pod) == expected
     quota = mutated_pod["metadata"]["annotations"].get("cotenant.dev/queued")
     assert bool(quota) is (QUOTA_GATE in expected)
@@ -85,12 +85,12 @@ def test_a_pod_gets_all_gates_that_it_will_need(new: dict[str, Any], namespace: 
     ids=["system quota", "root quota", "no such quota", "placeholder", "has a node", "DaemonSet", "no quota"],
 )
 def test_no_other_pod_is_touched(new: dict[str, Any]) -> None:
-    assert queued(new, TREE, NOW + 30, "other", NOW) is new
+    assert add_queue_gates(new, TREE, NOW + 30, "other", NOW) is new
 
 
 def test_nobody_waits_for_a_manager_that_is_away() -> None:
     new = pod({QUOTA_LABEL: "team", GROUP_LABEL: "job"})
-    assert queued(new, TREE, NOW, "other", NOW) is new
+    assert add_queue_gates(new, TREE, NOW, "other", NOW) is new
 
 
 def test_the_webhook_gates_once_however_often_it_is_called() -> None:
@@ -98,9 +98,9 @@ def test_the_webhook_gates_once_however_often_it_is_called() -> None:
         ClusterView(quotas=TREE, queues_served_until_seconds=NOW + 30),
         AdmissionCall("CREATE", "shop", "u", NOW),
     )
-    once = mutated(pod({GROUP_LABEL: "job"}), view, call).pod
+    once = compute_mutation(pod({GROUP_LABEL: "job"}), view, call).pod
     assert gates(once) == [QUOTA_GATE, GANG_GATE, RESERVATION_GATE]
-    assert mutated(once, view, call).pod == once
+    assert compute_mutation(once, view, call).pod == once
 
 
 def waiting(*names: str) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def waiting(*names: str) -> dict[str, Any]:
     ids=["quota", "its gang still waits", "Reservations are served", "its quota waits", "all", "none of ours"],
 )
 def test_gates_end_whose_promise_is_over(names: tuple[str, ...], over: tuple[str, ...], left: list[str] | None) -> None:
-    patches = forgotten([waiting(*names)], over)
+    patches = gate_removal_patches([waiting(*names)], over)
     assert [[gate["name"] for gate in patch.operations[1]["value"]] for patch in patches] == (
         [] if left is None else [left]
     )
@@ -137,11 +137,11 @@ GANG = {"gang.scheduling.koordinator.sh/name": "job", "gang.scheduling.koordinat
 
 
 def group_of(new: dict[str, Any], natives: NativeGangs | None) -> str:
-    return group_named(queued(new, TREE, NOW + 30, "other", NOW, natives))
+    return group_named(add_queue_gates(new, TREE, NOW + 30, "other", NOW, natives))
 
 
 def test_a_member_of_a_gang_that_kubernetes_places_names_its_podgroup_and_waits_in_the_same_gates() -> None:
-    mutated_pod = queued(pod({}, GANG), TREE, NOW + 30, "other", NOW, NativeGangs())
+    mutated_pod = add_queue_gates(pod({}, GANG), TREE, NOW + 30, "other", NOW, NativeGangs())
     assert (group_named(mutated_pod), gates(mutated_pod)) == ("job", [GANG_GATE, RESERVATION_GATE])
     assert group_of(pod({}, GANG), None) == ""
     assert group_of(pod(), NativeGangs()) == ""
@@ -165,7 +165,7 @@ def test_a_replacement_in_a_gang_that_was_placed_once_names_none_so_that_it_need
 
 def test_a_pod_that_names_a_podgroup_itself_is_left_to_the_scheduler() -> None:
     own = pod({}, GANG, schedulingGroup={"podGroupName": "theirs"})
-    assert queued(own, TREE, NOW + 30, "other", NOW, NativeGangs()) is own
+    assert add_queue_gates(own, TREE, NOW + 30, "other", NOW, NativeGangs()) is own
 
 
 def test_pods_that_leave_the_gate_of_a_gang_nobody_looks_after_get_the_podgroup_that_they_name() -> None:

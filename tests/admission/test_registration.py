@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from cotenant.admission.review import ROUTES
-from cotenant.admission.webhook_server.registration import registered
+from cotenant.admission.webhook_server.registration import registration_objects
 from cotenant.base.errors import UsageError
 from cotenant.base.settings.sections.admission import AdmissionSettings
 from cotenant.cli.cluster.installation.manifests import manifests
@@ -26,7 +26,7 @@ def excluded(hook: dict[str, Any]) -> set[str]:
 
 
 def test_only_quotas_in_namespaces_that_ask_for_it_wait_for_us() -> None:
-    found = hooks(registered(TEMPLATE, AdmissionSettings(), "koordinator-system"))
+    found = hooks(registration_objects(TEMPLATE, AdmissionSettings(), "koordinator-system"))
     assert {name for name, hook in found.items() if hook["failurePolicy"] == "Fail"} == {"enforce-quota"}
     asked = found["enforce-quota"]["namespaceSelector"]["matchExpressions"]
     assert {"key": "cotenant.dev/quota-validation", "operator": "In", "values": ["enforce"]} in asked
@@ -37,14 +37,14 @@ def test_only_quotas_in_namespaces_that_ask_for_it_wait_for_us() -> None:
 
 
 def test_a_url_takes_the_place_of_the_service() -> None:
-    objects = registered(TEMPLATE, AdmissionSettings(), "koordinator-system", "https://10.0.0.5:9443/")
+    objects = registration_objects(TEMPLATE, AdmissionSettings(), "koordinator-system", "https://10.0.0.5:9443/")
     assert {body["kind"] for body in objects} == {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
     assert hooks(objects)["mutate-pod"]["clientConfig"] == {"url": "https://10.0.0.5:9443/mutate-pod"}
 
 
 def test_names_follow_the_settings() -> None:
     settings = AdmissionSettings(namespace="ours", service="svc", configuration="conf")
-    objects = registered(TEMPLATE, settings, "slo-system")
+    objects = registration_objects(TEMPLATE, settings, "slo-system")
     assert {body["metadata"]["name"] for body in objects} == {"svc", "conf"}
     found = hooks(objects)
     assert found["mutate-pod"]["clientConfig"]["service"]["namespace"] == "ours"
@@ -55,4 +55,4 @@ def test_names_follow_the_settings() -> None:
 @pytest.mark.parametrize("url", ["http://10.0.0.5", "10.0.0.5:9443", "https://", "https://u@h/", "https://h/?q=1"])
 def test_a_url_that_the_api_server_cannot_call_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="--url"):
-        registered(TEMPLATE, AdmissionSettings(), "koordinator-system", url)
+        registration_objects(TEMPLATE, AdmissionSettings(), "koordinator-system", url)

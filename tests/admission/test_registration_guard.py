@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.admission.webhook_server.authority import CertificatePolicy, renewed
+from cotenant.admission.webhook_server.authority import CertificatePolicy, renew_material
 from cotenant.admission.webhook_server.certificates import CONFIGURATIONS, REGISTRATION, Injector
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.sections.admission import AdmissionSettings
@@ -88,6 +88,6 @@ def test_it_renews_the_bundle_of_both_registrations(control_plane: ControlPlane,
     assert webhook_api.server == control_plane.server
     injector = Injector(control_plane.client(account(control_plane, WEBHOOK)), AdmissionSettings())
     for _ in range(2):  # a bundle where there was none, then one in the place of another
-        bundle = renewed(None, CertificatePolicy(("127.0.0.1",)), SystemClock().now_seconds()).bundle
+        bundle = renew_material(None, CertificatePolicy(("127.0.0.1",)), SystemClock().now_seconds()).bundle
         assert injector.inject(bundle) == len(CONFIGURATIONS)
         assert injector.trusted() == bundle

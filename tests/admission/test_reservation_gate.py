@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cotenant.admission.pod_mutation import AdmissionCall, mutated
-from cotenant.admission.reservation_gate import Offers, gated
+from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
+from cotenant.admission.reservation_gate import Offers, add_reservation_gate
 from cotenant.admission.view import ClusterView
 from cotenant.base.kubernetes.reservation import Reservation
 
@@ -40,11 +40,11 @@ def pod(labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
 
 
 def test_a_pod_that_a_reservation_names_waits_for_it() -> None:
-    assert gated(pod(), offers(), "shop", NOW)["spec"]["schedulingGates"] == GATE
+    assert add_reservation_gate(pod(), offers(), "shop", NOW)["spec"]["schedulingGates"] == GATE
 
 
 def test_gates_of_others_stay() -> None:
-    found = gated(pod(schedulingGates=[{"name": "theirs"}]), offers(), "shop", NOW)
+    found = add_reservation_gate(pod(schedulingGates=[{"name": "theirs"}]), offers(), "shop", NOW)
     assert found["spec"]["schedulingGates"] == [{"name": "theirs"}, *GATE]
 
 
@@ -61,7 +61,7 @@ def test_gates_of_others_stay() -> None:
     ids=["other labels", "ignores reservations", "placeholder", "has a node", "DaemonSet", "gated already"],
 )
 def test_no_other_pod_is_touched(given: dict[str, Any]) -> None:
-    assert gated(given, offers(), "shop", NOW) is given
+    assert add_reservation_gate(given, offers(), "shop", NOW) is given
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,16 @@ def test_no_other_pod_is_touched(given: dict[str, Any]) -> None:
 )
 def test_a_reservation_that_takes_no_owner_holds_nobody_back(closed: Reservation) -> None:
     given = pod()
-    assert gated(given, offers(closed), "shop", NOW) is given
+    assert add_reservation_gate(given, offers(closed), "shop", NOW) is given
 
 
 def test_nobody_waits_for_a_manager_that_is_away() -> None:
     given = pod()
-    assert gated(given, offers(until=NOW), "shop", NOW) is given
+    assert add_reservation_gate(given, offers(until=NOW), "shop", NOW) is given
 
 
 def test_the_webhook_gates_once_however_often_it_is_called() -> None:
     view, call = ClusterView(offers=offers()), AdmissionCall("CREATE", "shop", now_seconds=NOW)
-    once = mutated(pod(), view, call).pod
+    once = compute_mutation(pod(), view, call).pod
     assert once["spec"]["schedulingGates"] == GATE
-    assert mutated(once, view, call).pod["spec"]["schedulingGates"] == GATE
+    assert compute_mutation(once, view, call).pod["spec"]["schedulingGates"] == GATE

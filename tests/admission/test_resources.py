@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.admission.resources import decimal_si, renamed, translated, with_extended_spec
+from cotenant.admission.resources import decimal_si, rename_legacy_resources, translate_resources, with_extended_spec
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.kubernetes.quantity import parse_bytes, parse_millicores
 
@@ -27,7 +27,7 @@ def resources_of(found: dict[str, Any]) -> Any:
 
 def after(priority: PriorityClass, **resources: Any) -> Any:
     found = pod(**copy.deepcopy(resources))
-    translated(found, priority, overhead=False)
+    translate_resources(found, priority, overhead=False)
     return resources_of(found)
 
 
@@ -57,11 +57,11 @@ def test_init_containers_are_translated_and_overhead_only_when_asked() -> None:
     found = pod(requests={"cpu": "1"})
     found["spec"]["initContainers"] = [{"name": "init", "resources": {"requests": {"memory": "1Mi"}}}]
     found["spec"]["overhead"] = {"cpu": "100m"}
-    warnings = translated(found, PriorityClass.BATCH, overhead=False)
+    warnings = translate_resources(found, PriorityClass.BATCH, overhead=False)
     assert found["spec"]["initContainers"][0]["resources"]["requests"] == {"kubernetes.io/batch-memory": "1Mi"}
     assert found["spec"]["overhead"] == {"cpu": "100m"}
     assert "RuntimeClass" in warnings[0]
-    translated(found, PriorityClass.BATCH, overhead=True)
+    translate_resources(found, PriorityClass.BATCH, overhead=True)
     assert found["spec"]["overhead"] == {"kubernetes.io/batch-cpu": "100"}
 
 
@@ -72,7 +72,7 @@ def test_init_containers_are_translated_and_overhead_only_when_asked() -> None:
 )
 def test_what_cannot_be_translated_stays_with_a_warning(requests: dict[str, str]) -> None:
     found = pod(requests=dict(requests))
-    warnings = translated(found, PriorityClass.BATCH, overhead=False)
+    warnings = translate_resources(found, PriorityClass.BATCH, overhead=False)
     assert resources_of(found) == {"requests": requests}
     assert len(warnings) == 1 and "container main" in warnings[0]
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_translated_stays_with_a_warning(requests: dict[str, str]
 def test_old_names_become_present_ones_in_requests_and_limits() -> None:
     asked = {"koordinator.sh/batch-cpu": "1000", "koordinator.sh/batch-memory": "3456Mi"}
     found = pod(requests=dict(asked), limits={"koordinator.sh/bach-cpu": "1000"})
-    warnings = renamed(found)
+    warnings = rename_legacy_resources(found)
     assert resources_of(found) == {
         "requests": {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "3456Mi"},
         "limits": {"kubernetes.io/batch-cpu": "1000"},
@@ -90,7 +90,7 @@ def test_old_names_become_present_ones_in_requests_and_limits() -> None:
 
 def test_an_old_name_beside_the_present_one_is_dropped() -> None:
     found = pod(requests={"koordinator.sh/batch-cpu": "1", "kubernetes.io/batch-cpu": "2"})
-    assert "was dropped" in renamed(found)[0]
+    assert "was dropped" in rename_legacy_resources(found)[0]
     assert resources_of(found)["requests"] == {"kubernetes.io/batch-cpu": "2"}
 
 
@@ -164,7 +164,7 @@ def whole_pod(own: dict[str, Any], *containers: dict[str, Any], sidecars: int = 
         **({"initContainers": inits} if inits else {}),
     }
     found = {"metadata": {}, "spec": spec}
-    found["warnings"] = translated(found, PriorityClass.BATCH, overhead=False)
+    found["warnings"] = translate_resources(found, PriorityClass.BATCH, overhead=False)
     return found
 
 

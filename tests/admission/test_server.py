@@ -16,7 +16,7 @@ import pytest
 
 from cotenant.admission.profile import PriorityClassEntry, Profile
 from cotenant.admission.view import ClusterView
-from cotenant.admission.webhook_server.authority import renewed
+from cotenant.admission.webhook_server.authority import renew_material
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
 from tests.admission.serving import POLICY, Serving, patch_of, review_of, serving
 from tests.cluster.waiting import wait_for
@@ -277,7 +277,7 @@ def test_the_certificate_is_replaced_while_others_are_calling() -> None:
         failures: list[Exception] = []
         done = threading.Event()
         former = found.material.bundle
-        later = renewed(None, POLICY, time.time())
+        later = renew_material(None, POLICY, time.time())
         both = former + later.bundle
 
         def call() -> None:

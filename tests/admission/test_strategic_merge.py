@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.admission.strategic_merge import merged
+from cotenant.admission.strategic_merge import apply_strategic_patch
 from cotenant.base.errors import UsageError
 
 POD = {
@@ -24,7 +24,7 @@ POD = {
 
 
 def spec_after(patch: dict[str, Any]) -> dict[str, Any]:
-    return merged(POD, {"spec": patch})["spec"]
+    return apply_strategic_patch(POD, {"spec": patch})["spec"]
 
 
 def test_containers_merge_by_name_and_their_environment_too() -> None:
@@ -58,8 +58,8 @@ def test_null_removes_and_a_map_is_replaced_by_its_directive() -> None:
 
 
 def test_finalizers_merge_as_a_set_and_lose_what_is_named() -> None:
-    assert merged(POD, {"metadata": {"finalizers": ["y", "x"]}})["metadata"]["finalizers"] == ["x", "y"]
-    gone = merged(POD, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}})
+    assert apply_strategic_patch(POD, {"metadata": {"finalizers": ["y", "x"]}})["metadata"]["finalizers"] == ["x", "y"]
+    gone = apply_strategic_patch(POD, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}})
     assert gone["metadata"]["finalizers"] == []
 
 
@@ -88,5 +88,5 @@ def test_the_order_of_elements_is_not_read() -> None:
 )
 def test_a_patch_that_does_not_fit_is_refused_by_its_place(patch: dict[str, Any], place: str) -> None:
     with pytest.raises(UsageError, match="patch") as refused:
-        merged(POD, patch)
+        apply_strategic_patch(POD, patch)
     assert place in refused.value.message

@@ -10,7 +10,7 @@ import pytest
 
 from cotenant.autopilot.decide.history import Decisions, LedgerNote, folded_notes
 from cotenant.autopilot.decide.policy import NamespacedPolicy, parse_policy
-from cotenant.autopilot.decide.records import SWITCHING_SECONDS, lapsed, rows_of
+from cotenant.autopilot.decide.records import SWITCHING_SECONDS, lapsed_approvals, rows_of
 from cotenant.autopilot.model import AutopilotEvent
 from cotenant.autopilot.service import ClusterAutopilotService
 from cotenant.base.errors import ClusterForbidden
@@ -37,7 +37,7 @@ def approved() -> LedgerNote:
 def after_round(notes: list[LedgerNote], live: NamespacedPolicy, seconds: float) -> list[LedgerNote]:
     """Rows of the ledger once a round has read the policy like this."""
     decisions = folded_notes(notes)
-    rows = rows_of((), "", (), decisions, seconds, lapsed([live], decisions.approvals, seconds))
+    rows = rows_of((), "", (), decisions, seconds, lapsed_approvals([live], decisions.approvals, seconds))
     added = [LedgerNote(e, s, seconds, "manager", {k: str(v) for k, v in body.items()}) for e, s, body in rows]
     return [*notes, *added]
 
@@ -65,7 +65,7 @@ def test_an_approved_policy_that_still_observes_is_about_to_be_switched_for_two_
 
 def test_an_approval_that_came_after_the_round_has_looked_stands() -> None:
     other = policy(at_once=9)
-    ended = lapsed([other], folded_notes([approved()]).approvals, NOW)
+    ended = lapsed_approvals([other], folded_notes([approved()]).approvals, NOW)
     (row,) = rows_of((), "", (), Decisions(), NOW, ended)
     anew = LedgerNote(AutopilotEvent.ACT, "shop/nightly", NOW + 1, "ann", {"digest": other.digest})
     late = LedgerNote(row[0], row[1], NOW + 2, "manager", {k: str(v) for k, v in row[2].items()})

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from cotenant.autopilot.decide.candidates import (
     LiveNamespace,
     PolicyInForce,
+    apply_policy_limits,
     candidates_of,
     hardly_cut,
-    permitted,
     settings_under,
 )
 from cotenant.autopilot.decide.history import Decisions
@@ -325,5 +325,5 @@ def test_what_a_guardrail_or_too_little_confidence_stops_holds_nothing_else_up()
     uncertain = replace(sidecar, trust=Trust(0.1))
     under = in_force()
     for other in (injected, uncertain):
-        first, second = permitted([recommendation(less_cpu), other], under.limits, under.settings.guardrails)
+        first, second = apply_policy_limits([recommendation(less_cpu), other], under.limits, under.settings.guardrails)
         assert [v.amount for v in first.values] == [900] and second.values == ()

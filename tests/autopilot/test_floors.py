@@ -18,13 +18,13 @@ from cotenant.autopilot.decide.floors import (
     FloorForecast,
     FloorStep,
     LentFloor,
-    arrived,
     details_of,
     floor_outlook,
     floor_steps,
     kept_by,
     lent_of,
     lent_peaks,
+    mark_arrived,
 )
 from cotenant.autopilot.decide.history import LedgerNote, folded_notes
 from cotenant.autopilot.model import AutopilotEvent
@@ -99,11 +99,11 @@ def test_a_peak_lends_what_its_first_half_hour_asks_for(
 def test_a_floor_rises_with_its_schedule_and_goes_back_at_its_end_alone() -> None:
     first = step_of(scaler(), peak(3, 5, 4, 2))
     assert first is not None
-    lent = arrived(first).lent
+    lent = mark_arrived(first).lent
     assert step_of(scaler(3), None, lent, 1000.0) is None
     second = step_of(scaler(3), None, lent, 1800.0)
     assert second is not None and (second.lent.before, second.lent.floor) == (3, 5)
-    lent = arrived(second).lent
+    lent = mark_arrived(second).lent
     # the third half hour asks for 4 of 5: nothing falls before the end, three half hours after the beginning
     assert step_of(scaler(5), None, lent, 5399.0) is None
     for body in (marked(5), scaler(5)):  # also where somebody has removed the mark
@@ -127,20 +127,20 @@ def test_the_outlook_is_what_is_lent_else_the_next_peak_of_the_forecast() -> Non
     assert outlook(scaler(), None, 5 * HALF_HOUR) is None and outlook(scaler(), None, factor=1.0) is None
     step = step_of(scaler(), peak(2, 3, 30, 2, 4), after_seconds=HALF_HOUR)
     assert step is not None
-    assert outlook(marked(3), arrived(step).lent, HALF_HOUR) == (8, HALF_HOUR, 3 * HALF_HOUR, True)
+    assert outlook(marked(3), mark_arrived(step).lent, HALF_HOUR) == (8, HALF_HOUR, 3 * HALF_HOUR, True)
 
 
 def test_a_peak_counts_once_with_the_most_that_it_was_lent() -> None:
     first = step_of(scaler(), peak(3, 5))
     assert first is not None
-    second = step_of(scaler(3), None, arrived(first).lent, HALF_HOUR)
+    second = step_of(scaler(3), None, mark_arrived(first).lent, HALF_HOUR)
     assert second is not None
     refused = replace(
         first, lent=msgspec.structs.replace(first.lent, uid="other")
     )  # written before it was sent, and never arrived
     notes = [
         LedgerNote(step.event, str(WEB), NOW, "m", details_of(step))
-        for step in (first, arrived(first), second, arrived(second), refused)
+        for step in (first, mark_arrived(first), second, mark_arrived(second), refused)
     ]
     # two replicas of its own, five at most
     assert [(lent.own, lent.floor) for lent in lent_peaks(notes)] == [(2, 5)]
@@ -156,7 +156,7 @@ def test_a_peak_counts_once_with_the_most_that_it_was_lent() -> None:
 def test_an_end_whose_answer_was_lost_is_no_fight() -> None:
     first = step_of(scaler(), peak(3, 5, 2))
     assert first is not None
-    lent = arrived(first).lent
+    lent = mark_arrived(first).lent
     back = step_of(scaler(), None, lent, 3600.0)  # two half hours: the peak is over, and 2 stand there again
     assert back is not None and (back.is_fought, back.patch, back.words) == (False, None, "the peak is over")
     early = step_of(scaler(), None, lent, 3599.0)
@@ -181,7 +181,7 @@ def test_a_mark_that_the_ledger_does_not_know_of_goes_back() -> None:
 def test_a_floor_rises_no_further_than_the_policy_and_the_autoscaler_allow_now() -> None:
     first = step_of(scaler(), peak(3, 8))
     assert first is not None
-    lent, body = arrived(first).lent, scaler(3)
+    lent, body = mark_arrived(first).lent, scaler(3)
     # 2 x 2.5 = 5 of the 8 that the schedule asks for
     (step,) = floor_steps(WEB, body, 2.5, lent, None, SLOT + 1800.0)
     assert step.lent.floor == 5
@@ -274,7 +274,7 @@ class LentWorld(RuleBasedStateMachine):
             if dies == "after the write":
                 self.is_end_unknown |= factor == 1
                 return
-            self.note(arrived(step) if is_raise else step)
+            self.note(mark_arrived(step) if is_raise else step)
             if step.is_fought:
                 self.notes.append(LedgerNote(AutopilotEvent.LEFT_ALONE, str(WEB), self.now, "m", {"words": "x"}))
 

@@ -16,7 +16,7 @@ from cotenant.autopilot.decide.policy import (
     ceiling_of,
     contradictions,
     effective,
-    narrowed,
+    fields_beyond_limits,
     parse_policy,
     read_policy,
 )
@@ -122,7 +122,7 @@ def test_what_is_left_is_never_wider_than_the_ceiling_nor_than_the_policy(
     assert is_within(limits, effective(widest, policy.spec))
     assert limits.resources and limits.directions and limits.ways
     assert effective(limits, PolicySpec()) == limits
-    assert set(narrowed(limits, PolicySpec())) == set()
+    assert set(fields_beyond_limits(limits, PolicySpec())) == set()
 
 
 @given(CEILINGS)
@@ -186,7 +186,7 @@ def test_a_policy_outside_of_the_ceiling_is_refused_and_one_beyond_it_is_narrowe
     assert (limits.ways, limits.at_once) == ((Way.IN_PLACE,), 5)
     # the ceiling names no bound for memory: it is not cut at all
     assert limits.largest_cut == {Resource.CPU: 0.3, Resource.MEMORY: 0.0}
-    assert narrowed(effective(ceiling, asked), asked) == ("ways", "largestCut", "atOnce")
+    assert fields_beyond_limits(effective(ceiling, asked), asked) == ("ways", "largestCut", "atOnce")
 
 
 def test_what_an_approver_agrees_to_is_the_whole_spec_of_this_object() -> None:

@@ -18,7 +18,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from cotenant.base.errors import NotLeader, SettingsError
 from cotenant.base.kube import Lease, Writer, fresh_identity
-from cotenant.base.kube.leader_election.election import ElectionStep, Record, Sighting, move, next_transitions, sighted
+from cotenant.base.kube.leader_election.election import (
+    ElectionStep,
+    Record,
+    Sighting,
+    move,
+    next_transitions,
+    update_sighting,
+)
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.process.clock import FixedClock, SystemClock
 from cotenant.base.settings.sections.manager import ManagerSettings
@@ -40,39 +47,39 @@ def held_by(holder: str, version: str = "1", transitions: int = 0) -> Record:
 
 
 def test_a_lease_that_never_was_is_created_at_once() -> None:
-    assert move(sighted(None, None, 5.0, LEASE), "me", 5.0) is ElectionStep.CREATE
+    assert move(update_sighting(None, None, 5.0, LEASE), "me", 5.0) is ElectionStep.CREATE
 
 
 def test_a_lease_of_another_is_taken_a_whole_duration_after_its_last_change_was_seen() -> None:
-    seen = sighted(None, held_by("you"), 100.0, LEASE)
-    seen = sighted(seen, held_by("you"), 114.9, LEASE)
+    seen = update_sighting(None, held_by("you"), 100.0, LEASE)
+    seen = update_sighting(seen, held_by("you"), 114.9, LEASE)
     assert move(seen, "me", 114.9) is ElectionStep.WAIT
     assert move(seen, "me", 115.0) is ElectionStep.TAKE
-    renewed = sighted(seen, held_by("you", "2"), 114.9, LEASE)
+    renewed = update_sighting(seen, held_by("you", "2"), 114.9, LEASE)
     assert move(renewed, "me", 129.8) is ElectionStep.WAIT
 
 
 def test_the_longer_of_both_durations_counts() -> None:
-    seen = sighted(None, Record("you", 60.0, 0, "1"), 0.0, LEASE)
+    seen = update_sighting(None, Record("you", 60.0, 0, "1"), 0.0, LEASE)
     assert (move(seen, "me", 59.9), move(seen, "me", 60.0)) == (ElectionStep.WAIT, ElectionStep.TAKE)
 
 
 def test_a_lease_that_was_given_back_is_taken_at_once() -> None:
-    assert move(sighted(None, held_by(""), 0.0, LEASE), "me", 0.0) is ElectionStep.TAKE
+    assert move(update_sighting(None, held_by(""), 0.0, LEASE), "me", 0.0) is ElectionStep.TAKE
 
 
 def test_a_lease_that_somebody_deleted_is_not_free_before_its_holder_must_have_stopped() -> None:
-    seen = sighted(None, held_by("you", transitions=4), 0.0, LEASE)
-    gone = sighted(seen, None, 14.0, LEASE)
+    seen = update_sighting(None, held_by("you", transitions=4), 0.0, LEASE)
+    gone = update_sighting(seen, None, 14.0, LEASE)
     assert (move(gone, "me", 28.9), move(gone, "me", 29.0)) == (ElectionStep.WAIT, ElectionStep.CREATE)
     # it goes on counting, so that the new holder's records can be told from the old one's
     assert next_transitions(gone, ElectionStep.CREATE) == 5
 
 
 def test_its_own_holder_makes_a_deleted_lease_again_at_once_but_only_while_it_leads() -> None:
-    mine = sighted(None, held_by("me"), 0.0, LEASE)
-    assert move(sighted(mine, None, 5.0, LEASE, leading=True), "me", 5.0) is ElectionStep.CREATE
-    assert move(sighted(mine, None, 5.0, LEASE), "me", 5.0) is ElectionStep.WAIT
+    mine = update_sighting(None, held_by("me"), 0.0, LEASE)
+    assert move(update_sighting(mine, None, 5.0, LEASE, leading=True), "me", 5.0) is ElectionStep.CREATE
+    assert move(update_sighting(mine, None, 5.0, LEASE), "me", 5.0) is ElectionStep.WAIT
 
 
 def test_the_count_grows_with_every_new_holder_and_not_with_a_renewal() -> None:
@@ -126,7 +133,7 @@ class Election(RuleBasedStateMachine):
             return
         (begun, record), now = one.looked, self.now + one.ahead
         one.looked = None
-        one.seen = sighted(one.seen, record, now, LEASE, leading=now < one.deadline)
+        one.seen = update_sighting(one.seen, record, now, LEASE, leading=now < one.deadline)
         chosen = move(one.seen, one.identity, now)
         if chosen is ElectionStep.WAIT:
             one.deadline = float("-inf")

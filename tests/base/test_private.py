@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from cotenant.base.ledger.ledger import Ledger
-from cotenant.base.process.private_files import tighten
+from cotenant.base.process.private_files import restrict_permissions
 from cotenant.base.store import Store
 
 
@@ -68,9 +68,9 @@ def test_what_a_group_shares_on_purpose_stays_shared_with_the_group_alone(tmp_pa
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o2775)
-    tighten(shared)
+    restrict_permissions(shared)
     assert mode(shared) == 0o2770
-    tighten(tmp_path / "gone")
+    restrict_permissions(tmp_path / "gone")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -78,5 +78,5 @@ def test_what_is_somebody_elses_is_left_alone(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.mkdir(0o755)
     os.chown(theirs, 12345, 12345)
-    tighten(theirs)
+    restrict_permissions(theirs)
     assert mode(theirs) == 0o755

@@ -11,7 +11,7 @@ import yaml
 from cotenant.base.kube.client import _resource_of
 from cotenant.base.kube.discovery import SERVICES
 from cotenant.base.kube.live import LISTED, VERSION
-from cotenant.cli.cluster.probes.cluster import needed
+from cotenant.cli.cluster.probes.cluster import scan_resource_paths
 from cotenant.enforcer.model.agents import EVENTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,8 +184,8 @@ def test_every_rule_says_why(documents: list[dict[str, Any]]) -> None:
 
 
 def test_the_doctor_tries_the_same_rights_and_the_page_names_them() -> None:
-    assert set(needed().values()) == {*LISTED, SERVICES, EVENTS}
+    assert set(scan_resource_paths().values()) == {*LISTED, SERVICES, EVENTS}
     page = (ROOT / "docs" / "install-read-only.md").read_text()
-    plain = {kind.partition(".")[0] for kind in needed()}
+    plain = {kind.partition(".")[0] for kind in scan_resource_paths()}
     assert {kind for kind in plain if kind not in page} == set()
     assert "deploy/rbac/reader.yaml" in page

@@ -107,11 +107,10 @@ def test_the_last_hundred_quality_records_are_kept_in_order(url: str) -> None:
     assert [r.time_seconds for r in store.read_quality()] == list(range(3, 103))
 
 
-def test_a_quality_record_keeps_its_missing_coverage(url: str) -> None:
+def test_a_quality_record_keeps_its_defects_and_notes(url: str) -> None:
     store = Store(url, "prod")
     store.append_quality(QUALITY)
     (read,) = store.read_quality()
-    assert math.isnan(read.coverage)
     assert (read.defects, read.notes) == ({Defect.NEGATIVE: 3}, ("x",))
 
 

@@ -12,7 +12,7 @@ from bench.closed_loop_live import WITHIN, WallPace, decided, lending_of, measur
 from bench.live_cluster import LiveWorld, live_cluster, live_world, moved
 from bench.live_play import PODS, LivePlay, LoopRecord
 from cotenant.base.usage.usage import HOUR_SECONDS
-from cotenant.experiment.batch_jobs import BatchJobs, arriving
+from cotenant.experiment.batch_jobs import BatchJobs, sample_batch_jobs
 from cotenant.experiment.install import FORECAST, USAGE
 from cotenant.experiment.lenders import ByFormula
 from cotenant.experiment.outcome import SharingScenario
@@ -32,7 +32,7 @@ def live() -> LiveWorld:
 
 @pytest.fixture(scope="module")
 def jobs(live: LiveWorld) -> BatchJobs:
-    return arriving(MANY_MILLICORES, len(live.world.steps), 1)
+    return sample_batch_jobs(MANY_MILLICORES, len(live.world.steps), 1)
 
 
 def test_a_run_that_equals_the_simulated_one_meets_every_goal(live: LiveWorld, jobs: BatchJobs) -> None:

@@ -14,9 +14,16 @@ from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.reservations import PlanSettings
 from cotenant.scheduler_ext.reservations.model.plan import Proposal, Span
 from cotenant.scheduler_ext.reservations.plans.proposals import Size
-from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, PeakNodes, scaled
-from cotenant.simulation.peaks.peak_play import FILLING_SLOTS, HOUR_SLOTS, PeakOutcome, PeakPods, PeakService, played
-from cotenant.simulation.peaks.peak_replay import PeakReplay, analysed, proposed
+from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, PeakNodes, autoscaled_peak_pods
+from cotenant.simulation.peaks.peak_play import (
+    FILLING_SLOTS,
+    HOUR_SLOTS,
+    PeakOutcome,
+    PeakPods,
+    PeakService,
+    play_peaks,
+)
+from cotenant.simulation.peaks.peak_replay import PeakReplay, analyse_services, service_proposals
 
 START = 1_803_513_600.0
 """A midnight, UTC."""
@@ -46,7 +53,7 @@ def foreseen(hour: int) -> Proposal:
 
 
 def outcome(proposals: tuple[Proposal, ...] = ()) -> PeakOutcome:
-    return played(one_peak(), PeakService(CLUSTER, 15, POD_CORES), 1, START, OWN, proposals)
+    return play_peaks(one_peak(), PeakService(CLUSTER, 15, POD_CORES), 1, START, OWN, proposals)
 
 
 def test_pods_of_a_foreseen_peak_find_their_room_at_once_and_others_wait_for_jobs_to_end() -> None:
@@ -63,7 +70,7 @@ def test_pods_of_a_foreseen_peak_find_their_room_at_once_and_others_wait_for_job
 def test_the_analysis_proposes_capacity_for_the_evening_that_28_days_show() -> None:
     demand = demand_of(1, 28)
     size = size_of(demand, 1)
-    (proposal,) = proposed(analysed([size], usage_of([size], demand[None]), Settings()), Settings())
+    (proposal,) = service_proposals(analyse_services([size], usage_of([size], demand[None]), Settings()), Settings())
     assert proposal.ready and proposal.window
     # the bump's middle is 18:30, give or take half an hour, and it is more than an hour wide on either side
     assert proposal.window.start_seconds % 86_400 < 18 * 3600 < proposal.window.end_seconds % 86_400
@@ -77,7 +84,7 @@ def test_the_same_seed_gives_the_same_outcome() -> None:
 @settings(max_examples=10, deadline=None)
 def test_an_autoscaler_asks_for_the_need_of_now_and_keeps_that_of_the_slot_before(seed: int) -> None:
     demand = demand_of(seed, 2)
-    pods = scaled(demand, SERVICE)
+    pods = autoscaled_peak_pods(demand, SERVICE)
     carried = (pods + SERVICE.base / SERVICE.capacity) * SERVICE.capacity
     assert (carried >= demand - 1e-6).all() and (carried[1:] >= demand[:-1] - 1e-6).all()
     assert demand.shape == (2 * DAY_SLOTS,)

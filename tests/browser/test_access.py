@@ -56,7 +56,7 @@ def guarded(made: Results, provider: Provider, tmp_path_factory: pytest.TempPath
 def test_a_launch_token_opens_the_pages_and_stays_in_no_address(open_page: Open, tmp_path: Path) -> None:
     with support.dashboard(tmp_path / "empty", AccessSettings(), launch_token="t-1_x") as url:
         own = re.compile(rf"^http://cotenant-[0-9a-f]{{32}}\.localhost:{urlsplit(url).port}/(nodes)?$")
-        page = open_page(way_in(tmp_path, launch.printed(url, "/", "t-1_x")).as_uri(), policed=True)
+        page = open_page(way_in(tmp_path, launch.launch_url(url, "/", "t-1_x")).as_uri(), policed=True)
         expect(page).to_have_url(own)
         expect(page.get_by_text("No results yet.").first).to_be_visible()
         page.goto(f"{page.url}nodes")
@@ -92,7 +92,7 @@ def test_no_other_port_of_the_loopback_gets_the_launch_cookie_and_a_logout_ends_
     other = ThreadingHTTPServer(("127.0.0.1", 0), Listening)
     threading.Thread(target=other.serve_forever, daemon=True).start()
     with support.dashboard(tmp_path / "empty", AccessSettings(), launch_token="t-1_x") as url:
-        page = open_page(launch.printed(url, "/nodes", "t-1_x"), policed=True, quiet=True)
+        page = open_page(launch.launch_url(url, "/nodes", "t-1_x"), policed=True, quiet=True)
         expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
         kept = page.context.cookies()
         visitor = page.context.new_page()
@@ -113,7 +113,7 @@ def test_no_other_port_of_the_loopback_gets_the_launch_cookie_and_a_logout_ends_
 @pytest.mark.soak
 def test_an_open_page_says_that_its_server_was_started_anew(open_page: Open, tmp_path: Path) -> None:
     with support.dashboard(tmp_path, AccessSettings(), launch_token="first") as url:
-        page = open_page(launch.printed(url, "/nodes", "first"), policed=True, quiet=True)
+        page = open_page(launch.launch_url(url, "/nodes", "first"), policed=True, quiet=True)
         expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
     with support.dashboard(tmp_path, AccessSettings(), port=urlsplit(url).port, launch_token="second"):
         banner = page.get_by_role("alert").filter(has_text="started anew: open the address that it printed")

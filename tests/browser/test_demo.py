@@ -213,7 +213,7 @@ def test_of_what_is_reviewed_one_stops_one_warns_and_what_is_accepted_is_taken_b
     before = {ref: template(client, ref) for ref in (bad, warm, *good)}
     page = open_page(demo.at("/"))
     skip_tour(page)
-    page.goto(reviewing.href(f"{demo.url}/", [bad, warm, *good]))
+    page.goto(reviewing.href(f"{origin(page)}/", [bad, warm, *good]))
     shown(page, "Proposed changes")
     page.locator("#review-next").click()
     shown(page, NEXT[0])
@@ -241,9 +241,14 @@ def test_of_what_is_reviewed_one_stops_one_warns_and_what_is_accepted_is_taken_b
     expect(page.locator("#review-outcome")).to_contain_text("rolled-back", timeout=PATIENCE)
     until("all to be taken back", lambda: {ref: template(client, ref) for ref in before} == before)
     client.close()
-    page.goto(f"{demo.url}/changes")
+    page.goto(f"{origin(page)}/changes")
     expect(page.locator(".ag-row").first).to_contain_text(re.compile("rolled-back|applied"), timeout=PATIENCE)
     pictured(page, "demo-changes", tmp_path)
+
+
+def origin(page: Page) -> str:
+    """Scheme, name and port at which the page's session is: a name of the process alone, to which it was sent."""
+    return "/".join(page.url.split("/")[:3])
 
 
 def minutes(page: Page) -> int:
@@ -277,7 +282,7 @@ def test_room_approved_on_the_page_is_there_before_its_window_and_is_scored_and_
 ) -> None:
     page = open_page(demo.at("/"))
     skip_tour(page)
-    page.goto(f"{demo.url}/reservations?open=feed/ReservationPlan/deployment-rank")
+    page.goto(f"{origin(page)}/reservations?open=feed/ReservationPlan/deployment-rank")
     expect(page.locator("#plan-next")).to_contain_text("Waiting for approval.", timeout=PATIENCE)
     page.get_by_role("button", name="Approve", exact=True).click()
     page.get_by_role("button", name="Approve now", exact=True).click()

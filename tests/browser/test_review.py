@@ -195,7 +195,7 @@ def test_the_review_waits_until_the_newest_tick_is_drawn(scene: Scene, url: str,
     for route in late:
         route.continue_()
     shown(page, "Proposed changes")
-    assert set(reviewing.asked(page.evaluate("location.search")).workloads) == set(refs)
+    assert set(reviewing.parse_terms(page.evaluate("location.search")).workloads) == set(refs)
 
 
 def of_the_bar(request: Request) -> bool:
@@ -285,11 +285,11 @@ def test_steps_live_in_the_address_and_back_leads_through_them(scene: Scene, url
     shown(page, "Server dry run")
     page.reload()
     shown(page, "Server dry run")
-    key = reviewing.asked(page.evaluate("location.search")).key
+    key = reviewing.parse_terms(page.evaluate("location.search")).key
     assert len(key) == 16
     page.locator("#review-next").click()
     shown(page, "Method")
-    assert reviewing.asked(page.evaluate("location.search")).key == key
+    assert reviewing.parse_terms(page.evaluate("location.search")).key == key
 
 
 def test_all_that_match_are_chosen_by_the_filter_and_reviewed_by_name(scene: Scene, url: str, open_page: Open) -> None:
@@ -300,11 +300,11 @@ def test_all_that_match_are_chosen_by_the_filter_and_reviewed_by_name(scene: Sce
     page.locator("#review-selected").click()
     shown(page, "Proposed changes")
     # The filter is the whole selection: no name of a row is in the address.
-    first = reviewing.asked(page.evaluate("location.search"))
+    first = reviewing.parse_terms(page.evaluate("location.search"))
     assert first.everything and not first.workloads
     page.locator("#review-next").click()
     shown(page, "Guardrails")
-    asked = reviewing.asked(page.evaluate("location.search"))
+    asked = reviewing.parse_terms(page.evaluate("location.search"))
     names = {(r["namespace"], r["kind"], r["workload"]) for r in rows}
     assert {(w.namespace, w.kind, w.name) for w in asked.workloads} == names and not asked.everything
 

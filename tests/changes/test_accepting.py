@@ -24,7 +24,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions, Review
-from cotenant.changes.change_ledger import ChangeJournal, anchored
+from cotenant.changes.change_ledger import ChangeJournal, read_anchored_heads
 from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION
 from cotenant.changes.live_context import who
 from cotenant.changes.model.change import ChangeEvent, ChangeState
@@ -231,12 +231,14 @@ def test_the_head_kept_in_the_cluster_finds_a_cut_ledger(
     workload = deployed(control_plane, namespace)
     actions.anchor_namespace = namespace
     actions.accept(reviewed(actions, recommended(workload)), TERMS)
-    head = anchored(actions.client, actions.journal.ledger, namespace).head
+    head = read_anchored_heads(actions.client, actions.journal.ledger, namespace).head
     assert head is not None and head.seq == 2
     assert actions.journal.ledger.verify(head).wrong_seq is None
     shutil.copy(actions.journal.ledger.path.with_suffix(".key"), tmp_path / "cut.key")
     cut = Ledger(tmp_path / "cut.db")  # the same key, and none of the rows
-    assert cut.verify(anchored(actions.client, cut, namespace).head).why.startswith("rows 1 to 2 were cut off")
+    assert cut.verify(read_anchored_heads(actions.client, cut, namespace).head).why.startswith(
+        "rows 1 to 2 were cut off"
+    )
 
 
 KILLED = """

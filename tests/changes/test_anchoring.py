@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from cotenant.base.errors import ClusterConflict
 from cotenant.base.kube import KubeClient
 from cotenant.base.ledger.ledger import Ledger
-from cotenant.changes.change_ledger import ANCHOR, anchor, anchored, unkept
+from cotenant.changes.change_ledger import ANCHOR, anchor, read_anchored_heads, unkept
 from cotenant.cli.main import root
 from tests.cluster.control_plane import ControlPlane
 
@@ -64,7 +64,7 @@ def test_two_ledgers_keep_their_heads_beside_each_other(client: KubeClient, name
     one.append(1001.0, "ann", [("applied", "c0", {})])
     anchor(client, one, namespace)
     for ledger, other, seq in ((one, two, 4), (two, one, 1)):
-        kept = anchored(client, ledger, namespace)
+        kept = read_anchored_heads(client, ledger, namespace)
         assert kept.head is not None and kept.head.seq == seq and kept.others == (other.id,)
         assert ledger.verify(kept.head).wrong_seq is None
 
@@ -79,7 +79,7 @@ def test_a_head_whose_row_is_gone_is_not_overwritten_by_what_comes_after(
         with pytest.raises(ClusterConflict, match=f"keeps row 5 of ledger {shorter.id}"):
             anchor(client, shorter, namespace)
     assert shorter.verify().wrong_seq is None
-    assert shorter.verify(anchored(client, shorter, namespace).head).wrong_seq == 5
+    assert shorter.verify(read_anchored_heads(client, shorter, namespace).head).wrong_seq == 5
 
 
 def test_a_file_made_anew_beside_its_key_is_still_the_same_ledger(
@@ -91,7 +91,7 @@ def test_a_file_made_anew_beside_its_key_is_still_the_same_ledger(
     (tmp_path / "l.db").unlink()
     new = grown(tmp_path / "l.db", 1)
     assert new.id == old.id
-    assert new.verify(anchored(client, new, namespace).head).why.startswith("rows 2 to 2 were cut off")
+    assert new.verify(read_anchored_heads(client, new, namespace).head).why.startswith("rows 2 to 2 were cut off")
 
 
 def test_a_ledger_without_its_key_is_another_and_the_old_one_is_named(
@@ -100,7 +100,7 @@ def test_a_ledger_without_its_key_is_another_and_the_old_one_is_named(
     old = grown(tmp_path / "l.db", 2)
     anchor(client, old, namespace)
     new = grown(tmp_path / "other.db", 1)
-    kept = anchored(client, new, namespace)
+    kept = read_anchored_heads(client, new, namespace)
     assert kept.head is None and new.id != old.id
     assert unkept(new, kept) == f"The cluster keeps no head of this ledger ({new.id}), but of others: {old.id}."
 

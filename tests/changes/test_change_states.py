@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from cotenant.base.kubernetes.intent import Address
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, Write
 from cotenant.changes.model.service import LedgerEntry
-from cotenant.changes.model.tables import CHANGES, ENTRIES, changes_table, entries_table, moved, moves, overridden
+from cotenant.changes.model.tables import (
+    CHANGES,
+    ENTRIES,
+    changes_table,
+    entries_table,
+    moves,
+    moves_summary,
+    overridden_rules,
+)
 
 BASE = "/spec/template/spec/containers/0"
 WEB = Address("apps/v1", "deployments", "web", "pay")
@@ -32,21 +40,21 @@ def test_each_resource_is_named_with_its_container_before_and_after() -> None:
             {"requests": {"cpu": "1", "memory": "900Mi"}, "limits": {"memory": "2Gi"}},
         )
     )
-    assert moved(one) == "app memory request 1Gi → 900Mi; app memory limit not set → 2Gi"
+    assert moves_summary(one) == "app memory request 1Gi → 900Mi; app memory limit not set → 2Gi"
     assert [m.target for m in moves(one)] == [str(WEB)] * 2
 
 
 def test_what_is_taken_away_and_what_is_no_resource_are_told_too() -> None:
     gone = change(write({"limits": {"cpu": "2"}}, {}))
-    assert moved(gone) == "app cpu limit 2 → not set"
+    assert moves_summary(gone) == "app cpu limit 2 → not set"
     scaler = Address("autoscaling/v2", "horizontalpodautoscalers", "web", "pay")
     pointer = "/spec/metrics/0/resource/target/averageUtilization"
-    assert moved(change(Write(scaler, "u", (), {pointer: 60}, {pointer: 75}))) == "averageUtilization 60 → 75"
+    assert moves_summary(change(Write(scaler, "u", (), {pointer: 60}, {pointer: 75}))) == "averageUtilization 60 → 75"
 
 
 def test_many_pods_that_move_alike_are_one_line() -> None:
     pair = ({"requests": {"cpu": "1"}}, {"requests": {"cpu": "500m"}})
-    assert moved(change(write(*pair), write(*pair))) == "app cpu request 1 → 500m"
+    assert moves_summary(change(write(*pair), write(*pair))) == "app cpu request 1 → 500m"
 
 
 def test_rows_are_the_newest_first_and_say_what_was_passed_over() -> None:
@@ -58,7 +66,7 @@ def test_rows_are_the_newest_first_and_say_what_was_passed_over() -> None:
     assert (first["state"], first["verdict"], second["verdict"]) == ("unknown", "", "verified")
     assert (second["overridden"], second["actor"], second["last_actor"]) == ("cpu-step", "ann", "bob")
     assert second["guardrails"] == "cpu-step overridden: cut by 40 %; autoscaler warn: follows"
-    assert second["cluster"] == "prod-1" and overridden(old.change) == ["cpu-step"] and table.schema is CHANGES
+    assert second["cluster"] == "prod-1" and overridden_rules(old.change) == ["cpu-step"] and table.schema is CHANGES
 
 
 def test_the_ledgers_rows_keep_their_order_and_every_field() -> None:

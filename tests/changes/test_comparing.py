@@ -13,7 +13,7 @@ import pytest
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.notify import NotifySettings
 from cotenant.base.settings.sections.profiler import PrometheusSettings
-from cotenant.changes.decide.regression_check import Compared, Measure, ruled, said
+from cotenant.changes.decide.regression_check import Compared, Measure, regression_results, said
 from cotenant.changes.model.change import Change
 from cotenant.changes.model.judgement import Judgement
 from cotenant.changes.notifications import send
@@ -34,7 +34,7 @@ def change(name: str = "web", kind: str = "Deployment") -> Change:
 
 
 def harm(found: list[Compared]) -> str:
-    return Judgement(0, 0, tuple(ruled(found, SETTINGS))).harm
+    return Judgement(0, 0, tuple(regression_results(found, SETTINGS))).harm
 
 
 def samples(pod: str, start: int, rates: dict[str, float]) -> list[str]:

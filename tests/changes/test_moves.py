@@ -18,7 +18,7 @@ from cotenant.base.people import NotAllowed, Role
 from cotenant.base.process.shipped_manifests import deploy
 from cotenant.scheduler_ext.rebalance.migration.planned_jobs import name_of
 from cotenant.scheduler_ext.rebalance.model.move_service import ENABLE_COMMAND, FEATURE, MoveEvent, namespace_of
-from cotenant.scheduler_ext.rebalance.moves.jobs import carrier_of, job_row, withdrawn
+from cotenant.scheduler_ext.rebalance.moves.jobs import carrier_of, job_row, withdraw_job
 from cotenant.simulation.api_server.rights import AccessRule, Account
 from tests.support import moves
 from tests.support.moves import APPROVER, COLD, HOT, JOB_BODIES, VIEWER, MoveScene, job, narrowed
@@ -138,7 +138,7 @@ def test_a_job_that_went_on_since_we_looked_is_not_deleted(scene: MoveScene) -> 
     (made,) = scene.service().approve(APPROVER, planned(scene)[:1])
     (looked_at,) = scene.jobs()
     scene.say(made.job, "Running")
-    intent = withdrawn(looked_at)
+    intent = withdraw_job(looked_at)
     client = connect(scene.settings.kube)
     try:
         with pytest.raises(ClusterConflict):
@@ -220,7 +220,7 @@ def test_rows_of_jobs_show_phase_steps_and_reason() -> None:
     assert job_row(paused)["phase"] == "Pending, paused"
     unreadable = job_row({"metadata": {"name": "x"}, "spec": {}})
     assert unreadable["phase"] == "unreadable" and "names no pod" in unreadable["reason"]
-    assert isinstance(withdrawn(JOB_BODIES[0]), Delete)
+    assert isinstance(withdraw_job(JOB_BODIES[0]), Delete)
 
 
 NAMES = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?", fullmatch=True)

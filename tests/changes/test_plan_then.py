@@ -18,7 +18,7 @@ from cotenant.dashboard.reservations import plan_actions
 from cotenant.recommender.model.views import FORECASTS
 from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
-from cotenant.scheduler_ext.reservations.plans.preview import NodeRoom, PreviewContext, preview, room_then
+from cotenant.scheduler_ext.reservations.plans.preview import NodeRoom, PreviewContext, forecast_free_capacity, preview
 from tests.support import plans
 from tests.support.plans import HOUR, NAMESPACE, SIX, Scene, person
 
@@ -54,8 +54,8 @@ def forecast(node: str, start: float, cores: list[float]) -> dict[str, Any]:
 
 def test_nodes_that_are_busier_then_take_fewer_pods_and_requests_stay_asked_for() -> None:
     # a has 1200 m free of 4000; 3400 m used then leave 600. b is used less than requested: no more room than now.
-    busy = room_then({"cpu": 1200}, {"cpu": 4000}, {"cpu": 3400})
-    calm = room_then({"cpu": 600}, {"cpu": 4000}, {"cpu": 100})
+    busy = forecast_free_capacity({"cpu": 1200}, {"cpu": 4000}, {"cpu": 3400})
+    calm = forecast_free_capacity({"cpu": 600}, {"cpu": 4000}, {"cpu": 100})
     assert (busy, calm) == ({"cpu": 600}, {"cpu": 600})
     nodes = [NodeRoom("a", {"cpu": 1200}, then=busy), NodeRoom("b", {"cpu": 600}, then=calm)]
     found = preview(PLAN, WINDOW, PreviewContext(nodes, {}, 0.1))
@@ -84,14 +84,14 @@ def test_the_service_says_both_and_the_page_and_the_command_show_them(scene: Sce
     blind = plan_service_of(scene.settings, clock=scene.clock, store=store).preview(
         OWNER, PlanRef(NAMESPACE, "web-peak")
     )
-    assert blind.unplaced_then is None and "not known" in str(plan_actions.previewed(blind, "EUR"))
+    assert blind.unplaced_then is None and "not known" in str(plan_actions.preview_table(blind, "EUR"))
     # 11 of 16 cores are used then: five are left, in which two pods of two cores fit.
     store.write_table(Table.from_rows(FORECASTS, [forecast("n1", SIX - HOUR, [1.0, 1.0, 11.0])]))
     found = plan_service_of(scene.settings, clock=scene.clock, store=store).preview(
         OWNER, PlanRef(NAMESPACE, "web-peak")
     )
     assert (found.fits, found.unplaced_then, found.nodes_then) == (True, 2, (("n1", 2),))
-    assert "2 of 4 pods: n1 (2), by the forecast" in str(plan_actions.previewed(found, "EUR"))
+    assert "2 of 4 pods: n1 (2), by the forecast" in str(plan_actions.preview_table(found, "EUR"))
     rows = {row["what"]: row["answer"] for row in preview_table(found, "EUR").rows()}
     assert (rows["fits now"], rows["fits at the start"]) == ("4 of 4 pods: n1 (4)", "2 of 4 pods: n1 (2)")
 

@@ -12,7 +12,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import FixedClock
 from cotenant.changes.change_ledger import ChangeJournal
-from cotenant.changes.snooze import DAY_SECONDS, postpone, postponed, recall
+from cotenant.changes.snooze import DAY_SECONDS, postpone, postponed_recommendations, recall
 
 WEB, DB = WorkloadRef("shop", "Deployment", "web"), WorkloadRef("shop", "StatefulSet", "db")
 
@@ -27,10 +27,10 @@ def journal(tmp_path: Path) -> Iterator[ChangeJournal]:
 def test_a_snooze_ends_and_a_dismissal_does_not(journal: ChangeJournal) -> None:
     postpone(journal, [WEB], 7.0, "after the  sale\n")
     postpone(journal, [DB], None, "never")
-    found = postponed(journal.ledger, 1000.0)
+    found = postponed_recommendations(journal.ledger, 1000.0)
     assert (found[WEB].until_seconds, found[WEB].reason) == (1000.0 + 7 * DAY_SECONDS, "after the sale")
     assert (found[DB].until_seconds, found[DB].actor, found[DB].since_seconds) == (None, "ann", 1000.0)
-    assert set(postponed(journal.ledger, 1000.0 + 7 * DAY_SECONDS)) == {DB}
+    assert set(postponed_recommendations(journal.ledger, 1000.0 + 7 * DAY_SECONDS)) == {DB}
 
 
 def test_the_last_word_counts_and_a_recall_of_nothing_is_no_row(journal: ChangeJournal) -> None:
@@ -38,9 +38,9 @@ def test_the_last_word_counts_and_a_recall_of_nothing_is_no_row(journal: ChangeJ
     assert journal.ledger.head().seq == 0
     postpone(journal, [WEB], None, "no")
     postpone(journal, [WEB], 1.0, "for a day")
-    assert postponed(journal.ledger, 1000.0)[WEB].reason == "for a day"
+    assert postponed_recommendations(journal.ledger, 1000.0)[WEB].reason == "for a day"
     recall(journal, [WEB, DB])
-    assert postponed(journal.ledger, 1000.0) == {} and journal.ledger.head().seq == 3
+    assert postponed_recommendations(journal.ledger, 1000.0) == {} and journal.ledger.head().seq == 3
     # They are no changes, and the chain holds.
     assert journal.standings() == {} and journal.ledger.verify().wrong_seq is None
 
@@ -55,4 +55,4 @@ def test_without_a_reason_or_a_length_nothing_is_hidden(journal: ChangeJournal, 
 
 def test_a_row_that_cannot_be_read_hides_nothing(journal: ChangeJournal) -> None:
     journal.ledger.append(1.0, "x", [("postponed", "shop/web", {}), ("postponed", str(WEB), {"until_seconds": "soon"})])
-    assert postponed(journal.ledger, 0.0) == {}
+    assert postponed_recommendations(journal.ledger, 0.0) == {}

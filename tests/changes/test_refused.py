@@ -16,7 +16,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.api_advice import MOVED
-from cotenant.changes.dry_run import looked, tried
+from cotenant.changes.dry_run import dry_run_review, to_workload_review
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import FieldMove, Method
 from tests.changes.conftest import Make
@@ -110,7 +110,7 @@ def test_a_namespace_that_does_not_allow_it(  # noqa: PLR0917
     assert rule in stopped(actions, web, amount)
     # Who passes over the guardrail hears it from the server, before and after.
     (review,) = actions.review([recommended(web, amount)], method=Method.IN_PLACE)
-    dry = tried(actions, review)
+    dry = dry_run_review(actions, review)
     assert not dry.accepted and said in dry.words and dry.fix.startswith(step)
     (done,) = actions.accept([review], AcceptanceTerms(OVER))
     assert done.state is ChangeState.FAILED and said in done.words and step in done.words
@@ -122,7 +122,7 @@ def test_somebody_else_s_change_in_between(control_plane: ControlPlane, web: Wor
     (review,) = actions.review([recommended(web)])
     patch = {"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "3"}}}]}}}}
     control_plane.api().patch(f"/apis/apps/v1/namespaces/{web.namespace}/deployments/web", patch, kind="strategic")
-    dry = tried(actions, review)
+    dry = dry_run_review(actions, review)
     assert (dry.accepted, dry.fix) == (False, MOVED), dry.words
     (done,) = actions.accept([review], AcceptanceTerms(OVER))
     assert done.state is ChangeState.FAILED and done.words.endswith(MOVED)
@@ -185,7 +185,9 @@ def test_what_admission_adds_is_shown_before_it_is_kept(
 ) -> None:
     actions = make()
     (review,) = actions.review([recommended(meddled)])
-    dry = wait_for("the API server calls it", lambda: found if (found := tried(actions, review)).added else None)
+    dry = wait_for(
+        "the API server calls it", lambda: found if (found := dry_run_review(actions, review)).added else None
+    )
     assert dry.accepted
     base, target = "/spec/template", f"deployments/{meddled.namespace}/web"
     resources = '{"limits":{"memory":"2Gi"},"requests":{"cpu":"%s","memory":"1Gi"}}'
@@ -202,7 +204,7 @@ def test_a_review_says_what_it_costs_and_what_else_could_be_had(
 ) -> None:
     assert template(control_plane, web)
     (review,) = make().review([recommended(web)])
-    seen = looked(review)
+    seen = to_workload_review(review)
     assert (seen.restart, seen.error) == ("rollout", "") and set(seen.impossible) == set()
     (other,) = make().review([recommended(web)], method=Method.ANNOTATE)
-    assert looked(other).restart == "none"
+    assert to_workload_review(other).restart == "none"

@@ -19,7 +19,7 @@ from cotenant.changes.decide.regression_check import Measure
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest
 from cotenant.cli.changes.change_service import change_service_of
-from cotenant.cli.demo.live_cluster import verified
+from cotenant.cli.demo.live_cluster import run_demo_verification
 from cotenant.manager.decisions.results import RunResults
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from cotenant.simulation.cluster import DemoCluster, DemoScenario
@@ -48,7 +48,7 @@ def test_changes_are_verified_by_the_demos_measures_and_the_harmful_one_is_rolle
         bursting=(harmful.namespace, harmful.name),
     )  # fmt: skip
     (tmp_path / "cluster").mkdir()
-    with DemoCluster(story, SETTINGS, tmp_path / "cluster") as cluster, verified(cluster, prepared.store):
+    with DemoCluster(story, SETTINGS, tmp_path / "cluster") as cluster, run_demo_verification(cluster, prepared.store):
         service = change_service_of(
             cluster.settings, prepared.store, clock=cluster.clock, comparison=cluster.comparison
         )

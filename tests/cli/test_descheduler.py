@@ -26,7 +26,7 @@ from cotenant.cli.changes.change_service import move_service_of
 from cotenant.cli.cluster.descheduler import RebalanceMode, Show, arguments_from
 from cotenant.cli.cluster.descheduler import _print as print_report
 from cotenant.manager.decisions.results import RunResults
-from cotenant.scheduler_ext.rebalance.arguments import configured
+from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading, WaitingPodWire, read
 from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerController
 from cotenant.scheduler_ext.rebalance.decide import decide
@@ -256,7 +256,7 @@ def test_command_and_page_show_the_managers_round(
     stays = WorkloadMedian(namespace, "ReplicaSet", "web", int(half_hour), {Resource.CPU: [5000] * 48})
     results = [RunResults(0, workload_medians=(falls,))]
     three = (own, settings.extender.load_aware, settings.manager)
-    arguments = (replace(configured(immediate), pause_seconds=0.0), EmptyingArgs(HighNodeLoadArgs()))
+    arguments = (replace(arguments_from_settings(immediate), pause_seconds=0.0), EmptyingArgs(HighNodeLoadArgs()))
     manager = DeschedulerController(client, {"migration-jobs": jobs}, three, arguments, lambda: results[-1])
     rows = []
     for seconds in (0, 300):

@@ -146,7 +146,7 @@ def test_writability_is_tried_where_the_store_will_be_without_making_it(tmp_path
 
 
 def test_a_remote_store_is_listed_only() -> None:
-    assert "answers, 0 clusters; writing was not tried" in storage.listed("memory://doctor-nothing").found
+    assert "answers, 0 clusters; writing was not tried" in storage.probe_remote_store("memory://doctor-nothing").found
 
 
 def stored(folder: Path) -> Store:
@@ -342,7 +342,7 @@ def api(tmp_path: Path) -> Iterator[ApiServer]:
     make_certificate(tmp_path, "server", "authority")
     server = ApiServer(tmp_path / "server.pem", tmp_path / "authority.pem")
     server.objects["/version"] = {"gitVersion": "v1.33.1"}
-    for path in cluster.needed().values():
+    for path in cluster.scan_resource_paths().values():
         server.objects[path] = []
     yield server
     server.stop()
@@ -382,7 +382,7 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
     asked = [path for path, *_ in api.requests if not path.startswith("/openapi/v3/")]
     assert asked == [
         "/version",
-        *(f"{path}?limit=1" for path in cluster.needed().values()),
+        *(f"{path}?limit=1" for path in cluster.scan_resource_paths().values()),
         "/api/v1/services?limit=500",
         "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles?limit=500",
     ]

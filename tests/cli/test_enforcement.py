@@ -128,9 +128,9 @@ def test_a_recording_is_decided_again_and_told_as_a_dry_run_with_its_cpu(tmp_pat
     assert done.exit_code == 0 and "older than manager.enforcement_days" in done.output
     assert acts(url) == []
     from cotenant.base.settings.root import Settings
-    from cotenant.cli.node.enforcement import recounted
+    from cotenant.cli.node.enforcement import recount_recording
 
-    found = recounted(path, Settings())
+    found = recount_recording(path, Settings())
     assert {act.dry for act in found.acts} == {True}
     # 65 % of 4 cores without 300 m of others (1200 in all, 900 of them best effort).
     quota = next(act for act in found.acts if act.knob == "cpu.quota" and act.subject == TIER)

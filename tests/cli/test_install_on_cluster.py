@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from cotenant.cli import main
 from cotenant.cli.cluster.installation.manifests import DEFAULT, manifests
-from cotenant.scheduler_ext.sketch import converted
+from cotenant.scheduler_ext.sketch import convert_reservation
 from tests.cli.documented_rights import MAY, MAY_NOT
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
@@ -415,7 +415,7 @@ status: {phase: Available}
 
 def test_the_founding_documents_objects_are_accepted_and_kept(installed: Api) -> None:
     metric, profile, sketch = yaml.safe_load_all(FOUNDING)
-    for body in (metric, profile, converted(sketch).body):
+    for body in (metric, profile, convert_reservation(sketch).body):
         assert dropped(body, store(installed, body)) == []
 
 

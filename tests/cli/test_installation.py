@@ -15,9 +15,16 @@ from typer.testing import CliRunner
 
 from cotenant.base.errors import UsageError
 from cotenant.cli import main
-from cotenant.cli.cluster.installation.gaps import gaps, missing
-from cotenant.cli.cluster.installation.manifests import COMPONENTS, DEFAULT, Manifest, chosen, manifests
-from cotenant.cli.cluster.installation.plan import ObservedManifest, StepState, differences, judged, own_part, shortened
+from cotenant.cli.cluster.installation.gaps import gaps, missing_fields
+from cotenant.cli.cluster.installation.manifests import COMPONENTS, DEFAULT, Manifest, manifests, parse_components
+from cotenant.cli.cluster.installation.plan import (
+    ObservedManifest,
+    StepState,
+    abbreviate_list,
+    differences,
+    install_step,
+    own_part,
+)
 
 LABELS = {"app.kubernetes.io/managed-by": "cotenant"}
 ALL = manifests(DEFAULT)
@@ -39,41 +46,41 @@ def foreign(manifest: Manifest, **changes: Any) -> dict[str, Any]:
 
 
 def test_what_is_absent_is_created_and_what_is_equal_stays() -> None:
-    assert judged(ObservedManifest(BATCH)).state is StepState.CREATE
+    assert install_step(ObservedManifest(BATCH)).state is StepState.CREATE
     live = as_stored(BATCH)
     again = copy.deepcopy(live)
     again["metadata"]["resourceVersion"] = "8"
-    step = judged(ObservedManifest(BATCH, live, again))
+    step = install_step(ObservedManifest(BATCH, live, again))
     assert (step.state, step.writes) == (StepState.UNCHANGED, False)
 
 
 def test_a_change_names_the_paths() -> None:
-    step = judged(ObservedManifest(BATCH, as_stored(BATCH, description="old"), as_stored(BATCH)))
+    step = install_step(ObservedManifest(BATCH, as_stored(BATCH, description="old"), as_stored(BATCH)))
     assert (step.state, step.note) == (StepState.CHANGE, "description")
 
 
 def test_somebody_elses_object_is_left_alone_even_when_the_server_would_refuse_ours() -> None:
-    assert judged(ObservedManifest(BATCH, foreign(BATCH))).state is StepState.FOREIGN
-    lacking = judged(ObservedManifest(BATCH, foreign(BATCH, value=5500), refusal="no"))
+    assert install_step(ObservedManifest(BATCH, foreign(BATCH))).state is StepState.FOREIGN
+    lacking = install_step(ObservedManifest(BATCH, foreign(BATCH, value=5500), refusal="no"))
     assert (lacking.state, lacking.note) == (StepState.LACKING, "its value is 5500, the protocol's is 5000")
-    assert judged(ObservedManifest(BATCH, None, None, "forbidden")).state is StepState.REFUSED
+    assert install_step(ObservedManifest(BATCH, None, None, "forbidden")).state is StepState.REFUSED
 
 
 def test_a_definition_without_a_field_of_ours_is_lacking() -> None:
     theirs = foreign(RESERVATION)
-    assert judged(ObservedManifest(RESERVATION, theirs)).state is StepState.FOREIGN
+    assert install_step(ObservedManifest(RESERVATION, theirs)).state is StepState.FOREIGN
     version = theirs["spec"]["versions"][0]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     del spec["properties"]["allocatePolicy"]
-    assert judged(ObservedManifest(RESERVATION, theirs)).note == "it lacks spec.allocatePolicy"
+    assert install_step(ObservedManifest(RESERVATION, theirs)).note == "it lacks spec.allocatePolicy"
     spec["x-kubernetes-preserve-unknown-fields"] = True  # then nothing is dropped
-    assert judged(ObservedManifest(RESERVATION, theirs)).state is StepState.FOREIGN
+    assert install_step(ObservedManifest(RESERVATION, theirs)).state is StepState.FOREIGN
     del version["subresources"]
-    assert judged(ObservedManifest(RESERVATION, theirs)).note == "it has no status subresource"
+    assert install_step(ObservedManifest(RESERVATION, theirs)).note == "it has no status subresource"
     version["served"] = False
-    assert judged(ObservedManifest(RESERVATION, theirs)).note == "it does not serve v1alpha1"
+    assert install_step(ObservedManifest(RESERVATION, theirs)).note == "it does not serve v1alpha1"
     theirs["spec"]["scope"] = "Namespaced"
-    assert judged(ObservedManifest(RESERVATION, theirs)).note == "its scope is Namespaced"
+    assert install_step(ObservedManifest(RESERVATION, theirs)).note == "its scope is Namespaced"
 
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -91,8 +98,8 @@ SCHEMAS = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(SCHEMAS)
 def test_no_schema_lacks_anything_of_itself_and_an_empty_one_all_of_it(schema: dict[str, Any]) -> None:
-    assert list(missing(schema, schema)) == []
-    assert list(missing({}, schema)) == list(schema.get("properties", {}))
+    assert list(missing_fields(schema, schema)) == []
+    assert list(missing_fields({}, schema)) == list(schema.get("properties", {}))
 
 
 VALUES = st.recursive(
@@ -125,15 +132,15 @@ def test_what_the_server_keeps_about_an_object_is_no_difference() -> None:
 
 
 def test_a_long_list_is_shortened() -> None:
-    assert shortened(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
-    assert shortened([]) == ""
+    assert abbreviate_list(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert abbreviate_list([]) == ""
 
 
 def test_components_are_chosen_by_name() -> None:
-    assert chosen("") == DEFAULT
-    assert chosen(" crds, rbac ,") == ("crds", "rbac")
+    assert parse_components("") == DEFAULT
+    assert parse_components(" crds, rbac ,") == ("crds", "rbac")
     with pytest.raises(UsageError, match="webhoks"):
-        chosen("webhoks")
+        parse_components("webhoks")
 
 
 def test_every_component_has_objects_in_an_order_that_works() -> None:

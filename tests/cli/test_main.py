@@ -22,7 +22,7 @@ from cotenant.base.commands.session import parse_overrides
 from cotenant.base.errors import UsageError
 from cotenant.base.settings.load import default_config
 from cotenant.cli import main
-from cotenant.cli.groups import addressed, load_command
+from cotenant.cli.groups import load_command, prepend_kind
 from cotenant.cli.main import GLOBAL_FLAGS, GLOBAL_VALUES, global_first, program_name
 from cotenant.cli.registry import ACT, COMMANDS, ELSEWHERE, OLD_NAMES, OPERATE, START, UNDERSTAND, CommandEntry
 
@@ -178,7 +178,7 @@ KINDS = ("workload", "pod", "node", "node-slo", "queue")
     ],
 )
 def test_the_address_decides_what_is_explained(words: str, meant: str) -> None:
-    assert addressed(words.split(), KINDS) == meant.split()
+    assert prepend_kind(words.split(), KINDS) == meant.split()
 
 
 @pytest.mark.parametrize("word", sorted(ELSEWHERE))

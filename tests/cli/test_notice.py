@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.chat import HEADER_CHARACTERS, SECTION_CHARACTERS, escaped
+from cotenant.base.chat import HEADER_CHARACTERS, SECTION_CHARACTERS, escape_slack_text
 from cotenant.base.errors import UsageError
 from cotenant.base.resource import GIB
 from cotenant.base.settings.sections.notify import NotifySettings
@@ -74,7 +74,7 @@ def test_names_are_no_links_mentions_or_code_marks_in_slack() -> None:
 
 @given(st.text(max_size=400), st.integers(20, 200))
 def test_escaping_is_bounded_and_never_ends_inside_an_escape(text: str, most: int) -> None:
-    made = escaped(text, most)
+    made = escape_slack_text(text, most)
     assert len(made) <= most
     assert not set(made) & set("<>`")
     for part in made.split("&")[1:]:

@@ -19,9 +19,9 @@ from cotenant.base.commands.cells import title
 from cotenant.base.commands.output import (
     DocumentFormat,
     Format,
-    aligned,
-    fitted,
-    flatten,
+    align_columns,
+    fit_columns,
+    flatten_mapping,
     print_document,
     print_table,
     render,
@@ -80,25 +80,25 @@ def test_an_amount_keeps_the_unit_of_its_rows_resource() -> None:
 def test_a_narrow_terminal_cuts_the_longest_texts_and_then_leaves_out_last_columns() -> None:
     rows = [["web", "a-very-long-reason-indeed", "12.500"], ["checkout", "ok", "3.000"]]
     # Widths 8 + 25 + 6 and two gaps of 2: 43. In 36 the reason has 36 - 8 - 6 - 4 = 18 places, one for …
-    assert fitted(rows, (False, False, True), 36) == (
+    assert fit_columns(rows, (False, False, True), 36) == (
         [0, 1, 2],
         [["web", "a-very-long-reaso…", "12.500"], ["checkout", "ok", "3.000"]],
     )
     # No text goes below 12: 8 + 2 + 12 + 2 + 6 = 30 do not fit into 24; without the number 24 - 8 - 2 = 14 are left.
-    assert fitted(rows, (False, False, True), 24) == (
+    assert fit_columns(rows, (False, False, True), 24) == (
         [0, 1],
         [["web", "a-very-long-re"[:13] + "…"], ["checkout", "ok"]],
     )
-    assert fitted(rows, (False, False, True), 43) == ([0, 1, 2], rows)
+    assert fit_columns(rows, (False, False, True), 43) == ([0, 1, 2], rows)
 
 
 def test_essential_columns_are_left_out_last() -> None:
     rows = [["web", "a-very-long-reason-indeed", "12.500"], ["checkout", "ok", "3.000"]]
     # 8 + 2 + 6 = 16 without the text between; in 15 the number goes too, and the first column is never cut below 8.
     essential, right = (True, False, True), (False, False, True)
-    assert fitted(rows, right, 24, essential) == ([0, 2], [["web", "12.500"], ["checkout", "3.000"]])
-    assert fitted(rows, right, 15, essential) == ([0], [["web"], ["checkout"]])
-    assert fitted(rows, right, 15, (False, False, True)) == ([2], [["12.500"], ["3.000"]])
+    assert fit_columns(rows, right, 24, essential) == ([0, 2], [["web", "12.500"], ["checkout", "3.000"]])
+    assert fit_columns(rows, right, 15, essential) == ([0], [["web"], ["checkout"]])
+    assert fit_columns(rows, right, 15, (False, False, True)) == ([2], [["12.500"], ["3.000"]])
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_narrow_terminal_shows_whose_amount_it_is(schema: Schema, width: int, 
     columns = [replace(c, kind=Kind.MILLICORES) if c.name == "peak" else c for c in schema.columns if not c.wide]
     cells = ["a-name-of-twenty-odd" if c.kind is Kind.TEXT else "12.345" for c in columns]
     right, essential = [c.kind.numeric for c in columns], [c.essential for c in columns]
-    places, _ = fitted([[title(c) for c in columns], cells], right, width, essential)
+    places, _ = fit_columns([[title(c) for c in columns], cells], right, width, essential)
     assert names <= {columns[place].name for place in places}
 
 
@@ -124,7 +124,7 @@ def test_a_narrow_terminal_shows_whose_amount_it_is(schema: Schema, width: int, 
 )
 def test_what_is_fitted_is_no_wider_than_the_terminal_or_one_column(rows: list[list[str]], width: int) -> None:
     right = [index % 2 == 1 for index in range(len(rows[0]))]
-    places, shown = fitted(rows, right, width)
+    places, shown = fit_columns(rows, right, width)
     assert places == list(range(len(shown[0])))
     assert len(shown) == len(rows) and len({len(row) for row in shown}) == 1
     widest = sum(max(map(cell_len, column)) for column in zip(*shown, strict=True)) + 2 * (len(shown[0]) - 1)
@@ -241,7 +241,7 @@ def _number(cell: str) -> float | None:
 
 @given(st.lists(st.tuples(_text, _text), max_size=5))
 def test_aligned_lines_lose_nothing_but_trailing_blanks(rows: list[tuple[str, str]]) -> None:
-    lines = list(aligned(rows))
+    lines = list(align_columns(rows))
     assert len(lines) == len(rows)
     assert all(line[:-1].startswith(row[0].rstrip()) for line, row in zip(lines, rows, strict=True))
 
@@ -268,7 +268,7 @@ def test_a_document_is_the_same_in_every_format(capsys: pytest.CaptureFixture[st
         ["right.many.1.x", "\\x1b"],
         ["right.none", "{}"],
     ]
-    assert dict(flatten(expected))["right.deep.b"] == [1, 2]
+    assert dict(flatten_mapping(expected))["right.deep.b"] == [1, 2]
 
 
 def test_print_table_writes_what_render_says(capsys: pytest.CaptureFixture[str]) -> None:

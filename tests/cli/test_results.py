@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cotenant.base.commands.results import chosen
+from cotenant.base.commands.results import filter_rows
 from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.cli import main
@@ -36,7 +36,7 @@ TABLE = Table.from_rows(WORKLOADS, ROWS)
 def test_namespaces_and_a_filter_narrow_each_other(
     namespaces: list[str] | None, query: str | None, names: list[str]
 ) -> None:
-    assert chosen(TABLE, namespaces, query).columns["workload"].tolist() == names
+    assert filter_rows(TABLE, namespaces, query).columns["workload"].tolist() == names
 
 
 def test_a_range_ends_with_the_newest_row_of_all_namespaces() -> None:
@@ -44,12 +44,12 @@ def test_a_range_ends_with_the_newest_row_of_all_namespaces() -> None:
 
     # The newest row is at 100,000 s, so the last 24 h begin at 13,600 s: shop's row of 10,000 s is older.
     rows = [{"time": 10_000, "namespace": "shop"}, {"time": 100_000, "namespace": "pay"}]
-    assert not len(chosen(Table.from_rows(ENFORCEMENT, rows), ["shop"], "range=24h"))
+    assert not len(filter_rows(Table.from_rows(ENFORCEMENT, rows), ["shop"], "range=24h"))
 
 
 def test_a_further_part_narrows_too() -> None:
-    assert chosen(TABLE, ["ci"], "workload=build,rank", "workload=*").columns["workload"].tolist() == ["build"]
-    assert not len(chosen(TABLE, None, "workload=build", "workload=rank"))
+    assert filter_rows(TABLE, ["ci"], "workload=build,rank", "workload=*").columns["workload"].tolist() == ["build"]
+    assert not len(filter_rows(TABLE, None, "workload=build", "workload=rank"))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cotenant.base.settings.docs import markdown, schema
+from cotenant.base.settings.docs import schema, settings_markdown
 from cotenant.base.settings.root import Settings
 from cotenant.cli.main import root
 
@@ -68,4 +68,4 @@ def test_validate_accepts_and_refuses_a_file(tmp_path: Path) -> None:
 
 def test_schema_and_docs_are_the_generated_ones() -> None:
     assert json.loads(invoke("schema").stdout) == schema(Settings)
-    assert invoke("docs").stdout == markdown(Settings)
+    assert invoke("docs").stdout == settings_markdown(Settings)

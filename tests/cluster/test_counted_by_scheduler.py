@@ -19,7 +19,7 @@ import pytest
 from cotenant.base.kube.objects import PodObject
 from cotenant.base.kube.observed import ObservedPodWire, QueuePodWire, pod_of
 from cotenant.base.kube.projection import effective_request
-from cotenant.base.kubernetes.pod_request import format_room, parse_room
+from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
 from cotenant.base.settings.sections.extender import LoadAwareSettings
@@ -73,10 +73,10 @@ COUNTS: Final[dict[str, Callable[[Json], Amounts]]] = {
 
 def reported(draw: random.Random, asked: Json) -> Json:
     """resources and allocatedResources of a container's status; some kubelets report neither, or one."""
-    amounts = parse_room({**asked.get("limits", {}), **asked.get("requests", {})})
+    amounts = parse_quantities({**asked.get("limits", {}), **asked.get("requests", {})})
 
     def some() -> dict[str, str]:
-        return format_room({n: a * draw.choice(FACTORS) // 2 for n, a in amounts.items() if draw.random() < 0.9})
+        return format_quantities({n: a * draw.choice(FACTORS) // 2 for n, a in amounts.items() if draw.random() < 0.9})
 
     said: Json = {}
     if draw.random() < 0.85:
@@ -156,7 +156,7 @@ class Asking:
 
     def probe(self, name: str, node: str, requests: Amounts) -> None:
         """One that only this node can take."""
-        amounts = format_room({n: a for n, a in requests.items() if a})
+        amounts = format_quantities({n: a for n, a in requests.items() if a})
         container = {"name": "main", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
         selector = {"kubernetes.io/hostname": node}
         self.api.create(
@@ -212,7 +212,7 @@ def test_everybody_counts_a_pod_as_the_scheduler_does(
         asking.settle(spare)
 
         counted = [requests_of_pod(one) for one in shown]
-        allocatable = parse_room(ALLOCATABLE)
+        allocatable = parse_quantities(ALLOCATABLE)
         left = [{n: allocatable[n] - of.get(n, 0) for n in RESOURCES} for of in counted]
         for number, (node, free) in enumerate(zip(nodes, left, strict=True)):
             for resource in RESOURCES:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cotenant.base.kubernetes.pod_qos import pod_qos
-from cotenant.base.kubernetes.pod_request import parse_room
+from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.kubernetes.pod_wire import limits_of, requests_of
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
@@ -75,7 +75,9 @@ def test_request_and_limit_of_a_pod_are_what_the_api_server_charges_to_a_quota(
 
     def charged() -> dict[str, int]:
         used = api.get(path)["status"]["used"]
-        return {name: parse_room({name.partition(".")[2]: used[name]})[name.partition(".")[2]] for name in CHARGED}
+        return {
+            name: parse_quantities({name.partition(".")[2]: used[name]})[name.partition(".")[2]] for name in CHARGED
+        }
 
     # The quota controller counts a little after the pods are there.
     wait_for(f"{expected} is charged", lambda: charged() == expected)

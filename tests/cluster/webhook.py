@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from cotenant.admission.webhook_server.cluster_state import ClusterState
-from cotenant.admission.webhook_server.registration import registered
+from cotenant.admission.webhook_server.registration import registration_objects
 from cotenant.admission.webhook_server.service import Certificates, WebhookService
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Apply
@@ -59,7 +59,9 @@ def prepare(plane: ControlPlane, settings: AdmissionSettings) -> None:
 
 def register(client: KubeClient, settings: AdmissionSettings, url: str) -> None:
     writer = Writer(client, "cotenant-install")
-    for body in registered([m.body for m in manifests(("registration",))], settings, "koordinator-system", url):
+    for body in registration_objects(
+        [m.body for m in manifests(("registration",))], settings, "koordinator-system", url
+    ):
         writer.send(Apply(address_of(body), body))
 
 

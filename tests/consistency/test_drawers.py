@@ -23,7 +23,7 @@ from cotenant.cli.analysis.mcp_server import server_of
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.pages import nodes, portrait
-from cotenant.dashboard.pages.recommendations import explained
+from cotenant.dashboard.pages.recommendations import explain_container
 from cotenant.dashboard.reservations import detail
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.recommender.model.views import FINDINGS, NODES, PLANS, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
@@ -89,7 +89,7 @@ def test_the_drawer_of_a_recommendation_says_its_row(shown: Scene) -> None:
     changes, view = 0, shown.view
     for row in rows_of(shown, RECOMMENDATIONS):
         name = (row["namespace"], row["kind"], row["workload"], row["container"])
-        text = text_of(explained(view, name, ""))
+        text = text_of(explain_container(view, name, ""))
         for resource, title in ((Resource.CPU, "CPU request"), (Resource.MEMORY, "Memory request")):
             now, then = row[f"{resource}_request_now"], row[f"{resource}_request"]
             present = "not set" if now is None else amount(now, resource)
@@ -104,7 +104,7 @@ def test_the_panel_of_a_plan_says_its_row(shown: Scene) -> None:
     view = shown.view
     rows = [row for row in stored(shown, PLANS) if shown.shows(row)]
     for row in rows[:MOST]:
-        text = text_of(detail.hand(view, f"?open={row['namespace']}/{row['kind']}/{row['workload']}"))
+        text = text_of(detail.selected_panel(view, f"?open={row['namespace']}/{row['kind']}/{row['workload']}"))
         covered, hits = row["coverage"], row["hit_ratio"]
         assert f"Coverage{'not back-tested' if covered is None else f'{percent(covered)} of the needed'}" in text
         assert f"Hit ratio{'not back-tested' if hits is None else f'{percent(hits)} of the reserved'}" in text

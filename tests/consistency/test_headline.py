@@ -64,7 +64,7 @@ def rows(shown: Scene) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def document(shown: Scene) -> Overview:
     """What the page is drawn from under the setting's address."""
-    drawn = page_overview.shown(shown.view, f"?{shown.setting.search}" if shown.setting.search else "")
+    drawn = page_overview.overview_page(shown.view, f"?{shown.setting.search}" if shown.setting.search else "")
     assert drawn is not None
     return drawn.overview
 

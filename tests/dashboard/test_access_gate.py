@@ -210,14 +210,14 @@ def test_a_public_address_of_the_settings_is_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "cotenant.example"])
 def test_others_may_not_reach_a_dashboard_that_asks_nobody(host: str) -> None:
     with pytest.raises(SettingsError, match="asks nobody who they are") as raised:
-        grants.checked(AccessSettings(), host)
+        grants.require_authentication(AccessSettings(), host)
     assert "access.mode" in raised.value.fix
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_the_loopback_needs_no_login(host: str) -> None:
-    assert grants.checked(AccessSettings(), host) is None
-    assert grants.checked(support.by_proxy("10.0.0.0/8"), "0.0.0.0") is None
+    assert grants.require_authentication(AccessSettings(), host) is None
+    assert grants.require_authentication(support.by_proxy("10.0.0.0/8"), "0.0.0.0") is None
 
 
 # --- what answers carry -----------------------------------------------------------------------------------------------
@@ -324,12 +324,14 @@ def test_without_a_session_no_token_will_do() -> None:
 
 def test_rules_add_up_and_a_refused_person_has_none() -> None:
     access = support.settings_of(unlisted="refused")
-    found = grants.known("ada@example.com", ["shop-team", "system:masters", ""], IdentitySource.OIDC, access)
+    found = grants.person_with_grants(
+        "ada@example.com", ["shop-team", "system:masters", ""], IdentitySource.OIDC, access
+    )
     assert found.groups == ("shop-team",)
     assert found.grants == (Grant(Role.VIEWER), Grant(Role.OWNER, ("shop",)), Grant(Role.ADMIN))
-    assert grants.known("nina", [], IdentitySource.OIDC, access).grants == ()
+    assert grants.person_with_grants("nina", [], IdentitySource.OIDC, access).grants == ()
     with pytest.raises(NotAllowed, match="kept for Kubernetes"):
-        grants.known("system:serviceaccount:x:y", [], IdentitySource.PROXY, access)
+        grants.person_with_grants("system:serviceaccount:x:y", [], IdentitySource.PROXY, access)
 
 
 def test_roles_are_told_in_words_the_strongest_first() -> None:

@@ -13,7 +13,7 @@ from cotenant.base.table import Kind, Table
 from cotenant.base.tables.filters import Query
 from cotenant.base.tables.queries import Relation
 from cotenant.dashboard.sources.answers import LARGEST_SHARE, MOST_CELLS, QUESTION_CELLS, Answers
-from cotenant.dashboard.sources.namespace_filter import narrowed
+from cotenant.dashboard.sources.namespace_filter import filter_snapshot
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.recommender.model.views import PODS, RECOMMENDATIONS
 
@@ -97,7 +97,7 @@ def test_what_everybody_asked_before_does_not_answer_those_who_see_one_namespace
     assert full.count(PODS.name, Query()) == 4
     assert dict(full.facets(PODS.name, Query(), ("ns",))["ns"]) == {"n0": 2, "n1": 2}
     assert len(full.page(PODS.name, Query(), slice(0, 10), ("pod",))) == 4
-    own = narrowed(full, frozenset({"n1"}))
+    own = filter_snapshot(full, frozenset({"n1"}))
     # of p0..p3 those with an odd number are in n1
     assert own.count(PODS.name, Query()) == 2
     assert dict(own.facets(PODS.name, Query(), ("ns",))["ns"]) == {"n1": 2}

@@ -54,7 +54,7 @@ def view_of(scene: EmbeddedAutopilot | None, who: Person = APPROVER) -> View:
 
 def drawn(scene: EmbeddedAutopilot | None, search: str = "", who: Person = APPROVER) -> str:
     view = view_of(scene, who)
-    return text_of(panels.guarded(lambda: page.render(view, search)))
+    return text_of(panels.render_guarded(lambda: page.render(view, search)))
 
 
 def body(**spec: Any) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def test_a_policy_that_changed_since_it_was_looked_at_is_not_approved(scene: Emb
 )
 def test_a_text_that_is_no_policy_is_refused_by_name(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        parse_draft(policy_editor.parsed(text))
+        parse_draft(policy_editor.parse_policy(text))
 
 
 @pytest.mark.parametrize("name", ["shop/../x", "shop/a/b", "shop/a?b", "shop/", "a b/c"])
@@ -239,13 +239,13 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), m
 )
 def test_an_object_survives_being_written_and_read(name: str, namespace: str, spec: dict[str, Any]) -> None:
     document = {"kind": "AutopilotPolicy", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
-    assert policy_editor.parsed(policy_editor.as_yaml(document)) == document
+    assert policy_editor.parse_policy(policy_editor.as_yaml(document)) == document
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_policy_or_a_clear_refusal(text: str) -> None:
     try:
-        policy, _ = parse_draft(policy_editor.parsed(text))
+        policy, _ = parse_draft(policy_editor.parse_policy(text))
     except UsageError:
         return
     assert policy.name and policy.namespace

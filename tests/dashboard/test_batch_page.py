@@ -62,7 +62,7 @@ def ahead(node: str, cores: float, sure: float, start: int = DAY) -> list[dict[s
 def made_of(rows: list[dict[str, Any]], pods: Any = ()) -> Room | None:
     names = sorted({row["node"] for row in rows})
     given_tables = tables(nodes=[{"node": n} for n in names], pods=list(pods))
-    return batch.room(given_tables, Table.from_rows(batch.AHEAD, rows))
+    return batch.batch_capacity(given_tables, Table.from_rows(batch.AHEAD, rows))
 
 
 # ---- room of each node
@@ -97,8 +97,8 @@ def test_a_node_that_lends_nothing_has_no_room_and_one_without_forecast_is_not_k
 
 
 def test_without_nodes_or_paths_there_is_no_room_to_speak_of() -> None:
-    assert batch.room(tables(), Table.from_rows(batch.AHEAD, ahead("n0", 1, 1))) is None
-    assert batch.room(tables(nodes=[{"node": "n0"}]), Table.from_rows(batch.AHEAD, [])) is None
+    assert batch.batch_capacity(tables(), Table.from_rows(batch.AHEAD, ahead("n0", 1, 1))) is None
+    assert batch.batch_capacity(tables(nodes=[{"node": "n0"}]), Table.from_rows(batch.AHEAD, [])) is None
     # of results of an earlier version, and of those that are too old to say anything of now
     assert made_of([{"node": "n0", "resource": "cpu"}]) is None
     unknown = [{**row, "batch_likely": [math.nan] * 4, "batch_sure": [math.nan] * 4} for row in ahead("n0", 0, 0)]
@@ -262,7 +262,7 @@ def test_the_chart_shows_a_day_back_and_a_day_ahead_and_says_least_and_most() ->
 
 def test_a_chart_without_forecast_says_so() -> None:
     assert "no forecast says" in chart.chart(lines_of([math.nan, math.nan]), None).summary
-    assert np.isnan(chart.padded([1.0], 2)).all()
+    assert np.isnan(chart.pad_values([1.0], 2)).all()
 
 
 @pytest.fixture(scope="module")

@@ -95,6 +95,6 @@ def test_all_that_match_are_reviewed_by_their_filter_and_others_by_name() -> Non
     every = choosing.review_href("/x/", "?ns=pay&kind!=Job&step=confirm", refs, Selection(everything=True), 20)
     assert every == "/x/recommendations/review?all=1&ns=pay&kind!=Job"
     named = choosing.review_href("/", "?ns=pay", refs, Selection(("a",)), 20, method="bundle")
-    found = reviewing.asked(named.partition("?")[2])
+    found = reviewing.parse_terms(named.partition("?")[2])
     # One review takes 20.
     assert (found.workloads, found.everything, str(found.method)) == (tuple(refs[:20]), False, "bundle")

@@ -49,7 +49,7 @@ def test_buttons_that_need_the_cluster_say_why_they_are_off_until_it_is_back(sce
     assert service is not None and callbacks.why_not(view, Right.ACCEPT) == ""
     assert scene.server is not None
     scene.server.stop()
-    wait_for("the cluster is missed", lambda: bool(callbacks.away(view)), 120)
+    wait_for("the cluster is missed", lambda: bool(callbacks.outage_reason(view)), 120)
     for right in (Right.REVIEW, Right.ACCEPT, Right.ADMINISTER):
         assert callbacks.why_not(view, right).startswith("The API server does not answer")
     assert select_bar.why_not(view, Right.ACCEPT) == "" and select_bar.why_not(view, Right.REVIEW) != ""
@@ -58,7 +58,7 @@ def test_buttons_that_need_the_cluster_say_why_they_are_off_until_it_is_back(sce
     assert plan_actions.why_not(view, Right.PLAN) == plan_actions.READ_ONLY  # nothing plans here, cluster or not
     with EmbeddedServer() as back:
         back.write_kubeconfig(Path(scene.settings.kube.kubeconfig))
-        wait_for("the cluster is back", lambda: not callbacks.away(view), 120)
+        wait_for("the cluster is back", lambda: not callbacks.outage_reason(view), 120)
         assert callbacks.why_not(view, Right.ACCEPT) == ""
 
 

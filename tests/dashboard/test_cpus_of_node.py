@@ -11,7 +11,7 @@ from cotenant.base.allocation.cpu_topology import regular_topology
 from cotenant.base.allocation.node_topology import HIDDEN, visible_to
 from cotenant.base.allocation.topology_document import NodeCpus, PodCpus
 from cotenant.base.people import Grant, Person, Role
-from cotenant.cli.node.cpu_drawing import drawn
+from cotenant.cli.node.cpu_drawing import cpu_drawing_lines
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.nodes import cpus_of_node
 from tests.dashboard.test_states import text_of
@@ -28,8 +28,8 @@ def view_of(service: FixedTopologies | None) -> View:
 
 
 def test_command_and_page_say_the_same_of_each_cpu() -> None:
-    page = text_of(cpus_of_node.drawing(MACHINE))
-    lines = list(drawn(MACHINE.cpus))
+    page = text_of(cpus_of_node.topology_drawing(MACHINE))
+    lines = list(cpu_drawing_lines(MACHINE.cpus))
     for sign, whose, cpus in (
         ("a", "shop/web-0", "0,8"), ("b", "etl/join", "4-5,12-13"), ("%", "kubelet-reserved", "15"),
     ):  # fmt: skip
@@ -44,7 +44,7 @@ def test_command_and_page_say_the_same_of_each_cpu() -> None:
 def test_a_person_sees_that_a_cpu_is_taken_and_not_by_whom_elsewhere() -> None:
     mine = visible_to(MACHINE, OF_SHOP)
     assert {cpu.pod for cpu in mine.cpus} == {"", "shop/web-0", HIDDEN}
-    page = text_of(cpus_of_node.drawing(mine))
+    page = text_of(cpus_of_node.topology_drawing(mine))
     assert "etl" not in page and f"{HIDDEN} 40 %" in page and "shop/odd" in page
     assert visible_to(MACHINE, ADMIN) is MACHINE
 

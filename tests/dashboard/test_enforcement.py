@@ -37,7 +37,14 @@ from cotenant.enforcer.model.enforcement import (
     LaneSample,
     row_of,
 )
-from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, Retention, gridded, joined, joined_lanes, lanes_of
+from cotenant.enforcer.model.enforcement_tables import (
+    ENFORCEMENT,
+    Retention,
+    grid_samples,
+    joined_lanes,
+    lanes_of,
+    merge_actions,
+)
 from cotenant.profiler.enforcement.collected import keep
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import dashboard as support
@@ -59,7 +66,7 @@ def indexed(*more: Any) -> Relation:
 def seen(node: str, *, with_cpu: bool = True) -> Shown:
     rows = indexed()
     snapshot = Snapshot("v", None, {ENFORCEMENT.name: rows})
-    return enforcing.shown(snapshot, lanes(END, node) if with_cpu else None, node, Query())
+    return enforcing.shown_acts(snapshot, lanes(END, node) if with_cpu else None, node, Query())
 
 
 # ---- the chart
@@ -76,7 +83,7 @@ def test_every_means_has_its_row_and_each_mark_its_reason() -> None:
 
 
 def test_a_dry_run_is_hatched_and_hollow_and_says_so() -> None:
-    figure = plotted(chart.chart(enforcing.shown(Snapshot("v", None, {ENFORCEMENT.name: indexed()}),
+    figure = plotted(chart.chart(enforcing.shown_acts(Snapshot("v", None, {ENFORCEMENT.name: indexed()}),
                                                  lanes(END, "node-001", dry=True), "node-001", Query())))  # fmt: skip
     (bars,) = (t for t in figure.data if t.fill == "toself")
     assert bars.fillpattern.shape == "/" and "dry run" in bars.name
@@ -98,17 +105,17 @@ def test_a_lane_is_held_from_the_first_value_until_it_is_given_back() -> None:
     def mark(at: float, holds: bool | None, place: str = "a") -> Mark:
         return Mark(at, Lane.SUPPRESS, "x", place=place, holds=holds)
 
-    assert chart.held([mark(10, True), mark(20, True), mark(30, False)], 0, 100) == [(10, 30)]
-    assert chart.held([mark(10, True), mark(20, True, "b"), mark(30, False)], 0, 100) == [(10, 100)]
+    assert chart.value_spans([mark(10, True), mark(20, True), mark(30, False)], 0, 100) == [(10, 30)]
+    assert chart.value_spans([mark(10, True), mark(20, True, "b"), mark(30, False)], 0, 100) == [(10, 100)]
     # What is given back first was set before anybody listened; what passes holds nothing.
-    assert chart.held([mark(30, False), mark(40, None)], 0, 100) == [(0, 30)]
-    assert chart.held([mark(-50, True), mark(150, False)], 0, 100) == [(0, 100)]
+    assert chart.value_spans([mark(30, False), mark(40, None)], 0, 100) == [(0, 30)]
+    assert chart.value_spans([mark(-50, True), mark(150, False)], 0, 100) == [(0, 100)]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 100), st.sampled_from([True, False, None]), st.sampled_from("abc"))))
 def test_held_spans_are_in_order_apart_and_inside(moves: list[tuple[int, bool | None, str]]) -> None:
-    spans = chart.held([Mark(at, Lane.BURST, "x", place=p, holds=h) for at, h, p in moves], 20, 80)
+    spans = chart.value_spans([Mark(at, Lane.BURST, "x", place=p, holds=h) for at, h, p in moves], 20, 80)
     flat = [edge for span in spans for edge in span]
     assert flat == sorted(flat) and all(20 <= edge <= 80 for edge in flat)
     assert all(a < b for a, b in spans)
@@ -166,7 +173,7 @@ def test_height_grows_with_rows_and_with_cpu() -> None:
 
 def test_without_a_span_the_newest_hour_is_shown() -> None:
     old = act(END - 7200, "node-000", "cpu-burst", "BurstGranted")
-    found = enforcing.shown(Snapshot("v", None, {ENFORCEMENT.name: indexed(old)}), None, "node-000", Query())
+    found = enforcing.shown_acts(Snapshot("v", None, {ENFORCEMENT.name: indexed(old)}), None, "node-000", Query())
     # The newest act is 400 s before the end; an hour back, with a margin of 2 % on both sides.
     assert found.until == pytest.approx(END - 400 + 72) and found.since == pytest.approx(END - 4000 - 72)
 
@@ -174,7 +181,7 @@ def test_without_a_span_the_newest_hour_is_shown() -> None:
 def test_a_span_of_the_address_is_the_axis(made_page: Any) -> None:
     view, _ = made_page
     query = page.LIST.query(f"since={END - 700:.0f}&until={END - 500:.0f}")
-    found = enforcing.shown(view.source.snapshot(), None, "node-000", query)
+    found = enforcing.shown_acts(view.source.snapshot(), None, "node-000", query)
     assert (found.since, found.until) == (END - 700, END - 500)
     # Suppressed at -660 s, a burst at -700 s, interference at -600 s; the eviction at -500 s is no longer inside.
     assert sorted(m.reason for m in found.marks) == ["BurstGranted", "Interference", "Suppressed"]
@@ -306,8 +313,8 @@ def test_markup_and_formulas_leave_a_csv_as_text(made_page: Any) -> None:
 
 
 def test_each_act_is_kept_once_whoever_tells_of_it_and_how_often() -> None:
-    first = joined(None, acts(END), Retention(END))
-    again = joined(first, [*acts(END), quota(END - 10, "node-000", 3, 2)], Retention(END))
+    first = merge_actions(None, acts(END), Retention(END))
+    again = merge_actions(first, [*acts(END), quota(END - 10, "node-000", 3, 2)], Retention(END))
     assert (len(first), len(again)) == (len(acts(END)), len(acts(END)) + 1)
     assert list(again.columns["time"]) == sorted(again.columns["time"], reverse=True)
 
@@ -318,7 +325,7 @@ def test_an_event_is_a_row_each_time_that_it_grew_and_counts_what_came_since() -
 
     table = None
     for total, at in ((1, END - 50), (1, END - 50), (5, END - 40), (5, END - 40), (6, END - 30)):
-        table = joined(table, [told(total, at)], Retention(END))
+        table = merge_actions(table, [told(total, at)], Retention(END))
     assert table is not None
     # Told once, then four more, then one more: the rows add up to the Event's own count.
     assert [int(c) for c in table.columns["count"]] == [1, 4, 1]
@@ -326,8 +333,8 @@ def test_an_event_is_a_row_each_time_that_it_grew_and_counts_what_came_since() -
 
 def test_old_rows_leave_and_of_too_many_the_newest_stay() -> None:
     many = [quota(END - 60 * k, "n", 9, 8) for k in range(100)]
-    assert len(joined(None, many, Retention(END, days=30 / 1440))) == 31
-    short = joined(None, many, Retention(END, rows=7))
+    assert len(merge_actions(None, many, Retention(END, days=30 / 1440))) == 31
+    short = merge_actions(None, many, Retention(END, rows=7))
     assert len(short) == 7 and short.columns["time"].min() == END - 360
 
 
@@ -337,19 +344,19 @@ def test_joining_is_the_same_in_one_step_or_two(first: list[int], then: list[int
     def made(numbers: list[int]) -> list[Any]:
         return [quota(END - k, f"n{k % 3}", 9, k % 8) for k in numbers]
 
-    whole = joined(None, made(first + then), Retention(END, rows=20))
-    steps = joined(joined(None, made(first), Retention(END)), made(then), Retention(END, rows=20))
+    whole = merge_actions(None, made(first + then), Retention(END, rows=20))
+    steps = merge_actions(merge_actions(None, made(first), Retention(END)), made(then), Retention(END, rows=20))
     assert set(whole.columns["id"]) == set(steps.columns["id"])
 
 
 def test_samples_become_a_grid_in_which_peaks_and_lows_survive() -> None:
     samples = [LaneSample(END + k / 10, 4000, others=float(k), limit=float(100 - k)) for k in range(30)]
-    made = gridded("n", samples)
+    made = grid_samples("n", samples)
     # Ten readings a second, one step a second: of 0.5 s to 1.4 s the highest use and the lowest limit.
     assert made.step_seconds == 1.0
     assert made.values["others"][1] == 14 and made.values["limit"][1] == 100 - 14
     assert all(math.isnan(v) for v in made.values["best_effort"])
-    assert gridded("n", []).values["others"] == []
+    assert grid_samples("n", []).values["others"] == []
 
 
 def test_lanes_are_kept_by_node_and_those_seen_last_stay() -> None:

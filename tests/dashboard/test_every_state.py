@@ -73,7 +73,7 @@ def source(made: Results) -> StoreSource:
 
 def page_of(made: Results, source: StoreSource, name: str, failing: str, error: Exception) -> str:
     view = view_on(Faulty(source, {failing: error}), made.end_seconds)
-    return text_of(panels.guarded(partial(drawings(made)[name], view)))
+    return text_of(panels.render_guarded(partial(drawings(made)[name], view)))
 
 
 def framed(text: str, title: str) -> str:
@@ -144,7 +144,7 @@ def test_health_says_nothing_about_pulls_that_it_may_not_see(made: Results, sour
 def test_the_drawer_tells_the_two_apart_as_well(made: Results, source: StoreSource, error: CotenantError) -> None:
     name = ("pay", "Deployment", "checkout", "app")
     view = view_on(Faulty(source, {"explain": error}), made.end_seconds)
-    text = text_of(recommendations.explained(view, name, ""))
+    text = text_of(recommendations.explain_container(view, name, ""))
     assert ("empty forbidden" in text) == (error in FORBIDDEN) and RIGHT in text
 
 

@@ -89,7 +89,7 @@ def test_an_excluded_range_is_no_range_of_the_page() -> None:
 def test_the_field_of_namespaces_writes_back_what_the_address_means(texts: list[str], negated: bool) -> None:
     search = urlencode([("ns!" if negated else "ns", text) for text in texts], safe="!")
     # As `assets/extent.js` writes the field's values: what begins with "!" is excluded, the rest is chosen.
-    pairs = [("ns!", one[1:]) if one.startswith("!") else ("ns", one) for one in extent.chosen(search)]
+    pairs = [("ns!", one[1:]) if one.startswith("!") else ("ns", one) for one in extent.chosen_namespaces(search)]
     assert carried.namespace_query(urlencode(pairs, safe="!")) == carried.namespace_query(search)
 
 
@@ -126,9 +126,9 @@ def test_rows_that_lie_ahead_cannot_be_asked_for() -> None:
 def test_what_a_table_cannot_be_narrowed_by_waits_for_the_next_page() -> None:
     search = "?ns in (pay,shop)&node=n1&range=7d&kind!=Job"
     assert carried.about(search, NODES) == "node=n1"
-    assert carried.idle(search, NODES) == ("ns in (pay,shop)", "range=7d", "kind!=Job")
-    assert carried.idle("?range=all&ns=pay", ENFORCEMENT) == ("range=all",)
-    assert carried.carried(search, "ns", "range") == "ns=pay%2Cshop&range=7d"
+    assert carried.idle_parts(search, NODES) == ("ns in (pay,shop)", "range=7d", "kind!=Job")
+    assert carried.idle_parts("?range=all&ns=pay", ENFORCEMENT) == ("range=all",)
+    assert carried.carried_parts(search, "ns", "range") == "ns=pay%2Cshop&range=7d"
 
 
 def test_links_of_a_list_keep_what_it_cannot_obey(view: View) -> None:
@@ -142,8 +142,8 @@ def test_links_of_a_list_keep_what_it_cannot_obey(view: View) -> None:
 @given(st.lists(st.sampled_from(["ns=pay", "ns!=shop", "ns=team-*", "range=7d", "kind=Job", "q=a", "sort=node"])))
 def test_nothing_that_is_carried_is_lost_or_refused(parts: list[str]) -> None:
     search = "&".join(parts)
-    about, idle = carried.about(search, NODES), carried.idle(search, NODES)
-    assert sorted(filters.written(carried.joined(about, *idle))) == sorted(parts)
+    about, idle = carried.about(search, NODES), carried.idle_parts(search, NODES)
+    assert sorted(filters.query_parts(carried.join_queries(about, *idle))) == sorted(parts)
     filters.parse(about, NODES)
 
 
@@ -164,14 +164,14 @@ def test_the_bar_offers_every_namespace_of_the_results_as_its_own_pattern(view: 
 
 
 def test_the_bar_shows_what_an_address_chooses() -> None:
-    assert extent.chosen("?ns=pay&ns in (team-*)&range=7d") == ["pay", "team-*"]
+    assert extent.chosen_namespaces("?ns=pay&ns in (team-*)&range=7d") == ["pay", "team-*"]
     state = extent.state(None, Obeyed(), "?ns!=kube-system")
     assert (state["namespaces"], state["range"]) == (["!kube-system"], "usual")
 
 
 def test_a_range_beyond_the_history_is_disabled_and_says_why(results: Overview) -> None:
     short = replace(results, window_days=7.0)
-    options = {o["value"]: o for o in extent.offered(short, Obeyed(), "?range=90m")}
+    options = {o["value"]: o for o in extent.range_options(short, Obeyed(), "?range=90m")}
     assert not options["7d"]["disabled"] and not options["all"]["disabled"]
     assert options["14d"]["disabled"] and options["14d"]["label"] == "Last 14 days: the history is 7 d"
     assert options["next"]["disabled"] and "no forecast on this page" in options["next"]["label"]
@@ -216,7 +216,7 @@ def test_a_moment_is_read_or_refused_on_every_page_and_ignored_on_none(results: 
 
 # --- what follows it --------------------------------------------------------------------------------------------------
 def test_the_overview_of_a_namespace_sums_its_rows_and_keeps_the_cluster_s(view: View, results: Overview) -> None:
-    page, tables = overview.shown(view, "?ns=pay"), view.source.snapshot().tables
+    page, tables = overview.overview_page(view, "?ns=pay"), view.source.snapshot().tables
     assert page is not None
     mine = {s.name: tables[s.name].read().columns["namespace"] == "pay" for s in (WORKLOADS, PODS, RECOMMENDATIONS)}
     advice = tables[RECOMMENDATIONS.name].read().columns
@@ -234,7 +234,7 @@ def test_the_overview_of_a_namespace_sums_its_rows_and_keeps_the_cluster_s(view:
 
 
 def test_what_is_ready_on_the_overview_is_what_the_list_shows_under_the_same_namespace(view: View) -> None:
-    page = overview.shown(view, "?ns=pay&ns=shop")
+    page = overview.overview_page(view, "?ns=pay&ns=shop")
     assert page is not None
     query = recommendations.LIST.query(f"{overview.READY}&ns=pay&ns=shop")
     assert overview.ready_of(page).counts.ready == len(view.source.snapshot().rows(RECOMMENDATIONS.name, query))

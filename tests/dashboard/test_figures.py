@@ -111,7 +111,7 @@ def test_a_band_without_history_or_forecast_is_still_a_figure() -> None:
 
 @given(hnp.arrays(np.float64, st.integers(0, 5000), elements=st.floats(-1e6, 1e6) | st.just(math.nan)))
 def test_thinning_keeps_the_highest_and_the_lowest_value(values: np.ndarray) -> None:
-    kept = base.thinned(values, 200)
+    kept = base.drawn_positions(values, 200)
     assert len(kept) <= 200 and list(kept) == sorted(set(kept))
     if not np.isnan(values).all():
         assert np.nanmax(values[kept]) == np.nanmax(values)
@@ -139,8 +139,8 @@ WASTE = [NamespaceWaste("a", 1000, 5 * GIB), NamespaceWaste("b", 9000, GIB), Nam
 
 
 def test_waste_ranks_by_the_resource_asked_for() -> None:
-    assert [w.namespace for w in waste.ranking(WASTE, Resource.CPU, 2)] == ["b", "<b>x</b>&"]
-    assert [w.namespace for w in waste.ranking(WASTE, Resource.MEMORY, 9)] == ["a", "b"]
+    assert [w.namespace for w in waste.most_wasteful(WASTE, Resource.CPU, 2)] == ["b", "<b>x</b>&"]
+    assert [w.namespace for w in waste.most_wasteful(WASTE, Resource.MEMORY, 9)] == ["a", "b"]
 
 
 def test_a_namespace_is_text_in_a_chart_whatever_it_is_called() -> None:

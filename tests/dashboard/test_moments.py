@@ -70,7 +70,7 @@ def test_several_spans_must_all_hold() -> None:
 def test_a_query_with_a_span_is_read_back(since: int, until: int) -> None:
     query = filters.parse(f"since={since}&until={until}&lane=burst&sort=-time", ENFORCEMENT)
     assert filters.parse(filters.encode(query), ENFORCEMENT) == query
-    assert not filters.cleared(query).filtered
+    assert not filters.clear_filters(query).filtered
 
 
 def test_a_table_without_a_time_knows_no_span() -> None:

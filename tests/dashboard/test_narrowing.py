@@ -30,7 +30,7 @@ from cotenant.cli.cluster.dashboard import manifest
 from cotenant.dashboard import pages
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
-from cotenant.dashboard.sources.namespace_filter import HIDDEN, NOTE, OF_THESE, narrowed
+from cotenant.dashboard.sources.namespace_filter import HIDDEN, NOTE, OF_THESE, filter_snapshot
 from cotenant.dashboard.sources.source import Snapshot, StoreSource
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 from cotenant.pipeline import corridor
@@ -78,7 +78,7 @@ class House:
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     folder = tmp_path_factory.mktemp("narrow")
-    made = cluster_population.as_it_stands(
+    made = cluster_population.present_cluster(
         cluster_population.resident(SPEC, cluster_population.fake_nodes(SPEC)), "embedded", SPEC.end_seconds
     )
     store, end = Store((folder / "store").as_uri(), "embedded"), made.inventory.time_seconds
@@ -271,7 +271,7 @@ def test_probes_answer_without_a_person(house: House) -> None:
 # --- what is narrowed -------------------------------------------------------------------------------------------------
 def test_counts_and_sums_over_all_namespaces_are_those_of_the_whole(house: House) -> None:
     whole = house.snapshot.overview
-    found = narrowed(house.snapshot, frozenset(house.names)).overview
+    found = filter_snapshot(house.snapshot, frozenset(house.names)).overview
     assert whole is not None and found is not None
     assert replace(found, notes=whole.notes) == whole
 
@@ -289,12 +289,12 @@ def test_a_text_about_a_node_names_nobody_whom_one_does_not_see(house: House) ->
         {"node": "n1", "namespace": other, "pod": "batch-7", "why": "it was asked to leave"},
     ]
     tables = {**house.snapshot.tables, ENFORCEMENT.name: Relation.of(Table.from_rows(ENFORCEMENT, rows))}
-    found = narrowed(replace(house.snapshot, tables=tables), frozenset({SEEN})).tables[ENFORCEMENT.name].read()
+    found = filter_snapshot(replace(house.snapshot, tables=tables), frozenset({SEEN})).tables[ENFORCEMENT.name].read()
     assert [row["why"] for row in found.rows()] == [HIDDEN, HIDDEN]  # "2 cores" is an amount of theirs
 
 
 def test_rows_of_nodes_and_of_the_cluster_stay(house: House) -> None:
-    found = narrowed(house.snapshot, frozenset())
+    found = filter_snapshot(house.snapshot, frozenset())
     assert len(found.tables["nodes"]) == SPEC.nodes and len(found.tables[WORKLOADS.name]) == 0
     assert {row["scope"] for row in found.tables[FORECASTS.name].read().rows()} == {"cluster", "node"}
     assert {row["kind"] for row in found.tables[FINDINGS.name].read().rows()} <= {"Node"}
@@ -302,7 +302,7 @@ def test_rows_of_nodes_and_of_the_cluster_stay(house: House) -> None:
 
 def test_people_with_other_namespaces_get_another_version(house: House) -> None:
     some = house.names[:4]
-    versions = {narrowed(house.snapshot, frozenset({name})).version for name in some}
+    versions = {filter_snapshot(house.snapshot, frozenset({name})).version for name in some}
     assert len(versions | {house.snapshot.version}) == len(some) + 1
 
 

@@ -136,7 +136,7 @@ def test_a_limit_without_a_request_is_counted_alike_in_every_column(rows: list[d
 
 
 def test_sentence_tile_list_bar_and_address_say_the_same(view: View, stored: PlannedSavings) -> None:
-    shown = overview.shown(view, "")
+    shown = overview.overview_page(view, "")
     assert shown is not None
     contents = overview.contents(view, "")
     agrees(text_of(found(contents, "overview-verdict")), stored.now)
@@ -187,7 +187,7 @@ def test_the_bar_says_what_a_review_writes_and_what_it_leaves_out_and_why(
 def test_a_choice_of_namespaces_is_one_number_on_page_list_and_rest(
     view: View, rows: list[dict[str, Any]], namespaces: str
 ) -> None:
-    shown = overview.shown(view, f"?{namespaces}")
+    shown = overview.overview_page(view, f"?{namespaces}")
     assert shown is not None and shown.overview.savings is not None
     tile = overview.ready_of(shown)
     assert shown.overview.savings == tile.planned

@@ -79,7 +79,7 @@ def test_every_phase_has_a_state_a_tone_words_and_a_next_step(phase: PlanPhase) 
     one = plan(phase, status={"score": SCORE, "units": units(1, 2, 1)})
     assert next(bar.state for bar in story.bars(one, [])) in STATES
     assert state_of(one).tone in {"violet", "orange", "teal", "red", "gray"}
-    assert story.said(one) and story.next_step(one, SIX).endswith(".")
+    assert story.bar_label(one) and story.next_step(one, SIX).endswith(".")
 
 
 def test_an_approval_that_the_manager_has_not_seen_yet_is_told() -> None:
@@ -93,13 +93,13 @@ def test_a_guard_that_stops_a_plan_is_said_where_it_stands() -> None:
     over = PlanCondition("Reserved", "False", "OverBudget", "cpu: 71.0 % of the cluster would be held.")
     stopped = plan(PlanPhase.APPROVED, status={"conditions": (over,)})
     assert "71.0 %" in story.next_step(stopped, SIX)
-    assert "71.0 %" in story.said(plan(PlanPhase.FAILED, status={"conditions": (over,)}))
+    assert "71.0 %" in story.bar_label(plan(PlanPhase.FAILED, status={"conditions": (over,)}))
 
 
 def test_what_is_held_says_how_much_is_there_and_used() -> None:
     one = plan(PlanPhase.HELD, status={"units": units(1, 2, 1)})
     assert (available_pods(one), used_reservations(one)) == (3, 1)
-    assert story.said(one) == "held: 3 of 4 there, 1 used"
+    assert story.bar_label(one) == "held: 3 of 4 there, 1 used"
 
 
 def test_a_bar_has_the_line_of_start_less_lead_and_the_chart_of_pods_its_label() -> None:
@@ -137,12 +137,12 @@ def test_room_that_stands_is_not_wanted_twice() -> None:
 def test_peaks_and_plans_of_a_workload_are_one_entry_and_drawn_once() -> None:
     mine = replace(plan(), name="deployment-web")
     waits, over = mine, replace(plan(PlanPhase.SCORED), name="old")
-    entries = story.merged(ROWS, [over, waits])
+    entries = story.merge_entries(ROWS, [over, waits])
     assert [(e.workload.name, [p.name for p in e.plans], e.row is not None) for e in entries] == [
         ("web", ["deployment-web", "old"], True),
         ("checkout", [], True),
     ]
-    assert [row["workload"] for row in story.unwritten(ROWS, [waits])] == ["checkout", "index", "even"]
+    assert [row["workload"] for row in story.rows_without_plan(ROWS, [waits])] == ["checkout", "index", "even"]
 
 
 def test_the_time_line_is_in_order_and_says_what_is_done() -> None:
@@ -162,11 +162,11 @@ def test_the_time_line_is_in_order_and_says_what_is_done() -> None:
 
 def test_the_mark_changes_with_what_is_shown_and_only_then() -> None:
     one = plan(PlanPhase.APPROVED)
-    mark = story.seen([one], SIX)
-    assert story.seen([one], SIX + 1) == mark
-    assert story.seen([replace(one, generation=2)], SIX) != mark
-    assert story.seen([plan(PlanPhase.HELD)], SIX) != mark
-    assert story.moving([one], SIX - LEAD - 60) and not story.moving([one], SIX - 6 * HOUR)
+    mark = story.plans_mark([one], SIX)
+    assert story.plans_mark([one], SIX + 1) == mark
+    assert story.plans_mark([replace(one, generation=2)], SIX) != mark
+    assert story.plans_mark([plan(PlanPhase.HELD)], SIX) != mark
+    assert story.any_plan_moving([one], SIX - LEAD - 60) and not story.any_plan_moving([one], SIX - 6 * HOUR)
 
 
 def test_past_occurrences_are_drawn_by_symbol_with_a_summary() -> None:

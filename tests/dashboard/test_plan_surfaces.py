@@ -100,7 +100,7 @@ def test_a_lead_says_its_sign_on_every_surface(tmp_path: Path, seconds: int | No
     view = view_of(tmp_path, Service(one))
     report = dict(zip(*_columns(report_table(reports(one)[0], "USD")), strict=True))
     surfaces = {
-        "drawer": text_of(detail.hand(view, "?open=shop/ReservationPlan/web-peak", BoardPlans((one,)))),
+        "drawer": text_of(detail.selected_panel(view, "?open=shop/ReservationPlan/web-peak", BoardPlans((one,)))),
         "page": text_of(plan_page.past(one, "USD")),
         "next step": story.next_step(one, SIX + 3 * HOUR),
         "report": report["Reserved pods"],
@@ -143,7 +143,7 @@ def test_coverage_leads_and_the_hit_ratio_never_stands_for_it(tmp_path: Path) ->
     assert (past["coverage"], past["hit"]) == (0.16, 0.98)
     drawn = gantt.scores([LATE]).summary
     assert "coverage 16 %" in drawn and drawn.index("16 %") < drawn.index("98 %")
-    assert "over: coverage 16 %" in story.said(one)
+    assert "over: coverage 16 %" in story.bar_label(one)
 
 
 def test_what_a_back_test_expects_has_one_unit_of_time_on_page_and_command() -> None:
@@ -189,7 +189,9 @@ def test_a_phase_and_its_numbers_are_the_same_everywhere(tmp_path: Path, phase: 
     assert phase.value in listed and "3 of 4" in listed
     assert counts([one]).words == f"1 plan: 1 {PLAN_STATES[phase].words}"
     assert counts([one]).words in plain(listed)
-    assert phase.value in text_of(detail.hand(view, "?open=shop/ReservationPlan/web-peak", BoardPlans((one,))))
+    assert phase.value in text_of(
+        detail.selected_panel(view, "?open=shop/ReservationPlan/web-peak", BoardPlans((one,)))
+    )
     assert "3 of 4" in text_of(plan_page.present(one))
 
 
@@ -198,7 +200,7 @@ def test_what_was_taken_before_is_never_more_than_what_is_wanted_now() -> None:
     one = plan(PlanPhase.HELD, status={"units": units(3, 0), "count": 1})
     (row,) = plan_table([one]).rows()
     assert (row["there"], row["pods"]) == (1, 1)
-    assert story.said(one) == "held: 1 of 1 there, 3 used"
+    assert story.bar_label(one) == "held: 1 of 1 there, 3 used"
 
 
 def many(waiting: int) -> list[Plan]:

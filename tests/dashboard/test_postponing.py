@@ -66,7 +66,7 @@ class DeskScene:
 @settings(max_examples=60)
 @given(st.lists(REFS.filter(lambda r: "" not in (r.namespace, r.kind, r.name)), max_size=8), st.sets(REFS, max_size=4))
 def test_exactly_the_rows_of_what_was_put_off_are_marked(rows: list[WorkloadRef], put: set[WorkloadRef]) -> None:
-    made = postponing.marked(snapshot_of(rows), LedgerMarks({ref: off(ref) for ref in put}), "v2")
+    made = postponing.mark_snapshot(snapshot_of(rows), LedgerMarks({ref: off(ref) for ref in put}), "v2")
     marked = [row["postponed"] for row in made.tables[RECOMMENDATIONS.name].read().rows()]
     assert marked == ["dismissed" if ref in put else "" for ref in rows]
 
@@ -74,7 +74,7 @@ def test_exactly_the_rows_of_what_was_put_off_are_marked(rows: list[WorkloadRef]
 def test_snoozed_and_dismissed_are_told_apart_with_their_reasons() -> None:
     refs = [WorkloadRef("pay", "Deployment", name) for name in ("a", "b", "c")]
     found = {refs[0]: off(refs[0]), refs[1]: off(refs[1], until=1_795_089_600.0)}
-    indexed = postponing.marked(snapshot_of(refs), LedgerMarks(found), "v2").tables[RECOMMENDATIONS.name]
+    indexed = postponing.mark_snapshot(snapshot_of(refs), LedgerMarks(found), "v2").tables[RECOMMENDATIONS.name]
     rows = list(indexed.read().rows())
     assert [row["postponed"] for row in rows] == ["dismissed", "snoozed", ""]
     # 1795089600 s is 2026-11-19 12:00 UTC.
@@ -117,7 +117,7 @@ def test_a_workload_that_was_changed_lately_has_no_step_now_and_says_from_when_o
     snapshot = Snapshot("v1", None, {**Snapshot.empty().tables, RECOMMENDATIONS.name: table})
     # 1795089600 s is 2026-11-19 12:00 UTC.
     until = {WorkloadRef("pay", "Deployment", name): 1_795_089_600.0 for name in ("cut", "raised")}
-    indexed = postponing.marked(snapshot, LedgerMarks({}, until), "v2").tables[RECOMMENDATIONS.name]
+    indexed = postponing.mark_snapshot(snapshot, LedgerMarks({}, until), "v2").tables[RECOMMENDATIONS.name]
     assert [(row["ready"], row["stopped_by"], row["cpu_step_total"]) for row in indexed.read().rows()] == [
         ("waiting", "cool-down until Thu 19 Nov 12:00 UTC", None),
         ("whole", "", 600.0),
@@ -134,7 +134,7 @@ def test_of_workloads_that_were_cut_together_every_one_waits() -> None:
     snapshot = Snapshot("v1", None, {**Snapshot.empty().tables, RECOMMENDATIONS.name: table})
     # Accepted within one second: until 2026-11-19 12:00:00 and 12:00:01, which is one text.
     until = {WorkloadRef("pay", "Deployment", name): 1_795_089_600.0 + late for late, name in enumerate("ab")}
-    indexed = postponing.marked(snapshot, LedgerMarks({}, until), "v2").tables[RECOMMENDATIONS.name]
+    indexed = postponing.mark_snapshot(snapshot, LedgerMarks({}, until), "v2").tables[RECOMMENDATIONS.name]
     text = "cool-down until Thu 19 Nov 12:00 UTC"
     assert [(row["ready"], row["stopped_by"], row["cpu_step_total"]) for row in indexed.read().rows()] == [
         ("waiting", text, None),

@@ -48,7 +48,7 @@ def view_of(queues: FixedQueues | None, person: Person | None = None) -> View:
 
 def drawn(queues: FixedQueues | None, search: str = "") -> str:
     view = view_of(queues)
-    return text_of(panels.guarded(lambda: page.render(view, search)))
+    return text_of(panels.render_guarded(lambda: page.render(view, search)))
 
 
 # ---- figures

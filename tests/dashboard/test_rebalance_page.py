@@ -48,7 +48,7 @@ def view_of(moves: MoveService | None, who: Person = APPROVER) -> View:
 
 def drawn(moves: MoveService | None, search: str = "", who: Person = APPROVER) -> str:
     view = view_of(moves, who)
-    return text_of(panels.guarded(lambda: page.render(view, search)))
+    return text_of(panels.render_guarded(lambda: page.render(view, search)))
 
 
 # ---- maps

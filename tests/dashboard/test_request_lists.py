@@ -88,7 +88,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     folder = tmp_path_factory.mktemp("lists")
     spec = SyntheticSpec(nodes=2, workloads=8, days=3, seed=7)
     store, clock = Store((folder / "store").as_uri(), "embedded"), FixedClock(spec.end_seconds)
-    made = cluster_population.as_it_stands(
+    made = cluster_population.present_cluster(
         cluster_population.resident(spec, cluster_population.fake_nodes(spec)), "embedded", spec.end_seconds
     )
     demo.write(store, made, Silent())

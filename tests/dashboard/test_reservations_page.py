@@ -272,21 +272,23 @@ def test_filters_narrow_the_day_as_they_narrow_the_list(source: StoreSource, mad
 
 def test_an_old_link_is_told_and_a_filtered_one_still_opens(source: StoreSource, made: Results) -> None:
     view = view_on(planned(source, ROWS), made.end_seconds)
-    gone = text_of(detail.hand(view, "?open=pay/Deployment/gone"))
+    gone = text_of(detail.selected_panel(view, "?open=pay/Deployment/gone"))
     assert "No plan of pay/Deployment/gone." in gone and "cotenant reservations list" in gone
-    assert "not proposed: no better than last week" in text_of(detail.hand(view, "?ns=shop&open=pay/Deployment/index"))
+    assert "not proposed: no better than last week" in text_of(
+        detail.selected_panel(view, "?ns=shop&open=pay/Deployment/index")
+    )
 
 
 @pytest.mark.parametrize("value", ["checkout", "pay/checkout", "pay/Deployment/checkout/cpu"])
 def test_a_link_that_names_no_plan_is_told_and_opens_none(source: StoreSource, made: Results, value: str) -> None:
     view, search = view_on(planned(source, ROWS), made.end_seconds), f"?open={value}"
-    told = text_of(detail.hand(view, search))
+    told = text_of(detail.selected_panel(view, search))
     assert f"No plan of {value}." in told and "cotenant reservations list" in told
     assert "310 core-hours" not in told, "the first plan is open"
     plans = board.BoardPlans()
     chosen = board.selection(view.source.snapshot(), board.rows_of(view, search), search, plans)
     assert (chosen.plan, chosen.row, chosen.missing) == (None, None, value), "none is marked in the list either"
-    assert board.keeping(search, "pay/deployment-checkout") == search
+    assert board.with_open_plan(search, "pay/deployment-checkout") == search
 
 
 def test_without_any_plan_the_page_says_why_and_what_to_type(source: StoreSource, made: Results) -> None:

@@ -91,7 +91,7 @@ def test_a_read_only_dashboard_shows_them_all_disabled_and_how_to_open_them(scen
     ],
 )
 def test_each_button_opens_what_it_says(scene: Scene, what: str, words: str) -> None:
-    found = callbacks.opened(view_of(scene), what, PlanRef(NAMESPACE, "deployment-web"))
+    found = callbacks.open_form(view_of(scene), what, PlanRef(NAMESPACE, "deployment-web"))
     assert words in text_of(found)
     assert scene.clock.seconds < SIX
 
@@ -115,7 +115,7 @@ def test_plans_are_read_once_to_draw_them_again_under_filters_and_whole_where_th
     scene: Scene, search: str, shown: int
 ) -> None:
     service = Counted(scene.service())
-    drawn, *_ = reservations._renewed(view_of(scene, plans=service), (0.0, "", ""), board.PATH, search)
+    drawn, *_ = reservations._refresh_page(view_of(scene, plans=service), (0.0, "", ""), board.PATH, search)
     assert service.readings == 1
     text = " ".join(text_of(part) for part in drawn)
     assert sum(name in text for name in ("deployment-web", "web-peak")) == shown
@@ -127,9 +127,9 @@ def test_plans_are_read_once_to_draw_them_again_under_filters_and_whole_where_th
 def test_the_list_marks_the_plan_whose_panel_is_open_also_when_another_one_came_to_the_top(
     scene: Scene, search: str, marked: str
 ) -> None:
-    first, *_ = reservations._renewed(view_of(scene), (0.0, "", ""), board.PATH, "")
+    first, *_ = reservations._refresh_page(view_of(scene), (0.0, "", ""), board.PATH, "")
     assert marked_in(first) == [f"{NAMESPACE}/deployment-web"], "it is on top"
-    drawn, *_ = reservations._renewed(view_of(scene), (0.0, "", f"{NAMESPACE}/web-peak"), board.PATH, search)
+    drawn, *_ = reservations._refresh_page(view_of(scene), (0.0, "", f"{NAMESPACE}/web-peak"), board.PATH, search)
     assert marked_in(drawn) == [f"{NAMESPACE}/{marked}"]
 
 

@@ -129,24 +129,24 @@ def test_a_method_has_the_review_s_name_wherever_a_change_is_told(scene: Scene) 
     named = review_steps.METHODS[Method.TEMPLATE.value][0]
     assert named in step(view, [ref], "method")
     assert f"the method {named} (template)" in in_place.ELSEWHERE, "a refusal's advice"
-    terms = reviewing.asked(search_of([ref], step="confirm"))
+    terms = reviewing.parse_terms(search_of([ref], step="confirm"))
     seen = {"ids": [reviewing.name_of(ref)], "version": view.source.snapshot().results_version, "method": "template"}
-    (standing,) = review.accepted(view, terms, seen)
+    (standing,) = review.accept_changes(view, terms, seen)
     story = text(change_story.body(standing, (), Allowed("", ""), None))
     assert f"method {named}" in story and "method template" not in story
 
 
 def test_what_was_shown_is_accepted_once_under_its_key(scene: Scene) -> None:
     view, (ref,) = view_of(scene), free(scene)
-    terms = reviewing.asked(search_of([ref], step="confirm"))
+    terms = reviewing.parse_terms(search_of([ref], step="confirm"))
     seen = {"ids": [reviewing.name_of(ref)], "version": view.source.snapshot().results_version, "method": "template"}
-    first = review.accepted(view, terms, seen)
+    first = review.accept_changes(view, terms, seen)
     assert [s.state for s in first] == [ChangeState.APPLIED]
-    assert [s.change.id for s in review.accepted(view, terms, seen)] == [first[0].change.id]
+    assert [s.change.id for s in review.accept_changes(view, terms, seen)] == [first[0].change.id]
     # Whoever comes back to Confirm sees the outcome, not the button.
     again = step(view, [ref], "confirm")
     assert "1 applied." in again and "review-accept" not in again
-    assert review.afterwards(view, "roll-back", [first[0].change.id]) == "Rolled back: 1 rolled back."
+    assert review.run_follow_up(view, "roll-back", [first[0].change.id]) == "Rolled back: 1 rolled back."
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_what_was_shown_is_accepted_once_under_its_key(scene: Scene) -> None:
     ],
 )
 def test_nothing_is_accepted_that_was_not_shown(scene: Scene, seen: Any, words: str) -> None:
-    terms = reviewing.asked(search_of([], step="confirm"))
+    terms = reviewing.parse_terms(search_of([], step="confirm"))
     with pytest.raises(UsageError, match=words):
-        review.accepted(view_of(scene), terms, seen)
+        review.accept_changes(view_of(scene), terms, seen)
     assert scene.service().changes(ADMIN) == []
 
 
@@ -170,12 +170,12 @@ def test_red_data_disable_every_action_and_are_refused_on_the_server_too(scene: 
     assert words in step(view, [ref], "confirm")
     bar = text(select_bar.contents(view, LIST, "", Selection(everything=True)))
     assert words in bar
-    terms = reviewing.asked(search_of([ref], step="confirm"))
+    terms = reviewing.parse_terms(search_of([ref], step="confirm"))
     seen = {"ids": [reviewing.name_of(ref)], "version": view.source.snapshot().results_version}
     with pytest.raises(UsageError, match="3 h old"):
-        review.accepted(view, terms, seen)
+        review.accept_changes(view, terms, seen)
     with pytest.raises(UsageError, match="3 h old"):
-        snooze.put_off(view, [reviewing.name_of(ref)], 7, "later")
+        snooze.postpone_workloads(view, [reviewing.name_of(ref)], 7, "later")
     assert scene.service().changes(ADMIN) == [] and scene.service().postponed() == {}
 
 
@@ -196,8 +196,10 @@ def test_one_that_fails_is_left_out_and_the_others_are_accepted(scene: Scene) ->
     refs = free(scene, 2)
     gone = next(w for w in scene.workloads if w not in refs)
     view = view_of(scene)
-    looks, method = review.looked(view, reviewing.asked(search_of([*refs, gone], step="confirm")), [*refs, gone])
-    going, outs = reviewing.sorted_out(looks, reviewing.asked(""), method)
+    looks, method = review.review_workloads(
+        view, reviewing.parse_terms(search_of([*refs, gone], step="confirm")), [*refs, gone]
+    )
+    going, outs = reviewing.split_by_obstacle(looks, reviewing.parse_terms(""), method)
     assert {look.workload for look in going} >= set(refs) - {gone}
     assert all(out.why for out in outs)
 
@@ -208,7 +210,7 @@ def test_a_server_that_does_not_answer_is_told_and_tried_again(made: Prepared, t
     wait_for("the service to notice", lambda: "does not answer" in text(review.render(view, search)))
     assert "tries again" in text(review.render(view, search))
     asked = text(
-        panels.guarded(lambda: review.contents(view, LIST, search_of(list(scene.workloads[:1]), step="confirm")))
+        panels.render_guarded(lambda: review.contents(view, LIST, search_of(list(scene.workloads[:1]), step="confirm")))
     )
     assert "Nothing is left to change." in asked and "Accept 1 change" not in asked
 
@@ -225,7 +227,7 @@ def test_no_more_than_a_batch_may_hold_is_reviewed_at_once(made: Prepared, tmp_p
 def test_names_and_reasons_stay_text(scene: Scene) -> None:
     view, ref = view_of(scene), scene.workloads[0]
     scene.service().postpone(ADMIN, [ref], None, "<script>alert(1)</script>\u202e")
-    offered = snooze.one(view, ref)
+    offered = snooze.workload_buttons(view, ref)
     said = text(offered)
     assert "<script>alert(1)</script>\\\\u202e" in said and "Show again" in said
     assert "dangerously" not in said
@@ -237,7 +239,9 @@ def test_what_is_put_off_is_hidden_unless_asked_for(scene: Scene) -> None:
     schema = before.tables[RECOMMENDATIONS.name].schema
     every = len(before.rows(RECOMMENDATIONS.name, LIST.query("", schema)))
     mine = len(before.rows(RECOMMENDATIONS.name, LIST.query(f"workload={ref.name}", schema)))
-    assert snooze.put_off(view, [reviewing.name_of(ref)], 7, "later").startswith("1 workload hidden for 7 days")
+    assert snooze.postpone_workloads(view, [reviewing.name_of(ref)], 7, "later").startswith(
+        "1 workload hidden for 7 days"
+    )
     after = view.source.snapshot()
     assert after.version != before.version
     assert len(after.rows(RECOMMENDATIONS.name, LIST.query("", schema))) == every - mine
@@ -245,7 +249,7 @@ def test_what_is_put_off_is_hidden_unless_asked_for(scene: Scene) -> None:
     rows = list(after.tables[RECOMMENDATIONS.name].take(shown).rows())
     assert [r["workload"] for r in rows] == [ref.name] * mine and "later (jane)" in rows[0]["postponed_why"]
     with pytest.raises(UsageError, match="it takes a reason"):
-        snooze.put_off(view, [reviewing.name_of(ref)], 7, "")
+        snooze.postpone_workloads(view, [reviewing.name_of(ref)], 7, "")
 
 
 def test_overview_portrait_and_drawer_lead_into_the_review(scene: Scene) -> None:
@@ -257,7 +261,7 @@ def test_overview_portrait_and_drawer_lead_into_the_review(scene: Scene) -> None
     assert way in front and "empty failed" not in front and "Worth most" in front
     story = text(portrait.contents(view, ref, ""))
     assert way in story and "empty failed" not in story
-    assert way in text(snooze.one(view, ref))
+    assert way in text(snooze.workload_buttons(view, ref))
     # Read-only: the portrait says why there is no way, and the overview offers none.
     alone = view_of(scene, changes=None)
     assert "Worth most" not in text(overview.contents(alone))
@@ -276,7 +280,7 @@ def test_the_overview_counts_what_the_list_behind_its_link_shows(scene: Scene) -
     assert f'"{display.counted(before, "recommendation")};' in text(overview.contents(view))
     row = next(r for r in view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows() if r["ready"] == "whole")
     ref = WorkloadRef(row["namespace"], row["kind"], row["workload"])
-    snooze.put_off(view, [reviewing.name_of(ref)], 7, "later")
+    snooze.postpone_workloads(view, [reviewing.name_of(ref)], 7, "later")
     assert listed() < before
     assert f'"{display.counted(listed(), "recommendation")};' in text(overview.contents(view))
 
@@ -288,7 +292,7 @@ def test_files_and_commands_are_made_without_touching_the_cluster(scene: Scene) 
     assert "Download the bundle" in offered and "Helm values" in offered and "review-accept" not in offered
     commands = step(view, [ref], "confirm", method="bundle", form="kubectl")
     assert "Show the commands" in commands
-    looks, method = review.looked(view, reviewing.asked(search_of([ref], method="bundle")), [ref])
+    looks, method = review.review_workloads(view, reviewing.parse_terms(search_of([ref], method="bundle")), [ref])
     assert method is Method.BUNDLE and looks[0].error == ""
     assert scene.live(ref)["metadata"]["resourceVersion"] == before
 
@@ -310,7 +314,7 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
         assert "overridden" in whole
         version = view.source.snapshot().results_version
         shown = {"ids": [reviewing.name_of(ref)], "version": version, "method": "template"}
-        (done,) = review.accepted(view, reviewing.asked(search_of([ref], step="confirm")), shown)
+        (done,) = review.accept_changes(view, reviewing.parse_terms(search_of([ref], step="confirm")), shown)
         taken = [(one.container, one.resource, one.amount) for one in done.change.next_steps]
         assert taken == [(one.container, one.resource, one.amount) for one in look.next_steps]
         # Afterwards the list says when the next step may be taken, and what is shown goes on from the cluster's values.
@@ -321,6 +325,6 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
         (again,) = service.review(ADMIN, ChangeRequest((ref,)))
         assert "cool-down" in [rule.name for rule in again.blocked(())]
         assert len(again.next_steps) < len(look.next_steps)
-        assert review.afterwards(view, "roll-back", [done.change.id]) == "Rolled back: 1 rolled back."
+        assert review.run_follow_up(view, "roll-back", [done.change.id]) == "Rolled back: 1 rolled back."
         rows = view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows()
         assert "waiting" not in [r["ready"] for r in rows if r["workload"] == ref.name]

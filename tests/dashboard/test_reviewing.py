@@ -41,14 +41,14 @@ def action_of(then: int | None) -> Action:
 @settings(max_examples=60)
 @given(st.lists(REFS, max_size=4, unique=True))
 def test_an_address_names_exactly_the_workloads_it_was_made_of(refs: list[WorkloadRef]) -> None:
-    found = reviewing.asked(reviewing.href("/", refs).partition("?")[2])
+    found = reviewing.parse_terms(reviewing.href("/", refs).partition("?")[2])
     assert list(found.workloads) == refs
 
 
 @settings(max_examples=80)
 @given(st.text(max_size=40))
 def test_any_address_is_read_without_an_error(text: str) -> None:
-    found = reviewing.asked(text)
+    found = reviewing.parse_terms(text)
     assert found.step in (*reviewing.STEPS, reviewing.DONE) and 0 <= found.canary < 1
 
 
@@ -57,7 +57,7 @@ def test_terms_are_read_and_what_cannot_be_is_as_if_not_said() -> None:
         "?ids=pay/Deployment/web&ids=pay/Deployment/web&ids=broken&step=confirm&key=0123456789abcdef"
         "&method=in-place&form=helm&override=history&override=cpu-step&because=+tonight+&second=olga&canary=0.1"
     )
-    assert reviewing.asked(search) == ReviewTerms(
+    assert reviewing.parse_terms(search) == ReviewTerms(
         workloads=(WEB,),
         step="confirm",
         key="0123456789abcdef",
@@ -68,7 +68,7 @@ def test_terms_are_read_and_what_cannot_be_is_as_if_not_said() -> None:
         second_person="olga",
         canary=0.1,
     )
-    assert reviewing.asked("step=nowhere&key=<b>&method=magic&form=x&canary=7&all=yes") == ReviewTerms()
+    assert reviewing.parse_terms("step=nowhere&key=<b>&method=magic&form=x&canary=7&all=yes") == ReviewTerms()
 
 
 def test_the_list_s_own_filters_are_kept_apart_from_the_review_s_terms() -> None:
@@ -98,27 +98,27 @@ def looks() -> list[WorkloadReview]:
 
 
 def test_each_workload_stands_and_falls_alone() -> None:
-    going, outs = reviewing.sorted_out(looks(), ReviewTerms(), Method.TEMPLATE)
+    going, outs = reviewing.split_by_obstacle(looks(), ReviewTerms(), Method.TEMPLATE)
     assert [look.workload for look in going] == [WEB]
     assert [(out.look.workload, out.why) for out in outs] == [(API, "history: 3 days of history"), (JOB, "it is gone")]
-    going, outs = reviewing.sorted_out(looks(), ReviewTerms(overridden=("history",)), Method.TEMPLATE)
+    going, outs = reviewing.split_by_obstacle(looks(), ReviewTerms(overridden=("history",)), Method.TEMPLATE)
     assert [look.workload for look in going] == [WEB, API] and len(outs) == 1
     # Files change nothing in the cluster, so guardrails do not hold them back.
-    assert len(reviewing.sorted_out(looks(), ReviewTerms(), Method.BUNDLE)[0]) == 2
+    assert len(reviewing.split_by_obstacle(looks(), ReviewTerms(), Method.BUNDLE)[0]) == 2
 
 
 def test_a_refusal_of_the_server_and_an_impossible_method_leave_out_with_the_next_step() -> None:
     refused = replace(looks()[0], tried=DryRunResult(False, "exceeded quota", "Ask for more quota."))
-    (out,) = reviewing.sorted_out([refused], ReviewTerms(), Method.TEMPLATE)[1]
+    (out,) = reviewing.split_by_obstacle([refused], ReviewTerms(), Method.TEMPLATE)[1]
     assert (out.why, out.fix) == ("the server refuses: exceeded quota", "Ask for more quota.")
     cannot = replace(looks()[0], impossible={Method.IN_PLACE: "server 1.30"})
-    (out,) = reviewing.sorted_out([cannot], ReviewTerms(), Method.IN_PLACE)[1]
+    (out,) = reviewing.split_by_obstacle([cannot], ReviewTerms(), Method.IN_PLACE)[1]
     assert (out.why, out.fix) == ("in-place: server 1.30", "Choose another method.")
 
 
 def test_a_review_s_foot_says_what_is_freed_and_what_is_raised_each_as_a_positive_number() -> None:
     # 500 m + 250 m are freed and one GiB is raised; money of the one that is priced.
-    said = text_of(review_end.summed(looks()[:2], 1, "EUR"))
+    said = text_of(review_end.summary_line(looks()[:2], 1, "EUR"))
     assert "now: frees 750 m, 14.00 EUR a month; raises 1 GiB for containers at risk, 4.00 EUR a month" in said
     assert "1 left out" in said and "−" not in said and "+" not in said
 

@@ -106,7 +106,7 @@ def text_of(made: Component) -> str:
 
 
 def drawn(made: Results, view: View) -> dict[str, str]:
-    return {name: text_of(panels.guarded(partial(draw, view))) for name, draw in drawings(made).items()}
+    return {name: text_of(panels.render_guarded(partial(draw, view))) for name, draw in drawings(made).items()}
 
 
 def well(pages_drawn: Mapping[str, str]) -> None:

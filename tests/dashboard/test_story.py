@@ -326,7 +326,7 @@ def test_a_chart_says_what_5_minute_values_stay_below(made: Results) -> None:
 
 def test_the_models_of_a_series_are_compared_best_first(made: Results) -> None:
     row = next(r for r in made.store.read_table(FORECASTS).rows() if r["scope"] == "cluster" and r["resource"] == "cpu")
-    compared = workload_story.compared(row)
+    compared = workload_story.model_losses(row)
     losses = [loss for _, loss in compared]
     assert losses == sorted(losses) and dict(compared)["seasonal-naive-day"] == 1.0
     said = words(forecast.models(row))

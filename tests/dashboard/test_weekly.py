@@ -48,10 +48,10 @@ def test_the_band_begins_where_the_last_week_ends() -> None:
 
 
 def test_a_part_without_movement_is_not_drawn() -> None:
-    drawn = chart.taken_apart(weekly.week_of(row()))
+    drawn = chart.component_chart(weekly.week_of(row()))
     assert [trace["name"] for trace in drawn.figure["data"]] == ["Trend", "Habit of the day", "Rest"]
     assert "too short" in drawn.summary
-    with_week = chart.taken_apart(weekly.week_of(row(weekly=[5.0] * 480)))
+    with_week = chart.component_chart(weekly.week_of(row(weekly=[5.0] * 480)))
     assert [note["text"] for note in with_week.figure["layout"]["annotations"]] == [
         "Trend, cores",
         "Habit of the day, cores",
@@ -62,7 +62,7 @@ def test_a_part_without_movement_is_not_drawn() -> None:
 
 
 def test_axes_do_not_overlap_and_fill_the_chart() -> None:
-    layout = chart.taken_apart(weekly.week_of(row(weekly=[5.0] * 480))).figure["layout"]
+    layout = chart.component_chart(weekly.week_of(row(weekly=[5.0] * 480))).figure["layout"]
     spans = sorted(tuple(layout[name]["domain"]) for name in ("yaxis", "yaxis2", "yaxis3", "yaxis4"))
     assert all(high <= low for (_, high), (low, _) in itertools.pairwise(spans))
     # the uppermost leaves room for its name alone
@@ -70,8 +70,8 @@ def test_axes_do_not_overlap_and_fill_the_chart() -> None:
 
 
 def test_how_it_did_is_told_or_that_it_could_not_be_tried() -> None:
-    assert "error 0.83 x that of repeating the week before" in weekly.measured(row())
-    assert weekly.measured(row(relative_loss=None)).startswith("Too little history")
+    assert "error 0.83 x that of repeating the week before" in weekly.error_sentence(row())
+    assert weekly.error_sentence(row(relative_loss=None)).startswith("Too little history")
 
 
 def test_a_series_without_a_week_says_who_has_one() -> None:

@@ -129,7 +129,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 def pages(scene: Scene, what: str, ref: PlanRef) -> set[Line]:
     view = view_of(scene.folder, scene.clock.now_seconds, people=lambda: ADMIN, plans=scene.service())
-    return listed(callbacks.opened(view, what, ref))
+    return listed(callbacks.open_form(view, what, ref))
 
 
 Act = Callable[[PlanService, Person], object]
@@ -227,7 +227,7 @@ def test_what_is_refused_is_not_listed_as_written(scene: Scene) -> None:
 
 def approve_lines(scene: MoveScene, folder: Path, chosen: str, texts: approval.ApprovalTexts) -> set[Line]:
     view = view_of(folder, scene.clock.now_seconds, people=lambda: APPROVER, moves=scene.service())
-    return listed(approval.tried(view, chosen, texts))
+    return listed(approval.dry_run_form(view, chosen, texts))
 
 
 @server

@@ -18,7 +18,15 @@ from cotenant.enforcer.contract import NO_LIMIT, CpuUse, Evict, Knob, Level, Nod
 from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.model.enforcement import REASON_SENTENCES, AgentAction, Lane, in_words
-from cotenant.enforcer.report.acts import EVENT_REASONS, act_of, changes, held_to, reason_of, sample_of, seconds_of
+from cotenant.enforcer.report.acts import (
+    EVENT_REASONS,
+    act_of,
+    best_effort_limit_millicores,
+    changes,
+    reason_of,
+    sample_of,
+    seconds_of,
+)
 from cotenant.enforcer.report.recount import Verdicts
 from cotenant.enforcer.report.status import ActionRecord, stamp
 from cotenant.enforcer.strategies.suppression.suppress import Suppress, SuppressState
@@ -139,18 +147,18 @@ def test_the_target_that_is_reported_is_the_one_that_is_applied() -> None:
     whole = {"resourceUsedThresholdWithBE": {**ON["resourceUsedThresholdWithBE"], "cpuSuppressThresholdPercent": 100}}
     decided, _ = decide(moment, policy(whole), Memory(), strategies_of(), Ages())
     # at 100 % weight decides: all of the machine, where the plain formula says 4000 - 1500
-    assert sample_of(moment, decided).target == held_to(moment, decided.wants) == 4000
+    assert sample_of(moment, decided).target == best_effort_limit_millicores(moment, decided.wants) == 4000
     ahead = NodeForecast(0.0, 1e10, q95_cpu_millicores=(1500, 2000), step_seconds=10**9)
     soon = replace(moment, wall_seconds=999_999_900.0, forecast=ahead)
     looking = EnforcerSettings(best_effort=BestEffortSettings(suppress_target="forecast-ahead"))
     decided, _ = decide(soon, policy(ON), Memory(), strategies(looking), Ages())
     # 65 % of 4000 - 1500 - the 500 that are expected to come
-    assert sample_of(soon, decided).target == held_to(soon, decided.wants) == 600
+    assert sample_of(soon, decided).target == best_effort_limit_millicores(soon, decided.wants) == 600
     capped = Suppress().step(moment, policy(ON), SuppressState(), cap_millicores=300).plan
     shown = TickDecision(
         AgentMode.ACT, capped.wants, best_effort_target_millicores=capped.best_effort_target_millicores
     )
-    assert sample_of(moment, shown).target == held_to(moment, shown.wants) == 300
+    assert sample_of(moment, shown).target == best_effort_limit_millicores(moment, shown.wants) == 300
 
 
 def test_cpus_and_quota_hold_by_the_smaller_one_and_bursts_add_up() -> None:

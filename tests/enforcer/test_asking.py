@@ -14,7 +14,7 @@ import pytest
 from cotenant.enforcer.contract import PodSpec
 from cotenant.enforcer.runtime.pod_resources import PodResources, objection
 from cotenant.enforcer.sources.kubelet import Assignments
-from cotenant.enforcer.sources.kubelet_client import WithKubelet, joined
+from cotenant.enforcer.sources.kubelet_client import WithKubelet, add_assignments
 from cotenant.enforcer.sources.sources import AgentInputs
 from tests.cluster.waiting import wait_for
 
@@ -48,22 +48,22 @@ HEARD = AgentInputs((OWN, WEB), 0.0)
 
 
 def test_who_the_kubelet_does_not_name_keeps_its_cpus_while_it_is_known_here() -> None:
-    first = joined(HEARD, SAID, {})
+    first = add_assignments(HEARD, SAID, {})
     assert first.kubelet.exclusive == {"default/own": {1}}
     empty = Assignments(allocatable=SAID.allocatable)  # it has just started and has heard of no pod yet
-    again = joined(HEARD, empty, first.kubelet.exclusive)
+    again = add_assignments(HEARD, empty, first.kubelet.exclusive)
     assert again.kubelet.exclusive == {"default/own": {1}}
-    assert joined(replace(HEARD, pods=(WEB,)), empty, again.kubelet.exclusive).kubelet.exclusive == {}
+    assert add_assignments(replace(HEARD, pods=(WEB,)), empty, again.kubelet.exclusive).kubelet.exclusive == {}
     freed = Assignments(SAID.pods, {}, SAID.allocatable)
-    assert joined(HEARD, freed, again.kubelet.exclusive).kubelet.exclusive == {}
+    assert add_assignments(HEARD, freed, again.kubelet.exclusive).kubelet.exclusive == {}
 
 
 def test_pods_that_a_recalled_list_does_not_have_are_told_of_and_none_is_dropped() -> None:
     recalled = replace(HEARD, pods=(OWN,), recalled=("pods",))
-    told = joined(recalled, replace(SAID, pods=frozenset({"default/web", "default/new"})), {})
+    told = add_assignments(recalled, replace(SAID, pods=frozenset({"default/web", "default/new"})), {})
     assert told.notes == ("the kubelet runs 2 pods that are not known here: default/new, default/web",)
     assert told.pods == (OWN,)
-    assert joined(replace(recalled, pods=(OWN, WEB)), SAID, {}).notes == ()
+    assert add_assignments(replace(recalled, pods=(OWN, WEB)), SAID, {}).notes == ()
 
 
 def test_nobody_is_asked_unless_the_kubelet_gives_cpus_out_or_the_list_is_recalled(tmp_path: Path) -> None:

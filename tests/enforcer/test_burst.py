@@ -22,12 +22,12 @@ from cotenant.enforcer.strategies.burst import (
     QuotaStep,
     Tokens,
     buffer_microseconds,
-    guarded,
-    limited,
     next_quota,
     pod_quota,
     pool_load,
     random_part,
+    restrict_move,
+    update_tokens,
 )
 from tests.enforcer.readings import EVERY_KNOB, container, node, pod, policy, seen, values
 
@@ -156,7 +156,7 @@ def test_an_annotation_that_cannot_be_read_leaves_the_nodes_policy(note: str) ->
     ],
 )
 def test_the_nodes_guard(move: QuotaMove, load: PoolLoad, expected: QuotaMove) -> None:
-    assert guarded(move, load) is expected
+    assert restrict_move(move, load) is expected
 
 
 @pytest.mark.parametrize(
@@ -216,22 +216,22 @@ def test_the_guard_looks_at_the_mean_of_five_ticks() -> None:
 
 def test_a_limiter_spends_above_the_limit_and_saves_below_sixty_percent() -> None:
     burst = strategy(cfs_quota_burst_period_seconds=10, cfs_quota_burst_percent=300)
-    start = limited(burst, None, 0.0, 0.0, 0.5)
+    start = update_tokens(burst, None, 0.0, 0.0, 0.5)
     # capacity 10 s * 200 %; it starts with 0.5 * 0.5 of it.
     assert (start.capacity, start.amount) == (2000, 500.0)
-    assert limited(burst, start, 250.0, 2.0, 0.0).amount == 200.0  # 500 - 150 * 2
-    assert limited(burst, start, 80.0, 2.0, 0.0).amount == 500.0
-    assert limited(burst, start, 20.0, 2.0, 0.0).amount == 660.0  # 500 + 80 * 2
-    assert limited(burst, start, 1000.0, 9.0, 0.0).amount == -2000  # no debt beyond the capacity
+    assert update_tokens(burst, start, 250.0, 2.0, 0.0).amount == 200.0  # 500 - 150 * 2
+    assert update_tokens(burst, start, 80.0, 2.0, 0.0).amount == 500.0
+    assert update_tokens(burst, start, 20.0, 2.0, 0.0).amount == 660.0  # 500 + 80 * 2
+    assert update_tokens(burst, start, 1000.0, 9.0, 0.0).amount == -2000  # no debt beyond the capacity
     other = strategy(cfs_quota_burst_period_seconds=20, cfs_quota_burst_percent=300)
-    assert limited(other, start, 250.0, 2.0, 0.0).amount == 0.0  # begun anew
+    assert update_tokens(other, start, 250.0, 2.0, 0.0).amount == 0.0  # begun anew
 
 
 def test_ticks_a_little_short_of_a_second_still_spend() -> None:
     burst = strategy(cfs_quota_burst_period_seconds=100, cfs_quota_burst_percent=300)
     tokens = Tokens(10_000.0, 20_000, 100, 0.0)
     for tick in range(1, 101):
-        tokens = limited(burst, tokens, 200.0, tick * 0.99, 0.0)
+        tokens = update_tokens(burst, tokens, 200.0, tick * 0.99, 0.0)
     # 99.0 s have passed: 98 or 99 whole ones at 100 a second.
     assert 10_000 - 9_900 <= tokens.amount <= 10_000 - 9_800
 
@@ -326,11 +326,11 @@ def test_savings_stay_within_the_capacity(
     uses: list[tuple[float, float]], period: int, percent: int, start: float
 ) -> None:
     burst = strategy(cfs_quota_burst_period_seconds=period, cfs_quota_burst_percent=percent)
-    tokens, at = limited(burst, None, 0.0, 0.0, start), 0.0
+    tokens, at = update_tokens(burst, None, 0.0, 0.0, start), 0.0
     assert 0 <= tokens.amount <= tokens.capacity / 2
     for use, passed in uses:
         at += passed
-        tokens = limited(burst, tokens, use, at, start)
+        tokens = update_tokens(burst, tokens, use, at, start)
         assert -tokens.capacity <= tokens.amount <= tokens.capacity
         assert 0 <= at - tokens.counted_seconds < 1 + 1e-6
 

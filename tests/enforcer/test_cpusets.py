@@ -19,7 +19,7 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import ContainerSpec, NodeReading, PodSpec
-from cotenant.enforcer.observe.cpusets import assigned, forbidden_cpus, overclaims, owned_cpus
+from cotenant.enforcer.observe.cpusets import forbidden_cpus, overclaims, owned_cpus, pod_assignment
 
 
 def pod(qos: QosClass, status: str | None, phase: str = "Running", asks: int = 8000) -> PodSpec:
@@ -58,7 +58,7 @@ def test_a_list_that_is_long_for_its_own_sake_is_refused() -> None:
 @pytest.mark.parametrize("key", ["x", "cpuset", "numaNodeResources"])
 def test_an_annotation_that_is_nested_for_its_own_sake_is_unreadable(key: str) -> None:
     deep = f'{{"{key}": {"[" * 100_000}{"]" * 100_000}}}'
-    assert assigned(pod(QosClass.LSR, deep)).broken
+    assert pod_assignment(pod(QosClass.LSR, deep)).broken
     assert system_cpus(node(system=deep).annotations, "n") == (frozenset(), False)
     assert forbidden_cpus(node(reservation=deep), []) == frozenset()
 
@@ -78,14 +78,14 @@ def test_neighbours_are_joined_as_the_kernel_does() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=30))
 def test_no_text_in_an_annotation_breaks_the_reader(text: str) -> None:
-    found = assigned(pod(QosClass.LSR, text))
+    found = pod_assignment(pod(QosClass.LSR, text))
     assert found.cpus == frozenset() or not found.broken
     assert system_cpus(node(system=text).annotations, "n")[0] is not None
 
 
 def test_a_pods_cpus_and_numa_nodes_come_from_the_scheduler() -> None:
     text = '{"cpuset":"4-5","numaNodeResources":[{"node":1,"resources":{"cpu":"2"}},{"node":0,"resources":{}}]}'
-    found = assigned(pod(QosClass.LSR, text))
+    found = pod_assignment(pod(QosClass.LSR, text))
     assert (found.cpus, found.numa_nodes, found.broken) == ({4, 5}, (1,), "")
 
 
@@ -97,12 +97,12 @@ def test_cpu_on_numa_nodes_is_seen_under_every_name_of_the_scheduler(
     resource: str, numa_nodes: tuple[int, ...]
 ) -> None:
     text = f'{{"numaNodeResources":[{{"node":1,"resources":{{"{resource}":"2000"}}}}]}}'
-    assert assigned(pod(QosClass.BE, text)).numa_nodes == numa_nodes
+    assert pod_assignment(pod(QosClass.BE, text)).numa_nodes == numa_nodes
 
 
 def test_an_unreadable_annotation_is_not_the_same_as_none() -> None:
-    assert assigned(pod(QosClass.LSR, None)).broken == ""
-    assert "a/b" in assigned(pod(QosClass.LSR, '{"cpuset":"4-"}')).broken
+    assert pod_assignment(pod(QosClass.LSR, None)).broken == ""
+    assert "a/b" in pod_assignment(pod(QosClass.LSR, '{"cpuset":"4-"}')).broken
 
 
 def test_a_pod_that_ended_owns_nothing() -> None:

@@ -29,7 +29,7 @@ from cotenant.base.kubernetes.intent import Apply, Delete
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
-from cotenant.enforcer.assembly import assembled
+from cotenant.enforcer.assembly import assemble_agent
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
 from cotenant.enforcer.decide.container_resources import LEAVE
 from cotenant.enforcer.dra.claim import (
@@ -39,7 +39,7 @@ from cotenant.enforcer.dra.claim import (
     cdi_spec,
     claim_in,
     keys_in,
-    prepared,
+    prepare_claim,
     request_key,
 )
 from cotenant.enforcer.dra.claims import NOTE, Claims
@@ -51,7 +51,7 @@ from cotenant.enforcer.dra.offer import (
     offered_cores,
     offered_devices,
     publication,
-    unshared,
+    unshared_offers,
     with_claimed,
 )
 from cotenant.enforcer.nri_hooks import HookDecision
@@ -158,10 +158,10 @@ def test_what_pods_have_shares_of_is_not_offered() -> None:
     }
     asked = {GPU_CORE: 50, GPU_MEMORY_RATIO: 50, "cpu": 1000}
     # thread 2 is of core 0
-    left = unshared(offers, inventory, [Holding("shop/a", "u", texts, asked)])
+    left = unshared_offers(offers, inventory, [Holding("shop/a", "u", texts, asked)])
     assert ([one.name for one in left[0]], left[1]) == (["gpu-0", "cpu-1"], ["gpu-1", "cpu-0"])
     # an annotation that its pod does not ask for keeps nothing from claims
-    assert unshared(offers, inventory, [Holding("shop/a", "u", texts, {})]) == (offers, [])
+    assert unshared_offers(offers, inventory, [Holding("shop/a", "u", texts, {})]) == (offers, [])
 
 
 def test_what_a_claim_has_stays_in_the_first_slice_when_nothing_else_is_left_of_its_kind() -> None:
@@ -200,7 +200,7 @@ def test_slices_follow_what_is_offered_and_rest_when_nothing_changes(counts: lis
 
 # --- what a claim gets ------------------------------------------------------------------------------------------------
 def test_a_claims_containers_get_its_devices_variables_and_files() -> None:
-    ready = prepared(claim("u-1", "card=gpu-0", "cores/large=cpu-0", "cores/large=cpu-1"), "n1", OFFERS, [])
+    ready = prepare_claim(claim("u-1", "card=gpu-0", "cores/large=cpu-0", "cores/large=cpu-1"), "n1", OFFERS, [])
     spec = cdi_spec(ready)
     assert spec["kind"] == "node.cotenant.dev/claim"
     assert {one["name"]: one["containerEdits"] for one in spec["devices"]} == {
@@ -216,19 +216,19 @@ def test_a_claims_containers_get_its_devices_variables_and_files() -> None:
 
 
 def test_a_device_of_another_claim_is_refused_but_to_an_administrator() -> None:
-    first = prepared(claim("u-1", "one=gpu-0"), "n1", OFFERS, [])
+    first = prepare_claim(claim("u-1", "one=gpu-0"), "n1", OFFERS, [])
     with pytest.raises(ClaimRefused, match="gpu-0, which claim shop/c still has"):
-        prepared(claim("u-2", "one=gpu-0"), "n1", OFFERS, [first])
-    watcher = prepared(claim("u-2", "one=gpu-0", adminAccess=True), "n1", OFFERS, [first])
+        prepare_claim(claim("u-2", "one=gpu-0"), "n1", OFFERS, [first])
+    watcher = prepare_claim(claim("u-2", "one=gpu-0", adminAccess=True), "n1", OFFERS, [first])
     assert watcher.exclusive == set()
 
 
 def test_a_claim_that_cannot_be_prepared_says_why() -> None:
     with pytest.raises(ClaimRefused, match="claim shop/c has device gpu-7, which node n1 does not offer"):
-        prepared(claim("u-1", "one=gpu-7"), "n1", OFFERS, [])
+        prepare_claim(claim("u-1", "one=gpu-7"), "n1", OFFERS, [])
     with pytest.raises(ClaimRefused, match="not allocated"):
-        prepared(ClaimWire(), "n1", OFFERS, [])
-    assert prepared(claim("u-1", "one=gpu-0", driver="another"), "n1", OFFERS, []).requests == ()
+        prepare_claim(ClaimWire(), "n1", OFFERS, [])
+    assert prepare_claim(claim("u-1", "one=gpu-0", driver="another"), "n1", OFFERS, []).requests == ()
 
 
 # --- notes and sockets ------------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_a_container_gets_its_claimed_cpus_before_the_first_tick_and_when_the_ag
     own = EnforcerSettings(node_name="n1", state_dir=str(tmp_path / "state"), pods_file=str(tmp_path / "pods.json"))
     settings = Settings(enforcer=own, telemetry=TelemetrySettings(health_port=free_port()))
     (tmp_path / "cgroup.controllers").touch()  # version 2, where no parent's CPUs narrow a container's
-    with assembled(settings, {}) as assembly:
+    with assemble_agent(settings, {}) as assembly:
         decide = HookDecision(assembly.agent, Waiting(stopping), Parents(tmp_path), claims.cpus_of)
         pod, plain = PodSpec("shop", "web", "u-web", resources_known=False), ContainerSpec("main")
         claiming = replace(plain, claims=("u_1_cores",))
@@ -359,7 +359,9 @@ names = st.text("abc-", min_size=1, max_size=9)
 
 @given(names, st.dictionaries(st.sampled_from(sorted(OFFERS)), names, max_size=3))
 def test_a_claim_is_read_from_its_file_as_it_was_prepared(uid: str, requests: dict[str, str]) -> None:
-    ready = prepared(claim(uid, *(f"{request}={device}" for device, request in requests.items())), "n1", OFFERS, [])
+    ready = prepare_claim(
+        claim(uid, *(f"{request}={device}" for device, request in requests.items())), "n1", OFFERS, []
+    )
     assert claim_in(msgspec.json.encode(cdi_spec(ready))) == ready
 
 
@@ -436,4 +438,4 @@ def test_a_contract_field_is_where_the_kubelet_reads_it() -> None:
     response.claims.add(key="u").value.devices.add(device_name="gpu-0")
     # 0a = field 1, bytes; an entry of 0a 01 'u' (key) and 12 .. (value); in it 0a .. (devices), 1a 05 "gpu-0" (name)
     assert response.SerializeToString() == b"\x0a\x0e\x0a\x01u\x12\x09\x0a\x07\x1a\x05gpu-0"
-    assert json.loads(msgspec.json.encode(cdi_spec(prepared(claim("u"), "n1", {}, []))))["devices"] == []
+    assert json.loads(msgspec.json.encode(cdi_spec(prepare_claim(claim("u"), "n1", {}, []))))["devices"] == []

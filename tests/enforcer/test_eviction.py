@@ -24,10 +24,10 @@ from cotenant.enforcer.strategies.eviction.victims import (
     Choices,
     Task,
     TaskName,
-    allowed,
     candidate,
     choose,
     evictable,
+    is_eviction_allowed,
     opted_in,
     rank,
 )
@@ -176,7 +176,7 @@ def test_who_only_holds_room_stays_but_nobody_hides_behind_its_label() -> None:
 )
 def test_a_pod_may_limit_which_tasks_take_it(text: str | None, may: bool) -> None:
     one = job("x", annotations={} if text is None else {EVICTION_POLICY_ANNOTATION: text})
-    assert allowed(one.spec, TaskName.BE_CPU) is may
+    assert is_eviction_allowed(one.spec, TaskName.BE_CPU) is may
     assert names([task(1, one)], seen(one)) == (["x"] if may else [])
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.enforcer.contract import Evict, PodSpec
-from cotenant.enforcer.decide.evictions import AGAIN_SECONDS, EvictionBudget, Rate, admitted, request_of, unfit
+from cotenant.enforcer.decide.evictions import AGAIN_SECONDS, EvictionBudget, Rate, admit_evictions, request_of, unfit
 
 
 def pod(name: str, **others: object) -> PodSpec:
@@ -25,24 +25,24 @@ PODS = {f"u-{n}": pod(n) for n in "abcdefgh"}
 
 def test_a_burst_is_asked_at_once_and_the_rest_as_the_bucket_fills() -> None:
     rate = Rate(per_minute=6, burst=3)
-    first = admitted([wish(n) for n in "abcde"], PODS, EvictionBudget(), 100.0, rate)
+    first = admit_evictions([wish(n) for n in "abcde"], PODS, EvictionBudget(), 100.0, rate)
     assert [e.name for e in first.now] == ["a", "b", "c"]
     assert first.refused == {"u-d": "more than 6 evictions a minute", "u-e": "more than 6 evictions a minute"}
     # Six a minute is one in ten seconds.
-    early = admitted([wish("d")], PODS, first.asked, 109.0, rate)
+    early = admit_evictions([wish("d")], PODS, first.asked, 109.0, rate)
     assert early.now == ()
-    assert [e.name for e in admitted([wish("d")], PODS, early.asked, 110.0, rate).now] == ["d"]
+    assert [e.name for e in admit_evictions([wish("d")], PODS, early.asked, 110.0, rate).now] == ["d"]
 
 
 def test_a_pod_that_was_asked_is_not_asked_again_before_its_time() -> None:
-    first = admitted([wish("a")], PODS, EvictionBudget(), 0.0, Rate())
-    soon = admitted([wish("a")], PODS, first.asked, AGAIN_SECONDS - 1, Rate())
+    first = admit_evictions([wish("a")], PODS, EvictionBudget(), 0.0, Rate())
+    soon = admit_evictions([wish("a")], PODS, first.asked, AGAIN_SECONDS - 1, Rate())
     assert soon.refused == {"u-a": "asked already"}
-    assert [e.name for e in admitted([wish("a")], PODS, soon.asked, AGAIN_SECONDS, Rate()).now] == ["a"]
+    assert [e.name for e in admit_evictions([wish("a")], PODS, soon.asked, AGAIN_SECONDS, Rate()).now] == ["a"]
 
 
 def test_a_rate_of_none_evicts_nobody() -> None:
-    assert admitted([wish("a")], PODS, EvictionBudget(), 0.0, Rate(per_minute=0)).now == ()
+    assert admit_evictions([wish("a")], PODS, EvictionBudget(), 0.0, Rate(per_minute=0)).now == ()
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_never_more_than_the_burst_and_what_the_time_brought(
     at, asked, count = 0.0, EvictionBudget(), 0
     for passed, names in steps:
         at += passed
-        round_ = admitted([wish(n) for n in names], PODS, asked, at, Rate(per_minute, burst))
+        round_ = admit_evictions([wish(n) for n in names], PODS, asked, at, Rate(per_minute, burst))
         asked, count = round_.asked, count + len(round_.now)
         # The bucket begins full and gains per_minute / 60 a second.
         assert count <= (burst + at * per_minute / 60 + 1e-6 if per_minute else 0)

@@ -14,7 +14,7 @@ from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation, PodReading
 from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from cotenant.enforcer.model.node_policy import Thresholds
-from cotenant.enforcer.strategies.eviction.fullness import by_allocatable, by_use, to_release, withdrawn
+from cotenant.enforcer.strategies.eviction.fullness import by_allocatable, by_use, to_release, withdrawn_classes
 from cotenant.enforcer.strategies.eviction.victims import EVICTION_ENABLED_LABEL
 from tests.enforcer.readings import GIB, MIB, container, node, pod, policy, seen
 
@@ -114,8 +114,8 @@ def test_nothing_left_counts_as_one_millicore() -> None:
 def test_a_class_that_is_not_offered_is_not_one_with_nothing_left() -> None:
     seen_ = world(some("a", amounts={BATCH_CPU: 500}))
     assert list(by_allocatable(seen_, limits(**ALLOCATABLE), Resource.CPU)) == []
-    assert [v.reason for v in withdrawn(seen_, limits(**ALLOCATABLE))] == ["ClassWithdrawn"]
-    assert list(withdrawn(seen_, limits())) == []
+    assert [v.reason for v in withdrawn_classes(seen_, limits(**ALLOCATABLE))] == ["ClassWithdrawn"]
+    assert list(withdrawn_classes(seen_, limits())) == []
 
 
 def test_mid_and_batch_are_counted_apart() -> None:

@@ -21,11 +21,11 @@ from cotenant.enforcer.strategies.baseline import (
     Baseline,
     InterferenceSignal,
     bucket,
-    measured,
+    measured_signals,
     throttles_itself,
     workload,
 )
-from cotenant.enforcer.strategies.baseline import given as figures
+from cotenant.enforcer.strategies.baseline import annotated_baselines as figures
 from cotenant.enforcer.strategies.interference import GIVE_UP_SECONDS, Findings, InterferenceState, correlation, detect
 from tests.enforcer.readings import container, node, pod, seen
 
@@ -227,7 +227,7 @@ def test_every_signal_that_the_machine_has_is_read() -> None:
         io_pressure=Pressure(7.0),
         memory_pressure=Pressure(2.0),
     )
-    found = measured(replace(one, group=group), 2.0)
+    found = measured_signals(replace(one, group=group), 2.0)
     # 0.5 s of 2 s in the run queue
     assert found == {
         InterferenceSignal.CPU_WAIT: 3.0,
@@ -236,13 +236,13 @@ def test_every_signal_that_the_machine_has_is_read() -> None:
         InterferenceSignal.MEMORY_WAIT: 2.0,
         InterferenceSignal.IO_WAIT: 7.0,
     }
-    assert measured(replace(web(None), group=None), 1.0) == {}
+    assert measured_signals(replace(web(None), group=None), 1.0) == {}
 
 
 def test_waiting_is_the_containers_where_the_pod_has_none() -> None:
     one = web(None)
     two = tuple(replace(c, group=replace(c.group, run_delay_seconds=0.2)) for c in one.containers if c.group)
-    assert measured(replace(one, containers=two), 1.0) == {InterferenceSignal.RUN_DELAY: pytest.approx(20.0)}
+    assert measured_signals(replace(one, containers=two), 1.0) == {InterferenceSignal.RUN_DELAY: pytest.approx(20.0)}
 
 
 def test_who_started_between_two_readings_of_the_pressure_is_found() -> None:

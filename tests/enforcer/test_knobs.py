@@ -14,7 +14,7 @@ from cotenant.enforcer.decide.knobs import (
     from_text,
     kept,
     objection,
-    rounded,
+    round_for_write,
     same,
     shares_of,
     weight_of,
@@ -126,7 +126,7 @@ def test_a_weight_survives_the_way_through_shares(weight: int) -> None:
 @given(st.integers(1, 100), st.integers(1, 10_000_000))
 @settings(max_examples=100)
 def test_a_quota_survives_a_period_that_is_not_ours(period_milliseconds: int, quota: int) -> None:
-    asked, period = rounded(Knob.CPU_QUOTA, quota), period_milliseconds * 1000
+    asked, period = round_for_write(Knob.CPU_QUOTA, quota), period_milliseconds * 1000
     back = from_text(Knob.CPU_QUOTA, as_text(Knob.CPU_QUOTA, asked, V1, period)[0], V1, period)
     # the kernel takes no less than 1000 us of any period
     assert back == max(asked, -(-1000 * 100_000 // period))

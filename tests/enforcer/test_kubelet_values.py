@@ -22,7 +22,7 @@ from cotenant.enforcer.contract import (
     Value,
 )
 from cotenant.enforcer.decide.changes import OriginalValue
-from cotenant.enforcer.decide.kubelet_values import lost_notes, unexplained, values_before_hooks
+from cotenant.enforcer.decide.kubelet_values import lost_notes, unexplained_limits, values_before_hooks
 from cotenant.enforcer.decide.settle import AFTER_IDLE
 
 MIB = 1 << 20
@@ -75,12 +75,12 @@ def test_a_person_is_told_of_limits_below_what_the_kubelet_has_granted() -> None
     # 1000 m are 100 ms a period; 128 Mi is the limit
     squeezed: dict[Knob, Value] = {Knob.CPU_QUOTA: 20_000, Knob.MEMORY_LIMIT: 32 * MIB}
     left = "nothing is noted of it, so it is left as it is"
-    assert list(unexplained(seen(container=squeezed))) == [
+    assert list(unexplained_limits(seen(container=squeezed))) == [
         (CONTAINER, f"ns/p/c: cpu.quota is 20000 us and the kubelet has granted 100000 us; {left}"),
         (CONTAINER, f"ns/p/c: memory.limit is {32 * MIB} bytes and the kubelet has granted {128 * MIB} bytes; {left}"),
     ]
     granted: dict[Knob, Value] = {Knob.CPU_QUOTA: 100_000, Knob.MEMORY_LIMIT: 128 * MIB}
-    assert list(unexplained(seen(container=granted))) == []
+    assert list(unexplained_limits(seen(container=granted))) == []
 
 
 def test_nobody_is_told_of_a_limit_that_a_resize_has_not_reached() -> None:
@@ -88,7 +88,7 @@ def test_nobody_is_told_of_a_limit_that_a_resize_has_not_reached() -> None:
     found = seen(container=squeezed)
     (pod,) = found.pods
     waiting = replace(pod, spec=replace(pod.spec, resize=ResizeState.DEFERRED))
-    assert list(unexplained(replace(found, pods=(waiting,)))) == []
+    assert list(unexplained_limits(replace(found, pods=(waiting,)))) == []
 
 
 @pytest.mark.parametrize(("resize", "known"), [(ResizeState.NONE, True), (ResizeState.IN_PROGRESS, False)])
@@ -147,7 +147,7 @@ def test_a_quota_in_another_period_is_not_told_of(limit: int, period: int) -> No
         GroupReading(POD, Level.POD, knobs=read),
         (ContainerReading(spec, GroupReading(CONTAINER, Level.CONTAINER, knobs=read)),),
     )
-    assert list(unexplained(replace(seen(), pods=(pod,)))) == []
+    assert list(unexplained_limits(replace(seen(), pods=(pod,)))) == []
 
 
 @pytest.mark.parametrize(

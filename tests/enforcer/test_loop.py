@@ -23,7 +23,16 @@ from cotenant.enforcer.contract import (
     Want,
 )
 from cotenant.enforcer.decide.changes import OriginalValue, wants_of
-from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide, held, merged, mode_of
+from cotenant.enforcer.decide.loop import (
+    AgentMode,
+    Ages,
+    Memory,
+    TickDecision,
+    decide,
+    keep_tighter_wants,
+    merge_wants,
+    mode_of,
+)
 from cotenant.enforcer.model.node_policy import NodePolicy
 from tests.enforcer.readings import TIERS, pod, policy, seen
 
@@ -119,7 +128,7 @@ def test_of_two_values_for_one_knob_the_first_strategys_holds_and_it_is_told() -
 
 
 def test_the_same_value_twice_is_no_conflict() -> None:
-    wants, told = merged([StrategyPlan((want(5000),)), StrategyPlan((want(5000, strategy="two"),))], "n1")
+    wants, told = merge_wants([StrategyPlan((want(5000),)), StrategyPlan((want(5000, strategy="two"),))], "n1")
     assert len(wants) == 1 and told == []
 
 
@@ -171,13 +180,13 @@ def test_on_a_stale_policy_nobody_is_evicted_and_best_effort_gets_no_more() -> N
     ],
 )
 def test_what_looser_means_depends_on_the_knob(knob: Knob, before: Value, now: Value, result: Value) -> None:
-    found = held([want(now, knob=knob)], [want(before, knob=knob)], seen())
+    found = keep_tighter_wants([want(now, knob=knob)], [want(before, knob=knob)], seen())
     assert [w.value for w in found] == [result]
 
 
 def test_other_tiers_follow_their_strategies_also_on_old_knowledge() -> None:
     path = TIERS[KubeQos.BURSTABLE]
-    assert [w.value for w in held([want(9000, path)], [want(5000, path)], seen())] == [9000]
+    assert [w.value for w in keep_tighter_wants([want(9000, path)], [want(5000, path)], seen())] == [9000]
 
 
 def test_a_verdict_of_a_strategy_reaches_the_round() -> None:

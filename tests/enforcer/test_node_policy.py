@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.qos import QosClass
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 from cotenant.enforcer.model.node_policy import Block, IoLimits, MemoryQos, NodePolicy, Thresholds, decode, encode
 
 PERCENTS = st.integers(0, 100)
@@ -133,7 +133,7 @@ def test_a_value_out_of_its_range_is_named_with_path_and_range(path: str, value:
         spec = {word: spec}
     with pytest.raises(UsageError) as refused:
         decode(spec)
-    assert f"$.spec.{path}" in refused.value.message and shown(value) in refused.value.message
+    assert f"$.spec.{path}" in refused.value.message and format_value(value) in refused.value.message
     assert allowed in refused.value.message
 
 

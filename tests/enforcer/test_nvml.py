@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from cotenant.base.allocation.devices import DeviceKind, inventory_of
 from cotenant.base.kubernetes.intent import Create, Patch
 from cotenant.enforcer.observe.nvml import Nvml, NvmlGpu, NvmlState, sysfs_bus
-from cotenant.enforcer.observe.pci_sysfs import PciPlace, pci_place
-from cotenant.enforcer.report.device_report import device_write, gpu_entry, is_ours, label_text
+from cotenant.enforcer.observe.pci_sysfs import PciPlace, pci_location
+from cotenant.enforcer.report.device_report import device_write, gpu_entry, is_made_by_agent, label_text
 from cotenant.enforcer.report.device_writer import DeviceMetrics, DiscoveryState
 from tests.enforcer.nvml import DRIVER_NOT_LOADED, GPU_LOST, FakeGpu, FakeNvml, fake_nvml
 
@@ -107,11 +107,11 @@ def pci_tree(folder: Path, *way: str, numa_node: str = "1") -> Path:
 def test_a_gpu_behind_a_switch_is_placed_by_the_switch_and_another_by_its_root_complex(tmp_path: Path) -> None:
     address = "0000:3d:00.0"
     switched = ("pci0000:3a", "0000:3a:00.0", "0000:3b:00.0", "0000:3c:08.0", address)
-    assert pci_place(pci_tree(tmp_path / "a", *switched), address) == PciPlace(1, "0000:3b:00.0")
+    assert pci_location(pci_tree(tmp_path / "a", *switched), address) == PciPlace(1, "0000:3b:00.0")
     direct = ("pci0000:3a", "0000:3a:00.0", address)
-    assert pci_place(pci_tree(tmp_path / "b", *direct, numa_node="-1"), address) == PciPlace(-1, "pci0000:3a")
-    assert pci_place(tmp_path / "c", address) == PciPlace()
-    assert pci_place(tmp_path / "b", "") == PciPlace()
+    assert pci_location(pci_tree(tmp_path / "b", *direct, numa_node="-1"), address) == PciPlace(-1, "pci0000:3a")
+    assert pci_location(tmp_path / "c", address) == PciPlace()
+    assert pci_location(tmp_path / "b", "") == PciPlace()
 
 
 @given(st.integers(0, 0xFFFF), st.integers(0, 0xFF), st.integers(0, 0x1F))
@@ -148,7 +148,7 @@ def patched(gpus: list[dict[str, Any]], current: dict[str, Any]) -> list[dict[st
 
 def test_the_allocator_reads_the_object_as_the_gpus_that_nvml_listed() -> None:
     body = created(entry(T4), entry(OTHER, problem="nvmlDeviceGetMemoryInfo: Unknown Error (999)"))
-    assert is_ours(body)
+    assert is_made_by_agent(body)
     assert body["metadata"]["ownerReferences"][0]["uid"] == "u1"
     first, second = inventory_of(body).devices
     assert (first.kind, first.minor, first.id, first.healthy) == (DeviceKind.GPU, 0, "GPU-aaaa", True)

@@ -13,7 +13,7 @@ from cotenant.enforcer.contract import CpuUse, Knob, Level, MemoryUse, Observati
 from cotenant.enforcer.decide.loop import Ages, Memory, decide
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.model.node_policy import NodePolicy
-from cotenant.enforcer.report.recorder import Recorder, replayed
+from cotenant.enforcer.report.recorder import Recorder, replay_recording
 from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
 
 AGES = Ages()
@@ -65,7 +65,7 @@ def recorded(
 def test_every_strategy_decides_again_what_it_decided(tmp_path: Path) -> None:
     path, running = tmp_path / "seen.jsonl", strategies(EnforcerSettings())
     told = recorded(path, moments(40), running)
-    again = list(replayed(path, running))
+    again = list(replay_recording(path, running))
     assert [tick.same for tick in again] == [True] * 40
     assert [set(tick.decided.wants) for tick in again] == [set(wants) for wants in told]
     assert any(told)
@@ -75,13 +75,13 @@ def test_a_strategy_that_decides_otherwise_is_found_out(tmp_path: Path) -> None:
     path = tmp_path / "seen.jsonl"
     recorded(path, moments(6), (Climbing(),))
     # Ticks 0 has no policy; from tick 2 on the other step shows.
-    assert [tick.same for tick in replayed(path, (Climbing(2000),))] == [True, True, False, False, False, False]
+    assert [tick.same for tick in replay_recording(path, (Climbing(2000),))] == [True, True, False, False, False, False]
 
 
 def test_a_recording_that_was_begun_anew_goes_on_where_the_strategies_were(tmp_path: Path) -> None:
     path = tmp_path / "seen.jsonl"
     told = recorded(path, moments(30)[8:13], (Climbing(),), cap_bytes=1)
-    again = list(replayed(path, (Climbing(),)))
+    again = list(replay_recording(path, (Climbing(),)))
     assert path.with_name("seen.jsonl.1").exists()
     assert len(again) == 1 and again[0].same
     assert again[0].decided.wants == told[-1] and told[-1][0].value == 13_000
@@ -91,7 +91,7 @@ def test_a_line_that_was_cut_short_ends_the_replay(tmp_path: Path) -> None:
     path = tmp_path / "seen.jsonl"
     recorded(path, moments(4), (Climbing(),))
     path.write_bytes(path.read_bytes()[:-20])
-    assert len(list(replayed(path, (Climbing(),)))) == 3
+    assert len(list(replay_recording(path, (Climbing(),)))) == 3
 
 
 @pytest.mark.parametrize(
@@ -102,4 +102,4 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, text: str, word: str) -
     path = tmp_path / "x"
     path.write_text(text)
     with pytest.raises(UsageError, match=word):
-        list(replayed(path, ()))
+        list(replay_recording(path, ()))

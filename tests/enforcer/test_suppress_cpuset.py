@@ -10,7 +10,7 @@ from cotenant.base.allocation.cpu_topology import Processor
 from cotenant.base.kubernetes.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import ContainerSpec, NodeReading, PodSpec
-from cotenant.enforcer.strategies.suppression.suppress_cpuset import choose, taken, wanted_count
+from cotenant.enforcer.strategies.suppression.suppress_cpuset import choose, take_cpus, wanted_count
 
 # two sockets of four cores with two hyper-threads: CPU n and n + 8 share a core
 TWO_SOCKETS = tuple(Processor(i, i % 8, (i % 8) // 4, (i % 8) // 4) for i in range(16))
@@ -56,19 +56,19 @@ def test_how_many_cpus(millicores: int, all_cpus: int, before: int, count: int) 
     ],
 )
 def test_whole_cores_in_turn_over_sockets(count: int, cpus: list[int]) -> None:
-    assert taken(count, TWO_SOCKETS) == cpus
+    assert take_cpus(count, TWO_SOCKETS) == cpus
 
 
 def test_the_largest_bucket_comes_first() -> None:
     # without CPUs 0, 8 and 1 the second socket (8 CPUs) is larger than the first (5)
-    assert taken(2, [p for p in TWO_SOCKETS if p.id not in {0, 8, 1}]) == [4, 12]
+    assert take_cpus(2, [p for p in TWO_SOCKETS if p.id not in {0, 8, 1}]) == [4, 12]
 
 
 def test_single_threads_when_no_pair_is_left() -> None:
-    assert taken(3, [Processor(i, i) for i in range(4)]) == [0, 1, 2]
+    assert take_cpus(3, [Processor(i, i) for i in range(4)]) == [0, 1, 2]
     # one pair is left, on the second socket; the rest begins with the first bucket again
     ones = [p for p in TWO_SOCKETS if p.id not in {8, 9, 10, 11, 13, 14, 15}]
-    assert taken(5, ones) == [4, 12, 5, 0, 6]
+    assert take_cpus(5, ones) == [4, 12, 5, 0, 6]
 
 
 def test_lse_reserved_and_system_cpus_are_left_alone() -> None:

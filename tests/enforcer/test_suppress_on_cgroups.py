@@ -19,7 +19,7 @@ from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Layout
 from cotenant.enforcer.observe.observe import NodeFacts, Observer
 from cotenant.enforcer.sources.wire import NodePodWire, pod_of
-from cotenant.enforcer.strategies.baseline import InterferenceSignal, measured
+from cotenant.enforcer.strategies.baseline import InterferenceSignal, measured_signals
 from cotenant.enforcer.strategies.be_totals import BeTotals
 from cotenant.enforcer.strategies.best_effort import BestEffort
 from tests.enforcer.own_cgroups import wait_for
@@ -152,7 +152,9 @@ def test_a_services_waiting_is_measured_here(node: Kubepods, tmp_path: Path) -> 
         burn(node, web, 0.02)
         seen = agent.look()
         found.extend(
-            v for s, v in measured(seen.pods[0], seen.elapsed_seconds).items() if s is InterferenceSignal.RUN_DELAY
+            v
+            for s, v in measured_signals(seen.pods[0], seen.elapsed_seconds).items()
+            if s is InterferenceSignal.RUN_DELAY
         )
         return bool(found)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cotenant.enforcer.contract import Knob, Surface
 from cotenant.enforcer.decide.loop import AgentMode, TickDecision
-from cotenant.enforcer.decide.unsupported import unsupported
+from cotenant.enforcer.decide.unsupported import find_unsupported
 from cotenant.enforcer.report.status import About, status
 from cotenant.enforcer.strategies.system import MIN_FREE, SCALE, KernelSettings
 from tests.enforcer.readings import EVERY_KNOB, node, policy, seen
@@ -45,10 +45,10 @@ def test_vendor_switches_are_written_where_the_kernel_has_them_and_else_named_as
     moment = seen(machine=node(kernel_switches=has))
     plan = KernelSettings(on=True).step(moment, rules, None).plan
     assert {w.key: w.value for w in plan.surfaces if w.key not in (MIN_FREE, SCALE)} == {k: WRITTEN[k] for k in has}
-    [missing] = unsupported(rules, moment, switches_on=True)
+    [missing] = find_unsupported(rules, moment, switches_on=True)
     assert missing.field == "systemStrategy.schedIdleSaverWmark"
     assert "unsupported: this kernel has no kernel/sched_idle_saver_wmark" in missing.why
-    off = unsupported(rules, moment, switches_on=False)
+    off = find_unsupported(rules, moment, switches_on=False)
     assert len(off) == len(WRITTEN)
     assert all("enforcer.kernel_reserves is off" in one.why for one in off)
 
@@ -57,7 +57,7 @@ def test_what_the_policy_does_not_set_leaves_the_kernel_as_it_is() -> None:
     moment = seen(machine=node(kernel_switches=dict.fromkeys(WRITTEN, "1")))
     plan = KernelSettings(on=True).step(moment, policy(), None).plan
     assert {w.key for w in plan.surfaces} == {MIN_FREE, SCALE}
-    assert unsupported(policy(), moment, switches_on=False) == ()
+    assert find_unsupported(policy(), moment, switches_on=False) == ()
 
 
 def test_fields_of_classes_that_have_no_effect_here_are_named() -> None:
@@ -77,7 +77,7 @@ def test_fields_of_classes_that_have_no_effect_here_are_named() -> None:
     )
     stock = EVERY_KNOB - {Knob.PAGE_CACHE_LIMIT_ENABLE, Knob.MEMORY_WMARK_RATIO, Knob.MEMORY_WMARK_MIN_ADJ}
     prefix = "resourceQOSStrategy.lsClass"
-    assert {one.field for one in unsupported(rules, seen(supported=stock), switches_on=True)} == {
+    assert {one.field for one in find_unsupported(rules, seen(supported=stock), switches_on=True)} == {
         f"{prefix}.memoryQOS.pageCacheEnable",
         f"{prefix}.memoryQOS.wmarkRatio",
         f"{prefix}.memoryQOS.wmarkMinAdj",
@@ -88,7 +88,7 @@ def test_fields_of_classes_that_have_no_effect_here_are_named() -> None:
     }
     # the status says it
     shown = status(
-        seen(), TickDecision(AgentMode.ACT), {}, About(unsupported=unsupported(rules, seen(), switches_on=True))
+        seen(), TickDecision(AgentMode.ACT), {}, About(unsupported=find_unsupported(rules, seen(), switches_on=True))
     )
     assert [one.field for one in shown.unsupported][:1] == [f"{prefix}.cpuQOS.coreExpeller"]
 

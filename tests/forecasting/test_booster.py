@@ -16,7 +16,7 @@ from cotenant.forecasting.boosting.booster import (
     TRAINED_LEVELS,
     Booster,
     BoosterInput,
-    _fitted,
+    _fit_models,
     feature_names,
     features,
     scale_of,
@@ -144,7 +144,7 @@ def test_rows_are_put_into_bins_once_and_every_level_is_as_if_it_were_trained_al
     binned = []
     fit = _BinMapper.fit
     monkeypatch.setattr(_BinMapper, "fit", lambda *arguments, **more: binned.append(1) or fit(*arguments, **more))
-    models = _fitted(rows, values, threads=1)
+    models = _fit_models(rows, values, threads=1)
     assert len(models) == len(TRAINED_LEVELS)
     assert len(binned) == 1  # scikit-learn calls what shares the bins
     for level, model in zip(TRAINED_LEVELS, models, strict=True):

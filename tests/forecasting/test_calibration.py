@@ -8,7 +8,7 @@ import pytest
 
 from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS
-from cotenant.forecasting.calibration import Rehearsed, daily_classes, lift, lifted
+from cotenant.forecasting.calibration import Rehearsed, apply_lift, daily_classes, lift
 
 STANDARD = np.array([-1.2816, -0.8416, -0.5244, -0.2533, 0, 0.2533, 0.5244, 0.8416, 1.2816, 1.6449, 2.0537])
 DEFAULTS = ForecastingSettings()
@@ -30,7 +30,7 @@ def one_class(series: int) -> np.ndarray:
 
 
 def moved(path: np.ndarray, by: np.ndarray, most: float = 1e9) -> np.ndarray:
-    return lifted(path, by, np.full(len(path), 100.0), np.full(len(path), most))
+    return apply_lift(path, by, np.full(len(path), 100.0), np.full(len(path), most))
 
 
 def test_a_band_that_was_too_narrow_reaches_its_coverage() -> None:

@@ -12,7 +12,7 @@ from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.forecasting.base import Forecaster
 from cotenant.forecasting.members import BASELINE, MEMBERS
-from cotenant.forecasting.members.shift import decayed
+from cotenant.forecasting.members.shift import decaying_mean
 
 HORIZON = 48
 START = 1_699_833_600
@@ -199,7 +199,7 @@ def test_the_level_moves_by_a_share_of_each_residual_and_stays_over_gaps(
 ) -> None:
     # Levels are float32: two large residuals of opposite signs leave a millionth of the larger.
     rounding = 1e-6 * np.nanmax(np.abs(residual), initial=1000.0)
-    for row, series in zip(decayed(residual, half_life), residual, strict=True):
+    for row, series in zip(decaying_mean(residual, half_life), residual, strict=True):
         level = np.nan
         for found, value in zip(row, series, strict=True):
             # half of what an earlier residual still counts is gone after half_life further ones

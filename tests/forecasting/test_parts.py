@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.forecasting.weeks.decomposition import DAY, SHORTEST, bridged, parts, taken_apart
+from cotenant.forecasting.weeks.decomposition import DAY, SHORTEST, bridge_gaps, decompose_hourly_series, parts
 from cotenant.forecasting.weeks.stl import mstl, stl
 
 GRID_START = 1_767_571_200
@@ -25,7 +25,7 @@ def wave(hours: int) -> np.ndarray:
 
 
 def test_a_daily_wave_is_habit_of_the_day() -> None:
-    found = taken_apart(wave(14 * DAY), grid(14 * DAY))
+    found = decompose_hourly_series(wave(14 * DAY), grid(14 * DAY))
     assert found.daily_strength > 0.99
     assert np.ptp(found.daily) > 55
     assert not found.weekly.any()
@@ -34,7 +34,7 @@ def test_a_daily_wave_is_habit_of_the_day() -> None:
 def test_quiet_weekends_are_habit_of_the_week_once_more_than_two_are_known() -> None:
     hours = np.arange(22 * DAY)
     series = wave(len(hours)) - 40 * (hours // DAY % 7 >= 5)
-    found = taken_apart(series, grid(len(series)))
+    found = decompose_hourly_series(series, grid(len(series)))
     assert found.weekly_strength > 0.7
     middle = found.weekly[7 * DAY : 14 * DAY].reshape(7, DAY).mean(axis=1)
     assert middle[5:].max() < middle[:5].min()
@@ -44,7 +44,7 @@ def test_quiet_weekends_are_habit_of_the_week_once_more_than_two_are_known() -> 
 @given(st.integers(SHORTEST, 20 * DAY), st.integers(0, 2**32 - 1))
 def test_parts_add_up_to_what_was_observed(hours: int, seed: int) -> None:
     series = np.random.default_rng(seed).gamma(2.0, 50.0, hours)
-    found = taken_apart(series, grid(hours))
+    found = decompose_hourly_series(series, grid(hours))
     together = found.trend + found.daily + found.weekly + found.rest
     assert np.allclose(together, series)
     assert 0 <= found.daily_strength <= 1
@@ -67,7 +67,7 @@ def test_parts_are_those_of_statsmodels(hours: int, seed: int) -> None:
 
 
 def test_a_constant_has_no_habits() -> None:
-    found = taken_apart(np.full(100, 7.0), grid(100))
+    found = decompose_hourly_series(np.full(100, 7.0), grid(100))
     assert (found.daily_strength, found.weekly_strength) == (0.0, 0.0)
     assert found.trend.tolist() == [7.0] * 100
 
@@ -83,4 +83,4 @@ def test_gaps_are_bridged_and_thin_or_young_series_left_out() -> None:
 
 
 def test_nothing_known_is_nothing() -> None:
-    assert bridged(np.full(50, np.nan), grid(50))[0].size == 0
+    assert bridge_gaps(np.full(50, np.nan), grid(50))[0].size == 0

@@ -18,11 +18,11 @@ from cotenant.forecasting.selection import (
     back_test,
     blend,
     combine,
+    current_scores,
     daily_scores,
-    damped,
+    damp_log_ratio,
     forecast_ahead,
     scores,
-    standing,
 )
 from cotenant.forecasting.served_mixture import booster_share, measure, rehearse
 
@@ -53,7 +53,7 @@ def measured(tests: BackTests) -> tuple[MeasuredError, ...]:
 
 def standing_now(history: np.ndarray, settings: ForecastingSettings) -> np.ndarray:
     tests = back_test(MEMBERS, history, grid_of(history), settings)
-    return standing(daily_scores(tests, 0, settings), tests.near, settings)
+    return current_scores(daily_scores(tests, 0, settings), tests.near, settings)
 
 
 def winners(history: np.ndarray) -> list[str]:
@@ -139,7 +139,7 @@ def test_a_level_that_changed_an_hour_ago_is_followed_at_once() -> None:
 
 def test_small_near_differences_are_noise_and_large_ones_count() -> None:
     # r^3 / (r^2 + 1): 0.2 -> 0.0077, 1 -> 0.5, -4 -> -64/17.
-    np.testing.assert_allclose(damped(np.array([0.2, 1.0, -4.0])), [0.008 / 1.04, 0.5, -64 / 17])
+    np.testing.assert_allclose(damp_log_ratio(np.array([0.2, 1.0, -4.0])), [0.008 / 1.04, 0.5, -64 / 17])
 
 
 def test_the_blend_weighs_by_the_exponential_of_the_score() -> None:

@@ -16,7 +16,7 @@ from cotenant.base.kubernetes.reservation import Mode
 from cotenant.base.runtimes.heap import HeapProposal
 from cotenant.base.settings.root import Settings
 from cotenant.changes.decide.heap_flags import flag_texts
-from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, class_intent, created
+from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, class_intent, placeholder_creation
 from tests.cluster.accounts import planner
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
@@ -51,7 +51,9 @@ def refused(answer: Answer) -> bool:
 
 def placeholder() -> Json:
     """As the manager makes it."""
-    intent = created(reservation(), PlaceholderSpec("held-0", {"cpu": 500}), Mode.PINNED, {}, Settings().reservations)
+    intent = placeholder_creation(
+        reservation(), PlaceholderSpec("held-0", {"cpu": 500}), Mode.PINNED, {}, Settings().reservations
+    )
     return copy.deepcopy(dict(intent.body))
 
 

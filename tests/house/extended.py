@@ -31,7 +31,7 @@ def reclaim_policy() -> None:
     import numpy as np
 
     from cotenant.base.resource import Resource
-    from cotenant.base.settings.docs import markdown
+    from cotenant.base.settings.docs import settings_markdown
     from cotenant.base.settings.root import Settings
     from cotenant.base.settings.sections.recommender import ReclaimableSettings
     from cotenant.dashboard.nodes import lendable
@@ -43,7 +43,7 @@ def reclaim_policy() -> None:
     from cotenant.recommender.colocation.strategy import ColocationConfig
     from tools import write_chart_schema
 
-    Path("docs/settings.md").write_text(markdown(Settings))
+    Path("docs/settings.md").write_text(settings_markdown(Settings))
     write_chart_schema.TARGET.write_text(write_chart_schema.text())
     assert "forecast, paddedUsage" in Path("docs/settings.md").read_text()
     assert "paddedUsage" in json.loads(Path("deploy/chart/values.schema.json").read_text())["$defs"][

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cotenant.base.settings.root import Settings
-from cotenant.manager.features import wanted
+from cotenant.manager.features import enabled_features
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,6 @@ from cotenant.manager.features import wanted
 )
 def test_pods_are_moved_only_where_somebody_asks_for_it(section: dict[str, object], features: set[str]) -> None:
     settings = msgspec.convert({"descheduler": section}, Settings)
-    assert {"migrations", "descheduler"} & set(wanted(settings)) == features
+    assert {"migrations", "descheduler"} & set(enabled_features(settings)) == features
     off = msgspec.convert({"descheduler": section, "manager": {"features_off": ["descheduler"]}}, Settings)
-    assert "descheduler" not in wanted(off)
+    assert "descheduler" not in enabled_features(off)

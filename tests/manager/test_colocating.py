@@ -26,7 +26,7 @@ from cotenant.recommender.colocation.controller import ColocationController
 from cotenant.recommender.colocation.model.prod_peaks import PlacedPods, ProdPeak, StoredCensus
 from cotenant.scheduler_ext.extender.load import load_aware
 from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
-from cotenant.scheduler_ext.extender.watch.cluster_reader import look
+from cotenant.scheduler_ext.extender.watch.cluster_reader import read_cluster
 from tests.cluster.accounts import account
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
@@ -306,7 +306,7 @@ def refused(scene: Scene, node: str) -> bool:
     """Whether the extender's load-aware rule keeps a batch pod of half a core off the node."""
     settings = ExtenderSettings()
     client = scene.plane.client(account(scene.plane, "cotenant-extender", scene.namespace))
-    snapshot = look(client, settings).snapshot
+    snapshot = read_cluster(client, settings).snapshot
     pod = facts_of(msgspec.convert(batch_pod("new", node, 500), PodWire), settings.load_aware)
     rows = snapshot.rows_of([node])
-    return bool(load_aware.judge(snapshot.columns[:, rows], pod, time.time(), settings.load_aware).codes[0])
+    return bool(load_aware.check_usage(snapshot.columns[:, rows], pod, time.time(), settings.load_aware).codes[0])

@@ -12,7 +12,7 @@ import yaml
 from cotenant.base.controllers.contract import ObjectNote
 from cotenant.base.errors import ClusterInvalid
 from cotenant.base.kube import Writer
-from cotenant.base.kube.definitions import KEEPS_ALL, lacking, older_definitions, shipped_definitions
+from cotenant.base.kube.definitions import KEEPS_ALL, missing_fields, older_definitions, shipped_definitions
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.cli.cluster.probes.cluster import definitions
 from cotenant.cli.cluster.probes.outcome import ProbeState
@@ -82,7 +82,7 @@ def test_definitions_as_they_are_shipped_lack_nothing_of_themselves() -> None:
     for definition in shipped_definitions():
         for version in definition["spec"]["versions"]:
             schema = version["schema"]["openAPIV3Schema"]
-            assert list(lacking(schema, schema)) == []
+            assert list(missing_fields(schema, schema)) == []
 
 
 def test_a_missing_field_is_found_at_any_depth_and_not_where_everything_is_kept() -> None:
@@ -95,8 +95,8 @@ def test_a_missing_field_is_found_at_any_depth_and_not_where_everything_is_kept(
     served = copy.deepcopy(ours)
     del served["properties"]["spec"]["properties"]["list"]["items"]["properties"]["b"]
     del served["properties"]["spec"]["properties"]["map"]["additionalProperties"]["properties"]["a"]
-    assert list(lacking(ours, served)) == [".spec.list[].b", ".spec.map{}.a"]
-    assert list(lacking(ours, {KEEPS_ALL: True})) == []
+    assert list(missing_fields(ours, served)) == [".spec.list[].b", ".spec.map{}.a"]
+    assert list(missing_fields(ours, {KEEPS_ALL: True})) == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,13 @@ from prometheus_client import generate_latest
 
 from cotenant.base.controllers.audit import Audit, new_value
 from cotenant.base.controllers.contract import camel
-from cotenant.base.controllers.feature import ControllerCondition, FeatureState, message_of, standing_of, status_intent
+from cotenant.base.controllers.feature import (
+    ControllerCondition,
+    FeatureState,
+    condition_of_error,
+    message_of,
+    status_intent,
+)
 from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, ClusterUnreachable, NoData, NotLeader
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Outcome
 from cotenant.base.logs.telemetry import Metrics
@@ -32,7 +38,7 @@ from cotenant.manager.feature_status import Board
     ],
 )
 def test_each_kind_of_error_has_its_own_answer(error: Exception, standing: ControllerCondition) -> None:
-    assert standing_of(error) is standing
+    assert condition_of_error(error) is standing
 
 
 def test_an_error_is_told_with_what_helps() -> None:

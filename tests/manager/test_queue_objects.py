@@ -18,12 +18,12 @@ from cotenant.base.kubernetes.reservation import Taint, Toleration
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.queues import QueueSettings
-from cotenant.manager.features import wanted
-from cotenant.manager.queue_view import resolved
+from cotenant.manager.features import enabled_features
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
-from cotenant.scheduler_ext.queues.promise import renewal_seconds, renewed, withdrawn
+from cotenant.scheduler_ext.queues.promise import renew_promise, renewal_seconds, withdraw_queue_promise
 from cotenant.scheduler_ext.queues.queue_objects import WatchedQueuePod, queue_node, queue_pod
+from cotenant.scheduler_ext.queues.view_builder import resolve_quota
 from cotenant.scheduler_ext.reservations.guard import Guard
 
 NAME_LABEL = "quota.scheduling.koordinator.sh/name"
@@ -132,13 +132,13 @@ def test_a_node_is_ready_where_its_kubelet_says_so(conditions: list[dict[str, st
     ids=["gated", "missed by the webhook", "by namespace", "no quota", "DaemonSet"],
 )
 def test_a_pod_counts_against_its_quota(metadata: dict[str, Any], quota: str, missed: bool) -> None:
-    pod = resolved(read(metadata), TREE)
+    pod = resolve_quota(read(metadata), TREE)
     assert (pod.quota, pod.missed) == (quota, missed)
 
 
 def test_a_placeholder_counts_against_no_quota() -> None:
     watched = read()
-    assert resolved(replace(watched, pod=replace(watched.pod, placeholder=True)), TREE).quota == ""
+    assert resolve_quota(replace(watched, pod=replace(watched.pod, placeholder=True)), TREE).quota == ""
 
 
 def test_a_tree_addresses_pods_alike_while_only_its_figures_change() -> None:
@@ -164,16 +164,16 @@ def test_a_routine_write_is_told_at_debug_level_and_counted_like_the_others(monk
 
 
 def test_the_promise_is_made_and_renewed_in_its_last_two_thirds() -> None:
-    (made,) = renewed(Guard(), 30.0, 1000.0)
+    (made,) = renew_promise(Guard(), 30.0, 1000.0)
     assert isinstance(made, Create) and made.body["spec"] == {"queuesServedUntil": "1970-01-01T00:17:10.000000Z"}
-    (again,) = renewed(Guard(version="7", queues_served_until_seconds=1019.0), 30.0, 1000.0)
+    (again,) = renew_promise(Guard(version="7", queues_served_until_seconds=1019.0), 30.0, 1000.0)
     assert isinstance(again, Patch) and [op["path"] for op in again.operations] == ["/spec/queuesServedUntil"]
-    (late,) = renewed(Guard(version="7", queues_served_until_seconds=999.0), 30.0, 1000.0)
+    (late,) = renew_promise(Guard(version="7", queues_served_until_seconds=999.0), 30.0, 1000.0)
     assert isinstance(late, Patch) and (again.routine, late.routine) == (True, False)
-    assert renewed(Guard(version="7", queues_served_until_seconds=1021.0), 30.0, 1000.0) == ()
+    assert renew_promise(Guard(version="7", queues_served_until_seconds=1021.0), 30.0, 1000.0) == ()
     assert renewal_seconds(Guard(version="7", queues_served_until_seconds=1021.0), 30.0, 1000.0) == 1.0
     assert (
-        renewed(Guard(version="7", queues_served_until_seconds=9000.0), 30.0, 1000.0) != ()
+        renew_promise(Guard(version="7", queues_served_until_seconds=9000.0), 30.0, 1000.0) != ()
     )  # of a clock that was wrong
 
 
@@ -189,16 +189,16 @@ def test_what_is_withdrawn() -> None:
     member = QueuePod("shop", "member", "2", "4", gates=(QUOTA_GATE, GANG_GATE, RESERVATION_GATE))
     bound = QueuePod("shop", "bound", "3", "5", node="n1")
     owner = QueuePod("shop", "owner", "4", "6", gates=(RESERVATION_GATE,))
-    promise, *lifted = withdrawn(
+    promise, *lifted = withdraw_queue_promise(
         Guard(version="7", queues_served_until_seconds=1000.0), (alone, member, bound, owner), 900.0
     )
     assert isinstance(promise, Patch)
     left = {p.address.name: p.operations[1]["value"] for p in lifted if isinstance(p, Patch)}
     assert left == {"alone": [{"name": "theirs"}], "member": []}
-    assert withdrawn(Guard(version="7", queues_served_until_seconds=800.0), (bound, owner), 900.0) == ()
+    assert withdraw_queue_promise(Guard(version="7", queues_served_until_seconds=800.0), (bound, owner), 900.0) == ()
 
 
 def test_queues_run_only_where_they_are_switched_on() -> None:
-    assert "queues" not in wanted(Settings())
+    assert "queues" not in enabled_features(Settings())
     on = msgspec.structs.replace(Settings(), queues=QueueSettings(enabled=True))
-    assert wanted(on) == [*wanted(Settings()), "queues"]
+    assert enabled_features(on) == [*enabled_features(Settings()), "queues"]

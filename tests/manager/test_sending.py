@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.base.controllers.feature import ControllerCondition, standing_of
+from cotenant.base.controllers.feature import ControllerCondition, condition_of_error
 from cotenant.base.controllers.loop import AlwaysLeads, Unled
 from cotenant.base.controllers.sender import FIRST_REFUSAL_SECONDS, LONGEST_REFUSAL_SECONDS, SEEN_SECONDS, Sender
 from cotenant.base.errors import (
@@ -152,7 +152,7 @@ def test_an_object_whose_namespace_is_gone_holds_up_nobody_else(scene: Scene, wa
     found = sender.send(sender.due(intents))
     # "b" would be refused like "a", so it is not sent
     assert [(o.intent.address.name, type(o.error)) for o in found] == [("a", ClusterNamespaceGone), ("x", type(None))]
-    assert standing_of(found[0].error or Exception()) is ControllerCondition.DEGRADED
+    assert condition_of_error(found[0].error or Exception()) is ControllerCondition.DEGRADED
     assert [i.address.name for i in sender.due(intents)] == ["b"]  # "a" rests, "x" is awaited
 
 
@@ -162,7 +162,7 @@ def test_an_object_that_was_deleted_meanwhile_holds_up_no_other(scene: Scene, fa
     intents = [status_of("deleted-meanwhile"), status_of(node)]
     found = sender.send(sender.due(intents))
     assert [type(o.error) for o in found] == [ClusterObjectGone, type(None)]
-    assert standing_of(found[0].error or Exception()) is ControllerCondition.DEGRADED
+    assert condition_of_error(found[0].error or Exception()) is ControllerCondition.DEGRADED
     assert sender.due(intents) == []  # the first rests, the second is awaited
 
 

@@ -18,7 +18,7 @@ from cotenant.base.settings.sections.recommender import ReclaimableSettings
 from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.recommender.colocation.formulas import Parameters, batch
 from cotenant.recommender.colocation.inventory import Usages, node_columns, pod_columns
-from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, created
+from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, placeholder_creation
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_pod_is_kept_with_its_workload_and_its_start(metadata: dict[str, Any],
 def test_a_placeholder_stands_for_the_workload_that_its_plan_names() -> None:
     reservation = Reservation("r", "0123456789", annotations={"cotenant.dev/owner-workload": "shop/Deployment/web"})
     spec = PlaceholderSpec("r-0", {"cpu": 2000})
-    body = created(reservation, spec, Mode.PINNED, {}, ReservationSettings()).body
+    body = placeholder_creation(reservation, spec, Mode.PINNED, {}, ReservationSettings()).body
     pod = {**body, "spec": {**body["spec"], "nodeName": "n1"}, "status": {"phase": "Running"}}
     found = watched_pod(msgspec.convert(pod, ObservedPodWire))
     assert (found.placeholder, found.running) == (True, False)

@@ -6,15 +6,15 @@ import pytest
 from cotenant.backtesting.reclaim import (
     ReclaimTrial,
     at_violation,
-    calibrated,
+    calibrated_peaks,
     compare,
+    concatenate_tallies,
     curve,
     frontier,
     highest_of,
     hindsight,
     is_reachable,
-    joined,
-    swept,
+    tallies_by_factor,
     tally,
 )
 from cotenant.base.settings.sections.forecasts import NodePeakSettings
@@ -90,11 +90,13 @@ def test_the_rolling_replay_is_what_calibration_says_at_each_decision_and_sees_n
     cut = 30 * SLOTS
     spoiled = trial.totals.copy()
     spoiled[:, cut:] = 10.0
-    same = [calibrated(ReclaimTrial(t, trial.limits, SLOTS), (0.05,), DEFAULT)[0.05] for t in (trial.totals, spoiled)]
+    same = [
+        calibrated_peaks(ReclaimTrial(t, trial.limits, SLOTS), (0.05,), DEFAULT)[0.05] for t in (trial.totals, spoiled)
+    ]
     before = trial.decisions <= 30 * 4
     assert np.array_equal(same[0][:, before], same[1][:, before])
     assert not np.array_equal(same[0], same[1])
-    alone = calibrated(ReclaimTrial(trial.totals[:, : cut + SLOTS], trial.limits, SLOTS), (0.05,), DEFAULT)[0.05]
+    alone = calibrated_peaks(ReclaimTrial(trial.totals[:, : cut + SLOTS], trial.limits, SLOTS), (0.05,), DEFAULT)[0.05]
     assert np.array_equal(alone[:, -1], same[0][:, before][:, -1])
 
 
@@ -103,7 +105,7 @@ def test_a_curve_does_not_differ_from_itself_and_a_worse_one_does():
     trial = random_trial()
     peaks = highest_of(trial, 14)
     blind = np.random.default_rng(0).uniform(0.5, 1.5, peaks.shape)
-    ours, worse = swept(trial, peaks), swept(trial, peaks * blind)
+    ours, worse = tallies_by_factor(trial, peaks), tallies_by_factor(trial, peaks * blind)
     assert compare(ours, ours, 0.05) == (0, 0, 0)
     difference, low, high = compare(ours, worse, 0.05)
     assert low <= difference <= high
@@ -113,7 +115,7 @@ def test_a_curve_does_not_differ_from_itself_and_a_worse_one_does():
 def test_trials_are_joined_node_by_node():
     trial = random_trial()
     one = tally(trial, highest_of(trial, 7))
-    both = joined([one, one])
+    both = concatenate_tallies([one, one])
     assert both.violation == one.violation
     assert len(both.decisions) == 2 * len(one.decisions)
 

@@ -117,7 +117,7 @@ def test_every_hour_of_a_node_obeys_the_batch_formula_with_the_usage_at_its_end(
 def test_the_log_grows_only_when_a_proposal_changes(store: Store, analysis: Analysis) -> None:
     before = store.read_table(RECOMMENDATION_LOG)
     assert len(before) == len(analysis.recommendations)
-    again = browse.logged(before, analysis.recommendations)
+    again = browse.extend_recommendation_log(before, analysis.recommendations)
     assert list(again.rows()) == list(before.rows())
 
 
@@ -135,7 +135,7 @@ def test_the_hour_of_week_begins_on_monday() -> None:
 
 
 def test_an_empty_log_is_a_log(tmp_path: Path) -> None:
-    assert len(browse.logged(None, [])) == 0
+    assert len(browse.extend_recommendation_log(None, [])) == 0
 
 
 def test_every_namespace_with_usage_has_its_coverage(

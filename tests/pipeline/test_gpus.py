@@ -62,7 +62,7 @@ def test_the_clusters_gpu_use_is_forecast_and_shown_on_page_and_command_line(sto
     (row,) = (row for row in rows if row["resource"] == "gpu-core")
     assert (row["scope"], len(row["q50"])) == ("cluster", 48)
     assert [c.kind for c in path(row, DeviceResource.GPU_CORE).schema.columns[1:]] == [Kind.INTEGER] * 4
-    words = page.told(row, DeviceResource.GPU_CORE)
+    words = page.forecast_words(row, DeviceResource.GPU_CORE)
     assert f"{PEAK_NAME}: {row['peak'] / 100:.1f} GPUs (p50" in words
     drawn = page.line(ForecastDetail.of(row, None), DeviceResource.GPU_CORE)
     figure = story.chart(drawn)

@@ -271,8 +271,8 @@ def test_a_margin_that_is_kept_goes_on_falling(tmp_path: Path) -> None:
     day_margins.write(store, settings, [of("kept", now), of("anew", now)], now)
     day_margins.write(store, settings, [of("kept", now), of("anew", now + 86_400)], now + 86_400)
     margins = day_margins.read(store, settings, now + 86_400)
-    assert margins == {ContainerRef(WEB, "kept"): day_risk.fallen(0.5, 1.0), ContainerRef(WEB, "anew"): 0.5}
-    assert day_risk.fallen(0.5, 1.0) < 0.5
+    assert margins == {ContainerRef(WEB, "kept"): day_risk.least_later_margin(0.5, 1.0), ContainerRef(WEB, "anew"): 0.5}
+    assert day_risk.least_later_margin(0.5, 1.0) < 0.5
 
 
 def test_a_scan_says_what_it_kept(judged: Path, later: Callable[..., Analysis], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.backtesting.reclaim import ReclaimTrial, calibrated
+from cotenant.backtesting.reclaim import ReclaimTrial, calibrated_peaks
 from cotenant.base.cluster import Inventory, Node, Pod
 from cotenant.base.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.base.kubernetes.qos import PriorityClass
@@ -211,7 +211,7 @@ def test_the_peak_holds_when_pods_arrive_because_cold_ones_count_with_their_requ
     start = rng.integers(20 * 4, 38 * 4, nodes) * 2
     there = np.arange(days_ * slots) >= start[:, None]
     trial = ReclaimTrial(base + 80.0 * there, np.full(nodes, 1000.0), slots)
-    made = calibrated(trial, (0.01,), NodePeakSettings())[0.01]
+    made = calibrated_peaks(trial, (0.01,), NodePeakSettings())[0.01]
     held, blind, judged = 0, 0, 0
     for index, end in enumerate(trial.decisions.tolist()):
         now = end * 2

@@ -44,9 +44,9 @@ from cotenant.pipeline.shards.executors import (
     Processes,
     Tls,
     WorkerLost,
-    chosen,
+    choose_executor,
     in_turn,
-    ordered,
+    run_in_order,
 )
 from cotenant.pipeline.shards.plan import ShardSize
 from cotenant.pipeline.stored_history import load, of_shard
@@ -310,7 +310,7 @@ def test_workers_leave_an_interrupt_to_their_parent() -> None:
 
 
 def test_workers_end_with_the_analysis_that_is_given_up_before_its_last_shard() -> None:
-    with pytest.raises(RuntimeError, match="given up"), ordered(Processes(1), process_of, ["a", "b"]) as results:
+    with pytest.raises(RuntimeError, match="given up"), run_in_order(Processes(1), process_of, ["a", "b"]) as results:
         process = next(results)
         raise RuntimeError("given up")
     assert ended(process)
@@ -322,12 +322,12 @@ def test_an_error_of_a_shard_is_the_analysis_error() -> None:
 
 
 def test_the_settings_choose_who_computes() -> None:
-    assert chosen(PipelineSettings()) == Here()
-    assert chosen(PipelineSettings(workers=4)) == Processes(4)
+    assert choose_executor(PipelineSettings()) == Here()
+    assert choose_executor(PipelineSettings(workers=4)) == Processes(4)
     tls = PipelineSettings(workers=4, scheduler="tls://d:8786", ca_file="c", client_cert_file="m", client_key_file="k")
-    assert chosen(tls) == Dask("tls://d:8786", Tls("c", "m", "k"))
+    assert choose_executor(tls) == Dask("tls://d:8786", Tls("c", "m", "k"))
     with pytest.raises(UsageError, match="tls://d:8786 needs a CA"):
-        chosen(PipelineSettings(scheduler="tls://d:8786", ca_file="c", client_cert_file="m"))
+        choose_executor(PipelineSettings(scheduler="tls://d:8786", ca_file="c", client_cert_file="m"))
 
 
 @pytest.fixture(scope="module")

@@ -25,13 +25,20 @@ from cotenant.profiler.history import (
     SignalSpan,
     SourceReport,
     UsageBlock,
-    closed,
+    begin_pull,
+    finish_pull,
     open_holes,
-    opened,
     pull,
-    wanted,
+    spans_to_pull,
 )
-from cotenant.profiler.sightings import Sightings, by_usage, carried_over, merged, unnamed_notes, with_history
+from cotenant.profiler.sightings import (
+    Sightings,
+    by_usage,
+    carried_over,
+    merge_inventories,
+    unnamed_notes,
+    with_history,
+)
 
 NOW = 1_795_089_600 + 17 * 60
 SETTINGS = ProfilerSettings(window_days=2)
@@ -45,15 +52,15 @@ def asked_slots(spans: tuple[SignalSpan, ...], signal: Signal) -> set[int]:
 
 def finished(state: PullState, spans: tuple[SignalSpan, ...]) -> PullState:
     """The state after a pull in which every span was answered."""
-    running = opened(state, spans)
+    running = begin_pull(state, spans)
     until = dict(running.until)
     for span in spans:
         until[span.signal] = max(until[span.signal], span.end_seconds)
-    return closed(PullState(running.since, until, running.holes), spans, NOW - 2 * DAY_SECONDS)
+    return finish_pull(PullState(running.since, until, running.holes), spans, NOW - 2 * DAY_SECONDS)
 
 
 def test_a_first_pull_wants_the_whole_window_of_every_signal() -> None:
-    spans = wanted(NOW, PullState(), SETTINGS)
+    spans = spans_to_pull(NOW, PullState(), SETTINGS)
     assert {s.signal for s in spans} == set(Signal)
     for span in spans:
         step = span.signal.spec.step_seconds
@@ -62,32 +69,32 @@ def test_a_first_pull_wants_the_whole_window_of_every_signal() -> None:
 
 
 def test_nothing_is_wanted_twice_but_the_overlap() -> None:
-    state = finished(PullState(), wanted(NOW, PullState(), SETTINGS))
-    assert wanted(NOW, state, SETTINGS) == ()
-    later = wanted(NOW + 600, state, SETTINGS)
+    state = finished(PullState(), spans_to_pull(NOW, PullState(), SETTINGS))
+    assert spans_to_pull(NOW, state, SETTINGS) == ()
+    later = spans_to_pull(NOW + 600, state, SETTINGS)
     # Two new 5-minute slots and the 10 minutes before them; no new whole hour.
     assert asked_slots(later, Signal.CPU_USAGE_MEAN) == {NOW // 300 * 300 + 300 * k for k in (-2, -1, 0, 1)}
     assert asked_slots(later, Signal.CPU_REQUEST) == set()
 
 
 def test_a_longer_window_asks_for_the_time_before_the_first_pull_only() -> None:
-    state = finished(PullState(), wanted(NOW, PullState(), SETTINGS))
-    spans = wanted(NOW, state, ProfilerSettings(window_days=3))
+    state = finished(PullState(), spans_to_pull(NOW, PullState(), SETTINGS))
+    spans = spans_to_pull(NOW, state, ProfilerSettings(window_days=3))
     assert {s.signal for s in spans} == set(Signal)
     for span in spans:
         assert span.end_seconds == state.since[span.signal]
     again = finished(state, spans)
-    assert wanted(NOW, again, ProfilerSettings(window_days=3)) == ()
+    assert spans_to_pull(NOW, again, ProfilerSettings(window_days=3)) == ()
 
 
 def test_a_hole_is_asked_again_until_it_is_filled_or_too_old() -> None:
-    state = finished(PullState(), wanted(NOW, PullState(), SETTINGS))
+    state = finished(PullState(), spans_to_pull(NOW, PullState(), SETTINGS))
     start = (NOW - HOUR_SECONDS) // 300 * 300
     hole = SignalSpan(Signal.MEMORY_WORKING_SET_MAX, start, start + 900)
     state = replace(state, holes=[hole])
-    assert wanted(NOW, state, SETTINGS) == (hole,)
+    assert spans_to_pull(NOW, state, SETTINGS) == (hole,)
     assert finished(state, (hole,)).holes == []
-    assert wanted(NOW + 3 * DAY_SECONDS, state, SETTINGS).count(hole) == 0
+    assert spans_to_pull(NOW + 3 * DAY_SECONDS, state, SETTINGS).count(hole) == 0
 
 
 @settings(deadline=None, max_examples=50)
@@ -97,7 +104,7 @@ def test_however_often_one_pulls_every_slot_of_the_window_is_asked(pauses: list[
     state, now, asked = PullState(), NOW, {signal: set[int]() for signal in Signal}
     for pause in pauses:
         now += pause
-        spans = wanted(now, state, chosen)
+        spans = spans_to_pull(now, state, chosen)
         for signal in Signal:
             asked[signal] |= asked_slots(spans, signal)
         state = finished(state, spans)
@@ -117,23 +124,23 @@ def inventory(moment: int, *pods: Pod, containers: tuple[Container, ...] = ()) -
 
 def test_a_pod_that_left_between_two_snapshots_stays_known_until_its_history_is_too_old() -> None:
     first, second = inventory(NOW - 600, pod("web-1")), inventory(NOW, pod("web-2"))
-    joined = merged(first, second, NOW - DAY_SECONDS)
+    joined = merge_inventories(first, second, NOW - DAY_SECONDS)
     assert {(p.name, p.end_seconds) for p in joined.pods} == {("web-1", NOW), ("web-2", None)}
-    much_later = merged(joined, inventory(NOW + 2 * DAY_SECONDS, pod("web-2")), NOW + DAY_SECONDS)
+    much_later = merge_inventories(joined, inventory(NOW + 2 * DAY_SECONDS, pod("web-2")), NOW + DAY_SECONDS)
     assert {p.name for p in much_later.pods} == {"web-2"}
 
 
 def test_a_running_pod_keeps_the_start_that_usage_showed_where_nothing_tells_when_it_was_created() -> None:
     first, second = inventory(NOW - 600, pod("web-1", NOW - 7200)), inventory(NOW, pod("web-1", 0))
-    assert [p.start_seconds for p in merged(first, second, NOW - DAY_SECONDS).pods] == [NOW - 7200]
+    assert [p.start_seconds for p in merge_inventories(first, second, NOW - DAY_SECONDS).pods] == [NOW - 7200]
     created_anew = inventory(NOW, pod("web-1", NOW - 60))
-    assert [p.start_seconds for p in merged(first, created_anew, NOW - DAY_SECONDS).pods] == [NOW - 60]
+    assert [p.start_seconds for p in merge_inventories(first, created_anew, NOW - DAY_SECONDS).pods] == [NOW - 60]
 
 
 def test_a_workload_without_running_pods_keeps_its_template() -> None:
     template = (Container("app", {Resource.CPU: 100}),)
     first = inventory(NOW - 600, pod("web-1"), containers=template)
-    joined = merged(first, Inventory("c", NOW, (), (), ()), NOW - DAY_SECONDS)
+    joined = merge_inventories(first, Inventory("c", NOW, (), (), ()), NOW - DAY_SECONDS)
     assert joined.workloads == (Workload(WEB, 0, template),)
 
 
@@ -142,7 +149,7 @@ def test_a_link_that_is_missing_now_is_known_from_the_scan_before() -> None:
     half = WorkloadRef("shop", "ReplicaSet", "web-7d9c5b4f8x")
     lost = tuple(replace(pod(name), workload=half, owner_known=False) for name in ("web-1", "web-2"))
     second = Inventory("c", NOW, (), (Workload(half, 2, (Container("app"),)),), lost)
-    joined = merged(first, second, NOW - DAY_SECONDS)
+    joined = merge_inventories(first, second, NOW - DAY_SECONDS)
     # web-1 was the Deployment's: so is its ReplicaSet, and with it web-2
     assert {(p.name, p.workload, p.owner_known) for p in joined.pods} == {("web-1", WEB, True), ("web-2", WEB, True)}
     assert joined.workloads == (Workload(WEB, 2, (Container("app"),)),)
@@ -161,12 +168,12 @@ def test_a_pod_that_is_told_of_no_more_runs_on_while_it_uses_something(minutes: 
         found.add([(Signal.CPU_USAGE_MEAN, Usage(refs, grid, values, Resource.CPU, Statistic.MEAN))])
         return found
 
-    once = with_history(merged(stored, scan, NOW - DAY_SECONDS), seen(NOW))
+    once = with_history(merge_inventories(stored, scan, NOW - DAY_SECONDS), seen(NOW))
     # it may have been deleted a minute ago: an earlier scan has to have missed it
     assert {p.name: p.running for p in once.pods} == {"web-1": True, "web-2": False}
     later = inventory(NOW + 60 * minutes, pod("web-1"))
-    twice = with_history(merged(once, later, NOW - DAY_SECONDS), seen(NOW + 60 * minutes))
-    again = with_history(merged(twice, later, NOW - DAY_SECONDS), seen(NOW + 60 * minutes))
+    twice = with_history(merge_inventories(once, later, NOW - DAY_SECONDS), seen(NOW + 60 * minutes))
+    again = with_history(merge_inventories(twice, later, NOW - DAY_SECONDS), seen(NOW + 60 * minutes))
     for found in (twice, again):
         assert {p.name: p.running for p in found.pods} == {"web-1": True, "web-2": minutes == 60}
         assert [w.replicas for w in found.workloads] == [1 + (minutes == 60)]

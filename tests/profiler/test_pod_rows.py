@@ -15,7 +15,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.usage.usage import Signal
 from cotenant.pipeline.shards.work import workload_totals
-from cotenant.profiler.sightings import carried_over, merged
+from cotenant.profiler.sightings import carried_over, merge_inventories
 from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.recommendation import Action, Field
 from tests.support.kube_series import END, START, Found, Line, PodSpec, link, node, scanned, served
@@ -209,7 +209,7 @@ def test_what_a_pods_row_said_counts_as_long_as_its_history() -> None:
             replace(newer, beyond={Resource.CPU: 500, Resource.MEMORY: 7}, idle=("main", "side")),
         ),
     ):
-        for join in (merged, carried_over):
+        for join in (merge_inventories, carried_over):
             assert join(stored, snapshot, START).pod_rows == (meant,)
         kept: Mapping[bool, tuple[PodRow, ...]] = {True: (), False: snapshot.pod_rows}
-        assert merged(stored, snapshot, START + 1).pod_rows == kept[not snapshot.pod_rows]
+        assert merge_inventories(stored, snapshot, START + 1).pod_rows == kept[not snapshot.pod_rows]

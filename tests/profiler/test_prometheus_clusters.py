@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import SourceUnfit
 from cotenant.base.identity import fits_folder
-from cotenant.base.settings.clusters import parted
+from cotenant.base.settings.clusters import split_clusters
 from cotenant.base.settings.document import parse, plain
 from cotenant.profiler.prometheus import clusters, survey
 from cotenant.profiler.prometheus.inventory import own_labels
@@ -96,7 +96,7 @@ def test_a_search_for_the_newest_sample_leaves_no_gap_and_fits_one_answer() -> N
 
 @given(st.lists(st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]), max_size=20), unique=True))
 def test_every_value_of_the_label_is_declared_under_a_name_of_its_own(values: list[str]) -> None:
-    _, declared = parted(parse(clusters.declaration("cluster", values), "settings.yaml"))
+    _, declared = split_clusters(parse(clusters.declaration("cluster", values), "settings.yaml"))
     assert all(map(fits_folder, declared))
     labels = [plain(own)["profiler"]["prometheus"]["labels"] for own in declared.values()]
     assert labels == [{"cluster": value} for value in values]

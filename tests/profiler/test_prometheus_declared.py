@@ -135,8 +135,8 @@ def test_init_containers_and_sidecars_are_told_apart_by_their_restart_policy() -
         Container("proxy", {CPU: 100}, {MEMORY: GIB}, SIDECAR),
         Container("wait", {}, {}, INIT),
     )
-    # sidecar 100 + max(main 500, the larger init 2000)
-    assert found.pods[0].requests == {CPU: 2100}
+    # CPU: sidecar 100 + max(main 500, the larger init 2000); memory: the sidecar's limit, as it has no request
+    assert found.pods[0].requests == {CPU: 2100, MEMORY: GIB}
 
 
 @given(st.lists(st.tuples(st.sampled_from([MAIN, INIT, SIDECAR]), st.integers(1, 4000)), min_size=1, max_size=6))

@@ -15,7 +15,7 @@ from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
-from cotenant.profiler.prometheus.decode import described, increases, latest, samples, usages
+from cotenant.profiler.prometheus.decode import decode_series, increases, latest, samples, usages
 from cotenant.profiler.prometheus.kube_state.declared import amount
 from cotenant.profiler.prometheus.parts import QueryPart, Rates, hourly_parts, usage_parts
 from cotenant.profiler.prometheus.plan import MARK, RangeQuery
@@ -240,7 +240,7 @@ def test_every_finite_number_is_read_to_the_bit(number: float) -> None:
 
 def test_a_small_answer_holds_finite_values_only() -> None:
     raw = answer(({"a": "1"}, [(1, "NaN"), (2, "3"), (3, "1e308")]), ({"a": "2"}, [(1, "+Inf")]))
-    (labels, values), *others = described(raw)
+    (labels, values), *others = decode_series(raw)
     assert (labels, values.tolist(), others) == ({"a": "1"}, [3.0], [])
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.base.cluster import ContainerRole, Inventory, Pod, Workload
+from cotenant.base.cluster import ContainerRole, Inventory, Pod, Workload, pod_amount
 from cotenant.base.identity import PodContainerRef
+from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.synthetic import SyntheticSpec, generate
@@ -84,7 +85,14 @@ def test_a_running_pod_requests_what_the_scheduler_counts(declared: Served, foun
 
     truth, ours = running(declared.cluster.inventory), running(found)
     assert set(ours) == set(truth)
-    assert {name: pod.requests for name, pod in ours.items()} == {name: pod.requests for name, pod in truth.items()}
+    containers = {workload.ref: workload.containers for workload in declared.cluster.inventory.workloads}
+
+    def counted(pod: Pod) -> dict[Resource, int]:
+        """Of a resource that no container requests the API server counts the limits."""
+        limits = {r: pod_amount(containers[pod.workload], r) for r in Resource if r not in pod.requests}
+        return {**{r: amount for r, amount in limits.items() if amount}, **pod.requests}
+
+    assert {name: pod.requests for name, pod in ours.items()} == {name: counted(pod) for name, pod in truth.items()}
 
 
 def test_history_holds_what_sidecars_request_and_not_what_only_starts_a_pod(declared: Served, tmp_path: Path) -> None:
@@ -111,5 +119,5 @@ def role_of(inventory: Inventory, ref: PodContainerRef) -> ContainerRole:
 def test_all_of_it_costs_one_query(declared: Served) -> None:
     with FaultProxy(declared.server.url) as proxy:
         asked(declared, proxy.url)
-    # names, survey, the series index, one snapshot, and the pods' own rows
-    assert proxy.count == 5
+    # names, survey, the series index, one snapshot, the pods' own rows, and the longest interval of their scrapes
+    assert proxy.count == 6

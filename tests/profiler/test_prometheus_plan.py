@@ -15,8 +15,8 @@ from cotenant.profiler.prometheus.plan import (
     RangeQuery,
     everywhere,
     plan,
-    settled,
     shards,
+    signal_completion_seconds,
 )
 
 NAMES = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers(1, 3_000), max_size=12)
@@ -168,7 +168,10 @@ def test_a_signal_is_settled_up_to_the_next_chunk_that_still_holds_it() -> None:
     people = Population({"a": 250}, 1)
     queries = plan(wishes(MIDNIGHT, 2)[:1], people, 400_000)
     first, second = queries
-    assert [d[Signal.CPU_USAGE_MEAN] for d in settled(queries)] == [second.grid.start_seconds, second.grid.end_seconds]
+    assert [d[Signal.CPU_USAGE_MEAN] for d in signal_completion_seconds(queries)] == [
+        second.grid.start_seconds,
+        second.grid.end_seconds,
+    ]
     assert first.grid.end_seconds == second.grid.start_seconds
 
 

@@ -12,15 +12,15 @@ from cotenant.profiler.prometheus.promql import (
     Matcher,
     at_or_after,
     equal,
+    in_values,
     literal,
-    marked,
-    named,
+    metric_name_matcher,
     none_of,
-    one_of,
     order,
     quote,
     selector,
     union,
+    with_constant_label,
 )
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
@@ -62,7 +62,7 @@ def test_a_literal_pattern_matches_its_text_and_nothing_else(text: str, other: s
 
 @given(st.lists(TEXT.filter(bool), min_size=1, max_size=4), TEXT)
 def test_one_of_matches_its_members_only(values: list[str], other: str) -> None:
-    pattern = one_of("namespace", values).value
+    pattern = in_values("namespace", values).value
     assert all(re.fullmatch(pattern, v, re.DOTALL) for v in values)
     assert bool(re.fullmatch(pattern, other, re.DOTALL)) == (other in values)
 
@@ -85,7 +85,7 @@ def test_a_bound_is_asked_in_few_characters(names: list[str]) -> None:
 
 
 def test_a_selector_holds_its_matchers_in_order() -> None:
-    made = selector((named("up"), equal("job", 'a"b'), none_of("namespace", ["x.y"])))
+    made = selector((metric_name_matcher("up"), equal("job", 'a"b'), none_of("namespace", ["x.y"])))
     # The dot is escaped for the pattern (\.), and its backslash again for the string literal (\\).
     assert made == 'up{job="a\\"b",namespace!~"x\\\\.y"}'
 
@@ -109,7 +109,7 @@ def test_unknown_operators_are_a_programming_error() -> None:
 @example("\x00\x7f\u2028\U0001f600")
 def test_the_server_reads_the_value_that_was_meant(served, text: str) -> None:
     # absent() of a series that does not exist repeats the equality matchers as the server's own parser read them.
-    expression = f"absent({selector((named('no_such_metric'), equal('probe', text)))})"
+    expression = f"absent({selector((metric_name_matcher('no_such_metric'), equal('probe', text)))})"
     answer = requests.post(f"{served.server.url}/api/v1/query", {"query": expression}, timeout=10).json()
     assert answer["status"] == "success", answer
     assert answer["data"]["result"][0]["metric"] == {"probe": text}
@@ -121,10 +121,12 @@ def test_the_server_reads_the_value_that_was_meant(served, text: str) -> None:
 @given(st.lists(TEXT.filter(bool), min_size=1, max_size=3), TEXT)
 def test_marks_and_patterns_survive_the_servers_parser(served, values: list[str], mark: str) -> None:
     # vector(1) has no label, so `unless` with a matcher of any pattern keeps it: only the syntax is at stake.
-    rest = selector((named("no_such_metric"), one_of("namespace", values), none_of("pod", values)))
-    between = selector((named("no_such_metric"), *(Matcher("namespace", "=~", at_or_after(value)) for value in values)))
-    others = [marked(f"sum({text})", "mark", "other") for text in (rest, between)]
-    expression = union([marked("vector(1)", "mark", mark), *others])
+    rest = selector((metric_name_matcher("no_such_metric"), in_values("namespace", values), none_of("pod", values)))
+    between = selector(
+        (metric_name_matcher("no_such_metric"), *(Matcher("namespace", "=~", at_or_after(value)) for value in values))
+    )
+    others = [with_constant_label(f"sum({text})", "mark", "other") for text in (rest, between)]
+    expression = union([with_constant_label("vector(1)", "mark", mark), *others])
     answer = requests.post(f"{served.server.url}/api/v1/query", {"query": expression}, timeout=10).json()
     assert answer["status"] == "success", (expression, answer)
     assert answer["data"]["result"][0]["metric"] == ({"mark": mark} if mark else {})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
 from cotenant.profiler.synthetic import Shape
-from cotenant.profiler.synthetic.demand import refused
+from cotenant.profiler.synthetic.demand import refused_demand
 from cotenant.profiler.synthetic.fleet import Blueprint, largest_remainder
 from cotenant.profiler.synthetic.lifetimes import replicas_by_load, story_slot
 from cotenant.profiler.synthetic.patterns import loads
@@ -64,13 +64,13 @@ def test_a_quota_refuses_the_part_of_the_demand_above_it() -> None:
     # Demand even on [500, 1500] with a quota of 1000: half of the time above it, by 250 on average -> 125.
     # Quota 1500: nothing above. Quota 400: always above, by 1000 - 400 = 600.
     mean, width = np.full(3, 1000, np.float32), np.full(3, 500, np.float32)
-    assert refused(mean, width, np.array([1000, 1500, 400], np.float32)) == pytest.approx([125, 0, 600])
+    assert refused_demand(mean, width, np.array([1000, 1500, 400], np.float32)) == pytest.approx([125, 0, 600])
 
 
 @given(st.floats(0, 1e5), st.floats(0, 4), st.floats(1, 1e5))
 def test_what_is_not_refused_fits_under_the_quota(mean: float, spike: float, quota: float) -> None:
     one = [np.array([x], np.float32) for x in (mean, mean * spike, quota)]
-    lost = float(refused(*one)[0])
+    lost = float(refused_demand(*one)[0])
     assert 0 <= lost <= mean * 1.0001
     # Single precision: the difference of two numbers is as good as the larger one.
     assert mean - lost <= quota * 1.001 + mean * 1e-6

@@ -21,7 +21,7 @@ from cotenant.base.resource import GIB, Resource
 from cotenant.recommender.colocation import formulas
 from cotenant.recommender.colocation.columns import PeakForecast
 from cotenant.recommender.colocation.formulas import Parameters
-from cotenant.recommender.colocation.model.pod_turnover import PodCensus, unreplaced
+from cotenant.recommender.colocation.model.pod_turnover import PodCensus, unreplaced_requests
 from cotenant.recommender.colocation.state import ColocationState
 from cotenant.recommender.colocation.strategy import ColocationConfig
 
@@ -176,7 +176,7 @@ def test_the_order_in_which_pods_and_forecasts_come_is_no_matter(
 
 @given(st.integers(0, 20), st.integers(0, 20), st.floats(0, 1e6))
 def test_departures_are_taken_off_by_number_and_never_more_than_came(came: int, went: int, requested: float) -> None:
-    (beyond,) = unreplaced(np.array([came]), np.array([went]), np.array([requested if came else 0.0]))
+    (beyond,) = unreplaced_requests(np.array([came]), np.array([went]), np.array([requested if came else 0.0]))
     assert 0 <= beyond <= requested
     assert (beyond == 0) or came > went
     assert went or beyond == pytest.approx(requested if came else 0.0)

@@ -19,9 +19,9 @@ from cotenant.recommender.backtest import (
     Amounts,
     BacktestColumns,
     Recorded,
+    amounts_once_applied,
     backtest,
     present,
-    proposed,
     record,
     share_above,
 )
@@ -202,7 +202,7 @@ def test_proposed_writes_set_and_unset_and_leaves_what_is_withheld() -> None:
         Value(CPU, Field.LIMIT, 200, None, Action.UNSET, Reason.OK),
         Value(MEMORY, Field.REQUEST, 5, None, Action.WITHHELD, Reason.NO_DATA),
     )
-    made = proposed(evidence, [Recommendation(evidence.containers[0], "x", 1, values, 0, "", 0)])
+    made = amounts_once_applied(evidence, [Recommendation(evidence.containers[0], "x", 1, values, 0, "", 0)])
     assert (made.requests[CPU][0], made.requests[MEMORY][0], made.limits[MEMORY][0]) == (50, 5, 6)
     assert np.isnan(made.limits[CPU][0])
     assert present(evidence).requests[CPU][0] == 100

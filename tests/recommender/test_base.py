@@ -18,7 +18,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.settings.base import digest
 from cotenant.base.settings.sections.recommender import CotenantSettings, RecommenderSettings
 from cotenant.base.severity import Severity
-from cotenant.recommender.base import BUILT_IN, GROUP, known, load_strategy, recommend, rounded_up, strategies
+from cotenant.recommender.base import BUILT_IN, GROUP, display_inputs, load_strategy, recommend, rounded_up, strategies
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
 from cotenant.recommender.strategies.cotenant import Cotenant
@@ -132,8 +132,8 @@ def test_rounding_up_ignores_float_noise_and_nothing_else() -> None:
 
 
 def test_inputs_hold_no_nan_because_json_has_none() -> None:
-    assert known(a=float("nan"), b=float("inf"), c=2.0, d="x", e=1.5) == {"c": 2, "d": "x", "e": 1.5}
-    assert isinstance(known(c=2.0)["c"], int)
+    assert display_inputs(a=float("nan"), b=float("inf"), c=2.0, d="x", e=1.5) == {"c": 2, "d": "x", "e": 1.5}
+    assert isinstance(display_inputs(c=2.0)["c"], int)
 
 
 def test_field_order_of_values_is_request_then_limit() -> None:

@@ -18,7 +18,7 @@ from cotenant.base.kubernetes.protocol import (
     MID_STATIC_CPU_RATIO_LABEL,
 )
 from cotenant.base.settings.sections.recommender import ReclaimableSettings
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 from cotenant.recommender.colocation.strategy import ColocationConfig, percent_of_ratio
 
 CLUSTER, ENTRY, ANNOTATION, LABELS = (
@@ -143,7 +143,7 @@ def test_a_value_outside_its_range_is_refused_with_key_value_and_range(key: str,
         with pytest.raises(SettingsError) as refused:
             parse(**config)
         bad = value["durations"][-1] if isinstance(value, dict) else value
-        assert all(word in refused.value.message for word in (place, key, shown(bad)[:20], words))
+        assert all(word in refused.value.message for word in (place, key, format_value(bad)[:20], words))
 
 
 @pytest.mark.parametrize(

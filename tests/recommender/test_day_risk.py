@@ -44,7 +44,7 @@ def test_base_and_spread_are_what_the_formula_says() -> None:
     # 14 days: 100, but 400 on the first and 200 on the last; mean 50, provided 1000
     maxima = np.full((1, 14), 100.0)
     maxima[0, 0], maxima[0, -1] = 400, 200
-    base, spread, ceiling = day_risk.expected(maxima, np.full((1, 14), 50.0), np.array([1000.0]))
+    base, spread, ceiling = day_risk.expected_next_day(maxima, np.full((1, 14), 50.0), np.array([1000.0]))
     assert base[0] == (400 + 200) / 2
     assert np.isclose(spread[0], 1000 * 8**0.75)
     assert np.isclose(ceiling[0], 1100)
@@ -87,9 +87,9 @@ def test_requests_rise_at_once_with_the_margin_and_fall_slowly() -> None:
 
 
 def test_a_margin_falls_by_a_share_of_itself_a_day_and_bounds_from_above_zero_alone() -> None:
-    assert np.isclose(day_risk.fallen(2.0, 1), 2 * 0.96)
-    assert np.isclose(day_risk.fallen(2.0, 0.5), 2 * 0.96**0.5)
-    assert np.isnan(day_risk.fallen(-0.1, 1))
+    assert np.isclose(day_risk.least_later_margin(2.0, 1), 2 * 0.96)
+    assert np.isclose(day_risk.least_later_margin(2.0, 0.5), 2 * 0.96**0.5)
+    assert np.isnan(day_risk.least_later_margin(-0.1, 1))
     maxima, means, provided = fleet(50, 14)
     alone = day_risk.amounts(maxima, means, provided, 0.05)
     least = np.where(np.arange(50) < 10, alone.margin + 1, alone.margin - 1)

@@ -21,10 +21,10 @@ from cotenant.recommender.findings import (
     find,
     idle_nodes,
     idle_workloads,
-    leaking,
-    missing,
+    leak_findings,
+    missing_value_findings,
     rows,
-    uneven,
+    uneven_usage_findings,
     unschedulable,
 )
 from cotenant.recommender.model.finding import FINDING_SENTENCES, ClusterFinding, FindingKind
@@ -156,7 +156,7 @@ def kinds(found: list[ClusterFinding]) -> list[tuple[str, Severity]]:
 def test_a_container_without_requests_is_found_and_weighs_by_what_it_uses() -> None:
     busy = Case("busy", cpu=quiet(900), memory=quiet(600 * MIB))
     small = Case("small", cpu=quiet(5), memory=quiet(20 * MIB))
-    found = list(missing(evidence_of(busy, small), SETTINGS))
+    found = list(missing_value_findings(evidence_of(busy, small), SETTINGS))
     assert kinds(found) == [
         ("missing-request: cpu and memory", Severity.WARNING),
         ("missing-limit: memory limit", Severity.WARNING),
@@ -168,19 +168,22 @@ def test_a_container_without_requests_is_found_and_weighs_by_what_it_uses() -> N
 
 
 def test_a_limit_stands_in_for_a_missing_request_as_in_the_api_server() -> None:
-    assert list(missing(evidence_of(Case(cpu=quiet(), limits=ASKED)), SETTINGS)) == []
+    assert list(missing_value_findings(evidence_of(Case(cpu=quiet(), limits=ASKED)), SETTINGS)) == []
 
 
 def test_a_missing_cpu_limit_is_no_finding() -> None:
-    assert list(missing(evidence_of(Case(cpu=quiet(), requests=ASKED, limits={MEMORY: GIB})), SETTINGS)) == []
+    assert (
+        list(missing_value_findings(evidence_of(Case(cpu=quiet(), requests=ASKED, limits={MEMORY: GIB})), SETTINGS))
+        == []
+    )
 
 
 def test_pods_on_reclaimed_capacity_and_init_containers_are_left_alone() -> None:
     evidence = evidence_of(Case(cpu=quiet()))
     best_effort = replace(evidence.workloads[0], qos=QosClass.BE)
-    assert list(missing(replace(evidence, workloads=(best_effort,)), SETTINGS)) == []
+    assert list(missing_value_findings(replace(evidence, workloads=(best_effort,)), SETTINGS)) == []
     init = replace(evidence.workloads[0], containers=(Container("c0", role=ContainerRole.INIT),))
-    assert list(missing(replace(evidence, workloads=(init,)), SETTINGS)) == []
+    assert list(missing_value_findings(replace(evidence, workloads=(init,)), SETTINGS)) == []
 
 
 # --- requests that no node can hold ---
@@ -240,13 +243,13 @@ def test_a_pod_is_unschedulable_exactly_when_each_node_lacks_something(
 
 def test_one_replica_that_does_most_of_the_work_is_found_with_both_figures() -> None:
     cpu = np.concatenate([quiet(100, pods=3), quiet(700)])
-    (found,) = uneven(evidence_of(Case(cpu=cpu, requests={CPU: 500}, replicas=4)), SETTINGS)
+    (found,) = uneven_usage_findings(evidence_of(Case(cpu=cpu, requests={CPU: 500}, replicas=4)), SETTINGS)
     assert found.subject == ContainerRef(WorkloadRef("shop", "Deployment", "web"), "c0")
     assert found.evidence["cpu_of_the_busiest_pod_millicores"] == 700
     assert found.evidence["cpu_of_the_median_pod_millicores"] == 100
     assert found.evidence["pods"] == 4
     assert found.severity is Severity.WARNING  # 700m is above the request of 500m
-    (calm,) = uneven(evidence_of(Case(cpu=cpu, requests={CPU: 1000}, replicas=4)), SETTINGS)
+    (calm,) = uneven_usage_findings(evidence_of(Case(cpu=cpu, requests={CPU: 1000}, replicas=4)), SETTINGS)
     assert calm.severity is Severity.OK
 
 
@@ -254,13 +257,13 @@ def test_even_replicas_few_replicas_and_small_differences_are_no_finding() -> No
     even = Case("even", cpu=quiet(300, pods=4))
     few = Case("few", cpu=np.concatenate([quiet(100), quiet(900)]))
     small = Case("small", cpu=np.concatenate([quiet(10, pods=3), quiet(60)]))
-    assert list(uneven(evidence_of(even, few, small), SETTINGS)) == []
+    assert list(uneven_usage_findings(evidence_of(even, few, small), SETTINGS)) == []
 
 
 def test_pods_that_were_gone_for_most_of_the_last_day_do_not_count() -> None:
     cpu = np.concatenate([quiet(100, pods=3), quiet(900)])
     cpu[3, -200:] = np.nan  # gone for 200 of the last 288 slots
-    assert list(uneven(evidence_of(Case(cpu=cpu)), SETTINGS)) == []
+    assert list(uneven_usage_findings(evidence_of(Case(cpu=cpu)), SETTINGS)) == []
 
 
 # --- leaks ---
@@ -269,19 +272,19 @@ def test_pods_that_were_gone_for_most_of_the_last_day_do_not_count() -> None:
 def test_memory_that_grows_every_day_is_found_with_the_days_that_are_left() -> None:
     # 1 GiB at the beginning of the week, 100 MiB more each day: 1,724 MiB at the end; 2 GiB are 3.2 days away
     memory = GIB + 100 * MIB * np.arange(WEEK)[None] * STEP / DAY_SECONDS
-    (found,) = leaking(evidence_of(Case(memory=memory, limits={MEMORY: 2 * GIB})), SETTINGS, CotenantSettings())
+    (found,) = leak_findings(evidence_of(Case(memory=memory, limits={MEMORY: 2 * GIB})), SETTINGS, CotenantSettings())
     assert found.kind is FindingKind.LEAK
     assert found.severity is Severity.CRITICAL
     assert abs(float(found.evidence["memory_growth_a_day_bytes"]) / MIB - 100) < 1
     assert abs(float(found.evidence["days_to_the_limit"]) - 3.2) < 0.1
-    (far,) = leaking(evidence_of(Case(memory=memory, limits={MEMORY: 32 * GIB})), SETTINGS, CotenantSettings())
+    (far,) = leak_findings(evidence_of(Case(memory=memory, limits={MEMORY: 32 * GIB})), SETTINGS, CotenantSettings())
     assert far.severity is Severity.WARNING
-    (open_end,) = leaking(evidence_of(Case(memory=memory)), SETTINGS, CotenantSettings())
+    (open_end,) = leak_findings(evidence_of(Case(memory=memory)), SETTINGS, CotenantSettings())
     assert "days_to_the_limit" not in open_end.evidence
 
 
 def test_even_memory_is_no_leak() -> None:
-    assert list(leaking(evidence_of(Case(memory=quiet(GIB))), SETTINGS, CotenantSettings())) == []
+    assert list(leak_findings(evidence_of(Case(memory=quiet(GIB))), SETTINGS, CotenantSettings())) == []
 
 
 # --- all together ---

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.intent import Address
-from cotenant.changes.decide.lifecycle import Due, Pace, Regressed, due, regressed
+from cotenant.changes.decide.lifecycle import Due, Pace, Regressed, due, regressed_condition
 from cotenant.changes.model.change import (
     TRANSITIONS,
     Change,
@@ -21,7 +21,7 @@ from cotenant.changes.model.change import (
     Write,
     after,
     cool_downs,
-    folded,
+    fold_events,
 )
 
 PACE = Pace(soak_seconds=1800.0, verify_seconds=86_400.0)
@@ -78,7 +78,7 @@ def test_a_regression_is_taken_back_only_when_that_is_wanted_and_only_once() -> 
 
 
 def test_a_recommendation_is_marked_by_harm_cleared_by_a_verdict_and_left_as_it_is_by_all_else() -> None:
-    said = {state: regressed(standing("a", state, words="12 of 12")) for state in ChangeState}
+    said = {state: regressed_condition(standing("a", state, words="12 of 12")) for state in ChangeState}
     assert said.pop(ChangeState.REGRESSED) == Regressed(True, "DidHarm", "change a: 12 of 12")
     assert said.pop(ChangeState.VERIFIED) == Regressed(False, "Held", "change a: 12 of 12")
     assert set(said.values()) == {None}
@@ -126,7 +126,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.events.append(("c", ChangeEvent.WAITING, 0.0, "ann", None, ""))
 
     def standings(self) -> dict[str, ChangeStatus]:
-        return folded(self.events)
+        return fold_events(self.events)
 
     def tell(self, id_: str, happened: ChangeEvent) -> None:
         after(self.standings()[id_].state, happened)

@@ -17,19 +17,26 @@ from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.settings.sections.recommender import PatchSettings
-from cotenant.changes.decide.admission_diff import added
+from cotenant.changes.decide.admission_diff import admission_additions
 from cotenant.changes.decide.field_changes import annotated, carries, inverse, planned, swaps_of
 from cotenant.changes.decide.gitops.bundle import COMMANDS, PULL_REQUEST, JudgedWorkload, bundle
 from cotenant.changes.decide.guardrails import Guardrail, GuardrailOutcome
-from cotenant.changes.decide.in_place import Resized, ResizeOutcome, answer, judged, owned, pod_writes
-from cotenant.changes.decide.methods import MethodContext, first_of, impossible, suggested, waves, writes
-from cotenant.changes.decide.steps import rebased
+from cotenant.changes.decide.in_place import (
+    Resized,
+    ResizeOutcome,
+    answer,
+    live_workload_pods,
+    pod_writes,
+    summarize_resize_answers,
+)
+from cotenant.changes.decide.methods import MethodContext, first_of, impossible, suggest_method, waves, writes
+from cotenant.changes.decide.steps import rebase_on_live
 from cotenant.changes.model.annotated_resources import (
     RESOURCES_ANNOTATION,
     RESOURCES_LABEL,
     ResourceSwap,
-    decoded,
-    encoded,
+    decode_swaps,
+    encode_swaps,
 )
 from cotenant.changes.model.service import BundleForm, FieldMove, Method
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
@@ -110,10 +117,10 @@ def test_a_way_that_is_not_there_says_why(subject: MethodContext, method: Method
 
 
 def test_the_way_that_is_suggested_hurts_least_and_lasts() -> None:
-    assert suggested(SUBJECT) is Method.IN_PLACE and impossible(SUBJECT) == {}
-    assert suggested(replace(SUBJECT, webhook="not installed")) is Method.TEMPLATE
-    assert suggested(replace(SUBJECT, gitops="argocd.argoproj.io/tracking-id")) is Method.BUNDLE
-    assert suggested(replace(SUBJECT, pods=[])) is Method.TEMPLATE
+    assert suggest_method(SUBJECT) is Method.IN_PLACE and impossible(SUBJECT) == {}
+    assert suggest_method(replace(SUBJECT, webhook="not installed")) is Method.TEMPLATE
+    assert suggest_method(replace(SUBJECT, gitops="argocd.argoproj.io/tracking-id")) is Method.BUNDLE
+    assert suggest_method(replace(SUBJECT, pods=[])) is Method.TEMPLATE
 
 
 def test_pods_are_told_by_their_owner_and_only_those_that_run() -> None:
@@ -122,7 +129,9 @@ def test_pods_are_told_by_their_owner_and_only_those_that_run() -> None:
     other = pod("web-1-e", ownerReferences=[{"kind": "ReplicaSet", "name": "web-api-1", "controller": True}])
     waits = pod("web-1-f")
     del waits["spec"]["nodeName"]
-    assert [p["metadata"]["name"] for p in owned([pod(), ended, leaving, other, waits], WEB, "u-1")] == ["web-1-a"]
+    assert [p["metadata"]["name"] for p in live_workload_pods([pod(), ended, leaving, other, waits], WEB, "u-1")] == [
+        "web-1-a"
+    ]
 
 
 def condition(kind: str, reason: str = "", **more: Any) -> dict[str, Any]:
@@ -142,9 +151,11 @@ def test_what_a_node_answers_is_read_from_conditions_and_amounts() -> None:
     ]  # fmt: skip
     for status, expected in cases:
         assert answer({**pod(status=status, generation=2), "spec": pod()["spec"]}, write).answer is expected
-    why, _ = judged([Resized("a", ResizeOutcome.DONE), Resized("b", ResizeOutcome.INFEASIBLE, "cpu: 3 of 2")])
+    why, _ = summarize_resize_answers(
+        [Resized("a", ResizeOutcome.DONE), Resized("b", ResizeOutcome.INFEASIBLE, "cpu: 3 of 2")]
+    )
     assert why.startswith("resize infeasible: b: its node can never give that: cpu: 3 of 2; ask for less, or choose")
-    assert judged([Resized("a", ResizeOutcome.DONE)] * 2) == ("", "2 pods resized in place")
+    assert summarize_resize_answers([Resized("a", ResizeOutcome.DONE)] * 2) == ("", "2 pods resized in place")
 
 
 def test_a_canary_is_at_least_one_and_never_all() -> None:
@@ -177,7 +188,7 @@ def test_an_annotation_leaves_the_template_alone_and_comes_off_again(
         return
     made = applied(body, write.operations)
     assert made["spec"] == body["spec"]
-    swap = decoded(made["metadata"]["annotations"][RESOURCES_ANNOTATION])["app"]
+    swap = decode_swaps(made["metadata"]["annotations"][RESOURCES_ANNOTATION])["app"]
     assert swap == ResourceSwap(OLD, {**OLD, "requests": {"cpu": swap.after["requests"]["cpu"], "memory": "1Gi"}})
     back = applied(made, inverse(write, made, "c1-undone"))
     for key in (RESOURCES_ANNOTATION, RESOURCES_LABEL):
@@ -197,7 +208,7 @@ def annotated_to(cpu: str, memory: str, body: dict[str, Any], containers: Sequen
         if container["name"] in containers:
             old = container.get("resources") or {}
             swaps[container["name"]] = ResourceSwap(old, {**old, "requests": {"cpu": cpu, "memory": memory}})
-    marks = {RESOURCES_ANNOTATION: encoded(swaps)}
+    marks = {RESOURCES_ANNOTATION: encode_swaps(swaps)}
     return {**body, "metadata": {**body["metadata"], "annotations": marks, "labels": {RESOURCES_LABEL: "annotated"}}}
 
 
@@ -210,7 +221,7 @@ def test_a_template_takes_over_what_an_earlier_step_set_on_new_pods() -> None:
         Value(Resource.CPU, Field.REQUEST, 10_000, 7_000, Action.SET, Reason.OK),
         Value(Resource.MEMORY, Field.REQUEST, 1000 * MIB, 700 * MIB, Action.SET, Reason.OK),
     )
-    second = rebased(body, [], [replace(recommendation(), values=values)])
+    second = rebase_on_live(body, [], [replace(recommendation(), values=values)])
     write = planned(body, second, "c2")
     assert write is not None
     made = applied(body, write.operations)
@@ -230,7 +241,7 @@ def test_a_template_takes_over_what_an_earlier_step_set_on_new_pods() -> None:
 def test_an_annotation_that_is_older_than_its_template_is_neither_taken_over_nor_a_present_value() -> None:
     body = annotated_to("7", "800Mi", live())
     body["spec"]["template"]["spec"]["containers"][1]["resources"]["requests"]["cpu"] = "2"
-    (over,) = rebased(body, [], [recommendation(800)])
+    (over,) = rebase_on_live(body, [], [recommendation(800)])
     assert over.values[0].now == 2_000
     write = planned(body, [over], "c2")
     assert write is not None
@@ -242,12 +253,12 @@ def test_what_admission_adds_is_told_from_what_was_sent() -> None:
     write = planned(live(), [recommendation()], "c1")
     assert write is not None
     sent = applied(live(), write.operations)
-    assert added(live(), {**sent, "status": {"x": 1}}, write) == []
+    assert admission_additions(live(), {**sent, "status": {"x": 1}}, write) == []
     met = copy.deepcopy(sent)
     met["spec"]["template"]["spec"]["containers"].append({"name": "side"})
     met["metadata"]["labels"] = {"policy": "a"}
     target = "deployments/shop/web"
-    assert added(live(), met, write) == [
+    assert admission_additions(live(), met, write) == [
         FieldMove(target, "/spec/template/spec/containers/2", "", '{"name":"side"}'),
         FieldMove(target, "/metadata/labels", "", '{"policy":"a"}'),
     ]

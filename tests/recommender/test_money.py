@@ -11,7 +11,7 @@ from cotenant.base.resource import GIB, Resource
 from cotenant.base.settings.sections.recommender import PriceSettings
 from cotenant.base.severity import Severity
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
-from cotenant.recommender.money import Price, monthly_savings, node_price, priced, prices
+from cotenant.recommender.money import Price, monthly_savings, node_price, price_findings, prices
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SHOP, BATCH = WorkloadRef("a", "Deployment", "shop"), WorkloadRef("a", "Deployment", "batch")
@@ -76,7 +76,7 @@ def test_what_is_idle_is_worth_what_would_be_free_without_it_at_the_price_of_its
         ClusterFinding(FindingKind.IDLE_NODE, NodeRef("cheap"), Severity.WARNING, freed=freed),
         ClusterFinding(idle, BATCH, Severity.WARNING),
     ]
-    money = [one.monthly_saving for one in priced(findings, inventory, SPOT)]
+    money = [one.monthly_saving for one in price_findings(findings, inventory, SPOT)]
     # (2 cores x 0.01 + 4 GiB x 0.001) x 730 h = 17.52 on the cheap node; (2 x 0.04 + 4 x 0.005) x 730 = 73 elsewhere.
     assert money == [3.0, pytest.approx(17.52), pytest.approx(73.0), pytest.approx(17.52), None]
-    assert priced([], inventory, SPOT) == []
+    assert price_findings([], inventory, SPOT) == []

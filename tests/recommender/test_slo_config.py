@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.colocation.colocation_strategy import CONFIG_FORM
 from cotenant.base.errors import SettingsError
-from cotenant.base.json_documents.struct_validation import merged
+from cotenant.base.json_documents.struct_validation import merge_objects
 from cotenant.recommender.colocation.model.slo_config import SloConfig, origins, parse
 from cotenant.recommender.colocation.model.slo_forms import FORMS, SloKey
 from cotenant.recommender.colocation.strategy import ColocationConfig
@@ -112,7 +112,10 @@ def test_the_first_matching_entry_wins_over_the_cluster_and_that_over_the_built_
 
 
 def test_objects_are_merged_inside_and_lists_replaced_whole() -> None:
-    assert merged({"a": {"x": 1, "y": 2}, "l": [1, 2]}, {"a": {"y": 3}, "l": [4]}) == {"a": {"x": 1, "y": 3}, "l": [4]}
+    assert merge_objects({"a": {"x": 1, "y": 2}, "l": [1, 2]}, {"a": {"y": 3}, "l": [4]}) == {
+        "a": {"x": 1, "y": 3},
+        "l": [4],
+    }
     data = texts(
         classes={
             "clusterStrategy": {"beClass": {"cpuQOS": {"enable": True}}},

@@ -14,7 +14,7 @@ from cotenant.base.resource import MIB, Resource
 from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.changes.decide.guardrails import judge_recorded
 from cotenant.changes.decide.readiness import readiness
-from cotenant.changes.decide.steps import MOST_STEPS, first_step, later_steps, rebased
+from cotenant.changes.decide.steps import MOST_STEPS, first_step, later_steps, rebase_on_live
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.model.steps import Ready
 
@@ -143,9 +143,9 @@ def test_present_values_are_those_of_the_cluster_not_of_the_scan() -> None:
     resources = {"requests": {"cpu": "7"}, "limits": {"cpu": "8"}}
     live = {"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": resources}]}}}}
     whole = proposed(value(Resource.CPU, Field.REQUEST, 10_000, 4_500), value(Resource.CPU, Field.LIMIT, None, 9_000))
-    (over,) = rebased(live, [], [whole])
+    (over,) = rebase_on_live(live, [], [whole])
     assert [v.now for v in over.values] == [7_000, 8_000]
     # A pod that still runs with more is cut from there.
     pod = {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "10"}}}]}}
-    (running,) = rebased(live, [pod], [whole])
+    (running,) = rebase_on_live(live, [pod], [whole])
     assert running.values[0].now == 10_000

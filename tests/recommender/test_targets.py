@@ -152,7 +152,7 @@ def test_what_the_strategy_solved_is_what_the_patch_carries(now: list[int], targ
     }
     drafts, solution = autoscaler.solve(drafts, of, places, CPU, 90)
     assert solution is not None
-    solution = autoscaler.settled(solution, drafts, of, places)
+    solution = autoscaler.finalize_target(solution, drafts, of, places)
     found = [
         made(Value(CPU, Field.REQUEST, now[k], drafts[Slot(k, CPU, Field.REQUEST)].amount, Action.SET, Reason.OK,
                    inputs=solution.inputs), container=f"c{k}") for k in range(len(now))]  # fmt: skip

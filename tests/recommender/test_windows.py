@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
-from cotenant.changes.decide.change_windows import DAYS, is_open, opens, parsed, when
+from cotenant.changes.decide.change_windows import DAYS, is_open, next_opening_text, opens, parse_window
 
 
 def at(text: str, zone: str = "UTC") -> float:
@@ -34,11 +34,11 @@ def at(text: str, zone: str = "UTC") -> float:
     ],
 )
 def test_a_moment_is_in_a_window_or_not(window: str, moment: str, inside: bool) -> None:
-    assert parsed(window).holds(at(moment)) is inside
+    assert parse_window(window).holds(at(moment)) is inside
 
 
 def test_a_window_is_in_its_own_zone_all_year() -> None:
-    window = parsed("daily 02:00-04:00 Europe/Berlin")
+    window = parse_window("daily 02:00-04:00 Europe/Berlin")
     # 01:30 UTC is 02:30 in winter and 03:30 in summer.
     assert window.holds(at("2026-01-10T01:30")) and window.holds(at("2026-07-10T01:30"))
     assert not window.holds(at("2026-01-10T00:30")) and window.holds(at("2026-07-10T00:30"))
@@ -50,7 +50,7 @@ def test_a_window_is_in_its_own_zone_all_year() -> None:
 )  # fmt: skip
 def test_a_text_that_is_no_window_is_refused_with_how_to_write_one(text: str) -> None:
     with pytest.raises(UsageError) as refused:
-        parsed(text)
+        parse_window(text)
     assert repr(text) in str(refused.value) and refused.value.fix
 
 
@@ -61,7 +61,7 @@ def test_a_text_that_is_no_window_is_refused_with_how_to_write_one(text: str) ->
 @settings(max_examples=40, deadline=None)
 def test_the_next_opening_is_inside_and_none_is_nearer(day: str, start: int, end: int, now: int, zone: str) -> None:
     text = f"{day} {start // 60:02}:{start % 60:02}-{end // 60:02}:{end % 60:02} {zone}"
-    window = parsed(text)
+    window = parse_window(text)
     moment = opens([window], now)
     if moment is None:  # only an hour that its zone's clocks jump over
         assert zone not in {"UTC", "Asia/Kolkata"}
@@ -73,4 +73,4 @@ def test_the_next_opening_is_inside_and_none_is_nearer(day: str, start: int, end
 def test_without_windows_every_moment_will_do() -> None:
     assert is_open([], 0.0) and opens([], 5.0) == 5.0
     # Friday 19:00 -> 20:00 is an hour away.
-    assert when(["fri 20:00-21:00 UTC"], at("2026-11-20T19:00")) == "Fri 20:00 UTC, in 1.0 hours"
+    assert next_opening_text(["fri 20:00-21:00 UTC"], at("2026-11-20T19:00")) == "Fri 20:00 UTC, in 1.0 hours"

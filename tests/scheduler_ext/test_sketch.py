@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
-from cotenant.scheduler_ext.sketch import LONGEST_SECONDS, converted, on_node
+from cotenant.scheduler_ext.sketch import LONGEST_SECONDS, convert_reservation, on_node
 
 SKETCH: dict[str, Any] = {
     "kind": "Reservation",
@@ -38,7 +38,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 def test_the_sketch_becomes_a_cluster_scoped_reservation() -> None:
-    result = converted(SKETCH)
+    result = convert_reservation(SKETCH)
     here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
     assert result.body == {
@@ -72,13 +72,13 @@ def test_the_sketch_becomes_a_cluster_scoped_reservation() -> None:
 
 
 def test_an_empty_template_is_said_to_reserve_nothing() -> None:
-    assert any("reserves nothing" in note for note in converted(changed("spec.template", {})).notes)
-    assert not any("reserves nothing" in note for note in converted(SKETCH).notes)
+    assert any("reserves nothing" in note for note in convert_reservation(changed("spec.template", {})).notes)
+    assert not any("reserves nothing" in note for note in convert_reservation(SKETCH).notes)
 
 
 def test_todays_object_comes_back_as_it_is() -> None:
-    today = converted(SKETCH).body
-    again = converted(today)
+    today = convert_reservation(SKETCH).body
+    again = convert_reservation(today)
     assert again.body == today
     assert "already" in again.notes[0]
 
@@ -107,7 +107,7 @@ def test_todays_object_comes_back_as_it_is() -> None:
 )
 def test_what_cannot_be_translated_is_an_error_that_names_it(path: str, value: Any, word: str) -> None:
     with pytest.raises(UsageError) as caught:
-        converted(changed(path, value))
+        convert_reservation(changed(path, value))
     assert word in caught.value.message or (path == "spec" and "resourceOwners" in caught.value.message)
     assert caught.value.fix
 
@@ -141,7 +141,7 @@ def test_no_input_breaks_it_otherwise_and_none_is_changed(path: str, value: Any)
     body = changed(path, value)
     before = copy.deepcopy(body)
     try:
-        assert converted(body).body["kind"] == "Reservation"
+        assert convert_reservation(body).body["kind"] == "Reservation"
     except UsageError as error:
         assert error.message
     assert body == before

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.errors import SettingsError, UsageError
-from cotenant.base.settings.clusters import ledger_of, parted, the_one
+from cotenant.base.settings.clusters import ledger_of, select_cluster, split_clusters
 from cotenant.base.settings.document import parse
 from cotenant.base.settings.load import Loaded, SettingSource, load
 from cotenant.base.settings.root import Settings
@@ -93,7 +93,7 @@ def test_a_mistake_below_a_clusters_name_is_told_with_its_line(tmp_path: Path, t
 
 
 def test_a_cluster_without_anything_of_its_own_is_declared_too() -> None:
-    others, declared = parted(parse("store: {url: x}\nclusters:\n  east:\n", "settings.yaml"))
+    others, declared = split_clusters(parse("store: {url: x}\nclusters:\n  east:\n", "settings.yaml"))
     assert (list(others.children), list(declared), declared["east"].children) == (["store"], ["east"], {})
 
 
@@ -103,10 +103,10 @@ NAMES = st.lists(st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True), min_size
 @given(NAMES, st.none() | st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True))
 def test_the_one_is_named_or_the_only_one_and_else_the_error_lists_all(names: list[str], name: str | None) -> None:
     if name in names or (name is None and len(names) == 1):
-        assert the_one(name, names) in names
+        assert select_cluster(name, names) in names
     else:
         with pytest.raises(UsageError) as error:
-            the_one(name, names)
+            select_cluster(name, names)
         assert all(one in f"{error.value.message} {error.value.fix}" for one in names)
 
 

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.base.settings.catalogue import MASK, catalogue, masked, sections
-from cotenant.base.settings.docs import markdown, schema
+from cotenant.base.settings.catalogue import MASK, catalogue, mask_secrets, sections
+from cotenant.base.settings.docs import schema, settings_markdown
 from cotenant.base.settings.root import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 
 def test_the_page_is_what_is_generated() -> None:
-    assert PAGE.read_text() == markdown(Settings), "run: cotenant config docs > docs/settings.md"
+    assert PAGE.read_text() == settings_markdown(Settings), "run: cotenant config docs > docs/settings.md"
 
 
 def test_every_setting_has_a_doc_a_domain_and_a_default() -> None:
@@ -94,4 +94,4 @@ def test_the_schema_carries_units() -> None:
     ],
 )
 def test_secrets_are_hidden_and_the_rest_is_not(path: str, value: object, shown: object) -> None:
-    assert masked(path, value) == shown
+    assert mask_secrets(path, value) == shown

@@ -13,11 +13,11 @@ from cotenant.base.kube import KubeClient, connect
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.profiler.node_metric.turn import ReportContext, unreported
+from cotenant.profiler.node_metric.turn import ReportContext, unreported_nodes
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.simulation import node_agents, usage_now
 from cotenant.simulation.api_server import EmbeddedServer
-from cotenant.simulation.cluster_population import as_it_stands, resident
+from cotenant.simulation.cluster_population import present_cluster, resident
 from cotenant.simulation.node_agents import NodeAgents, ReportPace
 from tests.cluster.api import Api
 from tests.cluster.crds import install_crd
@@ -56,7 +56,7 @@ def pod(api: Api, name: str, on: str) -> None:
 
 
 def made(client: KubeClient, now_seconds: float = NOW, **pace: float) -> NodeAgents:
-    standing = as_it_stands(resident(SPEC, node_agents.nodes_of(client)), "test", NOW)
+    standing = present_cluster(resident(SPEC, node_agents.nodes_of(client)), "test", NOW)
     return NodeAgents(client, usage_now.curves(standing), FixedClock(now_seconds), ReportPace(**pace))
 
 
@@ -101,7 +101,7 @@ def test_every_round_renews_its_report_and_the_manager_takes_it_for_a_living_age
         there = node_agents.metrics(client)
         assert there["n1"].update_seconds == NOW + later
         view = ReportContext({"n1": "u"}, "cotenant-manager", node_agents.CollectPolicy(), NOW + later + 60)
-        assert unreported(["n1"], there, view) == []
+        assert unreported_nodes(["n1"], there, view) == []
 
 
 def test_what_it_reported_can_be_withdrawn_and_nothing_else(api: Api, client: KubeClient) -> None:
@@ -109,7 +109,7 @@ def test_what_it_reported_can_be_withdrawn_and_nothing_else(api: Api, client: Ku
     node(api, "n1", **KWOK)
     api.create(METRICS, {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "n2"}})
     made(client).round()
-    assert [d.address.name for d in node_agents.withdrawn(node_agents.metrics(client).values())] == ["n1"]
+    assert [d.address.name for d in node_agents.own_metric_deletes(node_agents.metrics(client).values())] == ["n1"]
 
 
 def test_without_the_kind_it_says_so(api: Api, client: KubeClient) -> None:
@@ -129,7 +129,7 @@ def test_time_may_run_faster_than_reports(api: Api, client: KubeClient) -> None:
             return self.seconds
 
     clock = Clock()
-    standing = as_it_stands(resident(SPEC, node_agents.nodes_of(client)), "test", NOW)
+    standing = present_cluster(resident(SPEC, node_agents.nodes_of(client)), "test", NOW)
     fast = NodeAgents(client, usage_now.curves(standing), clock, ReportPace(5.0, 60.0))
     clock.seconds += 10
     # ten seconds of the clock are ten minutes of the day, and the report's time is the clock's

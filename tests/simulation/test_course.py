@@ -83,10 +83,10 @@ def planned(client: KubeClient, cluster: DemoCluster, begin: float, end: float, 
     """A plan for so many pods of feed/rank, approved."""
     wanted = plans.new_plan(("feed", "Deployment", "rank"), "evening", pods, Span(begin, end))
     writer = Writer(client, "tests")
-    writer.send(plans.created(client, wanted))
+    writer.send(plans.plan_creation(client, wanted))
     one = plans.plan(client, "feed", "evening")
     approval = Approval(PlanDecision.APPROVED, DecisionScope.ONCE, "tests", cluster.clock.now_seconds())
-    writer.send(plans.decided(one, approval))
+    writer.send(plans.decide_plan(one, approval))
     return one
 
 

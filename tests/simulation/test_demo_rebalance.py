@@ -14,13 +14,13 @@ from cotenant.base.settings.root import Settings
 from cotenant.cli.changes.change_service import move_service_of
 from cotenant.manager.decisions.results import RunResults
 from cotenant.profiler.synthetic import SyntheticSpec, generate
-from cotenant.scheduler_ext.rebalance.arguments import configured
+from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
 from cotenant.scheduler_ext.rebalance.model.move_service import MigrationJobs
 from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
 from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService
 from cotenant.simulation.cluster import DemoCluster, DemoScenario
 from cotenant.simulation.controllers.autoscaler import NOTHING
-from cotenant.simulation.controllers.scheduler import NodeSpace, Sizes, placed
+from cotenant.simulation.controllers.scheduler import NodeSpace, Sizes, assign_nodes
 from cotenant.simulation.rebalance import CONFIGURATION, node_metrics
 from tests.cluster.waiting import wait_for
 from tests.support.plans import person
@@ -89,7 +89,7 @@ def _ended(service: ClusterMoveService) -> list[dict[str, Any]]:
 
 
 def test_the_demos_configuration_is_one_of_koordinators() -> None:
-    arguments = configured(CONFIGURATION)
+    arguments = arguments_from_settings(CONFIGURATION)
     assert arguments.warnings == () and arguments.low_node_load.node_metric_expiration_seconds == 0
 
 
@@ -110,8 +110,8 @@ def test_the_simulated_scheduler_prefers_the_node_that_a_pod_prefers() -> None:
         return [NodeSpace(name, {}, {"cpu": amount, "pods": 10}) for name, amount in free.items()]
 
     assert Sizes().of(pod)["cpu"] == 1000
-    assert [node for _, node in placed([pod], places(2000))] == ["small"]
-    assert [node for _, node in placed([pod], places(500))] == ["large"], "a preference is no requirement"
+    assert [node for _, node in assign_nodes([pod], places(2000))] == ["small"]
+    assert [node for _, node in assign_nodes([pod], places(500))] == ["large"], "a preference is no requirement"
 
 
 def test_the_simulated_scheduler_counts_what_a_resize_that_is_put_off_still_has() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import RESERVATION_LABEL
-from cotenant.simulation.batch_load import Evening, ended, filling_pods
-from cotenant.simulation.controllers.scheduler import NodeSpace, placed
+from cotenant.simulation.batch_load import Evening, ended_pods, filling_pods
+from cotenant.simulation.controllers.scheduler import NodeSpace, assign_nodes
 
 Json = dict[str, Any]
 EVENING = 1_795_104_000  # 2026-11-19 16:00 UTC
@@ -30,7 +30,7 @@ def node(name: str, *only: str) -> NodeSpace:
 def placements(*places: NodeSpace) -> dict[str, str]:
     """Of an elder pod and of the younger one that reserved capacity on node-1 is handed over to, which has no gate."""
     pods = [pod("elder", 0), pod("owner", 1, nominatedNodeName="node-1")]
-    return {one["metadata"]["name"]: where for one, where in placed(pods, list(places))}
+    return {one["metadata"]["name"]: where for one, where in assign_nodes(pods, list(places))}
 
 
 def test_while_capacity_is_handed_over_its_node_takes_no_other_pod() -> None:
@@ -51,7 +51,7 @@ def test_batch_pods_that_begin_together_end_one_by_one() -> None:
     pods = filling_pods([node(f"node-{i:03}") for i in range(16)], EVENING)
     for one in pods:
         one["metadata"]["creationTimestamp"] = moment(EVENING)
-    done = [len(ended(pods, EVENING + 60 * minute, TEN_TO_FORTY)) for minute in (9, 20, 30, 40)]
+    done = [len(ended_pods(pods, EVENING + 60 * minute, TEN_TO_FORTY)) for minute in (9, 20, 30, 40)]
     # They take 10 to 40 minutes: of 16 about 5 end in every third of that, the first after the tenth minute.
     assert (done[0], done[3]) == (0, 16)
     assert done[1] >= 2

@@ -26,15 +26,15 @@ from cotenant.simulation.nodes.incident_story import (
     UNSEEN,
     ClusterRuns,
     Witness,
+    build_story,
     normal_after_seconds,
-    told,
 )
 from cotenant.simulation.nodes.node_incidents import (
     BEGIN_SECONDS,
     CROWD_SECONDS,
     LEAK_BYTES_PER_SECOND,
     NodeReplay,
-    replayed,
+    replay_incident,
 )
 
 UNIX = 1_795_089_600.0
@@ -44,12 +44,12 @@ FIRST, LAST, STEPS = 12, 24, 60
 
 @pytest.fixture(scope="module")
 def crowd() -> NodeReplay:
-    return replayed(Incident.FLASH_CROWD, Interference(), UNIX)
+    return replay_incident(Incident.FLASH_CROWD, Interference(), UNIX)
 
 
 @pytest.fixture(scope="module")
 def leak() -> NodeReplay:
-    return replayed(Incident.MEMORY_LEAK, Interference(), UNIX)
+    return replay_incident(Incident.MEMORY_LEAK, Interference(), UNIX)
 
 
 def outcome(short: float = 0.0, latency: float = 1.02, evictions: int = 0, late: float = 0.0) -> SharingOutcome:
@@ -93,7 +93,7 @@ def test_a_leak_costs_batch_pods_one_after_the_other_and_no_service(leak: NodeRe
 
 
 def test_the_same_replay_is_the_same_and_a_harder_interference_shows(crowd: NodeReplay) -> None:
-    harder = replayed(Incident.FLASH_CROWD, Interference(hardware_share=0.5), UNIX)
+    harder = replay_incident(Incident.FLASH_CROWD, Interference(hardware_share=0.5), UNIX)
     assert [act.id for act in harder.acts] == [act.id for act in crowd.acts]
     assert harder.latency_ratio.max() > crowd.latency_ratio.max()
     assert harder.slowed_seconds > 0
@@ -112,7 +112,7 @@ def test_every_incident_has_its_words_and_the_alerts_are_those_that_are_installe
 
 
 def test_a_story_is_in_order_and_tells_all_three_sides(crowd: NodeReplay) -> None:
-    story = told(Incident.FLASH_CROWD, runs(outcome(short=0.2, evictions=3)), crowd)
+    story = build_story(Incident.FLASH_CROWD, runs(outcome(short=0.2, evictions=3)), crowd)
     assert [line.seconds for line in story.lines] == sorted(line.seconds for line in story.lines)
     assert {line.witness for line in story.lines} == set(Witness)
     costs = {cost.what: cost for cost in story.costs}
@@ -135,6 +135,6 @@ def test_the_cluster_is_normal_when_it_is_no_worse_than_without_the_incident() -
 
 
 def test_a_manager_that_is_away_is_told_by_its_alert_after_a_quarter_of_an_hour() -> None:
-    story = told(Incident.MANAGER_DEAD, runs(outcome()), None)
+    story = build_story(Incident.MANAGER_DEAD, runs(outcome()), None)
     alert = next(line for line in story.lines if line.witness is Witness.OPERATOR)
     assert (alert.seconds, alert.text) == (900, "Alert CotenantManagerAbsent.")

@@ -21,11 +21,11 @@ from cotenant.simulation.api_server.refusal import Refusal
 from cotenant.simulation.api_server.routes import Api, EmbeddedRequest
 from cotenant.simulation.api_server.state import ObjectState
 from cotenant.simulation.clock import SteeredClock
-from cotenant.simulation.controllers.autoscaler import NOTHING, CpuDemand, scaled
+from cotenant.simulation.controllers.autoscaler import NOTHING, CpuDemand, desired_replicas
 from cotenant.simulation.controllers.cluster_controllers import ClusterControllers
-from cotenant.simulation.controllers.rollouts import is_ready, turn
+from cotenant.simulation.controllers.rollouts import is_ready, next_rollout_step
 from cotenant.simulation.local_client import LocalClient
-from cotenant.simulation.population import HASH_LABEL, stocked, template_hash
+from cotenant.simulation.population import HASH_LABEL, initial_objects, template_hash
 
 Json = dict[str, Any]
 STEP_SECONDS = 10.0
@@ -36,7 +36,7 @@ class World:
 
     def __init__(self, inventory: Inventory, demand: CpuDemand = NOTHING) -> None:
         self.state = ObjectState()
-        for collection, item in stocked(inventory, inventory.time_seconds):
+        for collection, item in initial_objects(inventory, inventory.time_seconds):
             self.state.put(collection, (item["metadata"].get("namespace", ""), item["metadata"]["name"]), item)
         self.clock = SteeredClock(float(inventory.time_seconds), lambda: 0.0)
         self.api = Api(self.state, self.clock)
@@ -324,7 +324,7 @@ def test_a_deployment_never_gives_up_a_ready_pod_below_its_count(new: int, old: 
         }
 
     pods = [pod(i) for i in range(new + old)]
-    made = turn(controller, pods, 0)
+    made = next_rollout_step(controller, pods, 0)
     left = [p for p in pods if p not in made.ended]
     assert sum(is_ready(p) for p in left) >= min(wanted, sum(is_ready(p) for p in pods))
     assert len(left) + len(made.made) <= max(wanted + max(1, -(-wanted // 4)), len(pods))
@@ -342,4 +342,4 @@ def test_an_autoscaler_stays_within_its_bounds(used: float, present: int, least:
     metric = {"resource": {"name": "cpu", "target": {"averageUtilization": 60}}}
     scaler: Json = {"spec": {"minReplicas": least, "maxReplicas": least + more, "metrics": [metric]}}
     demand = CpuDemand({WorkloadRef("n", "Deployment", "d"): 0}, TimeGrid(0, 300, 1), np.array([[used]]))
-    assert least <= scaled(scaler, controller, demand, 0.0) <= least + more
+    assert least <= desired_replicas(scaler, controller, demand, 0.0) <= least + more

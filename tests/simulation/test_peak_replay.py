@@ -13,7 +13,7 @@ from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
 from cotenant.base.settings.root import Settings
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.simulation.peaks.peak_replay import HISTORY_DAYS, MOST_NODES, replayed, shape_of
+from cotenant.simulation.peaks.peak_replay import HISTORY_DAYS, MOST_NODES, replay_services, shape_of
 
 CPU = Resource.CPU
 MONDAY_SECONDS = 345_600 + 2_900 * 604_800
@@ -41,7 +41,7 @@ def usage(days: int) -> Usage[WorkloadRef]:
 
 
 def test_a_service_with_a_daily_peak_is_replayed_and_its_pods_wait_less_with_a_plan() -> None:
-    (one,) = replayed(inventory(), usage(HISTORY_DAYS + 1), 1, 1, Settings(), Silent())
+    (one,) = replay_services(inventory(), usage(HISTORY_DAYS + 1), 1, 1, Settings(), Silent())
     assert one.workload == WEB
     # as many pods come either way; with a plan most find their Reservation, and something stands idle for it
     assert len(one.reserved.pending_seconds) == len(one.without.pending_seconds) > 0
@@ -53,22 +53,22 @@ def test_a_service_with_a_daily_peak_is_replayed_and_its_pods_wait_less_with_a_p
 
 
 def test_as_many_days_are_judged_as_there_are_after_the_history() -> None:
-    (one,) = replayed(inventory(10), usage(HISTORY_DAYS + 1), 7, 2, Settings(), Silent())
+    (one,) = replay_services(inventory(10), usage(HISTORY_DAYS + 1), 7, 2, Settings(), Silent())
     assert one.reserved.cluster == 10 * 16 * 24
     with pytest.raises(NoData, match=f"9.0 days of usage are there; {HISTORY_DAYS} of history and a day after it"):
-        replayed(inventory(), usage(HISTORY_DAYS), 7, 1, Settings(), Silent())
+        replay_services(inventory(), usage(HISTORY_DAYS), 7, 1, Settings(), Silent())
 
 
 def test_where_no_service_has_a_peak_ahead_nothing_is_replayed() -> None:
     calm = usage(HISTORY_DAYS + 1).select(np.array([1]))
     with pytest.raises(NoData, match="no workload's forecast asked for more pods"):
-        replayed(inventory(), calm, 1, 1, Settings(), Silent())
+        replay_services(inventory(), calm, 1, 1, Settings(), Silent())
 
 
 def test_a_service_whose_usual_pods_do_not_fit_the_replayed_cluster_is_left_out() -> None:
     # ten pods of two cores run at least; one node has sixteen
     with pytest.raises(NoData, match="no workload's forecast asked for more pods"):
-        replayed(inventory(1), usage(HISTORY_DAYS + 1), 1, 1, Settings(), Silent())
+        replay_services(inventory(1), usage(HISTORY_DAYS + 1), 1, 1, Settings(), Silent())
 
 
 def test_a_replayed_cluster_has_the_nodes_of_the_inventory_at_their_median_size() -> None:

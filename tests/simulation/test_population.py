@@ -16,7 +16,7 @@ from cotenant.simulation.api_server.routes import Api, EmbeddedRequest
 from cotenant.simulation.api_server.schema import unknown_fields
 from cotenant.simulation.api_server.state import ObjectState
 from cotenant.simulation.api_server.validation import violations, wrong_types
-from cotenant.simulation.population import KINDS, stocked, template_hash, template_of
+from cotenant.simulation.population import KINDS, initial_objects, template_hash, template_of
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def inventory() -> Inventory:
 
 @pytest.fixture(scope="module")
 def objects(inventory: Inventory) -> list[Any]:
-    return list(stocked(inventory, inventory.time_seconds))
+    return list(initial_objects(inventory, inventory.time_seconds))
 
 
 def test_every_object_is_what_its_kind_declares(objects: list[Any]) -> None:

@@ -16,7 +16,7 @@ from cotenant.base.usage.usage import DAY_SECONDS, Signal
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.profiler.synthetic.spec import DEFAULT_END_SECONDS
 from cotenant.simulation import usage_now
-from cotenant.simulation.cluster_population import BINDING, PREFIX, as_it_stands, resident
+from cotenant.simulation.cluster_population import BINDING, PREFIX, present_cluster, resident
 from cotenant.simulation.objects import WORKLOAD_LABEL, workload_label
 from cotenant.simulation.usage_now import Curves, DemoMoment
 
@@ -33,7 +33,7 @@ def made() -> SyntheticCluster:
 
 @pytest.fixture(scope="module")
 def standing(made: SyntheticCluster) -> SyntheticCluster:
-    return as_it_stands(made, "test", NOW)
+    return present_cluster(made, "test", NOW)
 
 
 @pytest.fixture(scope="module")

@@ -265,7 +265,7 @@ def prepared(folder: Path, name: str = "pay") -> Prepared:
 
     def make(target: Path) -> None:
         cluster = cluster_population.resident(SPEC, cluster_population.fake_nodes(SPEC))
-        standing = cluster_population.as_it_stands(
+        standing = cluster_population.present_cluster(
             _in_one(cluster, name), "embedded", SPEC.end_seconds
         )  # puts its prefix before
         store, end = Store((target / "store").as_uri(), "embedded"), standing.inventory.time_seconds

@@ -23,7 +23,7 @@ from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.base.usage.what_if import WHAT_IF, LentDay, RiskOutcome, WhatIf
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.cli.cluster.dashboard import manifest
-from cotenant.dashboard.app import create_app, served_by
+from cotenant.dashboard.app import create_app, server_config
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import ResultSource, StoreSource
 from cotenant.pipeline import corridor
@@ -88,7 +88,7 @@ def app_on(source: ResultSource, settings: DashboardSettings = QUICK, now_second
 def served(app: Any, port: int = 0) -> Iterator[str]:
     """The application behind a real server; yields its address. port: 0 takes a free one."""
     listener = socket.create_server(("127.0.0.1", port))
-    server = uvicorn.Server(served_by(app))
+    server = uvicorn.Server(server_config(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     deadline = time.monotonic() + 120

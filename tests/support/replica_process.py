@@ -14,7 +14,7 @@ from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.cli.changes.change_service import change_service_of
-from cotenant.dashboard.app import create_app, served_by
+from cotenant.dashboard.app import create_app, server_config
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import StoreSource
 
@@ -26,7 +26,7 @@ def serve(
     os.environ.update(environ)
     app = app_of(msgspec.json.decode(settings, type=Settings), Store(store_url, cluster), end_seconds)
     listener = socket.create_server(("127.0.0.1", port))
-    uvicorn.Server(served_by(app)).run(sockets=[listener])
+    uvicorn.Server(server_config(app)).run(sockets=[listener])
 
 
 def app_of(known: Settings, store: Store, end_seconds: float) -> FastAPI:

@@ -26,7 +26,7 @@ import requests
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.ledger.bucket_ledger import open_ledger
 from cotenant.base.ledger.ledger import LedgerRow
-from cotenant.base.settings.sections.actions import ledger_place
+from cotenant.base.settings.sections.actions import ledger_location
 from cotenant.changes.model.change import ChangeEvent
 from cotenant.dashboard.changes import review
 from cotenant.simulation.api_server import AccessRule, Account
@@ -297,7 +297,7 @@ def _await_clicks(people: Sequence[ClickingPerson], report: ClickReport) -> None
 
 def _judge(scene: Scene, before: Mapping[WorkloadRef, int], report: ClickReport) -> None:
     """No key accepted twice, no change applied or taken back twice, no write without its row, and a whole chain."""
-    ledger = open_ledger(ledger_place(scene.settings.actions, {}), reading=True)
+    ledger = open_ledger(ledger_location(scene.settings.actions, {}), reading=True)
     rows = list(ledger.entries())
     report.doubled += [f"the chain: {why}"] if (why := ledger.verify().why) else []
     batches = Counter((_batch(row)) for row in rows if row.event == ChangeEvent.ACCEPTED.value)

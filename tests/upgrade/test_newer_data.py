@@ -18,7 +18,7 @@ from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper
 from cotenant.enforcer.apply.sysctl import SysctlKeeper
 from cotenant.enforcer.contract import Surface, SurfaceWant
 from cotenant.enforcer.decide.surfaces import ResctrlGroup, text_of
-from cotenant.enforcer.report.recorder import replayed
+from cotenant.enforcer.report.recorder import replay_recording
 from cotenant.enforcer.sources.last_known import LastInputsFile
 from cotenant.simulation.api_server.server import EmbeddedServer
 from tests.support import store as examples
@@ -155,7 +155,7 @@ def test_last_inputs_of_a_newer_agent_are_not_used(tmp_path: Path) -> None:
 def test_a_newer_recording_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "observations.jsonl"
     path.write_text(json.dumps({"version": NEWER, "node": "n", "ages": {}, "states": {}}) + "\n")
-    error = refused(lambda: list(replayed(path, ())), str(path), f"version {NEWER}")
+    error = refused(lambda: list(replay_recording(path, ())), str(path), f"version {NEWER}")
     assert isinstance(error, UsageError)
 
 

@@ -15,14 +15,14 @@ from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.base.store import Store
 from cotenant.changes.change_ledger import ChangeJournal
 from cotenant.changes.model.change import ChangeState
-from cotenant.changes.snooze import postponed
+from cotenant.changes.snooze import postponed_recommendations
 from cotenant.enforcer.apply.journal import OriginalsJournal
 from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper
 from cotenant.enforcer.apply.sysctl import SysctlKeeper
 from cotenant.enforcer.contract import Knob, Level
 from cotenant.enforcer.decide.changes import OriginalValue
 from cotenant.enforcer.decide.registry import strategies
-from cotenant.enforcer.report.recorder import replayed
+from cotenant.enforcer.report.recorder import replay_recording
 from cotenant.enforcer.sources.last_known import LastInputsFile
 from tests.support import store as examples
 
@@ -71,7 +71,7 @@ def test_every_row_of_an_older_ledger_is_there_and_its_chain_goes_on(older: Path
     }
     [write] = journal.standings()["c1"].change.writes
     assert (write.before, write.after) == ({"/spec/x": "500m"}, {"/spec/x": "250m"})
-    assert [str(workload) for workload in postponed(ledger, 0.0)] == ["shop/Deployment/api"]
+    assert [str(workload) for workload in postponed_recommendations(ledger, 0.0)] == ["shop/Deployment/api"]
     journal.note([("postponed", "shop/Deployment/web", {"until_seconds": None, "reason": "too"})])
     checked = ledger.verify(head)
     assert (checked.rows, checked.wrong_seq) == (head.seq + 1, None)
@@ -101,6 +101,6 @@ def test_an_older_agents_last_inputs_and_recording_are_read(older: Path) -> None
     assert file.problem == ""
     assert last.policy is not None and last.policy.thresholds.cpu_suppress_policy == "cfsQuota"
     assert [pod.name for pod in last.pods or ()] == ["etl"]
-    ticks = list(replayed(older / "agent/observations.jsonl", strategies(EnforcerSettings())))
+    ticks = list(replay_recording(older / "agent/observations.jsonl", strategies(EnforcerSettings())))
     assert [tick.same for tick in ticks] == [True] * 3
     assert any(tick.decided.wants for tick in ticks)

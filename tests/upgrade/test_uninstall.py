@@ -34,13 +34,18 @@ from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.changes.change_ledger import anchor
 from cotenant.cli import main
 from cotenant.cli.cluster.installation.manifests import COMPONENTS
-from cotenant.cli.cluster.installation.restoration import restored
+from cotenant.cli.cluster.installation.restoration import restoring_patch
 from cotenant.enforcer.report.suppressed import SuppressionHistory, note
 from cotenant.manager.features import NAMES
 from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
-from cotenant.scheduler_ext.reservations.owner import claimed
-from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, class_intent, created, lower_class
+from cotenant.scheduler_ext.reservations.owner import claim_patch
+from cotenant.scheduler_ext.reservations.placeholder import (
+    PlaceholderSpec,
+    class_intent,
+    lower_class,
+    placeholder_creation,
+)
 from cotenant.scheduler_ext.reservations.plans.realise import floor
 from cotenant.scheduler_ext.reservations.view import PodView
 from tests.cli.charts import named, rendered, values_of
@@ -170,8 +175,8 @@ class Traces:
         self.send(
             "cotenant-manager",
             class_intent(*lower_class(reservation, {})),
-            created(reservation, placeholder, Mode.PINNED, {}, ReservationSettings()),
-            claimed(PodView.parse(self.api.get(f"{pods}/owner")), reservation),
+            placeholder_creation(reservation, placeholder, Mode.PINNED, {}, ReservationSettings()),
+            claim_patch(PodView.parse(self.api.get(f"{pods}/owner")), reservation),
         )
         return f"{pods}/gated", f"{pods}/owner"
 
@@ -335,7 +340,7 @@ def test_marks_of_an_accepted_change_go_and_what_was_accepted_stays() -> None:
             "annotations": {"cotenant.dev/change": "c1", "cotenant.dev/resources": "{}", "cotenant.dev/profile": "p"},
         }
     }
-    patch = restored(Address("apps/v1", "deployments", "web", "shop"), live)
+    patch = restoring_patch(Address("apps/v1", "deployments", "web", "shop"), live)
     assert patch is not None
     assert [operation["path"] for operation in patch.operations] == [
         "/metadata/uid",
@@ -343,13 +348,15 @@ def test_marks_of_an_accepted_change_go_and_what_was_accepted_stays() -> None:
         "/metadata/annotations/cotenant.dev~1change",
         "/metadata/annotations/cotenant.dev~1resources",
     ]
-    assert restored(patch.address, {"metadata": {"annotations": {"cotenant.dev/profile": "theirs"}}}) is None
+    assert restoring_patch(patch.address, {"metadata": {"annotations": {"cotenant.dev/profile": "theirs"}}}) is None
 
 
 def test_batch_amounts_of_zones_go_and_others_stay() -> None:
     resources = [{"name": "cpu", "capacity": "8"}, {"name": "kubernetes.io/batch-cpu", "allocatable": "1000"}]
     topology = {"metadata": {"name": "n1"}, "zones": [{"name": "node-0", "type": "Node", "resources": resources}]}
     address = Address("topology.node.k8s.io/v1alpha1", "noderesourcetopologies", "n1")
-    patch = restored(address, topology)
+    patch = restoring_patch(address, topology)
     assert patch is not None and patch.operations[-1] == {"op": "remove", "path": "/zones/0/resources/1"}
-    assert restored(address, {**topology, "zones": [{**topology["zones"][0], "resources": resources[:1]}]}) is None
+    assert (
+        restoring_patch(address, {**topology, "zones": [{**topology["zones"][0], "resources": resources[:1]}]}) is None
+    )

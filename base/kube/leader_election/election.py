@@ -41,7 +41,7 @@ class ElectionStep(StrEnum):
     WAIT = "wait"
 
 
-def sighted(
+def update_sighting(
     before: Sighting | None, record: Record | None, now_seconds: float, lease_seconds: float, leading: bool = False
 ) -> Sighting:
     """The Lease was read just now; `leading`: by somebody who may still write under it.

@@ -23,7 +23,14 @@ import msgspec
 
 from cotenant.base.errors import ClusterConflict, CotenantError, NotLeader, SettingsError
 from cotenant.base.kube.client import KubeClient
-from cotenant.base.kube.leader_election.election import ElectionStep, Record, Sighting, move, next_transitions, sighted
+from cotenant.base.kube.leader_election.election import (
+    ElectionStep,
+    Record,
+    Sighting,
+    move,
+    next_transitions,
+    update_sighting,
+)
 from cotenant.base.kube.writes import Writer
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.process.clock import Clock
@@ -156,7 +163,7 @@ class Lease:
         begin_seconds = boot_seconds()
         try:
             record, now = self._read(), boot_seconds()
-            self._seen = sighted(self._seen, record, now, self._settings.lease_seconds, self.held)
+            self._seen = update_sighting(self._seen, record, now, self._settings.lease_seconds, self.held)
             chosen = move(self._seen, self.identity, now)
             if chosen is ElectionStep.WAIT:
                 self._deadline_seconds = NEVER

@@ -128,7 +128,7 @@ class ActionSettings(Section, frozen=True):
     guardrails: Annotated[GuardrailSettings, setting("What a change has to pass.")] = GuardrailSettings()
 
 
-def ledger_place(settings: ActionSettings, environ: Mapping[str, str]) -> Path | str:
+def ledger_location(settings: ActionSettings, environ: Mapping[str, str]) -> Path | str:
     """The file in force: the setting, else in the folder that the XDG base directory specification names for state.
 
     A bucket's address stays a text.

@@ -28,10 +28,10 @@ def _dumper() -> Any:
 
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     dumper: Any = type("QuotingDumper", (base,), {})
-    dumper.add_representer(str, _quoted)
+    dumper.add_representer(str, _represent_string)
     return dumper
 
 
-def _quoted(dumper: Any, text: str) -> Any:
+def _represent_string(dumper: Any, text: str) -> Any:
     plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')

@@ -26,7 +26,7 @@ from cotenant.changes.decide.patches import (
     TEMPLATE_PATHS,
     by_workload,
     file_refusal,
-    nested,
+    nest_mapping,
     patch,
     refusal,
     resources,
@@ -109,7 +109,9 @@ def server_side_apply(
         spec: dict[str, Any] = defaultdict(list)
         applied = {r.container for r in changed}
         for recommendation in applicable:
-            if container_resources := _whole(recommendation, proposed=recommendation.container in applied):
+            if container_resources := _complete_container_fields(
+                recommendation, proposed=recommendation.container in applied
+            ):
                 entry = {"name": recommendation.container.container, "resources": container_resources}
                 spec[LISTS[recommendation.role]].append(entry)
         head = {
@@ -120,7 +122,7 @@ def server_side_apply(
         moves = _moves([r if r.container in applied else _as_it_is(r) for r in applicable])
         sentences = [m.sentence if m.scalar else f"{m.sentence}: {m.command}" for m in moves]
         comments = (*_comments(ref, changed), *sentences)
-        yield File(_path(ref), {**head, **nested(TEMPLATE_PATHS[ref.kind], dict(spec))}, comments)
+        yield File(_path(ref), {**head, **nest_mapping(TEMPLATE_PATHS[ref.kind], dict(spec))}, comments)
         yield from (_target_file(ref, move) for move in moves if move.scalar)
 
 
@@ -146,7 +148,7 @@ def api_version(kind: str) -> str:
     return API_VERSIONS.get(kind, APPS)
 
 
-def _whole(recommendation: Recommendation, *, proposed: bool) -> dict[str, dict[str, str]]:
+def _complete_container_fields(recommendation: Recommendation, *, proposed: bool) -> dict[str, dict[str, str]]:
     """Every field of the container as it should stand; an unset one is absent."""
     amounts: dict[str, dict[str, str]] = {}
     for value in recommendation.values:

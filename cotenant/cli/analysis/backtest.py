@@ -138,7 +138,7 @@ def backtest(
         contents, _ = run.of(_trace(trace, (column, limit, limit_column)), settings)
         _write(contents, form)
         if not quiet:
-            _say(contents, saved=False)
+            _print_outcome(contents, saved=False)
         return
     _backtest_stored(stored_clusters_of(ctx, store, cluster, all_clusters), run, form, all_clusters=all_clusters)
 
@@ -149,14 +149,14 @@ def _backtest_stored(clusters: Sequence[StoredCluster], run: _BacktestRun, form:
 
     answers, failures = computed_for_each(clusters, run.of_stored, "back-tested", all_clusters=all_clusters)
     if all_clusters:
-        _put(_together({name: contents.scores for name, (contents, _) in answers.items()}), str, form)
+        _write_scores(_combine_scores({name: contents.scores for name, (contents, _) in answers.items()}), str, form)
     else:
         _write(next(iter(answers.values()))[0], form)
     for store in (one.store for one in clusters if one.store.cluster in answers):
         contents, report = answers[store.cluster]
         store.write_document(BACKTEST, report)
         if not form.quiet:
-            _say(contents, saved=True, head=f"cluster {store.cluster}: " if all_clusters else "")
+            _print_outcome(contents, saved=True, head=f"cluster {store.cluster}: " if all_clusters else "")
     exit_if_partial(failures)
 
 
@@ -211,7 +211,7 @@ class _BacktestRun:
         return contents, _report(contents, ledger)
 
 
-def _together(scores: Mapping[str, Table]) -> Table:
+def _combine_scores(scores: Mapping[str, Table]) -> Table:
     from cotenant.base.table import of_clusters
 
     return of_clusters(next(iter(scores.values())).schema, scores)
@@ -220,7 +220,7 @@ def _together(scores: Mapping[str, Table]) -> Table:
 def _reclaim(clusters: Sequence[StoredCluster], form: _Form, *, all_clusters: bool) -> None:
     """Reclaim policies instead of forecasts; the scores stay in the store for the overview."""
     from cotenant.base.process.clock import SystemClock
-    from cotenant.cli.analysis.backtest_reclaim import keep, summary, table, trial
+    from cotenant.cli.analysis.backtest_reclaim import store_trial, summary, table, trial
     from cotenant.cli.report.backtest_report import policies_page
 
     def tried(one: StoredCluster) -> PolicyTrial:
@@ -231,11 +231,11 @@ def _reclaim(clusters: Sequence[StoredCluster], form: _Form, *, all_clusters: bo
     name, first = next(iter(trials.items()))
     lead = f"Reclaim policies on {first.nodes} nodes of cluster {name}, {first.tested_days:.1f} tested days."
     scores = {name: table(one) for name, one in trials.items()}
-    shown = _together(scores) if all_clusters else scores[name]
-    _put(shown, lambda: policies_page(lead, first.computed_seconds, shown), form)
+    shown = _combine_scores(scores) if all_clusters else scores[name]
+    _write_scores(shown, lambda: policies_page(lead, first.computed_seconds, shown), form)
     for store in (one.store for one in clusters if one.store.cluster in trials):
         done = trials[store.cluster]
-        keep(store, done)
+        store_trial(store, done)
         if not form.quiet:
             message(f"cluster {store.cluster}: {summary(done)}" if all_clusters else summary(done))
     if not form.quiet:
@@ -287,10 +287,10 @@ def _contents(series: Series, ledger: BacktestScores, frontiers: tuple[Frontier,
 def _write(contents: BacktestContents, form: _Form) -> None:
     from cotenant.cli.report.backtest_report import page
 
-    _put(contents.scores, lambda: page(contents), form)
+    _write_scores(contents.scores, lambda: page(contents), form)
 
 
-def _put(scores: Table, html: Callable[[], str], form: _Form) -> None:
+def _write_scores(scores: Table, html: Callable[[], str], form: _Form) -> None:
     """To stdout or a file; StoreError when that cannot be written."""
     if form.output is BacktestFormat.HTML:
         text = html()
@@ -317,7 +317,7 @@ def _report(contents: BacktestContents, ledger: BacktestScores) -> BacktestRepor
     return BacktestReport(contents.title, contents.computed_seconds, summary, page(contents))
 
 
-def _say(contents: BacktestContents, *, saved: bool, head: str = "") -> None:
+def _print_outcome(contents: BacktestContents, *, saved: bool, head: str = "") -> None:
     """The outcome in a line or two."""
     first = next(iter(contents.scores.rows()))
     if first["contender"] == contents.ours and first["vs_b14"] is not None:

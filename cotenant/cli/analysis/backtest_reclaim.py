@@ -106,7 +106,7 @@ def _verdict(tried: PolicyTrial, score: PolicyScore) -> str:
     return f"{text}: recommended" if offered else text
 
 
-def keep(store: Store, tried: PolicyTrial) -> None:
+def store_trial(store: Store, tried: PolicyTrial) -> None:
     """Write the trial to the store; the dashboard bases its offer to switch the policy on it."""
     store.write_document(POLICY_TRIAL, tried)
 

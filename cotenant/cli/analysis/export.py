@@ -109,7 +109,7 @@ def write_patches(recommendations: list[Recommendation]) -> None:
     """One `kubectl patch` line per workload, on stdout."""
     from cotenant.changes.decide.patches import by_workload, kubectl_command
 
-    _say_refused(recommendations)
+    _print_refused_changes(recommendations)
     lines = (line for own in by_workload(recommendations).values() if (line := kubectl_command(*own)))
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
@@ -118,7 +118,7 @@ def write_components(recommendations: list[Recommendation], folder: Path | None)
     """Kustomize components, on stdout or into a folder."""
     from cotenant.changes.decide.gitops.manifests import kustomize
 
-    _say_refused(recommendations)
+    _print_refused_changes(recommendations)
     _files(list(kustomize(recommendations)), folder)
 
 
@@ -160,7 +160,7 @@ def _manifests(results: Results, output: ScanFormat) -> list[File]:
     from cotenant.changes.decide.gitops.manifests import helm, server_side_apply
 
     recommendations = results.recommendations()
-    _say_refused(recommendations)
+    _print_refused_changes(recommendations)
     if output is ScanFormat.HELM:
         return list(helm(recommendations, results.settings.recommender.patches))
     chosen = {r.container for r in recommendations}
@@ -201,7 +201,7 @@ def _contents(results: Results) -> ReportContents:
     )
 
 
-def _say_refused(recommendations: Iterable[Recommendation]) -> None:
+def _print_refused_changes(recommendations: Iterable[Recommendation]) -> None:
     """On stderr: which changes cannot be written, and why."""
     from cotenant.changes.decide.patches import file_refusal, resources
 

@@ -114,7 +114,7 @@ def forecast(
         return
     row = _row(of_resource, workload)
     print_table(path(row, measured, fine=fine), output, headers=not no_headers)
-    _say(row)
+    _print_model_quality(row)
 
 
 def _require_fit(
@@ -191,7 +191,7 @@ def path(row: dict[str, Any], resource: MeasuredResource, *, fine: bool = False)
     )
 
 
-def _say(row: dict[str, Any]) -> None:
+def _print_model_quality(row: dict[str, Any]) -> None:
     """Write to stderr the model behind a forecast, the reason for it and its measured error and coverage."""
     message(f"model {row['model']}: {SENTENCES[Reason(row['reason'])]}")
     if row["relative_wql"] is not None and row["coverage_95"] is not None:

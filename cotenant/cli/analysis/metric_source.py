@@ -55,12 +55,12 @@ def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: b
     live, renew = None, None
     if with_api:
         try:
-            client, access = _connected(settings)
+            client, access = _connect_cluster(settings)
             name = cluster or access.cluster
             if not prometheus.url:
-                prometheus, how = _discovered(client, access, prometheus)
+                prometheus, how = _discover_prometheus(client, access, prometheus)
                 renew = _renewal(settings)
-            live = _observed(client)
+            live = _observe_cluster(client)
         except ClusterError as error:
             if not prometheus.url:
                 raise
@@ -91,7 +91,7 @@ def found_prometheus(settings: Settings, env: Mapping[str, str]) -> PrometheusSe
     if settings.profiler.prometheus.url or not has_kubeconfig(settings, env):
         return None
     try:
-        return _discovered(*_connected(settings), settings.profiler.prometheus)[0]
+        return _discover_prometheus(*_connect_cluster(settings), settings.profiler.prometheus)[0]
     except CotenantError:
         return None
 
@@ -103,14 +103,14 @@ def has_kubeconfig(settings: Settings, env: Mapping[str, str]) -> bool:
     return bool(configured) or usual.is_file() or bool(env.get("KUBERNETES_SERVICE_HOST"))
 
 
-def _connected(settings: Settings) -> tuple[KubeClient, Access]:
+def _connect_cluster(settings: Settings) -> tuple[KubeClient, Access]:
     from cotenant.base.kube import connect
     from cotenant.base.kube.auth import load_access
 
     return connect(settings.kube), load_access(settings.kube)
 
 
-def _observed(client: KubeClient) -> LiveCluster | None:
+def _observe_cluster(client: KubeClient) -> LiveCluster | None:
     """Return the running state of the cluster; None, with a note on stderr, when pods may not be listed."""
     from cotenant.base.kube.live import observe
 
@@ -121,7 +121,9 @@ def _observed(client: KubeClient) -> LiveCluster | None:
         return None
 
 
-def _discovered(client: KubeClient, access: Access, settings: PrometheusSettings) -> tuple[PrometheusSettings, str]:
+def _discover_prometheus(
+    client: KubeClient, access: Access, settings: PrometheusSettings
+) -> tuple[PrometheusSettings, str]:
     """The best candidate in the cluster, asked through the API server's proxy (directly from inside the cluster)."""
     from cotenant.base.kube.discovery import find_prometheus
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.base.chat import HEADER_CHARACTERS, escaped, header, section
+from cotenant.base.chat import HEADER_CHARACTERS, escape_slack_text, header, section
 from cotenant.base.commands.cells import human
 from cotenant.base.commands.output import message
 from cotenant.base.errors import NotDelivered
@@ -92,7 +92,7 @@ def summarise(overview: Overview, rows: Table, findings: Table | None, currency:
         now=summed_savings(rows.columns, When.NOW),
         all_steps=summed_savings(rows.columns, When.ALL_STEPS),
         currency=currency,
-        worst=tuple(Worst(_place(row), **{name: row[name] for name in names}) for row in ranked),
+        worst=tuple(Worst(_container_address(row), **{name: row[name] for name in names}) for row in ranked),
         worst_severity=max(levels, key=lambda s: s.rank, default=Severity.UNKNOWN).value,
     )
 
@@ -139,13 +139,13 @@ def _plain(summary: Summary) -> dict[str, Any]:
 
 def _slack(summary: Summary) -> dict[str, Any]:
     """A message of blocks, and the plain text that notifications show."""
-    title = f"cotenant: {escaped(summary.cluster, HEADER_CHARACTERS - len('cotenant: '))}"
+    title = f"cotenant: {escape_slack_text(summary.cluster, HEADER_CHARACTERS - len('cotenant: '))}"
     counts = ", ".join(f"{n} {severity}" for severity, n in summary.severities.items()) or "none"
     lines = [f"{summary.containers} containers: *{counts}*"]
     for when, savings in zip(When, (summary.now, summary.all_steps), strict=True):
-        lines.append(f"{when.capitalize()}: *{saving_text(savings, escaped(summary.currency))}*")
+        lines.append(f"{when.capitalize()}: *{saving_text(savings, escape_slack_text(summary.currency))}*")
     if summary.findings:
-        findings = ", ".join(f"{n} {escaped(kind)}" for kind, n in summary.findings.items())
+        findings = ", ".join(f"{n} {escape_slack_text(kind)}" for kind, n in summary.findings.items())
         lines.append(f"Findings: {findings}")
     blocks = [header(title), section(lines)]
     if summary.worst:
@@ -156,7 +156,7 @@ def _slack(summary: Summary) -> dict[str, Any]:
 def _line(worst: Worst) -> str:
     cpu = _change(Kind.MILLICORES, worst.cpu_request_now, worst.cpu_request)
     memory = _change(Kind.BYTES, worst.memory_request_now, worst.memory_request)
-    return f"• {worst.severity}: `{escaped(worst.container, 400)}` CPU {cpu}, memory {memory}"
+    return f"• {worst.severity}: `{escape_slack_text(worst.container, 400)}` CPU {cpu}, memory {memory}"
 
 
 def _change(kind: Kind, now: int | None, amount: int | None) -> str:
@@ -164,5 +164,5 @@ def _change(kind: Kind, now: int | None, amount: int | None) -> str:
     return f"{before} → {'no statement' if amount is None else human(kind, amount)}"
 
 
-def _place(row: Mapping[str, Any]) -> str:
+def _container_address(row: Mapping[str, Any]) -> str:
     return f"{row['namespace']}/{row['kind']}/{row['workload']}/{row['container']}"

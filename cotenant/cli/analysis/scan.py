@@ -20,7 +20,7 @@ from cotenant.base.commands.results import (
     FilterOption,
     NamespaceOption,
     StoreOption,
-    chosen,
+    filter_rows,
     open_store,
     report_failures,
     require_namespaces,
@@ -129,9 +129,12 @@ def scan(
     for job in jobs:
         _check_before(job.settings, notify_url)
     with bars(quiet=quiet) as progress, seldom_collected():
-        read, analyse = partial(_history, quiet=quiet), partial(_analysed, trials=_trial_folder(ctx, offline, strategy))
+        read, analyse = (
+            partial(_history, quiet=quiet),
+            partial(_analyse_and_publish, trials=_trial_folder(ctx, offline, strategy)),
+        )
         refuse = partial(require_namespaces, namespaces=namespace)
-        places, failures = scan_clusters.scanned(jobs, read, refuse, analyse, progress)
+        places, failures = scan_clusters.scan_each_cluster(jobs, read, refuse, analyse, progress)
     report_failures(failures, len(jobs), "scanned")
     every = scan_clusters.chosen_rows(places, namespace, query, of_all=all_clusters)
     if not notify_dry_run:
@@ -171,7 +174,7 @@ def _check_analysis(settings: Settings) -> None:
     from cotenant.recommender.base import load_strategy
 
     load_strategy(settings.recommender.strategy)
-    executors.chosen(settings.pipeline)
+    executors.choose_executor(settings.pipeline)
 
 
 def is_partial(place: Store) -> bool:
@@ -198,10 +201,10 @@ def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, S
     threading.Thread(target=importlib.import_module, args=("cotenant.pipeline.corridor",), daemon=True).start()
     if not quiet:
         message(f"asking {target.source.describe()} ({target.how})")
-    return _pulled(job.settings, target, progress), target
+    return _pull_history(job.settings, target, progress), target
 
 
-def _pulled(settings: Settings, target: ScanTarget, progress: Progress) -> Store:
+def _pull_history(settings: Settings, target: ScanTarget, progress: Progress) -> Store:
     """Pull what is new; an interruption keeps what was stored so far, a source without usage leaves no cluster."""
     from cotenant.base.errors import NoData
     from cotenant.base.kube.overlay import overlay
@@ -235,7 +238,7 @@ def _trial_folder(ctx: typer.Context, offline: bool, strategy: str | None) -> Pa
     return Path(ctx.with_resource(TemporaryDirectory(prefix="cotenant-scan-")))
 
 
-def _analysed(
+def _analyse_and_publish(
     store: Store, settings: Settings, progress: Progress, target: ScanTarget | None, *, trials: Path | None
 ) -> tuple[Store, Table]:
     """Analyze and publish; return the store of the results, and the recommendations.
@@ -248,12 +251,12 @@ def _analysed(
 
     server = _server_quantiles(store, settings, progress, target) if target else None
     analysis = corridor.analyse(store, settings, SystemClock(), progress, server=server)
-    place = store if trials is None else _place_of_trial(store, settings, trials)
+    place = store if trials is None else _trial_store(store, settings, trials)
     corridor.publish(analysis, place, settings)
     return place, place.read_table(RECOMMENDATIONS)
 
 
-def _place_of_trial(store: Store, settings: Settings, trials: Path) -> Store:
+def _trial_store(store: Store, settings: Settings, trials: Path) -> Store:
     """Elsewhere than the stored results of another strategy, which the dashboard shows and which stay as they are."""
     from cotenant.base.store import Store as Place
     from cotenant.recommender.model.views import Overview
@@ -301,7 +304,7 @@ def _summary_of(results: Results, namespaces: list[str] | None) -> Summary:
 
     overview, findings = results.store.read_document("overview", Overview), results.table(FINDINGS)
     assert overview is not None, "the corridor wrote it in this run"
-    shown = chosen(findings, namespaces, None) if findings is not None else None
+    shown = filter_rows(findings, namespaces, None) if findings is not None else None
     return summarise(overview, results.rows, shown, results.settings.recommender.prices.currency)
 
 
@@ -318,9 +321,9 @@ def _summary(results: Results, of: str) -> None:
     currency = results.settings.recommender.prices.currency
     for when in When:
         message(f"{when.capitalize()}: {saving_text(summed_savings(rows.columns, when), currency)}.")
-    message(_models(overview, results.settings.forecasting.relearn_hours))
+    message(_backtest_sentence(overview, results.settings.forecasting.relearn_hours))
     if overview.kept_seconds is not None:
-        message(_kept(overview, len(rows), overview.kept_seconds))
+        message(_kept_results_sentence(overview, len(rows), overview.kept_seconds))
     for note in overview.notes:
         message(f"note: {note}")
     if findings := results.table(FINDINGS):
@@ -328,7 +331,7 @@ def _summary(results: Results, of: str) -> None:
     message("Why: cotenant explain NAMESPACE/KIND/NAME. In the browser: cotenant dashboard.")
 
 
-def _models(overview: Overview, relearn_hours: float) -> str:
+def _backtest_sentence(overview: Overview, relearn_hours: float) -> str:
     """Return a sentence on the back-tests behind the forecasts.
 
     It reports that this scan made them, how old they are, or that no series is old enough.
@@ -343,7 +346,7 @@ def _models(overview: Overview, relearn_hours: float) -> str:
     return f"Forecasts rest on back-tests of {hours:.0f} h ago; they are made anew after {relearn_hours:g} h."
 
 
-def _kept(overview: Overview, count: int, oldest_seconds: int) -> str:
+def _kept_results_sentence(overview: Overview, count: int, oldest_seconds: int) -> str:
     """Return a sentence on how many recommendations were not renewed, and since when the oldest of them is valid."""
     from cotenant.base.usage.usage import HOUR_SECONDS
 

@@ -75,9 +75,9 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
     if not all_clusters:
         name = session.cluster
         if loaded.clusters and not (offline and name):
-            from cotenant.base.settings.clusters import the_one
+            from cotenant.base.settings.clusters import select_cluster
 
-            name = the_one(name, loaded.clusters, or_all=True)
+            name = select_cluster(name, loaded.clusters, or_all=True)
         return [ScanJob(loaded.settings, name, offline, loaded.reaches_cluster)]
     refuse_name(session)
     session.require_no_context(flags, "--all-clusters")
@@ -101,7 +101,7 @@ def _job(session: CliSession, flags: Mapping[str, Any], offline: bool) -> ScanJo
     return ScanJob(loaded.settings, session.cluster, offline, loaded.reaches_cluster)
 
 
-def scanned(
+def scan_each_cluster(
     clusters: Sequence[ScanJob], read: ReadHistory, refuse: RefuseHistories, analyse: Analyse, progress: Progress
 ) -> tuple[list[ScannedCluster], dict[str, CotenantError]]:
     """The clusters that could be scanned, and by name what went wrong in the others; of a single one it is raised."""
@@ -113,7 +113,7 @@ def scanned(
     done, failures = [], dict[str, CotenantError]()
     progress.stage(f"Read the history of {len(clusters)} clusters", len(clusters))
     turn = Semaphore(READ_AT_ONCE)
-    reads = [(job, _begun(read, job, turn)) for job in clusters]
+    reads = [(job, _start_reading(read, job, turn)) for job in clusters]
     histories = []
     for job, future in reads:
         try:
@@ -133,7 +133,7 @@ def scanned(
     return done, failures
 
 
-def _begun(read: ReadHistory, job: ScanJob, turn: Semaphore) -> Future[tuple[Store, ScanTarget | None]]:
+def _start_reading(read: ReadHistory, job: ScanJob, turn: Semaphore) -> Future[tuple[Store, ScanTarget | None]]:
     """The history of a cluster to come. Its thread ends with the process: what is stored by then is whole."""
     future = Future[tuple["Store", "ScanTarget | None"]]()
 

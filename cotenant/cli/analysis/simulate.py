@@ -147,9 +147,9 @@ def simulate(
     incident: IncidentOption = None,
     reservations: ReservationsOption = False,
     report: ReportOption = None,
-    cluster: ClusterOption = None,  # noqa: ARG001 - `_of_places` reads it
+    cluster: ClusterOption = None,  # noqa: ARG001 - `_answers_by_cluster` reads it
     all_clusters: AllClustersOption = False,
-    store: StoreOption = None,  # noqa: ARG001 - `_of_places` reads it
+    store: StoreOption = None,  # noqa: ARG001 - `_answers_by_cluster` reads it
     output: Annotated[Format, typer.Option("--output", "-o", help="How to write the rows.")] = Format.TABLE,
     no_headers: NoHeadersOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
@@ -172,10 +172,10 @@ def simulate(
 
     def simulated(place: Store | None, settings: Settings) -> Simulation:
         with bars(quiet=quiet) as progress:
-            return _simulated(SimulationRequest(scenario, seeds, knobs, place, settings), progress)
+            return _run_simulation(SimulationRequest(scenario, seeds, knobs, place, settings), progress)
 
-    answers, failures = _of_places(ctx, simulated)
-    rows = _together(ctx, {name: table(simulation.outcomes) for name, simulation in answers.items()})
+    answers, failures = _answers_by_cluster(ctx, simulated)
+    rows = _combine_tables(ctx, {name: table(simulation.outcomes) for name, simulation in answers.items()})
     print_table(rows, output, headers=not no_headers)
     for name, simulation in answers.items():  # after the rows: a report or store that cannot be written costs none
         _finish(ctx, simulation, f"cluster {name}: " if all_clusters else "")
@@ -207,7 +207,7 @@ def _check(ctx: typer.Context) -> None:
         raise UsageError("--report is of one cluster", fix="Name it: --cluster NAME.")
 
 
-def _of_places(
+def _answers_by_cluster(
     ctx: typer.Context, ask: Callable[[Store | None, Settings], AnswerT]
 ) -> tuple[dict[str, AnswerT], Mapping[str, CotenantError]]:
     """Return the answer for each selected stored cluster by name, and the errors of those that failed.
@@ -223,7 +223,7 @@ def _of_places(
     )
 
 
-def _together(ctx: typer.Context, tables: Mapping[str, Table]) -> Table:
+def _combine_tables(ctx: typer.Context, tables: Mapping[str, Table]) -> Table:
     """The only table, or those of all clusters with a column that names each row's."""
     first = next(iter(tables.values()))
     return of_clusters(first.schema, tables) if ctx.params["all_clusters"] else first
@@ -252,9 +252,9 @@ class Simulation:
     story: IncidentStory | None
 
 
-def _simulated(request: SimulationRequest, progress: Progress) -> Simulation:
+def _run_simulation(request: SimulationRequest, progress: Progress) -> Simulation:
     """Every way at every knob for each seed; the incident's story is of the first seed, beside the same without it."""
-    from cotenant.experiment.comparison import installed, swept
+    from cotenant.experiment.comparison import installed_outcomes, run_all_settings
     from cotenant.experiment.interference import Interference
     from cotenant.experiment.outcome import Sharing
     from cotenant.simulation.nodes.incident_story import story_of
@@ -264,8 +264,8 @@ def _simulated(request: SimulationRequest, progress: Progress) -> Simulation:
     for number in range(request.seeds):
         scenario = replace(request.scenario, seed=request.scenario.seed + number)
         world = _world(scenario, request.place, request.settings, progress)
-        outcomes += swept(world, request.knobs, Interference(), progress)
-        ours = installed(outcomes, Sharing.COTENANT)
+        outcomes += run_all_settings(world, request.knobs, Interference(), progress)
+        ours = installed_outcomes(outcomes, Sharing.COTENANT)
         if scenario.incident is not None and ours and story is None:
             spared = _world(replace(scenario, incident=None), request.place, request.settings, progress)
             story = story_of(ours[0], world, spared, progress)
@@ -279,10 +279,10 @@ def _print_replays(ctx: typer.Context, scenario: SharingScenario) -> None:
 
     def replays_of(place: Store | None, settings: Settings) -> list[PeakReplay]:
         with bars(quiet=quiet) as progress:
-            return _replayed(scenario, place, settings, progress)
+            return _replay_plans(scenario, place, settings, progress)
 
-    answers, failures = _of_places(ctx, replays_of)
-    shown = _together(ctx, {name: peak_replays(replays) for name, replays in answers.items()})
+    answers, failures = _answers_by_cluster(ctx, replays_of)
+    shown = _combine_tables(ctx, {name: peak_replays(replays) for name, replays in answers.items()})
     print_table(shown, ctx.params["output"], headers=not ctx.params["no_headers"])
     for name, replays in answers.items() if not quiet else ():
         message(f"cluster {name}: {replay_summary(replays)}" if ctx.params["all_clusters"] else replay_summary(replays))
@@ -304,7 +304,7 @@ def _check_plain(ctx: typer.Context) -> None:
         )
 
 
-def _replayed(
+def _replay_plans(
     scenario: SharingScenario, place: Store | None, settings: Settings, progress: Progress
 ) -> list[PeakReplay]:
     """Replay the plans on the stored history or, if `place` is None, on the synthetic cluster."""
@@ -313,13 +313,13 @@ def _replayed(
     from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL
     from cotenant.pipeline.shards.work import workload_totals
     from cotenant.pipeline.stored_history import load
-    from cotenant.simulation.peaks.peak_replay import replayed
+    from cotenant.simulation.peaks.peak_replay import replay_services
 
     progress.stage("Read history", 1)
     history = history_of(cell_cluster(scenario, 0, scenario.nodes)) if place is None else load(place, settings)
     usage = workload_totals(history)[1][POD_SIGNAL[Resource.CPU]]
     progress.advance()
-    return replayed(history.inventory, usage, scenario.days, scenario.seed, settings, progress)
+    return replay_services(history.inventory, usage, scenario.days, scenario.seed, settings, progress)
 
 
 def replay_summary(replays: Sequence[PeakReplay]) -> str:
@@ -406,10 +406,10 @@ def table(outcomes: Sequence[SharingOutcome]) -> Table:
 
 def summary(outcomes: Sequence[SharingOutcome]) -> str:
     """Return how cotenant did relative to Koordinator's formulas, over all seeds; otherwise what was simulated."""
-    from cotenant.experiment.comparison import installed
+    from cotenant.experiment.comparison import installed_outcomes
     from cotenant.experiment.outcome import Sharing
 
-    ours, theirs = installed(outcomes, Sharing.COTENANT), installed(outcomes, Sharing.KOORDINATOR)
+    ours, theirs = installed_outcomes(outcomes, Sharing.COTENANT), installed_outcomes(outcomes, Sharing.KOORDINATOR)
     their_hours = sum(one.batch_core_hours for one in theirs)
     if not ours or their_hours <= 0:
         scenario = outcomes[0].scenario

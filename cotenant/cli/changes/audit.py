@@ -41,7 +41,7 @@ def verify(
     flags = {"kube.kubeconfig": kubeconfig, "kube.context": context}
     settings = session_of(ctx).load(flags).settings
     ledger = open_ledger(settings)
-    head, compared = (None, True) if offline else _anchored(settings, ledger)
+    head, compared = (None, True) if offline else _read_anchor(settings, ledger)
     verification = ledger.verify(head)
     if verification.wrong_seq is not None:
         sys.stdout.write(f"WRONG at row {verification.wrong_seq} of ledger {ledger.id}: {verification.why}\n")
@@ -64,13 +64,13 @@ def export(
     print_table(entries_table(rows), output)
 
 
-def _anchored(settings: Settings, ledger: Ledger) -> tuple[Anchor | None, bool]:
+def _read_anchor(settings: Settings, ledger: Ledger) -> tuple[Anchor | None, bool]:
     """The head that the cluster keeps, and whether the cluster could be asked for it."""
     from cotenant.base.kube import connect
-    from cotenant.changes.change_ledger import anchored, unkept
+    from cotenant.changes.change_ledger import read_anchored_heads, unkept
 
     try:
-        anchor_lookup = anchored(connect(settings.kube), ledger, settings.manager.namespace)
+        anchor_lookup = read_anchored_heads(connect(settings.kube), ledger, settings.manager.namespace)
     except ClusterError as error:
         message(f"the head that the cluster keeps could not be read: {error}", style="yellow")
         message(f"fix: {f'{error.fix} With --offline the chain alone is verified.'.lstrip()}")

@@ -11,7 +11,7 @@ import typer
 from cotenant.base.commands.cluster_options import Context, Kubeconfig, LedgerReason, settings_of
 from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
-from cotenant.base.commands.results import ClusterOption, NamespaceOption, StoreOption, chosen
+from cotenant.base.commands.results import ClusterOption, NamespaceOption, StoreOption, filter_rows
 from cotenant.changes.model.service import BundleForm
 from cotenant.cli.analysis.export import save_all
 from cotenant.cli.changes.recs_options import BundleFolder, BundleFormat
@@ -52,7 +52,7 @@ def status(
 
     settings = settings_of(ctx, store, kubeconfig, context)
     reading = _service(settings, cluster).read(_person(settings), RoundScope(namespace or ()))
-    print_table(chosen(status_table(reading), namespace, None), output, headers=not no_headers)
+    print_table(filter_rows(status_table(reading), namespace, None), output, headers=not no_headers)
     _finish(reading, settings)
 
 
@@ -83,7 +83,7 @@ def preview(
     settings = settings_of(ctx, store, kubeconfig, context)
     scope = RoundScope(namespace or (), in_window)
     reading = _service(settings, cluster).read(_person(settings), scope)
-    print_table(chosen(queue_table(reading), namespace, None), output, headers=not no_headers)
+    print_table(filter_rows(queue_table(reading), namespace, None), output, headers=not no_headers)
     _finish(reading, settings)
 
 
@@ -96,14 +96,14 @@ def act(
     context: Context = None,
 ) -> None:
     """Let a policy act, exactly as it stands now; who changes it afterwards makes it observe again."""
-    from cotenant.base.settings.sections.actions import ledger_place
+    from cotenant.base.settings.sections.actions import ledger_location
 
     settings = settings_of(ctx, None, kubeconfig, context)
     approved = _service(settings, None).act(_person(settings), policy, reason)
     message(f"approved with digest {approved.digest}: {approved.text}")
-    place = ledger_place(settings.actions, os.environ)
+    place = ledger_location(settings.actions, os.environ)
     message(f"{policy} acts from the next round of a manager with this ledger: {place}")
-    _say_when_off(settings)
+    _warn_when_disabled(settings)
 
 
 @app.command(epilog=examples("cotenant autopilot observe shop/nightly"))
@@ -166,7 +166,7 @@ def report(
     """Count by namespace what was proposed, changed and found harmful, and what proposals came to in a week."""
     settings = settings_of(ctx, store, kubeconfig, context)
     table = _service(settings, cluster).report(_person(settings), days)
-    print_table(chosen(table, namespace, None), output, headers=not no_headers)
+    print_table(filter_rows(table, namespace, None), output, headers=not no_headers)
 
 
 @app.command(
@@ -230,11 +230,11 @@ def _finish(reading: RoundReading, settings: Settings) -> None:
     gaps = [one for one in reading.policies if one.gap]
     for one in gaps:
         message(f"{one.policy}: its namespace could not be read: {one.gap}", style="yellow")
-    _say_when_off(settings)
+    _warn_when_disabled(settings)
     if gaps:
         raise typer.Exit(EXIT_PARTIAL)
 
 
-def _say_when_off(settings: Settings) -> None:
+def _warn_when_disabled(settings: Settings) -> None:
     if not settings.autopilot.enabled:
         message("these settings have autopilot.enabled false: a manager with them follows no policy", style="yellow")

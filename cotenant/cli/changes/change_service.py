@@ -54,14 +54,14 @@ def change_service_of(
     of a metric source in the place of the settings' Prometheus.
     """
     from cotenant.base.process.clock import SystemClock
-    from cotenant.base.settings.sections.actions import ledger_place
+    from cotenant.base.settings.sections.actions import ledger_location
     from cotenant.changes.service import ChangeServiceConfig, ClusterChangeService
     from cotenant.changes.soak.usage_comparison import comparison_of
     from cotenant.recommender.stored_recommendations import requested_millicores
 
     office = ChangeServiceConfig(
         door=door or door_of(settings),
-        ledger=ledger_place(settings.actions, os.environ),
+        ledger=ledger_location(settings.actions, os.environ),
         settings=settings.actions,
         clock=clock or SystemClock(),
         recommended=recommended_of(store),
@@ -82,13 +82,13 @@ def plan_service_of(
     use; without one a preview does not know.
     """
     from cotenant.base.process.clock import SystemClock
-    from cotenant.base.settings.sections.actions import ledger_place
+    from cotenant.base.settings.sections.actions import ledger_location
     from cotenant.changes.forecasted_usage import ahead_of
     from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService, PlanServiceConfig
 
     office = PlanServiceConfig(
         door=door or door_of(settings),
-        ledger=ledger_place(settings.actions, os.environ),
+        ledger=ledger_location(settings.actions, os.environ),
         settings=settings,
         clock=clock or SystemClock(),
         anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
@@ -102,8 +102,8 @@ def move_service_of(
 ) -> ClusterMoveService:
     """A service of moves on the same cluster, with the same ledger; sends no request yet."""
     from cotenant.base.process.clock import SystemClock
-    from cotenant.base.settings.sections.actions import ledger_place
-    from cotenant.scheduler_ext.rebalance.arguments import configured
+    from cotenant.base.settings.sections.actions import ledger_location
+    from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
     from cotenant.scheduler_ext.rebalance.emptying.arguments import emptying_configured, with_limits
     from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService, MoveServiceConfig
 
@@ -111,12 +111,12 @@ def move_service_of(
     return ClusterMoveService(
         MoveServiceConfig(
             access=access or door_of(settings),
-            ledger=ledger_place(settings.actions, os.environ),
+            ledger=ledger_location(settings.actions, os.environ),
             clock=clock or SystemClock(),
             load_aware=settings.extender.load_aware,
             anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
             namespace=settings.manager.namespace,
-            arguments=with_limits(configured(own.configuration), own),
+            arguments=with_limits(arguments_from_settings(own.configuration), own),
             emptying=with_limits(emptying_configured(own.configuration), own),
             configured=bool(own.configuration),
             with_forecast=own.mode == "forecast",
@@ -138,9 +138,9 @@ def autopilot_service_of(
     """
     from cotenant.autopilot.service import ClusterAutopilotService
     from cotenant.base.process.clock import SystemClock
-    from cotenant.base.settings.sections.actions import ledger_place
+    from cotenant.base.settings.sections.actions import ledger_location
 
-    ledger = ledger_place(settings.actions, os.environ)
+    ledger = ledger_location(settings.actions, os.environ)
     door = access or door_of(settings)
     return ClusterAutopilotService(door, ledger, settings, clock or SystemClock(), recommended, stored)
 
@@ -149,10 +149,10 @@ def door_of(settings: Settings) -> ClusterAccess:
     """Each person by the way they are known: the kubeconfig's rights, their own token, or a review before ours."""
     from cotenant.changes.access.cluster_access import by_way
 
-    return by_way(hastened(settings.kube), settings.access, kubeconfig_door(settings.kube))
+    return by_way(interactive_kube_settings(settings.kube), settings.access, kubeconfig_door(settings.kube))
 
 
-def hastened(settings: KubeSettings) -> KubeSettings:
+def interactive_kube_settings(settings: KubeSettings) -> KubeSettings:
     """The same for calls that somebody waits for in front of a page."""
     return msgspec.structs.replace(
         settings,
@@ -166,7 +166,7 @@ def kubeconfig_door(settings: KubeSettings) -> ClusterAccess:
     """Everybody acts with the rights of one kubeconfig; for the loopback alone. Clients are lent again for a while."""
     from cotenant.base.kube import connect
 
-    hasty = hastened(settings)
+    hasty = interactive_kube_settings(settings)
     idle: list[tuple[float, KubeClient]] = []
     lock = threading.Lock()
 

@@ -23,7 +23,7 @@ PATIENCE_SECONDS: Final = 60.0
 
 
 @contextmanager
-def opened(settings: Settings, what: str = "a command") -> Iterator[Actions]:
+def open_actions(settings: Settings, what: str = "a command") -> Iterator[Actions]:
     """Actions on the cluster of the settings, alone with the ledger, which is closed afterwards.
 
     StoreBusy when somebody else acts for longer than our patience.
@@ -31,14 +31,14 @@ def opened(settings: Settings, what: str = "a command") -> Iterator[Actions]:
     from cotenant.base.kube import connect
     from cotenant.base.ledger.bucket_ledger import ledger_turn
     from cotenant.base.process.clock import SystemClock
-    from cotenant.base.settings.sections.actions import ledger_place
+    from cotenant.base.settings.sections.actions import ledger_location
     from cotenant.changes.accept import Actions
     from cotenant.changes.change_ledger import ChangeJournal
     from cotenant.changes.live_context import who
 
     client = connect(settings.kube)
     person = who(client)
-    place = ledger_place(settings.actions, os.environ)
+    place = ledger_location(settings.actions, os.environ)
     with ledger_turn(place, f"{what} of {person.name}", PATIENCE_SECONDS), closing(client):
         ledger = open_ledger(settings)
         with closing(ledger):
@@ -52,12 +52,12 @@ def opened(settings: Settings, what: str = "a command") -> Iterator[Actions]:
 def open_ledger(settings: Settings) -> Ledger:
     """The ledger in force, made when there is none."""
     from cotenant.base.ledger import bucket_ledger
-    from cotenant.base.settings.sections.actions import ledger_place
+    from cotenant.base.settings.sections.actions import ledger_location
 
-    return bucket_ledger.open_ledger(ledger_place(settings.actions, os.environ))
+    return bucket_ledger.open_ledger(ledger_location(settings.actions, os.environ))
 
 
-def one(standings: dict[str, ChangeStatus], id_: str) -> ChangeStatus:
+def find_change(standings: dict[str, ChangeStatus], id_: str) -> ChangeStatus:
     """The change of that id, or of its unambiguous beginning."""
     matches = [s for key, s in standings.items() if key.startswith(id_)]
     if len(matches) != 1:
@@ -65,7 +65,7 @@ def one(standings: dict[str, ChangeStatus], id_: str) -> ChangeStatus:
     return matches[0]
 
 
-def recommended(settings: Settings, cluster: str | None, names: list[str]) -> list[Recommendation]:
+def workload_recommendations(settings: Settings, cluster: str | None, names: list[str]) -> list[Recommendation]:
     """Stored recommendations of the named workloads; NoData when one of them has none."""
     from cotenant.base.commands.results import open_store
     from cotenant.recommender.stored_recommendations import Explanations
@@ -82,7 +82,7 @@ def proposed_gpu_shares(settings: Settings, cluster: str | None, names: list[str
     from cotenant.base.commands.results import open_store
     from cotenant.cli.changes.change_service import gpu_shares_of
 
-    workloads = {r.container.workload for r in recommended(settings, cluster, names)}
+    workloads = {r.container.workload for r in workload_recommendations(settings, cluster, names)}
     shares = list(gpu_shares_of(open_store(settings, cluster))(workloads))
     without = workloads - {share.container.workload for share in shares}
     if without:

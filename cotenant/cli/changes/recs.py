@@ -19,7 +19,7 @@ from cotenant.base.table import Kind
 from cotenant.changes.model.service import Method
 from cotenant.changes.model.tables import changes_table
 from cotenant.cli.changes import recs_approval, recs_bundle, recs_list
-from cotenant.cli.changes.ledger_access import one, opened, proposed_gpu_shares, recommended
+from cotenant.cli.changes.ledger_access import find_change, open_actions, proposed_gpu_shares, workload_recommendations
 from cotenant.cli.changes.recs_options import Canary, GpuShares, MethodOption, Second, Workloads
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def show(
     Exit code 3 when a workload was left out.
     """
     settings = settings_of(ctx, store, kubeconfig, context)
-    recommendations = (proposed_gpu_shares if gpu_shares else recommended)(settings, cluster, workloads)
-    with opened(settings) as actions:
+    recommendations = (proposed_gpu_shares if gpu_shares else workload_recommendations)(settings, cluster, workloads)
+    with open_actions(settings) as actions:
         reviews = actions.review(recommendations, approved_by, method)
         for review in reviews:
             _print(describe(review))
@@ -120,12 +120,12 @@ def apply(
     from cotenant.recommender.stored_recommendations import requested_millicores
 
     settings = settings_of(ctx, store, kubeconfig, context)
-    recommendations = (proposed_gpu_shares if gpu_shares else recommended)(settings, cluster, workloads)
+    recommendations = (proposed_gpu_shares if gpu_shares else workload_recommendations)(settings, cluster, workloads)
     requested = requested_millicores(open_store(settings, cluster))
     terms = AcceptanceTerms(tuple(override or ()), approved_by, requested_millicores=requested, canary=canary)
-    with opened(settings) as actions:
+    with open_actions(settings) as actions:
         reviews = actions.review(recommendations, approved_by, method, terms.overridden)
-        good, bad = _sorted(actions, reviews, terms.overridden, dry_run)
+        good, bad = _select_applicable_reviews(actions, reviews, terms.overridden, dry_run)
         if not yes:
             noun = "workload" if len(good) == 1 else "workloads"
             message(f"dry run: {len(good)} {noun} would be changed, {bad} would not; --yes does it")
@@ -176,9 +176,11 @@ def rollback(
     """Put back what stood there before; refused where somebody has changed it since."""
     if bool(change) == bool(batch):
         raise UsageError("give a change or --batch", fix="`cotenant recs changes` lists both.")
-    with opened(settings_of(ctx, None, kubeconfig, context)) as actions:
+    with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:
         standings = actions.journal.standings()
-        chosen = [one(standings, change)] if change else [s for s in standings.values() if s.change.batch == batch]
+        chosen = (
+            [find_change(standings, change)] if change else [s for s in standings.values() if s.change.batch == batch]
+        )
         done = [actions.roll_back(s) for s in chosen if s.state.in_force or change]
         print_table(changes_table(done), output, headers=not no_headers)
         raise typer.Exit(EXIT_FINDINGS if any(s.state.in_force for s in done) else 0)
@@ -195,7 +197,7 @@ def settle(
     """Resolve changes with unknown outcome, by reading the cluster."""
     from cotenant.changes.soak.reconcile import settle as settled
 
-    with opened(settings_of(ctx, None, kubeconfig, context)) as actions:
+    with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:
         print_table(changes_table(settled(actions)), output, headers=not no_headers)
 
 
@@ -214,12 +216,14 @@ def verify(
     """Verify changes after their soak time; OOM kills, restarts, missing replicas and more are harm (exit code 3)."""
     from cotenant.changes.model.change import ChangeState
 
-    with recs_bundle.compared(settings_of(ctx, None, kubeconfig, context), "changes are verified") as actions:
-        chosen = [s for s in actions.journal.standings().values() if _named(s, which)]
+    with recs_bundle.open_actions_with_metrics(
+        settings_of(ctx, None, kubeconfig, context), "changes are verified"
+    ) as actions:
+        chosen = [s for s in actions.journal.standings().values() if _has_id_or_batch(s, which)]
         if which and not chosen:  # a script that misnames its batch must not read this as "no harm"
             raise UsageError(f"no change and no batch begins with {which!r}", fix="`cotenant recs changes` lists both.")
         due = [s for s in chosen if s.state is ChangeState.APPLIED]
-        done = [s for standing in due if (s := _verified(actions, standing, revert)) is not None]
+        done = [s for standing in due if (s := _verify_change(actions, standing, revert)) is not None]
         print_table(changes_table(done), output, headers=not no_headers)
         bad = (ChangeState.REGRESSED, ChangeState.ROLLED_BACK)
         raise typer.Exit(EXIT_FINDINGS if any(s.state in bad for s in done) else 0)
@@ -247,7 +251,7 @@ def describe(review: Review) -> Iterator[str]:
         yield f"  {rule.outcome.value:<4}  {rule.rule}: {rule.why}"
 
 
-def _sorted(
+def _select_applicable_reviews(
     actions: Actions, reviews: list[Review], overridden: tuple[str, ...], dry_run: DryRun
 ) -> tuple[list[Review], int]:
     """Reviews that may be applied after the server's dry run, and the number of the others; prints both."""
@@ -258,15 +262,15 @@ def _sorted(
         if blocked:
             rules = ", ".join(g.rule for g in blocked)
             message(f"{review.workload}: stopped by {rules}; --override RULE overrides one by name", style="yellow")
-        elif not review.error and (dry_run is DryRun.NONE or _tried(actions, review)):
+        elif not review.error and (dry_run is DryRun.NONE or _is_dry_run_accepted(actions, review)):
             good.append(review)
     return good, len(reviews) - len(good)
 
 
-def _tried(actions: Actions, review: Review) -> bool:
-    from cotenant.changes.dry_run import tried
+def _is_dry_run_accepted(actions: Actions, review: Review) -> bool:
+    from cotenant.changes.dry_run import dry_run_review
 
-    dry_run = tried(actions, review)
+    dry_run = dry_run_review(actions, review)
     if not dry_run.accepted:
         message(f"{review.workload}: the server refuses it: {dry_run.words}. {dry_run.fix}", style="yellow")
         return False
@@ -276,7 +280,7 @@ def _tried(actions: Actions, review: Review) -> bool:
     return True
 
 
-def _verified(actions: Actions, standing: ChangeStatus, revert: bool) -> ChangeStatus | None:
+def _verify_change(actions: Actions, standing: ChangeStatus, revert: bool) -> ChangeStatus | None:
     from cotenant.base.errors import NoData
     from cotenant.changes.model.change import ChangeState
     from cotenant.changes.soak.reconcile import verify as verified
@@ -289,7 +293,7 @@ def _verified(actions: Actions, standing: ChangeStatus, revert: bool) -> ChangeS
     return actions.roll_back(checked) if revert and checked.state is ChangeState.REGRESSED else checked
 
 
-def _named(standing: ChangeStatus, which: str) -> bool:
+def _has_id_or_batch(standing: ChangeStatus, which: str) -> bool:
     return standing.change.id.startswith(which) or standing.change.batch == which
 
 

@@ -12,7 +12,7 @@ from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption,
 from cotenant.base.errors import UsageError
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.tables import changes_table
-from cotenant.cli.changes.ledger_access import one, opened
+from cotenant.cli.changes.ledger_access import find_change, open_actions
 
 if TYPE_CHECKING:
     from cotenant.base.people import Person
@@ -37,8 +37,8 @@ def confirm(
     from cotenant.changes.second_approval import confirm as confirmed
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    with opened(settings) as actions:
-        id_ = one(actions.journal.standings(), change).change.id
+    with open_actions(settings) as actions:
+        id_ = find_change(actions.journal.standings(), change).change.id
         done = confirmed(actions, someone_of(actions.person, settings.access), id_)
     print_table(changes_table(done), output, headers=not no_headers)
     bad = (ChangeState.FAILED, ChangeState.UNKNOWN)
@@ -58,8 +58,8 @@ def decline(
     from cotenant.changes.second_approval import decline as declined
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    with opened(settings) as actions:
-        id_ = one(actions.journal.standings(), change).change.id
+    with open_actions(settings) as actions:
+        id_ = find_change(actions.journal.standings(), change).change.id
         done = declined(actions, someone_of(actions.person, settings.access), id_)
     print_table(changes_table(done), output, headers=not no_headers)
 
@@ -72,7 +72,7 @@ def someone_of(person: ClusterUser, access: AccessSettings) -> Person:
     """
     from cotenant.base.people import IdentitySource
     from cotenant.base.settings.sections.dashboard import AccessMode
-    from cotenant.dashboard.access.grants import known
+    from cotenant.dashboard.access.grants import person_with_grants
 
     if access.mode is AccessMode.NONE:
         raise UsageError(
@@ -80,4 +80,6 @@ def someone_of(person: ClusterUser, access: AccessSettings) -> Person:
         )
     prefixes = access.proxy
     groups = [group.removeprefix(prefixes.cluster_group_prefix) for group in person.groups]
-    return known(person.name.removeprefix(prefixes.cluster_user_prefix), groups, IdentitySource.PROXY, access)
+    return person_with_grants(
+        person.name.removeprefix(prefixes.cluster_user_prefix), groups, IdentitySource.PROXY, access
+    )

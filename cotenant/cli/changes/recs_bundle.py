@@ -16,9 +16,9 @@ from cotenant.base.commands.results import ClusterOption, StoreOption, open_stor
 from cotenant.base.errors import CotenantError
 from cotenant.changes.model.service import BundleForm, Method
 from cotenant.cli.analysis.export import save_all
-from cotenant.cli.changes.ledger_access import opened, recommended
+from cotenant.cli.changes.ledger_access import open_actions, workload_recommendations
 from cotenant.cli.changes.recs_options import BundleFolder, BundleFormat, Second, Workloads
-from cotenant.cli.changes.watcher_output import peaks_of, teller
+from cotenant.cli.changes.watcher_output import news_notifier, peaks_of
 
 if TYPE_CHECKING:
     from cotenant.base.settings.root import Settings
@@ -47,13 +47,13 @@ def bundle(
     context: Context = None,
 ) -> None:
     """Write files for a GitOps repository, and PULL_REQUEST.md with the numbers; the cluster stays as it is."""
-    from cotenant.changes.bundle_export import bundled
+    from cotenant.changes.bundle_export import export_bundle
 
     settings = settings_of(ctx, store, kubeconfig, context)
-    recommendations = recommended(settings, cluster, workloads)
-    with opened(settings) as actions:
+    recommendations = workload_recommendations(settings, cluster, workloads)
+    with open_actions(settings) as actions:
         reviews = actions.review(recommendations, approved_by, Method.BUNDLE)
-        files = bundled(actions, reviews, form, settings.recommender, secrets.token_hex(4))
+        files = export_bundle(actions, reviews, form, settings.recommender, secrets.token_hex(4))
     save_all(folder, files)
 
 
@@ -78,16 +78,18 @@ def watch(
 
     settings = settings_of(ctx, None, kubeconfig, context)
     watcher = Watcher(
-        lambda: compared(settings), teller(settings), peaks_of(settings, _stored(settings, session_of(ctx).cluster))
+        lambda: open_actions_with_metrics(settings),
+        news_notifier(settings),
+        peaks_of(settings, _find_store(settings, session_of(ctx).cluster)),
     )
     if once:
         print_table(changes_table(watcher.step()), output, headers=not no_headers)
         return
     message(f"looking every {settings.actions.watch_seconds:g} seconds; Ctrl-C ends it")
-    _until_told(watcher, settings.actions.watch_seconds)
+    _watch_until_signal(watcher, settings.actions.watch_seconds)
 
 
-def _until_told(watcher: Watcher, every_seconds: float) -> None:
+def _watch_until_signal(watcher: Watcher, every_seconds: float) -> None:
     """Run until SIGINT or SIGTERM; what is being done then is done first."""
     import signal
     import threading
@@ -98,7 +100,7 @@ def _until_told(watcher: Watcher, every_seconds: float) -> None:
     watcher.run(every_seconds, end)
 
 
-def _stored(settings: Settings, cluster: str | None) -> Store | None:
+def _find_store(settings: Settings, cluster: str | None) -> Store | None:
     """The store of the named cluster, or of the only one there is; without one, no peaks are reported."""
     try:
         return open_store(settings, cluster)
@@ -107,9 +109,9 @@ def _stored(settings: Settings, cluster: str | None) -> Store | None:
 
 
 @contextmanager
-def compared(settings: Settings, what: str = "the watcher looks") -> Iterator[Actions]:
+def open_actions_with_metrics(settings: Settings, what: str = "the watcher looks") -> Iterator[Actions]:
     """Actions that compare throttling and pressure where a metric source is named."""
-    with opened(settings, what) as actions:
+    with open_actions(settings, what) as actions:
         prometheus = settings.profiler.prometheus
         if not prometheus.url:
             yield actions

@@ -34,7 +34,7 @@ from cotenant.base.commands.results import (
     open_scans,
 )
 from cotenant.base.table import Kind
-from cotenant.cli.changes.ledger_access import opened, recommended
+from cotenant.cli.changes.ledger_access import open_actions, workload_recommendations
 from cotenant.cli.changes.recs_options import Workloads
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def explain(
     from cotenant.cli.analysis.explain.explain import describe
 
     settings = session_of(ctx).load({"store.url": store}).settings
-    recommendations = recommended(settings, cluster, [workload])
+    recommendations = workload_recommendations(settings, cluster, [workload])
     if output is not DocumentFormat.TABLE:
         print_document(recommendations, output)
         return
@@ -171,7 +171,7 @@ def recall(
     settings = settings_of(ctx, store, kubeconfig, context)
     refs = _refs(settings, cluster, workloads)
     hidden = _hidden(settings)
-    with opened(settings) as actions:
+    with open_actions(settings) as actions:
         recalled(actions.journal, refs)
     for ref in refs:
         message(f"{ref}: {'shown again' if ref in hidden else 'it was not hidden'}")
@@ -181,7 +181,7 @@ def _postpone(settings: Settings, cluster: str | None, workloads: list[str], ter
     from cotenant.changes.snooze import postpone
 
     refs = _refs(settings, cluster, workloads)
-    with opened(settings) as actions:
+    with open_actions(settings) as actions:
         postpone(actions.journal, refs, *terms)
     for ref, one in _hidden(settings).items():
         if ref in refs:
@@ -189,16 +189,16 @@ def _postpone(settings: Settings, cluster: str | None, workloads: list[str], ter
 
 
 def _refs(settings: Settings, cluster: str | None, names: list[str]) -> list[WorkloadRef]:
-    return list(dict.fromkeys(r.container.workload for r in recommended(settings, cluster, names)))
+    return list(dict.fromkeys(r.container.workload for r in workload_recommendations(settings, cluster, names)))
 
 
 def _hidden(settings: Settings) -> Mapping[WorkloadRef, PostponedRecommendation]:
     """Return the recommendations that are postponed now, by workload; a missing ledger postpones none."""
     from cotenant.base.process.clock import SystemClock
-    from cotenant.changes.snooze import postponed
+    from cotenant.changes.snooze import postponed_recommendations
 
     with _ledger(settings) as ledger:
-        return postponed(ledger, SystemClock().now_seconds())
+        return postponed_recommendations(ledger, SystemClock().now_seconds())
 
 
 def _cool_downs(settings: Settings) -> Mapping[WorkloadRef, float]:
@@ -219,9 +219,9 @@ def _ledger(settings: Settings) -> Iterator[Ledger]:
     import os
 
     from cotenant.base.ledger.bucket_ledger import open_ledger
-    from cotenant.base.settings.sections.actions import ledger_place
+    from cotenant.base.settings.sections.actions import ledger_location
 
-    ledger = open_ledger(ledger_place(settings.actions, os.environ), reading=True)
+    ledger = open_ledger(ledger_location(settings.actions, os.environ), reading=True)
     try:
         yield ledger
     finally:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cotenant.changes.soak.watcher import News
 
 
-def teller(settings: Settings) -> Callable[[list[News]], None]:
+def news_notifier(settings: Settings) -> Callable[[list[News]], None]:
     """Says news on stderr, and sends them where the settings say; UsageError for an address that is none."""
     from cotenant.changes.notifications import send
     from cotenant.cli.analysis.notice import address
@@ -59,12 +59,12 @@ def peaks_of(settings: Settings, store: Store | None) -> Callable[[float], list[
 
 
 @contextmanager
-def watched(settings: Settings, service: ClusterChangeService | None, store: Store | None = None) -> Iterator[None]:
+def run_watcher(settings: Settings, service: ClusterChangeService | None, store: Store | None = None) -> Iterator[None]:
     """Runs a watcher beside the body, where there is a change service and the settings enable it."""
     if service is None or not settings.actions.watch:
         yield
         return
-    stop = service.watcher(teller(settings), peaks_of(settings, store)).start(settings.actions.watch_seconds)
+    stop = service.watcher(news_notifier(settings), peaks_of(settings, store)).start(settings.actions.watch_seconds)
     try:
         yield
     finally:

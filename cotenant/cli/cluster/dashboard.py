@@ -16,7 +16,7 @@ from cotenant.base.commands.output import message
 from cotenant.base.commands.results import ClusterOption, StoreOption, open_store, url_of
 from cotenant.base.settings.sections.dashboard import AccessMode
 from cotenant.base.store.opening import opened_all
-from cotenant.cli.changes.watcher_output import watched
+from cotenant.cli.changes.watcher_output import run_watcher
 
 if TYPE_CHECKING:
     from cotenant.base.commands.session import CliSession
@@ -62,14 +62,14 @@ def dashboard(
     flags |= {"kube.kubeconfig": kubeconfig, "kube.context": context, "access.read_only": False if act else None}
     session = session_of(ctx)
     settings = session.read(flags).settings
-    grants.checked(settings.access, settings.dashboard.host)
+    grants.require_authentication(settings.access, settings.dashboard.host)
     stores = [open_store(settings, cluster)] if cluster else list(opened_all(url_of(settings)))
     if len(stores) > 1 and not settings.access.read_only:
         session.require_no_context(flags, "a dashboard of several clusters")
     parts = [_cluster_of(session, flags, store, several=len(stores) > 1) for store in stores]
     with ExitStack() as watchers:
         for part in parts:
-            watchers.enter_context(watched(part.settings, part.services.get("changes"), part.store))
+            watchers.enter_context(run_watcher(part.settings, part.services.get("changes"), part.store))
         serve_stores(parts, lambda url: message(f"open {url}   (Ctrl-C ends it)"))
 
 
@@ -98,13 +98,13 @@ def _cluster_of(session: CliSession, flags: Mapping[str, Any], store: Store, *, 
     own = loaded.settings
     services: dict[str, Any] = {"access": own.access}
     if not own.access.read_only and acts:
-        services |= acting(own, store)
+        services |= action_services(own, store)
     elif not own.access.read_only:
         message(f"note: cluster {store.cluster} is only shown: the settings name no kubeconfig context of it")
     return ServedCluster(store, own, services)
 
 
-def acting(settings: Settings, store: Store) -> dict[str, Any]:
+def action_services(settings: Settings, store: Store) -> dict[str, Any]:
     """Services that let a dashboard act, and the local person where nobody signs in."""
     from cotenant.cli.changes.change_service import (
         at_this_machine,
@@ -141,7 +141,7 @@ def serve_stores(parts: Sequence[ServedCluster], ready: Callable[[str], None]) -
     app = application(parts, token)
     make_ready()
     with suppress(KeyboardInterrupt):
-        serve(app, settings.host, settings.port, lambda url: ready(launch.printed(url, settings.base_path, token)))
+        serve(app, settings.host, settings.port, lambda url: ready(launch.launch_url(url, settings.base_path, token)))
 
 
 def application(parts: Sequence[ServedCluster], token: str = "") -> Any:

@@ -119,11 +119,11 @@ def descheduler(
 
 def arguments_from(file: str, settings: Settings) -> RebalanceArgs:
     """The file's arguments, or those of the settings without a file; UsageError names what cannot be used."""
-    from cotenant.scheduler_ext.rebalance.arguments import arguments_of, configured
+    from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings, arguments_of
     from cotenant.scheduler_ext.rebalance.emptying.arguments import with_limits
 
     own = settings.descheduler
-    arguments = arguments_of(_document(file)) if file else configured(own.configuration)
+    arguments = arguments_of(_document(file)) if file else arguments_from_settings(own.configuration)
     return with_limits(arguments, own)
 
 

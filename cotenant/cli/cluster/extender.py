@@ -80,12 +80,12 @@ def _issue(folder: Path, url: str) -> None:
     """Write a CA and the certificates of both ends for the extender at `url`, and say where each file goes."""
     from cotenant.scheduler_ext.extender.serve.certificates import issue
 
-    for path in issue(folder, _named(url)):
+    for path in issue(folder, _require_url(url)):
         message(f"wrote {path}")
     message("Copy scheduler/ to the scheduler's machine, server/ to ours. ca.key signs both: keep it apart.")
 
 
-def _named(url: str) -> str:
+def _require_url(url: str) -> str:
     if not url:
         raise UsageError("--url is missing", fix="Say how the scheduler reaches us: --url https://HOST:9445")
     return url
@@ -98,7 +98,7 @@ def _print(settings: Settings, reached: tuple[str, str], scheduler: tuple[str, s
     from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, configuration
 
     url, folder = reached
-    reach = Reach(_named(url), f"{folder}/ca.crt", f"{folder}/tls.crt", f"{folder}/tls.key")
+    reach = Reach(_require_url(url), f"{folder}/ca.crt", f"{folder}/tls.crt", f"{folder}/tls.key")
     sys.stdout.write(yaml.safe_dump(configuration(reach, settings.extender, *scheduler), sort_keys=False))
 
 

@@ -13,8 +13,8 @@ from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption,
 from cotenant.base.commands.progress import bars
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.table import Table
-from cotenant.cli.cluster.installation.manifests import COMPONENTS, DEFAULT, chosen, manifests, texts
-from cotenant.cli.cluster.installation.plan import STEPS, InstallStep, StepState, judged
+from cotenant.cli.cluster.installation.manifests import COMPONENTS, DEFAULT, manifests, parse_components, texts
+from cotenant.cli.cluster.installation.plan import STEPS, InstallStep, StepState, install_step
 
 if TYPE_CHECKING:
     from cotenant.base.settings.sections.kube import KubeSettings
@@ -57,7 +57,7 @@ def install(
     """
     if apply and show:
         raise UsageError("--print and --apply exclude each other", fix="Leave one away.")
-    names = chosen(components)
+    names = parse_components(components)
     if enforcer and "enforcer" not in names:
         names = (*names, "enforcer")
     if show:
@@ -77,21 +77,21 @@ def carried_out(settings: KubeSettings, names: tuple[str, ...], *, apply: bool) 
     client = connect(settings)
     try:
         with bars() as progress:
-            steps = [judged(observed) for observed in cluster.observe(client, manifests(names), progress)]
-            if apply and not _refused(steps):
+            steps = [install_step(observed) for observed in cluster.observe(client, manifests(names), progress)]
+            if apply and not _refused_steps(steps):
                 cluster.install(client, steps, progress)
     finally:
         client.close()
     return steps
 
 
-def _refused(steps: list[InstallStep]) -> list[InstallStep]:
+def _refused_steps(steps: list[InstallStep]) -> list[InstallStep]:
     return [step for step in steps if step.state is StepState.REFUSED]
 
 
 def _end(steps: list[InstallStep], *, applied: bool) -> None:
     """Say what became of it, and leave with its exit code."""
-    if refused := _refused(steps):
+    if refused := _refused_steps(steps):
         raise CotenantError(
             f"{len(refused)} of {len(steps)} objects are refused; nothing was written",
             fix="The notes say why. An installation needs the rights of a cluster administrator.",

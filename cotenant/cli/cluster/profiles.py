@@ -10,7 +10,7 @@ import typer
 
 from cotenant.base.commands.cluster_options import Context, Kubeconfig
 from cotenant.base.commands.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
-from cotenant.base.commands.documents import documents, mapping
+from cotenant.base.commands.documents import documents, mapping_or_empty
 from cotenant.base.commands.output import DocumentFormat, Format, message, print_document, print_table
 from cotenant.base.errors import ClusterAbsent, CotenantError, UsageError
 from cotenant.base.kubernetes.protocol import CONFIG_GROUP
@@ -85,8 +85,8 @@ def compile_command(
     if files:
         bodies = [body for file in files for body in _profiles_in(file)]
     else:
-        bodies = _listed(ctx, flags, _PROFILES, _PROFILES_FIX)
-    profiles, unread = _parsed(bodies)
+        bodies = _list_objects(ctx, flags, _PROFILES, _PROFILES_FIX)
+    profiles, unread = _parse_profiles(bodies)
     result = compile_profiles(profiles, f"admissionregistration.k8s.io/{api_version}")
     result = CompiledProfiles(result.objects, result.compiled, (*unread, *result.losses))
     if check:
@@ -97,7 +97,9 @@ def compile_command(
         raise typer.Exit(EXIT_PARTIAL)
 
 
-def _listed(ctx: typer.Context, flags: Mapping[str, str | None], path: str, fix: str, labels: str = "") -> list[Any]:
+def _list_objects(
+    ctx: typer.Context, flags: Mapping[str, str | None], path: str, fix: str, labels: str = ""
+) -> list[Any]:
     """Objects of the cluster, by a label selector ("": all). fix: of the error when the cluster has no such kind."""
     from cotenant.base.kube import connect
 
@@ -119,21 +121,21 @@ def _live_policies(ctx: typer.Context, flags: Mapping[str, str | None], api_vers
     return {
         (kind, body["metadata"]["name"]): body["spec"]
         for kind, path in kinds.items()
-        for body in _listed(ctx, flags, path, _POLICIES_FIX, "=".join(PART_LABEL))
+        for body in _list_objects(ctx, flags, path, _POLICIES_FIX, "=".join(PART_LABEL))
     }
 
 
 def _profiles_in(file: str) -> Iterator[dict[str, Any]]:
     """The profiles of a file, also of a List; UsageError for an object of another kind."""
     for document in documents(file):
-        body = mapping(document)
-        for item in map(mapping, body.get("items") or ()) if body.get("kind") == "List" else (body,):
+        body = mapping_or_empty(document)
+        for item in map(mapping_or_empty, body.get("items") or ()) if body.get("kind") == "List" else (body,):
             if item.get("kind") != KIND:
                 raise UsageError(f"{file}: {item.get('kind') or 'an object'} is no {KIND}", fix=f"Give {KIND}s only.")
             yield item
 
 
-def _parsed(bodies: list[Any]) -> tuple[list[Profile], list[PolicyLoss]]:
+def _parse_profiles(bodies: list[Any]) -> tuple[list[Profile], list[PolicyLoss]]:
     """Profiles, and those that cannot be read, which the webhook does not apply either."""
     from cotenant.admission.policies.compiler import PolicyLoss
     from cotenant.admission.profile import Profile
@@ -143,7 +145,7 @@ def _parsed(bodies: list[Any]) -> tuple[list[Profile], list[PolicyLoss]]:
         try:
             profiles.append(Profile.parse(body))
         except UsageError as error:
-            name = str(mapping(mapping(body).get("metadata")).get("name", ""))
+            name = str(mapping_or_empty(mapping_or_empty(body).get("metadata")).get("name", ""))
             unread.append(PolicyLoss(name, "spec", error.message, whole=True))
     return profiles, unread
 
@@ -183,14 +185,14 @@ def _tell_losses(result: CompiledProfiles) -> None:
 
 def _check(result: CompiledProfiles, theirs: Mapping[Key, Any]) -> None:
     """Say which policies of the cluster are not those of the profiles; exit code 3 when one is not."""
-    from cotenant.cli.cluster.installation.plan import differences, shortened
+    from cotenant.cli.cluster.installation.plan import abbreviate_list, differences
 
     ours = {(body["kind"], body["metadata"]["name"]): body["spec"] for body in result.objects}
     lines = [f"{kind} {name} belongs to no profile: delete it" for kind, name in sorted(theirs.keys() - ours.keys())]
     lines += [f"{kind} {name} is missing" for kind, name in sorted(ours.keys() - theirs.keys())]
     for kind, name in sorted(ours.keys() & theirs.keys()):
         if changed := list(differences(theirs[kind, name], ours[kind, name])):
-            lines.append(f"{kind} {name} differs: {shortened(changed)}")
+            lines.append(f"{kind} {name} differs: {abbreviate_list(changed)}")
     _tell_losses(result)
     for line in lines:
         message(line)

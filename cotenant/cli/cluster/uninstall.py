@@ -12,7 +12,7 @@ from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption,
 from cotenant.base.commands.progress import bars
 from cotenant.base.errors import UsageError
 from cotenant.base.table import Table
-from cotenant.cli.cluster.installation.manifests import COMPONENTS, chosen, manifests
+from cotenant.cli.cluster.installation.manifests import COMPONENTS, manifests, parse_components
 from cotenant.cli.cluster.installation.plan import STEPS
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ def uninstall(
             "--after-helm removes no manifest, definition or audit log",
             fix="Leave out --crds, --audit-log and --components, or --after-helm.",
         )
-    names = chosen(components) if components else tuple(COMPONENTS)
+    names = parse_components(components) if components else tuple(COMPONENTS)
     settings = settings_of(ctx, None, kubeconfig, context)
     if after_helm:
-        removals = ended(settings.kube, act=yes)
+        removals = remove_process_leftovers(settings.kube, act=yes)
     else:
         removals = carried_out(settings.kube, names, stored=crds, audit_log=audit_log, act=yes)
     print_table(Table.from_rows(STEPS, [removal.row() for removal in removals]), output, headers=not no_headers)
@@ -85,7 +85,7 @@ def uninstall(
         raise typer.Exit(EXIT_PARTIAL)
 
 
-def ended(settings: KubeSettings, *, act: bool) -> list[Removal]:
+def remove_process_leftovers(settings: KubeSettings, *, act: bool) -> list[Removal]:
     """Return the rows of what the processes left behind; with `act`, wait until they have ended and remove it."""
     from cotenant.base.kube import connect
     from cotenant.cli.cluster.installation import after_helm, removal
@@ -95,7 +95,7 @@ def ended(settings: KubeSettings, *, act: bool) -> list[Removal]:
         with bars() as progress:
             if act and (late := after_helm.await_ended(client)):
                 message(f"not ended within {after_helm.LONGEST_END_SECONDS:.0f} s: {', '.join(late)}")
-            removals = after_helm.planned(client, progress)
+            removals = after_helm.plan_leftover_removals(client, progress)
             return removal.carry_out(client, removals, progress) if act else removals
     finally:
         client.close()
@@ -111,7 +111,7 @@ def carried_out(
     client = connect(settings)
     try:
         with bars() as progress:
-            removals = removal.planned(
+            removals = removal.plan_removals(
                 client,
                 manifests(names),
                 progress,

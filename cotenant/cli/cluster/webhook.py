@@ -74,14 +74,14 @@ def webhook(
 
 def register(client: KubeClient, settings: Settings, url: str) -> None:
     """Apply the webhook configurations that the package ships."""
-    from cotenant.admission.webhook_server.registration import registered
+    from cotenant.admission.webhook_server.registration import registration_objects
     from cotenant.base.kube import Writer
     from cotenant.base.kubernetes.intent import Apply
     from cotenant.cli.cluster.installation.manifests import address_of, manifests
 
     template = [manifest.body for manifest in manifests(("registration",))]
     writer = Writer(client, "cotenant-install")
-    for body in registered(template, settings.admission, settings.manager.namespace, url):
+    for body in registration_objects(template, settings.admission, settings.manager.namespace, url):
         writer.send(Apply(address_of(body), body))
         message(f"applied {body['kind']} {body['metadata']['name']}")
 

@@ -10,7 +10,7 @@ import typer
 
 from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
 from cotenant.base.commands.command import examples, new_app
-from cotenant.base.commands.documents import documents, mapping
+from cotenant.base.commands.documents import documents, mapping_or_empty
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.errors import UsageError
 from cotenant.base.table import Column, Kind, Schema, Table
@@ -68,7 +68,7 @@ def why(
         raise UsageError("give the name of a pod, or --file", fix="cotenant explain pod POD -n NAMESPACE")
     settings = settings_of(ctx, None, kubeconfig, context)
     space, _, name = pod.rpartition("/")
-    body, explanation = _explained(settings, (space or namespace, name), file, extender)
+    body, explanation = _explain_pod(settings, (space or namespace, name), file, extender)
     rows = [
         {"rule": r.rule, "nodes": r.nodes, "reason": r.reason} for r in (*explanation.refusals, *explanation.scheduler)
     ]
@@ -76,7 +76,7 @@ def why(
     _summary(body, explanation)
 
 
-def _explained(
+def _explain_pod(
     settings: Settings, name: tuple[str, str], file: Path | None, extender: bool | None
 ) -> tuple[Mapping[str, Any], Explanation]:
     import msgspec
@@ -84,15 +84,15 @@ def _explained(
     from cotenant.base.kube import connect
     from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
     from cotenant.scheduler_ext.extender.stock_rules import refusals
-    from cotenant.scheduler_ext.extender.watch.cluster_reader import extender_runs, look, pod_of
-    from cotenant.scheduler_ext.extender.why import Explanation, explained, scheduler_says
+    from cotenant.scheduler_ext.extender.watch.cluster_reader import extender_runs, pod_of, read_cluster
+    from cotenant.scheduler_ext.extender.why import Explanation, explain_placement, parse_scheduler_message
 
     client = connect(settings.kube)
     try:
         body = pod_of(client, *name) if file is None else template_of(file, name[0])
-        if mapping(body.get("spec")).get("nodeName"):
+        if mapping_or_empty(body.get("spec")).get("nodeName"):
             return body, Explanation("/".join(name), 0, 0, [])
-        observed = look(client, settings.extender)
+        observed = read_cluster(client, settings.extender)
         with_extender = extender_runs(client, settings.extender) if extender is None else extender
         gates = queue_refusals(client, settings, body, len(observed.nodes)) if file is None else []
     finally:
@@ -102,9 +102,11 @@ def _explained(
     except msgspec.ValidationError as error:
         raise UsageError(f"{file or name[1]} is not a pod: {error}", fix="Check the file's indentation.") from error
     others = refusals(body.get("spec") or {}, observed.nodes)
-    explanation = explained(observed.snapshot, facts, observed.moment, settings.extender, others, with_extender)
+    explanation = explain_placement(observed.snapshot, facts, observed.moment, settings.extender, others, with_extender)
     refused = [*gates, *explanation.refusals]
-    return body, msgspec.structs.replace(explanation, refusals=refused, scheduler=scheduler_says(_condition(body)))
+    return body, msgspec.structs.replace(
+        explanation, refusals=refused, scheduler=parse_scheduler_message(_condition(body))
+    )
 
 
 def queue_refusals(client: KubeClient, settings: Settings, pod: Mapping[str, Any], nodes: int) -> list[RuleRefusal]:
@@ -119,7 +121,7 @@ def queue_refusals(client: KubeClient, settings: Settings, pod: Mapping[str, Any
     gates = [gate for gate in gates_of(pod) if gate in OUR_GATES]
     if not gates:
         return []
-    meta, unserved = mapping(pod.get("metadata")), frozenset[str]()
+    meta, unserved = mapping_or_empty(pod.get("metadata")), frozenset[str]()
     try:
         now_seconds = SystemClock().now_seconds()
         _, report = read_report(client, settings, now_seconds)
@@ -136,23 +138,23 @@ def template_of(file: Path, namespace: str) -> dict[str, Any]:
     """The pod of a manifest: itself, or the template of a Deployment, Job, CronJob and their like; UsageError."""
     manifest, *more = documents(str(file))
     body = manifest
-    while isinstance(body, dict) and "containers" not in (spec := mapping(body.get("spec"))):
+    while isinstance(body, dict) and "containers" not in (spec := mapping_or_empty(body.get("spec"))):
         body = spec.get("template") or spec.get("jobTemplate")
     if more or not isinstance(body, dict):
         problem = "several objects" if more else "no pod and no pod template"
         raise UsageError(f"{file} holds {problem}", fix="Give one object in YAML or JSON.")
-    outer = mapping(manifest.get("metadata"))
+    outer = mapping_or_empty(manifest.get("metadata"))
     meta = {"name": outer.get("name", ""), "namespace": outer.get("namespace") or namespace}
-    return {**body, "metadata": {**meta, **mapping(body.get("metadata"))}}
+    return {**body, "metadata": {**meta, **mapping_or_empty(body.get("metadata"))}}
 
 
 def _condition(body: Mapping[str, Any]) -> str:
-    conditions = [mapping(c) for c in mapping(body.get("status")).get("conditions") or ()]
+    conditions = [mapping_or_empty(c) for c in mapping_or_empty(body.get("status")).get("conditions") or ()]
     return next((str(c.get("message") or "") for c in conditions if c.get("type") == "PodScheduled"), "")
 
 
 def _summary(body: Mapping[str, Any], explanation: Explanation) -> None:
-    from cotenant.scheduler_ext.extender.stock_rules import not_judged, waits_for
+    from cotenant.scheduler_ext.extender.stock_rules import unchecked_constraints, waits_for
 
     spec = body.get("spec") or {}
     if node := spec.get("nodeName"):
@@ -164,6 +166,6 @@ def _summary(body: Mapping[str, Any], explanation: Explanation) -> None:
         )
     best = f"; best: {', '.join(explanation.best)}" if explanation.best else ""
     message(f"{explanation.fits} of {explanation.nodes} nodes would take {explanation.pod}{best}")
-    for note in (*explanation.notes, not_judged(spec)):
+    for note in (*explanation.notes, unchecked_constraints(spec)):
         if note:
             message(f"note: {note}")

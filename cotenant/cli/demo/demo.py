@@ -109,10 +109,12 @@ def demo(
     session = session_of(ctx)
     quiet = {} if session.debug else {"telemetry.log_level": "warning"}
     settings = session.load({"dashboard.port": port, "profiler.window_days": days, **quiet}).settings
-    _alone(settings, SyntheticSpec(nodes, workloads or 900, days, seed, rush=True), output if once else None, browser)
+    _run_without_cluster(
+        settings, SyntheticSpec(nodes, workloads or 900, days, seed, rush=True), output if once else None, browser
+    )
 
 
-def _alone(settings: Settings, spec: SyntheticSpec, once: DocumentFormat | None, browser: bool) -> None:
+def _run_without_cluster(settings: Settings, spec: SyntheticSpec, once: DocumentFormat | None, browser: bool) -> None:
     """Run the demo without a cluster of the user.
 
     `once`: print the overview in this format and return; None: serve the dashboard with a cluster in this process.
@@ -122,12 +124,12 @@ def _alone(settings: Settings, spec: SyntheticSpec, once: DocumentFormat | None,
     with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as name, _address(settings, once) as listener:
         folder = Path(name)
         if listener is None:
-            overview = _overview(_prepared(folder, spec, settings, None)[0])
+            overview = _overview(_prepare_demo(folder, spec, settings, None)[0])
             _print(overview, once or DocumentFormat.TABLE, settings.recommender.prices.currency)
             return
         opening = Opening.of(listener, settings, folder, browser=browser)
         with opening.page:
-            store, story = _prepared(folder, spec, settings, opening.page)
+            store, story = _prepare_demo(folder, spec, settings, opening.page)
             for line in summary(_overview(store), settings.recommender.prices.currency):
                 message(line)
             show(store, story, settings, folder, opening)
@@ -137,12 +139,12 @@ def _address(settings: Settings, once: DocumentFormat | None) -> AbstractContext
     """The socket of the pages, bound before the cluster is generated: a port in use is said at once."""
     if once is not None:
         return nullcontext()
-    from cotenant.dashboard.server.listener import bound
+    from cotenant.dashboard.server.listener import bind_socket
 
-    return bound(settings.dashboard.host, settings.dashboard.port)
+    return bind_socket(settings.dashboard.host, settings.dashboard.port)
 
 
-def _prepared(
+def _prepare_demo(
     folder: Path, spec: SyntheticSpec, settings: Settings, page: ProgressPage | None
 ) -> tuple[Store, DemoScenario]:
     from cotenant.base.process.clock import FixedClock
@@ -170,12 +172,12 @@ def _prepared(
         del generated  # a gigabyte of usage that is in the store now
         clock = FixedClock(inventory.time_seconds)
         spikes(store, inventory, spec.seed, progress)
-        analysis = corridor.analyse(store, settings, clock, progress, sharding=_sharding(settings))
+        analysis = corridor.analyse(store, settings, clock, progress, sharding=_default_sharding(settings))
         corridor.publish(analysis, store, settings, demo=True)
     return store, DemoScenario(inventory, collect(analysis), demand, metrics, usage_of_a_pod)
 
 
-def _sharding(settings: Settings) -> Sharding | None:
+def _default_sharding(settings: Settings) -> Sharding | None:
     """Two processes where the machine has the CPUs, since somebody waits for the chart. None: as the settings say."""
     from cotenant.base.settings.sections.pipeline import PipelineSettings
     from cotenant.pipeline.corridor import Sharding

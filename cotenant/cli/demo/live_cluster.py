@@ -50,7 +50,7 @@ class Opening:
 
         opening = cls(listener, launch.fresh_token(AccessSettings()), ProgressPage(listener))
         host, port = listener.getsockname()[:2]
-        url = launch.printed(
+        url = launch.launch_url(
             f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}",
             settings.dashboard.base_path,
             opening.token,
@@ -70,11 +70,11 @@ def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, op
     from cotenant.simulation.cluster import DemoCluster
 
     settings = msgspec.structs.replace(settings, store=msgspec.structs.replace(settings.store, url=store.url))
-    with DemoCluster(story, settings, folder) as cluster, verified(cluster, store):
+    with DemoCluster(story, settings, folder) as cluster, run_demo_verification(cluster, store):
         written = write_config(cluster, store, folder)
-        joined = replace(given(cluster, store), launch_token=opening.token)
+        joined = replace(demo_dashboard_context(cluster, store), launch_token=opening.token)
         app = create_app(StoreSource(store, settings.dashboard), settings.dashboard, cluster.clock, joined)
-        ready = _ready(written, lambda url: launch.printed(url, settings.dashboard.base_path, opening.token))
+        ready = _ready(written, lambda url: launch.launch_url(url, settings.dashboard.base_path, opening.token))
         # uvicorn ends in good order and then raises the signal again: it must not end us before the files are gone.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         opening.page.stop()
@@ -82,7 +82,7 @@ def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, op
             serve(app, settings.dashboard.host, settings.dashboard.port, ready, opening.listener)
 
 
-def given(cluster: DemoCluster, store: Store) -> Any:
+def demo_dashboard_context(cluster: DemoCluster, store: Store) -> Any:
     """Return the dashboard context of the demo: that of a dashboard that acts, plus the clock."""
     from cotenant.changes.decide.patches import kubectl_command
     from cotenant.changes.decide.steps import planned_steps
@@ -119,14 +119,14 @@ def given(cluster: DemoCluster, store: Store) -> Any:
 
 
 @contextmanager
-def verified(cluster: DemoCluster, store: Store) -> Iterator[None]:
+def run_demo_verification(cluster: DemoCluster, store: Store) -> Iterator[None]:
     """Changes are verified by themselves when the demo's clock passes their time; harm is told below the clock."""
     from cotenant.cli.changes.change_service import change_service_of
-    from cotenant.cli.changes.watcher_output import peaks_of, teller
+    from cotenant.cli.changes.watcher_output import news_notifier, peaks_of
 
     settings = cluster.settings
     service = change_service_of(settings, store, clock=cluster.clock, comparison=cluster.comparison)
-    notify = teller(settings)
+    notify = news_notifier(settings)
 
     def tell(news: list[News]) -> None:
         notify(news)

@@ -101,7 +101,9 @@ def _create(client: KubeClient, store: Store, spec: SyntheticSpec, options: Demo
     generated = cluster_population.resident(spec, _nodes(client, fake))
     spaces, workloads = list(objects.namespaces(generated.inventory)), list(objects.workloads(generated.inventory))
     nodes = list(objects.nodes(fake, fake=True))
-    _tell(f"{client.access.server}: {'apply' if options.apply else 'would apply'}", [*nodes, *spaces, *workloads])
+    _print_object_counts(
+        f"{client.access.server}: {'apply' if options.apply else 'would apply'}", [*nodes, *spaces, *workloads]
+    )
     if not options.insist:
         on_cluster.require_test_cluster(client)
     on_cluster.require_own_namespaces(client, spaces)
@@ -109,7 +111,7 @@ def _create(client: KubeClient, store: Store, spec: SyntheticSpec, options: Demo
     if not options.apply:
         message("Nothing was written. Add --apply to do it.")
         return
-    standing = cluster_population.as_it_stands(generated, store.cluster, spec.end_seconds)
+    standing = cluster_population.present_cluster(generated, store.cluster, spec.end_seconds)
     with bars() as progress:
         for name, intents in _stages(nodes, spaces, workloads):
             on_cluster.apply_all(client, intents, progress, name)
@@ -157,7 +159,7 @@ def _live(client: KubeClient, standing: SyntheticCluster, options: DemoOptions) 
         client, usage_now.curves(standing), SystemClock(), node_agents.ReportPace(options.pause_seconds, options.speed)
     )
     if options.once:
-        _wait_placed(client, standing.inventory)
+        _await_scheduling(client, standing.inventory)
         _tell_round(demo_agent)
         return
     ended = threading.Event()
@@ -201,7 +203,7 @@ def _line(summary: AgentRound) -> str:
     return f"{moment:%a %H:%M} UTC  {summary.reported} nodes{others}, {summary.pods} pods use {cpu}, {memory} memory"
 
 
-def _wait_placed(client: KubeClient, inventory: Inventory) -> None:
+def _await_scheduling(client: KubeClient, inventory: Inventory) -> None:
     """Until every pod that is asked for has a node or cannot get one, or no more come."""
     from cotenant.simulation import on_cluster
 
@@ -246,15 +248,15 @@ def _wait_gone(client: KubeClient) -> None:
     from cotenant.simulation import on_cluster
 
     deadline = time.monotonic() + GONE_SECONDS
-    while (leaving := on_cluster.leaving(client)) and time.monotonic() < deadline:
+    while (leaving := on_cluster.remaining_namespaces(client)) and time.monotonic() < deadline:
         time.sleep(0.2)
     if leaving:
         message(f"The cluster is still deleting {len(leaving)} namespaces, such as {leaving[0]}.")
 
 
-def _tell(head: str, intents: list[Apply]) -> None:
-    from cotenant.simulation.objects import counted
+def _print_object_counts(head: str, intents: list[Apply]) -> None:
+    from cotenant.simulation.objects import count_objects_by_kind
 
     message(head)
-    for resource, count in counted(intents).items():
+    for resource, count in count_objects_by_kind(intents).items():
         typer.echo(f"{count:6} {resource}")

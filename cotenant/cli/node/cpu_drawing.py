@@ -11,7 +11,7 @@ from cotenant.base.allocation.node_topology import DeviceOwnership
 CORES_A_LINE: Final = 16
 
 
-def drawn(owners: Sequence[CpuOwner]) -> Iterator[str]:
+def cpu_drawing_lines(owners: Sequence[CpuOwner]) -> Iterator[str]:
     """The lines, without line ends."""
     entries = legend(owners)
     for group in core_groups(owners):

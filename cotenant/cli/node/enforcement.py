@@ -16,7 +16,7 @@ from cotenant.base.commands.results import (
     FilterOption,
     NamespaceOption,
     StoreOption,
-    chosen,
+    filter_rows,
     open_store,
     url_of,
 )
@@ -76,7 +76,7 @@ def list_(
             fix="Run cotenant node enforcement gather, or import an agent's log.",
         ) from error
     text = query or ""
-    rows = chosen(
+    rows = filter_rows(
         table, namespace, text if "sort=" in text else "&".join(part for part in (text, "sort=-time") if part)
     )
     print_table(rows, output, headers=not no_headers)
@@ -142,7 +142,11 @@ def import_(
             raise UsageError(
                 f"{file} is no file that is there", fix="Name an agent's actions.jsonl, or a recording of it."
             )
-        imported = recounted(file, settings) if recorded(file) else EnforcementHistory(tuple(logged(file, node)))
+        imported = (
+            recount_recording(file, settings)
+            if is_recording(file)
+            else EnforcementHistory(tuple(read_log_actions(file, node)))
+        )
         acts += imported.acts
         lanes += imported.lanes
         message(f"{file}: {len(imported.acts)} acts")
@@ -162,13 +166,13 @@ def import_(
         message(f"{old} acts are older than manager.enforcement_days ({bounds.days:g}) and were not kept")
 
 
-def recorded(file: Path) -> bool:
+def is_recording(file: Path) -> bool:
     """Return whether a file is a recording of observations rather than a log: its first line has a version."""
     with file.open("rb") as lines:
         return b'"version"' in lines.readline(4096)[:64]
 
 
-def logged(file: Path, node: str) -> Iterator[AgentAction]:
+def read_log_actions(file: Path, node: str) -> Iterator[AgentAction]:
     """Acts of an agent's log; UsageError names the line that is none, or a log that does not say whose it is."""
     import msgspec
 
@@ -190,23 +194,23 @@ def logged(file: Path, node: str) -> Iterator[AgentAction]:
             yield act_of(action, name)
 
 
-def recounted(file: Path, settings: Settings) -> EnforcementHistory:
+def recount_recording(file: Path, settings: Settings) -> EnforcementHistory:
     """Decides a recording again by today's strategies and settings; reports it as a dry run does."""
     from cotenant.enforcer.decide.evictions import Rate
     from cotenant.enforcer.decide.registry import strategies
     from cotenant.enforcer.model.enforcement import EnforcementHistory
-    from cotenant.enforcer.model.enforcement_tables import gridded
-    from cotenant.enforcer.report.recorder import replayed
+    from cotenant.enforcer.model.enforcement_tables import grid_samples
+    from cotenant.enforcer.report.recorder import replay_recording
     from cotenant.enforcer.report.recount import Recount
 
     own = settings.enforcer
     recount, node = Recount(Rate(own.evictions_per_minute, own.evictions_burst)), ""
-    for tick in replayed(file, strategies(own)):
+    for tick in replay_recording(file, strategies(own)):
         recount.tick(tick.seen, tick.decided)
         node = tick.seen.node.name
     if not node:
         raise UsageError(f"{file} line 2 is no whole moment of a recording", fix=_LOG_FIX)
-    lanes = gridded(node, recount.samples, dry=True, source=f"the recording {file.name}")
+    lanes = grid_samples(node, recount.samples, dry=True, source=f"the recording {file.name}")
     return EnforcementHistory(tuple(recount.acts), (lanes,) if recount.samples else ())
 
 

@@ -108,11 +108,11 @@ def _once(settings: Settings, output: Format, *, headers: bool) -> None:
 
     from cotenant.base.errors import NodeUnreadable
     from cotenant.base.logs.telemetry import configure_logging
-    from cotenant.enforcer.assembly import assembled
+    from cotenant.enforcer.assembly import assemble_agent
 
     quiet = msgspec.structs.replace(settings.telemetry, log_level="error", log_format="console")
     configure_logging(quiet)
-    with assembled(settings, os.environ) as assembly:
+    with assemble_agent(settings, os.environ) as assembly:
         agent = assembly.agent
         agent.look_twice()
         if agent.wrong:

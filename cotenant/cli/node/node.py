@@ -106,7 +106,7 @@ def replay(
     Exit code 3 when they differ from those recorded: then a strategy, its settings or its version is another.
     """
     from cotenant.enforcer.decide.registry import strategies
-    from cotenant.enforcer.report.recorder import replayed
+    from cotenant.enforcer.report.recorder import replay_recording
 
     if not file.is_file():
         raise UsageError(
@@ -116,7 +116,7 @@ def replay(
     rows: list[dict[str, Any]] = []
     before: dict[tuple[str, str], Any] = {}
     ticks = differing = 0
-    for tick in replayed(file, strategies(settings.enforcer)):
+    for tick in replay_recording(file, strategies(settings.enforcer)):
         ticks, differing = ticks + 1, differing + (not tick.same)
         rows += _changes(tick, before)
     print_table(Table.from_rows(REPLAY, rows), output, headers=not no_headers)

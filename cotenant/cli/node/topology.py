@@ -51,22 +51,24 @@ def topology(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Draw the CPUs of a node: a cell a core, a letter a thread, and whose they are; list its devices."""
-    from cotenant.cli.node.cpu_drawing import device_line, drawn
+    from cotenant.cli.node.cpu_drawing import cpu_drawing_lines, device_line
 
     if bool(node) is (file is not None):
         raise UsageError("give the name of a node, or --topology FILE", fix="cotenant node topology NODE")
     settings = settings_of(ctx, None, kubeconfig, context)
-    machine = _described(file) if file is not None else _published(settings, node)
+    machine = _read_machine_file(file) if file is not None else _read_published_topology(settings, node)
     cpu_owners = machine.cpus
     if output is Format.TABLE:
         devices = [*map(device_line, machine.devices), *(text for _, text in machine.notes)]
-        sys.stdout.writelines(f"{line}\n" for line in (*drawn(cpu_owners), *([""] if devices else []), *devices))
+        sys.stdout.writelines(
+            f"{line}\n" for line in (*cpu_drawing_lines(cpu_owners), *([""] if devices else []), *devices)
+        )
         return
     rows = [{column.name: getattr(owner, column.name) for column in TOPOLOGY.columns} for owner in cpu_owners]
     print_table(Table.from_rows(TOPOLOGY, rows), output, headers=not no_headers)
 
 
-def _described(file: Path) -> NodeTopology:
+def _read_machine_file(file: Path) -> NodeTopology:
     from cotenant.base.allocation.cpu_ownership import owners
     from cotenant.base.allocation.machine_file import described_machine
     from cotenant.base.allocation.node_topology import NodeTopology
@@ -77,7 +79,7 @@ def _described(file: Path) -> NodeTopology:
     return NodeTopology(str(file), tuple(owners(described_machine(body, str(file)), {}, str(file))))
 
 
-def _published(settings: Settings, node: str) -> NodeTopology:
+def _read_published_topology(settings: Settings, node: str) -> NodeTopology:
     from cotenant.base.kube import connect
     from cotenant.cli.node.topology_reading import read_topology
 

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from cotenant.base.allocation.cpu_ownership import owners
 from cotenant.base.allocation.device_allocator import COLLECTION
-from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, Allocations, decoded, inventory_of
+from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, Allocations, decode_allocations, inventory_of
 from cotenant.base.allocation.node_topology import DeviceOwnership, NodeTopology, device_owners, visible_to
 from cotenant.base.allocation.topology_document import parse_topology, topology_address
-from cotenant.base.commands.documents import mapping
+from cotenant.base.commands.documents import mapping_or_empty
 from cotenant.base.errors import ClusterError, NoData, UsageError
 from cotenant.base.people import Person, Right
 
@@ -50,7 +50,7 @@ def read_topology(client: KubeClient, node: str) -> NodeTopology:
     if body is None or document is None:
         missing = "no NodeResourceTopology" if body else "no such node"
         raise NoData(f"{node}: {missing}", fix="Set enforcer.report_topology on its agent; give its exact name.")
-    annotations = mapping(mapping(body.get("metadata")).get("annotations"))
+    annotations = mapping_or_empty(mapping_or_empty(body.get("metadata")).get("annotations"))
     cpus = tuple(owners(parse_topology(document), annotations, node))
     devices, notes = _devices(client, node)
     return NodeTopology(node, cpus, tuple(devices), tuple(notes))
@@ -77,12 +77,12 @@ def _shares(pods: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Allocations], 
     allocations: dict[str, Allocations] = {}
     unread: Notes = []
     for pod in pods:
-        metadata = mapping(pod.get("metadata"))
+        metadata = mapping_or_empty(pod.get("metadata"))
         name = f"{metadata.get('namespace')}/{metadata.get('name')}"
-        text = str(mapping(metadata.get("annotations")).get(DEVICE_ALLOCATED_ANNOTATION, ""))
-        if mapping(pod.get("status")).get("phase") not in ENDED:
+        text = str(mapping_or_empty(metadata.get("annotations")).get(DEVICE_ALLOCATED_ANNOTATION, ""))
+        if mapping_or_empty(pod.get("status")).get("phase") not in ENDED:
             try:
-                allocations[name] = decoded(text, name)
+                allocations[name] = decode_allocations(text, name)
             except UsageError as error:
                 unread.append((name, f"left out: {error.message}"))
     return allocations, unread

@@ -9,7 +9,7 @@ import typer
 from cotenant.base.commands.cluster_options import Context, Kubeconfig
 from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
-from cotenant.base.commands.results import NamespaceOption, chosen
+from cotenant.base.commands.results import NamespaceOption, filter_rows
 from cotenant.cli.queues.live_queues import finish, open_queues
 from cotenant.scheduler_ext.queues.model.report import GangState
 
@@ -40,7 +40,7 @@ def list_(
 
     report = open_queues(session_of(ctx), kubeconfig, context).report
     rows = [row for row in report.gangs if not state or row.state in state]
-    table = chosen(gang_table(rows), namespace, None)
+    table = filter_rows(gang_table(rows), namespace, None)
     print_table(table, output, headers=not no_headers)
     if not report.gangs:
         message("no gang: no PodGroup, and no pod that names one by a label or by annotations (docs/queues.md)")

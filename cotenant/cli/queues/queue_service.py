@@ -105,6 +105,6 @@ def queue_service_of(
 
 def _values(client: Client, query: str, start: int, end: int) -> tuple[float | None, ...]:
     """A value a step; None where there is no sample."""
-    from cotenant.profiler.prometheus.decode import one_series
+    from cotenant.profiler.prometheus.decode import decode_single_series
 
-    return one_series(client.range(query, start, end, HISTORY_STEP_SECONDS), start, end, HISTORY_STEP_SECONDS)
+    return decode_single_series(client.range(query, start, end, HISTORY_STEP_SECONDS), start, end, HISTORY_STEP_SECONDS)

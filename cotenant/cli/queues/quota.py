@@ -19,7 +19,7 @@ from cotenant.base.commands.output import (
     print_document,
     print_table,
 )
-from cotenant.base.commands.results import NamespaceOption, chosen
+from cotenant.base.commands.results import NamespaceOption, filter_rows
 from cotenant.cli.queues.live_queues import finish, no_quotas, open_queues
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def tree(
         and (not namespace or row.quota in queues.quotas_of(namespace))
     ]
     table = quota_table(rows)
-    print_table(_indented(table, rows) if output in (Format.TABLE, Format.WIDE) else table, output,
+    print_table(_indent_by_depth(table, rows) if output in (Format.TABLE, Format.WIDE) else table, output,
                 headers=not no_headers)  # fmt: skip
     if not queues.view.quotas:
         no_quotas()
@@ -104,7 +104,7 @@ def waiting(
     from cotenant.scheduler_ext.queues.model.tables import waiting_table
 
     report = open_queues(session_of(ctx), kubeconfig, context).report
-    table = chosen(waiting_table(report.waiting), namespace, None)
+    table = filter_rows(waiting_table(report.waiting), namespace, None)
     print_table(table, output, headers=not no_headers)
     if not len(table):
         message("no pod waits for quota or for its gang")
@@ -156,7 +156,7 @@ def _rows_above(report: QueueReport, quota: str) -> Sequence[QuotaRow]:
     return [row for row in report.quotas if row.quota in names]
 
 
-def _indented(table: Table, rows: Sequence[QuotaRow]) -> Table:
+def _indent_by_depth(table: Table, rows: Sequence[QuotaRow]) -> Table:
     """The same table with each name as deep as its quota is in the tree."""
     from cotenant.base.table import Table as Rows
 

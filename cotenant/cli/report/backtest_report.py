@@ -73,7 +73,7 @@ def _document(lead: str, computed_seconds: int, body: str, footer: str) -> str:
 def _charts(contents: BacktestContents) -> str:
     """Coverage by level and, of one level, by hour of the day."""
     rows = list(contents.curves.rows())
-    names = _drawn(rows, contents.ours)
+    names = _contenders_to_draw(rows, contents.ours)
     coverage = {n: [(r["level"], r["coverage"]) for r in rows if r["contender"] == n] for n in names}
     coverage = {n: [(x, y) for x, y in ps if y is not None] for n, ps in coverage.items()}
     hours = {
@@ -92,7 +92,7 @@ def _charts(contents: BacktestContents) -> str:
     )
 
 
-def _drawn(rows: Sequence[dict[str, Any]], ours: str) -> list[str]:
+def _contenders_to_draw(rows: Sequence[dict[str, Any]], ours: str) -> list[str]:
     """Ours first; those whose levels are all one path have no coverage to draw."""
     spread = {}
     for name in dict.fromkeys(r["contender"] for r in rows):

@@ -192,7 +192,7 @@ def _findings(table: Table | None) -> str:
     rows = list(table.rows())
     if not rows:
         return "<section><h2>Findings</h2><p>Nothing was found beside the recommendations.</p></section>"
-    body = "".join(_finding(row) for row in rows[:MOST_FINDINGS])
+    body = "".join(_finding_row(row) for row in rows[:MOST_FINDINGS])
     return (
         "<section><h2>Findings</h2>"
         + _frame("Findings", _caption(len(rows), MOST_FINDINGS, "cotenant get findings -o csv"))
@@ -201,7 +201,7 @@ def _findings(table: Table | None) -> str:
     )
 
 
-def _finding(row: Row) -> str:
+def _finding_row(row: Row) -> str:
     kind = row["finding"]
     sentence = FINDING_SENTENCES[FindingKind(kind)] if kind in set(FindingKind) else ""
     container = f'<br><span class="dim">container</span> {text(row["container"])}' if row["container"] else ""

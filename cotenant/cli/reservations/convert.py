@@ -43,9 +43,9 @@ def reservation(
 
     What changed in meaning is said on stderr. A field that has no counterpart is an error, and nothing is written.
     """
-    from cotenant.scheduler_ext.sketch import converted
+    from cotenant.scheduler_ext.sketch import convert_reservation
 
-    results = [converted(document) for document in documents(file)]
+    results = [convert_reservation(document) for document in documents(file)]
     for index, result in enumerate(results):
         for note in result.notes:
             message(f"{result.body['metadata'].get('name', '')}: {note}")

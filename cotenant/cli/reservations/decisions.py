@@ -73,10 +73,10 @@ def approve(
         approved = service.approve(person(""), ref, scope, reason, standby)
         beside = "".join(f"\n{line}" for line in _beside(approved).splitlines())
         if not approved.status.window:
-            return f"Approved by {_signed(approved)}; written{beside}"
+            return f"Approved by {_approver_name(approved)}; written{beside}"
         at = datetime.fromtimestamp(approved.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
         then = f"capacity for {approved.count} pods will be reserved at {at}{beside}"
-        return f"Approved by {_signed(approved)}; written\n{then}"
+        return f"Approved by {_approver_name(approved)}; written\n{then}"
 
     settings = settings_of(ctx, None, kubeconfig, context)
     _act(settings, plan, yes, _approval(PlanDecision.APPROVED, scope, reason, standby), act)
@@ -99,7 +99,7 @@ def reject(
 
     def act(service: PlanService, ref: PlanRef) -> str:
         rejected = service.reject(person(""), ref, reason, scope)
-        return f"Rejected by {_signed(rejected)}; written"
+        return f"Rejected by {_approver_name(rejected)}; written"
 
     settings = settings_of(ctx, None, kubeconfig, context)
     _act(settings, plan, yes, _approval(PlanDecision.REJECTED, scope, reason), act)
@@ -117,7 +117,7 @@ def skip(
     context: Context = None,
 ) -> None:
     """Leave out one occurrence of a schedule; the others stay."""
-    from cotenant.scheduler_ext.reservations.service.terms import skipped
+    from cotenant.scheduler_ext.reservations.service.terms import skip_start_patch
 
     at = _moment(start)
 
@@ -126,7 +126,7 @@ def skip(
         return "written"
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, lambda plan, now_seconds, _name: skipped(plan, at, now_seconds), act)
+    _act(settings, plan, yes, lambda plan, now_seconds, _name: skip_start_patch(plan, at, now_seconds), act)
 
 
 @app.command(
@@ -141,7 +141,7 @@ def unskip(
     context: Context = None,
 ) -> None:
     """Let a skipped occurrence of a schedule happen after all."""
-    from cotenant.scheduler_ext.reservations.service.terms import restored
+    from cotenant.scheduler_ext.reservations.service.terms import restore_start_patch
 
     at = _moment(start)
 
@@ -150,10 +150,10 @@ def unskip(
         return "written"
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, lambda plan, now_seconds, _name: restored(plan, at, now_seconds), act)
+    _act(settings, plan, yes, lambda plan, now_seconds, _name: restore_start_patch(plan, at, now_seconds), act)
 
 
-def named(text: str) -> tuple[str, str]:
+def parse_plan_name(text: str) -> tuple[str, str]:
     """Namespace and name of a plan."""
     namespace, _, name = text.partition("/")
     if not namespace or not name or "/" in name:
@@ -175,7 +175,7 @@ def service_of(settings: Settings) -> ClusterPlanService:
     return plan_service_of(settings)
 
 
-def _signed(plan: Plan) -> str:
+def _approver_name(plan: Plan) -> str:
     """The name below its approval."""
     return plan.approval.by if plan.approval else ""
 
@@ -204,14 +204,14 @@ def _approval(
     decision: PlanDecision, scope: DecisionScope, reason: str, standby: int | None = None
 ) -> Trial:  # fmt: skip
     from cotenant.scheduler_ext.reservations.model.plan import Approval, PlanDecision
-    from cotenant.scheduler_ext.reservations.service.plans import decided
+    from cotenant.scheduler_ext.reservations.service.plans import decide_plan
 
     def trial(plan: Plan, now_seconds: float, name: str) -> Apply:
         if decision is PlanDecision.APPROVED and (
             beside := _beside(plan if standby is None else replace(plan, standby=standby))
         ):
             message(beside)
-        return decided(plan, Approval(decision, scope, name, now_seconds, reason), standby)
+        return decide_plan(plan, Approval(decision, scope, name, now_seconds, reason), standby)
 
     return trial
 
@@ -239,7 +239,7 @@ def _act(settings: Settings, plan: str, yes: bool, trial: Trial, act: PlanAct) -
     from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
     from cotenant.scheduler_ext.reservations.service import plans
 
-    ref = PlanRef(*named(plan))
+    ref = PlanRef(*parse_plan_name(plan))
     if yes:
         message(f"reservationplans/{ref}: {act(service_of(settings), ref)}")
         return

@@ -20,7 +20,7 @@ from cotenant.base.commands.output import (
     print_document,
     print_table,
 )
-from cotenant.base.commands.results import ClusterOption, NamespaceOption, StoreOption, chosen, open_store
+from cotenant.base.commands.results import ClusterOption, NamespaceOption, StoreOption, filter_rows, open_store
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.cli.reservations import decisions
@@ -29,8 +29,8 @@ from cotenant.cli.reservations.decisions import (
     StandbyOption,
     YesOption,
     check,
-    named,
     now,
+    parse_plan_name,
     person,
     service_of,
 )
@@ -86,7 +86,7 @@ def list_(
 
         settings = session_of(ctx).load({"store.url": store}).settings
         rows = open_store(settings, cluster).read_table(PLANS)
-        print_table(chosen(rows, namespace, None), output, headers=not no_headers)
+        print_table(filter_rows(rows, namespace, None), output, headers=not no_headers)
         return
     from cotenant.cli.reservations.rows import plan_table
     from cotenant.scheduler_ext.reservations.model.plan_states import counts
@@ -113,7 +113,7 @@ def show(
     """Show one plan: what it asks for, where it is in its life, how past occurrences went."""
     from cotenant.scheduler_ext.reservations.service.plans import plan as read
 
-    name = named(plan)
+    name = parse_plan_name(plan)
     print_document(read(_client(settings_of(ctx, None, kubeconfig, context)), *name), output)
 
 
@@ -130,7 +130,7 @@ def scores(
     from cotenant.cli.reservations.rows import score_table
     from cotenant.scheduler_ext.reservations.service.plans import plan as read
 
-    name = named(plan)
+    name = parse_plan_name(plan)
     table = score_table(read(_client(settings_of(ctx, None, kubeconfig, context)), *name))
     print_table(table, output, headers=not no_headers)
     if not len(table):
@@ -152,7 +152,7 @@ def report(
     from cotenant.scheduler_ext.reservations.service.plans import plan as read
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    newest = next(iter(reports(read(_client(settings), *named(plan)))), None)
+    newest = next(iter(reports(read(_client(settings), *parse_plan_name(plan)))), None)
     if newest is None:
         message("no occurrence has ended yet")
         return
@@ -175,12 +175,12 @@ def preview(
     """Show what approving a plan would mean: where its pods fit, quota left, batch displaced, money."""
     from cotenant.cli.reservations.rows import preview_table
     from cotenant.scheduler_ext.reservations.service.plans import plan as read
-    from cotenant.scheduler_ext.reservations.service.plans import previewed
+    from cotenant.scheduler_ext.reservations.service.plans import preview_plan
 
-    name = named(plan)
+    name = parse_plan_name(plan)
     settings = settings_of(ctx, None, kubeconfig, context)
     client = _client(settings)
-    plan_preview = previewed(client, read(client, *name), now(), settings, _ahead(settings, session_of(ctx).cluster))
+    plan_preview = preview_plan(client, read(client, *name), now(), settings, _ahead(settings, session_of(ctx).cluster))
     print_table(preview_table(plan_preview, settings.recommender.prices.currency), output, headers=not no_headers)
 
 
@@ -211,10 +211,10 @@ def plan(
     """Make a plan by schedule or for one window, sized by the workload's own requests; it still has to be approved."""
     from cotenant.scheduler_ext.reservations.model.plan import Recurrence, proposal_name
     from cotenant.scheduler_ext.reservations.model.plan_service import PlanTerms
-    from cotenant.scheduler_ext.reservations.service.plans import created, new_plan
+    from cotenant.scheduler_ext.reservations.service.plans import new_plan, plan_creation
 
     ref, settings = WorkloadRef.required(workload), settings_of(ctx, None, kubeconfig, context)
-    when = _when(schedule, zone, start, length)
+    when = _parse_window(schedule, zone, start, length)
     title = name or f"{proposal_name(ref)}-{'schedule' if schedule else 'once'}"
     if yes:
         recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
@@ -223,7 +223,7 @@ def plan(
     else:
         client = _client(settings)
         one = new_plan((ref.namespace, ref.kind, ref.name), title, pods, when)
-        check(client, created(client, replace(one, standby=standby or 0)))
+        check(client, plan_creation(client, replace(one, standby=standby or 0)))
     message(f"approve it with: cotenant reservations approve {ref.namespace}/{title} --yes")
 
 
@@ -280,7 +280,7 @@ def _client(settings: Settings) -> KubeClient:
     return connect(settings.kube)
 
 
-def _when(schedule: str, zone: str, start: str, length: str) -> Recurrence | Span:
+def _parse_window(schedule: str, zone: str, start: str, length: str) -> Recurrence | Span:
     from cotenant.base.kubernetes.moments import moment_of, seconds_of
     from cotenant.scheduler_ext.reservations.model.plan import Recurrence, Span
 

@@ -126,7 +126,7 @@ def score_table(plan: Plan) -> Table:
     return Table.from_rows(SCORES, [_score(plan, score) for score in plan.status.scores])
 
 
-def _placed(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
+def _placement_text(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
     placed = ", ".join(f"{name} ({pods})" for name, pods in nodes[:8])
     more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
     return f"{count - unplaced} of {count} pods: {placed or 'no node'}{more}"
@@ -143,10 +143,10 @@ def preview_table(preview: Preview, currency: str) -> Table:
     """Question and answer, one a row."""
     late = preview.unplaced_then
     rows = [
-        ("fits now", _placed(preview.count, preview.unplaced, preview.nodes)),
+        ("fits now", _placement_text(preview.count, preview.unplaced, preview.nodes)),
         (
             "fits at the start",
-            "no forecast of then" if late is None else _placed(preview.count, late, preview.nodes_then),
+            "no forecast of then" if late is None else _placement_text(preview.count, late, preview.nodes_then),
         ),
         *((("windows", f"{window_text(preview.windows)} (UTC)"),) if preview.windows else ()),
         ("reserved", f"{preview.held_core_hours:.1f} core-hours, {preview.held_cost:.2f} {currency}"),

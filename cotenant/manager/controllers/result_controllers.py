@@ -87,10 +87,10 @@ class RecommendationController(Feature):
         published = self._client.list(path, RecommendationObject)
         self._there = {(r.metadata.namespace, r.metadata.name): r for r in published}
         kinds = {w.kind for w in results.workloads} | {r.workload.kind for r in published}
-        self._owners, self._notes = self._owned(kinds)
+        self._owners, self._notes = self._list_owners(kinds)
         self._looked = results
 
-    def _owned(self, kinds: set[str]) -> tuple[dict[WorkloadRef, ExistingObject], tuple[ObjectNote, ...]]:
+    def _list_owners(self, kinds: set[str]) -> tuple[dict[WorkloadRef, ExistingObject], tuple[ObjectNote, ...]]:
         """Workloads that exist, of the kinds that matter; a kind that may not be listed is noted and left out."""
         owners: dict[WorkloadRef, ExistingObject] = {}
         strange = sorted(kinds - WORKLOAD_API_VERSIONS.keys() - {"Pod"})

@@ -116,12 +116,12 @@ def news(
     reasons = {
         f"the published one ends {moment(until)}": until - now_seconds < settings.forecast_refresh_hours * HOUR_SECONDS,
         "the settings behind it changed": outlook.settings_digest != published.spec.settings_digest,
-        f"it moved by more than {percent(band)} of its peak": _moved(outlook, published, start, band),
+        f"it moved by more than {percent(band)} of its peak": _has_moved(outlook, published, start, band),
     }
     return next((why for why, true in reasons.items() if true), "")
 
 
-def _moved(outlook: NodeOutlook, published: UsageForecastObject, start: int, band: float) -> bool:
+def _has_moved(outlook: NodeOutlook, published: UsageForecastObject, start: int, band: float) -> bool:
     """Return whether any half hour that both cover, or the peak, differs by more than `band` of the published peak.
 
     It is also true where the steps differ.
@@ -129,10 +129,12 @@ def _moved(outlook: NodeOutlook, published: UsageForecastObject, start: int, ban
     if published.spec.step_seconds != outlook.step_seconds:
         return True
     skip = (outlook.start_seconds - start) // outlook.step_seconds
-    return any(_apart(outlook.series.get(r), published.series(r), r, (skip, band)) for r in Resource)
+    return any(_series_differ(outlook.series.get(r), published.series(r), r, (skip, band)) for r in Resource)
 
 
-def _apart(new: SeriesOutlook | None, old: _Cpu | _Memory | None, resource: Resource, by: tuple[int, float]) -> bool:
+def _series_differ(
+    new: SeriesOutlook | None, old: _Cpu | _Memory | None, resource: Resource, by: tuple[int, float]
+) -> bool:
     if new is None or old is None:
         return (new is None) != (old is None)
     skip, band = by

@@ -158,7 +158,7 @@ def medians(workloads: WorkloadColumns, floors: Iterable[ReplicaFloor] = ()) -> 
     by_workload: dict[WorkloadRef, dict[Resource, list[int]]] = defaultdict(dict)
     for resource, paths in workloads.medians.items():
         for row in np.flatnonzero(np.isfinite(paths).all(axis=1)).tolist():
-            by_workload[workloads.refs[row]][resource] = _whole(paths[row])
+            by_workload[workloads.refs[row]][resource] = _round_up(paths[row])
     return tuple(
         WorkloadMedian(
             ref.namespace, ref.kind, ref.name, workloads.grid.start_seconds, by_workload[ref], replicas.get(ref, [])
@@ -240,16 +240,16 @@ def _container(recommendation: Recommendation) -> ContainerAdvice:
 def _series(forecast: Forecasts[NodeRef], row: int) -> SeriesOutlook:
     window = forecast.peak_window(row)
     return SeriesOutlook(
-        median=_whole(forecast.level(MEDIAN)[row]),
-        high=_whole(forecast.level(HIGH)[row]),
-        peak=_whole(forecast.peak_level(HIGH)[row : row + 1])[0],
+        median=_round_up(forecast.level(MEDIAN)[row]),
+        high=_round_up(forecast.level(HIGH)[row]),
+        peak=_round_up(forecast.peak_level(HIGH)[row : row + 1])[0],
         peak_seconds=window.start_seconds if window else None,
         model=forecast.model[row],
         reason=forecast.reason[row].value,
     )
 
 
-def _whole(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> list[int]:
+def _round_up(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> list[int]:
     """Rounded up: a forecast is never published below what was computed."""
     integers: list[int] = np.ceil(values.astype(np.float64)).astype(np.int64).tolist()
     return integers

@@ -52,7 +52,7 @@ def lines(history: History, lender: Lender, sums: PodSums, prod: Forecasts[NodeR
         past=past,
         ahead=ahead,
         capacity=lender.now.capacity.astype(np.float64),
-        reported=_between(use.age_seconds <= lender.given.degrade_seconds[:, None]),
+        reported=_fill_between_reports(use.age_seconds <= lender.given.degrade_seconds[:, None]),
     )
 
 
@@ -81,7 +81,7 @@ def _in_order(prod: Forecasts[NodeRef], path: npt.NDArray[np.float32], nodes: tu
     return padded[[row_of.get(name, -1) for name in nodes]]
 
 
-def _between(reports: Flags) -> Flags:
+def _fill_between_reports(reports: Flags) -> Flags:
     """Return flags that are true from each row's first true to its last."""
     begun = np.logical_or.accumulate(reports, axis=1)
     return np.asarray(begun & np.logical_or.accumulate(reports[:, ::-1], axis=1)[:, ::-1])

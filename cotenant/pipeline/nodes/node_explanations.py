@@ -73,7 +73,7 @@ def _of_analysis(analysis: Analysis, settings: ReclaimableSettings) -> list[Node
     by_node: dict[str, list[Reclaimable]] = defaultdict(list)
     for one in analysis.reclaimable:
         by_node[one.node].append(one)
-    measured = _measured(analysis)
+    measured = _newest_sample_times(analysis)
     return [
         explain(
             by_node[node.name],
@@ -89,7 +89,7 @@ def _of_analysis(analysis: Analysis, settings: ReclaimableSettings) -> list[Node
     ]
 
 
-def _measured(analysis: Analysis) -> dict[str, float]:
+def _newest_sample_times(analysis: Analysis) -> dict[str, float]:
     """Unix time of each node's newest sample of CPU."""
     usage = analysis.history.node_usage[NODE_SIGNAL[Resource.CPU]]
     pairs = zip((ref.name for ref in usage.refs), newest(usage)[1], strict=True)

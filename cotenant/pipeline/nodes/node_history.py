@@ -41,7 +41,7 @@ def maxima_of_nodes(
 
     They join stored maxima, those of older usage that none were stored for, and those of the window's totals.
     """
-    return {r: _joined(_older(store, history, r, settings), of) for r, of in totals.items()}
+    return {r: _append_new_maxima(_older(store, history, r, settings), of) for r, of in totals.items()}
 
 
 def write(store: Store, maxima: Mapping[Resource, NodeMaxima]) -> None:
@@ -80,7 +80,7 @@ def _of_usage(store: Store, history: History, resource: Resource, grid: TimeGrid
     return NodeMaxima(prod.refs, grid.start_seconds, np.where(lost, np.float32(np.nan), maxima))
 
 
-def _joined(older: NodeMaxima, totals: Usage[NodeRef]) -> NodeMaxima:
+def _append_new_maxima(older: NodeMaxima, totals: Usage[NodeRef]) -> NodeMaxima:
     """The older maxima and those of the window's whole blocks behind them."""
     grid = totals.grid
     first = older.end_seconds

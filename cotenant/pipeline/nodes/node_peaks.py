@@ -26,7 +26,7 @@ from cotenant.forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, nod
 from cotenant.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima
 from cotenant.pipeline.nodes.pod_hours import PROD
 from cotenant.profiler.pool import Members
-from cotenant.recommender.colocation.model.pod_turnover import Place, PodCensus, unreplaced
+from cotenant.recommender.colocation.model.pod_turnover import Place, PodCensus, unreplaced_requests
 from cotenant.recommender.incomplete import node_forecast_incomplete
 
 Floats = npt.NDArray[np.float64]
@@ -51,7 +51,7 @@ def prod_node_peaks(
     peaks = {
         resource: node_peaks(
             total,
-            _room(history.inventory, total),
+            _node_limits(history.inventory, total),
             (settings.risk(resource),),
             settings,
             pods[resource],
@@ -122,13 +122,13 @@ class _Pods:
     def of(cls, inventory: Inventory, resource: Resource) -> _Pods:
         """Prod pods of an inventory, ended ones too; placeholders of reservations use nothing and are left out."""
         prod = [p for p in inventory.pods if p.effective_priority in PROD and p.namespace != PLACEHOLDER_NAMESPACE]
-        places = {place: number for number, place in enumerate(dict.fromkeys(_place(p) for p in prod))}
+        places = {place: number for number, place in enumerate(dict.fromkeys(_node_and_workload(p) for p in prod))}
         nodes = {node: number for number, node in enumerate(dict.fromkeys(node for node, _ in places))}
         return cls(
             nodes=tuple(nodes),
             places=tuple(places),
             node_of=np.array([nodes[node] for node, _ in places], dtype=np.intp),
-            place=np.array([places[_place(p)] for p in prod], dtype=np.intp),
+            place=np.array([places[_node_and_workload(p)] for p in prod], dtype=np.intp),
             start=np.array([p.start_seconds for p in prod], dtype=np.float64),
             end=np.array([np.inf if p.end_seconds is None else p.end_seconds for p in prod], dtype=np.float64),
             request=np.array([p.requests.get(resource, 0) for p in prod], dtype=np.float64),
@@ -138,7 +138,7 @@ class _Pods:
         """Requests of young pods at a moment beyond as many as left their place within the day before, (nodes,)."""
         young = self._young(moment)
         requested = np.bincount(self.place[young], weights=self.request[young], minlength=len(self.places))
-        beyond = unreplaced(self._count(young), self._count(self._ended(moment)), requested)
+        beyond = unreplaced_requests(self._count(young), self._count(self._ended(moment)), requested)
         return np.bincount(self.node_of, weights=beyond, minlength=len(self.nodes)).astype(np.float64)
 
     def usually_cold(self, now_seconds: float, since_seconds: float) -> Floats:
@@ -169,11 +169,11 @@ class _Pods:
         return np.bincount(self.place[chosen], minlength=len(self.places))
 
 
-def _place(pod: Pod) -> Place:
+def _node_and_workload(pod: Pod) -> Place:
     return pod.node, pod.workload
 
 
-def _room(inventory: Inventory, total: Usage[NodeRef]) -> NodeLimits:
+def _node_limits(inventory: Inventory, total: Usage[NodeRef]) -> NodeLimits:
     """Allocatable of each node, and its cold pods; a node that states none is bounded by what it ever used."""
     assert isinstance(total.resource, Resource)
     room = {n.name: float(n.allocatable.get(total.resource, 0)) for n in inventory.nodes}

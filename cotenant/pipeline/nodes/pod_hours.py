@@ -76,7 +76,7 @@ def pod_hours(usage: AnyUsage[PodContainerRef], inventory: Inventory, pods: Sequ
         at = np.searchsorted(met, own)
         for name, term in _terms(usage, lives[part], series, slots, usage.resource).items():
             sums[name][at] += reduce_rows(np.add, term, rows, len(own), 0.0)
-    return PodHours(met, _shared(sums))
+    return PodHours(met, _share_equal_arrays(sums))
 
 
 class HoursOfPods:
@@ -141,7 +141,7 @@ def _terms(
     firsts, lasts = (
         np.array([getattr(life, name) for life in lives])[:, None] for name in ("first_seconds", "last_seconds")
     )
-    measured = np.where((firsts < moments) & (moments <= lasts), _measured(usage, pods, series, slots), np.nan)
+    measured = np.where((firsts < moments) & (moments <= lasts), _present_usage(usage, pods, series, slots), np.nan)
     active, counted = (begins <= moments) & (moments < ends), placeholder == 0
     return demand_terms(
         measured,
@@ -172,7 +172,7 @@ def _facts(pod: Pod, resource: Resource) -> tuple[float, ...]:
     )
 
 
-def _measured(
+def _present_usage(
     usage: AnyUsage[PodContainerRef], pods: Sequence[Pod], series: Mapping[tuple[str, str], list[int]], slots: Slots
 ) -> Floats:
     """Present usage of each pod, its containers summed, (m, H); NaN where none has a present sample."""
@@ -186,7 +186,7 @@ def _measured(
     return np.where(some, sums, np.nan)
 
 
-def _shared(sums: Mapping[str, Floats]) -> dict[str, Floats]:
+def _share_equal_arrays(sums: Mapping[str, Floats]) -> dict[str, Floats]:
     """The same; equal terms are one array, so that where all pods are prod's a part is half as large to send."""
     distinct: list[Floats] = []
     shared: dict[str, Floats] = {}

@@ -50,7 +50,7 @@ class WorkerLost(CotenantError):
     """Workers ended again and again under the same task."""
 
 
-def chosen(settings: PipelineSettings) -> Executor:
+def choose_executor(settings: PipelineSettings) -> Executor:
     """The executor of the settings. UsageError for a tls:// scheduler without its files."""
     if settings.scheduler:
         tls = Tls(settings.ca_file, settings.client_cert_file, settings.client_key_file)
@@ -64,7 +64,7 @@ def chosen(settings: PipelineSettings) -> Executor:
 
 
 @contextmanager
-def ordered(
+def run_in_order(
     executor: Executor, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]
 ) -> Iterator[Iterator[ResultT]]:
     """Results in the order of their tasks. Who leaves before the last one, by an error or Ctrl-C, ends the workers."""
@@ -112,7 +112,7 @@ class Processes:
             while len(self._begun) < min(self.workers, len(tasks)):
                 self._begun.append(_Worker())
             try:
-                yield from _mapped(self._begun, work, tasks)
+                yield from _run_on_workers(self._begun, work, tasks)
             except BaseException:
                 self.close()
                 raise
@@ -153,7 +153,7 @@ class _Worker:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _mapped(
+def _run_on_workers(
     workers: Sequence[_Worker], work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]
 ) -> Iterator[tuple[int, ResultT]]:
     """(number, result) of the tasks; each worker has one at a time, so that a break is counted right."""

@@ -143,27 +143,27 @@ def basis(history: History, settings: Settings) -> str:
         *(_FORM, __version__, digest(settings.portrait), digest(settings.recommender), inventory.server_version),
         round(quality.slowest_seconds) if quality else 0,
         sorted(history.unread_seconds),
-        sorted({_encoded(_shape(node, labels)) for node in inventory.nodes}),
-        sorted({_encoded((pod.workload, pod.requests)) for pod in daemons}),
+        sorted({_encode_deterministic(_shape(node, labels)) for node in inventory.nodes}),
+        sorted({_encode_deterministic((pod.workload, pod.requests)) for pod in daemons}),
         list(history.usage),
     )
-    return hashlib.sha256(_encoded(parts)).hexdigest()[:24]
+    return hashlib.sha256(_encode_deterministic(parts)).hexdigest()[:24]
 
 
-def kept(
+def reuse_results(
     store: Store, containers: Containers, usage: Usages, before: Judgements | None, now: Judgements, renew_hours: float
 ) -> Kept:
     """Return the results of an earlier analysis that are still valid.
 
     before: the `Judgements` of that analysis; now: those that an evaluation of all containers now would note.
     """
-    rows = _holding(containers, usage, before, now, renew_hours)
+    rows = _reusable_rows(containers, usage, before, now, renew_hours)
     if before is None or not (rows >= 0).any():
         return Kept(frozenset(), ContainerResults((), ()), np.full(len(rows), -1, dtype=np.int64))
     ends = {ref: int(before.end_seconds[row]) for ref, row in zip(containers.refs, rows.tolist(), strict=True)}
     wanted = {ref: ends[ref] for ref, row in zip(containers.refs, rows.tolist(), strict=True) if row >= 0}
     try:
-        said = {one.container: one for one in _said(store, wanted)}
+        said = {one.container: one for one in _read_recommendations(store, wanted)}
     except (StoreError, msgspec.MsgspecError) as error:
         structlog.get_logger(__name__).info("workloads are judged anew", reason=str(error))
         said = {}
@@ -175,7 +175,9 @@ def kept(
     return Kept(whole, ContainerResults(recommendations, findings), rows)
 
 
-def joined(before: Judgements | None, of: Kept, now: Judgements, anew: Iterable[ClusterFinding]) -> Judgements:
+def merge_kept_results(
+    before: Judgements | None, of: Kept, now: Judgements, anew: Iterable[ClusterFinding]
+) -> Judgements:
     """Return the `Judgements` for the next analysis: of kept containers as noted before, of the others as now."""
     findings = (*of.results.findings, *anew)
     if before is None:
@@ -218,7 +220,7 @@ def forget(store: Store, groups: Collection[str]) -> None:
             store.remove_result(f"{_FOLDER}/{name}.parquet")
 
 
-def _holding(
+def _reusable_rows(
     containers: Containers, usage: Usages, before: Judgements | None, now: Judgements, renew_hours: float
 ) -> npt.NDArray[np.int64]:
     """Row of each container in the judgements before, (n,); -1 where its workload has to be judged anew."""
@@ -241,7 +243,7 @@ def _holding(
     return np.where(holds, rows, nowhere)
 
 
-def _said(store: Store, wanted: Mapping[ContainerRef, int]) -> Iterator[Recommendation]:
+def _read_recommendations(store: Store, wanted: Mapping[ContainerRef, int]) -> Iterator[Recommendation]:
     """Stored recommendations of these containers, if they were made from history up to the moment that each has."""
     for namespace in dict.fromkeys(ref.workload.namespace for ref in wanted):
         # a namespace may have workloads of many shards: only those of this one are read in full
@@ -305,19 +307,19 @@ def _facts(inventory: Inventory, deleted: Collection[WorkloadRef]) -> Iterator[i
     bounds: dict[str, list[bytes]] = defaultdict(list)
     for pod in inventory.pods:
         if pod.running:
-            about[pod.workload].append(_encoded(pod))
+            about[pod.workload].append(_encode_deterministic(pod))
     for event in inventory.events:
         if owner := owners.get((event.subject.namespace, event.subject.pod)):
-            about[owner].append(_encoded(event))
+            about[owner].append(_encode_deterministic(event))
     for row in inventory.pod_rows:
         if owner := owners.get((row.namespace, row.name)):
-            about[owner].append(_encoded((row.namespace, row.name, sorted(row.beyond), row.idle)))
+            about[owner].append(_encode_deterministic((row.namespace, row.name, sorted(row.beyond), row.idle)))
     every_bound: tuple[LimitRange | Quota, ...] = (*inventory.limit_ranges, *inventory.quotas)
     for bound in every_bound:
-        bounds[bound.namespace].append(_encoded(bound))
+        bounds[bound.namespace].append(_encode_deterministic(bound))
     for workload in inventory.workloads:
         known: Sequence[bytes] = sorted(about[workload.ref] + bounds[workload.ref.namespace])
-        yield _number(_encoded((workload, workload.ref in deleted, known)))
+        yield _number(_encode_deterministic((workload, workload.ref in deleted, known)))
 
 
 def _shape(node: Node, labels: Collection[str]) -> object:
@@ -339,5 +341,5 @@ def _number(content: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest())
 
 
-def _encoded(content: object) -> bytes:
+def _encode_deterministic(content: object) -> bytes:
     return msgspec.msgpack.encode(content, order="deterministic")

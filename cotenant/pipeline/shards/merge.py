@@ -87,16 +87,16 @@ class Merger:
         return WorkloadColumns(
             tuple(ref for part in parts for ref in part.refs),
             tuple(pattern for part in parts for pattern in part.patterns),
-            _joined([part.mean for part in parts]),
-            _joined([part.p95 for part in parts]),
-            _joined([part.variation for part in parts]),
+            _concatenate_by_resource([part.mean for part in parts]),
+            _concatenate_by_resource([part.p95 for part in parts]),
+            _concatenate_by_resource([part.variation for part in parts]),
             parts[0].grid,
             {r: np.concatenate([part.medians[r] for part in parts]) for r in Resource},
         )
 
     def container_results(self) -> ContainerResults:
         """Return the results of all containers, in no order."""
-        return containers.joined(self._container_results)
+        return containers.concatenate_results(self._container_results)
 
     def coverage(self) -> Coverage:
         """Return the coverage of all series."""
@@ -121,7 +121,7 @@ class Merger:
         return reduce(Candidates.joined, self._candidates)
 
 
-def _joined(
+def _concatenate_by_resource(
     parts: Sequence[Mapping[Resource, npt.NDArray[np.float64]]],
 ) -> dict[Resource, npt.NDArray[np.float64]]:
     return {r: np.concatenate([part[r] for part in parts]) for r in Resource}

@@ -69,7 +69,7 @@ class WorkloadShard:
 
         A pod that the inventory lacks belongs to the shard of its own name.
         """
-        places = _places(self.inventory.pods)
+        places = _shard_keys(self.inventory.pods)
         names = [(ref.namespace, ref.pod) for ref in series]
         return np.array(
             [name not in self.strangers and self._holds(places.get(name, name)) for name in names], dtype=bool
@@ -87,7 +87,7 @@ class WorkloadShard:
 def divide(inventory: Inventory, before: Division | None, size: ShardSize) -> Division:
     """The division before where there is one whose shards are still of a fair size, else a new one."""
     weights = _weights(inventory, size)
-    new = _cut(weights)
+    new = _divide_by_weight(weights)
     if before is None:
         return new
     loads = defaultdict[int, float](float)
@@ -128,7 +128,7 @@ class _Parts:
     """The parts of the inventory that belong to each shard of a division, by the shard's number."""
 
     def __init__(self, inventory: Inventory, division: Division) -> None:
-        self._firsts, self._places = division.firsts, _places(inventory.pods)
+        self._firsts, self._places = division.firsts, _shard_keys(inventory.pods)
         self._shared = self._names_of_several(inventory.pods)
         self.workloads, self.pods = defaultdict[int, list[Workload]](list), defaultdict[int, list[Pod]](list)
         self.events, self.strangers = defaultdict[int, list[Event]](list), defaultdict[int, set[PodName]](set)
@@ -137,7 +137,7 @@ class _Parts:
             if (number := self._number(name)) != self._number(place):
                 self.strangers[number].add(name)
         for workload in sorted(inventory.workloads, key=lambda w: w.ref.place):
-            self.workloads[self._number(_place(workload.ref))].append(workload)
+            self.workloads[self._number(_workload_key(workload.ref))].append(workload)
         for pod in inventory.pods:
             for number in self.numbers_of(pod):
                 self.pods[number].append(pod)
@@ -172,11 +172,11 @@ class _Parts:
         for pod in pods:
             name = pod.namespace, pod.name
             if repeated[name] > 1:
-                numbers[name] |= {self._number(self._places[name]), self._number(_place(pod.workload))}
+                numbers[name] |= {self._number(self._places[name]), self._number(_workload_key(pod.workload))}
         return dict(numbers)
 
 
-def _cut(weights: Mapping[Place, float]) -> Division:
+def _divide_by_weight(weights: Mapping[Place, float]) -> Division:
     """Return the division into as few shards as the weights need, of similar size."""
     places = sorted(weights)
     each = np.array([weights[place] for place in places], dtype=np.float64)
@@ -192,8 +192,8 @@ def _weights(inventory: Inventory, size: ShardSize) -> dict[Place, float]:
     It is the larger of its shares of workloads and of series, as far as known.
     """
     containers = {w.ref: max(1, len(w.containers)) for w in inventory.workloads}
-    places = _places(inventory.pods)
-    series, workloads = Counter[Place](), Counter(_place(w.ref) for w in inventory.workloads)
+    places = _shard_keys(inventory.pods)
+    series, workloads = Counter[Place](), Counter(_workload_key(w.ref) for w in inventory.workloads)
     for pod in inventory.pods:
         series[places[pod.namespace, pod.name]] += containers.get(pod.workload, 1)
     return {
@@ -201,11 +201,11 @@ def _weights(inventory: Inventory, size: ShardSize) -> dict[Place, float]:
     }
 
 
-def _place(ref: WorkloadRef) -> Place:
+def _workload_key(ref: WorkloadRef) -> Place:
     return ref.namespace, ref.name
 
 
-def _places(pods: Sequence[Pod]) -> dict[PodName, Place]:
+def _shard_keys(pods: Sequence[Pod]) -> dict[PodName, Place]:
     """Place of each pod's name: the newest one's workload. A pod outside of its workload's namespace has its own."""
     newest: dict[PodName, Pod] = {}
     for pod in pods:
@@ -213,5 +213,6 @@ def _places(pods: Sequence[Pod]) -> dict[PodName, Place]:
         if name not in newest or pod.start_seconds >= newest[name].start_seconds:
             newest[name] = pod
     return {
-        name: _place(pod.workload) if pod.namespace == pod.workload.namespace else name for name, pod in newest.items()
+        name: _workload_key(pod.workload) if pod.namespace == pod.workload.namespace else name
+        for name, pod in newest.items()
     }

@@ -16,7 +16,7 @@ import numpy as np
 from cotenant.base.cluster import Inventory, Pod
 from cotenant.base.identity import ClusterRef, ContainerRef, WorkloadRef
 from cotenant.base.inventory.one_off import without_over
-from cotenant.base.process.memory import give_back, return_early, uncollected
+from cotenant.base.process.memory import give_back, pause_garbage_collection, return_early
 from cotenant.base.progress import Progress, Silent
 from cotenant.base.resource import Resource
 from cotenant.base.settings.root import Settings
@@ -39,7 +39,7 @@ from cotenant.pipeline.analysis import (
     WorkloadAnalysis,
     WorkloadColumns,
 )
-from cotenant.pipeline.containers import ContainerResults, joined, judge
+from cotenant.pipeline.containers import ContainerResults, concatenate_results, evaluate_workloads
 from cotenant.pipeline.nodes.node_peaks import running_peaks
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL, PartialPodSums, partial_sums
 from cotenant.pipeline.plans import Candidates
@@ -99,7 +99,7 @@ class ShardResult:
     since_seconds: tuple[int, ...]
 
 
-@uncollected()
+@pause_garbage_collection()
 def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     """Compute one shard. StoreError when the store fails."""
     progress = progress or Silent()
@@ -119,7 +119,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     throttled = throttled_ratios(usage, shard.inventory, workloads)
     portraits = {r: portraits_of(totals[s], settings) for r, s in POD_SIGNAL.items()}
     stage("Recommendations")
-    judged = _judged(task, store, history, of_pods)
+    judged = _evaluate_containers(task, store, history, of_pods)
     sums = _sums(counted, shard)
     # back-tests take as much memory as the series of pods, which are needed no more
     del of_pods, counted, usage
@@ -166,7 +166,7 @@ def throttled_ratios(usage: Usages, inventory: Inventory, workloads: tuple[Workl
     return ratios
 
 
-def everything(cluster: str, count: int) -> Members[ClusterRef]:
+def cluster_wide_members(cluster: str, count: int) -> Members[ClusterRef]:
     """Series that are all of the cluster and live for ever."""
     return Members(
         (ClusterRef(cluster),),
@@ -196,7 +196,7 @@ class _Judged(NamedTuple):
     judgements: Judgements
 
 
-def _judged(task: ShardTask, store: Store, history: History, of_pods: Usages) -> _Judged:
+def _evaluate_containers(task: ShardTask, store: Store, history: History, of_pods: Usages) -> _Judged:
     """Recommendations and findings: those before of workloads for which nothing new was seen, the others anew."""
     settings, shard, until_seconds = task.settings, task.shard, history.window.end_seconds
     group, basis = f"workloads-{shard.index:05d}", judgements.basis(history, settings)
@@ -205,13 +205,13 @@ def _judged(task: ShardTask, store: Store, history: History, of_pods: Usages) ->
     before, now = judgements.read(store, group, basis), containers.noted(of_pods, basis, until_seconds)
     # what a server's quantiles say is asked anew by every scan
     renew_hours = 0.0 if task.server else settings.recommender.renew_hours
-    kept = judgements.kept(store, containers, of_pods, before, now, renew_hours)
+    kept = judgements.reuse_results(store, containers, of_pods, before, now, renew_hours)
     rest = tuple(workload for workload in lasting.workloads if workload.ref not in kept.workloads)
     inventory, usage = replace(lasting, workloads=rest), containers.others(of_pods, kept.rows >= 0)
     open_ones = replace(history, inventory=inventory, usage=usage)
-    anew = judge(open_ones, settings, shard.deleted, task.server, least_margins=task.least_margins)
-    noted = judgements.joined(before, kept, now, anew.findings)
-    return _Judged(joined((kept.results, anew)), group, noted)
+    anew = evaluate_workloads(open_ones, settings, shard.deleted, task.server, least_margins=task.least_margins)
+    noted = judgements.merge_kept_results(before, kept, now, anew.findings)
+    return _Judged(concatenate_results((kept.results, anew)), group, noted)
 
 
 class _SumsOfPods(NamedTuple):
@@ -242,7 +242,7 @@ def _result(
     advice = tables.recommendations(judged.results.recommended(), settings.actions.guardrails, inventory.workloads)
     rows = [advice]
     rows += [tables.forecast_table(analysis.forecasts[resource]) for resource in Resource]
-    cluster = everything(inventory.cluster, len(analysis.workloads))
+    cluster = cluster_wide_members(inventory.cluster, len(analysis.workloads))
     return ShardResult(
         workloads=_columns(analysis),
         tables=(tables.workloads(analysis), *rows, *browse.portraits(analysis)),

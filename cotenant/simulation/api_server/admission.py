@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cotenant.base.errors import CotenantError
 from cotenant.base.kubernetes.pod_qos import pod_qos
-from cotenant.base.kubernetes.pod_request import format_room, parse_room
+from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities
 from cotenant.base.kubernetes.pod_wire import limits_of, requests_of
 from cotenant.simulation.api_server.refusal import Refusal, invalid
 from cotenant.simulation.api_server.schema import Json
@@ -23,12 +23,12 @@ ENDED: Final = frozenset({"Succeeded", "Failed"})
 _COUNTED: Final = ("cpu", "memory")
 
 
-def defaulted(pod: Json, ranges: Iterable[Json]) -> Json:
+def with_limit_range_defaults(pod: Json, ranges: Iterable[Json]) -> Json:
     """A new pod with the amounts that the namespace's LimitRanges give to containers that name none."""
     items = [item for one in ranges for item in _items(one)]
     if not items:
         return pod
-    spec = {key: [_filled(c, items) for c in pod["spec"][key]] for key in _LISTS if pod["spec"].get(key)}
+    spec = {key: [_with_default_amounts(c, items) for c in pod["spec"][key]] for key in _LISTS if pod["spec"].get(key)}
     return {**pod, "spec": {**pod["spec"], **spec}}
 
 
@@ -37,8 +37,8 @@ def out_of_bounds(pod: Json, ranges: Iterable[Json]) -> Refusal | None:
     for one in ranges:
         for item in _items(one):
             for container in _containers(pod):
-                if message := next(_broken(container, item), ""):
-                    return _forbidden(pod, message)
+                if message := next(_limit_range_violations(container, item), ""):
+                    return _forbidden_refusal(pod, message)
     return None
 
 
@@ -60,14 +60,14 @@ def over_quota(pod: Json, before: Json | None, others: Room, quotas: Sequence[Js
         hard = _hard(quota)
         name = quota["metadata"]["name"]
         if missing := [key for key in hard if key not in cost and key != "pods"]:
-            return _forbidden(pod, f"failed quota: {name}: must specify {','.join(missing)}")
+            return _forbidden_refusal(pod, f"failed quota: {name}: must specify {','.join(missing)}")
         grown = [key for key in hard if cost.get(key, 0) > mine.get(key, 0)]
         over = [key for key in grown if others.get(key, 0) + cost[key] > hard[key]]
         if over:
             requested = {key: cost[key] - mine.get(key, 0) for key in over}
             used = {key: others.get(key, 0) + mine.get(key, 0) for key in over}
             detail = f"requested: {_text(requested)}, used: {_text(used)}, limited: {_text({k: hard[k] for k in over})}"
-            return _forbidden(pod, f"exceeded quota: {name}, {detail}")
+            return _forbidden_refusal(pod, f"exceeded quota: {name}, {detail}")
     return None
 
 
@@ -101,7 +101,7 @@ def _containers(pod: Json) -> Iterator[Json]:
         yield from pod["spec"].get(key) or ()
 
 
-def _filled(container: Json, items: Sequence[Json]) -> Json:
+def _with_default_amounts(container: Json, items: Sequence[Json]) -> Json:
     """A request that is not named is the default request, else the limit that the container itself names."""
     resources = container.get("resources") or {}
     limits, requests = dict(resources.get("limits") or {}), dict(resources.get("requests") or {})
@@ -116,16 +116,16 @@ def _filled(container: Json, items: Sequence[Json]) -> Json:
     return {**container, "resources": {**resources, **sides}} if sides else container
 
 
-def _broken(container: Json, item: Json) -> Iterator[str]:
+def _limit_range_violations(container: Json, item: Json) -> Iterator[str]:
     resources = container.get("resources") or {}
-    requests, limits = (parse_room(resources.get(key) or {}) for key in ("requests", "limits"))
-    for name, least in parse_room(item.get("min") or {}).items():
+    requests, limits = (parse_quantities(resources.get(key) or {}) for key in ("requests", "limits"))
+    for name, least in parse_quantities(item.get("min") or {}).items():
         if name not in requests:
             yield f"minimum {name} usage per Container is {item['min'][name]}.  No request is specified"
         elif requests[name] < least:
             request = resources["requests"][name]
             yield f"minimum {name} usage per Container is {item['min'][name]}, but request is {request}"
-    for name, most in parse_room(item.get("max") or {}).items():
+    for name, most in parse_quantities(item.get("max") or {}).items():
         if name not in limits:
             yield f"maximum {name} usage per Container is {item['max'][name]}.  No limit is specified"
         elif limits[name] > most:
@@ -149,7 +149,7 @@ def _hard(quota: Json) -> Room:
     for name, text in hard.items():
         resource = _full(name).rpartition(".")[2]
         if resource in _COUNTED:
-            limits[_full(name)] = parse_room({resource: text})[resource]
+            limits[_full(name)] = parse_quantities({resource: text})[resource]
         elif name == "pods":
             limits[name] = int(text)
     return limits
@@ -162,14 +162,14 @@ def _full(name: str) -> str:
 
 def _quantity(name: str, amount: int) -> str:
     resource = _full(name).rpartition(".")[2]
-    return format_room({resource: amount})[resource] if resource in _COUNTED else str(amount)
+    return format_quantities({resource: amount})[resource] if resource in _COUNTED else str(amount)
 
 
 def _text(room: Room) -> str:
     return ",".join(f"{name}={_quantity(name, amount)}" for name, amount in sorted(room.items()))
 
 
-def _forbidden(pod: Json, message: str) -> Refusal:
+def _forbidden_refusal(pod: Json, message: str) -> Refusal:
     """403 as the real server words it for a pod that an admission plugin refuses."""
     name = pod["metadata"].get("name", "")
     return Refusal(403, f'pods "{name}" is forbidden: {message}', name=name)

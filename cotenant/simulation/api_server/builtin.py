@@ -48,7 +48,7 @@ class BuiltIn:
         inner = self._inner(kind)
         if container == "<>":
             return name, FieldSchema("object", values=inner)
-        return name, _listed(container[1:-1], inner) if container else inner
+        return name, _list_schema(container[1:-1], inner) if container else inner
 
     def _inner(self, kind: str) -> FieldSchema:
         if kind == "?":
@@ -56,7 +56,7 @@ class BuiltIn:
         return self.type(kind[1:]) if kind.startswith(":") else FieldSchema("scalar", _SCALARS[kind])
 
 
-def _listed(keys: str, items: FieldSchema) -> FieldSchema:
+def _list_schema(keys: str, items: FieldSchema) -> FieldSchema:
     if keys in ("", "*"):
         return FieldSchema("list", items=items, is_set=keys == "*")
     return FieldSchema("list", items=items, keys=tuple(_key(part) for part in keys.split(",")))

@@ -108,7 +108,7 @@ def of_definition(definition: Json) -> Iterator[ApiKind]:
             )
 
 
-def established(definition: Json, now: str) -> dict[str, Any]:
+def established_status(definition: Json, now: str) -> dict[str, Any]:
     """The status of a definition that is served."""
     spec = definition["spec"]
     conditions = [

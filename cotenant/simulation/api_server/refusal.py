@@ -55,7 +55,7 @@ def not_found(what: str, name: str) -> Refusal:
     return Refusal(404, f'{what} "{name}" not found', name=name)
 
 
-def expired(since: int, oldest: int) -> Refusal:
+def expired_refusal(since: int, oldest: int) -> Refusal:
     """410 of a version that is no longer remembered."""
     return Refusal(410, f"too old resource version: {since} ({oldest})")
 

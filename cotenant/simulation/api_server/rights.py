@@ -79,7 +79,7 @@ def self_review(body: Json, account: Account) -> dict[str, Any]:
 
 def access_review(body: Json, account: Account) -> dict[str, Any]:
     """The SelfSubjectAccessReview with its status."""
-    return {**body, "status": {"allowed": _allowed(body, [account])}}
+    return {**body, "status": {"allowed": _is_allowed(body, [account])}}
 
 
 def subject_review(body: Json, accounts: Iterable[Account]) -> dict[str, Any]:
@@ -91,10 +91,10 @@ def subject_review(body: Json, accounts: Iterable[Account]) -> dict[str, Any]:
             422, 'SubjectAccessReview is invalid: spec.user: Invalid value: "": at least one of user or group'
         )
     meant = [one for one in accounts if one.name == user or one.name in groups]
-    return {**body, "status": {"allowed": _allowed(body, meant)}}
+    return {**body, "status": {"allowed": _is_allowed(body, meant)}}
 
 
-def _allowed(body: Json, accounts: Iterable[Account]) -> bool:
+def _is_allowed(body: Json, accounts: Iterable[Account]) -> bool:
     attributes = (body.get("spec") or {}).get("resourceAttributes")
     if not attributes:
         kind = body.get("kind", "")

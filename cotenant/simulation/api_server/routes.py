@@ -65,7 +65,7 @@ class Api:
         for kind in built_in():
             self._serve(kind)
         for definition in state.contents().get(("apiextensions.k8s.io", "customresourcedefinitions"), []):
-            self._stored_definition(definition)
+            self._register_definition(definition)
         for name in ("default", "kube-system"):
             if state.get(("", "namespaces"), ("", name)) is None:
                 self._verbs.create(ApiCall(self._kinds["", "v1", "namespaces"], body={"metadata": {"name": name}}))
@@ -157,7 +157,7 @@ class Api:
     def _stored(self, kind: ApiKind, before: Json | None, after: Json | None) -> None:
         """A CRD serves its kind; a namespace or a CRD that goes takes its objects with it."""
         if kind.name == "CustomResourceDefinition":
-            self._stored_definition(after) if after else self._gone_definition(before or {})
+            self._register_definition(after) if after else self._remove_definition(before or {})
         elif kind.name == "Namespace" and after is None and before:
             name = before["metadata"]["name"]
             for collection, items in self.state.contents().items():
@@ -165,11 +165,11 @@ class Api:
                     if item["metadata"].get("namespace") == name:
                         self.state.remove(collection, (name, item["metadata"]["name"]))
 
-    def _stored_definition(self, definition: Json) -> None:
+    def _register_definition(self, definition: Json) -> None:
         for kind in of_definition(definition):
             self._serve(kind)
 
-    def _gone_definition(self, definition: Json) -> None:
+    def _remove_definition(self, definition: Json) -> None:
         for kind in list(of_definition(definition)):
             for item in self.state.contents().get(kind.collection, []):
                 self.state.remove(kind.collection, (item["metadata"].get("namespace", ""), item["metadata"]["name"]))

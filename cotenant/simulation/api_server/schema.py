@@ -130,32 +130,38 @@ def unknown_fields(schema: FieldSchema, value: Any, at: str = "") -> Iterator[st
             yield from unknown_fields(schema.items, item, f"{at}[{index}]")
 
 
-def pruned(schema: FieldSchema, value: Any) -> Any:
+def prune_value(schema: FieldSchema, value: Any) -> Any:
     """The value without undeclared fields, and with declared defaults, which also replace nulls."""
     if isinstance(value, dict) and schema.shape == "object":
-        declared = {name: pruned(schema.child(name), child) for name, child in value.items() if schema.declares(name)}
+        declared = {
+            name: prune_value(schema.child(name), child) for name, child in value.items() if schema.declares(name)
+        }
         return _with_defaults(schema, declared)
     if isinstance(value, list) and schema.items:
-        return [pruned(schema.items, item) for item in value]
+        return [prune_value(schema.items, item) for item in value]
     return value
 
 
-def compacted(schema: FieldSchema, value: Any) -> Any:
+def compact_value(schema: FieldSchema, value: Any) -> Any:
     """The value without nulls, empty lists and empty maps, which built-in kinds do not keep; empty objects stay."""
     if isinstance(value, dict):
-        children = ((name, schema.child(name), compacted(schema.child(name), child)) for name, child in value.items())
-        return {name: child for name, kind, child in children if child is not None and not _dropped(kind, child)}
+        children = (
+            (name, schema.child(name), compact_value(schema.child(name), child)) for name, child in value.items()
+        )
+        return {
+            name: child for name, kind, child in children if child is not None and not _is_empty_container(kind, child)
+        }
     if isinstance(value, list):
-        return [compacted(schema.items or ANY, item) for item in value]
+        return [compact_value(schema.items or ANY, item) for item in value]
     return value
 
 
-def _dropped(schema: FieldSchema, value: Any) -> bool:
+def _is_empty_container(schema: FieldSchema, value: Any) -> bool:
     return value == [] or (value == {} and schema.values is not None)
 
 
 def _with_defaults(schema: FieldSchema, declared: Json) -> Json:
     for name, child in schema.fields.items():
         if "default" in child.limits and (name not in declared or declared[name] is None):
-            declared[name] = pruned(child, json.loads(json.dumps(child.limits["default"])))
+            declared[name] = prune_value(child, json.loads(json.dumps(child.limits["default"])))
     return declared

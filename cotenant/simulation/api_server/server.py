@@ -47,7 +47,7 @@ class EmbeddedServer:
         """Binds at once. `keep`: changes that watches can go back to. `snapshot`: a file of `save` to begin with."""
         self.state = ObjectState(keep)
         if snapshot and snapshot.exists():
-            self.state.restore(*_loaded(snapshot))
+            self.state.restore(*_load_snapshot(snapshot))
         self.token = secrets.token_urlsafe(24)
         self.accounts: dict[str, Account] = {self.token: ADMINISTRATOR}
         self.api = Api(self.state, clock or SystemClock(), self.accounts.values)
@@ -117,7 +117,7 @@ def _write(path: Path, document: Json) -> Path:
     return part.replace(path)
 
 
-def _loaded(path: Path) -> tuple[int, dict[tuple[str, str], list[Json]]]:
+def _load_snapshot(path: Path) -> tuple[int, dict[tuple[str, str], list[Json]]]:
     try:
         document = json.loads(path.read_text())
         if int(document.get("format", 1)) > SNAPSHOT_FORMAT:
@@ -196,7 +196,7 @@ class _ApiHandler(BaseHTTPRequestHandler):
         content_type = self.headers.get("Content-Type", "").partition(";")[0].strip()
         return EmbeddedRequest(
             *(self.command, split.path, self.accounts[token], dict(parse_qsl(split.query)), content_type),
-            _parsed(text, content_type),
+            _parse_body(text, content_type),
             self.headers.get("User-Agent", "unknown").partition("/")[0],
             self.headers.get("Accept", ""),
         )
@@ -255,7 +255,7 @@ def _lines(events: Stream) -> Iterator[bytes]:
         yield b"" if event is None else json.dumps(event).encode() + b"\n"
 
 
-def _parsed(text: bytes, content_type: str) -> Any:
+def _parse_body(text: bytes, content_type: str) -> Any:
     if not text:
         return None
     if content_type not in ("", "application/json", APPLY, JSON_PATCH):

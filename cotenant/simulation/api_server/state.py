@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Final, TypeAlias
 
-from cotenant.simulation.api_server.refusal import expired
+from cotenant.simulation.api_server.refusal import expired_refusal
 from cotenant.simulation.api_server.schema import Json
 
 Collection: TypeAlias = tuple[str, str]
@@ -132,7 +132,7 @@ class ObjectState:
 
     def _require(self, version: int) -> None:
         if version < self._oldest:
-            raise expired(version, self._oldest)
+            raise expired_refusal(version, self._oldest)
 
     def _since(self, version: int) -> Iterator[StoredChange]:
         later = []

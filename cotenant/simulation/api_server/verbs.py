@@ -13,22 +13,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cotenant.base.kubernetes.moments import moment
-from cotenant.base.kubernetes.pod_request import added
+from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.process.clock import Clock
 from cotenant.simulation.api_server import admission
 from cotenant.simulation.api_server.kinds import ApiKind
-from cotenant.simulation.api_server.managed_fields.fields import shown
+from cotenant.simulation.api_server.managed_fields.fields import format_path
 from cotenant.simulation.api_server.managed_fields.ownership import (
     FieldConflict,
     FieldManager,
     ManagedWrite,
     Owners,
-    applied,
+    apply_configuration,
     managed_fields,
     owners_of,
-    updated,
+    update_owners,
 )
-from cotenant.simulation.api_server.refusal import Refusal, conflict, expired, not_found
+from cotenant.simulation.api_server.refusal import Refusal, conflict, expired_refusal, not_found
 from cotenant.simulation.api_server.schema import Json
 from cotenant.simulation.api_server.selectors import by_fields, by_labels
 from cotenant.simulation.api_server.state import Key, ObjectState
@@ -92,13 +92,13 @@ class Verbs:
         item = self.state.get(call.kind.collection, call.key)
         if item is None:
             raise not_found(call.kind.resource, call.name)
-        return _versioned(call.kind, item)
+        return _convert_version(call.kind, item)
 
     def list(self, call: ApiCall) -> Json:
         """A page of a collection: all pages of one list show one moment; 410 when that is forgotten."""
         limit = int(call.query.get("limit") or 0)
         with self.state.lock:
-            version, start = _continued(call.query.get("continue", ""), self.state.version)
+            version, start = _parse_continue_token(call.query.get("continue", ""), self.state.version)
             items = self.state.at(call.kind.collection, version)
         selects = call.selects()
         keys = sorted(key for key, item in items.items() if key > start and selects(item))
@@ -112,7 +112,7 @@ class Verbs:
             "kind": f"{call.kind.name}List",
             "apiVersion": call.kind.api_version,
             "metadata": metadata,
-            "items": [_versioned(call.kind, items[key]) for key in page],
+            "items": [_convert_version(call.kind, items[key]) for key in page],
         }
 
     def create(self, call: ApiCall) -> Json:
@@ -129,7 +129,7 @@ class Verbs:
             writer = self._writer(call)
             created = writer.created({**body, "metadata": {**metadata, "managedFields": []}})
             write = ManagedWrite(call.kind.schema, call.manager("Update"), writer.now)
-            return self._put(call, None, created, updated(write, _bare(created), created, {}))
+            return self._put(call, None, created, update_owners(write, _bare(created), created, {}))
 
     def apply(self, call: ApiCall, subject: Callable[[], None]) -> tuple[Json, bool]:
         """Server-side apply; the object and whether it is new. `subject` refuses who may patch but not create."""
@@ -149,7 +149,7 @@ class Verbs:
             if live is None:
                 subject()
                 return self._applied_first(call, writer, write, body), True
-            return self._applied(call, writer, write, live, body), False
+            return self._apply_server_side(call, writer, write, live, body), False
 
     def _applied_first(self, call: ApiCall, writer: KindWriter, write: ManagedWrite, body: Json) -> Json:
         if call.subresource:
@@ -157,16 +157,18 @@ class Verbs:
         if body["metadata"].get("uid"):
             problem = f"Precondition failed: UID in precondition: {body['metadata']['uid']}, UID in object meta: "
             raise conflict(call.kind.resource, call.name, problem)
-        _, owners = applied(write, _bare(body), body, {})
+        _, owners = apply_configuration(write, _bare(body), body, {})
         return self._put(call, None, writer.created(body), owners)
 
-    def _applied(self, call: ApiCall, writer: KindWriter, write: ManagedWrite, live: Json, body: Json) -> Json:
+    def _apply_server_side(
+        self, call: ApiCall, writer: KindWriter, write: ManagedWrite, live: Json, body: Json
+    ) -> Json:
         config = {
             **body,
             "metadata": {k: v for k, v in body["metadata"].items() if k not in ("resourceVersion", "uid")},
         }
         try:
-            result, owners = applied(write, live, config, owners_of(live))
+            result, owners = apply_configuration(write, live, config, owners_of(live))
         except FieldConflict as error:
             raise _field_conflict(error) from error
         condition = {name: body["metadata"][name] for name in ("resourceVersion", "uid") if name in body["metadata"]}
@@ -199,7 +201,7 @@ class Verbs:
         """Store `new` in the place of `live`; the caller owns every field that it changes. The lock is held."""
         writer = self._writer(call)
         changed = writer.changed(live, new, call.subresource)
-        owners = updated(
+        owners = update_owners(
             ManagedWrite(call.kind.schema, call.manager("Update"), writer.now),
             _plain(live),
             _plain(changed),
@@ -231,13 +233,13 @@ class Verbs:
                 own = {**(live["metadata"].get("annotations") or {}), **(metadata.get("annotations") or {})}
                 annotated = {**live["metadata"], **({"annotations": own} if own else {})}
                 self._store(call, live, {**live, "metadata": annotated, "spec": {**live["spec"], "nodeName": node}})
-        return _done()
+        return _created_status()
 
     def evict(self, call: ApiCall) -> Json:
         """POST pods/NAME/eviction: delete the pod; budgets are not looked at."""
         body = call.body if isinstance(call.body, dict) else {}
         self.delete(replace(call, body=body.get("deleteOptions") or {}))
-        return _done()
+        return _created_status()
 
     def delete(self, call: ApiCall) -> Json:
         """Remove an object, or mark it while finalizers hold it; 409 when a precondition does not hold."""
@@ -250,13 +252,13 @@ class Verbs:
                     why = f"{label} in precondition: {preconditions[name]}, {label} in object meta: {present}"
                     raise conflict(call.kind.resource, call.name, f"Precondition failed: {why}")
             if _dry(call):
-                return _deleted(call, live)
+                return _deletion_status(call, live)
             if live["metadata"].get("finalizers"):
                 marked = {**live["metadata"], "deletionTimestamp": moment(self._clock.now_seconds())}
                 return self._store(call, live, {**live, "metadata": marked})
             self.state.remove(call.kind.collection, call.key)
             self._stored(call.kind, live, None)
-            return _deleted(call, live)
+            return _deletion_status(call, live)
 
     def _change(self, call: ApiCall, writer: KindWriter, live: Json, new: Json, owners: Owners) -> Json:
         return self._put(call, live, writer.changed(live, new, call.subresource), owners)
@@ -265,7 +267,7 @@ class Verbs:
         if live is None and call.kind.namespaced:
             self._require_namespace(call)
         if call.kind.resource == "pods" and (live is None or call.subresource == "resize"):
-            item = self._admitted(call, live, item)
+            item = self._admit_pod(call, live, item)
         metadata = {**item["metadata"], "managedFields": managed_fields(owners)}
         new = {**item, "metadata": metadata, "apiVersion": call.kind.api_version, "kind": call.kind.name}
         if call.kind.namespaced:
@@ -276,10 +278,10 @@ class Verbs:
                 return live
         return new if _dry(call) else self._store(call, live, new)
 
-    def _admitted(self, call: ApiCall, live: Json | None, pod: Json) -> Json:
+    def _admit_pod(self, call: ApiCall, live: Json | None, pod: Json) -> Json:
         """The pod as LimitRanges make it; 403 when it breaks one or passes a quota, which counts it unless dry."""
         ranges = self._inside("limitranges", call.namespace)
-        pod = admission.defaulted(pod, ranges) if live is None else pod
+        pod = admission.with_limit_range_defaults(pod, ranges) if live is None else pod
         quotas = self._inside("resourcequotas", call.namespace)
         others: dict[str, int] = {}
         if quotas:
@@ -290,7 +292,7 @@ class Verbs:
         if refusal:
             raise refusal
         if quotas and not _dry(call):
-            used = added((others, admission.used_by([pod])))
+            used = sum_amounts((others, admission.used_by([pod])))
             for quota in quotas:
                 key = call.namespace, quota["metadata"]["name"]
                 self.state.put(("", "resourcequotas"), key, admission.status_of(quota, used))
@@ -316,7 +318,7 @@ class Verbs:
         return KindWriter(call.kind, moment(self._clock.now_seconds()), strict, call.warnings)
 
 
-def _done() -> Json:
+def _created_status() -> Json:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
@@ -376,7 +378,7 @@ def _same(live: Json, new: Json) -> bool:
 
 def _field_conflict(error: FieldConflict) -> Refusal:
     listed = [
-        ("FieldManagerConflict", shown(path), f"conflict with {manager}")
+        ("FieldManagerConflict", format_path(path), f"conflict with {manager}")
         for manager, paths in sorted(error.conflicts.items())
         for path in sorted(paths)
     ]
@@ -385,14 +387,14 @@ def _field_conflict(error: FieldConflict) -> Refusal:
     return Refusal(409, f"Apply failed with {summary}: {detail}", causes=listed)
 
 
-def _deleted(call: ApiCall, live: Json) -> Json:
+def _deletion_status(call: ApiCall, live: Json) -> Json:
     details = {"name": call.name, "kind": call.kind.plural, "uid": live["metadata"]["uid"]}
     if call.kind.group:
         details["group"] = call.kind.group
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
-def _versioned(kind: ApiKind, item: Json) -> Json:
+def _convert_version(kind: ApiKind, item: Json) -> Json:
     """The object in the version that was asked for."""
     return item if item["apiVersion"] == kind.api_version else {**item, "apiVersion": kind.api_version}
 
@@ -401,7 +403,7 @@ def _token(version: int, last: Key) -> str:
     return base64.urlsafe_b64encode(json.dumps([version, *last]).encode()).decode()
 
 
-def _continued(token: str, now: int) -> tuple[int, Key]:
+def _parse_continue_token(token: str, now: int) -> tuple[int, Key]:
     """The moment and the last key of the page before; of now and the beginning without a token."""
     if not token:
         return now, ("", "")
@@ -410,5 +412,5 @@ def _continued(token: str, now: int) -> tuple[int, Key]:
     except ValueError as error:
         raise Refusal(400, "continue key is not valid") from error
     if version > now:
-        raise expired(version, now)
+        raise expired_refusal(version, now)
     return version, (namespace, name)

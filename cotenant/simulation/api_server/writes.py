@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.base.kubernetes.pod_qos import pod_qos
-from cotenant.simulation.api_server.kinds import ApiKind, established
+from cotenant.simulation.api_server.kinds import ApiKind, established_status
 from cotenant.simulation.api_server.refusal import Refusal, conflict, invalid
-from cotenant.simulation.api_server.schema import Json, compacted, pruned, unknown_fields
+from cotenant.simulation.api_server.schema import Json, compact_value, prune_value, unknown_fields
 from cotenant.simulation.api_server.validation import violations, wrong_types
 
 FIXED: Final = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
@@ -43,11 +43,11 @@ class KindWriter:
             kind = self.kind
             message = f"{kind.name} in version {kind.version!r} cannot be handled as a {kind.name}: {wrong[0][1]}"
             raise Refusal(400, message)
-        fitting: Json = pruned(self.kind.schema, item)
+        fitting: Json = prune_value(self.kind.schema, item)
         if self.kind.custom:
-            fitting["metadata"] = compacted(self.kind.schema.child("metadata"), fitting["metadata"])
+            fitting["metadata"] = compact_value(self.kind.schema.child("metadata"), fitting["metadata"])
         else:
-            fitting = compacted(self.kind.schema, fitting)
+            fitting = compact_value(self.kind.schema, fitting)
         wrong = wrong or ([] if partial else list(violations(self.kind.schema, fitting)))
         if wrong:
             raise invalid(f"{self.kind.name}.{self.kind.group}", name, wrong)
@@ -81,8 +81,8 @@ class KindWriter:
         checked = self.checked(new)
         metadata = {name: value for name, value in checked["metadata"].items() if name not in FIXED}
         metadata |= {name: old["metadata"][name] for name in FIXED if name in old["metadata"]}
-        isolated = _isolated(self.kind, old, {**checked, "metadata": metadata}, subresource)
-        if self.kind.generations and _counted(old) != _counted(isolated):
+        isolated = _isolate_subresource(self.kind, old, {**checked, "metadata": metadata}, subresource)
+        if self.kind.generations and _generation_content(old) != _generation_content(isolated):
             isolated["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         return isolated
 
@@ -98,10 +98,10 @@ def _based_on(kind: ApiKind, old: Json, new: Json) -> None:
         )
 
 
-def _isolated(kind: ApiKind, old: Json, new: Json, subresource: str) -> Json:
+def _isolate_subresource(kind: ApiKind, old: Json, new: Json, subresource: str) -> Json:
     """Only what the subresource writes; metadata stays, but for its managedFields."""
     if subresource == "resize":
-        return {**old, "metadata": _meta_of(old, new), "spec": _resized(old["spec"], new["spec"])}
+        return {**old, "metadata": _meta_of(old, new), "spec": _resized_spec(old["spec"], new["spec"])}
     if subresource == "status":
         status = {"status": new["status"]} if "status" in new else {}
         rest = {name: value for name, value in old.items() if name != "status"}
@@ -118,7 +118,7 @@ def _meta_of(old: Json, new: Json) -> Json:
     return {**fields, "managedFields": new["metadata"].get("managedFields", [])}
 
 
-def _resized(old: Json, new: Json) -> Json:
+def _resized_spec(old: Json, new: Json) -> Json:
     """The pod's spec with the new resources of its containers and native sidecars, and nothing else."""
     asked = {c["name"]: c.get("resources", {}) for key in _GROUPS for c in new.get(key) or ()}
     groups = {
@@ -137,7 +137,7 @@ def resizable(container: Json, group: str) -> bool:
     return group == "containers" or container.get("restartPolicy") == "Always"
 
 
-def _counted(item: Json) -> Json:
+def _generation_content(item: Json) -> Json:
     return {name: value for name, value in item.items() if name not in _COUNTED_APART}
 
 
@@ -152,7 +152,7 @@ def _namespace(item: Json, _now: str) -> Json:
 
 
 def _definition(item: Json, now: str) -> Json:
-    return {**item, "status": established(item, now)}
+    return {**item, "status": established_status(item, now)}
 
 
 _FIRST: Final[dict[str, Callable[[Json, str], Json]]] = {

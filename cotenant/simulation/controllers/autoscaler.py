@@ -69,17 +69,17 @@ def demand_of(cluster: SyntheticCluster, workloads: Iterable[WorkloadRef]) -> Cp
             finite = np.isfinite(values)
             total[row, finite] += values[finite]
             measured[row] |= finite
-    return CpuDemand(rows, usage.grid.last(size), _filled(total, measured))
+    return CpuDemand(rows, usage.grid.last(size), _fill_unmeasured(total, measured))
 
 
-def _filled(values: Floats, measured: npt.NDArray[np.bool_]) -> Floats:
+def _fill_unmeasured(values: Floats, measured: npt.NDArray[np.bool_]) -> Floats:
     """Each gap with the last value before it, (n, T); 0 where there is none."""
     last = np.maximum.accumulate(np.where(measured, np.arange(values.shape[1]), -1), axis=1)
     filled: Floats = np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=1), 0.0)
     return filled
 
 
-def scaled(scaler: Json, controller: Json, demand: CpuDemand, now_seconds: float) -> int:
+def desired_replicas(scaler: Json, controller: Json, demand: CpuDemand, now_seconds: float) -> int:
     """Replicas that a HorizontalPodAutoscaler wants now; what stands there where nothing is known.
 
     Source: Kubernetes, "Horizontal Pod Autoscaling", algorithm details: ceil(replicas x usage / target).

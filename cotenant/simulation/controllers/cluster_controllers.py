@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cotenant.admission.reservation_gate import Offers, gated
-from cotenant.base.kubernetes.pod_request import added
+from cotenant.admission.reservation_gate import Offers, add_reservation_gate
+from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
 from cotenant.base.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP, SWAP_GUARD
 from cotenant.base.kubernetes.reservation import Reservation
@@ -23,7 +23,7 @@ from cotenant.simulation.api_server.state import Collection, Feed, Key, ObjectSt
 from cotenant.simulation.batch_load import Evening
 from cotenant.simulation.controllers import kubelet, rollouts
 from cotenant.simulation.controllers import scheduler as placing
-from cotenant.simulation.controllers.autoscaler import CpuDemand, scaled
+from cotenant.simulation.controllers.autoscaler import CpuDemand, desired_replicas
 from cotenant.simulation.controllers.scheduler import NodeSpace
 from cotenant.simulation.local_client import LocalClient, path_of
 from cotenant.simulation.population import KINDS, replica_set, set_name, template_hash
@@ -135,9 +135,9 @@ class ClusterControllers:
         owner_of_new = None
         if kind == "Deployment":
             owner_of_new, wrote = self._sets(controller, pods)
-        turn = rollouts.turn(controller, pods, len(self._state.items(NODES)), owner_of_new, now_seconds)
+        turn = rollouts.next_rollout_step(controller, pods, len(self._state.items(NODES)), owner_of_new, now_seconds)
         wrote += [self._hand.ended(pod) for pod in turn.ended]
-        wrote += [self._create(self._gated(pod, now_seconds)) for pod in turn.made]
+        wrote += [self._create(self._gate_pod(pod, now_seconds)) for pod in turn.made]
         if turn.status is not None:
             wrote.append(self._hand.told(controller, turn.status))
         return any(wrote)
@@ -174,14 +174,14 @@ class ClusterControllers:
         except Refusal:  # a quota or a LimitRange: the controller stays short, as on a real cluster
             return False
 
-    def _gated(self, pod: Json, now_seconds: float) -> Json:
+    def _gate_pod(self, pod: Json, now_seconds: float) -> Json:
         """Return the pod as our webhook makes it: gated where a Reservation waits for it."""
         reservations = self._state.items(RESERVATIONS)
         guard = self._state.get(GUARDS, ("", SWAP_GUARD))
         if not reservations or guard is None:
             return pod
         offers = Offers.of((Reservation.parse(one) for _, one in reservations), Guard.parse(guard).served_until_seconds)
-        return dict(gated(pod, offers, pod["metadata"]["namespace"], now_seconds))
+        return dict(add_reservation_gate(pod, offers, pod["metadata"]["namespace"], now_seconds))
 
     def _pods_of(self, controller: Json) -> list[Json]:
         """Return the pods that match the controller's selector and have an owner.
@@ -203,11 +203,11 @@ class ClusterControllers:
         if not pods:
             return False
         wrote = False
-        for pod, node in placing.placed(pods, self._places()):
+        for pod, node in placing.assign_nodes(pods, self._places()):
             if node:
                 wrote |= self._bind(pod, node, now_seconds)
             else:
-                status = kubelet.unplaced(pod, len(self._state.items(NODES)), now_seconds)
+                status = kubelet.unschedulable_status(pod, len(self._state.items(NODES)), now_seconds)
                 wrote |= status != pod.get("status") and self._hand.told(pod, status)
         return wrote
 
@@ -220,11 +220,11 @@ class ClusterControllers:
     def _bind(self, pod: Json, node: str, now_seconds: float) -> bool:
         done = self._hand.bound(pod, node)
         live = self._state.get(PODS, _key(pod))
-        return done and live is not None and self._hand.told(live, kubelet.bound(live, now_seconds))
+        return done and live is not None and self._hand.told(live, kubelet.bound_status(live, now_seconds))
 
     def _start(self, key: Key, now_seconds: float) -> bool:
         pod = self._state.get(PODS, key)
-        status = kubelet.started(pod, now_seconds) if pod else None
+        status = kubelet.started_status(pod, now_seconds) if pod else None
         return bool(pod and status and self._hand.told(pod, status))
 
     def _resize(self, key: Key, now_seconds: float) -> bool:
@@ -233,8 +233,8 @@ class ClusterControllers:
         if pod is None or node is None:
             self._resizing.discard(key)
             return False
-        others = added(requests_of_pod(other) for other in self._neighbours(pod))
-        status = kubelet.resized(pod, node["status"]["allocatable"], others, now_seconds)
+        others = sum_amounts(requests_of_pod(other) for other in self._neighbours(pod))
+        status = kubelet.resized_status(pod, node["status"]["allocatable"], others, now_seconds)
         if status is None:
             self._resizing.discard(key)
             return False
@@ -259,7 +259,7 @@ class ClusterControllers:
         controller = self._state.get(place, (scaler["metadata"]["namespace"], target["name"])) if place else None
         if controller is None:
             return False
-        replicas = self._steady(scaler, scaled(scaler, controller, self._demand, now_seconds), now_seconds)
+        replicas = self._steady(scaler, desired_replicas(scaler, controller, self._demand, now_seconds), now_seconds)
         if replicas == controller["spec"].get("replicas", 1):
             return False
         steps: Sequence[Json] = [{"op": "replace", "path": "/spec/replicas", "value": replicas}]
@@ -271,8 +271,8 @@ class ClusterControllers:
             return False
         self._batched_at = now_seconds
         places = self._places()  # capacity of those that end now is offered to who waits before the next look
-        mine = [pod for _, pod in self._state.items(PODS) if batch_load.ours(pod)]
-        ended = mine if not self._batch.now(now_seconds) else batch_load.ended(mine, now_seconds, self._batch)
+        mine = [pod for _, pod in self._state.items(PODS) if batch_load.is_evening_pod(pod)]
+        ended = mine if not self._batch.now(now_seconds) else batch_load.ended_pods(mine, now_seconds, self._batch)
         wrote = [self._hand.ended(pod) for pod in ended]
         if self._batch.now(now_seconds):
             wrote += [self._create(pod) for pod in batch_load.filling_pods(places, now_seconds)]

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cotenant.base.kubernetes.moments import moment, moment_of
-from cotenant.base.kubernetes.pod_request import fits, parse_room
+from cotenant.base.kubernetes.pod_request import fits, parse_quantities
 from cotenant.base.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING, requests_of
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.simulation.api_server.writes import resizable
-from cotenant.simulation.population import container_status, running, start_seconds
+from cotenant.simulation.population import container_status, running_status, start_seconds
 
 Json = dict[str, Any]
 
@@ -25,13 +25,13 @@ def delay_seconds(pod: Mapping[str, Any]) -> float:
     return PLACEHOLDER_SECONDS if meta.get("namespace") == PLACEHOLDER_NAMESPACE else start_seconds(meta["name"])
 
 
-def bound(pod: Json, now_seconds: float) -> Json:
+def bound_status(pod: Json, now_seconds: float) -> Json:
     """Status of a pod that the scheduler has just bound."""
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": moment(now_seconds)}
     return {**(pod.get("status") or {}), "phase": "Pending", "conditions": [scheduled]}
 
 
-def unplaced(pod: Json, nodes: int, now_seconds: float) -> Json:
+def unschedulable_status(pod: Json, nodes: int, now_seconds: float) -> Json:
     """Status of a pod that no node can take; unchanged when it says so already."""
     status = pod.get("status") or {}
     conditions = [c for c in status.get("conditions") or () if c["type"] == "PodScheduled"]
@@ -47,7 +47,7 @@ def unplaced(pod: Json, nodes: int, now_seconds: float) -> Json:
     return {**status, "phase": "Pending", "conditions": [condition]}
 
 
-def started(pod: Json, now_seconds: float) -> Json | None:
+def started_status(pod: Json, now_seconds: float) -> Json | None:
     """Status once it is ready; None before, and for one that runs already."""
     status = pod.get("status") or {}
     if status.get("phase") != "Pending":
@@ -56,10 +56,12 @@ def started(pod: Json, now_seconds: float) -> Json | None:
     since = moment_of(next(moments, None), "PodScheduled")
     if since is None or now_seconds < since + delay_seconds(pod):
         return None
-    return {**status, **running(pod, moment(now_seconds))}
+    return {**status, **running_status(pod, moment(now_seconds))}
 
 
-def resized(pod: Json, allocatable: Mapping[str, Any], others: Mapping[str, int], now_seconds: float) -> Json | None:
+def resized_status(
+    pod: Json, allocatable: Mapping[str, Any], others: Mapping[str, int], now_seconds: float
+) -> Json | None:
     """Status after a change of the resources of a running pod; None where nothing is to be done.
 
     allocatable: the node's, as quantities; others: what the node's other pods request. More than the node has is
@@ -69,7 +71,7 @@ def resized(pod: Json, allocatable: Mapping[str, Any], others: Mapping[str, int]
     if status.get("phase") != "Running" or not _differs(pod):
         return None
     room, requests = (
-        parse_room(allocatable),
+        parse_quantities(allocatable),
         {n: a for n, a in requests_of(pod["spec"]).items() if n in ("cpu", "memory")},
     )
     free = {name: room.get(name, 0) - others.get(name, 0) for name in requests}
@@ -86,13 +88,13 @@ def resized(pod: Json, allocatable: Mapping[str, Any], others: Mapping[str, int]
         return changed if changed != status else None
     changed = {**status, "conditions": conditions, "observedGeneration": generation}
     for group, key in _STATUSES.items():
-        every = [(one, told) for one, told in _told(pod, group, key) if told or group == "containers"]
+        every = [(one, told) for one, told in _containers_with_status(pod, group, key) if told or group == "containers"]
         if every:
             changed[key] = [_in_force(one, told, now_seconds) if resizable(one, group) else told for one, told in every]
     return changed
 
 
-def _told(pod: Json, group: str, key: str) -> Iterator[tuple[Json, Json]]:
+def _containers_with_status(pod: Json, group: str, key: str) -> Iterator[tuple[Json, Json]]:
     """A group's containers with their statuses; {} for one without."""
     statuses = {one["name"]: one for one in pod["status"].get(key) or ()}
     return ((one, statuses.get(one["name"], {})) for one in pod["spec"].get(group) or ())
@@ -114,6 +116,6 @@ def _differs(pod: Json) -> bool:
     return any(
         (one.get("resources") or {}) != (told.get("resources") or {})
         for group, key in _STATUSES.items()
-        for one, told in _told(pod, group, key)
+        for one, told in _containers_with_status(pod, group, key)
         if told and resizable(one, group)
     )

@@ -48,7 +48,7 @@ def is_ready(pod: Json) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def turn(
+def next_rollout_step(
     controller: Json, pods: Sequence[Json], nodes: int, owner: Json | None = None, now_seconds: float = 0.0
 ) -> RolloutStep:
     """The next turn of a Deployment, StatefulSet or DaemonSet; nodes: how many a DaemonSet runs on.
@@ -62,7 +62,7 @@ def turn(
     kind = controller["kind"]
     desired = nodes if kind == "DaemonSet" else int(controller["spec"].get("replicas", 1))
     taken = frozenset(pod["metadata"]["name"] for pod in pods)
-    step = _rolled if kind == "Deployment" else _replaced
+    step = _rolling_update_step if kind == "Deployment" else _ordered_update_step
     created, ended = step(
         _Maker(controller, owner or controller, digest, int(now_seconds // 60), taken), staff, desired
     )
@@ -91,11 +91,11 @@ class _Maker:
         return list(islice((name for name in names if name not in self.taken), number))
 
 
-def _rolled(maker: _Maker, staff: ControllerPods, desired: int) -> tuple[list[Json], list[Json]]:
+def _rolling_update_step(maker: _Maker, staff: ControllerPods, desired: int) -> tuple[list[Json], list[Json]]:
     existing = len(staff.new) + len(staff.old)
     room = desired + max(1, math.ceil(SURGE * desired)) - existing if staff.old else desired - existing
     number = max(0, min(desired - len(staff.new), room))
-    created = [_pod(maker, name, _like(staff)) for name in maker.fresh_names(number)]
+    created = [_pod(maker, name, _sibling_pod(staff)) for name in maker.fresh_names(number)]
     spare = max(0, staff.ready - desired)
     waiting = [p for p in staff.old if not is_ready(p)]
     ended = [*waiting, *[p for p in staff.old if is_ready(p)][:spare]]
@@ -104,7 +104,7 @@ def _rolled(maker: _Maker, staff: ControllerPods, desired: int) -> tuple[list[Js
     return created, ended
 
 
-def _replaced(maker: _Maker, staff: ControllerPods, desired: int) -> tuple[list[Json], list[Json]]:
+def _ordered_update_step(maker: _Maker, staff: ControllerPods, desired: int) -> tuple[list[Json], list[Json]]:
     """One at a time: the next goes when all that are there are ready."""
     existing = [*staff.new, *staff.old]
     if len(existing) < desired:
@@ -113,7 +113,7 @@ def _replaced(maker: _Maker, staff: ControllerPods, desired: int) -> tuple[list[
         missing = desired - len(existing)
         is_ordered = controller["kind"] == "StatefulSet"
         names = [name for name in ordinals if name not in taken] if is_ordered else maker.fresh_names(1)
-        return [_pod(maker, name, _like(staff)) for name in names[:missing]], []
+        return [_pod(maker, name, _sibling_pod(staff)) for name in names[:missing]], []
     if len(existing) > desired:
         return [], list(reversed(existing))[: len(existing) - desired]
     settled = staff.ready >= desired
@@ -143,7 +143,7 @@ def _pod(maker: _Maker, name: str, like: Json | None) -> Json:
     }
 
 
-def _like(staff: ControllerPods) -> Json | None:
+def _sibling_pod(staff: ControllerPods) -> Json | None:
     return next(iter((*staff.old, *staff.new)), None)
 
 

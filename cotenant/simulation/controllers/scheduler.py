@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotenant.base.kubernetes.pod_request import parse_room
+from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
 from cotenant.base.kubernetes.protocol import RESERVATION_LABEL
 from cotenant.base.kubernetes.selector import LabelSelector
@@ -73,7 +73,7 @@ def places(
         node["metadata"]["name"]: NodeSpace(
             node["metadata"]["name"],
             node["metadata"].get("labels") or {},
-            parse_room(node["status"].get("allocatable") or {}),
+            parse_quantities(node["status"].get("allocatable") or {}),
             guarded.get(node["metadata"]["name"]),
         )
         for node in nodes
@@ -92,12 +92,14 @@ def waits(pod: Json) -> bool:
     return not spec.get("nodeName") and not spec.get("schedulingGates") and not meta.get("deletionTimestamp")
 
 
-def placed(pods: Sequence[Json], places: list[NodeSpace]) -> list[tuple[Json, str]]:
+def assign_nodes(pods: Sequence[Json], places: list[NodeSpace]) -> list[tuple[Json, str]]:
     """(pod, node or "") of each waiting pod: first those in a hand-over of reserved capacity, then the eldest."""
     assignments = []
     for pod in sorted(pods, key=_turn):
         requests = _request_of(pod)
-        fitting = [p for p in places if _may(pod, p) and all(p.free.get(n, 0) >= a for n, a in requests.items())]
+        fitting = [
+            p for p in places if _is_node_eligible(pod, p) and all(p.free.get(n, 0) >= a for n, a in requests.items())
+        ]
         best = max(fitting, key=lambda p: (_preference(pod, p), p.free.get("cpu", 0)), default=None)
         if best:
             _take(best.free, requests)
@@ -107,7 +109,9 @@ def placed(pods: Sequence[Json], places: list[NodeSpace]) -> list[tuple[Json, st
 
 def _turn(pod: Json) -> tuple[bool, str, str]:
     meta = pod["metadata"]
-    ours = RESERVATION_LABEL in (meta.get("labels") or {}) and bool(_terms(pod) or _preferred(pod) or _nominated(pod))
+    ours = RESERVATION_LABEL in (meta.get("labels") or {}) and bool(
+        _terms(pod) or _preferred_terms(pod) or _nominated_node(pod)
+    )
     return not ours, meta.get("creationTimestamp", ""), meta["name"]
 
 
@@ -130,22 +134,22 @@ def _terms(pod: Json) -> Sequence[Json]:
     return terms
 
 
-def _preferred(pod: Json) -> Sequence[Json]:
+def _preferred_terms(pod: Json) -> Sequence[Json]:
     terms: Sequence[Json] = _affinity(pod).get("preferredDuringSchedulingIgnoredDuringExecution") or ()
     return terms
 
 
-def _nominated(pod: Json) -> str:
+def _nominated_node(pod: Json) -> str:
     return str((pod.get("status") or {}).get("nominatedNodeName") or "")
 
 
 def _preference(pod: Json, place: NodeSpace) -> tuple[bool, int]:
     """Return whether the pod is nominated for the node, and the sum of the weights of the preferred terms it meets."""
-    weight = sum(int(one["weight"]) for one in _preferred(pod) if _meets(one.get("preference") or {}, place))
-    return _nominated(pod) == place.name, weight
+    weight = sum(int(one["weight"]) for one in _preferred_terms(pod) if _meets(one.get("preference") or {}, place))
+    return _nominated_node(pod) == place.name, weight
 
 
-def _may(pod: Json, place: NodeSpace) -> bool:
+def _is_node_eligible(pod: Json, place: NodeSpace) -> bool:
     meta = pod["metadata"]
     if place.only is not None and f"{meta.get('namespace', '')}/{meta['name']}" not in place.only:
         return False

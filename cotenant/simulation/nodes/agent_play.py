@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.contract import Observation, StrategyPlan
 from cotenant.enforcer.decide.changes import Done, KnobWrite, Notes, WriteOutcome
-from cotenant.enforcer.decide.evictions import EvictionBudget, Rate, admitted
+from cotenant.enforcer.decide.evictions import EvictionBudget, Rate, admit_evictions
 from cotenant.enforcer.decide.loop import Ages, Memory, TickDecision, decide
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.decide.settle import settle
@@ -90,7 +90,7 @@ class AgentPlay:
 
     def _evict(self, machine: SimulatedNode, observation: Observation, decided: TickDecision, rate: Rate) -> None:
         pods = {pod.spec.uid: pod.spec for pod in observation.pods}
-        chosen = admitted(decided.evictions, pods, self._asked, observation.at_seconds, rate)
+        chosen = admit_evictions(decided.evictions, pods, self._asked, observation.at_seconds, rate)
         self._asked = chosen.asked
         for eviction in chosen.now:
             key = f"{eviction.namespace}/{eviction.name}"

@@ -166,7 +166,7 @@ class SimulatedNode:
         self.leaving.setdefault(name, at_seconds)
 
     def _used(self, demand: SecondDemand) -> dict[str, float]:
-        used = {a.name: self._capped(a, demand.millicores.get(a.name, 0.0)) for a in self.actors}
+        used = {a.name: self._cap_by_quota(a, demand.millicores.get(a.name, 0.0)) for a in self.actors}
         online = sum(used[a.name] for a in self.actors if a.online) + demand.system
         tier = self.knobs[TIER]
         cpus = len(parse_cpus(str(tier[Knob.CPUSET_CPUS])))
@@ -176,7 +176,7 @@ class SimulatedNode:
         share = min(1.0, room / batch_demand) if batch_demand else 1.0
         return {a.name: used[a.name] * (1.0 if a.online else share) for a in self.actors}
 
-    def _capped(self, actor: Actor, millicores: float) -> float:
+    def _cap_by_quota(self, actor: Actor, millicores: float) -> float:
         return min(millicores, _millicores(self.knobs[self._container(actor)][Knob.CPU_QUOTA]))
 
     def _container(self, actor: Actor) -> str:

@@ -22,7 +22,7 @@ from cotenant.base.cluster import Inventory, Node, Pod
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.enforcer.model.enforcement import AgentAction, EnforcementHistory, Gathering, NodeLanes
-from cotenant.enforcer.model.enforcement_tables import gridded
+from cotenant.enforcer.model.enforcement_tables import grid_samples
 from cotenant.enforcer.model.node_policy import decode
 from cotenant.simulation.nodes.agent_play import AgentPlay
 from cotenant.simulation.nodes.enforced_node import NORMAL_CYCLES, Actor, SecondDemand, shares
@@ -104,7 +104,7 @@ def scenario(inventory: Inventory, end_seconds: float, seed: int = 7) -> Enforce
         play = AgentPlay(node.name, cores, cast, begin + LATE_SECONDS * number, decode(POLICY), dry=kind == "dry")
         play.run(demands(SCRIPTS[kind], cast, cores, random))
         acts += play.acts
-        lanes.append(gridded(node.name, play.samples, dry=play.dry, source=SOURCE))
+        lanes.append(grid_samples(node.name, play.samples, dry=play.dry, source=SOURCE))
     dry = sum(lane.dry for lane in lanes)
     gathering = Gathering(end_seconds, f"scenario-{seed}", (SOURCE,), len(inventory.nodes) if nodes else 0, dry)
     return EnforcementHistory(tuple(acts), tuple(lanes), gathering)

@@ -17,7 +17,7 @@ import numpy as np
 
 from cotenant.base.progress import Progress
 from cotenant.enforcer.model.enforcement import REASON_SENTENCES, AgentAction
-from cotenant.experiment.comparison import swept
+from cotenant.experiment.comparison import run_all_settings
 from cotenant.experiment.interference import Interference
 from cotenant.experiment.outcome import STEP_SECONDS, Incident, SharingOutcome
 from cotenant.experiment.world import World
@@ -28,7 +28,7 @@ from cotenant.simulation.nodes.node_incidents import (
     ON_A_NODE,
     SLOWED,
     NodeReplay,
-    replayed,
+    replay_incident,
 )
 
 NORMAL_SECONDS: Final = 600.0
@@ -135,14 +135,14 @@ def story_of(hit: SharingOutcome, world: World, spared: World, progress: Progres
     """
     incident = world.effect.incident
     assert incident is not None
-    without = swept(spared, {hit.sharing: (hit.knob,)}, Interference(), progress)[0]
+    without = run_all_settings(spared, {hit.sharing: (hit.knob,)}, Interference(), progress)[0]
     first, last = (slot - world.first_slot for slot in (world.effect.first, world.effect.last))
     begin = float(hit.timeline.time_seconds[first])
-    node = replayed(incident, Interference(), begin) if incident in ON_A_NODE else None
-    return told(incident, ClusterRuns(hit, without, first, last), node)
+    node = replay_incident(incident, Interference(), begin) if incident in ON_A_NODE else None
+    return build_story(incident, ClusterRuns(hit, without, first, last), node)
 
 
-def told(incident: Incident, runs: ClusterRuns, node: NodeReplay | None) -> IncidentStory:
+def build_story(incident: Incident, runs: ClusterRuns, node: NodeReplay | None) -> IncidentStory:
     """The story; node: of the same incident, where it has one."""
     lines = [*_cluster_lines(incident, runs), *(_node_lines(node) if node else ())]
     costs = (*_cluster_costs(runs), *(_node_costs(node) if node else ()))

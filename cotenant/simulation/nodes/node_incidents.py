@@ -115,7 +115,7 @@ class NodeReplay:
         return float(np.maximum(usual - self.batch_cores[self.begins_seconds :], 0.0).sum()) / 3600
 
 
-def replayed(incident: Incident, model: Interference, begin_seconds: float) -> NodeReplay:
+def replay_incident(incident: Incident, model: Interference, begin_seconds: float) -> NodeReplay:
     """Flash crowd or memory leak; begin_seconds: Unix time of the first second."""
     demands = list(_crowd() if incident is Incident.FLASH_CROWD else _leak())
     play = AgentPlay(NODE, CORES, [*SERVICES, *BATCH], begin_seconds, decode(POLICY))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.resource import MILLICORES_PER_CORE
-from cotenant.experiment.batch_jobs import KINDS, BatchQueue, arriving
+from cotenant.experiment.batch_jobs import KINDS, BatchQueue, sample_batch_jobs
 from cotenant.scheduler_ext.reservations.plans.proposals import Size, need_of
 
 Floats = npt.NDArray[np.float64]
@@ -41,7 +41,7 @@ class ClusterShape:
         return self.nodes * self.node_cores
 
 
-def scaled(demand: Floats, size: Size) -> Counts:
+def autoscaled_peak_pods(demand: Floats, size: Size) -> Counts:
     """Peak pods that the autoscaler asks for in each slot, (T,): the higher of its need and of the one's before."""
     need: Counts = need_of(demand, size).astype(np.int64)
     replicas: Counts = np.maximum(need, np.concatenate([[0], need[:-1]]))
@@ -77,7 +77,7 @@ class PeakJobs:
 
     def __init__(self, free_cores: float, slots: int, step_seconds: float, seed: int) -> None:
         """free_cores: what the service leaves on average, which the jobs would fill."""
-        self._jobs = arriving(free_cores * MILLICORES_PER_CORE * JOBS_LOAD, slots, seed)
+        self._jobs = sample_batch_jobs(free_cores * MILLICORES_PER_CORE * JOBS_LOAD, slots, seed)
         self._queue, self._ends = BatchQueue(self._jobs), list[tuple[int, int, float]]()
         self._steps_per_slot = int(SLOT_SECONDS // step_seconds)
         self._rng = np.random.default_rng([seed, 8])

@@ -20,7 +20,7 @@ from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.scheduler_ext.reservations.model.plan import Approval, Plan, PlanDecision, PlanPhase, Proposal
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan
 from cotenant.scheduler_ext.reservations.plan_decisions import outlook, proposed
-from cotenant.scheduler_ext.reservations.plans.guards import Situation, judge
+from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
 from cotenant.scheduler_ext.reservations.plans.lead import lead
 from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation, step
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse
@@ -111,7 +111,7 @@ class Planner:
         observed = PlanObservation(
             look=look,
             lead=lead(plan.lead_seconds, (), self._settings),
-            guards=judge(situation, self._settings),
+            guards=check_guards(situation, self._settings),
             outlook=outlook(plan, self._proposal),
             expected=self._proposal.expected,
         )
@@ -208,7 +208,7 @@ class PeakCluster:
         self.done += self.jobs.running_cores
 
 
-def played(
+def play_peaks(
     wanted_pods: Counts,
     service: PeakService,
     seed: int,
@@ -223,7 +223,7 @@ def played(
     """
     period = settings.interval_seconds
     per_slot, judged = int(SLOT_SECONDS // period), len(wanted_pods) - FILLING_SLOTS
-    run = _beginning(service, wanted_pods, seed, settings, is_planned=bool(proposals))
+    run = _initial_cluster(service, wanted_pods, seed, settings, is_planned=bool(proposals))
     for now in range(len(wanted_pods) * per_slot):
         slot, judged_slot = now // per_slot, now // per_slot - FILLING_SLOTS
         run.jobs.end(now, run.nodes)
@@ -248,7 +248,7 @@ def played(
     return PeakOutcome(waits, handed_over, run.unplanned, run.idle * hours, run.peak * hours, run.done * hours, cluster)
 
 
-def _beginning(
+def _initial_cluster(
     service: PeakService, wanted_pods: Counts, seed: int, settings: PlanSettings, *, is_planned: bool
 ) -> PeakCluster:
     """One arm before its first period: the service's usual pods run, and nothing else."""

@@ -27,8 +27,8 @@ from cotenant.pipeline.plans import Candidates, candidates, proposals_after, reh
 from cotenant.profiler.portrait import build
 from cotenant.scheduler_ext.reservations.model.plan import Proposal
 from cotenant.scheduler_ext.reservations.plans.proposals import Rehearsal, Size
-from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, ClusterShape, scaled
-from cotenant.simulation.peaks.peak_play import FILLING_SLOTS, HOUR_SLOTS, PeakOutcome, PeakService, played
+from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, ClusterShape, autoscaled_peak_pods
+from cotenant.simulation.peaks.peak_play import FILLING_SLOTS, HOUR_SLOTS, PeakOutcome, PeakService, play_peaks
 
 MOST_NODES = 200
 """Of a replayed cluster: with more, room comes so often that every service waits as briefly."""
@@ -79,7 +79,7 @@ class PeakReplay:
         return self.reserved.jobs / self.without.jobs
 
 
-def analysed(sizes: Sequence[Size], usage: Usage[WorkloadRef], settings: Settings) -> Analysed:
+def analyse_services(sizes: Sequence[Size], usage: Usage[WorkloadRef], settings: Settings) -> Analysed:
     """Return what the manager's analysis knows of each service; usage: of the services, all that is known."""
     recent = usage.tail(settings.forecasting.history_days * DAY_SLOTS)
     portraits = build(usage.refs, np.arange(len(usage.refs)), recent, settings.portrait)
@@ -88,7 +88,7 @@ def analysed(sizes: Sequence[Size], usage: Usage[WorkloadRef], settings: Setting
     return services, rehearsals(services, settings)
 
 
-def proposed(analysis: Analysed, settings: Settings) -> tuple[Proposal, ...]:
+def service_proposals(analysis: Analysed, settings: Settings) -> tuple[Proposal, ...]:
     """Return the proposal of the analysis for each service, in their order."""
     by_workload = {one.workload: one for one in proposals_after(*analysis, settings)}
     return tuple(by_workload[size.workload] for size in analysis[0].sizes)
@@ -109,14 +109,14 @@ def hourly(
     judged = range(first_slot, usage.grid.size, HOUR_SLOTS)
     progress.stage("Analyses", len(judged))
     for now in judged:
-        analysis = analysed(sizes, _before(usage, now), some[0])
+        analysis = analyse_services(sizes, _before(usage, now), some[0])
         for hours, settings in zip(by_settings, some, strict=True):
-            hours.append(proposed(analysis, settings))
+            hours.append(service_proposals(analysis, settings))
         progress.advance()
     return by_settings
 
 
-def replayed(
+def replay_services(
     inventory: Inventory, usage: Usage[WorkloadRef], days: int, seed: int, settings: Settings, progress: Progress
 ) -> list[PeakReplay]:
     """The services with the largest peaks over the last days, as many as there are after the history.
@@ -125,7 +125,7 @@ def replayed(
     usage: 5-minute CPU totals of all workloads. Each service has a cluster of its own, as large as the nodes of the
     inventory, which jobs keep full.
     """
-    first = usage.grid.size - _judged_days(usage, days) * DAY_SLOTS
+    first = usage.grid.size - _evaluated_days(usage, days) * DAY_SLOTS
     shape = shape_of(inventory)
     sizes = _services(inventory, usage, first, settings, progress)
     sizes = [size for size in sizes if _fits(size, shape)]
@@ -141,10 +141,10 @@ def replayed(
     start = float(own.grid.start_seconds + first * own.grid.step_seconds)
     replays = []
     for row, size in enumerate(sizes):
-        pods = scaled(own.values[row, first - FILLING_SLOTS :].astype(np.float64), size)
+        pods = autoscaled_peak_pods(own.values[row, first - FILLING_SLOTS :].astype(np.float64), size)
         service = PeakService(shape, round(size.base / size.capacity), size.request_millicores / MILLICORES_PER_CORE)
         plans = ((), [hour[row] for hour in hours])
-        without, reserved = (played(pods, service, seed, start, settings.plans, ahead) for ahead in plans)
+        without, reserved = (play_peaks(pods, service, seed, start, settings.plans, ahead) for ahead in plans)
         replays.append(PeakReplay(size.workload, without, reserved))
         progress.advance()
     return replays
@@ -156,7 +156,7 @@ def _fits(size: Size, shape: ClusterShape) -> bool:
     return of_pod <= shape.node_cores and of_pod * size.base / size.capacity <= shape.cores
 
 
-def _judged_days(usage: Usage[WorkloadRef], most: int) -> int:
+def _evaluated_days(usage: Usage[WorkloadRef], most: int) -> int:
     """Whole days after the history that a rehearsal beside the same time last week needs; NoData for none."""
     days = min(most, usage.grid.size // DAY_SLOTS - HISTORY_DAYS)
     if days < 1:

@@ -20,7 +20,7 @@ def chart(days: Sequence[Mapping[str, Any]]) -> Chart:
         "type": "bar",
         "x": base.milliseconds([int(d["day"]) for d in days]),
         "y": base.gaps(100 * shares),
-        "marker": {"color": [base.faded(base.TEAL if s >= 0.9 else base.ORANGE, 0.75) for s in shares]},
+        "marker": {"color": [base.with_alpha(base.TEAL if s >= 0.9 else base.ORANGE, 0.75) for s in shares]},
         "hovertemplate": "%{x|%a %d %b}: %{y:.1f} %<extra></extra>",
     }
     layout = base.layout(

@@ -21,7 +21,7 @@ def chart(coverage: Floats) -> Chart:
     low = min(0.5, float(measured.min())) if len(measured) else 0.5
     counts, edges = np.histogram(measured, bins=BINS, range=(np.floor(20 * low) / 20, 1.0))
     middles, width = (edges[:-1] + edges[1:]) / 2, float(edges[1] - edges[0])
-    colours = [base.faded(base.VIOLET if m + width / 2 >= 0.9 else base.ORANGE, 0.7) for m in middles]
+    colours = [base.with_alpha(base.VIOLET if m + width / 2 >= 0.9 else base.ORANGE, 0.7) for m in middles]
     trace = {
         "type": "bar",
         "x": (100 * middles).tolist(),

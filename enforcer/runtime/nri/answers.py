@@ -33,7 +33,7 @@ def facts_of(pod: Any) -> RuntimePod:
     )
 
 
-def created(request: Any, decide: Decide) -> Any:
+def answer_creation(request: Any, decide: Decide) -> Any:
     """The answer to CreateContainer; empty when nothing is to be changed."""
     answer = nri.CreateContainerResponse()
     facts = facts_of(request.pod)
@@ -47,7 +47,7 @@ def created(request: Any, decide: Decide) -> Any:
     return answer
 
 
-def updated(request: Any, decide: Decide) -> Any:
+def answer_update(request: Any, decide: Decide) -> Any:
     """The answer to UpdateContainer: the caller's values, overlaid with the decision."""
     answer = nri.UpdateContainerResponse()
     decision = _resources_of(facts_of(request.pod), request.container, decide)
@@ -57,7 +57,7 @@ def updated(request: Any, decide: Decide) -> Any:
     return answer
 
 
-def synchronized(pods: Iterable[Any], containers: Iterable[Any], decide: Decide) -> Any:
+def answer_synchronize(pods: Iterable[Any], containers: Iterable[Any], decide: Decide) -> Any:
     """The answer to the last Synchronize: updates of every container that is not as it shall be."""
     answer = nri.SynchronizeResponse()
     facts_by_sandbox = {pod.id: facts_of(pod) for pod in pods}

@@ -248,15 +248,15 @@ class _Session:
         self.synchronized = True
         self._happened.append(NriEvent(NriEventType.SYNCHRONIZE))
         decide = self.plugin.decide
-        answer = self.plugin.bounded.call(lambda: answers.synchronized(pods, containers, decide))
+        answer = self.plugin.bounded.call(lambda: answers.answer_synchronize(pods, containers, decide))
         self.plugin.counters.adjusted += len(answer.updates)
         return answer
 
     def _create(self, payload: bytes) -> Any:
-        return self._decided(payload, NriEventType.CREATE_CONTAINER, answers.created)
+        return self._decided(payload, NriEventType.CREATE_CONTAINER, answers.answer_creation)
 
     def _update(self, payload: bytes) -> Any:
-        return self._decided(payload, NriEventType.UPDATE_CONTAINER, answers.updated)
+        return self._decided(payload, NriEventType.UPDATE_CONTAINER, answers.answer_update)
 
     def _decided(self, payload: bytes, event: NriEventType, answer: Callable[[Any, Decide], Any]) -> Any:
         request = nri.ContainerRequest.FromString(payload)

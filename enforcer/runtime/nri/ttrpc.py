@@ -65,11 +65,11 @@ class Trunk:
             stream = self._streams.setdefault(connection, bytearray())
             stream += self._arrived[_FRAME.size : _FRAME.size + length]
             del self._arrived[: _FRAME.size + length]
-            messages += [(connection, message) for message in _whole(stream)]
+            messages += [(connection, message) for message in _complete_messages(stream)]
         return messages
 
 
-def _whole(stream: bytearray) -> Iterator[Message]:
+def _complete_messages(stream: bytearray) -> Iterator[Message]:
     while len(stream) >= _MESSAGE.size:
         length, number, kind, _flags = _MESSAGE.unpack_from(stream)
         if length > MAX_MESSAGE_BYTES:

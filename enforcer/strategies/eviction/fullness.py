@@ -31,7 +31,7 @@ _BY_USE: Final = {Resource.CPU: TaskName.CPU, Resource.MEMORY: TaskName.MEMORY}
 _BY_ALLOCATABLE: Final = {Resource.CPU: TaskName.CPU_ALLOCATABLE, Resource.MEMORY: TaskName.MEMORY_ALLOCATABLE}
 
 
-def used(observation: Observation, resource: Resource) -> tuple[int | None, int]:
+def used_and_total(observation: Observation, resource: Resource) -> tuple[int | None, int]:
     """Return the used and the total amount of the machine; the used amount is None if it is not known."""
     node = observation.node
     if resource is Resource.CPU:
@@ -44,7 +44,7 @@ def to_release(observation: Observation, resource: Resource, threshold: int, low
 
     The lower bound must be below the threshold; otherwise the threshold - 2 stands in.
     """
-    amount, capacity = used(observation, resource)
+    amount, capacity = used_and_total(observation, resource)
     if amount is None or capacity <= 0:
         return 0, 0
     percent = amount * 100 // capacity
@@ -79,7 +79,7 @@ def by_allocatable(observation: Observation, thresholds: Thresholds, resource: R
     """One task for each of mid and batch whose requests exceed the threshold's share of the node's allocatable.
 
     The amount (millicores or bytes) brings requests down to the lower bound. Requests of all its pods count; only those
-    that opted in are candidates. A class that the node does not offer now makes no task (see `withdrawn`).
+    that opted in are candidates. A class that the node does not offer now makes no task (see `withdrawn_classes`).
     """
     highest = thresholds.allocatable_evict_priority_threshold
     threshold, lower = allocatable_bounds(thresholds, resource)
@@ -91,7 +91,11 @@ def by_allocatable(observation: Observation, thresholds: Thresholds, resource: R
         if allocatable is None:
             continue
         offered = max(allocatable, 1)
-        pods = [candidate(p) for p in observation.pods if _of(cls, p.spec) and p.spec.phase in ("Running", "Pending")]
+        pods = [
+            candidate(p)
+            for p in observation.pods
+            if _belongs_to_class(cls, p.spec) and p.spec.phase in ("Running", "Pending")
+        ]
         requested = sum(c.requests[resource] for c in pods)
         amount = requested - bound * offered // 100
         if requested * 100 > threshold * offered and amount > 0:
@@ -99,7 +103,9 @@ def by_allocatable(observation: Observation, thresholds: Thresholds, resource: R
             ordered = sorted(mine, key=lambda c: (*rank(c.pod), -c.requests[resource], c.pod.key))
             why = f"{cls} requests are {requested * 100 // offered} % of what the node has, {threshold} % allowed"
             measure = partial(_request, resource)
-            yield Task(_BY_ALLOCATABLE[resource], resource, amount, why, ordered, measure, partial(_of, cls))
+            yield Task(
+                _BY_ALLOCATABLE[resource], resource, amount, why, ordered, measure, partial(_belongs_to_class, cls)
+            )
 
 
 def allocatable_bounds(thresholds: Thresholds, resource: Resource) -> tuple[int | None, int | None]:
@@ -109,20 +115,22 @@ def allocatable_bounds(thresholds: Thresholds, resource: Resource) -> tuple[int 
     return thresholds.memory_allocatable_evict_threshold_percent, thresholds.memory_allocatable_evict_lower_percent
 
 
-def withdrawn(observation: Observation, thresholds: Thresholds) -> Iterator[Verdict]:
+def withdrawn_classes(observation: Observation, thresholds: Thresholds) -> Iterator[Verdict]:
     """Classes that pods hold and the node does not offer, where that would count."""
     for resource in Resource:
         if not thresholds.enable or allocatable_bounds(thresholds, resource)[0] is None:
             continue
         for cls, band in BANDS.items():
             name = EXTENDED_RESOURCES[band, resource]
-            requested = any(_of(cls, p.spec) and candidate(p).requests[resource] for p in observation.pods)
+            requested = any(
+                _belongs_to_class(cls, p.spec) and candidate(p).requests[resource] for p in observation.pods
+            )
             if requested and name not in observation.node.allocatable:
                 text = f"pods hold {name}, which the node does not offer now: nobody is evicted for it"
                 yield Verdict(observation.node.name, "ClassWithdrawn", text)
 
 
-def _of(cls: PriorityClass, pod: PodSpec) -> bool:
+def _belongs_to_class(cls: PriorityClass, pod: PodSpec) -> bool:
     return pod.effective_priority is cls
 
 

@@ -155,7 +155,7 @@ def evictable(pod: PodSpec) -> bool:
     )
 
 
-def allowed(pod: PodSpec, task: TaskName) -> bool:
+def is_eviction_allowed(pod: PodSpec, task: TaskName) -> bool:
     """Return whether the pod's annotation allows this task to evict it; without an annotation every task may."""
     text = pod.annotations.get(EVICTION_POLICY_ANNOTATION)
     try:
@@ -207,10 +207,15 @@ def choose(
     pending_uids = {t.eviction.uid for t in pending}
     leaving = [candidate(p) for p in observation.pods if p.spec.deleting or p.spec.uid in pending_uids]
     last = _last_seconds(requested, settled)
-    ready = [t for t in tasks if t.urgent or not _cooling(t.resource, observation.at_seconds, last, settings)]
-    taken = _taken(ready, leaving, {t.eviction.uid for t in requested} | refused)
+    ready = [t for t in tasks if t.urgent or not _is_cooling_down(t.resource, observation.at_seconds, last, settings)]
+    taken = _choose_victims(ready, leaving, {t.eviction.uid for t in requested} | refused)
     new = tuple(RequestedEviction(_evict(c, task, settings), task.name, observation.at_seconds) for task, c in taken)
-    fit = {(t.name, c.pod.uid) for t in tasks for c in t.candidates if evictable(c.pod) and allowed(c.pod, t.name)}
+    fit = {
+        (t.name, c.pod.uid)
+        for t in tasks
+        for c in t.candidates
+        if evictable(c.pod) and is_eviction_allowed(c.pod, t.name)
+    }
     again = (t.eviction for t in pending if (t.task, t.eviction.uid) in fit)
     return (*again, *(t.eviction for t in new)), Choices((*requested, *new), settled)
 
@@ -226,7 +231,7 @@ def _still_requested(
     """Requests that still count, and the last one of each resource among those that are over and were not refused."""
     present, now = {p.spec.uid: p for p in observation.pods}, observation.at_seconds
     asked = [one for one in before.told if one.eviction.uid not in refused and one.at_seconds <= now]
-    still = tuple(one for one in asked if _remembered(one, present, now, settings))
+    still = tuple(one for one in asked if _is_still_pending(one, present, now, settings))
     over = {resource: at for resource, at in before.last_seconds.items() if at <= now}
     return still, _last_seconds([one for one in asked if one not in still], over)
 
@@ -239,7 +244,9 @@ def _last_seconds(requested: Iterable[RequestedEviction], before: Mapping[Resour
     return last
 
 
-def _taken(tasks: Iterable[Task], leaving: Sequence[Candidate], passed_over: set[str]) -> list[tuple[Task, Candidate]]:
+def _choose_victims(
+    tasks: Iterable[Task], leaving: Sequence[Candidate], passed_over: set[str]
+) -> list[tuple[Task, Candidate]]:
     """Choose candidates task by task until each task's amount is covered.
 
     Pods that leave already and pods chosen by earlier tasks are credited to a task where they free something of it, so
@@ -254,7 +261,12 @@ def _taken(tasks: Iterable[Task], leaving: Sequence[Candidate], passed_over: set
             gain = task.measure(one)
             if credit >= task.amount:
                 break
-            if gain > 0 and one.pod.uid not in chosen and evictable(one.pod) and allowed(one.pod, task.name):
+            if (
+                gain > 0
+                and one.pod.uid not in chosen
+                and evictable(one.pod)
+                and is_eviction_allowed(one.pod, task.name)
+            ):
                 taken.append((task, one))
                 credit += gain
     return taken
@@ -272,14 +284,14 @@ def _evict(one: Candidate, task: Task, settings: BestEffortSettings) -> Evict:
     return Evict(pod.namespace, pod.name, pod.uid, task.name, task.why, releases, by_api, urgent)
 
 
-def _remembered(
+def _is_still_pending(
     requested: RequestedEviction, present: Mapping[str, PodReading], now: float, settings: BestEffortSettings
 ) -> bool:
     """While the pod is there, up to twice the time that it may take; a clock that went back forgets."""
     return requested.eviction.uid in present and 0 <= now - requested.at_seconds < 2 * settings.pending_seconds
 
 
-def _cooling(
+def _is_cooling_down(
     resource: Resource, now: float, last_seconds: Mapping[Resource, float], settings: BestEffortSettings
 ) -> bool:
     seconds = settings.cpu_cooldown_seconds if resource is Resource.CPU else settings.memory_cooldown_seconds

@@ -52,7 +52,7 @@ from cotenant.enforcer.contract import (
 from cotenant.enforcer.decide.container_resources import SHARES_MAX, SHARES_MIN
 from cotenant.enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
 from cotenant.enforcer.model.node_policy import NodePolicy, Thresholds
-from cotenant.enforcer.observe.cpusets import assigned, forbidden_cpus, may_have_claimed_cores, online_cpus
+from cotenant.enforcer.observe.cpusets import forbidden_cpus, may_have_claimed_cores, online_cpus, pod_assignment
 from cotenant.enforcer.strategies.forecast_ahead import online_ahead
 from cotenant.enforcer.strategies.suppression.suppress_cpuset import LEAST_CPUS, choose, wanted_count
 from cotenant.enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, headroom, with_least
@@ -120,11 +120,13 @@ class Suppress:
         after = self._starvation(observation, policy.thresholds, use, state)
         target = self._target(observation, policy.thresholds, use, cap_millicores)
         protection = self._protection(observation, tier, policy.thresholds, after)
-        verdicts = tuple(_outside(observation))
+        verdicts = tuple(_tier_mismatch_verdicts(observation))
         if policy.thresholds.cpu_suppress_policy == "cfsQuota":
             at_once = self._weight_decides(policy.thresholds) and not (target.capped or state.careful or after.lifted)
             quota, wants = _by_quota(observation, tier, target, state, at_once)
-            careful = target.capped or (state.careful and not _reached(quota, target, observation.node.cpu_millicores))
+            careful = target.capped or (
+                state.careful and not _has_reached_target(quota, target, observation.node.cpu_millicores)
+            )
             cpus = _fewer_cpus(observation, tier, quota, target) if careful else _kept_off(observation, tier)
             after = replace(after, quota=quota, cpus=None, careful=careful)
             return Step(_plan((*protection, *wants, *cpus), verdicts, target), after)
@@ -203,7 +205,9 @@ class Suppress:
             lifted = replace(state, eased_seconds=eased, lift_factor=factor)
             return lifted if eased < limit else SuppressState(state.cpus, state.quota)
         starved = (
-            use.best_effort * 100 < use.capacity * percent and (busy or _waits(observation)) and _has_work(observation)
+            use.best_effort * 100 < use.capacity * percent
+            and (busy or _has_cpu_waits(observation))
+            and _has_work(observation)
         )
         total = state.starved_seconds + observation.elapsed_seconds if starved else 0.0
         return replace(state, starved_seconds=total, eased_seconds=0.0, lifted=total >= limit)
@@ -240,7 +244,7 @@ def quota_for(millicores: int, before: int, capacity_millicores: int, at_once: b
     return target_quota if at_once else min(target_quota, before + machine * GROWTH_PERCENT // 100)
 
 
-def _reached(quota: int | None, target: Target, capacity_millicores: int) -> bool:
+def _has_reached_target(quota: int | None, target: Target, capacity_millicores: int) -> bool:
     """Return whether the quota has reached the target, except for differences too small to move it."""
     if quota is None or target.millicores is None:
         return False
@@ -252,7 +256,7 @@ def _by_quota(
     observation: Observation, tier: GroupReading, target: Target, state: SuppressState, at_once: bool
 ) -> tuple[int | None, tuple[Want, ...]]:
     """(quota, wants) of the best-effort tier, in microseconds per 100 ms; an unknown target keeps the last quota."""
-    before = state.quota if state.quota is not None else _number(tier.knobs.get(Knob.CPU_QUOTA))
+    before = state.quota if state.quota is not None else _number_or_unlimited(tier.knobs.get(Knob.CPU_QUOTA))
     target_millicores = target.millicores
     quota = (
         state.quota
@@ -291,7 +295,7 @@ def _by_cpuset(
 ) -> tuple[int | None, tuple[Want, ...], tuple[Verdict, ...]]:
     """(number of CPUs, wants, verdicts) of the best-effort tier by cpuset; an unknown target keeps the last number."""
     everything = len(observation.node.processors)
-    before = state.cpus if state.cpus is not None else _present(tier, everything)
+    before = state.cpus if state.cpus is not None else _present_cpu_count(tier, everything)
     count = state.cpus if target.millicores is None else _count(target, everything, before)
     if count is None:
         return None, (), ()
@@ -316,7 +320,7 @@ def _groups(observation: Observation, tier: GroupReading, placed: bool = True) -
         yield tier
         yield from (p.group for p in inside if p.group is not None)
     unclaimed = [p for p in inside if not may_have_claimed_cores(p.spec, node)]
-    moved = [p for p in unclaimed if placed or not assigned(p.spec).cpus]
+    moved = [p for p in unclaimed if placed or not pod_assignment(p.spec).cpus]
     yield from (c.group for p in moved for c in p.containers if c.group is not None)
 
 
@@ -324,11 +328,11 @@ def _want(group: GroupReading, knob: Knob, value: Value, why: str) -> Want:
     return Want(group.path, knob, value, group.level, NAME, why)
 
 
-def _number(value: Value | None) -> int:
+def _number_or_unlimited(value: Value | None) -> int:
     return value if isinstance(value, int) else NO_LIMIT
 
 
-def _present(tier: GroupReading, everything: int) -> int:
+def _present_cpu_count(tier: GroupReading, everything: int) -> int:
     """Return how many CPUs the tier has now; all if its list is empty, absent or unreadable."""
     try:
         return len(parse_cpus(str(tier.knobs.get(Knob.CPUSET_CPUS, "")))) or everything
@@ -342,7 +346,7 @@ def _sibling_shares(observation: Observation) -> int:
         observation.tiers.get(KubeQos.BURSTABLE),
         *(p.group for p in observation.pods if p.spec.kube_qos is KubeQos.GUARANTEED),
     )
-    shares = sum(max(_number(g.knobs.get(Knob.CPU_SHARES, 0)), 0) for g in beside if g is not None)
+    shares = sum(max(_number_or_unlimited(g.knobs.get(Knob.CPU_SHARES, 0)), 0) for g in beside if g is not None)
     return shares or 1024 * len(observation.node.processors)
 
 
@@ -350,7 +354,7 @@ def _has_work(observation: Observation) -> bool:
     return any(p.spec.kube_qos is KubeQos.BEST_EFFORT and p.spec.phase == "Running" for p in observation.pods)
 
 
-def _waits(observation: Observation) -> bool:
+def _has_cpu_waits(observation: Observation) -> bool:
     """Return whether tasks of the tier waited for a CPU much of the time."""
     tier = observation.best_effort_root
     groups = [tier, *(p.group for p in observation.pods if p.spec.kube_qos is KubeQos.BEST_EFFORT)]
@@ -359,7 +363,7 @@ def _waits(observation: Observation) -> bool:
     return pressed or delay * 100 >= observation.elapsed_seconds * WANTING_PERCENT
 
 
-def _outside(observation: Observation) -> Iterator[Verdict]:
+def _tier_mismatch_verdicts(observation: Observation) -> Iterator[Verdict]:
     """Pods whose label and place in the tree disagree: one escapes suppression, the other shares it."""
     for pod in (p.spec for p in observation.pods):
         if pod.qos_class is QosClass.BE and pod.kube_qos is not KubeQos.BEST_EFFORT:

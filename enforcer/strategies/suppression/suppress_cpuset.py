@@ -60,12 +60,12 @@ def choose(count: int, node: NodeReading, pods: Iterable[PodSpec]) -> Choice:
     lsr = [p for p in eligible if p.id in lent]
     others = [p for p in eligible if p.id not in lent]
     from_lsr = count * len(lsr) // len(eligible)
-    cpus = frozenset(taken(from_lsr, lsr)) | frozenset(taken(count - from_lsr, others))
+    cpus = frozenset(take_cpus(from_lsr, lsr)) | frozenset(take_cpus(count - from_lsr, others))
     lacking = count - len(cpus)
     return Choice(cpus, f"{lacking} CPUs fewer than wanted are free of LSE pods and reservations" if lacking else "")
 
 
-def taken(count: int, among: Iterable[Processor]) -> list[int]:
+def take_cpus(count: int, among: Iterable[Processor]) -> list[int]:
     """The first `count` CPUs in the order of the rule; all of them when there are fewer."""
     buckets = _buckets(among)
     wanted_pairs = max(count, 0) // 2

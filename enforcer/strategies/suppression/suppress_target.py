@@ -23,7 +23,7 @@ import msgspec
 
 from cotenant.base.allocation.cpu_annotations import NO_JSON, reserved_cpus
 from cotenant.base.errors import QuantityError
-from cotenant.base.kubernetes.amplification import unamplified
+from cotenant.base.kubernetes.amplification import machine_allocatable
 from cotenant.base.kubernetes.protocol import NODE_RESERVATION_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.kubernetes.quantity import parse_millicores
@@ -94,11 +94,11 @@ def with_least(millicores: int, use: NodeCpuDemand, thresholds: Thresholds) -> i
 def reserved_millicores(node: NodeReading) -> int:
     """CPU that the node keeps for what is no pod; an annotation that cannot be read counts as none."""
     capacity = node.capacity.get("cpu", 0)
-    kubelet = capacity - unamplified(node.allocatable, node.annotations).get("cpu", capacity)
-    return max(kubelet, _annotated(node), 0)
+    kubelet = capacity - machine_allocatable(node.allocatable, node.annotations).get("cpu", capacity)
+    return max(kubelet, _reserved_millicores(node), 0)
 
 
-def _annotated(node: NodeReading) -> int:
+def _reserved_millicores(node: NodeReading) -> int:
     """CPU that the annotation `reservation` keeps, millicores: its CPUs if it names any, else its amount of cpu.
 
     0 with applyPolicy ReservedCPUsOnly, under which the amount is not to be kept, and for an unreadable annotation.
@@ -119,8 +119,8 @@ def _annotated(node: NodeReading) -> int:
 
 def _sum(groups: Iterable[GroupReading | None]) -> int:
     """CPU use of the groups together, each cut to whole millicores; an unknown use counts as 0."""
-    return sum(_whole(group.cpu) for group in groups if group is not None)
+    return sum(_floor_millicores(group.cpu) for group in groups if group is not None)
 
 
-def _whole(cpu: CpuUse) -> int:
+def _floor_millicores(cpu: CpuUse) -> int:
     return max(math.floor(cpu.millicores), 0) if cpu.millicores is not None else 0

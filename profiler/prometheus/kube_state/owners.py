@@ -116,7 +116,7 @@ def _direct(series: Series) -> dict[Key, WorkloadRef | None]:
     for x in series["kube_pod_info"] if creators else ():
         key = (x.get("namespace", ""), x.get("pod", ""))
         if key not in found:
-            found[key] = _named(key[0], x.get("created_by_kind", ""), x.get("created_by_name", ""))
+            found[key] = _owner_ref(key[0], x.get("created_by_kind", ""), x.get("created_by_name", ""))
     return found
 
 
@@ -133,10 +133,10 @@ def _owner_of(labels: Mapping[str, str]) -> WorkloadRef | None:
     """The controller that a series names; None where it names none."""
     if labels.get("owner_is_controller") == "false":
         return None
-    return _named(labels.get("namespace", ""), labels.get("owner_kind", ""), labels.get("owner_name", ""))
+    return _owner_ref(labels.get("namespace", ""), labels.get("owner_kind", ""), labels.get("owner_name", ""))
 
 
-def _named(namespace: str, kind: str, name: str) -> WorkloadRef | None:
+def _owner_ref(namespace: str, kind: str, name: str) -> WorkloadRef | None:
     """The owner; a static pod's is its node, which counts as none."""
     nobody = kind in ("", "<none>", "Node") or name in ("", "<none>")
     return None if nobody else WorkloadRef(namespace, kind, name)

@@ -36,7 +36,7 @@ class PodCensus:
     usual: Mapping[Resource, Mapping[str, float]] = field(default_factory=dict)
 
 
-def unreplaced(came: npt.NDArray[Any], went: npt.NDArray[Any], requested: npt.NDArray[Any]) -> Floats:
+def unreplaced_requests(came: npt.NDArray[Any], went: npt.NDArray[Any], requested: npt.NDArray[Any]) -> Floats:
     """Requests of pods that came to each place beyond as many as left it, (places,), in the unit of `requested`.
 
     came, went: counts; requested: sum of the requests of those that came. Which of them replaced another is not known,

@@ -16,9 +16,16 @@ import msgspec
 
 from cotenant.base.colocation.reclaim_policies import AMPLE_PERCENT, BY_FORECAST
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.struct_validation import Deviation, below, deviations, meant, merged, without_nulls
+from cotenant.base.json_documents.struct_validation import (
+    Deviation,
+    below,
+    deviations,
+    meant,
+    merge_objects,
+    without_nulls,
+)
 from cotenant.base.kubernetes.selector import LabelSelector
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 from cotenant.recommender.colocation.model.slo_forms import FORMS, SloKey, SloKeyForm
 
 _PROFILE: Final = ("name", "nodeSelector")
@@ -142,7 +149,7 @@ class SloConfig:
         """The key's values where this entry, and this one of colocation-config, is in force (None = no entry)."""
         out = {**FORMS[key].built_in, **self.following(key, colocation)}
         for _, layer in self.stacked(key, entry):
-            out = merged(out, layer)
+            out = merge_objects(out, layer)
         return out
 
     def stacked(self, key: SloKey, entry: int | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -180,7 +187,7 @@ def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding
     """Return the layers in a key's text, None if it cannot be used, and the faults found in it. Never raises."""
     form = FORMS[key]
     try:
-        document = _decoded(text)
+        document = _decode_config(text)
     except ValueError as error:
         deviation = Deviation("$", text, f"is not JSON: {error}")
         return None, (
@@ -209,7 +216,7 @@ def _taken_back(layers: Mapping[SloKey, Layers]) -> Iterator[SloConfigFinding]:
             yield SloConfigFinding(SloKey.THRESHOLDS.value, deviation, fix)
 
 
-def _decoded(text: str) -> Any:
+def _decode_config(text: str) -> Any:
     """The JSON value without nulls; ValueError says why there is none."""
     if len(text) > _LENGTH_CAP:
         raise ValueError(f"longer than {_LENGTH_CAP} characters")
@@ -278,10 +285,10 @@ def _layers(form: SloKeyForm, document: dict[str, Any]) -> Layers:
 
 def _contradictions(form: SloKeyForm, layers: Layers) -> Iterator[Deviation]:
     """Values that do not go together once the layers are joined."""
-    cluster = merged(form.built_in, layers.cluster)
+    cluster = merge_objects(form.built_in, layers.cluster)
     yield from (d for rule in form.rules for d in rule(cluster, f"$.{form.cluster}" if form.cluster else "$"))
     for index, entry in enumerate(layers.entries):
-        joined = merged(cluster, entry.values)
+        joined = merge_objects(cluster, entry.values)
         yield from (d for rule in form.rules for d in rule(joined, f"$.{form.entries}[{index}]"))
 
 
@@ -300,4 +307,4 @@ def _strangers(texts: Mapping[str, str]) -> Iterator[SloConfigFinding]:
         guess = "" if name in key_names else meant(name, key_names)
         if guess:
             deviation = Deviation("data", name, f"is not a key of slo-controller-config{guess}", fatal=False)
-            yield SloConfigFinding(name, deviation, f"Rename or remove the key {shown(name)}.")
+            yield SloConfigFinding(name, deviation, f"Rename or remove the key {format_value(name)}.")

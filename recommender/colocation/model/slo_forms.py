@@ -87,7 +87,7 @@ class SloKeyForm:
     part: str = ""
 
 
-def ascending(*names: str) -> Rule:
+def ascending_rule(*names: str) -> Rule:
     """The named values, as far as they are set, must grow strictly."""
 
     def check(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
@@ -100,7 +100,7 @@ def ascending(*names: str) -> Rule:
 
 def _caches(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
     """Each class' cache range must have a width."""
-    rule = ascending("catRangeStartPercent", "catRangeEndPercent")
+    rule = ascending_rule("catRangeStartPercent", "catRangeEndPercent")
     for name, group in values.items():
         if isinstance(group, Mapping) and "resctrlQOS" in group:
             yield from rule(group["resctrlQOS"], f"{path}.{name}.resctrlQOS")
@@ -119,7 +119,7 @@ def _applications(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
                 yield Deviation(f"{here}.cgroupPath.{key}", value, "leads out of its base")
 
 
-def _overcommitted(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
+def _check_overcommit(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
     """More than the whole node is meant to be used: allowed, and seldom meant."""
     for name in ("cpuReclaimThresholdPercent", "memoryReclaimThresholdPercent"):
         percent = values.get(name)
@@ -138,17 +138,19 @@ def _long_windows(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
 
 
 FORMS: Final[Mapping[SloKey, SloKeyForm]] = {
-    SloKey.COLOCATION: SloKeyForm("colocation", CONFIG_FORM, "", "nodeConfigs", rules=(_overcommitted, _long_windows)),
+    SloKey.COLOCATION: SloKeyForm(
+        "colocation", CONFIG_FORM, "", "nodeConfigs", rules=(_check_overcommit, _long_windows)
+    ),
     SloKey.THRESHOLDS: SloKeyForm(
         "suppression and eviction",
         Thresholds,
         built_in=defaults.THRESHOLDS,
         rules=(
-            ascending("memoryEvictLowerPercent", "memoryEvictThresholdPercent"),
-            ascending("cpuEvictLowerPercent", "cpuEvictThresholdPercent"),
-            ascending("cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent"),
-            ascending("cpuAllocatableEvictLowerPercent", "cpuAllocatableEvictThresholdPercent"),
-            ascending("memoryAllocatableEvictLowerPercent", "memoryAllocatableEvictThresholdPercent"),
+            ascending_rule("memoryEvictLowerPercent", "memoryEvictThresholdPercent"),
+            ascending_rule("cpuEvictLowerPercent", "cpuEvictThresholdPercent"),
+            ascending_rule("cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent"),
+            ascending_rule("cpuAllocatableEvictLowerPercent", "cpuAllocatableEvictThresholdPercent"),
+            ascending_rule("memoryAllocatableEvictLowerPercent", "memoryAllocatableEvictThresholdPercent"),
         ),
         part="resourceUsedThresholdWithBE",
     ),

@@ -47,7 +47,7 @@ class AnnotationRule:
     parse: Callable[[str], Any]
 
 
-def _one_of(*choices: str) -> AnnotationRule:
+def _choice_rule(*choices: str) -> AnnotationRule:
     def parse(text: str) -> str:
         if text not in choices:
             raise ValueError(text)
@@ -91,7 +91,7 @@ def _names(text: str) -> frozenset[str]:
 _FLAG: Final = AnnotationRule("true or false", lambda text: {"true": True, "false": False}[text])
 _CPU, _MEMORY = _quantity(parse_millicores, "250m"), _quantity(parse_bytes, "1Gi")
 RULES: Final[Mapping[str, AnnotationRule]] = {
-    "profile": _one_of(*PROFILES),
+    "profile": _choice_rule(*PROFILES),
     "cpu-fraction": _number(0, 1, open_below=True),
     "cpu-margin": _number(0, 10, open_below=False),
     "memory-margin": _number(0, 10, open_below=False),
@@ -100,7 +100,7 @@ RULES: Final[Mapping[str, AnnotationRule]] = {
     "min-memory": _MEMORY,
     "max-memory": _MEMORY,
     "lower-limits": _FLAG,
-    "cpu-limit": _one_of("keep", "unset"),
+    "cpu-limit": _choice_rule("keep", "unset"),
     "keep-qos-class": _FLAG,
     "exclude-containers": AnnotationRule("container names separated by commas", _names),
     "skip": _FLAG,
@@ -123,12 +123,12 @@ def parse(annotations: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ..
         rule = RULES.get(name)
         if rule is None:
             if name not in ELSEWHERE:
-                notes.append(f"annotation {_shown(key)} is not known and was ignored{_nearest(name)}")
+                notes.append(f"annotation {_printable_text(key)} is not known and was ignored{_nearest(name)}")
             continue
         try:
-            wishes[name] = rule.parse(_bounded(text))
+            wishes[name] = rule.parse(_checked_text(text))
         except (ValueError, KeyError):
-            notes.append(f"annotation {PREFIX}{name}: {_shown(text)} is not {rule.domain}; it was ignored")
+            notes.append(f"annotation {PREFIX}{name}: {_printable_text(text)} is not {rule.domain}; it was ignored")
     for resource in ("cpu", "memory"):
         low, high = wishes.get(f"min-{resource}"), wishes.get(f"max-{resource}")
         if low is not None and high is not None and low > high:
@@ -136,13 +136,13 @@ def parse(annotations: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ..
     return wishes, tuple(notes)
 
 
-def _bounded(text: object) -> str:
+def _checked_text(text: object) -> str:
     if not isinstance(text, str) or len(text) > LENGTH_CAP:
         raise ValueError
     return text.strip()
 
 
-def _shown(text: object) -> str:
+def _printable_text(text: object) -> str:
     """Safe to print: control and bidi characters escaped, at most 48 characters."""
     shown = ascii(text)
     return shown if len(shown) <= 48 else f"{shown[:45]}..."

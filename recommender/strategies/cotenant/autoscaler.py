@@ -86,7 +86,7 @@ def solve(
     return _keep_trigger(drafts, list(mine), (before, fixed), _Pod(scaler, resource, target, max(most, target)))
 
 
-def settled(solution: Solution, drafts: Drafts, workload: Workload, places: dict[str, int]) -> Solution:
+def finalize_target(solution: Solution, drafts: Drafts, workload: Workload, places: dict[str, int]) -> Solution:
     """The solution after all bounds: the target that keeps the trigger with what the requests have become."""
     total = 0
     for container in workload.containers:

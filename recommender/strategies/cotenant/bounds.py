@@ -44,8 +44,8 @@ def bounds_of(inventory: Inventory) -> Bounds:
     return Bounds(
         {n: tuple(bounds) for n, bounds in ranges.items()},
         {n: tuple(bounds) for n, bounds in quotas.items()},
-        _rooms(inventory, _daemons(inventory)),
-        _rooms(inventory, {}),
+        _largest_node_capacities(inventory, _daemons(inventory)),
+        _largest_node_capacities(inventory, {}),
     )
 
 
@@ -62,10 +62,10 @@ def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds
         drafts = _on_a_node(drafts, workload, names, (resource, room))
     for quota in bounds.quotas.get(namespace, ()):
         drafts = _in_quota(drafts, quota, max(1, workload.replicas))
-    return ordered(drafts)
+    return cap_requests_at_limits(drafts)
 
 
-def ordered(drafts: Drafts) -> Drafts:
+def cap_requests_at_limits(drafts: Drafts) -> Drafts:
     """Requests held at their container's proposed limit: the API server refuses a request above its limit."""
     bounded = dict(drafts)
     for slot, draft in drafts.items():
@@ -85,7 +85,7 @@ def _daemons(inventory: Inventory) -> Mapping[str, Mapping[Resource, int]]:
     return requests_by_node
 
 
-def _rooms(inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]) -> dict[Resource, int]:
+def _largest_node_capacities(inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]) -> dict[Resource, int]:
     """The most that any node leaves a pod, by resource: allocatable less `taken`; without resources that no node has.
 
     A pod that asks for more could not be placed on any node.

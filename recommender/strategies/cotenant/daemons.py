@@ -54,13 +54,13 @@ def by_group(evidence: Evidence, resource: Resource, fractions: Sequence[float])
             members[int(owners[row]), name].append(row)
     needs: dict[int, dict[str, float]] = defaultdict(dict)
     for (container, name), rows in sorted(members.items()):
-        amount = _needed(evidence, resource, np.array(rows), fractions[container])
+        amount = _needed_amount(evidence, resource, np.array(rows), fractions[container])
         if np.isfinite(amount):
             needs[container][name] = amount
     return {container: amounts for container, amounts in needs.items() if len(amounts) > 1}
 
 
-def _needed(evidence: Evidence, resource: Resource, rows: Integers, fraction: float) -> float:
+def _needed_amount(evidence: Evidence, resource: Resource, rows: Integers, fraction: float) -> float:
     """Return the amount that these series need: a quantile of CPU demand, or the highest memory sample.
 
     CPU takes the `fraction` quantile of the demand of all samples. Memory takes the highest because a container that

@@ -11,8 +11,9 @@ smallest; Vovk et al. 2005). No request is far above what was provided or ever s
 are not independent, so the realised share varies around the risk.
 
 A handful of days decides the margin, so from day to day it would jump up and down. It rises at once to what the risk
-asks, and falls by at most 4 % of itself a day (`fallen`): requests of azure_v1 and bitbrains_rnd then move by more than
-10 % 0.96 and 0.57 times a week instead of 1.44 and 1.78, for 0.012 and 0.015 more slack and fewer short days.
+asks, and falls by at most 4 % of itself a day (`least_later_margin`): requests of azure_v1 and bitbrains_rnd then move
+by more than 10 % 0.96 and 0.57 times a week instead of 1.44 and 1.78, for 0.012 and 0.015 more slack and fewer short
+days.
 """
 
 from __future__ import annotations
@@ -55,21 +56,22 @@ def amounts(
     """Requests for the next day.
 
     maxima, means: (n, days) of each day's demand, oldest first, NaN = no or too few samples; provided: (n,) limit or
-    request, same unit; risk: share of days, 0..1; least: margins of the time before, `fallen`, (n,), NaN = none.
+    request, same unit; risk: share of days, 0..1; least: margins of the time before, `least_later_margin`, (n,), NaN =
+    none.
     """
     calibrated = margin_for(outcomes(maxima, means, provided), risk)
     margin = np.broadcast_to(np.nan if np.isnan(calibrated) else np.fmax(calibrated, least), len(provided))
     return DayRiskAmounts(with_margin(maxima, means, provided, margin), margin)
 
 
-def fallen(margin: float, days: float) -> float:
+def least_later_margin(margin: float, days: float) -> float:
     """The least that a margin may be so many days later; one below 0 is no bound."""
     return margin * (1 - DAILY_FALL) ** days if margin > 0 else np.nan
 
 
 def with_margin(maxima: Floats, means: Floats, provided: Floats, margin: Floats | float) -> Floats:
     """The same with a margin that is given, for all or (n,), as (n,)."""
-    base, spread, ceiling = expected(maxima, means, provided)
+    base, spread, ceiling = expected_next_day(maxima, means, provided)
     return np.minimum(base + margin * spread, ceiling)
 
 
@@ -77,7 +79,7 @@ def outcomes(maxima: Floats, means: Floats, provided: Floats) -> Floats:
     """(peak - base) / spread of every back-tested day of every container, (n, days - 7) or (n, 0); NaN = no such."""
     scores = []
     for day in range(SHORT_DAYS, maxima.shape[1]):
-        base, spread, _ = expected(maxima[:, :day], means[:, :day], provided)
+        base, spread, _ = expected_next_day(maxima[:, :day], means[:, :day], provided)
         scores.append((maxima[:, day] - base) / spread)
     return np.stack(scores, axis=1) if scores else np.empty((len(maxima), 0))
 
@@ -90,7 +92,7 @@ def margin_for(scores: npt.NDArray[np.floating], risk: float) -> float:
     return float(ordered_scores[min(ceil((len(ordered_scores) + 1) * (1 - risk)), len(ordered_scores)) - 1])
 
 
-def expected(maxima: Floats, means: Floats, provided: Floats) -> tuple[Floats, Floats, Floats]:
+def expected_next_day(maxima: Floats, means: Floats, provided: Floats) -> tuple[Floats, Floats, Floats]:
     """(base, spread, ceiling) for the day after the last column, (n,) each; NaN where too little is known."""
     recent, level = maxima[:, -LONG_DAYS:], means[:, -LONG_DAYS:]
     days = np.isfinite(recent).sum(axis=1)

@@ -65,12 +65,14 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
     portrait, group = evidence.portraits[CPU], jobs.groups(evidence)
     fractions = np.array([(p.cpu_fraction, RISK_FRACTION, own.guaranteed_fraction) for p in policies]).reshape(-1, 3)
     pods = summarise(evidence, fractions)
-    quantile, high, reserved = (_of_both(_decayed(evidence, fractions[:, k]), pods.quantiles[:, k]) for k in range(3))
+    quantile, high, reserved = (
+        _of_both(_decaying_quantiles(evidence, fractions[:, k]), pods.quantiles[:, k]) for k in range(3)
+    )
     grown = trend.growth(evidence, own)
     uneven = pods.highest_p95 > own.uneven_ratio * pods.median_p95
     groups = daemons.by_group(evidence, CPU, fractions[:, 0].tolist())
-    daily = _standing_out(pods.daily_half_hour, quantile, own)
-    weekly = _standing_out(pods.weekly_hour, np.fmax(quantile, daily), own)
+    daily = _outlying_peaks(pods.daily_half_hour, quantile, own)
+    weekly = _outlying_peaks(pods.weekly_hour, np.fmax(quantile, daily), own)
     terms = {
         "demand_quantile": quantile * grown.factor,
         "daily_peak": daily * grown.mean_factor,
@@ -78,8 +80,8 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
         "highest_pod_if_uneven": np.where(uneven, pods.highest_p95, np.nan),
         "neediest_node_group": _neediest(len(evidence), groups),
     }
-    startup = jobs.shared(evidence.from_portrait(CPU, portrait.startup_max), group)
-    steady = jobs.shared(np.fmax.reduce(list(terms.values()), axis=0), group)
+    startup = jobs.group_maximum(evidence.from_portrait(CPU, portrait.startup_max), group)
+    steady = jobs.group_maximum(np.fmax.reduce(list(terms.values()), axis=0), group)
     shown = {
         "growth_per_week": np.where(grown.per_week > 0, grown.per_week, np.nan),
         "highest_pod_p95": np.where(uneven, pods.highest_p95, np.nan),
@@ -90,19 +92,19 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
     # a job shorter than the start-up phase has nothing else
     amounts = with_margin(np.where(np.isfinite(steady), steady, startup), policies)
     by_risk, shown[day_risk.MARGIN_INPUT] = _by_day_risk(evidence, own.cpu_day_risk)
-    by_risk = jobs.shared(by_risk, group)
+    by_risk = jobs.group_maximum(by_risk, group)
     amounts = np.where(np.isfinite(by_risk), by_risk, amounts)
     return ResourceDemand(
         CPU,
         _largest_node(evidence, CPU),
         amounts,
         urgent=np.full(len(evidence), np.nan),
-        highest=jobs.shared(_highest(evidence, CPU), group),
+        highest=jobs.group_maximum(_highest(evidence, CPU), group),
         startup=startup,
-        reserved=np.fmax(amounts, with_margin(jobs.shared(reserved, group), policies)),
+        reserved=np.fmax(amounts, with_margin(jobs.group_maximum(reserved, group), policies)),
         columns={n: c for n, c in terms.items() if n != "highest_pod_if_uneven"} | shown,
         groups=groups,
-        high=jobs.shared(high, group),
+        high=jobs.group_maximum(high, group),
         throttled_share=np.nan_to_num(pods.throttled_share),
         leak=np.full(len(evidence), np.nan),
         **_history(evidence, CPU, group),
@@ -112,10 +114,10 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
 def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSettings) -> ResourceDemand:
     """Highest working set of any pod, start-up and short peaks included, with margin; raised by OOM kills."""
     group = jobs.groups(evidence)
-    highest = jobs.shared(_highest(evidence, MEMORY), group)
+    highest = jobs.group_maximum(_highest(evidence, MEMORY), group)
     kills = enumerate(evidence.oom_kills)
     after = [_after_kills(evidence, i, k, float(highest[i]), own) for i, k in kills]
-    urgent = jobs.shared(np.array(after, dtype=np.float64), group)
+    urgent = jobs.group_maximum(np.array(after, dtype=np.float64), group)
     margin = 1 + np.array([p.memory_margin_fraction for p in policies])
     amounts, leak = np.fmax(highest * margin, urgent), trend.leak(evidence, own)
     return ResourceDemand(
@@ -124,7 +126,7 @@ def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantS
         amounts,
         urgent=urgent,
         highest=highest,
-        startup=jobs.shared(evidence.from_portrait(MEMORY, evidence.portraits[MEMORY].startup_max), group),
+        startup=jobs.group_maximum(evidence.from_portrait(MEMORY, evidence.portraits[MEMORY].startup_max), group),
         reserved=amounts,
         columns={"after_oom": urgent, "leak_bytes_per_day": leak},
         groups=daemons.by_group(evidence, MEMORY, [1.0] * len(evidence)),
@@ -160,7 +162,7 @@ def _by_day_risk(evidence: Evidence, risk: float | None) -> tuple[Floats, Floats
     return risk_amounts.amounts, np.where(np.isfinite(risk_amounts.amounts), risk_amounts.margin, np.nan)
 
 
-def _standing_out(peak: Floats, usual: Floats, own: CotenantSettings) -> Floats:
+def _outlying_peaks(peak: Floats, usual: Floats, own: CotenantSettings) -> Floats:
     """The peaks that are so far above the usual demand that no quantile covers them, NaN elsewhere."""
     return np.where(peak > own.returning_peak_ratio * usual, peak, np.nan)
 
@@ -175,7 +177,7 @@ def _largest_node(evidence: Evidence, resource: Resource) -> int:
     return largest_capacity(evidence.inventory.nodes, resource)
 
 
-def _decayed(evidence: Evidence, fractions: Floats) -> Floats:
+def _decaying_quantiles(evidence: Evidence, fractions: Floats) -> Floats:
     """Decaying quantile of each container at its own fraction, (n,).
 
     A bucket's end may lie 5 % (or, for an idle container, 10 m) above all that was seen: never more than the maximum.
@@ -222,8 +224,8 @@ def after_kill(limit_bytes: float, own: CotenantSettings) -> float:
 def _history(evidence: Evidence, resource: Resource, group: Integers) -> dict[str, Any]:
     """Runs, days from first to last sample of each container's template, and coverage of its pods' lives."""
     portrait = evidence.portraits[resource]
-    last = jobs.shared(evidence.from_portrait(resource, portrait.last_seconds), group)
-    first = -jobs.shared(-evidence.from_portrait(resource, portrait.first_seconds), group)
+    last = jobs.group_maximum(evidence.from_portrait(resource, portrait.last_seconds), group)
+    first = -jobs.group_maximum(-evidence.from_portrait(resource, portrait.first_seconds), group)
     pods = evidence.pods_seen(daemons.SOURCE[resource])
     return {
         "pods": pods,

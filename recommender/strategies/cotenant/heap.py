@@ -74,7 +74,7 @@ def with_heaps(drafts: Drafts, heaps: Heaps, places: Mapping[int, ContainerConte
     return sized
 
 
-def settled(drafts: Drafts, heaps: Heaps) -> tuple[Drafts, Heaps]:
+def settle_heaps(drafts: Drafts, heaps: Heaps) -> tuple[Drafts, Heaps]:
     """After all bounds: a heap moves only with its request and inside its limit, and no limit falls below its heap.
 
     Where a bound leaves too little, the memory stays as it is.
@@ -86,7 +86,7 @@ def settled(drafts: Drafts, heaps: Heaps) -> tuple[Drafts, Heaps]:
         if heap.change and fits and request is not None and request.amount != request.now:
             moving[index] = heap
         elif heap.change or not fits:
-            final |= _unchanged(drafts, index, is_all=bool(heap.change))
+            final |= _unchanged_memory_drafts(drafts, index, is_all=bool(heap.change))
     return final, moving
 
 
@@ -127,10 +127,10 @@ def _request(place: ContainerContext, request: Draft, heap: HeapProposal) -> Dra
     if heap.change > 0:
         return request.at_least(RULE, max(request.now or 0, request.amount) + heap.change, Reason.HEAP)
     draft = request.at_most(RULE, heap.floor_bytes, Reason.HEAP)
-    return size.dead_band(place, size.stepped(place, MEMORY, draft), MEMORY)
+    return size.dead_band(place, size.apply_size_steps(place, MEMORY, draft), MEMORY)
 
 
-def _unchanged(drafts: Drafts, index: int, *, is_all: bool) -> Drafts:
+def _unchanged_memory_drafts(drafts: Drafts, index: int, *, is_all: bool) -> Drafts:
     """Memory drafts at their present amounts; is_all: the request's too, which went with a heap."""
     fields = (Field.REQUEST, Field.LIMIT) if is_all else (Field.LIMIT,)
     slots = [Slot(index, MEMORY, field) for field in fields]

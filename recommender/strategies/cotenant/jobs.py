@@ -57,7 +57,7 @@ def groups(evidence: Evidence) -> Integers:
     return np.array(group_numbers, dtype=np.int64)
 
 
-def shared(column: Floats, group: Integers) -> Floats:
+def group_maximum(column: Floats, group: Integers) -> Floats:
     """Each container's number raised to the largest of its group, NaN where the group has none."""
     highest = np.full(group.max(initial=-1) + 1, -np.inf)
     np.maximum.at(highest, group, np.where(np.isfinite(column), column, -np.inf))

@@ -48,12 +48,12 @@ class _Pod:
         return self._sum(drafts, field, [*sidecars, self.parts[position]])
 
     def _sum(self, drafts: Drafts, field: Field, parts: Sequence[tuple[int, Container]]) -> int:
-        new = [self._drafted(drafts, index, one) for index, one in parts]
+        new = [self._apply_drafts(drafts, index, one) for index, one in parts]
         return pod_amount(new, self.resource, SIDES[field])
 
     def has(self, drafts: Drafts, field: Field) -> bool:
         """Return whether any container of the pod sets the resource in this field under the drafts."""
-        new = (self._drafted(drafts, index, one) for index, one in self.parts)
+        new = (self._apply_drafts(drafts, index, one) for index, one in self.parts)
         return any(self.resource in (c.limits if field is Field.LIMIT else c.requests) for c in new)
 
     def together(self, drafts: Drafts, field: Field) -> dict[Slot, Draft]:
@@ -67,7 +67,7 @@ class _Pod:
         own = next((one.limits.get(self.resource) for index, one in self.parts if index == slot.index), None)
         return own if draft is None else draft.amount
 
-    def _drafted(self, drafts: Drafts, index: int, one: Container) -> Container:
+    def _apply_drafts(self, drafts: Drafts, index: int, one: Container) -> Container:
         requests, limits = (
             {
                 **own,

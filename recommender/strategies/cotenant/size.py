@@ -41,7 +41,7 @@ class ContainerContext:
     @property
     def guaranteed(self) -> bool:
         """True if the request has to stay equal to the limit."""
-        return self.policy.keep_qos_class and guaranteed(self.workload)
+        return self.policy.keep_qos_class and is_guaranteed(self.workload)
 
     def floor(self, resource: Resource) -> int:
         """This container's even share of the pod's floor; an init container holds none of it."""
@@ -52,7 +52,7 @@ class ContainerContext:
         return -(-pod_floor // max(1, staying))
 
 
-def guaranteed(workload: Workload) -> bool:
+def is_guaranteed(workload: Workload) -> bool:
     """Return whether every container's limit is set and equal to its request, for both resources.
 
     False for a pod that is best effort by its label: it has asked for no guarantee.
@@ -72,7 +72,7 @@ def request(place: ContainerContext, demand: ResourceDemand) -> Draft:
     beyond = now is not None and float(needed[i]) > now  # the dead band keeps what holds the demand, not what lacks
     draft = replace(draft, must_raise=draft.reason is Reason.OOM_BUMP or beyond)
     draft = draft.at_least("floor of the pod, shared by its containers", place.floor(resource), Reason.FLOOR)
-    draft = dead_band(place, kept_while_leaking(stepped(place, resource, draft), demand, i), resource)
+    draft = dead_band(place, kept_while_leaking(apply_size_steps(place, resource, draft), demand, i), resource)
     if place.guaranteed and not place.policy.lower_limits:
         # a request that is not set is the limit
         draft = _not_below_now(place, draft, place.container.limits.get(resource), resource, Reason.QOS_CLASS)
@@ -147,7 +147,7 @@ def _not_below_now(place: ContainerContext, draft: Draft, now: int | None, resou
     return draft.at_most(f"annotation {PREFIX}max-{resource}", place.policy.bounds[resource][1], Reason.ANNOTATION)
 
 
-def stepped(place: ContainerContext, resource: Resource, draft: Draft) -> Draft:
+def apply_size_steps(place: ContainerContext, resource: Resource, draft: Draft) -> Draft:
     """Whole cores where the class needs them, the settings' ladder, the annotations' bounds (the maximum last)."""
     bound = place.workload.qos in WHOLE_CORES and bool(draft.now) and (draft.now or 1) % MILLICORES_PER_CORE == 0
     if resource is CPU and bound:

@@ -16,7 +16,7 @@ from cotenant.base.runtimes.heap import ManagedHeap
 from cotenant.base.settings.sections.recommender import CotenantSettings, RecommenderSettings
 from cotenant.base.severity import Severity
 from cotenant.base.table import NODE_GROUP_INPUT
-from cotenant.recommender.base import known, recommendation, withheld
+from cotenant.recommender.base import display_inputs, recommendation, withheld
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.strategies.cotenant import autoscaler, bounds, heap, notes, size
@@ -74,7 +74,7 @@ class Cotenant:
                 sentences = notes.of(run.evidence, run.demand, run.policies[index], index, values)
                 sentences += tuple(s.sentence for s in solved.solutions.values() if _moves(solved, index, s))
                 own_heap = solved.heaps.get(index)
-                sentences += tuple(heap.notes(own_heap, _place(run, index).container.heap))
+                sentences += tuple(heap.notes(own_heap, _container_context(run, index).container.heap))
                 profile = run.policies[index].profile
                 recommendations.append(replace(plain, profile=profile, notes=sentences, heap=own_heap))
         return recommendations
@@ -104,13 +104,13 @@ def _run(evidence: Evidence, own: CotenantSettings) -> Run:
 def _drafts(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
     """All values of one workload: requests, autoscaler, limits, bounds."""
     workload = run.evidence.workloads[indices[0]]
-    places = {i: _place(run, i) for i in indices}
+    places = {i: _container_context(run, i) for i in indices}
     drafts: Drafts = {}
     for index, place in places.items():
         for resource, demand in run.demand.items():
             if run.reasons[resource][index] is Reason.OK:
                 drafts[Slot(index, resource, REQUEST)] = size.request(place, demand)
-    drafts, solutions, unsolved = _solved(run, drafts, workload, places)
+    drafts, solutions, unsolved = _solve_autoscaled_requests(run, drafts, workload, places)
     for index, place in places.items():
         drafts |= _limits(run, place, drafts, index)
     heaps = heap.heaps_of(places, drafts, run.demand[MEMORY])
@@ -118,19 +118,19 @@ def _drafts(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
     names = {i: place.container.name for i, place in places.items()}
     drafts = bounds.bounded(drafts, workload, names, run.bounds)
     drafts = _equal(drafts) if places[indices[0]].guaranteed else drafts
-    drafts, heaps = heap.settled(drafts, heaps)
+    drafts, heaps = heap.settle_heaps(drafts, heaps)
     by_name = {name: index for index, name in names.items()}
-    final = {r: autoscaler.settled(s, drafts, workload, by_name) for r, s in solutions.items()}
+    final = {r: autoscaler.finalize_target(s, drafts, workload, by_name) for r, s in solutions.items()}
     return WorkloadDrafts(drafts, final, unsolved, heaps)
 
 
-def _place(run: Run, index: int) -> ContainerContext:
+def _container_context(run: Run, index: int) -> ContainerContext:
     workload, name = run.evidence.workloads[index], run.evidence.containers[index].container
     container = workload.container(name) or Container(name)
     return ContainerContext(index, workload, container, run.policies[index], run.own)
 
 
-def _solved(
+def _solve_autoscaled_requests(
     run: Run, drafts: Drafts, workload: Workload, places: Mapping[int, ContainerContext]
 ) -> tuple[Drafts, Mapping[Resource, autoscaler.Solution], frozenset[Resource]]:
     """Requests under an autoscaler, with its targets; a resource without a solution has no draft any more."""
@@ -151,7 +151,7 @@ def _limits(run: Run, place: ContainerContext, drafts: Drafts, index: int) -> Dr
     limit_drafts: Drafts = {}
     memory, cpu = drafts.get(Slot(index, MEMORY, REQUEST)), drafts.get(Slot(index, CPU, REQUEST))
     limits = {MEMORY: size.memory_limit(place, memory, run.demand[MEMORY]) if memory else None}
-    if cpu and not _removed(place):
+    if cpu and not _is_cpu_limit_removed(place):
         limits[CPU] = size.cpu_limit(place, cpu, run.demand[CPU])
     elif run.reasons[CPU][index] in TOO_EARLY:
         limits[CPU] = size.raised_cpu_limit(place, run.demand[CPU])
@@ -160,7 +160,7 @@ def _limits(run: Run, place: ContainerContext, drafts: Drafts, index: int) -> Dr
     }
 
 
-def _removed(place: ContainerContext) -> bool:
+def _is_cpu_limit_removed(place: ContainerContext) -> bool:
     """Return whether the CPU limit is removed.
 
     The policy has to require it, and the pod's Guaranteed class must not depend on the limit.
@@ -228,7 +228,7 @@ def _value(run: Run, slot: Slot, draft: Draft, inputs: Mapping[str, float | int 
 def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) -> dict[str, float | int | str]:
     """All figures behind the values of one resource."""
     demand, policy = run.demand[resource], run.policies[index]
-    inputs = known(
+    inputs = display_inputs(
         **{name: float(column[index]) for name, column in demand.columns.items()},
         observed_max=float(demand.highest[index]),
         margin_fraction=policy.margin_fraction(resource),
@@ -238,7 +238,7 @@ def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) ->
     )
     if resource is MEMORY:
         inputs["oom_kills"] = len(run.evidence.oom_kills[index])
-        inputs |= _heap_inputs(_place(run, index).container.heap)
+        inputs |= _heap_inputs(_container_context(run, index).container.heap)
     if demand.runs[index]:
         inputs["runs"] = int(demand.runs[index])
     inputs |= {f"{NODE_GROUP_INPUT}{name}": round(amount) for name, amount in demand.groups.get(index, {}).items()}
@@ -251,7 +251,7 @@ def _heap_inputs(own: ManagedHeap | None) -> dict[str, float | int | str]:
     """Figures of the runtime inside; none without one."""
     if own is None:
         return {}
-    return known(
+    return display_inputs(
         heap_maximum_bytes=own.maximum_bytes,
         heap_live_bytes=own.live_bytes,
         heap_committed_bytes=own.committed_bytes,

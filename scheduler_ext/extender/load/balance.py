@@ -22,7 +22,7 @@ def points(columns: Floats, load: Floats, peaks: Floats, settings: BalanceSettin
     """Weighted mean, (n,). columns: (WIDTH, n); load: load-aware points (n,); peaks: highest p95 ahead (2, n)."""
     views = {
         "load": (settings.load, load),
-        "peak": (settings.peak, room_at_peak(columns, peaks)),
+        "peak": (settings.peak, free_share_at_peak(columns, peaks)),
         "suppression": (settings.suppression, calm(columns)),
         "spread": (settings.spread, spread(columns)),
     }
@@ -33,7 +33,7 @@ def points(columns: Floats, load: Floats, peaks: Floats, settings: BalanceSettin
     return weighted / total
 
 
-def room_at_peak(columns: Floats, peaks: Floats) -> Floats:
+def free_share_at_peak(columns: Floats, peaks: Floats) -> Floats:
     """Share of capacity that is free at the highest point ahead, of the scarcer resource; in points."""
     used = peaks + columns[SnapshotColumn.SINCE_CPU : SnapshotColumn.SINCE_MEMORY + 1]
     capacity = columns[SnapshotColumn.CAPACITY_CPU : SnapshotColumn.CAPACITY_MEMORY + 1]

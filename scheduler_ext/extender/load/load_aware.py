@@ -27,7 +27,7 @@ HIGHEST: Final = 100
 """Points of an idle node."""
 
 
-def expired(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> Booleans:
+def expired_metric_mask(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> Booleans:
     """Nodes whose NodeMetric is too old, of the future or was never filled; a node without one is not expired."""
     age = now_seconds - columns[SnapshotColumn.UPDATED]
     # a comparison with NaN is false
@@ -41,11 +41,11 @@ def breaker_open(columns: Floats, now_seconds: float, settings: LoadAwareSetting
     The bound is the setting `breaker_fraction`, of the nodes that report.
     """
     reporting = np.count_nonzero(~np.isnan(columns[SnapshotColumn.UPDATED]))
-    old = np.count_nonzero(expired(columns, now_seconds, settings))
+    old = np.count_nonzero(expired_metric_mask(columns, now_seconds, settings))
     return bool(reporting and old > settings.breaker_fraction * reporting)
 
 
-def judge(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> NodeJudgement:
+def check_usage(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> NodeJudgement:
     """Return whether each node is too busy for the pod; columns: (WIDTH, n).
 
     A daemon's pod passes everywhere, and so does every pod while load-aware scheduling is off.
@@ -53,13 +53,13 @@ def judge(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwar
     judgement = NodeJudgement.passing(columns.shape[1])
     if pod.daemon or not settings.on:
         return judgement
-    old = expired(columns, now_seconds, settings)
+    old = expired_metric_mask(columns, now_seconds, settings)
     measured = ~np.isnan(columns[SnapshotColumn.UPDATED]) & ~old & (columns[SnapshotColumn.MEASURED] > 0)
     prod = _by_prod(columns, pod)
     aggregated = (columns[SnapshotColumn.AGGREGATED] > 0) & ~prod
     for offset in (1, 0):  # CPU last: where both are too high, it is the one that is named
         limit = _limit(columns, pod, prod, offset)
-        total = _counted(columns, pod, SnapshotColumn.USED_CPU, offset)
+        total = _relevant_usage(columns, pod, SnapshotColumn.USED_CPU, offset)
         used = np.where(prod, columns[SnapshotColumn.PROD_USED_CPU + offset], total)
         capacity = columns[SnapshotColumn.CAPACITY_CPU + offset]
         percent = percent_of(used + pod.estimate[offset], capacity)
@@ -81,7 +81,7 @@ def over_by_report(columns: Floats, pod: PodFacts) -> Booleans:
         reported = np.where(
             prod,
             columns[SnapshotColumn.PROD_REPORTED_CPU + offset],
-            _counted(columns, pod, SnapshotColumn.REPORTED_CPU, offset),
+            _relevant_usage(columns, pod, SnapshotColumn.REPORTED_CPU, offset),
         )
         limit, capacity = _limit(columns, pod, prod, offset), columns[SnapshotColumn.CAPACITY_CPU + offset]
         over |= (limit > 0) & (capacity > 0) & (percent_of(reported, capacity) > limit)
@@ -114,7 +114,7 @@ def for_pod(limits: Floats, columns: Floats, pod: PodFacts, offset: int) -> Floa
     return np.where(own > 0, own, limits)
 
 
-def _counted(columns: Floats, pod: PodFacts, of: SnapshotColumn, offset: int) -> Floats:
+def _relevant_usage(columns: Floats, pod: PodFacts, of: SnapshotColumn, offset: int) -> Floats:
     """Return the use of a resource that counts for the pod, (n,): without reclaimed use unless the pod reclaims.
 
     of: USED_CPU or REPORTED_CPU. offset: 0 CPU, 1 memory.
@@ -130,7 +130,7 @@ def without_reclaimed(columns: Floats, of: SnapshotColumn, offset: int) -> Float
 
 def points(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> Floats:
     """Least used first: 0 to 100, 0 where nothing current is reported; whole numbers, (n,)."""
-    reporting = ~np.isnan(columns[SnapshotColumn.UPDATED]) & ~expired(columns, now_seconds, settings)
+    reporting = ~np.isnan(columns[SnapshotColumn.UPDATED]) & ~expired_metric_mask(columns, now_seconds, settings)
     reporting &= columns[SnapshotColumn.MEASURED] > 0
     first = (
         SnapshotColumn.PROD_USED_CPU if pod.prod and settings.score_according_prod_usage else SnapshotColumn.RANKED_CPU

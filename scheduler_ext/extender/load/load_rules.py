@@ -39,12 +39,12 @@ def kind_of(snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float, settings:
     return PodKind(pod.daemon, pod.prod, pod.reclaimer, pod.estimate, pod.predicted, part.start, part.stop)
 
 
-def judged(
+def check_load(
     snapshot: NodeSnapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings
 ) -> NodeJudgement:
     """Return whether each of these nodes is too busy for the pod, now or at a peak ahead."""
-    judgement = load_aware.judge(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
-    ahead = prediction.judge(snapshot, part, pod, now_seconds, settings.prediction)
+    judgement = load_aware.check_usage(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
+    ahead = prediction.check_predicted_peak(snapshot, part, pod, now_seconds, settings.prediction)
     later = judgement.passed & ~ahead.passed
     for mine, other in (
         (judgement.codes, ahead.codes),

@@ -43,7 +43,7 @@ def peaks(snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> Floats:
     return highest
 
 
-def judge(
+def check_predicted_peak(
     snapshot: NodeSnapshot, rows: Rows | slice, pod: PodFacts, now_seconds: float, settings: PredictionSettings
 ) -> NodeJudgement:
     """Refuse nodes where peak + turnover + the pod's own prediction exceeds the node's plain threshold, per resource.

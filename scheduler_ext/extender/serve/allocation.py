@@ -24,12 +24,12 @@ from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, device
 from cotenant.base.allocation.ledger import (
     NodeLedger,
     PodFate,
+    active_holdings,
     all_holdings,
     ledger_address,
     ledger_write,
     new_ledger,
     parse_ledger,
-    remaining,
 )
 from cotenant.base.errors import ClusterAbsent, ClusterConflict, UsageError
 from cotenant.base.kube import KubeClient, Writer
@@ -86,7 +86,7 @@ class HardwareAllocation:
                 _sent(client, new_ledger(node, wire.metadata.uid))
                 continue
             on_node = self._pods_on(client, node)
-            entries = remaining(ledger, self._fates(client, ledger, on_node))
+            entries = active_holdings(ledger, self._fates(client, ledger, on_node))
             hardware = _hardware(client, concerned, node, wire)
             allotment = _allotment(concerned, hardware, claim, all_holdings(entries, on_node.values()))
             if allotment.refusal:
@@ -135,7 +135,7 @@ def _sent(client: KubeClient, intent: Create | Apply) -> bool:
 
 def _hardware(client: KubeClient, allocators: Sequence[Allocator], node: str, wire: _LabelledNode) -> NodeHardware:
     documents = {a.collection: body for a in allocators if (body := _document(client, a.collection, node))}
-    claimed = _claimed(client, node) if DEVICES in documents else frozenset[str]()
+    claimed = _resource_slice_devices(client, node) if DEVICES in documents else frozenset[str]()
     return NodeHardware(node, wire.metadata.labels or {}, wire.metadata.annotations or {}, documents, claimed)
 
 
@@ -145,7 +145,7 @@ def _of_entry(client: KubeClient, node: str, entry: Holding, pod: PodFacts) -> A
     The allotment is a refusal when a ResourceClaim may have received the entry's devices since.
     """
     names = {device_name(key) for key in taken_by([entry]).amounts}
-    if names and (lost := sorted(names & _claimed(client, node))):
+    if names and (lost := sorted(names & _resource_slice_devices(client, node))):
         return Allotment(refusal=f"its ResourceSlices have {', '.join(lost)}, which the node's ledger has for the pod")
     own = pod.identity.annotations
     return Allotment({key: text for key, text in entry.annotations.items() if own.get(key) != text})
@@ -188,7 +188,7 @@ def _node(client: KubeClient, node: str) -> _LabelledNode:
     return wire
 
 
-def _claimed(client: KubeClient, node: str) -> frozenset[str]:
+def _resource_slice_devices(client: KubeClient, node: str) -> frozenset[str]:
     """Devices of the node's ResourceSlices; read after the node's label, which the agent reads before it withdraws one.
 
     Empty where the server does not have that kind.

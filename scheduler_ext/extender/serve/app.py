@@ -36,7 +36,7 @@ from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.counts import Counts
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
-from cotenant.scheduler_ext.extender.why import Explanation, PodVerdict, explained
+from cotenant.scheduler_ext.extender.why import Explanation, PodVerdict, explain_placement
 
 REMEMBERED: Final = 2_000
 """Pods whose last refusal is remembered for /why."""
@@ -138,7 +138,7 @@ class ExtenderApp:
             self._watch_posture()
             return Response(200, *self._parts.metrics.exposition())
         if request.path == "/why":
-            return self._remembered(request.query)
+            return self._last_verdict_response(request.query)
         if request.path not in _PROBES:
             return Response(404, b"not found: try /healthz, /readyz, /metrics or /why\n")
         passed, report = self.checks.report(_PROBES[request.path])
@@ -153,7 +153,7 @@ class ExtenderApp:
         snapshot, names, pod, now = self._parts.view.snapshot, args.node_names, self._facts(args.pod), self._now()
         rows = snapshot.rows_of(names)
         context = self._of_now(snapshot, now)
-        judged, stance = decide.judge(snapshot, pod, rows, now, self._settings, context)
+        judged, stance = decide.check_nodes(snapshot, pod, rows, now, self._settings, context)
         self._note(pod, len(names), stance, judged.counts())
         places = np.flatnonzero(judged.passed)
         if not len(places):
@@ -162,8 +162,8 @@ class ExtenderApp:
             places = places[cpus.together(snapshot, pod, rows[places], self._settings.cpus)]
         if self._settings.devices.on:
             places = places[devices.begun(snapshot, pod, rows[places], self._settings.devices)]
-        places = places[best_nodes.narrowed(snapshot, pod, rows[places], now, self._settings, context)]
-        return wire.filtered(wire.quoted_names(snapshot, names, rows, places))
+        places = places[best_nodes.best_row_indices(snapshot, pod, rows[places], now, self._settings, context)]
+        return wire.filter_answer(wire.quoted_names(snapshot, names, rows, places))
 
     def _prioritize(self, body: bytes) -> bytes:
         """Answer of prioritize: a score for each node that was asked, in the same order."""
@@ -172,7 +172,7 @@ class ExtenderApp:
         rows = snapshot.rows_of(args.node_names or ())
         now = self._now()
         points = decide.points(snapshot, pod, rows, now, self._settings, self._of_now(snapshot, now))
-        return wire.prioritized(snapshot, rows, points)
+        return wire.prioritize_answer(snapshot, rows, points)
 
     def _preempt(self, body: bytes) -> bytes:
         """Answer of preempt: the nodes without those on which the pod must displace nobody (`decide.spared`)."""
@@ -180,9 +180,9 @@ class ExtenderApp:
         view, pod = self._parts.view, self._facts(args.pod)
         victims = args.victims()
         uids = {node: [p.uid for p in node_victims.pods or ()] for node, node_victims in victims.items()}
-        spared = decide.spared(view.snapshot, pod, uids, view.shares, (self._now(), self._settings))
+        spared = decide.protected_nodes(view.snapshot, pod, uids, view.shares, (self._now(), self._settings))
         self.counts.spared(len(spared))
-        return wire.preempted(victims, spared)
+        return wire.preempt_answer(victims, spared)
 
     def _bind(self, body: bytes) -> bytes:
         """Runs in a thread: it waits for the API server, other requests do not."""
@@ -198,10 +198,10 @@ class ExtenderApp:
         """Return the explanation of the rules' verdicts, over all nodes, on a pod that is sent along; JSON."""
         args = wire.EXTENDER_ARGS.decode(body)
         snapshot, pod = self._parts.view.snapshot, facts_of(args.pod, self._settings.load_aware)
-        explanation: Explanation = explained(snapshot, pod, self._now(), self._settings)
+        explanation: Explanation = explain_placement(snapshot, pod, self._now(), self._settings)
         return msgspec.json.encode(explanation)
 
-    def _remembered(self, query: str) -> Response:
+    def _last_verdict_response(self, query: str) -> Response:
         params = {key: values[0] for key, values in parse_qs(query).items()}
         verdict = self._last.get(f"{params.get('namespace', 'default')}/{params.get('name', '')}")
         if verdict is None:
@@ -231,7 +231,7 @@ class ExtenderApp:
         """Count refusals, and keep the last answer about a pod for `cotenant explain pod`, of REMEMBERED at most."""
         self._say(stance)
         if stance.yielded:
-            self._say_yielded(pod, node_count, stance.yielded)
+            self._record_yielded(pod, node_count, stance.yielded)
         if not refused and not stance.yielded:
             return
         self.counts.refused(refused)
@@ -240,7 +240,7 @@ class ExtenderApp:
         if len(self._last) > REMEMBERED:
             self._last.popitem(last=False)
 
-    def _say_yielded(self, pod: PodFacts, node_count: int, rule: str) -> None:
+    def _record_yielded(self, pod: PodFacts, node_count: int, rule: str) -> None:
         """Count every request in which a rule was ignored, and log at most one a minute of each rule."""
         self.counts.yielded(rule)
         now = monotonic()

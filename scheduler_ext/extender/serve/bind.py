@@ -58,7 +58,7 @@ class Binder:
         allotment = self._allocation.allocate(client, pod, args.node)
         if allotment.refusal:
             return f"{args.node}: {allotment.refusal}"
-        return self._send(client, binding(args, allotment.annotations), args.node)
+        return self._send(client, binding_creation(args, allotment.annotations), args.node)
 
     def _send(self, client: KubeClient, intent: Create, node: str) -> str:
         """Send the binding; returns "" when the pod is on the node, also after a lost answer, else the reason."""
@@ -80,7 +80,7 @@ class Binder:
         return facts_of(wire, LoadAwareSettings()) if wire else None
 
 
-def binding(args: BindArgs, annotations: Mapping[str, str] | None = None) -> Create:
+def binding_creation(args: BindArgs, annotations: Mapping[str, str] | None = None) -> Create:
     """The Binding to create; with the uid the API server refuses it for a newer pod of the same name. Pure.
 
     annotations: the API server copies them to the pod.

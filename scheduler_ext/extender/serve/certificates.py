@@ -38,11 +38,11 @@ def issue(folder: Path, url: str) -> list[Path]:
     if (folder / "ca.key").exists():
         raise UsageError(f"{folder}/ca.key exists", fix="Give an empty folder; what trusts the old one would break.")
     key = ec.generate_private_key(ec.SECP256R1())
-    authority = _signed(_name("cotenant-extender-ca"), key, key, None, None)
+    authority = _sign_certificate(_name("cotenant-extender-ca"), key, key, None, None)
     written = [_write(folder / "ca.key", _pem(key), 0o600)]
     for part, use in _USES.items():
         own = ec.generate_private_key(ec.SECP256R1())
-        certificate = _signed(_name(f"cotenant-{part}"), own, key, use, host if part == "server" else None)
+        certificate = _sign_certificate(_name(f"cotenant-{part}"), own, key, use, host if part == "server" else None)
         written += [
             _write(folder / part / "ca.crt", authority.public_bytes(serialization.Encoding.PEM), 0o644),
             _write(folder / part / "tls.crt", certificate.public_bytes(serialization.Encoding.PEM), 0o644),
@@ -51,7 +51,7 @@ def issue(folder: Path, url: str) -> list[Path]:
     return written
 
 
-def _signed(
+def _sign_certificate(
     subject: x509.Name,
     key: ec.EllipticCurvePrivateKey,
     signer: ec.EllipticCurvePrivateKey,

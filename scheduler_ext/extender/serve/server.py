@@ -53,7 +53,7 @@ class ExtenderServer:
         self._tls = ServerTls(self._context()) if self._folder else None
         self._host = settings.host
         limits = Limits(settings.read_seconds, settings.max_body_bytes, CONNECTIONS)
-        self._listener = Listener("extender", app, limits, _listening(settings))
+        self._listener = Listener("extender", app, limits, _listening_socket(settings))
 
     @property
     def url(self) -> str:
@@ -123,7 +123,7 @@ def _context(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def _listening(settings: ExtenderSettings) -> socket.socket:
+def _listening_socket(settings: ExtenderSettings) -> socket.socket:
     try:
         return bound(settings.host, settings.port)
     except OSError as error:

@@ -90,7 +90,7 @@ PREEMPT_ARGS: Final = msgspec.json.Decoder(PreemptArgs)
 BIND_ARGS: Final = msgspec.json.Decoder(BindArgs)
 
 
-def filtered(passing: Pieces) -> bytes:
+def filter_answer(passing: Pieces) -> bytes:
     """Answer of filter that hands back some nodes, each name as JSON, in the order asked.
 
     Why the others are refused is left out: the scheduler only reads it when no node is left.
@@ -144,7 +144,7 @@ def failed_filter(why: str) -> bytes:
     )
 
 
-def prioritized(snapshot: NodeSnapshot, rows: Rows, points: Rows) -> bytes:
+def prioritize_answer(snapshot: NodeSnapshot, rows: Rows, points: Rows) -> bytes:
     """Answer of prioritize: entries of prepared pieces, for nodes with points only."""
     some = np.flatnonzero(points)
     pieces = np.empty(2 * len(some), dtype=object)
@@ -153,7 +153,7 @@ def prioritized(snapshot: NodeSnapshot, rows: Rows, points: Rows) -> bytes:
     return b"[" + b"".join(pieces.tolist())[:-1] + b"]"
 
 
-def preempted(victims: Mapping[str, MetaVictims], spared: Mapping[str, str]) -> bytes:
+def preempt_answer(victims: Mapping[str, MetaVictims], spared: Mapping[str, str]) -> bytes:
     """Answer of preempt: the nodes that stay, with the victims that were asked; never one without victims."""
     remaining = {
         node: node_victims for node, node_victims in victims.items() if node not in spared and node_victims.pods

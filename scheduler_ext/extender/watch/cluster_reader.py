@@ -31,7 +31,7 @@ from cotenant.scheduler_ext.extender.metric import (
     slice_of,
 )
 from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
-from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, following
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import CollectionState
 from cotenant.scheduler_ext.extender.watch.table import NodeTable
 from cotenant.scheduler_ext.extender.watch.watcher import OUR_SLICES, PATHS, GuardWire, hardware_kinds
@@ -66,7 +66,7 @@ class ClusterReading:
     moment: Moment
 
 
-def look(client: KubeClient, settings: ExtenderSettings) -> ClusterReading:
+def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReading:
     """Read everything that the rules look at. ClusterError when not even nodes can be listed."""
     table, now = NodeTable(settings.load_aware), time.time()
     table.watched_since = now
@@ -76,27 +76,27 @@ def look(client: KubeClient, settings: ExtenderSettings) -> ClusterReading:
     if not table.nodes:
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
     sources["nodes"] = CollectionState(0.0)
-    for pod in _listed(client, "pods", PodWire, sources, fieldSelector=ON_NODES):
+    for pod in _list_or_empty(client, "pods", PodWire, sources, fieldSelector=ON_NODES):
         facts = facts_of(pod, settings.load_aware)
         table.put_pod((pod.metadata.namespace, pod.metadata.name), facts, now)
-    for raw in _listed(client, "nodemetrics", msgspec.Raw, sources):
+    for raw in _list_or_empty(client, "nodemetrics", msgspec.Raw, sources):
         table.put_metric(_name(raw), metric_of(msgspec.json.decode(raw, type=MetricWire)))
-    for raw in _listed(client, "forecasts", msgspec.Raw, sources):
+    for raw in _list_or_empty(client, "forecasts", msgspec.Raw, sources):
         table.put_outlook(_name(raw), outlook_of(msgspec.json.decode(raw, type=ForecastWire)))
-    for raw in _listed(client, "reservations", msgspec.Raw, sources):
+    for raw in _list_or_empty(client, "reservations", msgspec.Raw, sources):
         table.put_reservation(_name(raw), bytes(raw))
     for kind in hardware_kinds(settings):
-        for raw in _listed(client, kind, msgspec.Raw, sources):
+        for raw in _list_or_empty(client, kind, msgspec.Raw, sources):
             table.put_document(PATHS[kind], _name(raw), msgspec.json.decode(raw, type=dict[str, Any]))
     if settings.devices.on:
-        for raw in _listed(client, "slices", msgspec.Raw, sources, fieldSelector=OUR_SLICES):
+        for raw in _list_or_empty(client, "slices", msgspec.Raw, sources, fieldSelector=OUR_SLICES):
             table.put_slice(_name(raw), slice_of(msgspec.json.decode(raw, type=SliceWire)))
-    for raw in _listed(client, "guard", msgspec.Raw, sources):
+    for raw in _list_or_empty(client, "guard", msgspec.Raw, sources):
         if _name(raw) == SWAP_GUARD:
             table.put_guards(msgspec.json.decode(raw, type=GuardWire).spec.nodes or {})
     nodes = tuple(table.nodes.values())
     moment = Moment(now, time.monotonic())
-    return ClusterReading(following(NodeSnapshot(), table.take(sources, (now, moment.monotonic))), nodes, moment)
+    return ClusterReading(next_snapshot(NodeSnapshot(), table.take(sources, (now, moment.monotonic))), nodes, moment)
 
 
 def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
@@ -120,7 +120,9 @@ def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
     return True
 
 
-def _listed(client: KubeClient, name: str, kind: Any, sources: dict[str, CollectionState], **query: str) -> list[Any]:
+def _list_or_empty(
+    client: KubeClient, name: str, kind: Any, sources: dict[str, CollectionState], **query: str
+) -> list[Any]:
     """One collection as a list; what is not installed or forbidden is an empty list, and `sources` says which."""
     try:
         items: list[Any] = client.list(PATHS[name], kind, limit=None, **query)

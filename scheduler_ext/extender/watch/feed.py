@@ -18,7 +18,7 @@ import structlog
 from cotenant.base.kube import KubeClient
 from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
-from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Shares, following
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Shares, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import DECODER, ENCODER, Frame
 from cotenant.scheduler_ext.extender.watch.watcher import WatcherConfig, watch
 
@@ -46,7 +46,7 @@ class SnapshotFeed:
             self.shares.pop(uid, None)
         if frame.shares:
             self.shares.update(frame.shares)
-        self.snapshot = following(self.snapshot, frame)
+        self.snapshot = next_snapshot(self.snapshot, frame)
         self.frames += 1
 
 

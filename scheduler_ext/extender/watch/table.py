@@ -19,12 +19,12 @@ from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.base.allocation.topology_document import COLLECTION
 from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.scheduler_ext.extender.columns import NodeState, rows_of, share_of
-from cotenant.scheduler_ext.extender.cpus import room_of
-from cotenant.scheduler_ext.extender.devices import device_room_of
+from cotenant.scheduler_ext.extender.cpus import free_cpu_capacity
+from cotenant.scheduler_ext.extender.devices import free_devices
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, NodeSlice, Outlook
 from cotenant.scheduler_ext.extender.pod import PodFacts
 from cotenant.scheduler_ext.extender.snapshot import slot_of
-from cotenant.scheduler_ext.extender.turnover import Departure, Watch, remembered, unwatched
+from cotenant.scheduler_ext.extender.turnover import Departure, Watch, predates_departure_watch, relevant_departures
 from cotenant.scheduler_ext.extender.watch.frame import (
     SLOT_SECONDS,
     SLOTS,
@@ -141,7 +141,7 @@ class NodeTable:
         if (departure := Departure.of(before, now_seconds)) is not None:
             departures = self.departures.get(before.node, ())
             self.departures[before.node] = [
-                *remembered(departures, self.outlooks.get(before.node), now_seconds),
+                *relevant_departures(departures, self.outlooks.get(before.node), now_seconds),
                 departure,
             ]
 
@@ -177,7 +177,7 @@ class NodeTable:
         """
         pods = tuple(self._on[name].values()) if name in self._on else ()
         outlook = self.outlooks.get(name)
-        departures = remembered(self.departures.pop(name, ()), outlook, now_seconds)
+        departures = relevant_departures(self.departures.pop(name, ()), outlook, now_seconds)
         if departures:
             self.departures[name] = departures
         watch = Watch(tuple(departures), self.watched_since, now_seconds)
@@ -212,10 +212,10 @@ class NodeTable:
             guards=self.guards if self._other_guards else None,
             placeholders=self._placeholders() if self._other_placeholders else None,
             reservations={name: self.reservations.get(name) for name in self._reservations} or None,
-            rooms=self._rooms(COLLECTION, room_of) or None,
-            device_rooms=self._rooms(DEVICES, device_room_of) or None,
+            rooms=self._changed_capacities(COLLECTION, free_cpu_capacity) or None,
+            device_rooms=self._changed_capacities(DEVICES, free_devices) or None,
             shares=self._shares(self._changed & index.keys()) if with_shares else None,
-            gone=sorted(self._gone | self._homeless(name for name in self._changed if name not in index)),
+            gone=sorted(self._gone | self._orphaned_pods(name for name in self._changed if name not in index)),
         )
         self._forget(slot)
         return frame
@@ -226,7 +226,7 @@ class NodeTable:
         self._other_nodes = self._other_guards = self._other_placeholders = self._fresh = False
         self._slot = slot
 
-    def _rooms(
+    def _changed_capacities(
         self, collection: str, room: Callable[[NodeHardware, Iterable[PodFacts]], RoomT | None]
     ) -> dict[str, RoomT | None]:
         """Return the free capacity by node, for nodes whose document of the collection, pods or labels changed.
@@ -255,7 +255,8 @@ class NodeTable:
         return {
             name
             for name, outlook in self.outlooks.items()
-            if name in self._on and any(unwatched(p, outlook, self.watched_since) for p in self._on[name].values())
+            if name in self._on
+            and any(predates_departure_watch(p, outlook, self.watched_since) for p in self._on[name].values())
         }
 
     def _placeholders(self) -> dict[str, PlaceholderOf]:
@@ -265,7 +266,7 @@ class NodeTable:
             if pod.placeholder_of is not None
         }
 
-    def _homeless(self, names: Iterable[str]) -> set[str]:
+    def _orphaned_pods(self, names: Iterable[str]) -> set[str]:
         """Pods on nodes that are not there (any more): nobody can displace them."""
         return {pod.identity.uid for name in names if name in self._on for pod in self._on[name].values()}
 

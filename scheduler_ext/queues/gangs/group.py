@@ -10,7 +10,12 @@ from typing import Final
 from cotenant.base.kubernetes.protocol import GANG_GATE, RESERVATION_GATE
 from cotenant.base.kubernetes.reservation import Phase, Reservation
 from cotenant.base.settings.sections.queues import QueueSettings
-from cotenant.scheduler_ext.queues.gangs.reservations import GANG_ANNOTATION, gang_reservations, holds_room, member_uid
+from cotenant.scheduler_ext.queues.gangs.reservations import (
+    GANG_ANNOTATION,
+    gang_reservations,
+    has_reserved_capacity,
+    member_uid,
+)
 from cotenant.scheduler_ext.queues.model.gang import Gang, GangMode, MatchPolicy
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
@@ -180,7 +185,7 @@ class GangGroup:
     def has_room(self, pod: QueuePod) -> bool:
         """Return whether the member's capacity is reserved, or it requests nothing that could be reserved."""
         reservation = self.reservations.get(pod.uid)
-        return (reservation is not None and holds_room(reservation)) or not any(pod.requests.values())
+        return (reservation is not None and has_reserved_capacity(reservation)) or not any(pod.requests.values())
 
 
 def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservation, ...]]:
@@ -194,7 +199,7 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
     living = {pod.uid for group in pods.values() for pod in group}
     memberless = tuple(one for one in reservations if member_uid(one) not in living)
     used = {one.annotations[GANG_ANNOTATION] for one in memberless if one.status.phase is Phase.SUCCEEDED}
-    gangs = {**{key: _undefined(key) for key in pods}, **view.gangs}
+    gangs = {**{key: _undefined_gang(key) for key in pods}, **view.gangs}
     natives = view.native_groups or {}
     ended = view.ended_members
     by_key = {
@@ -206,7 +211,7 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
         )
         for key, gang in gangs.items()
     }
-    groups = tuple(_grouped(by_key, used))
+    groups = tuple(_group_gangs(by_key, used))
     awaiting = {members.gang.key for group in groups if group.awaiting for members in group.gangs}
     needless = tuple(
         one
@@ -216,7 +221,7 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
     return groups, needless
 
 
-def _undefined(key: str) -> Gang:
+def _undefined_gang(key: str) -> Gang:
     namespace, _, name = key.partition("/")
     return Gang(namespace, name, 0, 0, group=(key,), problem=f"gang {key}: no PodGroup or pod defines it")
 
@@ -226,7 +231,7 @@ def _members(gang: Gang, pods: Iterable[QueuePod], by_uid: Mapping[str, Reservat
     return GangMembers(gang, own, {pod.uid: by_uid[pod.uid] for pod in own if pod.uid in by_uid})
 
 
-def _grouped(by_key: Mapping[str, GangMembers], used: set[str]) -> Iterator[GangGroup]:
+def _group_gangs(by_key: Mapping[str, GangMembers], used: set[str]) -> Iterator[GangGroup]:
     """Every gang once, with those that it names, as far as they exist and name it, too."""
     for key in sorted(by_key):
         names = by_key[key].gang.group or (key,)

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from cotenant.base.kubernetes.intent import Create
 from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.gangs.group import GangGroup, GangMembers
-from cotenant.scheduler_ext.queues.model.native_group import native_group, unsayable
+from cotenant.scheduler_ext.queues.model.native_group import inexpressible_fields, native_group
 from cotenant.scheduler_ext.queues.view import QueueView
 
 
 def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSettings) -> bool:
     """Return whether the scheduler places the gang: wanted and offered, and the gang's pods and terms allow it."""
-    if settings.gangs_by == "own" or view.native_groups is None or unsayable(members.gang):
+    if settings.gangs_by == "own" or view.native_groups is None or inexpressible_fields(members.gang):
         return False
     placed_by_us = members.native is not None and not members.native.min_count
     waiting = [pod for pod in members.pods if not pod.node]
@@ -56,5 +56,5 @@ def placed_by(members: GangMembers, view: QueueView, settings: QueueSettings) ->
     if left_to_scheduler(members, view, settings):
         return "kubernetes"
     unstamped = "it has pods that name no PodGroup of Kubernetes" if members.pods and not members.satisfied else ""
-    because = unsayable(members.gang) or unstamped
+    because = inexpressible_fields(members.gang) or unstamped
     return f"cotenant: {because}" if because else "cotenant"

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from cotenant.base.kubernetes.intent import Address, Create, Delete, Patch
-from cotenant.base.kubernetes.pod_request import format_room
+from cotenant.base.kubernetes.pod_request import format_quantities
 from cotenant.base.kubernetes.protocol import GANG_GATE, GANG_LABEL, SCHEDULING_GROUP
 from cotenant.base.kubernetes.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
 from cotenant.base.settings.sections.queues import QueueSettings
@@ -36,7 +36,7 @@ def reservation_name(pod: QueuePod) -> str:
     return f"gang-{pod.namespace}-{pod.name}"[:_NAME_LENGTH].rstrip(".-") + f"-{digest}"
 
 
-def created(pod: QueuePod, gang: Gang, settings: QueueSettings) -> Create:
+def member_reservation_creation(pod: QueuePod, gang: Gang, settings: QueueSettings) -> Create:
     """Reserve capacity for a member: what it requests, where it may go, for nobody else."""
     address = Address(SCHEDULING_GROUP, "reservations", reservation_name(pod))
     metadata = {
@@ -54,12 +54,12 @@ def created(pod: QueuePod, gang: Gang, settings: QueueSettings) -> Create:
     return Create(address, body, why=f"place gang {gang.key} as a whole")
 
 
-def deleted(reservation: Reservation, why: str) -> Delete:
+def reservation_deletion(reservation: Reservation, why: str) -> Delete:
     """Give a member's capacity back; its placeholder follows at once."""
     return Delete(address_of(reservation), reservation.uid, why)
 
 
-def opened(pod: QueuePod, why: str) -> Patch:
+def gang_gate_removal(pod: QueuePod, why: str) -> Patch:
     """End the gang's gate; refused when the pod has changed since it was looked at."""
     address = Address("v1", "pods", pod.name, pod.namespace)
     return Patch(address, tuple(without_gate(pod.gates, pod.version, GANG_GATE)), why=why)
@@ -76,7 +76,7 @@ def member_uid(reservation: Reservation) -> str:
     return next((reference.uid for reference in references if reference is not None), "")
 
 
-def holds_room(reservation: Reservation) -> bool:
+def has_reserved_capacity(reservation: Reservation) -> bool:
     """Return whether the member's capacity is reserved right now; capacity lost and requested again is not."""
     if reservation.status.phase is not Phase.AVAILABLE or reservation.deleting:
         return False
@@ -94,7 +94,7 @@ def refusal(reservation: Reservation) -> str:
     return scheduled.message or scheduled.reason if scheduled is not None and scheduled.status == "False" else ""
 
 
-def stands(reservation: Reservation, placeholders: frozenset[str]) -> bool:
+def has_bound_placeholder(reservation: Reservation, placeholders: frozenset[str]) -> bool:
     """Return whether a placeholder of the Reservation is bound.
 
     placeholders: names of bound placeholders without their number.
@@ -109,7 +109,7 @@ def placeholder_stems(pods: Iterable[QueuePod]) -> frozenset[str]:
 
 def _template(pod: QueuePod) -> dict[str, Any]:
     placement = pod.placement or Placement()
-    requests = format_room({name: amount for name, amount in pod.requests.items() if amount > 0})
+    requests = format_quantities({name: amount for name, amount in pod.requests.items() if amount > 0})
     tolerations = [
         {name: text for name in ("key", "operator", "value", "effect") if (text := getattr(one, name))}
         for one in placement.tolerations

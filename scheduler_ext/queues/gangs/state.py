@@ -21,12 +21,12 @@ from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.gangs.group import GangGroup, gang_groups
 from cotenant.scheduler_ext.queues.gangs.native import group_intents, left_to_scheduler
 from cotenant.scheduler_ext.queues.gangs.reservations import (
-    created,
-    deleted,
-    opened,
+    gang_gate_removal,
+    has_bound_placeholder,
+    member_reservation_creation,
     placeholder_stems,
     refusal,
-    stands,
+    reservation_deletion,
 )
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
 from cotenant.scheduler_ext.queues.model.report import GangState
@@ -73,7 +73,7 @@ def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
     work.place()
     standings = tuple(work.timed(standing) for standing in work.standings)
     work.intents += group_intents(view, groups, settings)
-    work.intents += [opened(pod, "it belongs to no gang") for pod in view.pods if _without_gang(pod)]
+    work.intents += [gang_gate_removal(pod, "it belongs to no gang") for pod in view.pods if _without_gang(pod)]
     keys = {group.key for group in groups}
     attempts = {key: value for key, value in work.attempts.items() if key in keys}
     return GangDecision(tuple(work.intents), standings, attempts, work.wake())
@@ -98,12 +98,12 @@ class _GangRound:
             self.open(group)
         elif group.problem:
             self.give_back(group, GangState.INVALID, Reason.GANG_INVALID, group.problem)
-        elif missing := _missing(group):
+        elif missing := _incomplete_group_reason(group):
             self.give_back(group, GangState.INCOMPLETE, Reason.GANG_INCOMPLETE, missing)
         elif group.needed == 0:
             self.run(group)
         elif len(group.chosen) < group.needed:
-            self.give_back(group, *_held_back(group))
+            self.give_back(group, *_blocked_state(group))
         elif len(group.gangs) == 1 and left_to_scheduler(group.gangs[0], self.view, self.settings):
             self.entrust(group)
         elif group.awaiting or all(group.has_room(pod) for pod in group.chosen):
@@ -119,20 +119,20 @@ class _GangRound:
                 reservation = members.reservations[pod.uid]
                 if pod.node and not group.awaiting:
                     self.release([reservation], f"{pod.place} runs")
-                elif not pod.node and not pod.gates and stands(reservation, stems):
+                elif not pod.node and not pod.gates and has_bound_placeholder(reservation, stems):
                     self.release([reservation], f"its capacity was not handed over in time; {pod.place} may take it")
 
     def open(self, group: GangGroup) -> None:
         """Let the members go for which capacity is reserved; the Reservation controller hands it over."""
         for pod in group.awaiting:
-            self.intents.append(opened(pod, f"capacity for all of gang {group.key} is reserved"))
+            self.intents.append(gang_gate_removal(pod, f"capacity for all of gang {group.key} is reserved"))
         self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
 
     def run(self, group: GangGroup) -> None:
         """All that must start together has started: further members follow one by one."""
         self.attempts.pop(group.key, None)
         for pod in (pod for members in group.gangs for pod in members.ready):
-            self.intents.append(opened(pod, f"gang {group.key} has started"))
+            self.intents.append(gang_gate_removal(pod, f"gang {group.key} has started"))
         if self.awaits_scheduler(group):
             return
         landing = any(members.landing for members in group.gangs)
@@ -148,7 +148,7 @@ class _GangRound:
             return self.give_back(group, GangState.INVALID, Reason.GANG_INVALID, f"{text}; delete its pods")
         if native is not None:
             for pod in members.ready:
-                self.intents.append(opened(pod, f"gang {group.key} is left to the scheduler"))
+                self.intents.append(gang_gate_removal(pod, f"gang {group.key} is left to the scheduler"))
         return self.give_back(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, LEFT)
 
     def awaits_scheduler(self, group: GangGroup) -> bool:
@@ -166,7 +166,7 @@ class _GangRound:
             return self.give_back(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, self.pause(not_before))
         if all(group.has_room(pod) for pod in group.chosen):
             for pod in group.chosen:
-                self.intents.append(opened(pod, f"capacity for all of gang {group.key} is reserved"))
+                self.intents.append(gang_gate_removal(pod, f"capacity for all of gang {group.key} is reserved"))
             return self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
         limit = min(self.settings.gang_place_seconds, group.wait_seconds(self.settings))
         deadline = min(one.created_seconds for one in group.reservations.values()) + limit
@@ -193,7 +193,7 @@ class _GangRound:
         lacking = [p for p in group.chosen if p.uid not in group.reservations and any(p.requests.values())]
         gangs = {members.gang.key: members.gang for members in group.gangs}
         for pod in sorted(lacking, key=_size, reverse=True):
-            self.intents.append(created(pod, gangs[pod.gang], self.settings))
+            self.intents.append(member_reservation_creation(pod, gangs[pod.gang], self.settings))
         placed = sum(group.has_room(pod) for pod in group.chosen)
         text = f"capacity is reserved for {placed} of {len(group.chosen)} members"
         self.placing.append(group)
@@ -205,7 +205,7 @@ class _GangRound:
             return
         room = _Room(self.view, [*self.queue, *self.placing], [s.group for s in self.standings])
         for group in self.placing:
-            room.take(_unheld(group))
+            room.take(_members_without_capacity(group))
         for position, group in enumerate(sorted(self.queue, key=self.rank), 1):
             _, not_before = self.attempts.get(group.key, (0, 0.0))
             if self.now < not_before:
@@ -230,7 +230,7 @@ class _GangRound:
 
     def release(self, reservations: Iterable[Reservation], why: str) -> None:
         """Delete Reservations; their placeholders follow."""
-        self.intents += [deleted(one, why) for one in reservations if not one.deleting]
+        self.intents += [reservation_deletion(one, why) for one in reservations if not one.deleting]
 
     def stand(self, group: GangGroup, state: GangState, code: Reason, text: str = "", position: int = 0) -> None:
         """Note where it stands."""
@@ -293,7 +293,7 @@ def _without_gang(pod: QueuePod) -> bool:
     return pod.waits_for_gang and not (pod.gang or pod.node or pod.deleting or pod.placeholder)
 
 
-def _missing(group: GangGroup) -> str:
+def _incomplete_group_reason(group: GangGroup) -> str:
     """Return a sentence with what a group that is not complete lacks, or ""."""
     if group.absent:
         return f"gang {', '.join(group.absent)} of its group does not exist"
@@ -308,7 +308,7 @@ def _missing(group: GangGroup) -> str:
     return "; ".join(texts)
 
 
-def _held_back(group: GangGroup) -> tuple[GangState, Reason, str]:
+def _blocked_state(group: GangGroup) -> tuple[GangState, Reason, str]:
     """A complete group of which members wait for something else."""
     waiting = [pod for members in group.gangs for pod in members.gated if pod not in members.ready]
     if any(pod.waits_for_quota for pod in waiting):
@@ -318,7 +318,7 @@ def _held_back(group: GangGroup) -> tuple[GangState, Reason, str]:
     return GangState.QUEUED, Reason.GANG_INCOMPLETE, f"{len(waiting)} members wait for gates: {', '.join(gates)}"
 
 
-def _unheld(group: GangGroup) -> tuple[MemberGroup, ...]:
+def _members_without_capacity(group: GangGroup) -> tuple[MemberGroup, ...]:
     """Members of a group that is being placed whose capacity is not bound yet."""
     return member_groups(pod for pod in group.chosen if not group.has_room(pod))
 
@@ -329,7 +329,7 @@ def _in_transit(view: QueueView, groups: Sequence[GangGroup]) -> dict[str, dict[
     stems = placeholder_stems(view.pods) if landing else frozenset()
     taken: dict[str, dict[str, int]] = {}
     for pod, reservation in landing:
-        if reservation.status.node and not stands(reservation, stems):
+        if reservation.status.node and not has_bound_placeholder(reservation, stems):
             sums = taken.setdefault(reservation.status.node, {})
             for name, amount in MemberGroup(pod.requests, Placement(), 1).needs.items():
                 sums[name] = sums.get(name, 0) + amount

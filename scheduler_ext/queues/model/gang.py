@@ -17,7 +17,7 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import moment_of, seconds_of
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 
 Json = Mapping[str, Any]
 Option = TypeVar("Option", bound=StrEnum)
@@ -107,8 +107,8 @@ def gang_key(namespace: str, labels: Mapping[str, str], annotations: Mapping[str
 
 def gang_of_pod_group(body: Json, wait_seconds: float = 0.0) -> Gang:
     """The gang that a PodGroup defines; wait_seconds: of one that does not say its own."""
-    meta, spec, status = (_mapping(body.get(key)) for key in ("metadata", "spec", "status"))
-    annotations, reader = _mapping(meta.get("annotations")), _Reader()
+    meta, spec, status = (_mapping_or_empty(body.get(key)) for key in ("metadata", "spec", "status"))
+    annotations, reader = _mapping_or_empty(meta.get("annotations")), _Reader()
     namespace, name = str(meta.get("namespace") or ""), str(meta.get("name") or "")
     reader.source = f"podgroups/{namespace}/{name}"
     own_wait_seconds = reader.wait(spec.get("scheduleTimeoutSeconds"), "spec.scheduleTimeoutSeconds")
@@ -178,8 +178,9 @@ def _group_problem(gang: Gang, gangs: Mapping[str, Gang]) -> str:
     others = [gangs[key] for key in gang.group if key in gangs and key != gang.key]
     differing = next((other for other in others if other.group != gang.group), None)
     if differing is not None:
-        return f"{gang.source}: {GROUPS_ANNOTATION} is {shown(list(gang.group))}, but {differing.source} says " + shown(
-            list(differing.group)
+        return (
+            f"{gang.source}: {GROUPS_ANNOTATION} is {format_value(list(gang.group))}, but {differing.source} says "
+            + format_value(list(differing.group))
         )
     broken = next((other for other in others if other.problem), None)
     return f"{gang.source}: {broken.key} of its group cannot be used: {broken.problem}" if broken is not None else ""
@@ -268,11 +269,11 @@ class _Reader:
 
     def note(self, what: str, value: Any, because: str, taken: object) -> None:
         """Note an optional value that cannot be used, and what is taken in its place."""
-        self.notes.append(f"{self.source}: {what} {shown(value)} {because}; {taken} is taken")
+        self.notes.append(f"{self.source}: {what} {format_value(value)} {because}; {taken} is taken")
 
     def refuse(self, what: str, value: Any, because: str) -> None:
         """Note the first problem."""
-        self.problem = self.problem or f"{self.source}: {what} {shown(value)} {because}"
+        self.problem = self.problem or f"{self.source}: {what} {format_value(value)} {because}"
 
 
 def _terms(gang: Gang) -> str:
@@ -282,7 +283,7 @@ def _terms(gang: Gang) -> str:
     )
 
 
-def _mapping(value: Any) -> Json:
+def _mapping_or_empty(value: Any) -> Json:
     return value if isinstance(value, Mapping) else {}
 
 

@@ -47,7 +47,7 @@ class NativeGroup:
         )
 
 
-def unsayable(gang: Gang) -> str:
+def inexpressible_fields(gang: Gang) -> str:
     """Return what Kubernetes' own PodGroup cannot express of a gang; "" if it describes the gang completely."""
     if len(gang.group) > 1:
         return "it is of a group of gangs"

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from cotenant.base.errors import NoData
 from cotenant.base.people import Person
 from cotenant.base.reasons import SENTENCES, Reason
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 from cotenant.scheduler_ext.queues.model.report import GangRow, QueueReport, QuotaRow, WaitingPodRow
 
 HISTORY_SECONDS: Final = 86_400
@@ -79,7 +79,7 @@ def visible_to(report: QueueReport, who: Person) -> QueueReport:
 def quota_for(report: QueueReport, who: Person, quota: str) -> None:
     """NoData, the same for a quota of others and for one that does not exist, unless the person sees the quota."""
     if who.reads is not None and all(row.quota != quota for row in visible_to(report, who).quotas):
-        raise NoData(f"there is no quota {shown(quota)} that you may read", fix="GET queues/quotas for those.")
+        raise NoData(f"there is no quota {format_value(quota)} that you may read", fix="GET queues/quotas for those.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import msgspec
 from cotenant.base.errors import QuantityError, UsageError
 from cotenant.base.kubernetes.protocol import QUOTA_PREFIX, ROOT_QUOTA
 from cotenant.base.kubernetes.quantity import format_bytes, format_millicores, parse_bytes, parse_millicores
-from cotenant.base.text import shown
+from cotenant.base.text import format_value
 
 PARENT_LABEL: Final = QUOTA_PREFIX + "parent"
 IS_PARENT_LABEL: Final = QUOTA_PREFIX + "is-parent"
@@ -97,9 +97,9 @@ class QuotaNode:
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> QuotaNode:
         """Read an ElasticQuota object; UsageError names the first field that cannot be used."""
-        metadata, spec, status = (_mapping(body.get(key), key) for key in ("metadata", "spec", "status"))
-        labels = _mapping(metadata.get("labels"), "metadata.labels")
-        annotations = _mapping(metadata.get("annotations"), "metadata.annotations")
+        metadata, spec, status = (_require_mapping(body.get(key), key) for key in ("metadata", "spec", "status"))
+        labels = _require_mapping(metadata.get("labels"), "metadata.labels")
+        annotations = _require_mapping(metadata.get("annotations"), "metadata.annotations")
         return cls(
             name=str(metadata.get("name") or ""),
             namespace=str(metadata.get("namespace") or ""),
@@ -128,7 +128,7 @@ class QuotaTree:
     quotas: Mapping[str, QuotaNode] = field(default_factory=dict)
 
     @cached_property
-    def _children(self) -> Mapping[str, tuple[QuotaNode, ...]]:
+    def _children_by_parent(self) -> Mapping[str, tuple[QuotaNode, ...]]:
         """Quotas by their parent's name, sorted by name; a parent need not exist."""
         children: dict[str, list[QuotaNode]] = {}
         for quota in self.quotas.values():
@@ -143,7 +143,7 @@ class QuotaTree:
 
     def children(self, name: str) -> tuple[QuotaNode, ...]:
         """Quotas right below one, by name."""
-        return self._children.get(name, ())
+        return self._children_by_parent.get(name, ())
 
     def ancestors(self, quota: QuotaNode) -> Iterator[str]:
         """Names of parent, grandparent, ... up to the root or a missing one; a name that comes again is the last."""
@@ -183,7 +183,9 @@ class QuotaTree:
 
 def amounts_of(resource_list: Any, what: str) -> dict[str, int]:
     """Amounts of a resource list; QuantityError names the field."""
-    return {name: _amount(name, value, f"{what}.{name}") for name, value in _mapping(resource_list, what).items()}
+    return {
+        name: _amount(name, value, f"{what}.{name}") for name, value in _require_mapping(resource_list, what).items()
+    }
 
 
 def quantity_of(resource: str, amount: int) -> str:
@@ -193,7 +195,9 @@ def quantity_of(resource: str, amount: int) -> str:
 
 def _amount(name: str, value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise QuantityError(f"{what}: {shown(value, 40)} is not a Kubernetes quantity", fix='Write "2" or "512Mi".')
+        raise QuantityError(
+            f"{what}: {format_value(value, 40)} is not a Kubernetes quantity", fix='Write "2" or "512Mi".'
+        )
     return parse_millicores(value, what) if name == "cpu" else parse_bytes(value, what)
 
 
@@ -218,7 +222,7 @@ def _path(annotation: str) -> str:
     return f"metadata.annotations[{annotation}]"
 
 
-def _mapping(value: Any, what: str) -> Mapping[str, Any]:
+def _require_mapping(value: Any, what: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):

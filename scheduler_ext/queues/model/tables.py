@@ -83,7 +83,7 @@ def quota_table(rows: Collection[QuotaRow]) -> Table:
 
 def waiting_table(rows: Collection[WaitingPodRow]) -> Table:
     """One row a waiting pod."""
-    return Table.from_rows(WAITING_PODS, [_waiting(row) for row in rows])
+    return Table.from_rows(WAITING_PODS, [_waiting_pod_fields(row) for row in rows])
 
 
 def gang_table(rows: Collection[GangRow]) -> Table:
@@ -102,7 +102,7 @@ def _quota(row: QuotaRow) -> dict[str, Any]:
     return asdict(row) | more | {"borrows_since": row.borrows_since_seconds}
 
 
-def _waiting(row: WaitingPodRow) -> dict[str, Any]:
+def _waiting_pod_fields(row: WaitingPodRow) -> dict[str, Any]:
     missing = row.missing if row.resource else None
     more = {"since": row.since_seconds, "reason": row.code, "why": row.reason, "likely": row.likely_seconds}
     requested = row.requested if row.resource else None

@@ -47,7 +47,7 @@ from cotenant.scheduler_ext.rebalance.migration.planned_jobs import (
 )
 from cotenant.scheduler_ext.rebalance.model.workload_median import MedianResults
 from cotenant.scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
-from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_in, published
+from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_config_map, outlooks_in
 
 
 class DeschedulerController(Feature):
@@ -123,7 +123,7 @@ class DeschedulerController(Feature):
             for those in (outlooks, reading.inputs.workloads)
         )
         is_due = newest - last >= self._manager.forecast_interval_seconds
-        return published(outlooks, self._manager.namespace) if outlooks and is_due else None
+        return outlooks_config_map(outlooks, self._manager.namespace) if outlooks and is_due else None
 
     def _writes(self, reading: RebalanceReading, jobs: Sequence[MigrationJob], *, is_settled: bool) -> RoundWrites:
         """Plans of the plugins that are asked for, and what of them is written."""

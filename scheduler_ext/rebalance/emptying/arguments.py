@@ -29,8 +29,8 @@ from cotenant.scheduler_ext.rebalance.arguments import (
     PodSelector,
     RebalanceArgs,
     ResourcePercents,
-    completed,
-    crossed,
+    complete_configuration,
+    low_above_high_problems,
     migration_of,
     plugin_configs,
     refuse,
@@ -96,7 +96,9 @@ def emptying_configured(document: Mapping[str, Any]) -> EmptyingArgs:
     """Arguments of a configuration in the settings; the defaults for one that has LowNodeLoad alone."""
     if not document or document.get("kind") == "LowNodeLoadArgs" or not {"kind", "profiles"} & document.keys():
         return DEFAULT_EMPTYING
-    return emptying_arguments_of(completed(document, EMPTYING_PLUGINS, DEFAULT_EMPTYING.high_node_load, (PLUGIN,)))
+    return emptying_arguments_of(
+        complete_configuration(document, EMPTYING_PLUGINS, DEFAULT_EMPTYING.high_node_load, (PLUGIN,))
+    )
 
 
 def emptying_arguments_of(document: Any) -> EmptyingArgs:
@@ -112,7 +114,7 @@ def emptying_arguments_of(document: Any) -> EmptyingArgs:
 
 
 def _contradictions(arguments: HighNodeLoadArgs, path: str) -> list[str]:
-    problems = crossed(f"{path}.lowThresholds", arguments.low_thresholds, arguments.high_thresholds)
+    problems = low_above_high_problems(f"{path}.lowThresholds", arguments.low_thresholds, arguments.high_thresholds)
     problems += unreadable_selector(arguments.node_selector, f"{path}.nodeSelector")
     for number, one in enumerate(arguments.pod_selectors):
         problems += unreadable_selector(one.selector, f"{path}.podSelectors[{number}].selector")
@@ -130,7 +132,7 @@ def _of_upstream(document: Any, plugins: dict[str, tuple[str, Any]]) -> Emptying
     migration, warnings = migration_of(document, plugins, list(deviations(args, _UpstreamArgs, path)))
     upstream = msgspec.convert(args, _UpstreamArgs)
     low = ResourcePercents(upstream.thresholds.cpu, upstream.thresholds.memory)
-    refuse(crossed(f"{path}.thresholds", low, DEFAULT_HIGH))
+    refuse(low_above_high_problems(f"{path}.thresholds", low, DEFAULT_HIGH))
     warnings.append(f"{path}.thresholds are of requests upstream; here they are held against usage and its forecast")
     if upstream.thresholds.pods is not None:
         warnings.append(f"{path}.thresholds.pods is not looked at")

@@ -179,16 +179,16 @@ def _stop(work: _EmptyingRound) -> Reason:
     least = work.arguments.high_node_load.number_of_nodes + hot
     checks: Sequence[tuple[bool, Reason]] = (
         (work.arguments.high_node_load.paused, Reason.REBALANCE_PAUSED),
-        (_somebody_waits(work), Reason.PODS_WAIT),
+        (_has_waiting_pods(work), Reason.PODS_WAIT),
         (hot and not under, Reason.LOAD_RISES),
-        (not _covered(work, work.open), Reason.PEAK_NOT_COVERED),
+        (not _is_peak_covered(work, work.open), Reason.PEAK_NOT_COVERED),
         (not under, Reason.NO_NODE_UNDER_USED),
         (under <= least, Reason.TOO_FEW_NODES_LOW),
     )
     return next((reason for stops, reason in checks if stops), Reason.OK)
 
 
-def _somebody_waits(work: _EmptyingRound) -> bool:
+def _has_waiting_pods(work: _EmptyingRound) -> bool:
     """Return whether a pod without a node could run on a node that is, or may be, emptied.
 
     It is checked by rules and by what the pod requests. A pod that fits on a node as it is waits for something else,
@@ -203,7 +203,7 @@ def _somebody_waits(work: _EmptyingRound) -> bool:
     return any(bool(offered.fits(pod).any()) and not present.fits(pod).any() for pod in work.inputs.waiting)
 
 
-def _covered(work: _EmptyingRound, staying: Flags) -> bool:
+def _is_peak_covered(work: _EmptyingRound, staying: Flags) -> bool:
     """Return whether nodes that stay can carry the expected use of all nodes, at every half hour of the next day.
 
     Only the present use counts where the round has no forecast.
@@ -295,7 +295,7 @@ def _try_node(work: _EmptyingRound, row: int) -> MoveRefusal | None:
     work.open[row] = False
     placements: list[_Placement] = []
     pods = _must_leave(work, row)
-    refusal = None if _covered(work, work.open) else MoveRefusal("", name, Reason.PEAK_NOT_COVERED)
+    refusal = None if _is_peak_covered(work, work.open) else MoveRefusal("", name, Reason.PEAK_NOT_COVERED)
     for pod in pods if refusal is None else ():
         placement = _placement(work, pod, row, len(pods))
         if isinstance(placement, Reason):

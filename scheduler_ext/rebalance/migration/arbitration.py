@@ -15,7 +15,7 @@ import numpy as np
 from cotenant.base.kubernetes.moments import seconds_of
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.arguments import LowNodeLoadArgs, limit_of
-from cotenant.scheduler_ext.rebalance.eligibility import Eligibility, ordered
+from cotenant.scheduler_ext.rebalance.eligibility import Eligibility, sort_by_move_order
 from cotenant.scheduler_ext.rebalance.limits import MoveLimits
 from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod
 from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
@@ -146,7 +146,10 @@ def _in_order(
     candidates: Sequence[tuple[MigrationJob, RebalancePod]], under_way: Mapping[str, int]
 ) -> list[tuple[MigrationJob, RebalancePod]]:
     none = np.zeros(2)
-    places = {pod.key: place for place, (pod, _) in enumerate(ordered([(pod, none) for _, pod in candidates], none))}
+    places = {
+        pod.key: place
+        for place, (pod, _) in enumerate(sort_by_move_order([(pod, none) for _, pod in candidates], none))
+    }
 
     def rank(entry: tuple[MigrationJob, RebalancePod]) -> tuple[float, ...]:
         job, pod = entry

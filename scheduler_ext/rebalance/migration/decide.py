@@ -17,12 +17,12 @@ from cotenant.scheduler_ext.rebalance.migration.job import (
     JobStatus,
     MigrationJob,
     address_of,
-    arbitrated,
-    changed,
+    arbitrated_condition,
     status_intent,
+    status_with_changes,
 )
-from cotenant.scheduler_ext.rebalance.migration.room import released
-from cotenant.scheduler_ext.rebalance.migration.step import JobAdvance, advanced, failed, missing_pod, timed_out
+from cotenant.scheduler_ext.rebalance.migration.room import release_reservations
+from cotenant.scheduler_ext.rebalance.migration.step import JobAdvance, advance_job, fail_job, missing_pod, timed_out
 from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
 from cotenant.scheduler_ext.reservations.guard import MANAGED
 
@@ -45,13 +45,13 @@ class MigrationWrites:
 
 def decide(view: MigrationView, keep_ended_seconds: float) -> MigrationWrites:
     """One round. keep_ended_seconds: how long jobs of ours are kept that have ended."""
-    advances = [*_arbitrated(view), *((job, advanced(view, job)) for job in _running(view.jobs))]
+    advances = [*_arbitrate_jobs(view), *((job, advance_job(view, job)) for job in _active_jobs(view.jobs))]
     statuses = [intent for job, advance in advances if (intent := status_intent(job, advance.status))]
     evictions = [advance.eviction for _, advance in advances if advance.eviction is not None]
     ended = [(job, a.status) for job, a in advances if a.status.phase.ended]
     intents = chain(
-        released(view.reservations.values(), view.jobs),
-        _collected(view, keep_ended_seconds),
+        release_reservations(view.reservations.values(), view.jobs),
+        _expired_job_deletions(view, keep_ended_seconds),
         statuses,
         *(advance.intents for _, advance in advances),
         evictions[: view.evictions_now],
@@ -59,41 +59,41 @@ def decide(view: MigrationView, keep_ended_seconds: float) -> MigrationWrites:
     return MigrationWrites(tuple(intents), tuple(ended), max(len(evictions) - view.evictions_now, 0))
 
 
-def _running(jobs: Sequence[MigrationJob]) -> Iterator[MigrationJob]:
+def _active_jobs(jobs: Sequence[MigrationJob]) -> Iterator[MigrationJob]:
     return (job for job in jobs if job.runs and not job.paused and not job.deleting)
 
 
-def _arbitrated(view: MigrationView) -> Iterator[tuple[MigrationJob, JobAdvance]]:
+def _arbitrate_jobs(view: MigrationView) -> Iterator[tuple[MigrationJob, JobAdvance]]:
     """Jobs that wait for arbitration, each with what became of it."""
     waiting = [job for job in view.jobs if job.waits]
     late = {j.name for j in waiting if view.now_seconds >= j.deadline_seconds(view.default_ttl_seconds)}
     verdict = arbitrate(view, [job for job in waiting if job.name not in late])
     for job in waiting:
-        yield job, timed_out(view, job) if job.name in late else _judged(view, job, verdict)
+        yield job, timed_out(view, job) if job.name in late else _apply_arbitration(view, job, verdict)
 
 
-def _judged(view: MigrationView, job: MigrationJob, verdict: Arbitration) -> JobAdvance:
+def _apply_arbitration(view: MigrationView, job: MigrationJob, verdict: Arbitration) -> JobAdvance:
     pod = view.pod_of(job)
     if pod is None:
         return missing_pod(view, job)
     refused = verdict.refused.get(job.name)
     if refused is not None:
-        return failed(view, job, JobReason.FORBIDDEN, f"{refused}: {SENTENCES[refused]}")
+        return fail_job(view, job, JobReason.FORBIDDEN, f"{refused}: {SENTENCES[refused]}")
     if view.mode_of(job) is JobMode.RESERVATION_FIRST and not any(pod.facts.requests.values()):
         text = "the pod requests nothing, so that no capacity can be reserved for it; EvictDirectly moves it without"
-        return failed(view, job, JobReason.FAILED_CREATE_RESERVATION, text)
+        return fail_job(view, job, JobReason.FAILED_CREATE_RESERVATION, text)
     if job.name not in verdict.passed:
         held_back = verdict.waiting.get(job.name, Reason.MOVE_LIMIT)
-        status = changed(
+        status = status_with_changes(
             job, view.now_seconds, step="WaitForArbitration", message=f"{held_back}: {SENTENCES[held_back]}"
         )
         return JobAdvance(status)
-    conditions = (arbitrated(pod.owner, pod.facts.node),)
-    status = changed(job, view.now_seconds, conditions, phase=JobPhase.RUNNING, step="Passed", message="")
+    conditions = (arbitrated_condition(pod.owner, pod.facts.node),)
+    status = status_with_changes(job, view.now_seconds, conditions, phase=JobPhase.RUNNING, step="Passed", message="")
     return JobAdvance(status)
 
 
-def _collected(view: MigrationView, keep_ended_seconds: float) -> Iterator[Delete]:
+def _expired_job_deletions(view: MigrationView, keep_ended_seconds: float) -> Iterator[Delete]:
     """Jobs of ours that ended long ago; what people made they delete themselves."""
     for job in view.jobs:
         if not job.status.phase.ended or job.deleting or not MANAGED.items() <= dict(job.labels).items():

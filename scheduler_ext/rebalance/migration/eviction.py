@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.kubernetes.intent import Address, Create, Patch, eviction_of
-from cotenant.base.kubernetes.json_pointer import escaped
+from cotenant.base.kubernetes.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import MANAGER, SOFT_EVICTION_ANNOTATION
 from cotenant.scheduler_ext.rebalance.load import RebalancePod
@@ -32,7 +32,7 @@ def _annotation(view: MigrationView, job: MigrationJob, pod: RebalancePod, addre
     request: dict[str, Any] = {"timestamp": moment(view.now_seconds), "initiator": INITIATOR, "reason": why}
     if job.delete_options:
         request["deleteOptions"] = job.delete_options
-    key, text = escaped(SOFT_EVICTION_ANNOTATION), msgspec.json.encode(request).decode()
+    key, text = escape_pointer_key(SOFT_EVICTION_ANNOTATION), msgspec.json.encode(request).decode()
     added = (
         {"op": "add", "path": f"/metadata/annotations/{key}", "value": text}
         if identity.annotations

@@ -15,8 +15,8 @@ from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import moment_of, seconds_of
 from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
 from cotenant.base.kubernetes.reservation import Condition, Reference, object_of
-from cotenant.base.text import shown
-from cotenant.scheduler_ext.reservations.status import condition_body, merged
+from cotenant.base.text import format_value
+from cotenant.scheduler_ext.reservations.status import condition_body, merge_conditions
 
 Json = Mapping[str, Any]
 
@@ -195,12 +195,14 @@ class MigrationJob:
         return self.created_seconds + ttl if ttl else float("inf")
 
 
-def changed(job: MigrationJob, now_seconds: float, conditions: Sequence[Condition] = (), **changes: Any) -> JobStatus:
+def status_with_changes(
+    job: MigrationJob, now_seconds: float, conditions: Sequence[Condition] = (), **changes: Any
+) -> JobStatus:
     """The job's status with further conditions and other values."""
-    return replace(job.status, conditions=merged(job.status.conditions, conditions, now_seconds), **changes)
+    return replace(job.status, conditions=merge_conditions(job.status.conditions, conditions, now_seconds), **changes)
 
 
-def arbitrated(workload: str, node: str) -> Condition:
+def arbitrated_condition(workload: str, node: str) -> Condition:
     """Return the condition that the job passed arbitration, with its pod's workload and node at that time."""
     return Condition(ARBITRATED, "True", "Passed", f"{workload}{_ON}{node}")
 
@@ -252,7 +254,9 @@ def _mode(mode: Any, what: str) -> JobMode | None:
     if mode in (None, ""):
         return None
     if mode not in list(JobMode):
-        raise UsageError(f"{what}: mode {shown(mode)} is unknown", fix="Write ReservationFirst or EvictDirectly.")
+        raise UsageError(
+            f"{what}: mode {format_value(mode)} is unknown", fix="Write ReservationFirst or EvictDirectly."
+        )
     return JobMode(mode)
 
 

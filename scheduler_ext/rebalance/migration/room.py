@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cotenant.base.json_documents.struct_validation import merged
+from cotenant.base.json_documents.struct_validation import merge_objects
 from cotenant.base.kubernetes.intent import Address, Create, Delete
-from cotenant.base.kubernetes.pod_request import format_room
+from cotenant.base.kubernetes.pod_request import format_quantities
 from cotenant.base.kubernetes.protocol import MIGRATION_LABEL, SCHEDULING_GROUP
 from cotenant.base.kubernetes.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
 from cotenant.scheduler_ext.rebalance.load import RebalancePod
@@ -32,12 +32,12 @@ LONGEST_SECONDS: Final = 86_400.0
 _NODE_NAME: Final = "metadata.name"
 
 
-def room_name(job: MigrationJob) -> str:
+def job_reservation_name(job: MigrationJob) -> str:
     """Name of the job's Reservation: the one that it names, else its own."""
     return job.reservation_ref or f"migration-{job.uid}"
 
 
-def created(job: MigrationJob, pod: RebalancePod, left_seconds: float) -> Create:
+def successor_reservation_creation(job: MigrationJob, pod: RebalancePod, left_seconds: float) -> Create:
     """Reserve capacity for the pod's successor on another node. left_seconds: what is left of the job's time."""
     identity = pod.facts.identity
     controller = next(one for one in identity.controllers if one.controlling)
@@ -57,7 +57,7 @@ def created(job: MigrationJob, pod: RebalancePod, left_seconds: float) -> Create
         ],
         "ttl": f"{math.ceil(min(left_seconds + SPARE_SECONDS, LONGEST_SECONDS))}s",
     }
-    spec = merged(own, job.reservation_template.get("spec") or {}) | {"allocateOnce": True}
+    spec = merge_objects(own, job.reservation_template.get("spec") or {}) | {"allocateOnce": True}
     spec["template"]["spec"] = _on_other_node(spec["template"]["spec"], pod.facts.node, job.target)
     owner = {"apiVersion": SCHEDULING_GROUP, "kind": KIND, "name": job.name, "uid": job.uid, "controller": True}
     metadata = {
@@ -65,11 +65,11 @@ def created(job: MigrationJob, pod: RebalancePod, left_seconds: float) -> Create
         "annotations": {MODE_ANNOTATION: Mode.PINNED.value},
         "ownerReferences": [owner],
     }
-    address = Address(SCHEDULING_GROUP, "reservations", room_name(job))
+    address = Address(SCHEDULING_GROUP, "reservations", job_reservation_name(job))
     return Create(address, address.manifest("Reservation", metadata, spec=spec), why=f"capacity to move pod {pod.key}")
 
 
-def stands(reservation: Reservation) -> bool:
+def is_capacity_reserved(reservation: Reservation) -> bool:
     """Return whether the capacity is reserved right now for the next owner."""
     if not reservation.open_to_owners:
         return False
@@ -85,9 +85,9 @@ def refusal(reservation: Reservation) -> str:
     return scheduled.message or scheduled.reason
 
 
-def released(reservations: Iterable[Reservation], jobs: Iterable[MigrationJob]) -> Iterator[Delete]:
+def release_reservations(reservations: Iterable[Reservation], jobs: Iterable[MigrationJob]) -> Iterator[Delete]:
     """Give back the capacity of every job that has ended or is gone."""
-    open_rooms = {room_name(job) for job in jobs if not job.status.phase.ended}
+    open_rooms = {job_reservation_name(job) for job in jobs if not job.status.phase.ended}
     for one in reservations:
         over = one.status.phase.ended or one.deleting
         if MIGRATION_LABEL in one.labels and one.name not in open_rooms and not over:
@@ -99,7 +99,7 @@ def _pod_template(pod: RebalancePod) -> dict[str, Any]:
 
     What an earlier hand-over added to its affinity is left out.
     """
-    requests = format_room({name: amount for name, amount in pod.facts.requests.items() if amount > 0})
+    requests = format_quantities({name: amount for name, amount in pod.facts.requests.items() if amount > 0})
     constraints = copy.deepcopy(dict(pod.constraints()))
     nodes = (constraints.get("affinity") or {}).get("nodeAffinity") or {}
     for term in (nodes.get(REQUIRED) or {}).get("nodeSelectorTerms") or ():

@@ -26,10 +26,10 @@ from cotenant.scheduler_ext.rebalance.migration.job import (
     JobReason,
     JobStatus,
     MigrationJob,
-    changed,
+    status_with_changes,
 )
 from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
-from cotenant.scheduler_ext.reservations.status import merged
+from cotenant.scheduler_ext.reservations.status import merge_conditions
 
 LAG_SECONDS: Final = 10.0
 """A job this young may be seen before its pod is."""
@@ -48,44 +48,46 @@ class JobAdvance:
     eviction: Create | Patch | None = field(default=None)
 
 
-def advanced(view: MigrationView, job: MigrationJob) -> JobAdvance:
+def advance_job(view: MigrationView, job: MigrationJob) -> JobAdvance:
     """The next step of a job in phase Running."""
     if view.now_seconds >= job.deadline_seconds(view.default_ttl_seconds):
         return timed_out(view, job)
     if view.mode_of(job) is JobMode.EVICT_DIRECTLY:
-        return _evicted_directly(view, job)
-    reservation = view.reservations.get(room.room_name(job))
+        return _evict_without_reservation(view, job)
+    reservation = view.reservations.get(room.job_reservation_name(job))
     if job.status.condition(EVICTION) is None:
         return _before_eviction(view, job, view.pod_of(job), reservation)
     return _after_eviction(view, job, view.pod_of(job), reservation)
 
 
-def failed(view: MigrationView, job: MigrationJob, reason: JobReason, message: str) -> JobAdvance:
+def fail_job(view: MigrationView, job: MigrationJob, reason: JobReason, message: str) -> JobAdvance:
     """The job ends without success; its capacity is released."""
     return JobAdvance(
-        changed(job, view.now_seconds, phase=JobPhase.FAILED, step=reason.value, reason=reason.value, message=message)
+        status_with_changes(
+            job, view.now_seconds, phase=JobPhase.FAILED, step=reason.value, reason=reason.value, message=message
+        )
     )
 
 
 def timed_out(view: MigrationView, job: MigrationJob) -> JobAdvance:
     """The job's time is over; the message says what it waited for."""
     waited = job.status.message or job.status.step or "arbitration"
-    return failed(view, job, JobReason.TIMEOUT, f"its time is over; last: {waited}"[:MOST_CHARACTERS])
+    return fail_job(view, job, JobReason.TIMEOUT, f"its time is over; last: {waited}"[:MOST_CHARACTERS])
 
 
 def missing_pod(view: MigrationView, job: MigrationJob) -> JobAdvance:
     """The pod is not there: the job fails, unless it is so young that the pod may only not be seen yet."""
     if view.now_seconds - job.created_seconds < LAG_SECONDS:
         return JobAdvance(job.status)
-    return failed(
+    return fail_job(
         view, job, JobReason.MISSING_POD, f"pod {job.pod.namespace}/{job.pod.name} is gone, or is another one"
     )
 
 
-def _says(
+def _status_at_step(
     view: MigrationView, job: MigrationJob, step: str, message: str = "", *conditions: Condition, **changes: Any
 ) -> JobStatus:
-    return changed(job, view.now_seconds, conditions, step=step, reason="", message=message, **changes)
+    return status_with_changes(job, view.now_seconds, conditions, step=step, reason="", message=message, **changes)
 
 
 def _before_eviction(
@@ -96,47 +98,53 @@ def _before_eviction(
         return missing_pod(view, job)
     if reservation is None:
         if job.status.holds(RESERVATION_CREATED) or job.reservation_ref:
-            return failed(view, job, JobReason.MISSING_RESERVATION, f"reservation {room.room_name(job)} is gone")
-        return _asked_for_room(view, job, pod)
-    lost = _lost_room(view, job, reservation, pod.facts.node)
+            return fail_job(
+                view, job, JobReason.MISSING_RESERVATION, f"reservation {room.job_reservation_name(job)} is gone"
+            )
+        return _request_reservation(view, job, pod)
+    lost = _lost_capacity_failure(view, job, reservation, pod.facts.node)
     if lost is not None:
         return lost
     reservation_created = Condition(RESERVATION_CREATED, "True", "Created", f"reservation {reservation.name}")
-    if not room.stands(reservation):
+    if not room.is_capacity_reserved(reservation):
         return JobAdvance(
-            _says(view, job, RESERVATION_CREATED, "capacity on another node is asked for", reservation_created)
+            _status_at_step(
+                view, job, RESERVATION_CREATED, "capacity on another node is asked for", reservation_created
+            )
         )
     scheduled = Condition(RESERVATION_SCHEDULED, "True", "Scheduled", f"capacity on {reservation.status.node}")
     text = f"capacity is reserved on {reservation.status.node}"
-    status = _says(
+    status = _status_at_step(
         view, job, JobReason.EVICTING, text, reservation_created, scheduled, _EVICTING, node=reservation.status.node
     )
     return JobAdvance(status)
 
 
-def _asked_for_room(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> JobAdvance:
+def _request_reservation(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> JobAdvance:
     """Make the Reservation; one job whose template cannot be used must not hold up the others."""
     if not pod.owner:
-        return failed(view, job, JobReason.FORBIDDEN, f"pod {pod.key} has no controller any more")
+        return fail_job(view, job, JobReason.FORBIDDEN, f"pod {pod.key} has no controller any more")
     left_seconds = job.deadline_seconds(view.default_ttl_seconds) - view.now_seconds
     try:
-        return JobAdvance(job.status, (room.created(job, pod, left_seconds),))
+        return JobAdvance(job.status, (room.successor_reservation_creation(job, pod, left_seconds),))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         text = f"reservationOptions.template cannot be used ({error}); compare it with a Reservation"
-        return failed(view, job, JobReason.FAILED_CREATE_RESERVATION, text)
+        return fail_job(view, job, JobReason.FAILED_CREATE_RESERVATION, text)
 
 
-def _lost_room(view: MigrationView, job: MigrationJob, reservation: Reservation, node: str) -> JobAdvance | None:
+def _lost_capacity_failure(
+    view: MigrationView, job: MigrationJob, reservation: Reservation, node: str
+) -> JobAdvance | None:
     """The failure of a job whose capacity will not come, before its pod was evicted from `node`; None while it may."""
     if reservation.status.phase is Phase.FAILED:
-        return failed(view, job, JobReason.RESERVATION_EXPIRED, f"reservation {reservation.name} ended unused")
+        return fail_job(view, job, JobReason.RESERVATION_EXPIRED, f"reservation {reservation.name} ended unused")
     if reservation.status.phase is Phase.SUCCEEDED or reservation.status.owners:
         text = f"another pod took the capacity of reservation {reservation.name}"
-        return failed(view, job, JobReason.MISSING_RESERVATION, text)
+        return fail_job(view, job, JobReason.MISSING_RESERVATION, text)
     text = room.refusal(reservation)
-    if room.stands(reservation) and reservation.status.node == node:
+    if room.is_capacity_reserved(reservation) and reservation.status.node == node:
         text = f"reservation {reservation.name} reserves capacity on the pod's own node"
-    return failed(view, job, JobReason.UNSCHEDULABLE, text) if text else None
+    return fail_job(view, job, JobReason.UNSCHEDULABLE, text) if text else None
 
 
 def _after_eviction(
@@ -145,18 +153,20 @@ def _after_eviction(
     """Return the next step of a job after the record that its pod is evicted."""
     if reservation is None or reservation.status.phase is Phase.FAILED:
         reason = JobReason.MISSING_RESERVATION if reservation is None else JobReason.RESERVATION_EXPIRED
-        return failed(view, job, reason, f"reservation {room.room_name(job)} ended before the pod's successor took it")
+        return fail_job(
+            view, job, reason, f"reservation {room.job_reservation_name(job)} ended before the pod's successor took it"
+        )
     if pod is not None and not pod.leaving:
         # Not standing: taken by somebody else, or by the successor of a pod that is just going. Not served: nobody
         # would hand the capacity over, or hold a successor back for it.
-        ready = room.stands(reservation) and view.now_seconds < view.served_until_seconds
-        return _evicted(view, job, pod) if ready else JobAdvance(job.status)
+        ready = room.is_capacity_reserved(reservation) and view.now_seconds < view.served_until_seconds
+        return _evict_pod(view, job, pod) if ready else JobAdvance(job.status)
     if pod is not None:
-        return JobAdvance(_says(view, job, JobReason.EVICTING, "the pod is ending", _EVICTING))
+        return JobAdvance(_status_at_step(view, job, JobReason.EVICTING, "the pod is ending", _EVICTING))
     evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
     if not reservation.status.owners:
         text = f"the pod is gone; its successor has not taken the capacity on {reservation.status.node} yet"
-        return JobAdvance(_says(view, job, JobReason.WAIT_FOR_BIND, text, evicted))
+        return JobAdvance(_status_at_step(view, job, JobReason.WAIT_FOR_BIND, text, evicted))
     return _bound(view, job, reservation.status.owners[0], evicted)
 
 
@@ -168,34 +178,36 @@ def _bound(view: MigrationView, job: MigrationJob, successor: Reference, evicted
     changes: dict[str, Any] = {"successor": Reference("Pod", successor.name, successor.namespace, successor.uid, "v1")}
     if pod is None or pod.facts.identity.uid != successor.uid or pod.ready_seconds is None:
         text = f"pod {name} is not ready yet"
-        return JobAdvance(_says(view, job, JobReason.WAIT_FOR_READY, text, evicted, bound, **changes))
+        return JobAdvance(_status_at_step(view, job, JobReason.WAIT_FOR_READY, text, evicted, bound, **changes))
     ready = Condition(POD_READY, "True", "Ready")
     text = f"pod {name} runs on {pod.facts.node}"
-    return JobAdvance(_says(view, job, COMPLETE, text, evicted, bound, ready, phase=JobPhase.SUCCEEDED, **changes))
+    return JobAdvance(
+        _status_at_step(view, job, COMPLETE, text, evicted, bound, ready, phase=JobPhase.SUCCEEDED, **changes)
+    )
 
 
-def _evicted_directly(view: MigrationView, job: MigrationJob) -> JobAdvance:
+def _evict_without_reservation(view: MigrationView, job: MigrationJob) -> JobAdvance:
     """No capacity is asked for: the pod goes, and whoever owns it makes another one."""
     pod = view.pod_of(job)
     if job.status.condition(EVICTION) is None:
         if pod is None:
             return missing_pod(view, job)
-        return JobAdvance(_says(view, job, JobReason.EVICTING, "no capacity was asked for", _EVICTING))
+        return JobAdvance(_status_at_step(view, job, JobReason.EVICTING, "no capacity was asked for", _EVICTING))
     if pod is None:
         evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
-        return JobAdvance(_says(view, job, COMPLETE, "the pod is gone", evicted, phase=JobPhase.SUCCEEDED))
-    return JobAdvance(job.status) if pod.leaving else _evicted(view, job, pod)
+        return JobAdvance(_status_at_step(view, job, COMPLETE, "the pod is gone", evicted, phase=JobPhase.SUCCEEDED))
+    return JobAdvance(job.status) if pod.leaving else _evict_pod(view, job, pod)
 
 
-def _evicted(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> JobAdvance:
+def _evict_pod(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> JobAdvance:
     """Ask for the eviction, unless it was refused a moment ago: the job then says so in the server's own words."""
     refusal = view.refusal_of(job)
     if refusal is None:
         return JobAdvance(job.status, eviction=eviction(view, job, pod))
     condition = Condition(EVICTION, "False", JobReason.FAILED_EVICT, refusal.why)
     if refusal.final:
-        ended = failed(view, job, JobReason.FAILED_EVICT, refusal.why)
-        conditions = merged(ended.status.conditions, (condition,), view.now_seconds)
+        ended = fail_job(view, job, JobReason.FAILED_EVICT, refusal.why)
+        conditions = merge_conditions(ended.status.conditions, (condition,), view.now_seconds)
         return JobAdvance(replace(ended.status, conditions=conditions))
     text = f"the eviction was refused and is tried again: {refusal.why}"[:MOST_CHARACTERS]
-    return JobAdvance(_says(view, job, JobReason.FAILED_EVICT, text, condition))
+    return JobAdvance(_status_at_step(view, job, JobReason.FAILED_EVICT, text, condition))

@@ -13,7 +13,7 @@ from typing import Final
 from cotenant.base.errors import ClusterUnreachable, CotenantError, NoData, UsageError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Create, Intent, Patch
-from cotenant.base.kubernetes.node_taints import APPROVED, TaintedNode, node_address, tainted, untainted
+from cotenant.base.kubernetes.node_taints import APPROVED, TaintedNode, node_address, taint_patch, untaint_patch
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.changes.audited_acts import ActEvents, LedgerSubject
 from cotenant.changes.sent_writes import Sent, sent
@@ -52,7 +52,7 @@ class EmptiedNodes:
             raise UsageError(f"node {name} is being emptied already", fix="Wait, or withdraw it.")
         if name not in self.begun:
             raise UsageError(f"the round does not empty {name} any more", fix=LOOK_AGAIN)
-        patch = tainted(node, EMPTYING_TAINT, why, value=APPROVED)
+        patch = taint_patch(node, EMPTYING_TAINT, why, value=APPROVED)
         assert patch is not None, "a node without the taint gets it"
         return patch
 
@@ -69,7 +69,7 @@ class EmptiedNodes:
 
     def withdrawn(self, row: LedgerSubject, reason: str) -> MoveOutcome:
         """The same for the end of the mark; NoData for a node without one."""
-        patch = untainted(self._node(row.name), (EMPTYING_TAINT,), f"node {row.name} is given back")
+        patch = untaint_patch(self._node(row.name), (EMPTYING_TAINT,), f"node {row.name} is given back")
         if patch is None:
             raise NoData(f"node {row.name} is not being emptied", fix="Its mark was taken away already.")
         events = ActEvents(MoveEvent.NODE_ASKED, MoveEvent.NODE_WITHDRAWN, MoveEvent.NODE_REFUSED)

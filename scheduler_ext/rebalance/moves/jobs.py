@@ -24,7 +24,7 @@ WORKING: Final = frozenset({"Up", "Degraded"})
 """States of a feature that does its work."""
 
 
-def withdrawn(body: Json) -> Delete:
+def withdraw_job(body: Json) -> Delete:
     """The removal of a job that is still Pending, as it is now; UsageError for one that is being carried out."""
     job = MigrationJob.parse(body)
     pod, phase = "/".join(job.pod_key), job.status.phase
@@ -59,14 +59,14 @@ def job_row(body: Json) -> dict[str, Any]:
         "source": job.decided_source or status.source[1],
         "target": status.node or job.target,
         "successor": status.successor.name if status.successor else "",
-        "done": ", ".join(_reached(status.conditions)),
+        "done": ", ".join(_fulfilled_conditions(status.conditions)),
         "created": job.created_seconds,
         "by": str(annotations.get(APPROVED_BY_ANNOTATION) or ""),
         "reason": ": ".join(part for part in (status.reason, status.message) if part),
     }
 
 
-def _reached(conditions: Sequence[Condition]) -> list[str]:
+def _fulfilled_conditions(conditions: Sequence[Condition]) -> list[str]:
     """Types of the conditions that hold, the earliest first."""
     return [one.type for one in sorted(conditions, key=lambda one: one.since) if one.status == "True"]
 

@@ -54,7 +54,7 @@ from cotenant.scheduler_ext.rebalance.moves.jobs import (
     carrier_of,
     job_rows,
     open_job_of,
-    withdrawn,
+    withdraw_job,
 )
 from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
 
@@ -174,14 +174,14 @@ class ClusterMoveService:
         """Dry run on the server; nothing is kept, and nothing is written to the ledger."""
         self._require(who, pods)
         with self._acts.client(who) as client:
-            planned, by = self._planned(client, who), who.name or asked_who(client).name
+            planned, by = self._load_planned_moves(client, who), who.name or asked_who(client).name
             return [planned.tried(pod, by) for pod in pods]
 
     def approve(self, who: Person, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
         """One job after another: a refusal of one leaves the others."""
         self._require(who, pods)
         with self._acts.acting(who, "approve moves", self._config.clock) as (client, subject):
-            planned = self._planned(client, who)
+            planned = self._load_planned_moves(client, who)
             outcomes = [planned.approved(subject(pod), reason.strip()) for pod in pods]
         self._jobs.forget()
         return outcomes
@@ -195,7 +195,7 @@ class ClusterMoveService:
             if body is None or not who.may(Right.READ, namespace_of(pod)):
                 raise NoData(f"there is no PodMigrationJob {job}", fix="It was removed, or withdrawn already.")
             who.require(Right.APPROVE, namespace_of(pod))
-            intent = withdrawn(body)
+            intent = withdraw_job(body)
             events = ActEvents(MoveEvent.ASKED, MoveEvent.WITHDRAWN, MoveEvent.REFUSED)
             subject(pod).carry_out(events, lambda: intent, Writer(client, FIELD_MANAGER).send, reason.strip())
         self._jobs.forget()
@@ -250,7 +250,7 @@ class ClusterMoveService:
         if not carrier.carries:
             raise UsageError(carrier.why_not, fix=carrier.command)
 
-    def _planned(self, client: KubeClient, who: Person) -> _PlannedMoves:
+    def _load_planned_moves(self, client: KubeClient, who: Person) -> _PlannedMoves:
         moves = {row["pod"]: row for row in self.report(who).moves.rows() if row["decision"] == "move"}
         # On the loopback a person has the API server's name already; a login may have another one there.
         known_as = signature(who, client, who.name) if who.way is IdentitySource.OIDC else ""

@@ -10,7 +10,7 @@ from typing import Any
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import moment, moment_of, seconds_of
-from cotenant.base.kubernetes.pod_request import parse_room
+from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.kubernetes.reservation import AllocatePolicy
 from cotenant.scheduler_ext.reservations.model.plan import (
     Approval,
@@ -51,7 +51,7 @@ def parse_plan(body: Json) -> Plan:
             str(owner.get("name") or ""),
             str(owner.get("apiVersion") or "apps/v1"),
         ),
-        per_pod=parse_room(texts, f"{what}: amount.perPod"),
+        per_pod=parse_quantities(texts, f"{what}: amount.perPod"),
         count=int(amount.get("count") or 0),
         uid=str(meta.get("uid") or ""),
         generation=int(meta.get("generation") or 0),
@@ -185,7 +185,7 @@ def _status(body: Json, what: str) -> PlanStatus:
         reserve_at_seconds=moment_of(body.get("reserveAt"), what) or 0.0,
         lead_seconds=int(body.get("leadSeconds") or 0),
         count=int(body.get("count") or 0),
-        expected=_expected(body.get("expected")),
+        expected=_parse_expected(body.get("expected")),
         units=tuple(
             PlanReservation(str(u.get("name")), u.get("nodeName") or "", u.get("phase") or "", u.get("usedBy") or "")
             for u in body.get("reservations") or ()
@@ -204,7 +204,7 @@ def _status(body: Json, what: str) -> PlanStatus:
     )  # fmt: skip
 
 
-def _expected(body: Any) -> Expected | None:
+def _parse_expected(body: Any) -> Expected | None:
     if not body:
         return None
     return Expected(

@@ -33,12 +33,12 @@ class Situation:
     skill: float | None = None
 
 
-def judge(situation: Situation, settings: PlanSettings) -> tuple[PlanGuardResult, ...]:
+def check_guards(situation: Situation, settings: PlanSettings) -> tuple[PlanGuardResult, ...]:
     """Every guard's verdict."""
     return (_switch(settings), _budget(situation, settings), _quota(situation), _skill(situation, settings))
 
 
-def blocking(verdicts: tuple[PlanGuardResult, ...]) -> PlanGuardResult | None:
+def first_blocking_verdict(verdicts: tuple[PlanGuardResult, ...]) -> PlanGuardResult | None:
     """The first that does not pass."""
     return next((one for one in verdicts if not one.passed), None)
 

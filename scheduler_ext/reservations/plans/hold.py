@@ -22,7 +22,7 @@ class ReservedPods:
     changed_at_seconds: float = float("-inf")
 
 
-def hold(current: ReservedPods, needed_pods: int, now_seconds: float, settings: PlanSettings) -> ReservedPods:
+def reserve_pods(current: ReservedPods, needed_pods: int, now_seconds: float, settings: PlanSettings) -> ReservedPods:
     """Return what to reserve when `needed_pods` pods are needed now.
 
     A higher need is followed at once. A lower need is followed only beyond the hysteresis, or at 0, and once
@@ -38,14 +38,14 @@ def hold(current: ReservedPods, needed_pods: int, now_seconds: float, settings: 
     return current
 
 
-def replayed(needed_pods: Counts, step_seconds: float, settings: PlanSettings) -> Counts:
+def replay_reserved_pods(needed_pods: Counts, step_seconds: float, settings: PlanSettings) -> Counts:
     """The same over slots, (n, T): the pods that are reserved for `needed_pods`, slot by slot."""
     reserved_pods = np.zeros_like(needed_pods)
     for row, counts in enumerate(needed_pods.tolist()):
         current, reserved = ReservedPods(0), []
         for slot, count in enumerate(counts):
             if count != current.count:
-                current = hold(current, count, slot * step_seconds, settings)
+                current = reserve_pods(current, count, slot * step_seconds, settings)
             reserved.append(current.count)
         reserved_pods[row] = reserved
     return reserved_pods

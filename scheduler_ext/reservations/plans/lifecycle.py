@@ -37,8 +37,8 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult
 from cotenant.scheduler_ext.reservations.plans import schedule
-from cotenant.scheduler_ext.reservations.plans.guards import blocking
-from cotenant.scheduler_ext.reservations.plans.hold import ReservedPods, hold
+from cotenant.scheduler_ext.reservations.plans.guards import first_blocking_verdict
+from cotenant.scheduler_ext.reservations.plans.hold import ReservedPods, reserve_pods
 from cotenant.scheduler_ext.reservations.plans.lead import Lead
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse, observe, score
 from cotenant.scheduler_ext.reservations.plans.size import Counts, most
@@ -121,7 +121,7 @@ def step(plan: Plan, observation: PlanObservation, now_seconds: float, settings:
     turn = _Turn(plan, observation, now_seconds, settings)
     status = plan.status
     if status.phase is None or status.phase.over:
-        status = _taken(turn, status)
+        status = _propose_next_occurrence(turn, status)
     status = _with_expectation(turn, status)
     while True:
         phase = status.phase or PlanPhase.PROPOSED
@@ -147,7 +147,7 @@ def last_chance(plan: Plan, window: Span) -> float:
     return schedule.last_chance(plan.recurring, window) if plan.recurring else window.end_seconds
 
 
-def _taken(turn: _Turn, status: PlanStatus) -> PlanStatus:
+def _propose_next_occurrence(turn: _Turn, status: PlanStatus) -> PlanStatus:
     """The next occurrence as a proposal; the same status when there is none."""
     window = next_window(turn.plan, turn.now, turn.seen.lead.seconds)
     if window is None:
@@ -177,13 +177,13 @@ def _with_expectation(turn: _Turn, status: PlanStatus) -> PlanStatus:
     return replace(status, lead_seconds=lead, reserve_at_seconds=status.window.start_seconds - lead)
 
 
-def _waiting(turn: _Turn, status: PlanStatus) -> PlanStep:
+def _step_before_reservation(turn: _Turn, status: PlanStatus) -> PlanStep:
     """Proposed, Approved, Rejected: capacity is not wanted yet."""
-    status = _moved(turn, status)
+    status = _update_window(turn, status)
     window = status.window
     if window is None:
         return PlanStep(_with_condition(turn, status, APPROVED, "NoOccurrence", "There is no further occurrence."))
-    decided = _decided(turn, status)
+    decided = _decide_occurrence(turn, status)
     status = replace(status, phase=decided.phase, count=turn.plan.most_in(window))
     status = _with_condition(
         turn, status, APPROVED, decided.reason, decided.message, decided.phase is PlanPhase.APPROVED
@@ -192,7 +192,7 @@ def _waiting(turn: _Turn, status: PlanStatus) -> PlanStep:
         return _given_up(turn, status, window)
     if decided.phase is not PlanPhase.APPROVED or turn.now < status.reserve_at_seconds:
         return PlanStep(status)
-    blocked = blocking(turn.seen.guards)
+    blocked = first_blocking_verdict(turn.seen.guards)
     if blocked:
         return PlanStep(_with_condition(turn, status, RESERVED, blocked.reason, blocked.message))
     if _demand(turn, window, 0) == 0:
@@ -207,11 +207,11 @@ def _given_up(turn: _Turn, status: PlanStatus, window: Span) -> PlanStep:
     if status.phase is PlanPhase.APPROVED:
         reason, message = _why_missed(status)
         ended = replace(status, phase=PlanPhase.SCORED if reason == NO_DEMAND else PlanPhase.MISSED)
-        return PlanStep(_scored(turn, _with_condition(turn, ended, RESERVED, reason, message)))
+        return PlanStep(_add_score(turn, _with_condition(turn, ended, RESERVED, reason, message)))
     following = next_window(turn.plan, turn.now, turn.seen.lead.seconds)
     if following is None or following == window:
         return PlanStep(status)
-    return _waiting(turn, replace(status, window=following, phase=PlanPhase.PROPOSED))
+    return _step_before_reservation(turn, replace(status, window=following, phase=PlanPhase.PROPOSED))
 
 
 def _why_missed(status: PlanStatus) -> tuple[str, str]:
@@ -223,7 +223,7 @@ def _why_missed(status: PlanStatus) -> tuple[str, str]:
     )
 
 
-def _moved(turn: _Turn, status: PlanStatus) -> PlanStatus:
+def _update_window(turn: _Turn, status: PlanStatus) -> PlanStatus:
     """The window as the spec says it now: until capacity is reserved, an edit or the forecast may move it."""
     window = next_window(turn.plan, turn.now, turn.seen.lead.seconds)
     if window is None or window == status.window:
@@ -242,7 +242,7 @@ class _Decided:
     message: str
 
 
-def _decided(turn: _Turn, status: PlanStatus) -> _Decided:
+def _decide_occurrence(turn: _Turn, status: PlanStatus) -> _Decided:
     """Return the decision on the occurrence, proposed, approved or rejected.
 
     A person's decision comes first, then the plan's policy. A policy approves only while nothing speaks against it
@@ -286,7 +286,7 @@ def _counts(plan: Plan, approval: Approval, status: PlanStatus) -> bool:
 def _against(turn: _Turn, expected: Expected | None) -> str:
     """Why the policy does not approve; empty when it does."""
     policy = turn.plan.policy
-    blocked = blocking(turn.seen.guards)
+    blocked = first_blocking_verdict(turn.seen.guards)
     if blocked:
         return f"{blocked.guard}: {blocked.message}"
     limits = (policy.minimum_hit_ratio, policy.maximum_idle_core_hours, policy.maximum_cost)
@@ -308,7 +308,7 @@ def _against(turn: _Turn, expected: Expected | None) -> str:
     return next((word for fails, word in checks if fails), "")
 
 
-def _holding(turn: _Turn, status: PlanStatus) -> PlanStep:
+def _step_while_reserved(turn: _Turn, status: PlanStatus) -> PlanStep:
     """Reserved, Held, Extended: capacity is kept."""
     window = status.window
     if window is None:
@@ -323,7 +323,7 @@ def _holding(turn: _Turn, status: PlanStatus) -> PlanStep:
         return PlanStep(_with_condition(turn, replace(status, phase=PlanPhase.RELEASED), RESERVED, *stop))
     first = not status.progress.changed_at_seconds
     current = ReservedPods(0) if first else ReservedPods(status.count, status.progress.changed_at_seconds)
-    now_held = hold(current, _demand(turn, window, status.count), turn.now, turn.settings)
+    now_held = reserve_pods(current, _demand(turn, window, status.count), turn.now, turn.settings)
     progress = replace(status.progress, changed_at_seconds=now_held.changed_at_seconds)
     phase = PlanPhase.RESERVED if not started else PlanPhase.HELD
     if turn.now >= window.end_seconds:
@@ -365,7 +365,7 @@ def _standby(turn: _Turn, status: PlanStatus) -> int:
     off = plan.suspended or plan.deleting or not turn.settings.enabled
     if off or undecided or plan.realisation is not Realisation.RESERVATION:
         return 0
-    return 0 if blocking(turn.seen.guards) and not phase.holds else min(plan.standby, plan.count)
+    return 0 if first_blocking_verdict(turn.seen.guards) and not phase.holds else min(plan.standby, plan.count)
 
 
 def _stop(turn: _Turn, status: PlanStatus, window: Span) -> tuple[str, str] | None:
@@ -375,19 +375,19 @@ def _stop(turn: _Turn, status: PlanStatus, window: Span) -> tuple[str, str] | No
         (not turn.settings.enabled, "SwitchedOff", "The setting plans.enabled is off."),
         (plan.deleting, "Deleted", "The plan is being deleted."),
         (not _still_approved(turn, status), "Withdrawn", "The approval was withdrawn."),
-        (_replaced(turn, window), "Replaced", "The next occurrence takes its place."),
+        (_is_next_due(turn, window), "Replaced", "The next occurrence takes its place."),
     )
     stop_reason = next(((reason, message) for fails, reason, message in forced if fails), None)
     if stop_reason:
         return stop_reason
     if turn.now >= window.end_seconds:
         return None if _extends(turn, window) else ("Ended", "The window is over.")
-    if plan.source is WindowSource.FORECAST and _fallen(turn, status, window):
+    if plan.source is WindowSource.FORECAST and _has_demand_fallen(turn, status, window):
         return "DemandFell", "The forecast no longer asks for more pods in the rest of the window."
     return None
 
 
-def _replaced(turn: _Turn, window: Span) -> bool:
+def _is_next_due(turn: _Turn, window: Span) -> bool:
     """Return whether the next occurrence is due.
 
     An occurrence of a schedule may be due at any time, of a forecast once this window is over.
@@ -422,7 +422,7 @@ def _extends(turn: _Turn, window: Span) -> bool:
     return turn.seen.look.missed > 0 or (outlook is not None and outlook.usual(turn.now) > 0)
 
 
-def _fallen(turn: _Turn, status: PlanStatus, window: Span) -> bool:
+def _has_demand_fallen(turn: _Turn, status: PlanStatus, window: Span) -> bool:
     settled = turn.now - status.progress.changed_at_seconds >= turn.settings.change_interval_seconds
     outlook = turn.seen.outlook
     rest = (max(turn.now, window.start_seconds), window.end_seconds)
@@ -443,15 +443,15 @@ def _demand(turn: _Turn, window: Span, reserved_pods: int) -> int:
     return min(allowed, max(outlook.most(ahead), present))
 
 
-def _released(turn: _Turn, status: PlanStatus) -> PlanStep:
+def _step_after_release(turn: _Turn, status: PlanStatus) -> PlanStep:
     """Release free reservations; close the account once none is left."""
     if turn.seen.look.free > _standby(turn, status):
         return PlanStep(status)
     failed = status.progress.most_held == 0 and status.count > 0
-    return PlanStep(_scored(turn, replace(status, phase=PlanPhase.FAILED if failed else PlanPhase.SCORED)))
+    return PlanStep(_add_score(turn, replace(status, phase=PlanPhase.FAILED if failed else PlanPhase.SCORED)))
 
 
-def _scored(turn: _Turn, status: PlanStatus) -> PlanStatus:
+def _add_score(turn: _Turn, status: PlanStatus) -> PlanStatus:
     """The status with the occurrence's score, the one before in the history."""
     occurrence_score = score(replace(turn.plan, status=status), turn.now, turn.seen.price_per_core_hour)
     history = (*((status.score,) if status.score else ()), *status.history)[: turn.plan.history_limit]
@@ -471,11 +471,11 @@ def _with_condition(
 
 
 _PHASES: Final[dict[PlanPhase, Callable[[_Turn, PlanStatus], PlanStep]]] = {
-    PlanPhase.PROPOSED: _waiting,
-    PlanPhase.APPROVED: _waiting,
-    PlanPhase.REJECTED: _waiting,
-    PlanPhase.RESERVED: _holding,
-    PlanPhase.HELD: _holding,
-    PlanPhase.EXTENDED: _holding,
-    PlanPhase.RELEASED: _released,
+    PlanPhase.PROPOSED: _step_before_reservation,
+    PlanPhase.APPROVED: _step_before_reservation,
+    PlanPhase.REJECTED: _step_before_reservation,
+    PlanPhase.RESERVED: _step_while_reserved,
+    PlanPhase.HELD: _step_while_reserved,
+    PlanPhase.EXTENDED: _step_while_reserved,
+    PlanPhase.RELEASED: _step_after_release,
 }

@@ -45,22 +45,22 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
 
     Nodes with the most free CPU come first, as in the scheduler's default score.
     """
-    counts = placed(plan.per_pod, plan.count, place.nodes)
+    counts = pods_per_node(plan.per_pod, plan.count, place.nodes)
     hours, cores = window.seconds / HOUR_SECONDS, plan.cores_per_pod
     batch = np.array([node.batch_millicores for node in place.nodes], dtype=np.float64) / 1000
     displaced = float(np.minimum(batch, counts * cores).sum()) * hours
     reserved_core_hours = sum(peak.count * cores * peak.span.seconds / HOUR_SECONDS for peak in plan.windows)
     reserved_core_hours = reserved_core_hours or plan.count * cores * hours
     missing = plan.count - int(counts.sum())
-    then = placed_then(plan, place.nodes)
+    then = forecast_pods_per_node(plan, place.nodes)
     late = None if then is None else plan.count - int(then.sum())
     expected = plan.status.expected
     return Preview(
         count=plan.count,
         window=window,
-        nodes=_named(place.nodes, counts),
+        nodes=_counts_by_node(place.nodes, counts),
         unplaced=missing,
-        nodes_then=() if then is None else _named(place.nodes, then),
+        nodes_then=() if then is None else _counts_by_node(place.nodes, then),
         unplaced_then=late,
         quota_left={n: remaining - plan.count * plan.per_pod.get(n, 0) for n, remaining in place.quota_left.items()},
         displaced_core_hours=displaced,
@@ -78,7 +78,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
     )
 
 
-def placed_then(plan: Plan, nodes: Sequence[NodeRoom]) -> Counts | None:
+def forecast_pods_per_node(plan: Plan, nodes: Sequence[NodeRoom]) -> Counts | None:
     """Pods on each node when the window begins; None where no node has a forecast of that moment.
 
     Of nodes without one the capacity of now is taken.
@@ -86,21 +86,23 @@ def placed_then(plan: Plan, nodes: Sequence[NodeRoom]) -> Counts | None:
     if all(node.then is None for node in nodes):
         return None
     ahead = [replace(node, free=node.free if node.then is None else node.then) for node in nodes]
-    return placed(plan.per_pod, plan.count, ahead)
+    return pods_per_node(plan.per_pod, plan.count, ahead)
 
 
-def room_then(free: Mapping[str, int], allocatable: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
+def forecast_free_capacity(
+    free: Mapping[str, int], allocatable: Mapping[str, int], used: Mapping[str, int]
+) -> dict[str, int]:
     """Free capacity of a node at a moment at which so much will be used: what is asked for stays asked for."""
     return {
         n: min(free_amount, allocatable[n] - used[n]) if n in used else free_amount for n, free_amount in free.items()
     }
 
 
-def _named(nodes: Sequence[NodeRoom], counts: Counts) -> tuple[tuple[str, int], ...]:
+def _counts_by_node(nodes: Sequence[NodeRoom], counts: Counts) -> tuple[tuple[str, int], ...]:
     return tuple((n.name, int(c)) for n, c in zip(nodes, counts, strict=True) if c)
 
 
-def placed(per_pod: Mapping[str, int], count: int, nodes: Sequence[NodeRoom]) -> Counts:
+def pods_per_node(per_pod: Mapping[str, int], count: int, nodes: Sequence[NodeRoom]) -> Counts:
     """Pods on each node, (nodes,): one after the other to the node with most free CPU that still has capacity."""
     names = [name for name, amount in per_pod.items() if amount > 0] or ["cpu"]
     size = np.array([max(per_pod.get(name, 0), 0) for name in names], dtype=np.float64)

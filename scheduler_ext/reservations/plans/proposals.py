@@ -28,7 +28,7 @@ from cotenant.scheduler_ext.reservations.plans.backtest import (
     static,
     waiting_share,
 )
-from cotenant.scheduler_ext.reservations.plans.hold import replayed
+from cotenant.scheduler_ext.reservations.plans.hold import replay_reserved_pods
 from cotenant.scheduler_ext.reservations.plans.size import Counts, level_path, pods
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -189,7 +189,7 @@ def _by_standby(size: Size, past: Rehearsal, taus: Sequence[float], settings: Pl
     present[late:] = np.nan_to_num(need_of(past.demand, size))[: present.size - late]
     paths = np.stack([level_path(past.quantiles, tau) for tau in taus]) * (1 + settings.headroom_ratio)
     needed_pods = np.maximum(pods(paths, size.base, size.capacity), present)
-    held = replayed(needed_pods, past.step_seconds, settings)
+    held = replay_reserved_pods(needed_pods, past.step_seconds, settings)
     return [np.maximum(held, present + standby) for standby in range(most + 1)]
 
 
@@ -227,7 +227,7 @@ def propose(size: Size, ahead: DayForecast, evaluation: Tested, settings: PlanSe
         coverage=evaluation.plan.coverage if evaluation.days else None,
         skill=evaluation.skill if math.isfinite(evaluation.skill) else None,
         words=f"In the last {evaluation.days:.0f} days it {evaluation.plan.words(size.request_millicores / 1000)}.",
-        expected=_expected(size, evaluation, count),
+        expected=_expected_outcome(size, evaluation, count),
         start_seconds=ahead.start_seconds,
         step_seconds=ahead.step_seconds,
         wanted=tuple(needed_pods.tolist()),
@@ -283,7 +283,7 @@ def _reason(evaluation: Tested, window: Span | None, settings: PlanSettings) -> 
     return "ok" if evaluation.plan.coverage >= settings.minimum_coverage else "uncovered"
 
 
-def _expected(size: Size, evaluation: Tested, count: int) -> Expected | None:
+def _expected_outcome(size: Size, evaluation: Tested, count: int) -> Expected | None:
     """Per day of the rehearsal; None when there was none."""
     if not evaluation.days:
         return None

@@ -18,7 +18,7 @@ import msgspec
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent, Patch
-from cotenant.base.kubernetes.json_pointer import escaped
+from cotenant.base.kubernetes.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION, SCHEDULING_GROUP
 from cotenant.base.kubernetes.reservation import Phase, Reservation
@@ -71,7 +71,9 @@ def reservations(
     late = [one.name for one in standing[:want] if (one.expires_seconds or 0) < expires_seconds]
     due = [(name, "it is needed for longer") for name in late]
     if window:
-        due += [(name, "the plan wants it") for name in _unused(plan, window, want - len(standing), existing)]
+        due += [
+            (name, "the plan wants it") for name in _unused_unit_names(plan, window, want - len(standing), existing)
+        ]
     intents: list[Intent] = []
     if owner:
         intents += [
@@ -88,7 +90,7 @@ def reservations(
     return intents
 
 
-def _unused(plan: Plan, window: Span, count: int, existing: Sequence[Reservation]) -> list[str]:
+def _unused_unit_names(plan: Plan, window: Span, count: int, existing: Sequence[Reservation]) -> list[str]:
     """The first names of an occurrence's Reservations that none has."""
     names = {one.name for one in existing}
     candidates = (unit_name(plan, window, number) for number in range(len(names) + max(0, count)))
@@ -204,7 +206,7 @@ def floor(plan: Plan, want: int, autoscaler: Json) -> list[Intent]:
     if remembered and remembered.floor == target and present == target:
         return []
     replica_floor = Floor(plan.key, original, target)
-    operations = [_test_min(present), *marked(autoscaler, replica_floor), _set_min(target)]
+    operations = [_test_min(present), *floor_mark_operations(autoscaler, replica_floor), _set_min(target)]
     return [_patch(autoscaler, plan.namespace, operations, f"at least {target} replicas for the window")]
 
 
@@ -238,7 +240,7 @@ def _name(autoscaler: Json) -> str:
     return str((autoscaler.get("metadata") or {}).get("name") or "")
 
 
-def marked(autoscaler: Json, replica_floor: Floor, annotation: str = FLOOR_ANNOTATION) -> list[Json]:
+def floor_mark_operations(autoscaler: Json, replica_floor: Floor, annotation: str = FLOOR_ANNOTATION) -> list[Json]:
     """JSON patch operations that note an autoscaler's former minimum in an annotation."""
     text = msgspec.json.encode(replica_floor).decode()
     operations: list[Json] = []
@@ -259,4 +261,4 @@ def _set_min(value: int) -> Json:
 
 
 def _pointer(annotation: str) -> str:
-    return "/metadata/annotations/" + escaped(annotation)
+    return "/metadata/annotations/" + escape_pointer_key(annotation)

@@ -77,7 +77,7 @@ def last_chance(rule: Recurrence, span: Span) -> float:
     return span.end_seconds if late is None else min(span.end_seconds, span.start_seconds + late)
 
 
-def upcoming(rule: Recurrence, now_seconds: float, days: float) -> list[Span]:
+def upcoming_windows(rule: Recurrence, now_seconds: float, days: float) -> list[Span]:
     """Windows that begin in the next days, for a calendar."""
     until = now_seconds + days * 86_400
     return list(takewhile(lambda span: span.start_seconds < until, occurrences(rule, now_seconds)))

@@ -16,7 +16,7 @@ from cotenant.base.kube.observed import NodeWire, ObservedPodWire, node_of, pod_
 from cotenant.base.kubernetes.intent import Address, Apply, Create
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.observed import ObservedNode
-from cotenant.base.kubernetes.pod_request import added, format_room, parse_room
+from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities, sum_amounts
 from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, OWN_GROUP
 from cotenant.base.kubernetes.reservation import AllocatePolicy
@@ -38,8 +38,8 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 from cotenant.scheduler_ext.reservations.model.plan_service import Preview
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan, span_body
 from cotenant.scheduler_ext.reservations.plans import schedule
-from cotenant.scheduler_ext.reservations.plans.guards import Situation, judge
-from cotenant.scheduler_ext.reservations.plans.preview import NodeRoom, PreviewContext, preview, room_then
+from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
+from cotenant.scheduler_ext.reservations.plans.preview import NodeRoom, PreviewContext, forecast_free_capacity, preview
 
 FIELD_MANAGER: Final = "cotenant-approver"
 _BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
@@ -61,7 +61,7 @@ def plan(client: KubeClient, namespace: str, name: str) -> Plan:
     return parse_plan(body)
 
 
-def decided(one: Plan, approval: Approval, standby: int | None = None) -> Apply:
+def decide_plan(one: Plan, approval: Approval, standby: int | None = None) -> Apply:
     """The approval or rejection of a plan; UsageError for an occurrence that is already over.
 
     standby: pods that are approved with it, None: as the plan has it. It is written with the approval, so that a later
@@ -87,7 +87,7 @@ def decided(one: Plan, approval: Approval, standby: int | None = None) -> Apply:
     return Apply(address, body, why=f"{approval.decision.value} by {approval.by}")
 
 
-def created(client: KubeClient, requested: Plan) -> Create:
+def plan_creation(client: KubeClient, requested: Plan) -> Create:
     """A plan by hand or by schedule, sized by its workload's template where nothing else is said.
 
     UsageError for a schedule that cannot be read, NoData when the workload does not exist.
@@ -145,7 +145,7 @@ def size_of(client: KubeClient, requested: Plan) -> dict[str, str]:
             f"pods of {namespace}/{owner.name} request nothing, so there is no capacity to reserve for them",
             fix="Set requests, or give --cpu.",
         )
-    return format_room(requests)
+    return format_quantities(requests)
 
 
 def new_plan(owner: tuple[str, str, str], name: str, count: int, when: Recurrence | Span) -> Plan:
@@ -165,7 +165,7 @@ def nothing_ahead(_at_seconds: float) -> Mapping[str, Mapping[str, int]]:
     return {}
 
 
-def previewed(
+def preview_plan(
     client: KubeClient, one: Plan, now_seconds: float, settings: Settings, ahead: Ahead = nothing_ahead
 ) -> Preview:
     """Return what approving a plan would mean now, guards included; NoData when it has no window to come.
@@ -180,21 +180,25 @@ def previewed(
     nodes = [node_of(wire) for wire in client.list("/api/v1/nodes", NodeWire)]
     used = ahead(max(window.start_seconds, now_seconds))
     place = PreviewContext(
-        _rooms(client, nodes, used), quota_left(client, one.namespace), settings.recommender.prices.per_core_hour
+        _node_capacities(client, nodes, used),
+        quota_left(client, one.namespace),
+        settings.recommender.prices.per_core_hour,
     )
     others = [p for p in plans(client) if p.key != one.key]
     situation = Situation(
         WindowSource.MANUAL,
         wanted={name: amount * one.count for name, amount in one.per_pod.items()},
-        held=added({n: a * p.reserved_pods for n, a in p.per_pod.items()} for p in others),
-        allocatable=added(node.allocatable for node in nodes),
+        held=sum_amounts({n: a * p.reserved_pods for n, a in p.per_pod.items()} for p in others),
+        allocatable=sum_amounts(node.allocatable for node in nodes),
         quota_left=place.quota_left,
     )
-    verdicts = tuple(verdict for verdict in judge(situation, settings.plans) if verdict.guard != "forecast skill")
+    verdicts = tuple(
+        verdict for verdict in check_guards(situation, settings.plans) if verdict.guard != "forecast skill"
+    )
     return preview(one, window, place, verdicts)
 
 
-def _rooms(
+def _node_capacities(
     client: KubeClient, nodes: Sequence[ObservedNode], used: Mapping[str, Mapping[str, int]]
 ) -> list[NodeRoom]:  # fmt: skip
     """Free capacity of every node as the scheduler counts it now, and with what it will use."""
@@ -209,7 +213,7 @@ def _rooms(
     for node in nodes:
         requested = taken.get(node.name, {})
         free = {n: amount - requested.get(n, 0) for n, amount in node.allocatable.items()}
-        then = room_then(free, node.allocatable, used[node.name]) if node.name in used else None
+        then = forecast_free_capacity(free, node.allocatable, used[node.name]) if node.name in used else None
         rooms.append(NodeRoom(node.name, free, requested.get(_BATCH_CPU, 0), not node.unschedulable, then))
     return rooms
 
@@ -237,4 +241,6 @@ def quota_left(client: KubeClient, namespace: str) -> dict[str, int]:
 def _requests(quota_amounts: dict[str, Any]) -> dict[str, int]:
     """CPU and memory of a quota's map, which writes them with and without `requests.`."""
     by_resource = {name.removeprefix("requests."): text for name, text in quota_amounts.items()}
-    return parse_room({name: text for name, text in by_resource.items() if name in ("cpu", "memory")}, "ResourceQuota")
+    return parse_quantities(
+        {name: text for name, text in by_resource.items() if name in ("cpu", "memory")}, "ResourceQuota"
+    )

@@ -19,7 +19,7 @@ from cotenant.base.errors import ClusterConflict, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Intent
-from cotenant.base.kubernetes.pod_request import parse_room
+from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.ledger.bucket_ledger import LedgerPlace
 from cotenant.base.people import Person, Right
 from cotenant.base.process.clock import Clock
@@ -118,16 +118,18 @@ class ClusterPlanService:
         with self._acts.client(who) as client:
             one = plans.plan(client, ref.namespace, ref.name)
             if terms is not None:
-                one = plan_terms.changed(one, plan_terms.checked(terms, self._now()))
-            return self._previewed(client, one)
+                one = plan_terms.plan_with_terms(one, plan_terms.validate_terms(terms, self._now()))
+            return self._preview_with_notes(client, one)
 
     def preview_new(self, who: Person, workload: WorkloadRef, terms: PlanTerms) -> Preview:
         """The same for a plan that does not exist yet."""
         who.require(Right.REVIEW, workload.namespace)
-        one = _new(workload, plan_terms.checked(terms, self._now()), "")
+        one = _new(workload, plan_terms.validate_terms(terms, self._now()), "")
         with self._acts.client(who) as client:
             size = plans.size_of(client, one)
-            return self._previewed(client, replace(one, per_pod=parse_room(size, str(workload)), per_pod_text=size))
+            return self._preview_with_notes(
+                client, replace(one, per_pod=parse_quantities(size, str(workload)), per_pod_text=size)
+            )
 
     def occurrences(self, plan: Plan, days: float, most: int = 200) -> Sequence[Span]:
         """Windows from now on, the present one first."""
@@ -179,12 +181,12 @@ class ClusterPlanService:
             if one.source is WindowSource.MANUAL:
                 raise UsageError(f"plan {ref} has one window only", fix="Reject it.")
             if one.recurring:
-                return plan_terms.skipped(one, start_seconds, self._now())
+                return plan_terms.skip_start_patch(one, start_seconds, self._now())
             window = one.status.window or one.window
             if window is None or window.start_seconds != start_seconds:
                 raise UsageError(f"the forecast has moved the window of {ref}", fix="Look at it again.")
             message = reason.strip() or "skipped"
-            return plans.decided(one, Approval(PlanDecision.REJECTED, DecisionScope.ONCE, by, self._now(), message))
+            return plans.decide_plan(one, Approval(PlanDecision.REJECTED, DecisionScope.ONCE, by, self._now(), message))
 
         return self._change(who, Right.PLAN, ref, PlanEvent.SKIPPED, skipped)
 
@@ -192,25 +194,25 @@ class ClusterPlanService:
         """Let a skipped occurrence of a schedule happen after all."""
 
         def restored(one: Plan, _by: str) -> Intent:
-            return plan_terms.restored(one, start_seconds, self._now())
+            return plan_terms.restore_start_patch(one, start_seconds, self._now())
 
         return self._change(who, Right.PLAN, ref, PlanEvent.RESTORED, restored)
 
     def make(self, who: Person, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
         """A plan by schedule or for one window; it still has to be approved."""
-        one = _new(workload, plan_terms.checked(terms, self._now()), name)
+        one = _new(workload, plan_terms.validate_terms(terms, self._now()), name)
         ref = PlanRef(one.namespace, plan_terms.checked_name(one.name))
         try:
-            return self._do(who, Right.PLAN, ref, PlanEvent.MADE, lambda client, _by: plans.created(client, one))
+            return self._do(who, Right.PLAN, ref, PlanEvent.MADE, lambda client, _by: plans.plan_creation(client, one))
         except ClusterConflict as error:
             raise UsageError(f"there is a plan {ref} already", fix="Edit that one, or choose another name.") from error
 
     def edit(self, who: Person, ref: PlanRef, terms: PlanTerms, generation: int) -> Plan:
         """Change it, if it still is the generation that was looked at."""
-        plan_terms.checked(terms, self._now())
+        plan_terms.validate_terms(terms, self._now())
 
         def edited(one: Plan, _by: str) -> Intent:
-            return plan_terms.edited(one, terms, generation)
+            return plan_terms.edit_patch(one, terms, generation)
 
         return self._change(who, Right.PLAN, ref, PlanEvent.EDITED, edited)
 
@@ -240,7 +242,7 @@ class ClusterPlanService:
         word, scope, reason = choice
 
         def decided(one: Plan, by: str) -> Intent:
-            return plans.decided(one, Approval(word, scope, by, self._now(), reason), standby)
+            return plans.decide_plan(one, Approval(word, scope, by, self._now(), reason), standby)
 
         event = PlanEvent.APPROVED if word is PlanDecision.APPROVED else PlanEvent.REJECTED
         return self._change(who, Right.APPROVE, ref, event, decided)
@@ -264,8 +266,8 @@ class ClusterPlanService:
             self._lists.clear()
         return parse_plan(answer)
 
-    def _previewed(self, client: KubeClient, one: Plan) -> Preview:
-        preview = plans.previewed(client, one, self._now(), self._office.settings, self._office.ahead)
+    def _preview_with_notes(self, client: KubeClient, one: Plan) -> Preview:
+        preview = plans.preview_plan(client, one, self._now(), self._office.settings, self._office.ahead)
         short = one.ttl_seconds is not None and one.ttl_seconds < preview.window.seconds + one.lead_seconds
         early = "The TTL ends before the window does: the capacity is released early."
         return replace(preview, notes=(*preview.notes, early)) if short else preview
@@ -303,4 +305,4 @@ def _new(workload: WorkloadRef, terms: PlanTerms, name: str) -> Plan:
     assert when is not None, "checked terms have one of them"
     title = name.strip() or f"{proposal_name(workload)}-{'schedule' if terms.recurring else 'once'}"
     one = plans.new_plan((workload.namespace, workload.kind, workload.name), title, terms.pods, when)
-    return plan_terms.changed(one, terms)
+    return plan_terms.plan_with_terms(one, terms)

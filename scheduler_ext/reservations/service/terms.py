@@ -37,7 +37,7 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 Operation = dict[str, Any]
 
 
-def checked(terms: PlanTerms, now_seconds: float) -> PlanTerms:
+def validate_terms(terms: PlanTerms, now_seconds: float) -> PlanTerms:
     """The terms; UsageError names the first one that cannot be, with its unit."""
     _within("pods", terms.pods, (1, MOST_PODS), "")
     checked_standby(terms.standby)
@@ -105,7 +105,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-def changed(plan: Plan, terms: PlanTerms) -> Plan:
+def plan_with_terms(plan: Plan, terms: PlanTerms) -> Plan:
     """The plan as it would be under these terms; an occurrence that it no longer has is forgotten."""
     moved = (terms.window, terms.recurring) != (plan.window, plan.recurring)
     return replace(
@@ -125,7 +125,7 @@ def changed(plan: Plan, terms: PlanTerms) -> Plan:
     )
 
 
-def edited(plan: Plan, terms: PlanTerms, generation: int) -> Patch:
+def edit_patch(plan: Plan, terms: PlanTerms, generation: int) -> Patch:
     """The fields that differ, if the plan still is what was looked at; UsageError when that cannot be now."""
     if plan.generation != generation:
         raise UsageError(
@@ -200,7 +200,7 @@ def _recurring_body(rule: Recurrence) -> dict[str, Any]:
     return {**body, "skip": [moment(start) for start in rule.skip]} if rule.skip else body
 
 
-def skipped(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
+def skip_start_patch(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
     """One start of a schedule left out; UsageError when it has none then, or its capacity is already held."""
     rule = plan.recurring
     assert rule is not None
@@ -222,7 +222,7 @@ def skipped(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
     return _patch(plan, [_set("recurring/skip", starts)], f"skipped the occurrence of {moment(start_seconds)}")
 
 
-def restored(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
+def restore_start_patch(plan: Plan, start_seconds: float, now_seconds: float) -> Patch:
     """A skipped start of a schedule back in it; UsageError when it is not skipped, or over."""
     skips = plan.recurring.skip if plan.recurring else ()
     if start_seconds not in skips:

@@ -13,11 +13,11 @@ from cotenant.base.allocation.allocator import Holding
 from cotenant.base.allocation.ledger import (
     NodeLedger,
     PodFate,
+    active_holdings,
     all_holdings,
     ledger_write,
     new_ledger,
     parse_ledger,
-    remaining,
 )
 from cotenant.base.errors import UsageError
 
@@ -56,7 +56,7 @@ def test_entries_end_only_when_their_pod_is_known_to_be_over(entries: list[Holdi
     ledger = NodeLedger("n1", "7", {h.uid: h for h in entries})
     fates = {h.uid: data.draw(st.sampled_from(PodFate)) for h in entries if data.draw(st.booleans())}
     over = {uid for uid, fate in fates.items() if fate is PodFate.OVER}
-    assert set(remaining(ledger, fates)) == set(ledger.holdings) - over
+    assert set(active_holdings(ledger, fates)) == set(ledger.holdings) - over
 
 
 def test_an_entry_counts_before_what_its_pod_says_and_pods_without_one_count_too():

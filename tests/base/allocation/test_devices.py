@@ -40,8 +40,8 @@ from cotenant.base.allocation.devices import (
     NodeDevice,
     TakenDevices,
     VirtualFunction,
-    decoded,
-    encoded,
+    decode_allocations,
+    encode_allocations,
     inventory_of,
 )
 from cotenant.base.errors import UsageError
@@ -313,12 +313,12 @@ allocations = st.dictionaries(
 
 @given(allocations)
 def test_allocations_survive_their_annotation(allocated: Allocations) -> None:
-    assert decoded(encoded(allocated)) == allocated
+    assert decode_allocations(encode_allocations(allocated)) == allocated
 
 
 def test_the_annotation_has_koordinators_form() -> None:
     allocated = {DeviceKind.GPU: (DeviceShare(0, {GPU_CORE: 50, GPU_MEMORY: 8 * GIB}, "GPU-0"),)}
-    assert json.loads(encoded(allocated)) == {
+    assert json.loads(encode_allocations(allocated)) == {
         "gpu": [{"minor": 0, "resources": {GPU_CORE: "50", GPU_MEMORY: "8Gi"}, "id": "GPU-0"}]
     }
 
@@ -326,7 +326,7 @@ def test_the_annotation_has_koordinators_form() -> None:
 @given(st.text())
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        allocated = decoded(text, "pod shop/train")
+        allocated = decode_allocations(text, "pod shop/train")
     except UsageError as refused:
         assert "pod shop/train" in refused.message
     else:
@@ -401,10 +401,14 @@ def allot(requests: dict[str, int], holdings: Iterable[Holding] = (), body: Any 
 
 def test_the_allocator_gives_what_holdings_leave() -> None:
     first = allot({GPU: 60})
-    assert [share.minor for share in decoded(first.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]] == [0]
+    assert [
+        share.minor for share in decode_allocations(first.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]
+    ] == [0]
     held = Holding("shop/a", "a", first.annotations, entered=True)
     second = allot({GPU: 60}, [held])
-    assert [share.minor for share in decoded(second.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]] == [1]
+    assert [
+        share.minor for share in decode_allocations(second.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]
+    ] == [1]
     assert (
         "0 of 2 gpu devices"
         in allot({GPU: 60}, [held, Holding("shop/b", "b", second.annotations, entered=True)]).refusal
@@ -416,7 +420,9 @@ def test_the_allocator_gives_what_holdings_leave() -> None:
 def test_a_device_that_a_resource_claim_still_has_serves_no_share() -> None:
     node = NodeHardware("n1", documents={COLLECTION: DEVICE_BODY}, claimed=frozenset({"gpu-0", "cpu-3"}))
     one = DeviceAllocator().allocate(node, claim("p", {GPU: 60}), [])
-    assert [share.minor for share in decoded(one.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]] == [1]
+    assert [
+        share.minor for share in decode_allocations(one.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]
+    ] == [1]
     two = DeviceAllocator().allocate(node, claim("p", {GPU: 200}), [])
     # of the two GPUs one is left
     assert two.refusal.startswith("1 of 1 gpu devices") and two.refusal.endswith(
@@ -425,7 +431,9 @@ def test_a_device_that_a_resource_claim_still_has_serves_no_share() -> None:
 
 
 def test_an_annotation_that_claims_more_than_its_pod_asks_for_takes_nothing() -> None:
-    stolen = {DEVICE_ALLOCATED_ANNOTATION: encoded({kind: s for m in (0, 1) for kind, s in share(m, 100).items()})}
+    stolen = {
+        DEVICE_ALLOCATED_ANNOTATION: encode_allocations({kind: s for m in (0, 1) for kind, s in share(m, 100).items()})
+    }
     for requests in ({"cpu": 1}, {GPU: 10}):
         assert allot({GPU: 200}, [Holding("shop/a", "a", stolen, requests)]).refusal == ""
     assert allot({GPU: 200}, [Holding("shop/a", "a", stolen, {GPU: 100})]).refusal
@@ -451,7 +459,7 @@ def test_a_holding_takes_what_its_hint_asked_for_and_no_more(
     percent: int, hint: str, percent_of_each: int, refused: bool
 ) -> None:
     cards = {DeviceKind.RDMA: tuple(DeviceShare(minor, {RDMA: percent_of_each}) for minor in (0, 1))}
-    annotations = {DEVICE_ALLOCATED_ANNOTATION: encoded(cards), HINT_ANNOTATION: hint}
+    annotations = {DEVICE_ALLOCATED_ANNOTATION: encode_allocations(cards), HINT_ANNOTATION: hint}
     holding = Holding("shop/a", "a", annotations, {RDMA: percent})
     assert bool(allot({RDMA: 100}, [holding], CARD_BODY).refusal) is refused
 
@@ -476,7 +484,7 @@ def test_a_holding_takes_a_card_for_each_switch_of_its_gpus_and_no_more(joint: s
         DeviceKind.RDMA: tuple(DeviceShare(minor, {RDMA: 100}) for minor in (0, 1)),
         DeviceKind.GPU: tuple(DeviceShare(minor, {GPU_CORE: 100, GPU_MEMORY_RATIO: 100}) for minor in range(gpus)),
     }
-    annotations = {DEVICE_ALLOCATED_ANNOTATION: encoded(devices), JOINT_ANNOTATION: joint}
+    annotations = {DEVICE_ALLOCATED_ANNOTATION: encode_allocations(devices), JOINT_ANNOTATION: joint}
     holding = Holding("shop/a", "a", annotations, {RDMA: 100, GPU: 100 * gpus})
     assert bool(allot({RDMA: 100}, [holding], CARD_BODY).refusal) is refused
     assert {HINT_ANNOTATION, JOINT_ANNOTATION} <= set(DeviceAllocator().wishes), "the ledger and the watch keep them"

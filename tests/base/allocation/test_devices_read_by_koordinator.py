@@ -20,8 +20,8 @@ from cotenant.base.allocation.devices import (
     DeviceKind,
     DeviceShare,
     VirtualFunction,
-    decoded,
-    encoded,
+    decode_allocations,
+    encode_allocations,
 )
 from tests.cluster import binaries
 from tests.enforcer.test_nvml import OTHER, T4, created, entry
@@ -57,16 +57,16 @@ def reader() -> None:
 @given(st.lists(tables, min_size=1, max_size=50))
 @settings(max_examples=20, deadline=None)
 def test_what_it_reads_and_writes_again_is_what_we_wrote(allocated: list[Any]) -> None:
-    answers = read_by_koordinator("device-allocated", [json.loads(encoded(one)) for one in allocated])
+    answers = read_by_koordinator("device-allocated", [json.loads(encode_allocations(one)) for one in allocated])
     # it writes 18000 as "18k": the same amount, which is compared, not the text
-    assert [decoded(json.dumps(answer["body"])) for answer in answers] == allocated
+    assert [decode_allocations(json.dumps(answer["body"])) for answer in answers] == allocated
 
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("reader")
 def test_percents_and_bytes_in_binary_suffixes_are_written_as_it_writes_them() -> None:
     share = DeviceShare(1, {GPU_CORE: 50, GPU_MEMORY: 8 << 30, GPU_MEMORY_RATIO: 50}, "GPU-1")
-    body = json.loads(encoded({DeviceKind.GPU: (share,)}))
+    body = json.loads(encode_allocations({DeviceKind.GPU: (share,)}))
     assert read_by_koordinator("device-allocated", [body]) == [{"body": body}]
 
 

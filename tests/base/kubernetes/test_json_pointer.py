@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.kubernetes.json_pointer import escaped, last_key, pointed
+from cotenant.base.kubernetes.json_pointer import escape_pointer_key, last_key, value_at_pointer
 
 KEYS = st.text(st.sampled_from("a/~01²٣-"), max_size=3)
 DOCUMENTS = st.recursive(
@@ -25,7 +25,7 @@ def places(document: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
     yield pointer, document
     if isinstance(document, dict):
         for key, value in document.items():
-            yield from places(value, f"{pointer}/{escaped(key)}")
+            yield from places(value, f"{pointer}/{escape_pointer_key(key)}")
     elif isinstance(document, list):
         for index, value in enumerate(document):
             yield from places(value, f"{pointer}/{index}")
@@ -34,28 +34,28 @@ def places(document: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
 @given(DOCUMENTS)
 def test_every_place_of_a_document_is_found_by_its_pointer(document: Any) -> None:
     for pointer, value in places(document):
-        assert pointed(document, pointer) == value
+        assert value_at_pointer(document, pointer) == value
 
 
 @given(DOCUMENTS, st.lists(KEYS, max_size=4))
 def test_any_steps_lead_where_a_reference_implementation_leads_and_to_nothing_where_it_refuses(
     document: Any, steps: list[str]
 ) -> None:
-    pointer = "".join(f"/{escaped(step)}" for step in steps)
+    pointer = "".join(f"/{escape_pointer_key(step)}" for step in steps)
     try:
         expected = jsonpointer.resolve_pointer(document, pointer, None)
     except jsonpointer.JsonPointerException:
         expected = None
     if isinstance(expected, jsonpointer.EndOfList) or "-" in steps:
         return  # "-" is the place after the last one, which a pointer that is read never means
-    assert pointed(document, pointer) == expected
+    assert value_at_pointer(document, pointer) == expected
 
 
 @pytest.mark.parametrize("step", ["²", "٣", "01", "-1", "+1", "1_0", " 1", "", "-", "1" * 5000])
 def test_what_is_no_index_names_no_place_of_a_list(step: str) -> None:
-    assert pointed({"list": list(range(20))}, f"/list/{step}") is None
+    assert value_at_pointer({"list": list(range(20))}, f"/list/{step}") is None
 
 
 @given(KEYS)
 def test_a_key_comes_back_from_its_step(key: str) -> None:
-    assert last_key(f"/metadata/{escaped(key)}") == key
+    assert last_key(f"/metadata/{escape_pointer_key(key)}") == key

@@ -15,7 +15,7 @@ from cotenant.base.kube.objects import PodObject
 from cotenant.base.kube.observed import ObservedPodWire, QueuePodWire, pod_of
 from cotenant.base.kube.projection import containers_of, effective_request
 from cotenant.base.kubernetes.pod_qos import PodQos, pod_qos, qos_class_of
-from cotenant.base.kubernetes.pod_request import parse_room
+from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import limits_of, requests_of
 from cotenant.base.resource import MIB, Resource
@@ -168,7 +168,7 @@ def by_the_rule(pod: dict[str, Any]) -> dict[str, int]:
             sides = [report["resources"]["requests"], report["allocatedResources"], *([] if infeasible else [asked])]
         else:
             sides = [asked]
-        return max(parse_room(side).get(name, 0) for side in sides)
+        return max(parse_quantities(side).get(name, 0) for side in sides)
 
     counted = {}
     for name in ("cpu", "memory"):
@@ -179,7 +179,7 @@ def by_the_rule(pod: dict[str, Any]) -> dict[str, int]:
             sidecars += amount(init, name) if init.get("restartPolicy") == "Always" else 0
         total = max(highest, sidecars + sum(amount(c, name) for c in pod["spec"]["containers"]))
         total = 5000 if name == "cpu" and "resources" in pod["spec"] else total
-        counted[name] = total + parse_room(pod["spec"]["overhead"]).get(name, 0)
+        counted[name] = total + parse_quantities(pod["spec"]["overhead"]).get(name, 0)
     return counted
 
 

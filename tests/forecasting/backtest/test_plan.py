@@ -22,7 +22,7 @@ from cotenant.forecasting.backtest.plan import (
     HALF_HOURS,
     HOURLY_WEEK,
     BacktestPlan,
-    joined,
+    join_slots,
     origins,
     trial,
 )
@@ -103,7 +103,7 @@ def test_series_with_too_little_history_are_not_forecast_and_without_a_horizon_n
 
 def test_a_mean_over_slots_ignores_gaps():
     # (1 + 3) / 2; 5 alone; nothing.
-    found = joined(np.array([[1, 3, 5, np.nan, np.nan, np.nan]], dtype=np.float32), 2)
+    found = join_slots(np.array([[1, 3, 5, np.nan, np.nan, np.nan]], dtype=np.float32), 2)
     assert found[0] == pytest.approx([2, 5, np.nan], nan_ok=True)
 
 

@@ -12,8 +12,8 @@ from cotenant.forecasting.backtest.windows import (
     amplitude,
     best_start,
     compare,
+    count_matched_windows,
     equal_peaks,
-    matched,
     run_means,
     window_starts,
 )
@@ -107,8 +107,8 @@ def test_several_windows_of_a_day_are_paired_one_to_one():
     assert np.flatnonzero(real[0]).tolist() == [6, 30]
     assert np.flatnonzero(found[0]).tolist() == [8, 40]
     # 03:00 and 04:00 are within an hour; 15:00 has no partner.
-    assert matched(real, found, HALF_HOUR).tolist() == [1]
-    assert matched(real, np.zeros_like(found), HALF_HOUR).tolist() == [0]
+    assert count_matched_windows(real, found, HALF_HOUR).tolist() == [1]
+    assert count_matched_windows(real, np.zeros_like(found), HALF_HOUR).tolist() == [0]
 
 
 @given(arrays(np.bool_, (1, 10)), arrays(np.bool_, (1, 10)))
@@ -119,7 +119,7 @@ def test_as_many_windows_are_paired_as_any_assignment_can(real, said):
     a, b = np.flatnonzero(real[0]), np.flatnonzero(said[0])
     far = np.abs(a[:, None] - b[None, :]) > 2
     rows, columns = linear_sum_assignment(far)
-    assert matched(real, said, HALF_HOUR)[0] == (~far[rows, columns]).sum()
+    assert count_matched_windows(real, said, HALF_HOUR)[0] == (~far[rows, columns]).sum()
 
 
 def test_a_flat_day_has_no_window():

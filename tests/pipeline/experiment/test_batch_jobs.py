@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.resource import Resource
-from cotenant.experiment.batch_jobs import LONGEST_STEPS, SHORTEST_STEPS, BatchQueue, arriving
+from cotenant.experiment.batch_jobs import LONGEST_STEPS, SHORTEST_STEPS, BatchQueue, sample_batch_jobs
 
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 999))
 def test_jobs_ask_for_as_much_as_shall_be_busy(seed: int) -> None:
-    jobs = arriving(500_000.0, 2016, seed)
+    jobs = sample_batch_jobs(500_000.0, 2016, seed)
     busy = (jobs.requests(Resource.CPU) * jobs.work_steps).sum() / 2016
     # about 1,600 jobs with a coefficient of variation near 1.7: 4 standard deviations are 17 %
     assert busy == pytest.approx(500_000.0, rel=0.2)
@@ -26,7 +26,7 @@ def test_jobs_ask_for_as_much_as_shall_be_busy(seed: int) -> None:
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 999), portions=st.lists(st.integers(0, 9), min_size=1, max_size=30))
 def test_jobs_wait_from_their_arrival_until_they_are_taken_or_too_late(seed: int, portions: list[int]) -> None:
-    jobs = arriving(100_000.0, 300, seed)
+    jobs = sample_batch_jobs(100_000.0, 300, seed)
     queue, placed = BatchQueue(jobs), set[int]()
     everybody = np.arange(len(jobs.arrival))
     for turn, most in enumerate(portions):
@@ -41,7 +41,7 @@ def test_jobs_wait_from_their_arrival_until_they_are_taken_or_too_late(seed: int
 
 
 def test_an_evicted_job_waits_behind_those_that_had_come_before_it_was_evicted() -> None:
-    jobs = arriving(100_000.0, 300, 1)
+    jobs = sample_batch_jobs(100_000.0, 300, 1)
     queue = BatchQueue(jobs)
     first, *others = queue.waiting(50).tolist()
     queue.take(np.array([0]))

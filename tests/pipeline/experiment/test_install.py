@@ -13,7 +13,7 @@ from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.experiment.batch_jobs import KINDS
 from cotenant.experiment.install import FORECAST, USAGE, install_of
-from cotenant.experiment.lenders import foreseen
+from cotenant.experiment.lenders import forecast_peaks
 from cotenant.experiment.placement import BatchPlacement, PlacementLoad
 from tests.pipeline.experiment.small_worlds import small_world
 
@@ -47,8 +47,8 @@ def test_a_busy_node_takes_what_a_forecast_lends_and_not_what_a_percentage_lends
 
 def test_memory_is_lent_at_the_risk_of_an_install() -> None:
     world, settings = small_world(nodes=1), NodePeakSettings()
-    both = foreseen(world, (settings.risk_percent, settings.memory_risk_percent), settings, Silent())
-    alone = foreseen(world, (settings.memory_risk_percent,), settings, Silent())
+    both = forecast_peaks(world, (settings.risk_percent, settings.memory_risk_percent), settings, Silent())
+    alone = forecast_peaks(world, (settings.memory_risk_percent,), settings, Silent())
     cpu, memory = both[Resource.CPU], both[Resource.MEMORY]
     assert set(cpu) == set(memory) == {settings.risk_percent, settings.memory_risk_percent}
     # the lower risk is the same whatever is asked beside it, of both resources

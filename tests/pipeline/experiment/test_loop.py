@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cotenant.base.errors import NoData
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.experiment.comparison import batch_at, installed, interval, of, swept
+from cotenant.experiment.comparison import batch_at, installed_outcomes, interval, of, run_all_settings
 from cotenant.experiment.interference import Interference
 from cotenant.experiment.lenders import ByFormula, highest_ahead, lender
 from cotenant.experiment.outcome import Incident, Sharing, SharingOutcome, SharingScenario
@@ -31,7 +31,7 @@ ALL = {
 def outcomes(world: World, *ways: Sharing) -> dict[Sharing, SharingOutcome]:
     """Of these ways, all of them by default."""
     knobs = {way: ALL[way] for way in ways or ALL}
-    return {o.sharing: o for o in swept(world, knobs, Interference(), Silent())}
+    return {o.sharing: o for o in run_all_settings(world, knobs, Interference(), Silent())}
 
 
 def of_one(world: World, way: Sharing) -> SharingOutcome:
@@ -155,10 +155,10 @@ def test_the_knob_of_an_install_is_read_for_every_seed_and_the_first_knob_where_
 
     curve = [at(knob, seed) for seed in (1, 2) for knob in (0.5, 1.0, 5.0)]
     # the risk of an install is 1 %
-    assert [(o.knob, o.scenario.seed) for o in installed(curve, Sharing.COTENANT)] == [(1.0, 1), (1.0, 2)]
+    assert [(o.knob, o.scenario.seed) for o in installed_outcomes(curve, Sharing.COTENANT)] == [(1.0, 1), (1.0, 2)]
     without = [o for o in curve if o.knob != 1.0]
-    assert [(o.knob, o.scenario.seed) for o in installed(without, Sharing.COTENANT)] == [(0.5, 1), (0.5, 2)]
-    assert installed(curve, Sharing.KOORDINATOR) == []
+    assert [(o.knob, o.scenario.seed) for o in installed_outcomes(without, Sharing.COTENANT)] == [(0.5, 1), (0.5, 2)]
+    assert installed_outcomes(curve, Sharing.KOORDINATOR) == []
 
 
 def test_a_curve_is_read_between_its_settings_and_not_below_them() -> None:

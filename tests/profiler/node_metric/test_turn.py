@@ -22,7 +22,7 @@ from cotenant.profiler.node_metric.turn import (
     outlooks,
     steps,
     turn_of,
-    unreported,
+    unreported_nodes,
 )
 
 NOW = 1_790_000_000
@@ -144,7 +144,7 @@ def test_a_node_that_is_gone_is_not_reported() -> None:
 
 def test_nothing_need_be_asked_where_agents_report_every_node() -> None:
     metrics = {"a": there(30, AGENT), "b": there(30), "c": there(500, AGENT)}
-    assert unreported(["a", "b", "c", "new"], metrics, VIEW) == ["b", "c", "new"]
+    assert unreported_nodes(["a", "b", "c", "new"], metrics, VIEW) == ["b", "c", "new"]
 
 
 def test_a_time_that_is_none_is_as_if_nobody_had_reported() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.profiler.node_metric.windows import Track, aggregated, mean, spans
+from cotenant.profiler.node_metric.windows import Track, aggregate_rows, mean, spans
 
 STEP = 60
 SAMPLE = st.none() | st.integers(0, 1000).map(float)
@@ -23,7 +23,7 @@ def array(rows: list[list[float | None]]) -> np.ndarray:
 @given(ROW)
 @settings(max_examples=150)
 def test_aggregates_are_the_average_and_the_nearest_ranks(row: list[float | None]) -> None:
-    got = aggregated(array([row]))[0]
+    got = aggregate_rows(array([row]))[0]
     seen = sorted(v for v in row if v is not None)
     if not seen:
         assert np.isnan(got).all()
@@ -45,8 +45,8 @@ def test_samples_must_span_more_than_half_of_the_duration(row: list[float | None
 @given(st.lists(ROW.filter(lambda r: len(r) == 5) | st.lists(SAMPLE, min_size=5, max_size=5), min_size=1, max_size=4))
 @settings(max_examples=60)
 def test_rows_do_not_know_each_other(rows: list[list[float | None]]) -> None:
-    together = aggregated(array(rows))
-    alone = np.vstack([aggregated(array([row])) for row in rows])
+    together = aggregate_rows(array(rows))
+    alone = np.vstack([aggregate_rows(array([row])) for row in rows])
     np.testing.assert_array_equal(together, alone)
     np.testing.assert_array_equal(mean(array(rows)), together[:, 0])
 

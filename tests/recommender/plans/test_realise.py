@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Patch
 from cotenant.base.kubernetes.reservation import PodIdentity, Reservation
-from cotenant.cli.cluster.installation.restoration import restored
+from cotenant.cli.cluster.installation.restoration import restoring_patch
 from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
-from cotenant.scheduler_ext.reservations.plans.preview import NodeRoom, PreviewContext, placed, preview
+from cotenant.scheduler_ext.reservations.plans.preview import NodeRoom, PreviewContext, pods_per_node, preview
 from cotenant.scheduler_ext.reservations.plans.realise import (
     OwnerTemplate,
     buffer,
@@ -120,7 +120,7 @@ def test_uninstall_takes_back_what_a_plan_and_the_autopilot_below_it_have_raised
     assert both["spec"]["minReplicas"] == 7
     address = Address("autoscaling/v2", "horizontalpodautoscalers", "web", "shop")
     for one in (lent, both):
-        left = applied(one, [restored(address, one)])
+        left = applied(one, [restoring_patch(address, one)])
         assert (left["spec"]["minReplicas"], left["metadata"]["annotations"]) == (2, {})
     # once the plan is over, what is lent stands there again
     assert applied(both, floor(PLAN, 0, both))["spec"]["minReplicas"] == 4
@@ -160,7 +160,7 @@ def test_a_preview_says_where_the_pods_fit_and_what_that_displaces() -> None:
 
 
 def test_pods_that_fit_nowhere_are_counted() -> None:
-    assert placed(
+    assert pods_per_node(
         {"cpu": 500}, 3, [NodeRoom("a", {"cpu": 700}), NodeRoom("b", {"cpu": 900}, schedulable=False)]
     ).tolist() == [1, 0]
 

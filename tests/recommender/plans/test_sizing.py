@@ -12,8 +12,8 @@ from cotenant.base.settings.sections.reservations import PlanSettings
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.scheduler_ext.reservations.model.plan import WindowSource
 from cotenant.scheduler_ext.reservations.plans.backtest import account, last_week, skill, static, waiting_share
-from cotenant.scheduler_ext.reservations.plans.guards import Situation, blocking, judge
-from cotenant.scheduler_ext.reservations.plans.hold import ReservedPods, hold, replayed
+from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards, first_blocking_verdict
+from cotenant.scheduler_ext.reservations.plans.hold import ReservedPods, replay_reserved_pods, reserve_pods
 from cotenant.scheduler_ext.reservations.plans.lead import lead
 from cotenant.scheduler_ext.reservations.plans.size import level_path, most, newsvendor, pods
 
@@ -68,33 +68,35 @@ def test_the_lead_is_the_sum_of_what_has_to_happen_first() -> None:
 )
 def test_each_guard_stops_what_it_guards_and_says_so(seen: Situation, reason: str | None) -> None:
     # 10 % of 10 cores may be held: 900 m passes, 900 + 200 m does not.
-    stopped = blocking(judge(seen, OWN))
+    stopped = first_blocking_verdict(check_guards(seen, OWN))
     assert (stopped.reason if stopped else None) == reason
 
 
 def test_the_kill_switch_stops_everything() -> None:
-    stopped = blocking(judge(Situation(WindowSource.MANUAL, {}, {}, {"cpu": 1}), PlanSettings(enabled=False)))
+    stopped = first_blocking_verdict(
+        check_guards(Situation(WindowSource.MANUAL, {}, {}, {"cpu": 1}), PlanSettings(enabled=False))
+    )
     assert stopped is not None
     assert stopped.reason == "SwitchedOff"
 
 
 def test_more_is_held_at_once_and_less_only_when_clearly_less_is_wanted() -> None:
-    held = hold(ReservedPods(0), 10, 0.0, OWN)
+    held = reserve_pods(ReservedPods(0), 10, 0.0, OWN)
     assert held == ReservedPods(10, 0.0)
     # 20 % of 10 is 2: 8 is not clearly less, 7 is, and not within 10 minutes of the last change.
-    assert hold(held, 8, 9000.0, OWN) is held
-    assert hold(held, 7, 599.0, OWN) is held
-    assert hold(held, 7, 600.0, OWN) == ReservedPods(7, 600.0)
+    assert reserve_pods(held, 8, 9000.0, OWN) is held
+    assert reserve_pods(held, 7, 599.0, OWN) is held
+    assert reserve_pods(held, 7, 600.0, OWN) == ReservedPods(7, 600.0)
 
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60))
 def test_what_is_held_never_lies_below_what_is_wanted_and_falls_at_most_once_in_ten_minutes(wanted: list[int]) -> None:
-    kept = replayed(np.array([wanted]), 300.0, OWN)[0]
+    kept = replay_reserved_pods(np.array([wanted]), 300.0, OWN)[0]
     live, one = [], ReservedPods(0)
     for slot, want in enumerate(wanted):
-        one = hold(one, want, slot * 300.0, OWN)
+        one = reserve_pods(one, want, slot * 300.0, OWN)
         live.append(one.count)
     assert kept.tolist() == live
     assert (kept >= np.array(wanted)).all()

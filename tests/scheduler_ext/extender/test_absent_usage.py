@@ -59,7 +59,7 @@ def column(report: LoadMetric) -> Any:
 @pytest.mark.parametrize(("at", "old"), [(NOW, False), (NOW + 120, False), (NOW + 121, True), (NOW - 10_000, True)])
 def test_a_report_of_the_future_has_expired(at: float, old: bool) -> None:
     columns = column(LoadMetric(at, usage=(1000.0, GIB)))
-    assert load_aware.expired(columns, NOW, LoadAwareSettings()).tolist() == [old]
+    assert load_aware.expired_metric_mask(columns, NOW, LoadAwareSettings()).tolist() == [old]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,6 @@ def test_a_load_that_passes_what_pods_may_have_is_believed_and_one_that_passes_t
     assert column(impossible)[SnapshotColumn.MEASURED].tolist() == [0.0]
     pod = PodFacts(PodIdentity("ns", "p"))
     settings = LoadAwareSettings()
-    assert load_aware.judge(column(busy), pod, NOW, settings).codes.tolist() == [Code.CPU]
-    assert load_aware.judge(column(impossible), pod, NOW, settings).codes.tolist() == [Code.PASS]
+    assert load_aware.check_usage(column(busy), pod, NOW, settings).codes.tolist() == [Code.CPU]
+    assert load_aware.check_usage(column(impossible), pod, NOW, settings).codes.tolist() == [Code.PASS]
     assert load_aware.points(column(impossible), pod, NOW, settings).tolist() == [0.0]

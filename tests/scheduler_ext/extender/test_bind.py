@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.scheduler_ext.extender.serve.bind import Binder, binding
+from cotenant.scheduler_ext.extender.serve.bind import Binder, binding_creation
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
 from tests.cluster.accounts import account, certified
 from tests.cluster.control_plane import ControlPlane
@@ -87,4 +87,4 @@ def test_a_pod_of_the_same_name_that_came_in_between_is_not_bound_in_its_stead(
     binder = Binder(control_plane.client(account(control_plane, EXTENDER)).sibling)
     assert "not there any more" in binder.bind(on(former, node))
     assert node_of(control_plane, successor) is None
-    assert binding(on(former, node)).body["metadata"]["uid"] == former.uid
+    assert binding_creation(on(former, node)).body["metadata"]["uid"] == former.uid

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.allocation.allocator import HardwareClaim, Holding, NodeHardware
 from cotenant.base.allocation.cpu_accumulator import CpuBindPolicy, CpuExclusivePolicy
-from cotenant.base.allocation.cpu_allocator import NO_TOPOLOGY, TOO_FEW, CpuAllocator, amplified_room
+from cotenant.base.allocation.cpu_allocator import NO_TOPOLOGY, TOO_FEW, CpuAllocator, amplified_free_cpus
 from cotenant.base.allocation.cpu_annotations import assignment_of
 from cotenant.base.allocation.cpu_lists import format_cpus
 from cotenant.base.allocation.cpu_topology import CpuTopology, regular_topology
@@ -25,10 +25,10 @@ from cotenant.scheduler_ext.extender.decide import Moment
 from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.extender.pod import PodFacts
-from cotenant.scheduler_ext.extender.snapshot import NEEDED, NodeSnapshot, following
+from cotenant.scheduler_ext.extender.snapshot import NEEDED, NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import CollectionState, CpuRoom
 from cotenant.scheduler_ext.extender.watch.table import NodeTable
-from cotenant.scheduler_ext.extender.why import explained
+from cotenant.scheduler_ext.extender.why import explain_placement
 from tests.base.allocation.cpu_machines import machines
 
 ON = CpuAllocationSettings(on=True)
@@ -89,7 +89,7 @@ def test_the_filter_refuses_no_node_on_which_the_pod_would_get_its_cpus(
     node, facts = hardware(topology), pod(1000 * count, wish, numa=numa)
     allotment = ALLOCATOR.allocate(node, claim(facts), [Holding("shop/other", "u2", texts, entered=True)])
     if not allotment.refusal:
-        assert verdict(facts, cpus.room_of(node, [other])) == Code.PASS
+        assert verdict(facts, cpus.free_cpu_capacity(node, [other])) == Code.PASS
         assert not assignment_of(allotment.annotations, "p").cpus & taken
 
 
@@ -108,7 +108,7 @@ def test_on_a_regular_machine_the_filter_lets_only_nodes_pass_where_it_would(
     taken = data.draw(st.frozensets(st.sampled_from(sorted(topology.cpus))))
     texts = {STATUS: json.dumps({"cpuset": format_cpus(taken)})}
     node, facts = hardware(topology), pod(1000 * count, wish, numa=numa)
-    room = cpus.room_of(node, [pod(1000 * len(taken), name="other", annotations=texts)])
+    room = cpus.free_cpu_capacity(node, [pod(1000 * len(taken), name="other", annotations=texts)])
     refused = bool(ALLOCATOR.allocate(node, claim(facts), [Holding("shop/other", "u2", texts, entered=True)]).refusal)
     assert (verdict(facts, room) != Code.PASS) == refused
 
@@ -126,13 +126,13 @@ def test_on_a_regular_machine_the_filter_lets_only_nodes_pass_where_it_would(
 def test_nodes_refuse_by_what_they_publish_and_demand(machine: NodeCpus, labels: dict[str, str], code: Code):
     facts = pod(2000, {"requiredCPUBindPolicy": "FullPCPUs"}, numa="Restricted")
     node = hardware(machine, labels)
-    assert verdict(facts, cpus.room_of(node, ())) == code
+    assert verdict(facts, cpus.free_cpu_capacity(node, ())) == code
     assert bool(ALLOCATOR.allocate(node, claim(facts), ()).refusal) == (code != Code.PASS)
 
 
 def test_a_node_that_publishes_nothing_is_refused():
     assert verdict(pod(1000), None) == Code.NO_CPU_TOPOLOGY
-    assert verdict(pod(1000), cpus.room_of(NodeHardware("n1"), ())) == Code.NO_CPU_TOPOLOGY
+    assert verdict(pod(1000), cpus.free_cpu_capacity(NodeHardware("n1"), ())) == Code.NO_CPU_TOPOLOGY
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_node_that_publishes_nothing_is_refused():
     ],
 )
 def test_the_pod_decides_whether_the_rule_looks_at_it(facts: PodFacts, code: Code):
-    assert verdict(facts, None if code == Code.PASS else cpus.room_of(hardware(SMALL), ())) == code
+    assert verdict(facts, None if code == Code.PASS else cpus.free_cpu_capacity(hardware(SMALL), ())) == code
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_reserved_cpus_and_those_of_class_system_are_not_given():
         "node.koordinator.sh/system-qos-resource": '{"cpuset": "1"}',
     }
     # cores 2 and 3 are whole; of node 0 only thread 5 is left
-    room = cpus.room_of(hardware(SMALL, annotations=kept), ())
+    room = cpus.free_cpu_capacity(hardware(SMALL, annotations=kept), ())
     assert (room.free, room.whole, room.cores) == ([1, 4], [0, 4], [1, 2])
 
 
@@ -197,7 +197,7 @@ def amplified(ratio: float, raw: str = "8") -> dict[str, str]:
 def test_on_an_amplified_node_cpus_of_its_own_leave_what_others_request_of_it(others: int, most: int):
     # 8 CPUs that look like 12: requests of 3 are 2 CPUs of the machine, of 12 all 8
     node, beside = hardware(SMALL, annotations=amplified(1.5)), [pod(others, qos="LS", name="web-1")]
-    room = cpus.room_of(node, beside)
+    room = cpus.free_cpu_capacity(node, beside)
     assert room.amplified == most
     holdings = [Holding(one.key, "u2", {}, one.requests) for one in beside]
     for count in range(1, 9):
@@ -221,7 +221,7 @@ def test_what_is_given_of_an_amplified_node_is_worth_its_ratio(ratio: float, own
         texts = {STATUS: json.dumps({"cpuset": text})} if count else {}
         holdings.append(Holding(f"shop/x-{number}", f"x{number}", texts, {"cpu": 1000 * count}, entered=True))
         first += count
-    room = amplified_room(hardware(SMALL, annotations=amplified(ratio)), holdings)
+    room = amplified_free_cpus(hardware(SMALL, annotations=amplified(ratio)), holdings)
     assert room is not None
 
     def fits(count: int) -> bool:
@@ -234,7 +234,7 @@ def test_what_is_given_of_an_amplified_node_is_worth_its_ratio(ratio: float, own
 
 @pytest.mark.parametrize("annotations", [{}, amplified(1.0), amplified(0.5), amplified(1000), amplified(1.5, "many")])
 def test_a_node_that_is_not_amplified_or_does_not_say_so_is_counted_by_the_scheduler_alone(annotations: dict[str, str]):
-    assert amplified_room(hardware(SMALL, annotations=annotations), ()) is None
+    assert amplified_free_cpus(hardware(SMALL, annotations=annotations), ()) is None
 
 
 @given(ratio=st.text() | st.none() | st.floats(), text=st.text())
@@ -247,7 +247,7 @@ def test_any_annotation_of_amplification_is_read_or_counts_for_nothing(ratio: An
 
 def test_a_pod_that_claims_more_than_it_asks_for_takes_nothing():
     greedy = pod(1000, annotations={STATUS: '{"cpuset": "0-7"}'})
-    assert sum(cpus.room_of(hardware(SMALL), [greedy]).free) == 8
+    assert sum(cpus.free_cpu_capacity(hardware(SMALL), [greedy]).free) == 8
 
 
 def test_why_names_the_rule_and_the_number_of_nodes():
@@ -256,18 +256,20 @@ def test_why_names_the_rule_and_the_number_of_nodes():
         table.put_node(name, ExtenderNode(name, allocatable={"cpu": 64_000}))
     table.put_document(COLLECTION, "n1", hardware(SMALL).documents[COLLECTION])
     state = {name: CollectionState(0.0) for name in NEEDED}
-    snapshot = following(NodeSnapshot(), table.take(state, (0.0, 0.0)))
+    snapshot = next_snapshot(NodeSnapshot(), table.take(state, (0.0, 0.0)))
     settings = ExtenderSettings(load_aware=LoadAwareSettings(on=False), cpus=ON)
-    explanation = explained(snapshot, pod(10_000), Moment(0.0, 0.0), settings)
+    explanation = explain_placement(snapshot, pod(10_000), Moment(0.0, 0.0), settings)
     assert {(r.rule, r.reason, r.nodes) for r in explanation.refusals} >= {
         ("cpus", NO_TOPOLOGY, 1),
         ("cpus", TOO_FEW, 1),
     }
-    assert explained(snapshot, pod(8000), Moment(0.0, 0.0), settings).best == ["n1"]
-    elsewhere = explained(snapshot, pod(10_000), Moment(0.0, 0.0), ExtenderSettings(load_aware=settings.load_aware))
+    assert explain_placement(snapshot, pod(8000), Moment(0.0, 0.0), settings).best == ["n1"]
+    elsewhere = explain_placement(
+        snapshot, pod(10_000), Moment(0.0, 0.0), ExtenderSettings(load_aware=settings.load_aware)
+    )
     assert "rule cpus was not tried: extender.cpus.on is false in the settings of this command" in elsewhere.notes
     table.put_document(COLLECTION, "n1", None)
-    assert following(snapshot, table.take(state, (0.0, 0.0))).rooms == {}
+    assert next_snapshot(snapshot, table.take(state, (0.0, 0.0))).rooms == {}
 
 
 def test_nodes_that_have_all_cpus_on_one_numa_node_come_first():

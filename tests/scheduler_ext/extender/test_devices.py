@@ -23,7 +23,7 @@ from cotenant.scheduler_ext.extender.judgement import Code, words_of
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, NodeSlice, SliceWire, slice_of
 from cotenant.scheduler_ext.extender.pod import PodFacts
 from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
-from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, following
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import DeviceRoom
 from cotenant.scheduler_ext.extender.watch.table import NodeTable
 
@@ -75,7 +75,7 @@ def test_the_filter_passes_a_node_where_the_bind_verb_would_place_the_pod(
     for one in earlier:
         bound = placed_on(node, holders, one)
         holders += [bound] if bound else []
-    room = devices.device_room_of(node, holders)
+    room = devices.free_devices(node, holders)
     demand = DeviceAllocator().request(HardwareClaim(pod(requests).identity, requests))
     passes = devices.refusal(room, demand) is Code.PASS
     assert passes is (placed_on(node, holders, requests) is not None)
@@ -125,7 +125,7 @@ def test_the_filter_passes_a_joint_allocation_exactly_where_the_bind_verb_would_
         bound = placed_on(node, holders, asked, wished)
         holders += [bound] if bound else []
     # as it comes to the serving process
-    room = msgspec.msgpack.decode(msgspec.msgpack.encode(devices.device_room_of(node, holders)), type=DeviceRoom | None)
+    room = msgspec.msgpack.decode(msgspec.msgpack.encode(devices.free_devices(node, holders)), type=DeviceRoom | None)
     demand = DeviceAllocator().request(HardwareClaim(pod(requests, annotations=wishes).identity, requests))
     passes = devices.refusal(room, demand) is Code.PASS
     assert passes is (placed_on(node, holders, requests, wishes) is not None)
@@ -153,20 +153,20 @@ def test_nodes_in_the_same_state_are_placed_on_once() -> None:
     other = switches([0, 1], [0, 1])
     for one in other["spec"]["devices"]:
         one["id"] = f"other-{one['id']}"
-    rooms = [devices.device_room_of(n, []) for n in (node, NodeHardware("m", documents={COLLECTION: other}))]
+    rooms = [devices.free_devices(n, []) for n in (node, NodeHardware("m", documents={COLLECTION: other}))]
     assert rooms[0] is not None and rooms[1] is not None
     assert rooms[0].digest == rooms[1].digest != b""
     holder = placed_on(node, [], {GPU: 100, RDMA: 100})
     assert holder is not None
-    used = devices.device_room_of(node, [holder])
+    used = devices.free_devices(node, [holder])
     assert used is not None and used.digest != rooms[0].digest
     # devices of one kind are never asked for near another
-    alone = devices.device_room_of(hardware(2), [])
+    alone = devices.free_devices(hardware(2), [])
     assert alone is not None and alone.inventory is None
 
 
 def snapshot_of(table: NodeTable) -> NodeSnapshot:
-    return following(NodeSnapshot(), table.take({}, (0.0, 0.0)))
+    return next_snapshot(NodeSnapshot(), table.take({}, (0.0, 0.0)))
 
 
 def world() -> NodeTable:
@@ -234,7 +234,7 @@ def test_rooms_follow_pods_and_devices() -> None:
     snapshot = snapshot_of(table)
     table.put_pod(("shop", "p-0"), None, 1.0)
     table.put_document(COLLECTION, "b", None)
-    after = following(snapshot, table.take({}, (1.0, 1.0)))
+    after = next_snapshot(snapshot, table.take({}, (1.0, 1.0)))
     assert after.device_rooms["a"].begun == {}
     assert set(after.device_rooms) == {"a"}
     assert isinstance(snapshot.device_rooms["b"], DeviceRoom)

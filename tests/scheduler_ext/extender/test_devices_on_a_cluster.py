@@ -16,7 +16,7 @@ from cotenant.base.allocation.devices import (
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
     DeviceKind,
-    decoded,
+    decode_allocations,
 )
 from tests.cluster.accounts import account
 from tests.cluster.api import Api
@@ -72,7 +72,7 @@ def check(pods: list[dict[str, Any]]) -> int:
     percents: Counter[tuple[str, int]] = Counter()
     bound = [pod for pod in pods if pod["spec"].get("nodeName")]
     for pod in bound:
-        (share,) = decoded(pod["metadata"]["annotations"][DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]
+        (share,) = decode_allocations(pod["metadata"]["annotations"][DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]
         # 25 percent of 16 GiB
         assert share.amounts == {GPU_CORE: SHARE, GPU_MEMORY_RATIO: SHARE, GPU_MEMORY: 4 << 30}
         percents[pod["spec"]["nodeName"], share.minor] += SHARE

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from cotenant.base.resource import GIB
 from cotenant.scheduler_ext.extender import decide
-from cotenant.scheduler_ext.extender.why import Explanation, explained
+from cotenant.scheduler_ext.extender.why import Explanation, explain_placement
 from tests.scheduler_ext.extender.serving import args, serving
 from tests.scheduler_ext.extender.worlds import NOW, World, facts, moment, pod_json
 
@@ -30,7 +30,7 @@ def asked(cpu: str = "1") -> Any:
 def judged(world: World, names: list[str], pod: Any = None) -> tuple[list[str], str]:
     """Nodes that pass, and the rule that had no say."""
     snapshot = world.show().snapshot
-    found, stance = decide.judge(snapshot, pod or asked(), snapshot.rows_of(names), moment(), world.settings)
+    found, stance = decide.check_nodes(snapshot, pod or asked(), snapshot.rows_of(names), moment(), world.settings)
     return [name for name, passes in zip(names, found.passed.tolist(), strict=True) if passes], stance.yielded
 
 
@@ -127,7 +127,7 @@ def test_why_judges_the_nodes_that_the_scheduler_would_ask_about() -> None:
     made = world()
     snapshot = made.show().snapshot
     others = {("taints", "taint x"): [name not in ("p1", "p2") for name in snapshot.names]}
-    found = explained(snapshot, asked(), moment(), made.settings, others)
+    found = explain_placement(snapshot, asked(), moment(), made.settings, others)
     assert isinstance(found, Explanation)
     assert (found.fits, sorted(found.best)) == (2, ["p1", "p2"])
     assert found.notes == ["rule prediction has no say: by its own estimates it would refuse every node that is left"]
@@ -137,9 +137,9 @@ def test_why_judges_the_nodes_that_the_scheduler_would_ask_about() -> None:
 def test_without_an_extender_none_of_its_rules_is_named() -> None:
     made = world()
     snapshot = made.show().snapshot
-    judged_ = explained(snapshot, asked(), moment(), made.settings)
+    judged_ = explain_placement(snapshot, asked(), moment(), made.settings)
     assert {r.rule for r in judged_.refusals} == {"load-aware", "prediction"}
-    found = explained(snapshot, asked(), moment(), made.settings, with_rules=False)
+    found = explain_placement(snapshot, asked(), moment(), made.settings, with_rules=False)
     assert (found.refusals, found.fits, found.best) == ([], 5, [])
     assert found.notes == [
         "no running extender was found, so that its rules refuse nothing; --extender tries them all the same"

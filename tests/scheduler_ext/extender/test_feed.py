@@ -15,7 +15,7 @@ import pytest
 from cotenant.base.kube import access_review
 from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
-from cotenant.scheduler_ext.extender.watch.cluster_reader import look
+from cotenant.scheduler_ext.extender.watch.cluster_reader import read_cluster
 from cotenant.scheduler_ext.extender.watch.feed import Feed, SnapshotFeed
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
@@ -89,7 +89,7 @@ def test_one_look_gives_the_view_that_a_watcher_has(
     install_crds(control_plane)
     (node,) = fake_nodes(1)
     create(control_plane, namespace, "p", node)
-    seen = look(control_plane.client(account(control_plane, EXTENDER)), ExtenderSettings())
+    seen = read_cluster(control_plane.client(account(control_plane, EXTENDER)), ExtenderSettings())
     assert [n.name for n in seen.nodes] == list(seen.snapshot.names)
     assert seen.snapshot.column(SnapshotColumn.REQUESTED_CPU)[seen.snapshot.rows[node]] == 100.0
     assert seen.snapshot.problem() == ""

@@ -38,7 +38,7 @@ def world() -> World:
 
 def codes(made: World, pod: Any, sources: Any = None) -> dict[str, int]:
     snapshot = made.show(sources=sources).snapshot
-    judged, _ = decide.judge(snapshot, pod, snapshot.rows_of(snapshot.names), moment(), made.settings)
+    judged, _ = decide.check_nodes(snapshot, pod, snapshot.rows_of(snapshot.names), moment(), made.settings)
     return dict(zip(snapshot.names, judged.codes.tolist(), strict=True))
 
 
@@ -103,7 +103,7 @@ def test_what_a_former_watcher_knew_is_forgotten_when_the_next_begins() -> None:
 
 def spared(made: World, pod: Any, victims: dict[str, list[str]]) -> dict[str, str]:
     view = made.show()
-    return decide.spared(view.snapshot, pod, victims, view.shares, (moment(), made.settings))
+    return decide.protected_nodes(view.snapshot, pod, victims, view.shares, (moment(), made.settings))
 
 
 def test_nobody_displaces_a_placeholder_of_somebody_else() -> None:

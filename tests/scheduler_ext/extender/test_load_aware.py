@@ -37,7 +37,7 @@ def refusals(world: World, pod: Any, seconds: float = NOW) -> list[str]:
     """Of each node, in a question that leaves another one."""
     snapshot = world.show(seconds).snapshot
     rows = snapshot.rows_of([*snapshot.names, ELSEWHERE])
-    judged, _ = decide.judge(snapshot, pod, rows, moment(seconds), world.settings)
+    judged, _ = decide.check_nodes(snapshot, pod, rows, moment(seconds), world.settings)
     found = judged.refused()
     words = dict(zip(found.at.tolist(), found.texts(), strict=True))
     return [words.get(i, "") for i in range(len(snapshot.names))]
@@ -236,7 +236,7 @@ def test_an_old_view_says_nothing_of_load(broken: str) -> None:
     world = World().node("a").metric("a", cpu="9")
     assert refusals(world, asked()) == ["cpu usage above 65 %"]
     snapshot = world.show(sources={**SOURCES, broken: CollectionState(121.0)}).snapshot
-    judged, stance = decide.judge(snapshot, asked(), snapshot.rows_of(["a"]), moment(), world.settings)
+    judged, stance = decide.check_nodes(snapshot, asked(), snapshot.rows_of(["a"]), moment(), world.settings)
     assert judged.codes.tolist() == [0]
     assert stance.load_off == "the view of the cluster is old"
 
@@ -253,7 +253,7 @@ def test_a_node_that_nobody_here_knows_passes_with_no_points() -> None:
     snapshot = world.show().snapshot
     rows = snapshot.rows_of(["b", "stranger", "a"])
     assert rows.tolist() == [1, -1, 0]
-    judged, _ = decide.judge(snapshot, asked(), rows, moment(), world.settings)
+    judged, _ = decide.check_nodes(snapshot, asked(), rows, moment(), world.settings)
     assert judged.codes.tolist() == [Code.PASS, Code.PASS, Code.CPU]
     assert decide.points(snapshot, asked(), rows, moment(), world.settings).tolist()[1] == 0
 
@@ -270,7 +270,7 @@ def test_a_node_that_nobody_here_knows_passes_with_no_points() -> None:
     ],
 )
 def test_eleven_steps_hang_below_the_best(points: list[float], span: int, expected: list[int]) -> None:
-    assert decide.graded(np.array(points, dtype=np.float64), span).tolist() == expected
+    assert decide.scale_scores(np.array(points, dtype=np.float64), span).tolist() == expected
 
 
 # --- against a plain loop ---------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_all_nodes_at_once_are_judged_and_ranked_as_one_by_one(
 ) -> None:
     pod = replace(asked(labels=LS if prod else BE), estimate=(float(estimate[0]), float(estimate[1])))
     assert pod.prod is prod
-    judged = load_aware.judge(table, pod, NOW, load)
+    judged = load_aware.check_usage(table, pod, NOW, load)
     assert judged.codes.tolist() == [plain_filter(row, pod, load) for row in table.T]
     assert load_aware.points(table, pod, NOW, load).tolist() == [plain_score(row, pod, load) for row in table.T]
 

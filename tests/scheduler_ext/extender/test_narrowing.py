@@ -34,7 +34,7 @@ def handed_back(world: World, pod: dict[str, Any] | None = None, **settings: int
     rows, now = snapshot.rows_of(snapshot.names), moment()
     known = decide.known_now(snapshot, now, chosen)
     asked = facts(pod or pod_json("p", {"cpu": "10m"}, labels=LS))
-    return [snapshot.names[place] for place in best_nodes.narrowed(snapshot, asked, rows, now, chosen, known)]
+    return [snapshot.names[place] for place in best_nodes.best_row_indices(snapshot, asked, rows, now, chosen, known)]
 
 
 def test_nodes_that_are_nearly_as_idle_as_the_best_come_back() -> None:

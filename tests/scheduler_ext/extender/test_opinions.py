@@ -14,7 +14,7 @@ from cotenant.base.settings.sections.extender import ExtenderSettings, LoadAware
 from cotenant.scheduler_ext.extender.judgement_cache import Opinions
 from cotenant.scheduler_ext.extender.load import load_rules
 from cotenant.scheduler_ext.extender.pod import PodFacts
-from cotenant.scheduler_ext.extender.snapshot import TRAIL, NodeSnapshot, following
+from cotenant.scheduler_ext.extender.snapshot import TRAIL, NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import Frame
 from tests.scheduler_ext.extender.worlds import GIB, NOW, SOURCES, World, facts, pod_json
 
@@ -48,7 +48,7 @@ def agree(
     rows = np.array([*chosen, -1, 0], dtype=np.intp)
     for pod in (asked("a"), asked("b"), asked("c", batch=True), asked("d", batch=True)):
         got = opinions.judged(snapshot, pod, rows, seconds)
-        fresh = load_rules.judged(snapshot, rows, pod, seconds, made.settings)
+        fresh = load_rules.check_load(snapshot, rows, pod, seconds, made.settings)
         fresh.codes[rows < 0] = 0
         assert got.codes.tolist() == fresh.codes.tolist()
         refused = got.codes > 0
@@ -119,7 +119,7 @@ def test_only_changed_rows_are_named_and_only_as_far_as_the_trail_reaches() -> N
     assert changed.tolist() == [3, 7]
     assert before.changed_since(after.steps) is None
     quiet = Frame(sent_seconds=101.0, sources=SOURCES, first_slot=after.first_slot)
-    assert following(after, quiet).steps == after.steps
+    assert next_snapshot(after, quiet).steps == after.steps
     for number in range(TRAIL):
         made.metric("n1", cpu=f"{number + 1}", updated=NOW)
         after = made.show().snapshot

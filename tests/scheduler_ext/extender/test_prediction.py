@@ -31,7 +31,7 @@ def asked(run: str = "", **more: Any) -> Any:
 
 def words(world: World, pod: Any, seconds: float = NOW) -> str:
     snapshot = world.show(seconds).snapshot
-    judged, _ = decide.judge(snapshot, pod, snapshot.rows_of(["n1", ELSEWHERE]), moment(seconds), world.settings)
+    judged, _ = decide.check_nodes(snapshot, pod, snapshot.rows_of(["n1", ELSEWHERE]), moment(seconds), world.settings)
     found = judged.refused().texts()
     return found[0] if found else ""
 
@@ -57,7 +57,9 @@ def test_a_peak_within_the_pods_life_refuses_the_node_and_says_when() -> None:
 def test_nodes_that_peak_differently_are_counted_as_one_refusal_with_its_range() -> None:
     both = world(peaking(6)).node("n2").metric("n2", cpu="1").forecast("n2", peaking(9, peak=8000), [GIB] * 48)
     snapshot = both.show(NOW).snapshot
-    judged, _ = decide.judge(snapshot, asked(), snapshot.rows_of(["n1", "n2", ELSEWHERE]), moment(NOW), both.settings)
+    judged, _ = decide.check_nodes(
+        snapshot, asked(), snapshot.rows_of(["n1", "n2", ELSEWHERE]), moment(NOW), both.settings
+    )
     # 6,000 + 850 of 10,000 m = 69 %, 8,000 + 850 = 88.5 -> 89 %
     assert judged.counts() == {("prediction", f"cpu 69 to 89 % from {clock(6)} to {clock(9)} UTC (forecast)"): 2}
 
@@ -118,7 +120,9 @@ def test_a_view_that_outlives_a_half_hour_looks_ahead_from_now() -> None:
     later = START + SLOT_SECONDS + 5
     early.metric("n1", cpu="1", updated=later)
     snapshot = early.show(NOW).snapshot
-    judged, _ = decide.judge(snapshot, asked("60"), snapshot.rows_of(["n1", ELSEWHERE]), moment(later), early.settings)
+    judged, _ = decide.check_nodes(
+        snapshot, asked("60"), snapshot.rows_of(["n1", ELSEWHERE]), moment(later), early.settings
+    )
     assert judged.refused().texts() == [f"cpu 69 % at {clock(1)} UTC (forecast)"]
 
 
@@ -141,7 +145,7 @@ def test_the_peak_is_the_one_that_a_loop_over_half_hours_finds(series: list[list
         many.node(f"n{i}").forecast(f"n{i}", values)
     snapshot = many.show().snapshot
     pod = asked(str(run) if run else "", **{"cotenant.dev/predicted-usage": f'{{"cpu": "{cpu}m", "memory": "0"}}'})
-    judged = prediction.judge(snapshot, slice(None), pod, NOW, many.settings.prediction)
+    judged = prediction.check_predicted_peak(snapshot, slice(None), pod, NOW, many.settings.prediction)
     life = min(run or 10**9, 6 * 3600)
     last = int((NOW + life) // SLOT_SECONDS - NOW // SLOT_SECONDS)
     for i, values in enumerate(series):

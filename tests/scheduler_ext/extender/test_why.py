@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, ExtenderNodeWire, node_of
-from cotenant.scheduler_ext.extender.stock_rules import not_judged, refusals, waits_for
-from cotenant.scheduler_ext.extender.why import scheduler_says
+from cotenant.scheduler_ext.extender.stock_rules import refusals, unchecked_constraints, waits_for
+from cotenant.scheduler_ext.extender.why import parse_scheduler_message
 from tests.scheduler_ext.extender.worlds import node_json
 
 
@@ -69,9 +69,12 @@ def test_the_schedulers_commonest_refusals_are_judged_alike(spec: dict[str, Any]
 
 
 def test_what_is_not_judged_is_named() -> None:
-    assert not_judged({}) == ""
+    assert unchecked_constraints({}) == ""
     spec = {"topologySpreadConstraints": [{}], "affinity": {"podAntiAffinity": {"x": []}}}
-    assert not_judged(spec) == "not judged here, see what the scheduler says: affinity between pods, topology spread"
+    assert (
+        unchecked_constraints(spec)
+        == "not judged here, see what the scheduler says: affinity between pods, topology spread"
+    )
     assert waits_for({"schedulingGates": [{"name": "cotenant.dev/reservation"}]}) == ["cotenant.dev/reservation"]
 
 
@@ -80,7 +83,7 @@ def test_the_schedulers_own_message_is_taken_apart() -> None:
         "0/5 nodes are available: 1 Insufficient memory, 2 node(s) had untolerated taint {gpu: yes}, "
         "2 cpu usage above 65 %. preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling."
     )
-    found = [(one.nodes, one.reason) for one in scheduler_says(text)]
+    found = [(one.nodes, one.reason) for one in parse_scheduler_message(text)]
     assert found == [
         (1, "Insufficient memory"),
         (2, "node(s) had untolerated taint {gpu: yes}"),
@@ -90,4 +93,4 @@ def test_the_schedulers_own_message_is_taken_apart() -> None:
 
 @pytest.mark.parametrize("text", ["", "something else entirely", "0/x nodes are available: 1", "a" * 5000])
 def test_a_message_of_another_form_comes_as_it_stands(text: str) -> None:
-    assert [one.reason for one in scheduler_says(text)] == ([text] if text else [])
+    assert [one.reason for one in parse_scheduler_message(text)] == ([text] if text else [])

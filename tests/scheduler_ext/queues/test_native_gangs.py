@@ -14,9 +14,9 @@ from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.gangs.report import gang_rows
 from cotenant.scheduler_ext.queues.gangs.state import GangDecision, gangs_decided
 from cotenant.scheduler_ext.queues.model.gang import Gang, GangMode, MatchPolicy
-from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, native_group, unsayable
+from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, inexpressible_fields, native_group
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.promise import withdrawn
+from cotenant.scheduler_ext.queues.promise import withdraw_queue_promise
 from cotenant.scheduler_ext.queues.view import QueueNode, QueueView
 from cotenant.scheduler_ext.reservations.guard import Guard
 
@@ -114,7 +114,7 @@ def test_a_gang_that_the_scheduler_does_not_place_in_time_is_told_so() -> None:
     ],
 )
 def test_a_gang_of_which_a_podgroup_cannot_say_all_is_named_and_placed_by_us(gang: Gang, because: str) -> None:
-    assert because in unsayable(gang)
+    assert because in inexpressible_fields(gang)
     pods = (member(0), member(1))
     decision = decided(*pods, gang=gang)
     assert policies(decision) == [{"basic": {}}]
@@ -158,9 +158,9 @@ def test_a_member_that_waits_for_a_podgroup_which_is_gone_gets_one() -> None:
 
 def test_a_manager_that_ends_leaves_no_pod_without_the_podgroup_that_it_names() -> None:
     pods = (member(0), member(1))
-    groups = [i for i in withdrawn(Guard(), pods, NOW) if isinstance(i, Create)]
+    groups = [i for i in withdraw_queue_promise(Guard(), pods, NOW) if isinstance(i, Create)]
     assert [(g.address.name, g.body["spec"]["schedulingPolicy"]) for g in groups] == [("train", {"basic": {}})]
-    assert not any(isinstance(i, Create) for i in withdrawn(Guard(), pods, NOW, {("shop", "train")}))
+    assert not any(isinstance(i, Create) for i in withdraw_queue_promise(Guard(), pods, NOW, {("shop", "train")}))
 
 
 def test_a_podgroup_is_read_back_as_it_was_made_with_what_the_scheduler_says() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.pod_request import added
+from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree, amounts_of
 
 P = "quota.scheduling.koordinator.sh/"
@@ -96,7 +96,7 @@ def test_a_pod_uses_the_quota_of_its_label_else_of_its_namespace() -> None:
 
 
 def test_sums_are_exact_beyond_64_bits() -> None:
-    assert added([{"memory": 2**63 - 1}, {"memory": 2**63 - 1, "cpu": 1}]) == {"memory": 2**64 - 2, "cpu": 1}
+    assert sum_amounts([{"memory": 2**63 - 1}, {"memory": 2**63 - 1, "cpu": 1}]) == {"memory": 2**64 - 2, "cpu": 1}
 
 
 NAMES = st.sampled_from("abcdefgh")

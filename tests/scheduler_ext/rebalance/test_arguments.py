@@ -10,7 +10,7 @@ import yaml
 
 from cotenant.base.errors import UsageError
 from cotenant.base.settings.load import load
-from cotenant.scheduler_ext.rebalance.arguments import DEFAULT_ARGS, arguments_of, configured, limit_of
+from cotenant.scheduler_ext.rebalance.arguments import DEFAULT_ARGS, arguments_from_settings, arguments_of, limit_of
 from cotenant.scheduler_ext.rebalance.emptying.arguments import DEFAULT_EMPTYING, emptying_configured
 
 FILE = """
@@ -81,8 +81,8 @@ def test_limits_beside_the_profiles_hold_where_they_are_lower() -> None:
     ],
 )
 def test_a_dry_run_of_the_file_is_one_wherever_it_stands(document: dict[str, Any]) -> None:
-    assert configured(document).is_dry_run
-    assert not configured({"kind": "LowNodeLoadArgs"}).is_dry_run
+    assert arguments_from_settings(document).is_dry_run
+    assert not arguments_from_settings({"kind": "LowNodeLoadArgs"}).is_dry_run
 
 
 @pytest.mark.parametrize(
@@ -168,13 +168,15 @@ def test_a_configuration_in_the_settings_file_says_the_same_as_koordinators_own_
     file = tmp_path / "settings.yaml"
     file.write_text(yaml.safe_dump({"descheduler": {"configuration": own}}))
     settings = load(file, {}, {}).settings
-    assert configured(settings.descheduler.configuration) == arguments_of(own)
+    assert arguments_from_settings(settings.descheduler.configuration) == arguments_of(own)
 
 
 def test_a_duration_of_zero_in_the_settings_stays_a_text() -> None:
     limiter = {"objectLimiters": {"workload": {"duration": "0"}}, "maxMigratingPerNode": "3", "defaultJobTTL": "0"}
     plugins = [{"name": "LowNodeLoad", "args": {}}, {"name": "MigrationController", "args": limiter}]
-    migration = configured({"kind": "DeschedulerConfiguration", "profiles": [{"pluginConfig": plugins}]}).migration
+    migration = arguments_from_settings(
+        {"kind": "DeschedulerConfiguration", "profiles": [{"pluginConfig": plugins}]}
+    ).migration
     assert migration.object_limiters.workload.duration == migration.default_job_ttl == "0"
     assert migration.max_migrating_per_node == 3
 
@@ -187,16 +189,18 @@ def test_a_configuration_in_the_settings_that_only_empties_nodes_leaves_low_node
     policy = {"kind": "DeschedulerPolicy", "profiles": [{"pluginConfig": [UPSTREAM]}]}
     alone = {"kind": "HighNodeLoadArgs", "lowThresholds": {"cpu": "20", "memory": "30"}}
     for document in (policy, alone):
-        assert configured(document).low_node_load == DEFAULT_ARGS.low_node_load
+        assert arguments_from_settings(document).low_node_load == DEFAULT_ARGS.low_node_load
         assert emptying_configured(document).high_node_load.low_thresholds.pair(100) == (20, 30)
     with pytest.raises(UsageError, match="no arguments of the plugin LowNodeLoad"):
-        configured({"kind": "DeschedulerPolicy", "profiles": [{"pluginConfig": [{"name": "RemoveDuplicates"}]}]})
+        arguments_from_settings(
+            {"kind": "DeschedulerPolicy", "profiles": [{"pluginConfig": [{"name": "RemoveDuplicates"}]}]}
+        )
 
 
 def test_upstream_thresholds_beside_low_node_load_hold_and_not_the_defaults() -> None:
     load = {"name": "LowNodeLoad", "args": {"highThresholds": {"cpu": "70"}}}
     both = {"kind": "DeschedulerPolicy", "profiles": [{"pluginConfig": [load, UPSTREAM]}]}
     assert emptying_configured(both).high_node_load.low_thresholds.pair(100) == (20, 30)
-    assert configured(both).low_node_load.high_thresholds.cpu == 70
+    assert arguments_from_settings(both).low_node_load.high_thresholds.cpu == 70
     of_load = {"kind": "DeschedulerPolicy", "profiles": [{"pluginConfig": [load]}]}
     assert emptying_configured(of_load).high_node_load == DEFAULT_EMPTYING.high_node_load

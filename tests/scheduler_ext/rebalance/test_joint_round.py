@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.kubernetes.node_taints import APPROVED, TaintedNode, tainted, untainted
+from cotenant.base.kubernetes.node_taints import APPROVED, TaintedNode, taint_patch, untaint_patch
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.decide import decide
 from cotenant.scheduler_ext.rebalance.emptying.decide import decide_emptying
@@ -118,16 +118,16 @@ TAINTS = st.lists(
 def test_marks_come_and_go_beside_the_taints_of_others(taints: list[dict[str, Any]] | None, value: str) -> None:
     body = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "spec": {"taints": taints} if taints else {}}
     others = [taint for taint in taints or () if taint["key"] != KEY]
-    away = untainted(msgspec.convert(body, TaintedNode), (KEY,), "why")
+    away = untaint_patch(msgspec.convert(body, TaintedNode), (KEY,), "why")
     bare = jsonpatch.JsonPatch(away.operations).apply(body) if away else body
     assert (bare["spec"].get("taints") or []) == others
-    patch = tainted(msgspec.convert(bare, TaintedNode), KEY, "why", value=value)
+    patch = taint_patch(msgspec.convert(bare, TaintedNode), KEY, "why", value=value)
     assert patch is not None
     after = jsonpatch.JsonPatch(patch.operations).apply(bare)
     assert after["spec"]["taints"][:-1] == others and after["spec"]["taints"][-1].get("value", "") == value
-    assert tainted(msgspec.convert(after, TaintedNode), KEY, "why", value=value) is None
+    assert taint_patch(msgspec.convert(after, TaintedNode), KEY, "why", value=value) is None
     # whatever effects the key has already, with the wanted one it stands there once
-    once = tainted(msgspec.convert(body, TaintedNode), KEY, "why")
+    once = taint_patch(msgspec.convert(body, TaintedNode), KEY, "why")
     settled = (jsonpatch.JsonPatch(once.operations).apply(body) if once else body)["spec"]["taints"]
     assert [taint["effect"] for taint in settled if taint["key"] == KEY] == ["PreferNoSchedule"]
     assert [taint for taint in settled if taint["key"] != KEY] == others

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import MIB
 from cotenant.scheduler_ext.rebalance.load import WorkloadOutlook
-from cotenant.scheduler_ext.rebalance.published_outlooks import KEY, MOST_BYTES, outlooks_in, published
+from cotenant.scheduler_ext.rebalance.published_outlooks import KEY, MOST_BYTES, outlooks_config_map, outlooks_in
 
 series = st.lists(st.integers(0, 10**6).map(float), max_size=48).map(tuple)
 refs = st.builds(
@@ -26,7 +26,7 @@ outlooks = st.builds(
 
 @given(st.dictionaries(refs, outlooks, max_size=5))
 def test_what_was_published_is_read_back(forecasts: dict[WorkloadRef, WorkloadOutlook]) -> None:
-    assert outlooks_in(published(forecasts, "ns").body) == forecasts
+    assert outlooks_in(outlooks_config_map(forecasts, "ns").body) == forecasts
 
 
 def test_of_many_workloads_those_that_use_most_are_published() -> None:
@@ -37,8 +37,8 @@ def test_of_many_workloads_those_that_use_most_are_published() -> None:
         )
         for number in range(400)
     }
-    whole = len(base64.b64decode(published(forecasts, "ns").body["binaryData"][KEY]))
-    part = outlooks_in(published(forecasts, "ns", whole // 2).body)
+    whole = len(base64.b64decode(outlooks_config_map(forecasts, "ns").body["binaryData"][KEY]))
+    part = outlooks_in(outlooks_config_map(forecasts, "ns", whole // 2).body)
     peaks = {ref: max(one.median[0]) for ref, one in forecasts.items()}
     assert 100 < len(part) < 200
     assert min(peaks[ref] for ref in part) >= max(peak for ref, peak in peaks.items() if ref not in part)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.admission.guard_watchdog import GuardWatchdog, forgotten
+from cotenant.admission.guard_watchdog import GuardWatchdog, gate_removal_patches
 from cotenant.base.errors import ClusterForbidden
 from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Address, Patch
@@ -17,7 +17,7 @@ from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.protocol import GANG_GATE, OWN_GROUP, RESERVATION_GATE
 from cotenant.base.kubernetes.reservation import PodIdentity
 from cotenant.base.process.clock import FixedClock
-from cotenant.scheduler_ext.reservations.decide import withdrawn
+from cotenant.scheduler_ext.reservations.decide import withdraw_reservation_promise
 from cotenant.scheduler_ext.reservations.guard import Guard
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import gates_of
 from cotenant.scheduler_ext.reservations.view import PodView
@@ -65,7 +65,7 @@ def test_a_member_of_a_gang_that_is_not_placed_keeps_its_gate() -> None:
     """Nobody has room for it yet; without this gate it would start before the others."""
     alone = PodView(PodIdentity("shop", "alone", "1"), gates=(RESERVATION_GATE,))
     member = PodView(PodIdentity("shop", "member", "2"), gates=(GANG_GATE, RESERVATION_GATE))
-    intents = withdrawn(Guard(), [alone, member], 0.0)
+    intents = withdraw_reservation_promise(Guard(), [alone, member], 0.0)
     assert [intent.address.name for intent in intents] == ["alone"]
 
 
@@ -150,17 +150,21 @@ def test_the_manager_cannot_give_itself_a_running_pod_by_its_label(scene: Scene,
 def test_what_is_withdrawn() -> None:
     gated, plain = owner("gated"), owner("plain", gated=False)
     bound = owner("bound", node="n1")
-    guard, *lifted = withdrawn(Guard((), 1000.0, "7"), [gated, plain, bound], 900.0)
+    guard, *lifted = withdraw_reservation_promise(Guard((), 1000.0, "7"), [gated, plain, bound], 900.0)
     assert guard.body["spec"] == {"servedUntil": "1970-01-01T00:15:00.000000Z"}
     assert guard.body["metadata"]["resourceVersion"] == "7"
     assert [patch.address.name for patch in lifted] == ["gated"]
-    assert withdrawn(Guard((), 900.0, "7"), [plain], 900.0) == ()
+    assert withdraw_reservation_promise(Guard((), 900.0, "7"), [plain], 900.0) == ()
 
 
 def test_a_pod_that_is_being_deleted_is_left_alone() -> None:
     meta = {"name": "p", "namespace": "a", "resourceVersion": "3"}
     waiting = {"metadata": meta, "spec": {"schedulingGates": [{"name": RESERVATION_GATE}, OTHER_GATE]}}
-    (patch,) = forgotten([waiting, {"metadata": {**meta, "deletionTimestamp": "now"}, "spec": waiting["spec"]}])
+    (patch,) = gate_removal_patches(
+        [waiting, {"metadata": {**meta, "deletionTimestamp": "now"}, "spec": waiting["spec"]}]
+    )
     version, lifted = patch.operations
     assert (version["value"], lifted["value"]) == ("3", [OTHER_GATE])
-    assert forgotten([{"metadata": meta, "spec": {"schedulingGates": [OTHER_GATE]}}, {"metadata": meta}]) == []
+    assert (
+        gate_removal_patches([{"metadata": meta, "spec": {"schedulingGates": [OTHER_GATE]}}, {"metadata": meta}]) == []
+    )

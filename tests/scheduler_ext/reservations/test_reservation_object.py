@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import seconds_of
-from cotenant.base.kubernetes.pod_request import added, fits, format_room, masked, parse_room, rest
+from cotenant.base.kubernetes.pod_request import (
+    fits,
+    format_quantities,
+    parse_quantities,
+    rest,
+    select_amounts,
+    sum_amounts,
+)
 from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.reservation import (
     AllocatePolicy,
@@ -162,9 +169,9 @@ ROOMS = st.dictionaries(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st
 def test_what_is_left_and_what_is_taken_make_the_whole(room: dict[str, int], taken: dict[str, int]) -> None:
     left = rest(room, taken)
     assert all(0 <= left[name] <= amount for name, amount in room.items())
-    if fits(masked(taken, room), room):
-        assert added((left, masked(taken, room))) == room
-    assert parse_room(format_room(room)) == room
+    if fits(select_amounts(taken, room), room):
+        assert sum_amounts((left, select_amounts(taken, room))) == room
+    assert parse_quantities(format_quantities(room)) == room
 
 
 def test_current_owners_are_read_back() -> None:

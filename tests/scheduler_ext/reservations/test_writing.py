@@ -12,14 +12,14 @@ from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.reservation import AllocatePolicy, Mode, Reference
 from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.guard import Guard, HeldPlaceholder, ReservationSwap
-from cotenant.scheduler_ext.reservations.owner import PREFERRED, REQUIRED, pinned, preparations, released
+from cotenant.scheduler_ext.reservations.owner import PREFERRED, REQUIRED, pin_affinity, preparations, release_patch
 from cotenant.scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,
-    created,
     fresh_name,
     impossible,
     label_of,
     not_considered,
+    placeholder_creation,
 )
 from tests.scheduler_ext.reservations.builders import owner, reservation
 
@@ -28,7 +28,7 @@ ROOM = {"cpu": 2000, "memory": 1 << 30, "nvidia.com/gpu": 1}
 
 
 def pod_of(template: dict[str, Any], wish: PlaceholderSpec | None = None, room: Any = None) -> dict[str, Any]:
-    made = created(
+    made = placeholder_creation(
         reservation(template=template),
         wish or PlaceholderSpec("p", room or ROOM),
         Mode.PINNED,
@@ -146,8 +146,8 @@ AFFINITY = st.fixed_dictionaries(
 @given(AFFINITY, st.sampled_from([AllocatePolicy.ALIGNED, AllocatePolicy.RESTRICTED]))
 @settings(max_examples=50)
 def test_an_affinity_is_only_narrowed_and_only_once(affinity: dict[str, Any], policy: AllocatePolicy) -> None:
-    once = pinned(affinity, "n1", policy)
-    assert pinned(once, "n1", policy) == once
+    once = pin_affinity(affinity, "n1", policy)
+    assert pin_affinity(once, "n1", policy) == once
     assert once.get("podAffinity") == affinity.get("podAffinity")
     before = affinity.get("nodeAffinity", {}).get(REQUIRED, {}).get("nodeSelectorTerms")
     after = once["nodeAffinity"].get(REQUIRED, {}).get("nodeSelectorTerms")
@@ -175,7 +175,7 @@ def test_a_pod_without_our_gate_keeps_its_affinity() -> None:
 
 
 def test_who_missed_its_room_is_not_tried_again() -> None:
-    operations = released(owner(), missed="r-uid").operations
+    operations = release_patch(owner(), missed="r-uid").operations
     assert operations[-1]["value"] == {"cotenant.dev/reservation-missed": "r-uid"}
 
 

@@ -14,7 +14,7 @@ from cotenant.base.commands.cells import human
 from cotenant.base.commands.cluster_options import DeclaredClusterOption, settings_of
 from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.completion import node_names, workload_addresses
-from cotenant.base.commands.output import DocumentFormat, DocumentOption, aligned, print_document
+from cotenant.base.commands.output import DocumentFormat, DocumentOption, align_columns, print_document
 from cotenant.base.commands.results import (
     AllClustersOption,
     ClusterOption,
@@ -87,7 +87,12 @@ def workload(
     by_cluster = _by_cluster(scans, workload, container)
     if output is not DocumentFormat.TABLE:
         rows = [(name, one) for name, of_one in by_cluster.items() for one in of_one]
-        print_document([named(name, one) for name, one in rows] if all_clusters else [one for _, one in rows], output)
+        print_document(
+            [recommendation_with_cluster(name, one) for name, one in rows]
+            if all_clusters
+            else [one for _, one in rows],
+            output,
+        )
         return
     for name, recommendations in by_cluster.items():
         if all_clusters:
@@ -98,7 +103,7 @@ def workload(
             sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
-def named(cluster: str, recommendation: Recommendation) -> dict[str, Any]:
+def recommendation_with_cluster(cluster: str, recommendation: Recommendation) -> dict[str, Any]:
     """A recommendation as plain values, its cluster in front."""
     return {"cluster": cluster, **msgspec.to_builtins(recommendation, str_keys=True)}
 
@@ -173,10 +178,10 @@ def node_slo(
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
     """Print every value of slo-controller-config in force on a node, and which layer set it."""
-    from cotenant.cli.analysis.explain.explain_node_slo import SloInputs, explained
+    from cotenant.cli.analysis.explain.explain_node_slo import SloInputs, node_slo_explanation
     from cotenant.cli.analysis.explain.explain_node_slo import describe as describe_slo
 
-    explanation = explained(settings_of(ctx, None, None, None), name, SloInputs(config_map, labels))
+    explanation = node_slo_explanation(settings_of(ctx, None, None, None), name, SloInputs(config_map, labels))
     if output is not DocumentFormat.TABLE:
         print_document(explanation, output)
         return
@@ -228,7 +233,8 @@ def _value(value: Value) -> Iterator[str]:
         yield f"  rule: {visible(clamp.rule)}: {human(kind, clamp.before)} -> {human(kind, clamp.after)}"
     yield from (f"  by annotation: {visible(override)}" for override in value.overrides)
     yield from (
-        f"  {line.rstrip()}" for line in aligned([(n, _input(n, v, value.resource)) for n, v in value.inputs.items()])
+        f"  {line.rstrip()}"
+        for line in align_columns([(n, _input(n, v, value.resource)) for n, v in value.inputs.items()])
     )
 
 
@@ -262,7 +268,7 @@ def _backtest(recommendation: Recommendation) -> list[str]:
         ("CPU requests freed, all pods", "", human(Kind.MILLICORES, tried.freed_millicores)),
         ("memory requests freed, all pods", "", human(Kind.BYTES, tried.freed_bytes)),
     ]
-    return [line.rstrip("\n") for line in aligned(rows, (False, True, True))]
+    return [line.rstrip("\n") for line in align_columns(rows, (False, True, True))]
 
 
 def _trust(trust: Trust | None) -> list[str]:

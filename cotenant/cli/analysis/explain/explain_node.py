@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from cotenant.base.commands.cells import human
-from cotenant.base.commands.output import aligned
+from cotenant.base.commands.output import align_columns
 from cotenant.base.resource import Resource
 from cotenant.base.table import Kind
 from cotenant.base.text import visible
@@ -66,6 +66,6 @@ def _amount(amount: AmountExplained) -> Iterator[str]:
     yield f"{amount.name}: {shown}{published}"
     yield f"  policy {amount.policy}{f'; {amount.note}' if amount.note else ''}"
     rows = [(line.sign, human(kind, line.amount), f"{line.amount} {amount.unit}", line.words) for line in amount.lines]
-    yield from (f"  {line.rstrip()}" for line in aligned(rows, (False, True, True, False)))
+    yield from (f"  {line.rstrip()}" for line in align_columns(rows, (False, True, True, False)))
     yield f"  {amount.formula}" if amount.sentence else f"  {amount.formula} {amount.unit}"
     yield from (f"  {p.key} = {visible(p.value)}, from {visible(p.origin)}" for p in amount.parameters)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cotenant.base.commands.output import aligned
+from cotenant.base.commands.output import align_columns
 from cotenant.base.errors import NoData, UsageError
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP
-from cotenant.base.text import shown, visible
+from cotenant.base.text import format_value, visible
 from cotenant.recommender.colocation.model.slo_config import SloConfig, ValueOrigin, origins
 from cotenant.recommender.colocation.model.slo_forms import SloKey
 
@@ -42,7 +42,7 @@ class SloInputs:
     labels: str | None = None
 
 
-def explained(settings: Settings, node: str, inputs: SloInputs) -> NodeSloExplained:
+def node_slo_explanation(settings: Settings, node: str, inputs: SloInputs) -> NodeSloExplained:
     """Return the explanation of a node, reading from the cluster only what the command line does not give.
 
     The cluster is the one that the settings name. Nothing is written.
@@ -81,21 +81,21 @@ def describe(explanation: NodeSloExplained) -> Iterator[str]:
     for key in keys:
         yield ""
         yield key
-        rows = [(o.field, _shown(o.value), o.layer) for o in explanation.values if o.key == key]
-        yield from (f"  {visible(line.rstrip())}" for line in aligned(rows))
+        rows = [(o.field, _format_value(o.value), o.layer) for o in explanation.values if o.key == key]
+        yield from (f"  {visible(line.rstrip())}" for line in align_columns(rows))
     yield ""
 
 
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else value if isinstance(value, str) else shown(value)
+def _format_value(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else value if isinstance(value, str) else format_value(value)
 
 
 def data_of(file: str) -> dict[str, str]:
     """Data of the ConfigMap slo-controller-config in a YAML or JSON file; UsageError when there is none."""
-    from cotenant.base.commands.documents import documents, mapping
+    from cotenant.base.commands.documents import documents, mapping_or_empty
 
     maps = [d for d in documents(file) if isinstance(d, dict) and d.get("kind", "ConfigMap") == "ConfigMap"]
-    matching = [d for d in maps if mapping(d.get("metadata")).get("name") == SLO_CONFIG_MAP]
+    matching = [d for d in maps if mapping_or_empty(d.get("metadata")).get("name") == SLO_CONFIG_MAP]
     first = (matching or maps)[:1]
     data = first[0].get("data") if first else None
     if not isinstance(data, dict):

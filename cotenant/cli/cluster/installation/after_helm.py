@@ -18,7 +18,7 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Address
 from cotenant.base.progress import Progress
 from cotenant.cli.cluster.installation import leftovers
-from cotenant.cli.cluster.installation.removal import MADE, Fate, Removal, made, not_looked_at
+from cotenant.cli.cluster.installation.removal import MADE, Fate, Removal, generated_object_removals, unread_removal
 
 NAMESPACE: Final = "cotenant"
 LONGEST_END_SECONDS: Final = 90.0
@@ -29,23 +29,26 @@ _PAUSE_SECONDS: Final = 1.0
 def await_ended(client: KubeClient, seconds: float = LONGEST_END_SECONDS) -> list[str]:
     """Wait until no pod of our processes runs; names of those that have not ended in time."""
     end = time.monotonic() + seconds
-    while (names := leftovers.running(client, NAMESPACE)) and time.monotonic() < end:
+    while (names := leftovers.running_pod_names(client, NAMESPACE)) and time.monotonic() < end:
         time.sleep(_PAUSE_SECONDS)
     return names
 
 
-def planned(client: KubeClient, progress: Progress) -> list[Removal]:
+def plan_leftover_removals(client: KubeClient, progress: Progress) -> list[Removal]:
     """Return the rows of what would be removed or given back.
 
     A kind that we may not read becomes a row of its own.
     """
     looks: list[tuple[Address, Callable[[], Iterable[Removal]]]] = [
-        *((one, partial(made, client, (one,))) for one in MADE),
+        *((one, partial(generated_object_removals, client, (one,))) for one in MADE),
         (
             Address("v1", "pods", "placeholders"),
-            lambda: _deleted(leftovers.placeholders(client), "holds reserved capacity"),
+            lambda: _deletions(leftovers.placeholders(client), "holds reserved capacity"),
         ),
-        (Address("autoscaling.x-k8s.io/v1alpha1", "capacitybuffers", ""), lambda: _deleted(leftovers.buffers(client))),
+        (
+            Address("autoscaling.x-k8s.io/v1alpha1", "capacitybuffers", ""),
+            lambda: _deletions(leftovers.buffers(client)),
+        ),
         *((kind, partial(_given_back, client, kind)) for kind in leftovers.ACTING),
     ]
     progress.stage("looking at the cluster", len(looks))
@@ -54,12 +57,12 @@ def planned(client: KubeClient, progress: Progress) -> list[Removal]:
         try:
             removals += look()
         except ClusterError as error:
-            removals.append(not_looked_at(client, kind.resource, kind, error))
+            removals.append(unread_removal(client, kind.resource, kind, error))
         progress.advance()
     return removals
 
 
-def _deleted(items: Iterable[tuple[Address, str]], note: str = "has our label") -> Iterator[Removal]:
+def _deletions(items: Iterable[tuple[Address, str]], note: str = "has our label") -> Iterator[Removal]:
     return (Removal(address.resource, address, Fate.DELETE, note, uid) for address, uid in items)
 
 

@@ -56,7 +56,7 @@ def intent(manifest: Manifest) -> Apply:
     return Apply(manifest.address, manifest.body, why=f"component {manifest.component}")
 
 
-def established(definition: Mapping[str, Any] | None) -> bool:
+def is_established(definition: Mapping[str, Any] | None) -> bool:
     """Return whether the API server serves the kind of a CustomResourceDefinition; False for None."""
     conditions = ((definition or {}).get("status") or {}).get("conditions") or []
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
@@ -67,7 +67,7 @@ def await_served(client: KubeClient, manifest: Manifest) -> None:
     spec = manifest.body["spec"]
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}?limit=1"
     wait_until(
-        lambda: established(client.get(manifest.address.path)) and client.get(path) is not None,
+        lambda: is_established(client.get(manifest.address.path)) and client.get(path) is not None,
         f"{manifest.address} is served",
     )
 

@@ -30,23 +30,23 @@ def gaps(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
             continue
         if version.get("subresources", {}).get("status") is not None and "status" not in same.get("subresources", {}):
             problems.append("it has no status subresource")
-        problems += [f"it lacks {path}" for path in missing(_schema(same), _schema(version))]
+        problems += [f"it lacks {path}" for path in missing_fields(_schema(same), _schema(version))]
     return problems
 
 
-def missing(theirs: Schema, ours: Schema, path: str = "") -> Iterator[str]:
+def missing_fields(theirs: Schema, ours: Schema, path: str = "") -> Iterator[str]:
     """Paths of fields that ours declares and theirs would drop; nothing below a missing one is named."""
     if path in {".metadata", ".apiVersion", ".kind"}:
         return
     for name, inner in ours.get("properties", {}).items():
         below = theirs.get("properties", {}).get(name)
         if below is not None:
-            yield from missing(below, inner, f"{path}.{name}")
+            yield from missing_fields(below, inner, f"{path}.{name}")
         elif not theirs.get(KEEPS_ALL) and not theirs.get("additionalProperties"):
             yield f"{path}.{name}".lstrip(".")
     for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
         if isinstance(ours.get(key), Mapping) and isinstance(theirs.get(key), Mapping):
-            yield from missing(theirs[key], ours[key], path + mark)
+            yield from missing_fields(theirs[key], ours[key], path + mark)
 
 
 def _schema(version: Mapping[str, Any]) -> Schema:

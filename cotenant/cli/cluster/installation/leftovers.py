@@ -17,7 +17,7 @@ from cotenant.base.kubernetes.intent import Address
 from cotenant.base.kubernetes.node_taints import OUR_TAINTS, TaintedMeta, TaintedNode
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, TOPOLOGIES, TOPOLOGY_GROUP
 from cotenant.cli.cluster.installation.plan import MANAGED_BY
-from cotenant.cli.cluster.installation.restoration import NODE_WRITERS, WORKLOADS, pod_marks, restored
+from cotenant.cli.cluster.installation.restoration import NODE_WRITERS, WORKLOADS, pod_marks, restoring_patch
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
 
 _NEVER: Final = frozenset(
@@ -101,7 +101,7 @@ class _WrittenNode(TaintedNode):
     metadata: _WriterMeta = msgspec.field(default_factory=_WriterMeta)
 
 
-def labelled(
+def labelled_objects(
     client: KubeClient, without: Collection[Address], own_kinds: Collection[str]
 ) -> Iterator[tuple[Address, str | ClusterError]]:
     """(address, UID) of every object with our label, but those addresses and these kinds ("plural.group").
@@ -151,7 +151,7 @@ def _kinds(client: KubeClient) -> Iterator[Address | tuple[Address, ClusterError
 def written_into(client: KubeClient, kind: Address) -> Iterator[tuple[Address, str]]:
     """(address, what) of the objects of a kind of `WRITTEN` that hold something of ours; none of an absent kind."""
     listed = {"nodes": _nodes, "pods": _pods}.get(kind.resource)
-    return listed(client) if listed else _patched(client, kind)
+    return listed(client) if listed else _objects_to_restore(client, kind)
 
 
 def _nodes(client: KubeClient) -> Iterator[tuple[Address, str]]:
@@ -164,11 +164,11 @@ def _pods(client: KubeClient) -> Iterator[tuple[Address, str]]:
     for pod in client.list("/api/v1/pods", _MarkedPod):
         meta = pod.metadata
         gated = any(gate.name in OUR_GATES for gate in pod.spec.scheduling_gates or ())
-        if meta.namespace != PLACEHOLDER_NAMESPACE and (gated or _marked(meta)):
+        if meta.namespace != PLACEHOLDER_NAMESPACE and (gated or _has_marks(meta)):
             yield Address("v1", "pods", meta.name, meta.namespace), "scheduling gates" if gated else "marks"
 
 
-def _patched(client: KubeClient, kind: Address) -> Iterator[tuple[Address, str]]:
+def _objects_to_restore(client: KubeClient, kind: Address) -> Iterator[tuple[Address, str]]:
     try:
         items = list(client.list(kind.collection))
     except ClusterAbsent:  # the kind is not installed
@@ -176,7 +176,7 @@ def _patched(client: KubeClient, kind: Address) -> Iterator[tuple[Address, str]]
     for item in items:
         meta: Mapping[str, Any] = item["metadata"]
         address = Address(kind.api_version, kind.resource, meta["name"], meta.get("namespace", ""))
-        if restored(address, item) is not None:
+        if restoring_patch(address, item) is not None:
             yield address, "marks of changes, plans or zones"
 
 
@@ -196,14 +196,14 @@ def buffers(client: KubeClient) -> Iterator[tuple[Address, str]]:
             yield Address(preferred, plural, item.metadata.name, item.metadata.namespace), item.metadata.uid
 
 
-def running(client: KubeClient, namespace: str) -> list[str]:
+def running_pod_names(client: KubeClient, namespace: str) -> list[str]:
     """Names of the pods of our processes that have not ended, but the one that uninstalls."""
     selector = "app.kubernetes.io/part-of=cotenant,app.kubernetes.io/component!=uninstall"
     pods = client.list(f"/api/v1/namespaces/{namespace}/pods", _RunningPod, labelSelector=selector)
     return [pod.metadata.name for pod in pods if pod.status.phase not in ("Succeeded", "Failed")]
 
 
-def _marked(meta: _LeftoverMeta) -> bool:
+def _has_marks(meta: _LeftoverMeta) -> bool:
     marks = pod_marks({"labels": meta.labels})
     return bool(
         set(meta.labels or ()) & set(marks["labels"]) or set(meta.annotations or ()) & set(marks["annotations"])

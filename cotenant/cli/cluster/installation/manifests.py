@@ -73,7 +73,7 @@ class Manifest:
         return str(self.body["kind"])
 
 
-def chosen(text: str) -> tuple[str, ...]:
+def parse_components(text: str) -> tuple[str, ...]:
     """Component names of "crds,rbac"; empty means the default. UsageError names an unknown one."""
     names = tuple(word.strip() for word in text.split(",") if word.strip()) or DEFAULT
     for name in names:

@@ -82,20 +82,22 @@ class InstallStep:
         }
 
 
-def judged(observed: ObservedManifest) -> InstallStep:
+def install_step(observed: ObservedManifest) -> InstallStep:
     """Return the installation step for one object."""
     manifest, live = observed.manifest, observed.live
     if live is not None and not is_ours(live):
         lacks = needs(manifest, live)
         return InstallStep(
-            manifest, StepState.LACKING if lacks else StepState.FOREIGN, shortened(lacks) or "not ours, left alone"
+            manifest,
+            StepState.LACKING if lacks else StepState.FOREIGN,
+            abbreviate_list(lacks) or "not ours, left alone",
         )
     if observed.refusal:
         return InstallStep(manifest, StepState.REFUSED, observed.refusal)
     if live is None:
         return InstallStep(manifest, StepState.CREATE)
     changed = list(differences(own_part(live), own_part(observed.preview or live)))
-    return InstallStep(manifest, StepState.CHANGE if changed else StepState.UNCHANGED, shortened(changed))
+    return InstallStep(manifest, StepState.CHANGE if changed else StepState.UNCHANGED, abbreviate_list(changed))
 
 
 def is_ours(body: Mapping[str, Any]) -> bool:
@@ -131,7 +133,7 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
-def shortened(parts: list[str], most: int = 3) -> str:
+def abbreviate_list(parts: list[str], most: int = 3) -> str:
     """The first few of a list, and how many more there are."""
     more = f" and {len(parts) - most} more" if len(parts) > most else ""
     return ", ".join(parts[:most]) + more

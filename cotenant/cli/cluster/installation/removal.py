@@ -24,7 +24,7 @@ from cotenant.cli.cluster.installation import leftovers
 from cotenant.cli.cluster.installation.cluster import FIELD_MANAGER, WAIT_SECONDS, wait_until
 from cotenant.cli.cluster.installation.manifests import Manifest
 from cotenant.cli.cluster.installation.plan import is_ours
-from cotenant.cli.cluster.installation.restoration import restored
+from cotenant.cli.cluster.installation.restoration import restoring_patch
 from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_address
 
 MADE: Final = (
@@ -85,7 +85,7 @@ class _HeldObject(msgspec.Struct):
     type: str = ""
 
 
-def planned(
+def plan_removals(
     client: KubeClient,
     shipped: Sequence[Manifest],
     progress: Progress,
@@ -108,14 +108,14 @@ def planned(
             if live is not None:
                 removals.append(_removal(client, manifest, live, stored=stored, audit_log=audit_log))
         except ClusterError as error:
-            removals.append(not_looked_at(client, manifest.component, manifest.address, error))
+            removals.append(unread_removal(client, manifest.component, manifest.address, error))
         progress.advance()
     last = [r for r in removals if r.address.resource in ("customresourcedefinitions", "namespaces")]
     first = [r for r in removals if r not in last]
     if any(m.component == "rbac" for m in shipped):
-        first += made(client, [*MADE, AUDIT_LOG] if audit_log else MADE)
-        labelled = _labelled(client, {r.address for r in removals}, last) if everything else []
-        first += labelled + _written(client, {removal.address for removal in labelled})
+        first += generated_object_removals(client, [*MADE, AUDIT_LOG] if audit_log else MADE)
+        labelled = _labelled_removals(client, {r.address for r in removals}, last) if everything else []
+        first += labelled + _mark_removals(client, {removal.address for removal in labelled})
     return [*first, *last]
 
 
@@ -126,7 +126,7 @@ def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) 
     seconds = WAIT_SECONDS
     for number, row in enumerate(rows):
         if row.fate is Fate.DELETE:
-            rows[number] = _tried(client, row, partial(_await_gone, seconds=seconds))
+            rows[number] = _attempt_removal(client, row, partial(_await_gone, seconds=seconds))
             seconds = 1.0 if rows[number].fate is Fate.REFUSED else seconds  # one long wait for all
         progress.advance()
     return rows
@@ -137,12 +137,12 @@ def carry_out(client: KubeClient, removals: Sequence[Removal], progress: Progres
     progress.stage("removing", len(removals))
     rows = []
     for removal in removals:
-        rows.append(_tried(client, removal, _send))
+        rows.append(_attempt_removal(client, removal, _send))
         progress.advance()
     return rows
 
 
-def _tried(client: KubeClient, removal: Removal, act: Callable[[KubeClient, Removal], None]) -> Removal:
+def _attempt_removal(client: KubeClient, removal: Removal, act: Callable[[KubeClient, Removal], None]) -> Removal:
     """The row after the act, or without it where there is nothing to do; refused, with the reason, after an error."""
     if removal.fate not in (Fate.DELETE, Fate.GIVE_BACK):
         return removal
@@ -169,7 +169,7 @@ def _send(client: KubeClient, removal: Removal) -> None:
         return
     for tries_left in reversed(range(_TRIES)):
         live = client.get(removal.address.path)
-        patch = restored(removal.address, live) if live else None
+        patch = restoring_patch(removal.address, live) if live else None
         if patch is None:
             return
         try:
@@ -189,7 +189,7 @@ def _await_gone(client: KubeClient, removal: Removal, seconds: float) -> None:
     wait_until(lambda: client.get(address.path) is None, f"{address} is gone", seconds)
 
 
-def not_looked_at(client: KubeClient, component: str, address: Address, error: ClusterError) -> Removal:
+def unread_removal(client: KubeClient, component: str, address: Address, error: ClusterError) -> Removal:
     """The row of what the server does not let us look at."""
     return Removal(component, address, Fate.REFUSED, f"not looked at: {_why(client, error)}")
 
@@ -201,7 +201,7 @@ def _removal(
         return Removal(manifest.component, manifest.address, Fate.FOREIGN, "not ours, left alone")
     uid = str(live["metadata"]["uid"])
     fate, note = Fate.DELETE, ""
-    if manifest.kind == "CustomResourceDefinition" and (count := _stored(client, live)):
+    if manifest.kind == "CustomResourceDefinition" and (count := _count_stored_objects(client, live)):
         fate = Fate.DELETE if stored else Fate.KEEP
         note = f"stored objects that go with it: {count}" if stored else f"stored objects: {count}; --crds removes them"
     if manifest.kind == "PersistentVolumeClaim":
@@ -213,7 +213,7 @@ def _removal(
     return Removal(manifest.component, manifest.address, fate, note, uid)
 
 
-def _stored(client: KubeClient, definition: Mapping[str, Any]) -> int:
+def _count_stored_objects(client: KubeClient, definition: Mapping[str, Any]) -> int:
     """Return the number of objects of a definition that are stored."""
     spec = definition["spec"]
     served = next(version["name"] for version in spec["versions"] if version["served"])
@@ -238,13 +238,15 @@ def _objects_to_keep(client: KubeClient, namespace: str, *, audit_log: bool) -> 
     return names
 
 
-def made(client: KubeClient, own: Sequence[Address]) -> list[Removal]:
+def generated_object_removals(client: KubeClient, own: Sequence[Address]) -> list[Removal]:
     """Return the removals of existing objects that components made, that no manifest names and that have no label."""
     objects = [(address, client.get(address.path)) for address in own]
     return [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in objects if live]
 
 
-def _labelled(client: KubeClient, planned_addresses: Collection[Address], last: Sequence[Removal]) -> list[Removal]:
+def _labelled_removals(
+    client: KubeClient, planned_addresses: Collection[Address], last: Sequence[Removal]
+) -> list[Removal]:
     """Return the removals of all other objects with our label.
 
     Objects of our own definitions are removed or kept together with these.
@@ -254,14 +256,14 @@ def _labelled(client: KubeClient, planned_addresses: Collection[Address], last: 
     }
     without = {*planned_addresses, *MADE, AUDIT_LOG}
     return [
-        not_looked_at(client, address.resource, address, uid)
+        unread_removal(client, address.resource, address, uid)
         if isinstance(uid, ClusterError)
         else Removal(address.resource, address, Fate.DELETE, "has our label", uid)
-        for address, uid in leftovers.labelled(client, without, own_kinds)
+        for address, uid in leftovers.labelled_objects(client, without, own_kinds)
     ]
 
 
-def _written(client: KubeClient, removed: Collection[Address]) -> list[Removal]:
+def _mark_removals(client: KubeClient, removed: Collection[Address]) -> list[Removal]:
     """Return the removals of what we wrote into objects of others, except those that are removed."""
     removals = []
     for kind in leftovers.WRITTEN:
@@ -270,5 +272,5 @@ def _written(client: KubeClient, removed: Collection[Address]) -> list[Removal]:
                 if address not in removed:
                     removals.append(Removal(address.resource, address, Fate.GIVE_BACK, what))
         except ClusterError as error:
-            removals.append(not_looked_at(client, kind.resource, kind, error))
+            removals.append(unread_removal(client, kind.resource, kind, error))
     return removals

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.kubernetes.intent import Address, Patch
-from cotenant.base.kubernetes.json_pointer import escaped
-from cotenant.base.kubernetes.node_taints import OUR_TAINTS, TaintedNode, untainted
+from cotenant.base.kubernetes.json_pointer import escape_pointer_key
+from cotenant.base.kubernetes.node_taints import OUR_TAINTS, TaintedNode, untaint_patch
 from cotenant.base.kubernetes.protocol import (
     MANAGER,
     NODE_AGENT,
@@ -44,17 +44,17 @@ _POD_MARKS: Final = {
 _WHY: Final = "cotenant uninstall"
 
 
-def restored(address: Address, live: Json) -> Patch | None:
+def restoring_patch(address: Address, live: Json) -> Patch | None:
     """The patch that leaves nothing of ours in somebody else's object; None where nothing is.
 
     Of a node: that of its taints first, for a patch of its spec leaves the status as it is.
     """
-    if address.resource == "nodes" and (ours := untainted(msgspec.convert(live, TaintedNode), OUR_TAINTS, _WHY)):
+    if address.resource == "nodes" and (ours := untaint_patch(msgspec.convert(live, TaintedNode), OUR_TAINTS, _WHY)):
         return ours
     if address.resource == "horizontalpodautoscalers":
         return restore(live, address.namespace, _WHY, FLOOR_ANNOTATIONS)
     if address.resource == TOPOLOGIES:
-        return next(publish_zones([Topology.parse(live)], {}, _nothing, 0.0), None)
+        return next(publish_zones([Topology.parse(live)], {}, _reject_lending, 0.0), None)
     operations = _operations(address, live)
     return Patch(address, operations, "status" if address.resource == "nodes" else "", _WHY) if operations else None
 
@@ -83,7 +83,7 @@ def without_marks(metadata: Json, marks: Mapping[str, Collection[str]]) -> Itera
     """JSON patch operations that remove these labels and annotations where they are."""
     for part, names in marks.items():
         for name in sorted(set(metadata.get(part) or {}) & set(names)):
-            yield {"op": "remove", "path": f"/metadata/{part}/{escaped(name)}"}
+            yield {"op": "remove", "path": f"/metadata/{part}/{escape_pointer_key(name)}"}
 
 
 def given_back(node: Json) -> tuple[Json, ...]:
@@ -99,9 +99,9 @@ def given_back(node: Json) -> tuple[Json, ...]:
     for outer, inner in places:
         keys = {key for fields in owned for key in fields.get(f"f:{outer}", {}).get(f"f:{inner}", {})}
         present = node.get(outer, {}).get(inner, {})
-        paths += [f"/{outer}/{inner}/{escaped(name)}" for name in sorted(present) if f"f:{name}" in keys]
+        paths += [f"/{outer}/{inner}/{escape_pointer_key(name)}" for name in sorted(present) if f"f:{name}" in keys]
     return tuple({"op": "remove", "path": path} for path in paths)
 
 
-def _nothing(node: str, resource: Any, capacities: Sequence[int]) -> Any:  # noqa: ARG001 - the shape of `Lend`
+def _reject_lending(node: str, resource: Any, capacities: Sequence[int]) -> Any:  # noqa: ARG001 - the shape of `Lend`
     raise AssertionError("nothing is offered, so nothing is spread over zones")

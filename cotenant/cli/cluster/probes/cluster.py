@@ -20,7 +20,7 @@ def probes(settings: KubeSettings) -> Iterator[ProbeFinding]:
 
     clients: list[KubeClient] = []
     finding = Probe("kubeconfig", "the kubeconfig or the pod's service account").run(
-        lambda: described(clients, connect(settings))
+        lambda: probe_connection(clients, connect(settings))
     )
     yield finding
     if not clients:
@@ -37,13 +37,15 @@ def probes(settings: KubeSettings) -> Iterator[ProbeFinding]:
             )
             if served.state is not ProbeState.OK:  # a cluster without any is none the worse
                 yield served
-            yield Probe("kubernetes prometheus", "labels of the cluster's Services").run(lambda: discovered(clients[0]))
+            yield Probe("kubernetes prometheus", "labels of the cluster's Services").run(
+                lambda: probe_prometheus(clients[0])
+            )
             yield from reclaimed.probes(clients[0])
     finally:
         clients[0].close()
 
 
-def described(clients: list[KubeClient], client: KubeClient) -> ProbeOutcome:
+def probe_connection(clients: list[KubeClient], client: KubeClient) -> ProbeOutcome:
     """Return the cluster that would be queried; append the client to `clients` for the next probes."""
     clients.append(client)
     access = client.access
@@ -63,7 +65,7 @@ def version(client: KubeClient) -> ProbeOutcome:
 
 def rights(client: KubeClient) -> ProbeOutcome:
     """Check which kinds may be listed in all namespaces, by requesting one object of each kind."""
-    read = needed()
+    read = scan_resource_paths()
     refused = []
     for kind, path in read.items():
         try:
@@ -87,7 +89,7 @@ def definitions(client: KubeClient) -> ProbeOutcome:
     return ProbeOutcome(ProbeState.OK, "none that is served is older than this version")
 
 
-def needed() -> dict[str, str]:
+def scan_resource_paths() -> dict[str, str]:
     """Return what a scan lists when it may: paths by `kubectl`'s name of the resource."""
     from cotenant.base.kube.discovery import SERVICES
     from cotenant.base.kube.live import LISTED
@@ -102,7 +104,7 @@ def kind_of(path: str) -> str:
     return resource if path.startswith("/api/") else f"{resource}.{group}"
 
 
-def discovered(client: KubeClient) -> ProbeOutcome:
+def probe_prometheus(client: KubeClient) -> ProbeOutcome:
     """Prometheus-compatible servers of the cluster, best first."""
     from cotenant.base.kube.discovery import find_prometheus
 

@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 
-from cotenant.base.commands.extras import PACKAGES, installed
+from cotenant.base.commands.extras import PACKAGES, installed_version
 from cotenant.base.settings.load import Loaded, SettingSource
 from cotenant.base.settings.root import Settings
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
@@ -33,7 +33,7 @@ def python() -> ProbeOutcome:
 
 def packages() -> ProbeOutcome:
     """Every extra is whole; a missing one only takes its commands away."""
-    missing = {extra: [n for n in names if installed(n) is None] for extra, names in PACKAGES.items()}
+    missing = {extra: [n for n in names if installed_version(n) is None] for extra, names in PACKAGES.items()}
     lacking = {extra: names for extra, names in missing.items() if names}
     if not lacking:
         return ProbeOutcome(ProbeState.OK, f"complete: {', '.join(PACKAGES)}")

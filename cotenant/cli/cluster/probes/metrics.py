@@ -48,7 +48,9 @@ def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[ProbeFinding]:
     yield finding
     if finding.fatal:
         return
-    yield Probe("prometheus metrics", "the metrics that numbers rest on", required=True).run(lambda: present(names))
+    yield Probe("prometheus metrics", "the metrics that numbers rest on", required=True).run(
+        lambda: probe_metric_names(names)
+    )
     source = _source(settings)
     try:
         yield from _of_samples(source, settings, now)
@@ -98,7 +100,7 @@ def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> 
     return ProbeOutcome(ProbeState.OK, f"{client.url} answers, {len(names)} metrics")
 
 
-def present(names: set[str]) -> ProbeOutcome:
+def probe_metric_names(names: set[str]) -> ProbeOutcome:
     """Check which needed metrics are missing, and what is lost without them."""
     from cotenant.profiler.prometheus.parts import CPU
     from cotenant.profiler.prometheus.survey import NEEDED, losses
@@ -199,7 +201,7 @@ def usage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
 
 def span(source: PrometheusSource, settings: ProfilerSettings, window: tuple[int, int]) -> ProbeOutcome:
     """On how many days of the window that scan asks for the CPU metric is there."""
-    from cotenant.profiler.prometheus.decode import described
+    from cotenant.profiler.prometheus.decode import decode_series
     from cotenant.profiler.prometheus.survey import containers
 
     days, end = settings.window_days, _newest(source, window)
@@ -209,7 +211,7 @@ def span(source: PrometheusSource, settings: ProfilerSettings, window: tuple[int
         answer = client.range(query, end - (days - 1) * DAY_SECONDS, end, DAY_SECONDS)
     finally:
         client.close()
-    days_covered = max((len(values) for _, values in described(answer)), default=0)
+    days_covered = max((len(values) for _, values in decode_series(answer)), default=0)
     detail = f"containers are seen at {days_covered} of {days} daily looks"
     if days_covered < days:
         return ProbeOutcome(

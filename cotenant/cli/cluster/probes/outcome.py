@@ -60,10 +60,10 @@ class Probe:
         try:
             outcome = look()
         except Exception as error:  # noqa: BLE001 - reported as a finding
-            outcome = self._troubled(error)
+            outcome = self._error_outcome(error)
         return ProbeFinding(self.name, outcome.state, self.required, self.tried, outcome.found, outcome.fix)
 
-    def _troubled(self, error: Exception) -> ProbeOutcome:
+    def _error_outcome(self, error: Exception) -> ProbeOutcome:
         translated = in_words(error)
         if translated is None:
             fix = "This is a fault of cotenant: report it with the output of `cotenant version`."

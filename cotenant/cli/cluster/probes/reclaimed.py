@@ -38,10 +38,10 @@ def probes(client: KubeClient) -> Iterator[ProbeFinding]:
     if not bodies:
         return
     tried = "LimitRanges and ResourceQuotas of namespaces in which a profile makes batch or mid pods"
-    yield Probe("reclaimed pods", tried).run(lambda: found(client, list(_profiles(bodies))))
+    yield Probe("reclaimed pods", tried).run(lambda: probe_namespace_limits(client, list(_profiles(bodies))))
 
 
-def found(client: KubeClient, profiles: Sequence[Profile]) -> ProbeOutcome:
+def probe_namespace_limits(client: KubeClient, profiles: Sequence[Profile]) -> ProbeOutcome:
     """Check which namespaces refuse pods of these profiles, and which limit or quota refuses them."""
     from cotenant.admission.namespace_limits.demands import demands_of_quota, demands_of_range
     from cotenant.admission.profile import PriorityClassEntry
@@ -59,7 +59,7 @@ def found(client: KubeClient, profiles: Sequence[Profile]) -> ProbeOutcome:
         for body in client.list(NAMESPACES, dict[str, Any])
         for name, labels in [(str(body["metadata"]["name"]), body["metadata"].get("labels") or {})]
         for profile in (profiles if demands[name] else ())
-        for why in refused((name, labels), profile, classes, demands[name])
+        for why in pod_refusal_reasons((name, labels), profile, classes, demands[name])
     ]
     if not named:
         return ProbeOutcome(ProbeState.OK, "no namespace refuses the pods of a profile for their cpu or memory")
@@ -67,12 +67,12 @@ def found(client: KubeClient, profiles: Sequence[Profile]) -> ProbeOutcome:
     return ProbeOutcome(ProbeState.WARNING, f"{'; '.join(named[:MOST_NAMED])}{more}", FIX)
 
 
-def refused(
+def pod_refusal_reasons(
     namespace: tuple[str, Mapping[str, str]], profile: Profile, classes: Mapping[str, Any], demands: Sequence[Demand]
 ) -> Iterator[str]:
     """Why an ordinary pod that the profile matches could not be created in a namespace (its name and labels)."""
     from cotenant.admission.namespace_limits.demands import quota_warnings, refusals
-    from cotenant.admission.pod_mutation import AdmissionCall, mutated
+    from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
     from cotenant.admission.view import ClusterView
 
     name, labels = namespace
@@ -81,7 +81,7 @@ def refused(
     container = {"name": "main", "resources": {"requests": amounts, "limits": amounts}}
     pod = {"metadata": {"name": "any"}, "spec": {"containers": [container]}}
     view = ClusterView((of_every_pod,), {name: labels}, classes)
-    mutation = mutated(pod, view, AdmissionCall("CREATE", name))
+    mutation = compute_mutation(pod, view, AdmissionCall("CREATE", name))
     yield from (problem.words for problem in refusals(mutation.pod, demands))
     yield from quota_warnings(mutation.pod, demands)
 

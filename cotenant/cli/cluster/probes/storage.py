@@ -26,7 +26,7 @@ def probes(url: str, clock: Clock) -> Iterator[ProbeFinding]:
     """The store as a place, then the history of every cluster in it."""
     folder = local_folder(url)
     if folder is None:
-        finding = Probe("store", f"list {url}", required=True).run(lambda: listed(url))
+        finding = Probe("store", f"list {url}", required=True).run(lambda: probe_remote_store(url))
     else:
         finding = Probe("store", f"write and remove a file in {folder}", required=True).run(lambda: writable(folder))
     yield finding
@@ -59,7 +59,7 @@ def writable(folder: Path) -> ProbeOutcome:
     return ProbeOutcome(ProbeState.OK, detail)
 
 
-def listed(url: str) -> ProbeOutcome:
+def probe_remote_store(url: str) -> ProbeOutcome:
     """A remote store answers a listing; writing is not tried there, because an object may cost or be kept for ever."""
     from cotenant.base.store import Store
 

@@ -71,17 +71,17 @@ def _compare(schema: FieldSchema, old: Any, new: Any, at: Path, changes: Differe
 
 
 def _parts(schema: FieldSchema, value: Any, other: Any) -> list[tuple[Element, Any]] | None:
-    """Return the parts like `_children`; a missing or null value is empty when its counterpart is a container."""
+    """Return the parts like `_mergeable_children`; a missing value is empty when its counterpart is a container."""
     if value is _MISSING or value is None:
-        return None if _children(schema, other) is None else []
-    return _children(schema, value)
+        return None if _mergeable_children(schema, other) is None else []
+    return _mergeable_children(schema, value)
 
 
 def _note(old: Any, new: Any, at: Path, changes: Difference) -> None:
     (changes.added if old is _MISSING else changes.removed if new is _MISSING else changes.modified).add(at)
 
 
-def _children(schema: FieldSchema, value: Any) -> list[tuple[Element, Any]] | None:
+def _mergeable_children(schema: FieldSchema, value: Any) -> list[tuple[Element, Any]] | None:
     """A mergeable value's parts; None for a value that is merged whole."""
     if schema.merges_map(value):
         return [(("f", name), child) for name, child in value.items()]
@@ -96,7 +96,7 @@ def without(schema: FieldSchema, value: Any, paths: Iterable[Path]) -> Any:
 
 
 def _without(schema: FieldSchema, value: Any, trie: Trie) -> Any:
-    children = _children(schema, value)
+    children = _mergeable_children(schema, value)
     if not children:
         return value
     remaining = []
@@ -145,11 +145,11 @@ def _trie(paths: Iterable[Path]) -> Trie:
 
 def to_fields_v1(paths: FieldSet) -> Json:
     """Return the paths in the format of managedFields: {"f:data": {"f:a": {}}}."""
-    return _written(_trie(paths))
+    return _encode_trie(_trie(paths))
 
 
-def _written(at: Trie) -> Json:
-    inside = {f"{kind}:{name}": _written(below) for (kind, name), below in sorted(_elements(at))}
+def _encode_trie(at: Trie) -> Json:
+    inside = {f"{kind}:{name}": _encode_trie(below) for (kind, name), below in sorted(_elements(at))}
     return {".": {}, **inside} if () in at and inside else inside
 
 
@@ -157,7 +157,7 @@ def _elements(at: Trie) -> Iterator[tuple[Element, Trie]]:
     return ((element, below) for element, below in at.items() if element)
 
 
-def shown(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Return a path as written in messages: `.spec.template.spec.containers[name="app"].image`."""
     return "".join(f".{name}" if kind == "f" else _bracket(kind, name) for kind, name in path)
 

@@ -87,16 +87,16 @@ class ManagedWrite:
         )
 
 
-def applied(write: ManagedWrite, live: Any, configuration: Any, owners: Owners) -> tuple[Any, Owners]:
+def apply_configuration(write: ManagedWrite, live: Any, configuration: Any, owners: Owners) -> tuple[Any, Owners]:
     """The object and its owners after a server-side apply; FieldConflict when not forced."""
     schema, before = write.schema, owners.get(write.manager)
-    merged_object = merged(schema, live, configuration)
+    merged_object = merge_configuration(schema, live, configuration)
     last = before.fields if before else EMPTY
     mine = write.may_own(fields_of(schema, configuration))
     claimed = {**owners, write.manager: OwnedFields(mine, write.time)}
     if last:
         merged_object = _given_up(schema, merged_object, last, (owned.fields for owned in claimed.values()))
-    after = _contested(write, live, merged_object, claimed)
+    after = _resolve_conflicts(write, live, merged_object, claimed)
     if before and before.fields == mine:
         after[write.manager] = before
     if not mine:
@@ -104,10 +104,10 @@ def applied(write: ManagedWrite, live: Any, configuration: Any, owners: Owners) 
     return merged_object, after
 
 
-def updated(write: ManagedWrite, old: Any, new: Any, owners: Owners) -> Owners:
+def update_owners(write: ManagedWrite, old: Any, new: Any, owners: Owners) -> Owners:
     """The owners after any other write: its manager owns what it changed."""
     changes = difference(write.schema, old, new)
-    others = _contested(replace(write, force=True), old, new, owners)
+    others = _resolve_conflicts(replace(write, force=True), old, new, owners)
     before = others.get(write.manager, OwnedFields(EMPTY, write.time))
     mine = write.may_own((before.fields - changes.removed) | changes.modified | changes.added)
     if mine:
@@ -119,7 +119,7 @@ def updated(write: ManagedWrite, old: Any, new: Any, owners: Owners) -> Owners:
     return others
 
 
-def _contested(write: ManagedWrite, old: Any, new: Any, owners: Owners) -> Owners:
+def _resolve_conflicts(write: ManagedWrite, old: Any, new: Any, owners: Owners) -> Owners:
     """Others lose what this write changed or removed; without force a change of theirs is a conflict."""
     changes = difference(write.schema, old, new)
     taken = write.may_own(changes.modified | changes.added)
@@ -144,10 +144,12 @@ def _given_up(schema: FieldSchema, value: Any, last: FieldSet, claimed: Iterable
     return without(schema, value, abandoned & with_parents(schema, last))
 
 
-def merged(schema: FieldSchema, live: Any, config: Any) -> Any:
+def merge_configuration(schema: FieldSchema, live: Any, config: Any) -> Any:
     """The live value with what the configuration says."""
     if schema.merges_map(config) and schema.merges_map(live):
-        both = {name: merged(schema.child(name), live[name], config[name]) for name in config if name in live}
+        both = {
+            name: merge_configuration(schema.child(name), live[name], config[name]) for name in config if name in live
+        }
         return {**live, **config, **both}
     if schema.merges_list(config) and schema.merges_list(live):
         return _merged_list(schema, live, config)
@@ -174,7 +176,7 @@ def _merged_list(schema: FieldSchema, live: list[Any], config: list[Any]) -> lis
     order += [other for other in rest if other not in mine]
     inner = schema.items or ANY
     return [
-        merged(inner, theirs[e], mine[e]) if e in theirs and e in mine else mine.get(e, theirs.get(e))
+        merge_configuration(inner, theirs[e], mine[e]) if e in theirs and e in mine else mine.get(e, theirs.get(e))
         for e in [*order, *new]
     ]
 

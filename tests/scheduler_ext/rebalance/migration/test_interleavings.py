@@ -17,7 +17,7 @@ from cotenant.base.kubernetes.reservation import Reservation
 from cotenant.scheduler_ext.rebalance.load import RebalancePod
 from cotenant.scheduler_ext.rebalance.migration.decide import decide
 from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
-from cotenant.scheduler_ext.rebalance.migration.room import stands
+from cotenant.scheduler_ext.rebalance.migration.room import is_capacity_reserved
 from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
 from tests.scheduler_ext.rebalance.migration.moments import moment
 from tests.scheduler_ext.rebalance.migration.moves import SOURCE, TARGET, on_node, view
@@ -68,7 +68,7 @@ class MovedPod(RuleBasedStateMachine):
             self.look(name)
         for intent in decide(self.shown(), 3600).intents[:sent]:
             if intent.address.resource == "pods":
-                assert self.mirrors["room"] is not None and stands(self.mirrors["room"])
+                assert self.mirrors["room"] is not None and is_capacity_reserved(self.mirrors["room"])
             self.write(intent)
 
     def write(self, intent: Intent) -> None:

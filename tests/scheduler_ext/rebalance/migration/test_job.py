@@ -18,9 +18,9 @@ from cotenant.scheduler_ext.rebalance.migration.job import (
     JobPhase,
     JobStatus,
     MigrationJob,
-    arbitrated,
-    changed,
+    arbitrated_condition,
     status_intent,
+    status_with_changes,
 )
 from tests.scheduler_ext.rebalance.migration.moments import moment
 from tests.scheduler_ext.rebalance.small_cluster import NOW
@@ -81,7 +81,7 @@ def test_what_cannot_be_read_names_the_job_and_the_field(spec: dict[str, Any], p
 def test_a_status_is_read_back_as_it_was_written(status: JobStatus, conditions: list[Condition]) -> None:
     job = MigrationJob.parse(body())
     object.__setattr__(job, "status", status)
-    written = changed(job, NOW, conditions)
+    written = status_with_changes(job, NOW, conditions)
     intent = status_intent(MigrationJob.parse(body()), written)
     if intent is None:
         assert written == JobStatus()
@@ -93,7 +93,7 @@ def test_a_status_is_read_back_as_it_was_written(status: JobStatus, conditions: 
 
 @given(NAMES, NAMES)
 def test_what_arbitration_saw_is_read_back(workload: str, node: str) -> None:
-    assert JobStatus(conditions=(arbitrated(workload, node),)).source == (workload, node)
+    assert JobStatus(conditions=(arbitrated_condition(workload, node),)).source == (workload, node)
 
 
 @given(

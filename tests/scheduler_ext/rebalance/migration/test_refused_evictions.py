@@ -33,7 +33,7 @@ from cotenant.scheduler_ext.rebalance.migration.failed_moves import (
 )
 from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
 from cotenant.scheduler_ext.rebalance.migration.planned_jobs import JobsUnderWay, RoundCaps, jobs_of, name_of
-from cotenant.scheduler_ext.rebalance.migration.step import advanced
+from cotenant.scheduler_ext.rebalance.migration.step import advance_job
 from cotenant.scheduler_ext.rebalance.migration.view import EvictionRefusal
 from cotenant.scheduler_ext.rebalance.rebalance_report import report_of
 from tests.scheduler_ext.rebalance.migration.moves import EVICTING, condition, job, on_node, room, running, view
@@ -91,16 +91,16 @@ def refused(final: bool, why: str) -> dict[str, Any]:
 def test_a_refusal_that_passes_is_said_with_the_servers_words_and_the_job_goes_on(mode: str) -> None:
     one = job(status=running(*EVICTING), mode=mode)
     scene = view([one], [on_node("web-1")], room(), **refused(False, f"the API server answered 429: {BUDGET}"))
-    advance = advanced(scene, one)
+    advance = advance_job(scene, one)
     assert advance.eviction is None and advance.status.phase == "Running"
     assert BUDGET in advance.status.message
     evicting = advance.status.condition("Eviction")
     assert evicting is not None and (evicting.status, evicting.reason) == ("False", "FailedEvict")
     assert BUDGET in evicting.message
     # once the pause is over it is tried again, and a job whose time runs out says what it waited for
-    assert advanced(replace(scene, now_seconds=NOW + 5), one).eviction is not None
+    assert advance_job(replace(scene, now_seconds=NOW + 5), one).eviction is not None
     again = replace(one, status=advance.status)
-    late = advanced(replace(scene, now_seconds=NOW + TTL), again).status
+    late = advance_job(replace(scene, now_seconds=NOW + TTL), again).status
     assert (late.phase, late.reason) == ("Failed", "Timeout") and BUDGET in late.message
 
 
@@ -108,7 +108,7 @@ def test_a_refusal_that_passes_is_said_with_the_servers_words_and_the_job_goes_o
 def test_a_refusal_that_stays_ends_the_job_at_once_with_the_servers_words(mode: str) -> None:
     one = job(status=running(*EVICTING), mode=mode)
     scene = view([one], [on_node("web-1")], room(), **refused(True, f"the API server answered 500: {SENTENCE}"))
-    status = advanced(scene, one).status
+    status = advance_job(scene, one).status
     assert (status.phase, status.reason) == ("Failed", "FailedEvict") and SENTENCE in status.message
     evicting = status.condition("Eviction")
     assert evicting is not None and SENTENCE in evicting.message

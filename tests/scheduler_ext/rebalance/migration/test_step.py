@@ -12,7 +12,7 @@ from cotenant.base.kubernetes.reservation import Reservation
 from cotenant.scheduler_ext.rebalance.load import RebalancePod
 from cotenant.scheduler_ext.rebalance.migration.decide import decide
 from cotenant.scheduler_ext.rebalance.migration.job import JobPhase, MigrationJob
-from cotenant.scheduler_ext.rebalance.migration.step import JobAdvance, advanced
+from cotenant.scheduler_ext.rebalance.migration.step import JobAdvance, advance_job
 from cotenant.scheduler_ext.rebalance.migration.view import EvictionRefusal
 from tests.scheduler_ext.rebalance.migration.moves import (
     EVICTING,
@@ -34,7 +34,7 @@ FULL = room("Pending", "", conditions=[condition("Scheduled", "False", "full")])
 
 
 def step(one: MigrationJob, *rooms: Reservation, pods: tuple[RebalancePod, ...] = (WEB,), **changes: Any) -> JobAdvance:
-    return advanced(view([one], pods, *rooms, **changes), one)
+    return advance_job(view([one], pods, *rooms, **changes), one)
 
 
 def test_room_on_another_node_is_asked_for_first() -> None:
