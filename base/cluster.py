@@ -65,7 +65,7 @@ class Container:
 
     @property
     def effective_requests(self) -> Mapping[Resource, int]:
-        """What the scheduler counts, with the limit for a request that is not set, in the resource's unit."""
+        """Requests that the scheduler counts, with the limit for a request that is not set, in the resource's unit."""
         return effective_requests(self.requests, self.limits)
 
 

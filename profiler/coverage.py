@@ -33,12 +33,12 @@ class SampleCount(NamedTuple):
     present: int
 
     def joined(self, other: SampleCount) -> SampleCount:
-        """Of the pods of both."""
+        """Return the counts of the pods of both."""
         return SampleCount(self.due + other.due, self.present + other.present)
 
     @property
     def samples_present(self) -> float:
-        """Those there / those due, 0..1; NaN where none was due."""
+        """Samples that are present / samples that were due, 0..1; NaN if none was due."""
         return self.present / self.due if self.due else float("nan")
 
 
@@ -95,7 +95,7 @@ class Coverage:
 
     @property
     def total(self) -> SampleCount:
-        """Of all series."""
+        """Return the counts over all series."""
         counts = (of.samples for _, of in sorted(self.by_namespace.items()))
         return reduce(SampleCount.joined, counts, NO_SAMPLES)
 
@@ -171,14 +171,14 @@ class _Slots:
 
     @classmethod
     def of(cls, members: Members[Any], size: int) -> _Slots:
-        """With what was seen; what is missing is added."""
+        """Create the slots from the samples that were seen; missing ones are added later."""
         seen = np.zeros(size, dtype=np.int64)
         for begin in range(0, len(members.usage.refs) if size else 0, _CHUNK):
             seen += np.isfinite(members.usage.rows(slice(begin, begin + _CHUNK))).sum(axis=0)
         return cls(seen.astype(np.float64), seen.copy(), seen)
 
     def add_missing(self, life: ContainerLife) -> None:
-        """What was due of a container and is not there."""
+        """Add the samples of a container that were due and are missing."""
         within = slice(life.first_slot, life.first_slot + len(life.seen))
         self.due[within] += life.due - life.seen
         self.lived[within] += life.unseen

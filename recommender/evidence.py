@@ -91,7 +91,7 @@ class Evidence:
         return (container.requests if field is Field.REQUEST else container.limits).get(resource)
 
     def effective_request(self, resource: Resource) -> Floats:
-        """What the scheduler counts for a container, (n,), the limit for a request that is not set; NaN = neither."""
+        """Return what the scheduler counts for each container, (n,): the request, else the limit; NaN = neither."""
         return counted_requests(self.requests[resource], self.limits[resource])
 
     def replicas(self, index: int) -> int:

@@ -30,9 +30,9 @@ Name = TypeVar("Name", bound=str)
 
 
 def effective_requests(requests: Mapping[Name, int], limits: Mapping[Name, int]) -> dict[Name, int]:
-    """What the scheduler counts for a container: its requests, and for one that is not set the limit.
+    """Return the requests that the scheduler counts for a container; a request that is not set is the limit.
 
-    The API server sets it so when it takes the pod, of every resource. A resource without either is not in it.
+    The API server sets it so when it accepts the pod, for every resource. A resource without either is not in it.
     """
     return {**limits, **requests}
 

@@ -78,7 +78,7 @@ class SourceSilence:
 
     @classmethod
     def of_no_node(cls, grid: TimeGrid, hours: TimeGrid) -> SourceSilence:
-        """Of a source without any node: nothing tells that a pod did not live between two of its samples."""
+        """Return the silence of a source without nodes, which explains no gap between two samples of a pod."""
         silent, unlisted = np.ones(grid.size, dtype=bool), np.ones(hours.size, dtype=bool)
         return cls(grid, silent, np.zeros(grid.size, dtype=bool), hours, unlisted, ())
 
@@ -246,7 +246,7 @@ class Lives:
         return int(bounds[0]), int(bounds[-1]) + 1, alive & ~present
 
     def is_told_outside(self, ref: PodContainerRef, first: int, end: int) -> bool:
-        """Whether anything tells of a container's life before or after its samples in [first, end)."""
+        """Return whether any sign of a container's life is before or after its samples in [first, end)."""
         if not self.silence.listed_by:
             return self.of_inventory(ref, first, end) != (first, end)
         row, hour = self.row_of.get(ref, -1), self.silence.hour_of_slot

@@ -53,11 +53,11 @@ class SeriesEnds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContainerLife:
-    """In which slots pods of one container lived, from the first to the last sign of any of them.
+    """The slots in which pods of one container lived, from the first to the last sign of any of them.
 
-    first_slot: of the arrays in the grid. seen, unseen: (slots,) how many had a sample, and how many lived or may have
-    lived without one; unknown: (slots,) nothing told of any, but nothing could have. longest: slots of the longest
-    stretch in which one of them had no sample.
+    first_slot: of the arrays in the grid. seen, unseen: (slots,) count of pods with a sample, and of pods that lived or
+    may have lived without one; unknown: (slots,) True where no sign of any pod was possible or there. longest: slots
+    of the longest stretch in which one of them had no sample.
     """
 
     first_slot: int
@@ -84,10 +84,10 @@ class ContainerLife:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Members(Generic[KeyT]):
-    """What of some series belongs to which container.
+    """The rows of some series that belong to each container.
 
-    own: rows of its sampled series; unsampled: its pods that are listed without a sample; told: it is listed at all.
-    incomplete: rows of series of whose life more may have been than was seen.
+    own: rows of its sampled series; unsampled: its pods that are listed without a sample; told: whether it is listed.
+    incomplete: rows of series that may have lived longer than their samples show.
     """
 
     lives: Lives
@@ -131,7 +131,7 @@ class Members(Generic[KeyT]):
         return cls(lives, usage, ends, own, unsampled, frozenset(told), frozenset(incomplete))
 
     def life(self, key: KeyT) -> ContainerLife | None:
-        """Of one container; None where nothing is missing: its series have all samples and follow each other."""
+        """Return the life of one container; None if nothing is missing: its series are complete and contiguous."""
         rows, size = self.own[key], self.usage.grid.size
         missing = [row for row in rows if row in self.incomplete]
         spans = sorted((int(self.ends.first[row]), int(self.ends.end[row])) for row in rows)
@@ -161,7 +161,7 @@ class Members(Generic[KeyT]):
 
 
 def _are_contiguous(spans: Sequence[tuple[int, int]]) -> bool:
-    """Whether stretches, sorted by their beginning, leave nothing out between them."""
+    """Return whether spans, sorted by their beginning, leave no slot out between them."""
     until = spans[0][1]
     for begin, end in spans[1:]:
         if begin > until:

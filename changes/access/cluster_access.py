@@ -219,7 +219,7 @@ def wishes(request: ApiRequest) -> list[dict[str, Any]]:
 
 
 def _names_uid(request: ApiRequest) -> bool:
-    """Whether the API server would refuse to make the object: what is applied has the uid of one that exists."""
+    """Return whether the applied object has a uid, so that the API server refuses to create it."""
     try:
         body = msgspec.json.decode(request.body or b"null")
     except msgspec.DecodeError:
@@ -228,9 +228,9 @@ def _names_uid(request: ApiRequest) -> bool:
 
 
 def _decides_on_plan(request: ApiRequest, resource: Mapping[str, str] | None) -> bool:
-    """Whether a write sets or takes away what a plan's approval or its policy says, in any form of patch.
+    """Return whether a write sets or removes a plan's approval or policy, in any form of patch.
 
-    A body that cannot be read decides: it is asked once too often rather than never.
+    A body that cannot be read counts as deciding: the right is asked about once too often rather than never.
     """
     if resource is None or request.method not in _VERBS:
         return False
@@ -249,7 +249,7 @@ def _decides_on_plan(request: ApiRequest, resource: Mapping[str, str] | None) ->
 
 
 def _reaches(pointer: str) -> bool:
-    """Whether a JSON pointer names a decision, a part of one, or what has them in it."""
+    """Return whether a JSON pointer names a decision, a part of one, or a parent of one."""
     parts = pointer.split("/")[1:]
     return not pointer or parts == ["spec"] or (parts[:1] == ["spec"] and parts[1] in _DECISIONS)
 

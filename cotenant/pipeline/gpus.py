@@ -74,7 +74,7 @@ def _containers(history: History, settings: Settings) -> Iterator[GpuContainer]:
 
 
 def _time_measured(history: History, cores: Portraits[ContainerRef]) -> dict[ContainerRef, float]:
-    """How completely each container's use of GPUs is known; requests of GPUs list the containers."""
+    """Return the share of time in which each container's use of GPUs is known; requests list the containers."""
     usage, owners = history.usage[Signal.GPU_CORE_MEAN], history.inventory.owners()
     hours = history.usage[Signal.GPU_CORE_REQUEST].grid
     silence = history.silence or SourceSilence.of_no_node(history.window, hours)

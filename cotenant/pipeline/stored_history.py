@@ -93,7 +93,7 @@ def _silence(store: Store, nodes: Usage[NodeRef], grids: Mapping[int, TimeGrid])
 
 
 def lives(history: History) -> Lives:
-    """How to tell when the pods of a history lived."""
+    """Return what is known about the lives of the pods of a history."""
     silence = history.silence or SourceSilence.of_no_node(history.window, _grids(history.window)[HOUR_SECONDS])
     return Lives.of(silence, history.inventory, history.usage)
 

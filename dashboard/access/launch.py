@@ -85,7 +85,7 @@ class Launch:
         self._seals = Seals(secrets.token_bytes(32))
 
     def own_address(self, front: Front, headers: Mapping[str, str]) -> str:
-        """Where a browser that asked the loopback keeps its cookie from other ports; "" where it stays as it is."""
+        """Return the address at which a browser keeps its cookie from other ports; "" if it stays at its own."""
         resolves = _RESOLVES.search(headers.get("user-agent", "")) is not None
         if not (self.name and resolves and front.hostname in LOOPBACK_NAMES) or front.by_proxy or front.secure:
             return ""

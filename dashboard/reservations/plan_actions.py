@@ -345,7 +345,7 @@ def _submit(what: str, label: str) -> Component:
 
 
 def _lines(what: str, lines: Sequence[Component] = ()) -> Component:
-    """Where all that a form writes is listed, before it is written."""
+    """Return the part of a form that lists every field it would write."""
     return html.Div(list(lines), id=f"plan-{what}-lines")
 
 

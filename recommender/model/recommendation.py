@@ -149,7 +149,7 @@ class Value:
 
     @property
     def changes_template(self) -> bool:
-        """Whether applying the value would change the template."""
+        """True if applying the value would change the template."""
         return self.then != self.now
 
     @property

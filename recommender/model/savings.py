@@ -107,7 +107,7 @@ def request_now(one: Recommendation, resource: Resource) -> int:
 
 
 def request_then(one: Recommendation, resource: Resource) -> int:
-    """What the scheduler counts for one pod once the proposal is applied, in the unit."""
+    """Return what the scheduler counts for one pod once the proposal is applied, in the resource's unit."""
     request, limit = (one.value(resource, field) for field in Field)
     limit_then = one.present_limits.get(resource) if limit is None else limit.then
     return int(effective_request(request.then if request else None, limit_then))

@@ -74,9 +74,9 @@ def report_of(
 
 
 def namespaces_of_quotas(view: QueueView) -> dict[str, tuple[str, ...]]:
-    """By quota: namespaces of the pods and plans that count against it or a quota below it, and that are bound to it.
+    """Return by quota the namespaces of pods and plans that count against it or below it, or that are bound to it.
 
-    Of a quota that none of these names, the namespace in which it stands.
+    A quota that none of these names has the namespace of its own object.
     """
     tree = QuotaTree(view.quotas)
     direct = {name: set(quota.namespaces) for name, quota in view.quotas.items()}

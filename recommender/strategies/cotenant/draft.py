@@ -37,7 +37,7 @@ class Draft:
 
     @property
     def counted(self) -> int | None:
-        """What the scheduler and quotas count of it now, in the unit; None for nothing."""
+        """Amount that the scheduler and quotas count of it now, in the resource's unit; None for no amount."""
         return self.limit_now if self.now is None else self.now
 
     @property

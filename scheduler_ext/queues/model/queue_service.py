@@ -84,7 +84,7 @@ def quota_for(report: QueueReport, who: Person, quota: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Others:
-    """What of a report is not the reader's: quotas that are not shown, and what finds NAMESPACE/NAME of others."""
+    """The parts of a report that are not the reader's: hidden quotas, and a search for NAMESPACE/NAME of others."""
 
     namespaces: frozenset[str]
     quotas: frozenset[str]
@@ -100,7 +100,7 @@ class _Others:
         return instead if any(token in self.quotas for token in TOKEN.findall(masked)) else masked
 
     def waiting(self, row: WaitingPodRow) -> WaitingPodRow:
-        """Without amounts of a quota that is not shown."""
+        """Return the row without amounts of a quota that is hidden."""
         gang = self.words(row.gang, HIDDEN)
         reason = self.words(row.reason, _sentence(row.code))
         if not {row.quota, row.blocking_quota} & self.quotas:
@@ -122,12 +122,12 @@ class _Others:
         )
 
     def gang(self, row: GangRow) -> GangRow:
-        """With a reason that names nobody else."""
+        """Return the row with a reason that names no object of others."""
         words = (self.words(row.reason, GANG_WORDS), self.words(row.placed_by, "cotenant"))
         return replace(row, quota=self.quota_name(row.quota), reason=words[0], placed_by=words[1])
 
     def may_show(self, problem: tuple[str, str], shown_quotas: set[str]) -> bool:
-        """Whether a problem is of an object of theirs, and speaks of nobody else."""
+        """Return whether a problem is about an object of the reader's and names none of others."""
         named, text = problem
         place = re.split(r"[/ ]", named)[1:]
         own = not place or (place[0] in self.namespaces if len(place) > 1 else place[0] in shown_quotas)

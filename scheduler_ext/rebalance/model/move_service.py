@@ -151,7 +151,7 @@ def visible_to(report: RebalanceReport, who: Person) -> RebalanceReport:
 
 
 def _names_others(text: str, namespaces: frozenset[str]) -> bool:
-    """Whether a text has NAMESPACE/NAME of a namespace that is none of these; a group of an API has a dot."""
+    """Return whether a text has NAMESPACE/NAME of a namespace not among these; a group of an API has a dot."""
     return any(found not in namespaces for found in PLACE.findall(text))
 
 

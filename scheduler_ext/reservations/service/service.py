@@ -226,7 +226,7 @@ class ClusterPlanService:
         return self._change(who, Right.ADMINISTER, ref, PlanEvent.POLICY, with_policy)
 
     def lines_of(self, act: Callable[[PlanService], object]) -> Sequence[FieldMove]:
-        """What the act would write, by the server's dry run; nothing is written to the ledger."""
+        """Return the fields that the act would write, by the server's dry run; the ledger gets no row."""
         tried = _TriedPlans(self._office, self._acts)
         act(tried)
         return tuple(replace(line, new=AT_THAT_MOMENT) if line.pointer == _AT else line for line in tried.lines)
