@@ -2,8 +2,8 @@
 
     kubelet -> our socket -> (hooks) -> the runtime's socket
 
-`cri_forward` passes calls on, `cri_hooks` says what happens to the few. `python -m enforcer.runtime.cri_proxy --help`
-starts it without the command line's weight.
+`cri_forward` passes calls on, `cri_hooks` says what happens to the few. It starts alone by
+`python -m cotenant.enforcer.runtime.cri_proxy`.
 """
 
 from __future__ import annotations
