@@ -129,7 +129,7 @@ SUBJECTS: Final[tuple[TableSubject, ...]] = (
     TableSubject("Events", views.EVENTS, Level.POD, f"{_PIPELINE}.browse.events", Moment.WINDOW),
     TableSubject("Nodes over time", lendable_tables.NODE_HISTORY, Level.NODE, f"{_PIPELINE}.browse.node_history",
                  Moment.EACH_SLOT, times={"ahead": Moment.NEXT_24_HOURS}),
-    TableSubject("Log of recommendations", views.RECOMMENDATION_LOG, Level.CONTAINER, f"{_PIPELINE}.browse.logged",
+    TableSubject("Log of recommendations", views.RECOMMENDATION_LOG, Level.CONTAINER, f"{_PIPELINE}.browse.extend_recommendation_log",
                  Moment.AFTER_ALL_STEPS),
     TableSubject("Coverage by namespace", views.COVERAGE, Level.NAMESPACE, f"{_PIPELINE}.browse.coverage",
                  Moment.WINDOW),
@@ -162,7 +162,7 @@ SUBJECTS: Final[tuple[TableSubject, ...]] = (
     TableSubject("Rebalance: jobs", rebalance_tables.JOBS, Level.POD,
                  "cotenant.scheduler_ext.rebalance.moves.jobs.job_rows", Moment.NOW),
     TableSubject("Enforcement", enforcement_tables.ENFORCEMENT, Level.NODE,
-                 f"{_ENFORCEMENT}.joined", Moment.NOW),
+                 f"{_ENFORCEMENT}.merge_actions", Moment.NOW),
     TableSubject("Enforcement over time", enforcement_tables.ENFORCEMENT_LANES, Level.NODE,
                  f"{_ENFORCEMENT}.joined_lanes", Moment.EACH_SLOT, units=_LANES),
 )  # fmt: skip

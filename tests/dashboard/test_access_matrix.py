@@ -157,7 +157,7 @@ def _values(name: str, change: str, plan: str, url: str, results: str) -> Values
             "put-off-reason.value": "not now",
             "plan-ref.data": plan,
             "plan-approve-scope.value": "Once",
-            "plan-policy-hit.value": "0.5",
+            "plan-policy-auto.checked": True,
             "plan-reject-reason.value": "no",
             "plan-skip-start.value": "0",
             "plan-unskip-start.value": "0",
