@@ -5,7 +5,7 @@
 
 Appending a block writes a part of the block's size; a day that grows by many blocks is written again only when it is
 compacted, so that the cost of a day is a small multiple of its size. Merging is idempotent and a later file wins
-(`days.merged`): a process that is killed at any moment leaves files that mean the same as before. A compaction
+(`days.merge_days`): a process that is killed at any moment leaves files that mean the same as before. A compaction
 replaces the day's file and then removes its parts, oldest first, for a part must never outlive a later one. Readers
 take the parts before the day's file: a part that vanishes meanwhile is in the day's file that they read next.
 

@@ -41,7 +41,7 @@ def _resolve_url(url: str, patience: BucketPatience | None) -> tuple[Any, str]:
     """The file system of an address and the path in it; UsageError without any secret of the address."""
     if _PASSWORD.search(url):
         raise UsageError(
-            f"the store's address {_redact_url(url)} has a password or token, which logs and process lists would show",
+            f"the store's address {_redact_url(url)} holds a password or token, which logs and process lists show",
             fix="Write the address without it; credentials come from the environment (docs/storage.md).",
         )
     try:

@@ -2,7 +2,7 @@
 
 Two weeks hold a handful of days on which many containers jump; a margin calibrated on them alone follows each of them
 as it comes and goes. So each analysis stores the margins it used, and the next one goes no further below them than the
-time between the two allows (`day_risk.fallen`). Another risk begins anew.
+time between the two allows (`day_risk.least_later_margin`). Another risk begins anew.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """EDGE: the connection to Prometheus: prometheus-api-client on a session of our own.
 
 The package decodes every answer into Python objects, has no time-out, does not retry POST and follows redirects. So it
-is given a session of ours: answers are read with a cap, judged (`answers.judged`), and handed back as undecoded JSON.
-The only file that imports prometheus_api_client.
+is given a session of ours: answers are read with a cap, parsed (`answers.parse_api_response`) and handed back as
+undecoded JSON. The only file that imports prometheus_api_client.
 """
 
 from __future__ import annotations

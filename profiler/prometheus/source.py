@@ -277,10 +277,7 @@ class PrometheusSource:
         return SourceReport(scrape, account.queries, self._samples, waited, defects, notes, errors, scrapes)
 
     def _reads(self, surveyed: Survey, window: tuple[int, int]) -> list[_Stretch]:
-        """Stretches of the window, each with the part that brings each signal; none where there is no such metric.
-
-        The first begins and the last ends with the window, whatever days the survey has seen.
-        """
+        """Stretches that cover the window, each with the part that brings each signal; none without such a metric."""
         known = [span for span in surveyed.spans if span.end_seconds > window[0] and span.start_seconds < window[1]]
         if not known:
             return [_Stretch(*window, self._parts(surveyed, surveyed.rates, maxima=False))]
@@ -329,10 +326,7 @@ class PrometheusSource:
     def _newest_state(
         self, now_seconds: int, window: tuple[int, int], shard: NamespaceShard
     ) -> tuple[int, list[tuple[dict[str, str], float]], dict[str, int]]:
-        """Series of the snapshot at the newest moment that has them; the moment of those that tell of pods.
-
-        And when those metrics were read that this moment has not.
-        """
+        """Series of the snapshot at the newest moment that has them, and when each metric that it lacks was read."""
         surveyed = self.survey(window)
         late = surveyed.newest_seconds is not None and surveyed.late(now_seconds)
         moment = latest = surveyed.newest_seconds if late and surveyed.newest_seconds else now_seconds
@@ -455,10 +449,7 @@ class PrometheusSource:
 def _pieces(
     metrics: Sequence[str], window: tuple[int, int], shard: NamespaceShard, least_seconds: int
 ) -> list[tuple[Sequence[str], tuple[int, int], NamespaceShard]]:
-    """Two smaller questions: by metric, namespaces, then time down to `least_seconds`; none for an atom.
-
-    least_seconds: 0 where the text is too long: then fewer metrics alone help.
-    """
+    """Return two smaller questions, none for an atom; least_seconds: 0 if only fewer metrics make it shorter."""
     (start, end), half = window, len(metrics) // 2
     if half:
         return [(metrics[:half], window, shard), (metrics[half:], window, shard)]

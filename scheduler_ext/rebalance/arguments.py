@@ -130,10 +130,7 @@ class LowNodeLoadArgs(LoadThresholdFields, frozen=True, rename="camel"):
 
 
 class ObjectLimiter(msgspec.Struct, frozen=True, rename="camel"):
-    """The limit on how many pods of one object may leave within a time.
-
-    max_migrating: None means the same as maxMigratingPerWorkload.
-    """
+    """The limit of pods of one object that may leave within a time; None means maxMigratingPerWorkload."""
 
     duration: str = "5m"
     max_migrating: int | str | None = None
@@ -276,10 +273,7 @@ def arguments_from_settings(document: Mapping[str, Any]) -> RebalanceArgs:
 def complete_configuration(
     document: Any, plugins: Sequence[str], defaults: msgspec.Struct, others: Sequence[str]
 ) -> Any:
-    """The configuration, typed; where it has arguments of other plugins alone, with the defaults of `plugins[0]`.
-
-    plugins: names of which one suffices.
-    """
+    """The typed configuration; with the defaults of `plugins[0]` if it has no arguments of `plugins`."""
     configuration = _configuration(_parse_scalars(document))
     profiles = configuration.get("profiles") if isinstance(configuration, Mapping) else None
     if not isinstance(profiles, list):

@@ -58,8 +58,8 @@ SOURCES = {
     ),
     "sys.exit with words": ("sys.exit('no way')", "no way", 1),
     "uvicorn": (
-        "import uvicorn\nfrom cotenant.dashboard.app import served_by\nfrom fastapi import FastAPI\n"
-        "import logging; served_by(FastAPI()); logging.getLogger('uvicorn.error').error('bad head')",
+        "import uvicorn\nfrom cotenant.dashboard.app import server_config\nfrom fastapi import FastAPI\n"
+        "import logging; server_config(FastAPI()); logging.getLogger('uvicorn.error').error('bad head')",
         "bad head",
         0,
     ),

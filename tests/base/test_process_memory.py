@@ -12,7 +12,7 @@ from typing import Final
 
 IMPORTS: Final = """
 import gc, threading
-from cotenant.base.process.memory import return_early, uncollected
+from cotenant.base.process.memory import return_early, pause_garbage_collection
 """
 
 
@@ -26,13 +26,13 @@ def test_cycles_are_not_looked_for_until_the_last_thread_is_done() -> None:
     program = """
         inside, done = threading.Event(), threading.Event()
 
-        @uncollected()
+        @pause_garbage_collection()
         def work():
             inside.set()
             done.wait(30)
 
         other = threading.Thread(target=work)
-        with uncollected():
+        with pause_garbage_collection():
             other.start()
             inside.wait(30)
             print("both", gc.isenabled())
@@ -47,7 +47,7 @@ def test_cycles_are_not_looked_for_until_the_last_thread_is_done() -> None:
 def test_an_error_turns_the_collector_on_again() -> None:
     program = """
         try:
-            with uncollected():
+            with pause_garbage_collection():
                 1 / 0
         except ZeroDivisionError:
             print(gc.isenabled())
@@ -58,7 +58,7 @@ def test_an_error_turns_the_collector_on_again() -> None:
 def test_a_collector_that_was_off_stays_off() -> None:
     program = """
         gc.disable()
-        with uncollected():
+        with pause_garbage_collection():
             print(gc.isenabled())
         print(gc.isenabled())
     """

@@ -164,9 +164,9 @@ print(sorted({name.split(".")[0] for name in sys.modules} & {"sklearn", "statsmo
 def test_it_is_trained_without_pandas() -> None:
     code = """
 import sys, numpy as np
-from cotenant.forecasting.boosting.booster import _fitted
+from cotenant.forecasting.boosting.booster import _fit_models
 rows = np.random.default_rng(0).normal(0, 1, (200, 3)).astype(np.float32)
-models = _fitted(rows, rows[:, 0].astype(np.float64), threads=1)
+models = _fit_models(rows, rows[:, 0].astype(np.float64), threads=1)
 assert models[0].predict(rows[:5]).shape == (5,)
 assert "sklearn" in sys.modules and "pandas" not in sys.modules
 """

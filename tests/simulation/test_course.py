@@ -210,7 +210,7 @@ def test_however_one_looks_each_minute_of_a_window_counts_once(strides: list[flo
     count, at = ShortageCount(RANK, window), 0.0
     always = partial(count.look, ObjectState(), NOTHING)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shortage, "missing", lambda *_: 1)  # a pod is missing at every look
+        patch.setattr(shortage, "missing_pods", lambda *_: 1)  # a pod is missing at every look
         for stride in strides:
             always(at)
             at += stride

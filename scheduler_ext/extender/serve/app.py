@@ -175,7 +175,7 @@ class ExtenderApp:
         return wire.prioritize_answer(snapshot, rows, points)
 
     def _preempt(self, body: bytes) -> bytes:
-        """Answer of preempt: the nodes without those on which the pod must displace nobody (`decide.spared`)."""
+        """Answer of preempt: the nodes without those on which the pod displaces none (`decide.protected_nodes`)."""
         args = wire.PREEMPT_ARGS.decode(body)
         view, pod = self._parts.view, self._facts(args.pod)
         victims = args.victims()
