@@ -125,14 +125,11 @@ def scan(
         "pipeline.scheduler": scheduler,
         "store.url": store,
     }
-    jobs = scan_clusters.jobs(session_of(ctx), flags, offline=offline, all_clusters=all_clusters)
-    for job in jobs:
+    for job in (jobs := scan_clusters.jobs(session_of(ctx), flags, offline=offline, all_clusters=all_clusters)):
         _check_before(job.settings, notify_url)
     with bars(quiet=quiet) as progress, seldom_collected():
-        read, analyse = (
-            partial(_history, quiet=quiet),
-            partial(_analyse_and_publish, trials=_trial_folder(ctx, offline, strategy)),
-        )
+        read = partial(_history, quiet=quiet)
+        analyse = partial(_analyse_and_publish, trials=_trial_folder(ctx, offline, strategy))
         refuse = partial(require_namespaces, namespaces=namespace)
         places, failures = scan_clusters.scan_each_cluster(jobs, read, refuse, analyse, progress)
     report_failures(failures, len(jobs), "scanned")
