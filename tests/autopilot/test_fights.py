@@ -157,7 +157,15 @@ class Fight(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("interleavings", [40, *full(200)])
 def test_the_autopilot_fights_nobody(interleavings: int) -> None:
-    run_state_machine_as_test(Fight, settings=settings(max_examples=interleavings, stateful_step_count=25))
+    worlds: list[Fight] = []
+
+    def world() -> Fight:
+        worlds.append(Fight())
+        return worlds[-1]
+
+    run_state_machine_as_test(world, settings=settings(max_examples=interleavings, stateful_step_count=25))
+    assert len(worlds) >= interleavings
+    assert sum(one.acts_after_fight for one in worlds) == 0
 
 
 @pytest.mark.parametrize("who", WRITERS)

@@ -7,14 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.enforcer.test_cgroup_v2 import UML, WHY_NOT, booted
+from tests.enforcer.test_cgroup_v2 import booted
 
-pytestmark = [
-    pytest.mark.server,
-    pytest.mark.slow,
-    pytest.mark.xdist_group("guest"),
-    pytest.mark.skipif(UML is None, reason=WHY_NOT),
-]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.xdist_group("guest")]
 
 
 def test_best_effort_gives_way_on_cgroup_v2() -> None:

@@ -36,8 +36,9 @@ WHY_NOT_HERE = (
 
 
 def booted(tests: Path, *variables: str) -> str:
-    """What the guest printed; variables, such as NAME=value, for its tests. Skips where it cannot run a process."""
-    assert UML is not None
+    """What the guest printed; variables, such as NAME=value, for its tests. Skips where no guest can be run."""
+    if UML is None:
+        pytest.skip(WHY_NOT)
     command = [
         UML, "mem=1024M", "rootfstype=hostfs", "rootflags=/", "ro", f"init={HERE}/guest/init.sh",
         f"COTENANT_ROOT={ROOT}", f"COTENANT_PYTHON={sys.executable}", f"COTENANT_TESTS={tests}", *variables,
@@ -114,7 +115,6 @@ def first_files(kernel: Path, folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("guest")
-@pytest.mark.skipif(UML is None, reason=WHY_NOT)
 def test_everything_holds_on_cgroup_v2() -> None:
     tests = HERE / "guest" / "cgroup_v2.py"
     told = booted(tests)

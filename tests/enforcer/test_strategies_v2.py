@@ -7,14 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.enforcer.test_cgroup_v2 import UML, WHY_NOT, booted, named, passed
+from tests.enforcer.test_cgroup_v2 import booted, named, passed
 
-pytestmark = [
-    pytest.mark.server,
-    pytest.mark.slow,
-    pytest.mark.xdist_group("guest"),
-    pytest.mark.skipif(UML is None, reason=WHY_NOT),
-]
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.xdist_group("guest")]
 
 
 def test_strategies_hold_on_cgroup_v2() -> None:

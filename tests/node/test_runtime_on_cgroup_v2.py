@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import binaries
-from tests.enforcer.test_cgroup_v2 import UML, WHY_NOT, booted, emulated, named, passed
+from tests.enforcer.test_cgroup_v2 import booted, emulated, named, passed
 from tests.node.containerd import impossible
 
 pytestmark = pytest.mark.server
@@ -29,7 +29,6 @@ def containerd_programs() -> str:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("guest")
-@pytest.mark.skipif(UML is None, reason=WHY_NOT)
 def test_the_hooks_hold_on_cgroup_v2(containerd_programs: str) -> None:
     tests = GUEST / "runtime_v2.py"
     told = booted(tests, containerd_programs)
