@@ -8,10 +8,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
-ROOMS = (
-    *("base", "enforcer", "forecasting", "recommender", "profiler", "changes", "scheduler_ext", "admission"),
-    *("autopilot", "dashboard"),
-)
+ROOMS = sorted({path.parent.name for path in Path().glob("*/__init__.py")} - {"cotenant", "bench", "tests"})
 
 
 class BuildWithManifests(build_py):

@@ -13,10 +13,10 @@ from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.decide.patches import patch
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import Method
+from tests.changes.test_gpu_shares import RANKER
 from tests.changes.world import created, live
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
-from tests.recommender.test_gpu_shares import RANKER
 
 NVIDIA = "nvidia.com/gpu"
 SHARE = {GPU_CORE: "40", GPU_MEMORY_RATIO: "50"}

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.house.rooms import PACKAGES, ROOT
+
 MOST_FILES = 3
-PACKAGES = (
-    *("cotenant", "autopilot", "changes", "profiler", "forecasting", "recommender", "scheduler_ext", "admission"),
-    *("base", "enforcer", "dashboard", "tools", "docs", "deploy/chart"),
-)
+COPIED = (*PACKAGES, "tools", "docs", "deploy/chart")
 EXAMPLES = {
     "A forecast member": "member",
     "A reclaim policy": "reclaim_policy",
@@ -29,7 +27,7 @@ EXAMPLES = {
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of everything that an example may touch; the four do not touch each other's lines."""
     folder = tmp_path_factory.mktemp("extended")
-    for name in PACKAGES:
+    for name in COPIED:
         shutil.copytree(
             ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("assets", "node_modules")
         )

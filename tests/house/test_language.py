@@ -6,13 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (
-    *("base", "enforcer", "forecasting", "recommender", "profiler", "changes", "scheduler_ext", "admission"),
-    *("autopilot", "dashboard", "cotenant"),
-)
+from tests.house.rooms import ROOT, SOURCES
+
 FRAGMENT = re.compile(
     r"(Of|As|Who|Whose|Whom|What|Which|Where|When|How|From|For|In|By|Whether|That|Those|At|With|Without|Because|Such|"
     r"Like|Nothing|Nobody)\b"
@@ -29,8 +25,7 @@ Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 @cache
 def definitions() -> list[tuple[str, Defined]]:
     """(file, function or class) of the product."""
-    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    return [(str(path.relative_to(ROOT)), node) for path in files for node in _defined(ast.parse(path.read_text()))]
+    return [(str(path.relative_to(ROOT)), node) for path in SOURCES for node in _defined(ast.parse(path.read_text()))]
 
 
 def _defined(tree: ast.Module) -> Iterator[Defined]:

@@ -11,15 +11,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-ROOMS = (
-    *("base", "enforcer", "forecasting", "recommender", "profiler", "changes", "scheduler_ext", "admission"),
-    *("autopilot", "dashboard"),
-)
-PACKAGES = ("cotenant", *ROOMS)
+from tests.house.rooms import PACKAGES, ROOMS, ROOT, SOURCES
+
 EDGES = ("kube", "store", "ledger", "http", "logs", "process")
 """Folders of base that meet the outside."""
-SOURCES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
 HEAVY = ("pandas", "sklearn", "statsmodels", "dash")
 
 

@@ -13,22 +13,8 @@ import pytest
 
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.usage.quality import DEFECT_SENTENCES, Defect
+from tests.house.rooms import ROOT, SOURCES
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (
-    "cotenant",
-    "base",
-    "autopilot",
-    "changes",
-    "profiler",
-    "forecasting",
-    "recommender",
-    "scheduler_ext",
-    "admission",
-    "enforcer",
-    "dashboard",
-)
-SOURCES = sorted(p for package in PACKAGES for p in (ROOT / package).rglob("*.py"))
 TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
 
 
