@@ -16,6 +16,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from cotenant.base.errors import (
+    ClusterAbsent,
     ClusterConflict,
     ClusterForbidden,
     ClusterUnreachable,
@@ -280,6 +281,7 @@ def _status(error: CotenantError) -> int:
     kinds = (
         (UsageError, 400),
         (NoData, 404),
+        (ClusterAbsent, 404),
         (forbidden, 403),
         (ClusterConflict, 409),
         (ClusterUnreachable, 503),

@@ -18,10 +18,19 @@ import requests
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
+from cotenant.base.errors import (
+    ClusterAbsent,
+    ClusterConflict,
+    ClusterError,
+    ClusterForbidden,
+    ClusterObjectGone,
+    ClusterUnreachable,
+)
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.cli.main import root as cli
+from cotenant.dashboard.rest import results
 from tests.support import acting
 from tests.support.access import Browser
 from tests.support.acting import Prepared, Scene
@@ -157,6 +166,23 @@ def test_each_refusal_is_in_words_under_its_own_status(scene: Scene) -> None:
             assert set(problem) == {"error", "message", "fix"}
         forged = me.post(f"{V1}/changes", token="", json={"workloads": [two]}, headers=key)
         assert forged.status_code == 403 and len(me.get(f"{V1}/changes").json()["rows"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ClusterAbsent("no kind autopilotpolicies"), 404),  # Kubernetes' own answer: the kind is not installed
+        (ClusterObjectGone("no object web"), 404),
+        (ClusterForbidden("may not list"), 403),
+        (ClusterConflict("changed meanwhile"), 409),
+        (ClusterUnreachable("no answer"), 503),
+        (ClusterError("something else"), 500),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_of_the_cluster_has_the_status_of_its_kind(error: ClusterError, status: int) -> None:
+    answer = results.problem(error)
+    assert (answer.status_code, json.loads(answer.body)["message"]) == (status, error.message)
 
 
 def test_who_may_not_is_refused_and_nothing_happens(scene: Scene) -> None:
