@@ -62,6 +62,7 @@ class Reason(StrEnum):
     NO_PEAK = "no-peak"
     FROM_PORTRAIT = "from-portrait"
     SHORT_RECORD = "short-record"
+    FEW_TESTED_DAYS = "few-tested-days"
     # reservation plans
     NO_WINDOW = "no-window"
     NO_SKILL = "no-skill"
@@ -220,6 +221,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.BEHIND_IN_QUOTA: "A pod ahead in the queue of the same quota waits for a resource that this pod requests, too.",
     Reason.QUOTA_INVALID: "The pod's quota cannot be used as it is written; correct the quota.",
     Reason.SHORT_RECORD: "Too short a record for a calibrated peak; Koordinator's formula stands in.",
+    Reason.FEW_TESTED_DAYS: "Fewer than three days of decisions were tested; their worst day is not known yet.",
     Reason.NO_NODE_HIGH: "No node uses more than its high threshold.",
     Reason.NO_NODE_ABNORMAL: "Nodes are above their high threshold, but not often enough in a row.",
     Reason.NO_NODE_LOW: "No node is below its low threshold, so that none could take a pod.",

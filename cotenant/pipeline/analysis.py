@@ -23,6 +23,7 @@ from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.sparse_usage import AnyUsage
 from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
 from cotenant.base.usage.week import WeekDecomposition, Weeks
+from cotenant.base.usage.worst_day import WorstDay
 from cotenant.forecasting.learned import Learned
 from cotenant.forecasting.node_peaks.node_peak import NodePeaks
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY
@@ -83,6 +84,11 @@ class NodeMaxima:
     def end_seconds(self) -> int:
         """End of the last block."""
         return self.start_seconds + int(self.values.shape[1]) * BLOCK_SECONDS
+
+    def starts_before(self, end_seconds: int) -> tuple[int, ...]:
+        """Begin of each block that is over by then, Unix seconds."""
+        count = self.before(end_seconds).shape[1]
+        return tuple(self.start_seconds + BLOCK_SECONDS * block for block in range(count))
 
     def before(self, end_seconds: int) -> npt.NDArray[Any]:
         """Values of the blocks that are over by then, (n, blocks)."""
@@ -308,6 +314,9 @@ class Analysis:
 
     judgements: Mapping[str, Judgements] = field(default_factory=dict)
     """By shard: what recommendations and findings rested on, so that the next analysis may keep them."""
+
+    worst_days: Mapping[Resource, WorstDay] = field(default_factory=dict)
+    """The 24 hours in which most nodes passed their peaks, of the tested decisions."""
 
     learned_seconds: int | None = None
     """End of the history that the oldest model in use was learned from; None where no series could be tested."""

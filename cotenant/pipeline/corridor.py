@@ -35,7 +35,7 @@ from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import Usage
 from cotenant.pipeline import browse, day_margins, gpus, learned, overview, plans, pods, tables, weeks
 from cotenant.pipeline.analysis import Analysis, Division, Floats, History
-from cotenant.pipeline.nodes import lendable_lines, node_explanations, node_history
+from cotenant.pipeline.nodes import lendable_lines, node_explanations, node_history, worst_days
 from cotenant.pipeline.nodes.node_peaks import prod_node_peaks
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, lenders, peak_forecasts, reclaimable
 from cotenant.pipeline.shards import executors, judgements, plan
@@ -177,6 +177,7 @@ class _Run:
             prod_peaks=peaks,
             peak_forecasts=foreseen,
             node_maxima=maxima,
+            worst_days=worst_days.worst_days(self.store, history, prod, maxima, peaks),
             cluster_forecasts={resource: of for (kind, resource), of in forecasts.items() if kind == "cluster"},
             reclaimable=reclaimable(lending, history),
             lendable={

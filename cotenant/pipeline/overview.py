@@ -18,6 +18,7 @@ from cotenant.base.usage.forecast import LEVELS as FORECAST_LEVELS
 from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.peak import PeakAhead, shown_peaks
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
+from cotenant.base.usage.worst_day import sentence
 from cotenant.forecasting.peak_time import RUN_SECONDS, busiest
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.browse import hour_of_week, hourly
@@ -69,6 +70,8 @@ def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
         kept_seconds=min(kept_ends, default=None),
         coverage=analysis.coverage.total.samples_present,
         notes=[*inventory.notes, *(quality.notes if quality else ())],
+        worst_days={r.value: day for r, day in analysis.worst_days.items()},
+        worst_day_sentences=[sentence(day, r) for r, day in analysis.worst_days.items()],
     )
 
 

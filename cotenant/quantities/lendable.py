@@ -11,6 +11,8 @@ _LINES: Final = "cotenant.recommender.colocation.model.lendable"
 _TABLES: Final = "cotenant.pipeline.tables"
 _OF_NODE: Final = Aggregation(Level.NODE)
 _OVER_NODES: Final = Aggregation(Level.CLUSTER, "sum over the nodes")
+_WORST: Final = "cotenant.forecasting.node_peaks.worst_day.worst_day"
+_TESTED: Final = (Surface.SENTENCE, Surface.CLI, Surface.REST, Surface.MCP)
 _PAGES: Final = (Surface.CHART, Surface.CAPTION, Surface.REST, Surface.MCP)
 
 QUANTITIES: Final[tuple[Quantity, ...]] = (
@@ -128,6 +130,48 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         Aggregation(Level.CLUSTER, "sum over the nodes", "half hour"),
         Moment.NEXT_24_HOURS,
         surfaces=(Surface.SENTENCE, *_PAGES),
+    ),
+    Quantity(
+        "worst_day_short_nodes",
+        "Nodes that used more than was kept for prod",
+        "How many nodes used more than their forecast peak in force within the same 24 hours, those in which most did, "
+        "of the past decisions that were tested with what was known before them.",
+        Unit.COUNT,
+        _WORST,
+        Aggregation(Level.CLUSTER, "number of nodes in the worst 24 hours", "six hours"),
+        Moment.BACK_TEST,
+        surfaces=_TESTED,
+    ),
+    Quantity(
+        "worst_day_short_seconds",
+        "For how long on average",
+        "The time for which such a node used more than its peaks in force within those 24 hours, mean over these "
+        "nodes; missing where the 5-minute usage of that day is not kept.",
+        Unit.SECONDS,
+        _WORST,
+        Aggregation(Level.CLUSTER, "mean over the short nodes", "5 minutes"),
+        Moment.BACK_TEST,
+        surfaces=_TESTED,
+    ),
+    Quantity(
+        "worst_day_deepest_ratio",
+        "Deepest",
+        "The highest use above a peak in force within those 24 hours, divided by the allocatable amount of its node.",
+        Unit.RATIO,
+        _WORST,
+        Aggregation(Level.CLUSTER, "highest over the nodes", "5 minutes"),
+        Moment.BACK_TEST,
+        surfaces=_TESTED,
+    ),
+    Quantity(
+        "worst_day_tested_days",
+        "Tested days",
+        "Days of past decisions on the peaks of nodes that were tested; fewer than three name no worst day.",
+        Unit.DAYS,
+        _WORST,
+        Aggregation(Level.CLUSTER, "number of days, whatever the number of nodes"),
+        Moment.BACK_TEST,
+        surfaces=_TESTED,
     ),
 )
 """The dictionary of quantities: each number that a surface shows, with its definition, unit, sign and function."""

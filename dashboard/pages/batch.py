@@ -29,6 +29,12 @@ from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE, BandSerie
 
 PATH: Final = "batch"
 NOW: Final = "Capacity now, by priority"
+RISK: Final = "What the risk of peaks has meant here"
+RISK_NOTE: Final = (
+    "Nodes pass their peaks together, so that most of a month's share comes as one event. Each past decision is tested "
+    "with what was known before it, and is in force for six hours; the node agent takes CPU back within seconds."
+)
+NO_RISK: Final = "Past decisions have not been tested."
 JOB: Final = "Fit my job"
 AHEAD: Final = {Resource.CPU: "CPU for batch", Resource.MEMORY: "Memory for batch"}
 CHART_HEIGHT: Final = 300
@@ -62,8 +68,9 @@ def render(view: View, search: str) -> Component:
         note="Earliest starts at which a pod of this size finds free capacity on a node until its end.",
     )
     now = html.Div(panels.render_guarded(lambda: bands(view.source.snapshot()), NOW), id="batch-now")
+    risk = html.Div(panels.render_guarded(lambda: worst_days(view.source.snapshot()), RISK), id="batch-risk")
     ahead = html.Div(panels.render_guarded(lambda: day(view), "The next 24 hours"), id="batch-ahead")
-    return html.Div([head, now, form, ahead], className="page tall-page")
+    return html.Div([head, now, form, ahead, risk], className="page tall-page")
 
 
 def bands(snapshot: Snapshot) -> Component:
@@ -83,6 +90,15 @@ def bands(snapshot: Snapshot) -> Component:
         _stat("Batch pods use", used, f"{display.counted(count, 'pod')}, part of what is lendable"),
     ]
     return html.Div(stats, className="stats four")
+
+
+def worst_days(snapshot: Snapshot) -> Component:
+    """Show in a sentence a resource how many nodes passed their peaks together on the worst day, and how far."""
+    overview = snapshot.overview
+    said = overview.worst_day_sentences if overview is not None else []
+    if not said:
+        return panels.panel(RISK, panels.empty(NO_RISK, command="cotenant scan"))
+    return panels.panel(RISK, *(html.P(sentence, className="said") for sentence in said), note=RISK_NOTE)
 
 
 def _stat(label: str, amounts: Sequence[float | None], detail: str) -> Component:
@@ -274,16 +290,18 @@ def register(app: Dash, view: View) -> None:
     @app.callback(
         Output("batch-now", "children"),
         Output("batch-ahead", "children"),
+        Output("batch-risk", "children"),
         Input("version", "data"),
         State("url", "pathname"),
         prevent_initial_call=True,
     )
     def _renew(_version: str, pathname: str | None) -> Any:
         if not here(pathname):
-            return no_update, no_update
+            return no_update, no_update, no_update
         return (
             panels.render_guarded(lambda: bands(view.source.snapshot()), NOW),
             panels.render_guarded(lambda: day(view), "The next 24 hours"),
+            panels.render_guarded(lambda: worst_days(view.source.snapshot()), RISK),
         )
 
     app.clientside_callback(

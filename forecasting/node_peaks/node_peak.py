@@ -25,6 +25,7 @@ from cotenant.base.usage.usage import Usage
 from cotenant.forecasting.empirical import weighted_quantiles
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, Records, block_maxima, records
 from cotenant.forecasting.node_peaks.peak_risk import PeakCalibration, Prepared, calibrate
+from cotenant.forecasting.node_peaks.worst_day import PastPeaks
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
@@ -45,7 +46,8 @@ class NodePeaks(Generic[RefT]):
     violation: share of back-tested decisions that were passed, measured forward, (n, R), NaN = none; days: of tested
     decisions, (n,); model: per node, what the peak rests on; reason: OK, or why Koordinator's formula stands in.
     class_peaks: of Koordinator's two predictors that of the whole class alone, (n,), which never is above the peak of
-    a node whose model is FALLBACK; None = not known apart from it.
+    a node whose model is FALLBACK; None = not known apart from it. tested: past decisions at the first risk; None =
+    none was tested.
     """
 
     refs: tuple[RefT, ...]
@@ -57,6 +59,7 @@ class NodePeaks(Generic[RefT]):
     model: tuple[str, ...]
     reason: tuple[Reason, ...]
     class_peaks: Floats | None = None
+    tested: PastPeaks | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +121,7 @@ def node_peaks(
         model=tuple(FALLBACK if s or first is None else first.shapes for s in short.tolist()),
         reason=_reasons(np.asarray(np.isnan(peaks).all(axis=1)), short),
         class_peaks=np.minimum(of_class + room.cold, limits),
+        tested=_tested(first, blocks, limits, of.day if usage.resource is Resource.MEMORY else None),
     )
 
 
@@ -159,6 +163,20 @@ def _records(blocks: Floats, settings: NodePeakSettings) -> Records:
     parts = [records(blocks[i : i + _NODES_AT_ONCE], decisions) for i in range(0, max(1, len(blocks)), _NODES_AT_ONCE)]
     names = Records.__slots__
     return Records(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def _tested(
+    calibration: PeakCalibration | None, blocks: Floats, limits: Floats, least: Floats | None
+) -> PastPeaks | None:
+    """Tested decisions but the one of now, with the six hours after each.
+
+    blocks: (n, B), the newest last; least: (n, E), below which no peak is served, None = there is no such.
+    """
+    if calibration is None or calibration.tested.shape[1] < 2:
+        return None
+    peaks = calibration.tested[:, :-1] * limits[:, None]
+    peaks = peaks if least is None else np.where(np.isfinite(peaks), np.fmax(peaks, least[:, :-1]), np.nan)
+    return PastPeaks(peaks, blocks[:, blocks.shape[1] - peaks.shape[1] :], limits)
 
 
 def _column(calibration: PeakCalibration | None, short: Flags, fallback: Floats, limits: Floats) -> Floats:

@@ -61,13 +61,15 @@ Tails = Mapping[str, Tail]
 class PeakCalibration:
     """Peaks of n nodes at one risk, per unit of their limits, (n,); how their back-tests went.
 
-    violation: share of tested decisions that were passed, (n,), NaN = none; days: of tested decisions, (n,).
+    violation: share of tested decisions that were passed, (n,), NaN = none; days: of tested decisions, (n,); tested:
+    the peaks of tested decisions as they would have been, (n, E), NaN = not tested.
     """
 
     peaks: Floats
     violation: Floats
     days: npt.NDArray[np.intp]
     shapes: str
+    tested: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,24 +120,23 @@ def calibrate(of: Prepared, risk: float, settings: NodePeakSettings) -> PeakCali
     if not usable.any():
         return None
     names, peaks = served_peaks(of, usable, (risk,), settings)[0]
-    tested, passed = _test_decisions(of, usable, risk, settings)
-    count = tested.sum(axis=1)
+    tested = _tested_peaks(of, usable, risk, settings)
+    count = np.isfinite(tested).sum(axis=1)
     violation = np.full(len(of.limits), np.nan)
-    violation = np.divide(passed.sum(axis=1), count, out=violation, where=count > 0)
-    return PeakCalibration(peaks[:, -1], violation, count // BLOCKS_PER_DAY, names)
+    violation = np.divide((of.after > tested).sum(axis=1), count, out=violation, where=count > 0)
+    return PeakCalibration(peaks[:, -1], violation, count // BLOCKS_PER_DAY, names, tested)
 
 
-def _test_decisions(of: Prepared, usable: Flags, risk: float, settings: NodePeakSettings) -> tuple[Flags, Flags]:
-    """Decisions tested by thresholds from outcomes that were complete before, and those that were passed, (n, E)."""
+def _tested_peaks(of: Prepared, usable: Flags, risk: float, settings: NodePeakSettings) -> Floats:
+    """Peaks of decisions by thresholds from outcomes that were complete before them, (n, E); NaN = not tested."""
     decisions = np.arange(usable.shape[1])
-    tested, passed = np.zeros_like(usable), np.zeros_like(usable)
+    tested = np.full(usable.shape, np.nan)
     for part in np.array_split(np.flatnonzero(usable.any(axis=0)), _PARTS)[1:]:
         older = usable & (decisions <= (part[0] - BLOCKS_PER_DAY if part.size else -1))
         if older.any():
             inside = usable & (decisions >= part[0]) & (decisions <= part[-1])
-            tested |= inside
-            passed |= inside & (of.after > served_peaks(of, older, (risk,), settings)[0][1])
-    return tested, passed
+            tested = np.where(inside, served_peaks(of, older, (risk,), settings)[0][1], tested)
+    return tested
 
 
 def served_peaks(

@@ -11,6 +11,7 @@ from typing import Final
 
 from cotenant.base.table import Column, Kind, Schema
 from cotenant.base.usage.peak import PEAK_MEANING, PEAK_MEDIAN_NAME, PEAK_NAME, PeakAhead
+from cotenant.base.usage.worst_day import WorstDay
 from cotenant.recommender.model.confidence_columns import CONFIDENCE_COLUMNS
 from cotenant.recommender.model.recommendation_columns import BACKTEST_COLUMNS, DELTA_COLUMNS, MONEY_COLUMNS
 from cotenant.recommender.model.savings import PlannedSavings
@@ -480,3 +481,7 @@ class Overview:
     """End of the history that the oldest of them rests on."""
     savings: PlannedSavings | None = None
     """What recommendations free and raise, now and after all steps; None in results of an older version."""
+    worst_days: Mapping[str, WorstDay] = field(default_factory=dict)
+    """By resource: the 24 hours in which most nodes passed their peaks; none in results of an older version."""
+    worst_day_sentences: list[str] = field(default_factory=list)
+    """The same in words, one sentence a resource."""

@@ -127,6 +127,10 @@ def test_reclaimable_terms_of_one_node(url: str) -> None:
     assert {(r["band"], r["resource"]) for r in json.loads(done.stdout)} == {
         ("batch", "cpu"), ("batch", "memory"), ("mid", "cpu"), ("mid", "memory"),
     }  # fmt: skip
+    # What the risk has meant is said beside the table, on stderr; machines get it with the overview.
+    said = cotenant("get", "reclaimable", "--store", url).stderr
+    assert "CPU at risk 1 %: " in said and "memory at risk 0.5 %: " in said
+    assert done.stderr == ""
     missing = cotenant("get", "reclaimable", "no-such-node", "--store", url)
     assert (missing.returncode, missing.stdout) == (1, "")
 

@@ -72,6 +72,7 @@ def test_a_client_asks_what_it_would_ask_the_rest_api(results: Results) -> None:
     assert tools["explain"].input_schema["required"] == ["namespace", "kind", "workload", "container"]
     assert "format" not in tools["nodes"].input_schema["properties"]
     assert overview["cluster"] == results.store.cluster
+    assert {"cpu", "memory"} == overview["worst_days"].keys() and len(overview["worst_day_sentences"]) == 2
     assert len(rows["rows"]) == 3 < rows["total"]
     assert explanation["container"]["container"] == rows["rows"][0]["container"]
     assert nodes["total"] == support.WEEK.nodes

@@ -352,3 +352,14 @@ def test_what_is_lent_now_is_shown_though_the_forecasts_cannot_be_read(source: S
 def test_a_cluster_whose_nodes_are_not_known_has_words(made: Results, source: StoreSource) -> None:
     empty = Snapshot("x", source.snapshot().overview, tables())
     assert "The analysis holds no node." in text_of(page.bands(empty))
+
+
+def test_the_page_says_what_the_risk_has_meant_in_the_words_of_the_analysis(source: StoreSource, made: Results) -> None:
+    snapshot = source.snapshot()
+    assert snapshot.overview is not None
+    said = ["CPU at risk 1 %: 31 of 60 nodes.", "memory at risk 0.5 %: none."]
+    text = text_of(page.worst_days(Snapshot("x", replace(snapshot.overview, worst_day_sentences=said), tables())))
+    assert all(sentence in text for sentence in said) and page.RISK_NOTE in text
+    # Results of a version that did not test them have none: that is said, and no calm is claimed.
+    older = Snapshot("x", replace(snapshot.overview, worst_day_sentences=[]), tables())
+    assert page.NO_RISK in text_of(page.worst_days(older))

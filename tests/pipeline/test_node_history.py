@@ -18,9 +18,10 @@ from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.forecasting.node_peaks.peak_records import block_maxima
-from cotenant.pipeline import corridor, stored_history
-from cotenant.pipeline.analysis import Analysis, NodeMaxima
-from cotenant.pipeline.nodes import node_history
+from cotenant.pipeline import corridor, overview, stored_history
+from cotenant.pipeline.analysis import BLOCK_SECONDS, Analysis, NodeMaxima
+from cotenant.pipeline.nodes import node_history, worst_days
+from cotenant.pipeline.nodes.pod_hours import PROD
 from cotenant.pipeline.nodes.reclaimable import pod_totals
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.simulation.demo import CLUSTER, fill
@@ -95,3 +96,58 @@ def test_maxima_of_another_run_fill_the_nodes_and_blocks_that_both_have() -> Non
     mine = NodeMaxima((NodeRef("a"), NodeRef("b")), border, np.full((2, 3), np.nan))
     mine.take(NodeMaxima((NodeRef("b"), NodeRef("c")), 0, np.array([[1.0, 2.0], [3.0, 4.0]])))
     assert np.array_equal(mine.values, [[np.nan, np.nan, np.nan], [2.0, np.nan, np.nan]], equal_nan=True)
+
+
+def used_by_prod(store: Store, analysis: Analysis, start_seconds: int) -> dict[str, np.ndarray]:
+    """CPU of prod's pods by node in six stored hours, summed pod by pod."""
+    grid = TimeGrid.between(start_seconds, start_seconds + BLOCK_SECONDS, FIVE_MINUTES_SECONDS)
+    usage = store.read(Signal.CPU_USAGE_MEAN, grid)
+    node_of = {(p.namespace, p.name): p.node for p in analysis.history.inventory.pods if p.effective_priority in PROD}
+    sums = {node.name: np.zeros(grid.size) for node in analysis.history.inventory.nodes}
+    for ref, row in zip(usage.refs, usage.values, strict=True):
+        if (ref.namespace, ref.pod) in node_of:
+            sums[node_of[ref.namespace, ref.pod]] += np.nan_to_num(row)
+    return sums
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("days_ago", [3, 13])
+def test_how_long_the_worst_day_lasted_is_read_from_the_usage_of_then(
+    store: Store, analysis: Analysis, days_ago: int
+) -> None:
+    """Also of a day before the window of the analysis, which ends with the whole hours of the demo's last day."""
+    peaks, window = analysis.prod_peaks[CPU], analysis.history.window
+    assert peaks.tested is not None
+    shape = peaks.tested.peaks.shape
+    column = shape[1] - 4 * days_ago
+    start = window.end_seconds - 4 * days_ago * BLOCK_SECONDS
+    # No peak is passed but in one block, in which each node had kept half of what was then its highest use.
+    in_force = np.full(shape, np.inf)
+    in_force[:, column] = peaks.tested.highest[:, column] / 2
+    tested = replace(peaks.tested, peaks=np.where(np.isfinite(in_force), in_force, 1e12))
+    short_window = TimeGrid.between(window.end_seconds - 7 * DAY_SECONDS, window.end_seconds, window.step_seconds)
+    prod = analysis.pod_totals[CPU].prod
+    totals = replace(prod, grid=short_window, values=prod.values[:, -short_window.size :])
+    found = worst_days.worst_days(
+        store,
+        analysis.history,
+        {CPU: totals},
+        analysis.node_maxima,
+        {CPU: replace(peaks, tested=tested)},
+    )[CPU]
+    used = used_by_prod(store, analysis, start)
+    names = [ref.name for ref in peaks.refs]
+    each = [300 * (used[n] > bound).sum() for n, bound in zip(names, in_force[:, column].tolist(), strict=True)]
+    assert (found.start_seconds, found.short_nodes) == (start, len(names))
+    assert found.mean_short_seconds == pytest.approx(np.mean(each))
+    assert 0 < np.mean(each) <= BLOCK_SECONDS
+
+
+@pytest.mark.slow
+def test_the_overview_has_the_worst_day_in_numbers_and_words(analysis: Analysis) -> None:
+    # Six-hourly decisions from the first that has half of its seventh day (6.5 days) to a day before the end (27): 83.
+    # The first of six parts, 14 of them, is never tested; 69 decisions are 17 whole days.
+    page = overview.overview(analysis, demo=False, strategy="balanced")
+    assert set(page.worst_days) == {"cpu", "memory"}
+    assert [day.tested_days for day in page.worst_days.values()] == [17, 17]
+    assert [said.partition(" at risk ")[0] for said in page.worst_day_sentences] == ["CPU", "memory"]

@@ -10,8 +10,15 @@ import typer
 from cotenant.base.commands.cells import human
 from cotenant.base.commands.command import examples, new_app
 from cotenant.base.commands.completion import node_names
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, print_table
-from cotenant.base.commands.results import AllClustersOption, ClusterOption, StoreOption, load_for_reading, open_scans
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.results import (
+    AllClustersOption,
+    ClusterOption,
+    StoredScans,
+    StoreOption,
+    load_for_reading,
+    open_scans,
+)
 from cotenant.base.table import Table, kind_of
 
 app = new_app()
@@ -49,6 +56,18 @@ def reclaimable(
     if terms and output in (Format.TABLE, Format.WIDE):
         table, output = _legible(table), Format.WIDE
     print_table(table, output, headers=not no_headers)
+    if output in (Format.TABLE, Format.WIDE):
+        _print_worst_days(scans)
+
+
+def _print_worst_days(scans: StoredScans) -> None:
+    """The days on which most nodes passed their peaks together, one line a resource, on stderr."""
+    from cotenant.recommender.model.views import Overview
+
+    for store in scans.stores:
+        overview = store.read_document("overview", Overview)
+        for sentence in overview.worst_day_sentences if overview is not None else ():
+            message(f"{store.cluster}: {sentence}" if scans.of_all else sentence)
 
 
 def _legible(table: Table) -> Table:

@@ -9,6 +9,7 @@ Blocks lie on UTC borders of six hours.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -69,15 +70,23 @@ def _older(store: Store, history: History, resource: Resource, settings: NodePea
 
 
 def _of_usage(store: Store, history: History, resource: Resource, grid: TimeGrid) -> NodeMaxima:
-    """Maxima of one stored day; unknown where too much was used by pods that the inventory does not hold."""
+    """Maxima of one stored day; unknown where `stored_totals` are."""
+    prod = stored_totals(store, history, resource, grid)
+    return NodeMaxima(prod.refs, grid.start_seconds, block_maxima(prod.values, grid.slots_per_day))
+
+
+def stored_totals(store: Store, history: History, resource: Resource, grid: TimeGrid) -> Usage[NodeRef]:
+    """Totals of prod's pods from stored usage, whole blocks of six hours.
+
+    A block in which too much was used by pods that the inventory does not hold is NaN.
+    """
     usage = plausible_of_pods(store.read(POD_SIGNAL[resource], grid), history.inventory.nodes)
     members = by_node(usage.refs, history.inventory, node_refs(history.inventory))
     prod = total(usage, of_classes(members, usage.refs, history.inventory, PROD))
     unplaced = np.isnan(members.start_seconds)
     used = np.nan_to_num(usage.values).reshape(len(usage.refs), -1, _SLOTS).sum(axis=2, dtype=np.float64)
     lost = used[unplaced].sum(axis=0) > TOLERATED_UNPLACED * used.sum(axis=0)
-    maxima = block_maxima(prod.values, grid.slots_per_day)
-    return NodeMaxima(prod.refs, grid.start_seconds, np.where(lost, np.float32(np.nan), maxima))
+    return replace(prod, values=np.where(np.repeat(lost, _SLOTS), np.float32(np.nan), prod.values))
 
 
 def _append_new_maxima(older: NodeMaxima, totals: Usage[NodeRef]) -> NodeMaxima:

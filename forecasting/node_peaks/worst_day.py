@@ -1,0 +1,101 @@
+"""The worst 24 hours of a class's tested decisions: nodes pass their peaks together, and a mean hides it. Pure.
+
+A peak is in force for the six hours until the next decision. It is tested forward: its threshold comes from outcomes
+that were known before it. A node is short where it uses more than its peak in force, if all else is lent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.reasons import Reason
+from cotenant.base.usage.worst_day import WorstDay
+from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY
+
+Floats = npt.NDArray[np.floating[Any]]
+Flags = npt.NDArray[np.bool_]
+
+FEWEST_DAYS: Final = 3
+"""Tested days below which none is called the worst."""
+_ROUNDING: Final = 1e-6
+"""Of a limit, by which usage may be above a peak."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PastPeaks:
+    """Of n nodes in the T newest blocks of six hours, the newest last: the peak in force and the highest use, (n, T).
+
+    Both in the unit of usage; NaN = not tested, not known. limits: (n,), in the same unit.
+    """
+
+    peaks: Floats
+    highest: Floats
+    limits: Floats
+
+
+def worst_span(of: PastPeaks) -> slice | None:
+    """Return the blocks of the 24 hours in which most nodes are short, deepest first among equals; None = none is.
+
+    Of equal ones it is the last, which begins with the first block above. It may be cut at the end of the blocks.
+    """
+    excess = _excess(of)
+    short = excess > _ROUNDING
+    if not short.any():
+        return None
+    spans = [slice(first, first + BLOCKS_PER_DAY) for first in range(short.shape[1])]
+    keys = [(int(short[:, span].any(axis=1).sum()), float(excess[:, span].max()), span.start) for span in spans]
+    return spans[max(range(len(spans)), key=keys.__getitem__)]
+
+
+def worst_day(
+    of: PastPeaks, starts_seconds: Sequence[int], risk: float, seconds_above: Floats | None = None
+) -> WorstDay:
+    """The worst 24 hours at `risk`, a share; times in Unix seconds, the depth as a ratio to the node's limit.
+
+    starts_seconds: of the T blocks. seconds_above: (n,), how long each node used more than its peaks in force within
+    `worst_span`, NaN = not known; None = not known of any. A short node without a second above is not known either:
+    its samples are not those that its maximum was of.
+    """
+    tested = np.isfinite(of.peaks) & np.isfinite(of.highest)
+    days = int(tested.any(axis=0).sum()) // BLOCKS_PER_DAY
+    if days < FEWEST_DAYS:
+        return WorstDay(risk, days, reason=Reason.FEW_TESTED_DAYS)
+    span = worst_span(of)
+    if span is None:
+        return WorstDay(risk, days, nodes=int(tested.any(axis=1).sum()))
+    excess = _excess(of)[:, span]
+    short = (excess > _ROUNDING).any(axis=1)
+    known = None if seconds_above is None else seconds_above[short]
+    return WorstDay(
+        risk_ratio=risk,
+        tested_days=days,
+        nodes=int(tested[:, span].any(axis=1).sum()),
+        short_nodes=int(short.sum()),
+        start_seconds=int(starts_seconds[span.start]),
+        mean_short_seconds=float(known.mean()) if known is not None and (known > 0).all() else None,
+        deepest_ratio=float(excess.max()),
+    )
+
+
+def seconds_above(usage: Floats, peaks: Floats, step_seconds: int) -> Floats:
+    """How long each node used more than its peak in force, (n,), in seconds; NaN without a sample.
+
+    usage: (n, slots), samples of whole blocks, NaN = none; peaks: (n, blocks) in the same unit, NaN = not tested.
+    """
+    in_force = np.repeat(peaks, usage.shape[1] // max(1, peaks.shape[1]), axis=1)
+    above = np.where(np.isfinite(in_force), usage > in_force, False)
+    seconds = above.sum(axis=1).astype(np.float64) * step_seconds
+    return np.where(np.isfinite(usage).any(axis=1), seconds, np.nan)
+
+
+def _excess(of: PastPeaks) -> Floats:
+    """Use above the peak in force, of the limits, (n, T); 0 where it is below or not known."""
+    with np.errstate(invalid="ignore"):
+        over = np.maximum(of.highest - of.peaks, 0) / of.limits[:, None]
+    result: Floats = np.nan_to_num(over)
+    return result
