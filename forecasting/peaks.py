@@ -3,7 +3,7 @@
 The path's upper quantile is no peak (each half hour may stay below it while the day's highest value does not), so the
 daily maximum is forecast by itself: a base level from past maxima, times the quantiles of how far later maxima were
 from such a base before (split-conformal with a pooled prior). Those ratios are the series' own, filled up with those of
-others that are about as restless: every past ratio of every series is put into one of ten classes by how far the
+others that are about as restless: every past ratio of every series is put into one of several classes by how far the
 series' maxima of the other days are from their level, so that steady series do not wear the spread of wild ones. A
 class is filled up with those beside it and with everybody's ratios. bench.workload_peaks says on what the numbers were
 chosen.
@@ -12,6 +12,7 @@ chosen.
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -29,15 +30,26 @@ _RATIO_LIMIT = 100.0
 _LOWEST_SHARE = 1e-3
 _FEWEST_DAYS = 3
 """Days a base must rest on before its ratio counts as a score."""
-_CLASSES: Final = 10
-_CLASS_PRIOR_RATIOS: Final = 20
-"""Ratios that everybody's count for in each class."""
-_BESIDE: Final = 0.4
-"""Weight of each class beside one, of its own: a series may leave its class."""
-_SPREAD_PRIOR_DAYS: Final = 1
-"""Days that the mean spread of all series counts for in each one's."""
 _WIDEST_LOG: Final = float(np.log(3))
 """A day further from its level than this factor says no more about the spread than such a day."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadClasses:
+    """How the ratios of all series are put into classes of spread; bench.workload_peaks varies each number.
+
+    count: of classes, at least 2; prior_ratios: ratios that everybody's count for in each class; beside: weight of each
+    class beside one, of its own, for a series may leave its class; prior_days: days that the mean spread of all series
+    counts for in each one's.
+    """
+
+    count: int = 10
+    prior_ratios: float = 20
+    beside: float = 0.4
+    prior_days: float = 1
+
+
+SHIPPED: Final = SpreadClasses()
 
 
 def daily_maxima(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
@@ -50,17 +62,23 @@ def daily_maxima(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
     return result
 
 
-def peak_quantiles(maxima: FloatMatrix, fallback: npt.NDArray[np.floating], settings: ForecastingSettings) -> Array:
+def peak_quantiles(
+    maxima: FloatMatrix,
+    fallback: npt.NDArray[np.floating],
+    settings: ForecastingSettings,
+    classes: SpreadClasses = SHIPPED,
+) -> Array:
     """Quantiles (n, levels) of the next day's maximum from past ones (n, days), newest last.
 
-    `fallback` (n,) is the base where no day is known, such as the portrait's maximum; NaN there gives NaN.
+    `fallback` (n,) is the base where no day is known, such as the portrait's maximum; NaN there gives NaN. classes:
+    those that are shipped, or others to compare them with.
     """
     bases = [_base(maxima[:, :day], settings) for day in range(_FEWEST_DAYS, maxima.shape[1])]
     then = np.stack(bases, axis=1) if bases else np.empty((len(maxima), 0), dtype=np.float32)
     ratios = _ratios(maxima[:, _FEWEST_DAYS:], then)
     known = _base(maxima, settings)
     base = np.where(np.isnan(known), fallback, known)
-    of_class = _of_classes(ratios, *_spreads(maxima, known))
+    of_class = _of_classes(ratios, *_spreads(maxima, known, classes), classes)
     weight = max(settings.peak_prior_days, 1e-6) / len(_POOLED_POINTS)
     weights = np.append(np.ones(ratios.shape[1]), np.full(len(_POOLED_POINTS), weight))
     quantiles = weighted_quantiles(np.append(ratios, of_class, axis=1), weights, LEVEL_ARRAY)
@@ -68,7 +86,7 @@ def peak_quantiles(maxima: FloatMatrix, fallback: npt.NDArray[np.floating], sett
     return result
 
 
-def _spreads(maxima: FloatMatrix, base: FloatMatrix) -> tuple[Floats, Floats]:
+def _spreads(maxima: FloatMatrix, base: FloatMatrix, classes: SpreadClasses) -> tuple[Floats, Floats]:
     """Mean |log(maximum / base)| of a series' days, shrunk to all series': without each scored day, and of all days.
 
     maxima: (n, days); base: (n,). Returns (n, scored days) and (n,): a score is not classed by itself, and both rest on
@@ -81,12 +99,12 @@ def _spreads(maxima: FloatMatrix, base: FloatMatrix) -> tuple[Floats, Floats]:
     logs = np.where(present, logs, 0.0)
     total, days = logs.sum(axis=1), present.sum(axis=1)
     free = np.maximum(days - 1, 0)  # one day is its own level
-    everyone = _SPREAD_PRIOR_DAYS * total.sum() / max(free.sum(), 1)
-    without = (everyone + total[:, None] - logs) / (_SPREAD_PRIOR_DAYS + np.maximum(free[:, None] - present, 0))
-    return without[:, _FEWEST_DAYS:], (everyone + total) / (_SPREAD_PRIOR_DAYS + free)
+    everyone = classes.prior_days * total.sum() / max(free.sum(), 1)
+    without = (everyone + total[:, None] - logs) / (classes.prior_days + np.maximum(free[:, None] - present, 0))
+    return without[:, _FEWEST_DAYS:], (everyone + total) / (classes.prior_days + free)
 
 
-def _of_classes(ratios: FloatMatrix, spreads: Floats, now: Floats) -> FloatMatrix:
+def _of_classes(ratios: FloatMatrix, spreads: Floats, now: Floats, settings: SpreadClasses) -> FloatMatrix:
     """Quantiles of the ratios of series that are about as restless as each one, (n, points).
 
     ratios, spreads: (n, days), each ratio and the spread of its series without it; now: (n,), the spread to look up.
@@ -98,18 +116,18 @@ def _of_classes(ratios: FloatMatrix, spreads: Floats, now: Floats) -> FloatMatri
     points = len(_POOLED_POINTS)
     if not len(ratio):
         return np.ones((len(now), points), dtype=np.float32)
-    edges = np.linspace(0, len(ratio), _CLASSES + 1).astype(np.intp)
-    classes = _classes(ratio, edges)
+    edges = np.linspace(0, len(ratio), settings.count + 1).astype(np.intp)
+    classes = _classes(ratio, edges, settings)
     middles = (edges[:-1] + edges[1:]) / 2
     place = (np.searchsorted(spread, now, "left") + np.searchsorted(spread, now, "right")) / 2
-    at = np.interp(place, middles, np.arange(_CLASSES))
-    below = np.minimum(at.astype(np.intp), _CLASSES - 2)
+    at = np.interp(place, middles, np.arange(settings.count))
+    below = np.minimum(at.astype(np.intp), settings.count - 2)
     part = (at - below)[:, None]
     result: FloatMatrix = ((1 - part) * classes[below] + part * classes[below + 1]).astype(np.float32)
     return result
 
 
-def _classes(ratio: FloatMatrix, edges: npt.NDArray[np.intp]) -> FloatMatrix:
+def _classes(ratio: FloatMatrix, edges: npt.NDArray[np.intp], settings: SpreadClasses) -> FloatMatrix:
     """Quantiles (classes, points) of the ratios (k,) between each two edges, those beside and everybody's weighed in.
 
     A class without a ratio has everybody's.
@@ -119,9 +137,10 @@ def _classes(ratio: FloatMatrix, edges: npt.NDArray[np.intp]) -> FloatMatrix:
     own = [row_quantiles(ratio[first:last][None], _POOLED_POINTS)[0] for first, last in itertools.pairwise(edges)]
     padded = [everyone, *(one if size else everyone for one, size in zip(own, sizes, strict=True)), everyone]
     size = sizes[:, None].astype(np.float64)
-    below, above = (_BESIDE * size * (np.arange(_CLASSES) != end)[:, None] for end in (0, _CLASSES - 1))
-    weights = np.concatenate([below, size, above, np.full_like(size, _CLASS_PRIOR_RATIOS)], axis=1)
-    values = [np.concatenate([*padded[at : at + 3], everyone]) for at in range(_CLASSES)]
+    places = np.arange(settings.count)
+    below, above = (settings.beside * size * (places != end)[:, None] for end in (0, settings.count - 1))
+    weights = np.concatenate([below, size, above, np.full_like(size, settings.prior_ratios)], axis=1)
+    values = [np.concatenate([*padded[at : at + 3], everyone]) for at in range(settings.count)]
     spread = np.repeat(weights, len(_POOLED_POINTS), axis=1)
     return weighted_quantiles(np.stack(values), spread, _POOLED_POINTS)
 
