@@ -36,7 +36,7 @@ _WIDEST_LOG: Final = float(np.log(3))
 
 @dataclass(frozen=True, slots=True)
 class SpreadClasses:
-    """How the ratios of all series are put into classes of spread; bench.workload_peaks varies each number.
+    """The classes of spread into which the ratios of all series are put; bench.workload_peaks varies each number.
 
     count: of classes, at least 2; prior_ratios: ratios that everybody's count for in each class; beside: weight of each
     class beside one, of its own, for a series may leave its class; prior_days: days that the mean spread of all series

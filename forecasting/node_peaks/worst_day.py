@@ -28,9 +28,9 @@ _ROUNDING: Final = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PastPeaks:
-    """Of n nodes in the T newest blocks of six hours, the newest last: the peak in force and the highest use, (n, T).
+    """The peak in force and the highest use of n nodes in the T newest blocks of six hours, the newest last, (n, T).
 
-    Both in the unit of usage; NaN = not tested, not known. limits: (n,), in the same unit.
+    Both are in the unit of usage; NaN = not tested, not known. limits: (n,), in the same unit.
     """
 
     peaks: Floats
@@ -55,8 +55,9 @@ def worst_span(of: PastPeaks) -> slice | None:
 def worst_day(
     of: PastPeaks, starts_seconds: Sequence[int], risk: float, seconds_above: Floats | None = None
 ) -> WorstDay:
-    """The worst 24 hours at `risk`, a share; times in Unix seconds, the depth as a ratio to the node's limit.
+    """Return how many nodes were short in the worst 24 hours, the seconds of it, its depth as a ratio, and tested days.
 
+    risk: a share, which peaks were calibrated for. Begin in Unix seconds; the depth is a ratio to the node's limit.
     starts_seconds: of the T blocks. seconds_above: (n,), how long each node used more than its peaks in force within
     `worst_span`, NaN = not known; None = not known of any. A short node without a second above is not known either:
     its samples are not those that its maximum was of.
@@ -83,7 +84,7 @@ def worst_day(
 
 
 def seconds_above(usage: Floats, peaks: Floats, step_seconds: int) -> Floats:
-    """How long each node used more than its peak in force, (n,), in seconds; NaN without a sample.
+    """Return how long each node used more than its peak in force, (n,), in seconds; NaN without a sample.
 
     usage: (n, slots), samples of whole blocks, NaN = none; peaks: (n, blocks) in the same unit, NaN = not tested.
     """

@@ -59,7 +59,7 @@ def _seconds_above(
     tested: PastPeaks,
     span: tuple[slice, tuple[int, ...]],
 ) -> Floats:
-    """How long each node used more than its peaks in force within a span, (n,), in seconds; NaN = not known."""
+    """Return how long each node used more than its peaks in force within a span, (n,), in seconds; NaN = not known."""
     blocks, starts = span
     seconds = np.zeros(len(tested.limits))
     for column in range(*blocks.indices(len(starts))):
