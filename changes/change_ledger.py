@@ -13,7 +13,8 @@ import structlog
 from cotenant.base.errors import ClusterConflict, ClusterError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Apply
-from cotenant.base.ledger.ledger import Anchor, Ledger
+from cotenant.base.ledger.chain import Anchor
+from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Person
 from cotenant.base.process.clock import Clock
 from cotenant.changes.ledger_cache import LedgerCache

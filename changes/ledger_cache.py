@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.ledger.ledger import GENESIS, Ledger, LedgerRow
+from cotenant.base.ledger.chain import GENESIS, LedgerRow
+from cotenant.base.ledger.ledger import Ledger
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, fold_events
 
 _NAMES: Final = frozenset(happened.value for happened in ChangeEvent)

@@ -29,7 +29,8 @@ from cotenant.base.errors import (
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.ledger.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
-from cotenant.base.ledger.ledger import Anchor, Ledger, LedgerRow
+from cotenant.base.ledger.chain import Anchor, LedgerRow
+from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import IdentitySource, NotAllowed, Person, Right
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.sections.actions import ActionSettings
@@ -263,9 +264,11 @@ class ClusterChangeService:
         with self._reading() as ledger:
             self._known.upto(ledger)
             verdict = ledger.verify(cluster_head.head)
-        notes = (*(passed.why for passed in self._known.passed), *((cluster_head.words,) if cluster_head.words else ()))
+        notes = [*(passed.why for passed in self._known.passed), cluster_head.words, verdict.unproven]
         anchored_there = cluster_head.head is not None and not verdict.wrong_seq
-        return LedgerHealth(verdict.rows, verdict.wrong_seq or 0, verdict.why, anchored_there, notes)
+        return LedgerHealth(
+            verdict.rows, verdict.wrong_seq or 0, verdict.why, anchored_there, tuple(filter(None, notes))
+        )
 
     def watcher(self, tell: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
         """One that does what is due here in our own name, and says that and what is `ahead` to who wants to hear it."""

@@ -13,7 +13,8 @@ from cotenant.autopilot.decide.floors import LentFloor, lent_of
 from cotenant.autopilot.decide.history import Decisions, LedgerNote, folded_notes
 from cotenant.autopilot.decide.starts import PodBoost, boost_of
 from cotenant.autopilot.model import AutopilotEvent
-from cotenant.base.ledger.ledger import GENESIS, Ledger
+from cotenant.base.ledger.chain import GENESIS
+from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import Clock
 from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.model.change import ChangeStatus

@@ -23,16 +23,17 @@ from typing import Final
 import msgspec
 
 from cotenant.base.errors import StoreConflict, StoreCorrupt, StoreError
-from cotenant.base.ledger.ledger import (
+from cotenant.base.ledger.chain import (
     GENESIS,
     VERSION,
     Anchor,
     ChainVerification,
-    Ledger,
     LedgerRow,
     chain_rows,
     checked_key,
+    new_key,
 )
+from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.file_lock import turn
 from cotenant.base.store.buckets import INTERACTIVE, is_bucket
 from cotenant.base.store.files import Folder
@@ -58,11 +59,17 @@ def ledger_turn(place: LedgerPlace, what: str, patience_seconds: float) -> Abstr
 
 @dataclass(frozen=True, slots=True)
 class LedgerSegment:
-    """One object: its mark in the bucket, its content, and the rows in it."""
+    """One object: its mark in the bucket, its content, its version, and the rows in it."""
 
     mark: str
     content: bytes
+    version: int
     rows: tuple[LedgerRow, ...]
+
+    @property
+    def continued(self) -> bytes:
+        """The content with today's version in its header, which processes of an older version refuse to continue."""
+        return self.content if self.version == VERSION else _header() + self.content.partition(b"\n")[2]
 
 
 class BucketLedger(Ledger):
@@ -84,7 +91,7 @@ class BucketLedger(Ledger):
         if key is None and reading:
             return b""
         if key is None:
-            key = secrets.token_bytes(32)
+            key = new_key()
             try:
                 self._folder.swap(_KEY, key, None)
             except StoreConflict:
@@ -104,14 +111,15 @@ class BucketLedger(Ledger):
         when the bucket does not answer: whether the rows are stored is found out by opening the ledger again.
         """
         last = self._rows[-1] if self._rows else None
-        entries = chain_rows(last.seq if last else 0, last.hash if last else GENESIS, float(seconds), actor, rows)
+        head = (last.seq, last.hash) if last else (0, GENESIS)
+        entries = chain_rows(self._key, head, float(seconds), actor, rows)
         if not entries:
             return entries
         name = max(self._segments, default="")
         segment = self._segments.get(name)
         if segment is None or len(segment.content) >= SEGMENT_BYTES:
             name, segment = f"rows-{entries[0].seq:012d}.jsonl", None
-        before = segment.content if segment else _line({"version": VERSION, "writer": secrets.token_hex(8)})
+        before = segment.continued if segment else _header()
         content = before + b"".join(_line(astuple(entry)) for entry in entries)
         self._segments[name] = self._stored_segment(name, content, segment, entries)
         self._rows = self._all_rows()
@@ -131,8 +139,8 @@ class BucketLedger(Ledger):
             stored = self._folder.read_marked(name)
             if stored is None or not stored[0].startswith(content):
                 raise
-            return LedgerSegment(stored[1], stored[0], _decode_segment(self._folder.path(name), stored[0]))
-        return LedgerSegment(mark, content, (*(segment.rows if segment else ()), *entries))
+            return _decode_segment(self._folder.path(name), *stored)
+        return LedgerSegment(mark, content, VERSION, (*(segment.rows if segment else ()), *entries))
 
     def entries(self, subject: str | None = None, after: int = 0) -> Iterator[LedgerRow]:
         """Rows in order, of one subject or of all, with a number above `after`."""
@@ -172,7 +180,7 @@ def _read(folder: Folder, *, fresh: bool = False) -> dict[str, LedgerSegment]:
             stored = folder.read_marked(name)
             if stored is None:
                 continue
-            segment = LedgerSegment(stored[1], stored[0], _decode_segment(folder.path(name), stored[0]))
+            segment = _decode_segment(folder.path(name), *stored)
             with _segments_lock:
                 _segments[folder.url, name] = segment
         segments[name] = segment
@@ -183,18 +191,25 @@ class _Header(msgspec.Struct):
     version: int
 
 
-def _decode_segment(path: str, content: bytes) -> tuple[LedgerRow, ...]:
+def _decode_segment(path: str, content: bytes, mark: str) -> LedgerSegment:
     try:
         header, *lines = content.splitlines()
-        if msgspec.json.decode(header, type=_Header).version > VERSION:
+        version = msgspec.json.decode(header, type=_Header).version
+        if version > VERSION:
             raise StoreError(f"{path} is of a newer version", fix="Use the version that wrote it.")
         kind = tuple[int, float, str, str, str, str, str, str]
-        return tuple(LedgerRow(*msgspec.json.decode(line, type=kind)) for line in lines)
+        rows = tuple(LedgerRow(*msgspec.json.decode(line, type=kind)) for line in lines)
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
         raise StoreCorrupt(
             f"the ledger {path} is damaged: {error}",
             fix="Restore an earlier version of the object; nothing was written.",
         ) from error
+    return LedgerSegment(mark, content, version, rows)
+
+
+def _header() -> bytes:
+    """No other writer's is the same."""
+    return _line({"version": VERSION, "writer": secrets.token_hex(8)})
 
 
 def _line(document: object) -> bytes:

@@ -1,35 +1,41 @@
 """EDGE: the audit log: append-only rows in SQLite, each with a hash over all earlier rows.
 
 A row is on the disk before the cluster is touched (WAL, synchronous=FULL). Rows are never changed: triggers refuse it,
-and the chain of hashes shows a change that went around them. A chain that was rewritten from some row on, or cut, is
-whole in itself: therefore its head, signed with a key that lies beside it, is anchored elsewhere (`Anchor`), and
-compared.
+and the chain of keyed hashes (`chain`) shows a change that went around them. A chain that was cut, or rewritten by
+somebody who has its key, is whole in itself: therefore its signed head is anchored elsewhere (`Anchor`), and compared.
 One process writes at a time; others wait for `BUSY_SECONDS`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import os
 import secrets
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from cotenant.base.errors import StoreCorrupt, StoreError, StoreForbidden
+from cotenant.base.ledger.chain import (
+    GENESIS,
+    VERSION,
+    Anchor,
+    ChainVerification,
+    LedgerRow,
+    chain_rows,
+    checked_key,
+    new_key,
+    signature_of,
+    verify_chain,
+)
 from cotenant.base.process.private_files import FOLDER_MODE, make_private_file, restrict_permissions
 
 BUSY_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.02
-GENESIS: Final = "0" * 64
-VERSION: Final = 1
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS entries (
     seq INTEGER PRIMARY KEY, seconds REAL NOT NULL, actor TEXT NOT NULL, event TEXT NOT NULL, subject TEXT NOT NULL,
@@ -38,48 +44,6 @@ CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON entries BEGIN SELECT RAI
 CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'the ledger only grows'); END;
 """
 _COLUMNS: Final = "seq, seconds, actor, event, subject, body, previous, hash"
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerRow:
-    """A row: what happened to which subject (a change's id), who did it, when (Unix time); body is JSON."""
-
-    seq: int
-    seconds: float
-    actor: str
-    event: str
-    subject: str
-    body: str
-    previous: str
-    hash: str
-
-    @property
-    def right(self) -> bool:
-        """True if the hash matches the row's content."""
-        return self.hash == _digest(
-            self.seq, self.seconds, self.actor, self.event, self.subject, self.body, self.previous
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """The head of the ledger as it was kept elsewhere: last row, its hash, and the signature of both."""
-
-    seq: int
-    hash: str
-    signature: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChainVerification:
-    """The result of `verify`: the number of rows checked, and the first wrong row with the reason.
-
-    wrong_seq is None if all rows are right.
-    """
-
-    rows: int
-    wrong_seq: int | None = None
-    why: str = ""
 
 
 class Ledger:
@@ -184,7 +148,7 @@ class Ledger:
 
     def _append_rows(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
         last = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone() or (0, GENESIS)
-        entries = chain_rows(int(last[0]), str(last[1]), seconds, actor, rows)
+        entries = chain_rows(self._key, (int(last[0]), str(last[1])), seconds, actor, rows)
         self._db.executemany(
             f"INSERT INTO entries ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - our own names
             [astuple(entry) for entry in entries],
@@ -216,54 +180,20 @@ class Ledger:
         return Anchor(seq, digest, self._signed(seq, digest))
 
     def verify(self, anchor: Anchor | None = None) -> ChainVerification:
-        """Walk the whole chain, and compare it with a head that was kept elsewhere."""
-        previous, rows = GENESIS, 0
-        for entry in self.entries():
-            rows += 1
-            if entry.seq != rows:
-                return ChainVerification(rows, rows, f"row {rows} is missing; row {entry.seq} stands in its place")
-            if entry.previous != previous or not entry.right:
-                return ChainVerification(
-                    rows, entry.seq, f"row {entry.seq} is not what was written: its hash does not fit"
-                )
-            previous = entry.hash
-            if anchor and anchor.seq == entry.seq and anchor.hash != entry.hash:
-                return ChainVerification(
-                    rows, entry.seq, f"row {entry.seq} was rewritten: the anchored head has another hash"
-                )
-        if anchor and not hmac.compare_digest(anchor.signature, self._signed(anchor.seq, anchor.hash)):
-            return ChainVerification(rows, anchor.seq, "the anchored head is not signed with this ledger's key")
-        if anchor and anchor.seq > rows:
-            return ChainVerification(
-                rows, rows + 1, f"rows {rows + 1} to {anchor.seq} were cut off: the anchored head knows them"
-            )
-        return ChainVerification(rows)
+        """Walk the whole chain, and compare it with a head that was kept elsewhere.
+
+        StoreError when there are rows and the key is missing: what it signs cannot be checked.
+        """
+        return verify_chain(self.entries(), self._key, anchor, str(self.path))
 
     def _signed(self, seq: int, digest: str) -> str:
-        return hmac.new(self._key, f"{seq} {digest}".encode(), hashlib.sha256).hexdigest()
-
-
-def chain_rows(
-    seq: int, previous: str, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]
-) -> list[LedgerRow]:
-    """(event, subject, body) rows that follow row `seq` with the hash `previous` (0 and GENESIS: the first rows)."""
-    entries: list[LedgerRow] = []
-    for number, (event, subject, body) in enumerate(rows, seq + 1):
-        text = msgspec.json.encode(body, order="deterministic").decode()
-        digest = _digest(number, seconds, actor, event, subject, text, previous)
-        entries.append(LedgerRow(number, seconds, actor, event, subject, text, previous, digest))
-        previous = digest
-    return entries
+        return signature_of(self._key, seq, digest)
 
 
 def _empty() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.executescript(_SCHEMA)
     return connection
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 
 
 def _key(path: Path) -> bytes:
@@ -273,15 +203,8 @@ def _key(path: Path) -> bytes:
     return checked_key(path.read_bytes(), str(path))
 
 
-def checked_key(key: bytes, path: str) -> bytes:
-    """The signing key that is stored there; StoreCorrupt when it is too short for one."""
-    if len(key) < 32:
-        raise StoreCorrupt(f"{path} holds no key", fix="Restore it from a backup; a new one cannot sign old heads.")
-    return key
-
-
 def _make_key(path: Path) -> None:
-    """Write 32 random bytes, which the owner alone may read, as the key at `path`.
+    """Write a new key, which the owner alone may read, to `path`.
 
     Whole or not at all, also when the process is killed; of several who do so at the same time the first one's stays.
     """
@@ -289,7 +212,7 @@ def _make_key(path: Path) -> None:
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(secrets.token_bytes(32))
+            file.write(new_key())
             file.flush()
             os.fsync(file.fileno())
         with suppress(FileExistsError):

@@ -136,12 +136,13 @@ def chip(state: ChangeState) -> Component:
 
 def health_words(health: LedgerHealth) -> str:
     """State of the ledger in one sentence."""
-    if health.rows == health.bad_row == 0 and not health.anchored:
-        return "The audit log is empty: no change was made yet"
     if health.bad_row:
         return f"Audit log damaged: entry {health.bad_row} is not what was written ({health.words})."
     entries = "1 entry" if health.rows == 1 else f"{health.rows:,} entries"
-    return f"Audit log intact ({entries}, {'' if health.anchored else 'not '}anchored in the cluster)"
+    if health.anchored:
+        return f"Audit log intact ({entries}, anchored in the cluster)"
+    unknown = "whether entries were cut off its end cannot be checked: no head of it is kept in the cluster"
+    return f"The audit log is empty; {unknown}" if health.rows == 0 else f"{entries} of the audit log fit; {unknown}"
 
 
 def soaks(standing: ChangeStatus, soak_seconds: float, now_seconds: float) -> float | None:

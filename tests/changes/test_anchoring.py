@@ -37,10 +37,10 @@ def cut(path: Path, after: int) -> Ledger:
     return Ledger(path)
 
 
-def verify(person: Path, namespace: str, ledger: Path) -> Result:
+def verify(person: Path, namespace: str, ledger: Path, *options: str) -> Result:
     sets = {"actions.ledger": ledger, "manager.namespace": namespace}
     words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
-    return CliRunner().invoke(root, [*words, "audit", "verify", "--kubeconfig", str(person)])
+    return CliRunner().invoke(root, [*words, "audit", "verify", *options, "--kubeconfig", str(person)])
 
 
 def test_a_head_that_may_not_be_read_is_not_called_compared(
@@ -128,3 +128,21 @@ def test_an_entry_that_is_no_head_is_said(
     control_plane.api().create(f"/api/v1/namespaces/{namespace}/configmaps", body)
     told = verify(person, namespace, ledger.path)
     assert f"holds no head of ledger {ledger.id}" in " ".join(told.output.split())
+
+
+@pytest.mark.parametrize("left", [0, 1, 2, 3])
+def test_what_was_cut_off_is_not_called_written_without_the_clusters_head(
+    person: Path, namespace: str, tmp_path: Path, left: int
+) -> None:
+    """All of three rows, some, or none were cut off: no chain shows it, so that no answer may deny it."""
+    path = tmp_path / "l.db"
+    grown(path, 3).close()
+    ledger = cut(path, left)
+    ledger.close()
+    for options in (("--offline",), ()):  # the cluster keeps no head of it either
+        answer = verify(person, namespace, path, *options)
+        said = " ".join(answer.stdout.split())
+        assert answer.exit_code == 0 and "what was written" not in said
+        assert said.endswith("cannot be checked without the head that the cluster keeps"), said
+        assert (f"whether rows after row {left} were cut off" in said) == (left > 0)
+        assert (f"ledger {ledger.id} has no rows; whether it had some that were removed" in said) == (left == 0)

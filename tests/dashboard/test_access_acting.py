@@ -11,7 +11,8 @@ import msgspec
 import pytest
 import requests
 
-from cotenant.base.ledger.ledger import Ledger, LedgerRow
+from cotenant.base.ledger.chain import LedgerRow
+from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.settings.sections.dashboard import AccessSettings
 from cotenant.cli.changes.change_service import change_service_of
 from cotenant.dashboard.changes import review

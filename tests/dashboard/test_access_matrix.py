@@ -21,7 +21,8 @@ from cotenant.base.kube import Writer
 from cotenant.base.kube.connection import ApiRequest
 from cotenant.base.kubernetes.intent import Address, Create
 from cotenant.base.kubernetes.moments import moment
-from cotenant.base.ledger.ledger import Ledger, LedgerRow
+from cotenant.base.ledger.chain import LedgerRow
+from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import RIGHTS, Grant, Person, Right, Role
 from cotenant.base.process.clock import FixedClock
 from cotenant.changes.model.service import ChangeRequest

@@ -20,7 +20,8 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.node_taints import APPROVED
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
-from cotenant.base.ledger.ledger import Ledger, LedgerRow
+from cotenant.base.ledger.chain import LedgerRow
+from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Person, Right, Role
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.actions import ActionSettings

@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 
 from cotenant.base.kubernetes.moments import moment
-from cotenant.base.ledger.ledger import Ledger, LedgerRow
+from cotenant.base.ledger.chain import LedgerRow
+from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.actions import ActionSettings

@@ -25,7 +25,7 @@ import requests
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.ledger.bucket_ledger import open_ledger
-from cotenant.base.ledger.ledger import LedgerRow
+from cotenant.base.ledger.chain import LedgerRow
 from cotenant.base.settings.sections.actions import ledger_location
 from cotenant.changes.model.change import ChangeEvent
 from cotenant.dashboard.changes import review

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.errors import CotenantError, StoreError, UsageError
-from cotenant.base.ledger.ledger import VERSION as LEDGER_VERSION
+from cotenant.base.ledger.chain import VERSION as LEDGER_VERSION
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.store import Store, version
 from cotenant.base.table import Table

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotenant.base.ledger.ledger import Anchor, Ledger
+from cotenant.base.ledger.chain import Anchor
+from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.base.store import Store

@@ -16,7 +16,8 @@ from cotenant.changes.model.tables import entries_table
 from cotenant.cli.changes.ledger_access import open_ledger
 
 if TYPE_CHECKING:
-    from cotenant.base.ledger.ledger import Anchor, Ledger
+    from cotenant.base.ledger.chain import Anchor, ChainVerification
+    from cotenant.base.ledger.ledger import Ledger
     from cotenant.base.settings.root import Settings
 
 app = new_app()
@@ -36,7 +37,8 @@ def verify(
 ) -> None:
     """Walk the chain of hashes and compare it with the head that the cluster keeps.
 
-    Exit code 3 names the wrong row, 4 means that the cluster's head could not be read.
+    Without that head nobody can see whether rows were cut off the end, or all of them. Exit code 3 names the wrong row,
+    4 means that the head could not be read from the cluster.
     """
     flags = {"kube.kubeconfig": kubeconfig, "kube.context": context}
     settings = session_of(ctx).load(flags).settings
@@ -46,8 +48,7 @@ def verify(
     if verification.wrong_seq is not None:
         sys.stdout.write(f"WRONG at row {verification.wrong_seq} of ledger {ledger.id}: {verification.why}\n")
         raise typer.Exit(EXIT_FINDINGS)
-    against = f", and its row {head.seq} is the head that the cluster keeps of it" if head else ""
-    sys.stdout.write(f"{verification.rows} rows of ledger {ledger.id} are what was written{against}\n")
+    sys.stdout.write(f"{_verified(ledger, verification, head)}\n")
     if not compared:
         raise typer.Exit(EXIT_PARTIAL)
 
@@ -62,6 +63,21 @@ def export(
     ledger = open_ledger(session_of(ctx).load().settings)
     rows = [LedgerEntry(e.seq, e.seconds, e.actor, e.event, e.subject, e.body, e.hash) for e in ledger.entries()]
     print_table(entries_table(rows), output)
+
+
+def _verified(ledger: Ledger, verification: ChainVerification, head: Anchor | None) -> str:
+    """What is known of a chain without a wrong row: of all rows with the cluster's head, else not of its end."""
+    rows = verification.rows
+    counted = f"{rows} row of" if rows == 1 else f"{rows} rows of"
+    unknown = "cannot be checked without the head that the cluster keeps"
+    if head:
+        text = f"{counted} ledger {ledger.id} are what was written, and its row {head.seq} is the head that the cluster"
+        text = f"{text} keeps of it"
+    elif rows:
+        text = f"{counted} ledger {ledger.id} fit together; whether rows after row {rows} were cut off {unknown}"
+    else:
+        text = f"ledger {ledger.id} has no rows; whether it had some that were removed {unknown}"
+    return f"{text}. {verification.unproven}" if verification.unproven else text
 
 
 def _read_anchor(settings: Settings, ledger: Ledger) -> tuple[Anchor | None, bool]:

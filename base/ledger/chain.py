@@ -1,0 +1,145 @@
+"""The rows of the audit log, and the chain that they are: pure functions over rows and the ledger's key.
+
+The hash of a row is HMAC-SHA256, with the ledger's key, of its content and of the hash before it: whoever has the rows
+alone can neither change nor add one. Versions before 2 hashed without the key: such rows are accepted where a ledger
+of these versions goes on, up to its first keyed row, and are counted. A key that was made since begins with `KEY_MARK`:
+no row of its ledger may lack the key, also not the first ones. That rows were cut off the end shows in no chain:
+`Anchor` is for that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Final
+
+import msgspec
+
+from cotenant.base.errors import StoreCorrupt, StoreError
+
+GENESIS: Final = "0" * 64
+VERSION: Final = 2
+KEY_BYTES: Final = 32
+KEY_MARK: Final = b"cotenant-ledger-2 "
+"""What a key begins with whose ledger has keyed rows only."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """A row: what happened to which subject (a change's id), who did it, when (Unix time); body is JSON."""
+
+    seq: int
+    seconds: float
+    actor: str
+    event: str
+    subject: str
+    body: str
+    previous: str
+    hash: str
+
+    def is_hashed(self, key: bytes) -> bool:
+        """Whether the hash is that of the content with this key; an empty key: with none, as before version 2."""
+        return hmac.compare_digest(self.hash.encode(), _digest(key, *astuple(self)[:-1]).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The head of the ledger as it was kept elsewhere: last row, its hash, and the signature of both."""
+
+    seq: int
+    hash: str
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChainVerification:
+    """The result of `verify`: the number of rows checked, and the first wrong row with the reason.
+
+    wrong_seq is None if all rows are right. unkeyed: how many of the first rows were written before version 2, so that
+    whoever could write the file could have rewritten them.
+    """
+
+    rows: int
+    wrong_seq: int | None = None
+    why: str = ""
+    unkeyed: int = 0
+
+    @property
+    def unproven(self) -> str:
+        """What the first rows of an older ledger do not prove, in a sentence; empty where all rows are keyed."""
+        if not self.unkeyed:
+            return ""
+        return (
+            f"Rows 1 to {self.unkeyed} were written by an older version, without the ledger's key: whoever could write "
+            "the ledger could have rewritten them."
+        )
+
+
+def chain_rows(
+    key: bytes, last: tuple[int, str], seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]
+) -> list[LedgerRow]:
+    """(event, subject, body) rows that follow the last one, given by number and hash (0, GENESIS: there is none)."""
+    entries: list[LedgerRow] = []
+    seq, previous = last
+    for number, (event, subject, body) in enumerate(rows, seq + 1):
+        text = msgspec.json.encode(body, order="deterministic").decode()
+        digest = _digest(key, number, seconds, actor, event, subject, text, previous)
+        entries.append(LedgerRow(number, seconds, actor, event, subject, text, previous, digest))
+        previous = digest
+    return entries
+
+
+def verify_chain(rows: Iterable[LedgerRow], key: bytes, anchor: Anchor | None, place: str) -> ChainVerification:
+    """Walk the chain from its first row, and compare it with a head that was kept elsewhere.
+
+    place is the ledger's address, for errors. StoreError when there are rows and no key to check them with.
+    """
+    previous, count, unkeyed = GENESIS, 0, 0
+    for row in rows:
+        if not key:
+            raise StoreError(
+                f"the rows of the ledger {place} cannot be checked: its key is missing", fix="Restore it from a backup."
+            )
+        count += 1
+        if row.seq != count:
+            return ChainVerification(count, count, f"row {count} is missing; row {row.seq} stands in its place")
+        is_keyed = row.is_hashed(key)
+        is_older = unkeyed == count - 1 and not key.startswith(KEY_MARK) and row.is_hashed(b"")
+        if row.previous != previous or not (is_keyed or is_older):
+            return ChainVerification(count, row.seq, f"row {row.seq} is not what was written: its hash does not fit")
+        unkeyed += not is_keyed
+        previous = row.hash
+        if anchor and anchor.seq == row.seq and anchor.hash != row.hash:
+            return ChainVerification(count, row.seq, f"row {row.seq} was rewritten: the anchored head has another hash")
+    if anchor and not hmac.compare_digest(anchor.signature, signature_of(key, anchor.seq, anchor.hash)):
+        return ChainVerification(count, anchor.seq, "the anchored head is not signed with this ledger's key")
+    if anchor and anchor.seq > count:
+        return ChainVerification(
+            count, count + 1, f"rows {count + 1} to {anchor.seq} were cut off: the anchored head knows them"
+        )
+    return ChainVerification(count, unkeyed=unkeyed)
+
+
+def signature_of(key: bytes, seq: int, digest: str) -> str:
+    """The signature of a head with the ledger's key."""
+    return hmac.new(key, f"{seq} {digest}".encode(), hashlib.sha256).hexdigest()
+
+
+def new_key() -> bytes:
+    """A key for a new ledger."""
+    return KEY_MARK + secrets.token_bytes(KEY_BYTES)
+
+
+def checked_key(key: bytes, path: str) -> bytes:
+    """The signing key that is stored there; StoreCorrupt when it is too short for one."""
+    if len(key) < KEY_BYTES + (len(KEY_MARK) if key.startswith(KEY_MARK) else 0):
+        raise StoreCorrupt(f"{path} holds no key", fix="Restore it from a backup; a new one cannot sign old heads.")
+    return key
+
+
+def _digest(key: bytes, *parts: object) -> str:
+    content = msgspec.json.encode(parts)
+    return (hmac.new(key, content, hashlib.sha256) if key else hashlib.sha256(content)).hexdigest()
