@@ -25,10 +25,11 @@ from typing import Any, Final, Self
 
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.logs.telemetry import configure_logging
-from cotenant.base.settings.load import load
+from cotenant.base.settings.load import Loaded, load
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.base.settings.warn import log_ignored_settings
 from cotenant.enforcer.apply.handover import AgentStop, node_turn
 from cotenant.enforcer.apply.watchdog import LOG_FORMAT
 from cotenant.enforcer.assembly import assemble_agent
@@ -43,13 +44,16 @@ ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; the exit code."""
     try:
-        return run(settings_of(arguments))
+        loaded = load_settings(arguments)
+        configure_logging(loaded.settings.telemetry)
+        log_ignored_settings(loaded)
+        return run(loaded.settings)
     except CotenantError as error:
         sys.stderr.write(f"error: {error.message}\n" + (f"fix: {error.fix}\n" if error.fix else ""))
         return error.exit_code
 
 
-def settings_of(arguments: Sequence[str] | None) -> Settings:
+def load_settings(arguments: Sequence[str] | None) -> Loaded[Settings]:
     """Settings in force for these command line arguments."""
     parser = argparse.ArgumentParser("python -m cotenant.enforcer", description="The agent of one node.")
     parser.add_argument("--config", metavar="FILE", help="settings file (YAML)")
@@ -63,7 +67,7 @@ def settings_of(arguments: Sequence[str] | None) -> Settings:
             raise UsageError(f"--set {word!r} has no '='", fix="Write --set room.key=value.")
         flags[path] = value
     file = options.config or os.environ.get("COTENANT_CONFIG")
-    return load(Path(file) if file else None, os.environ, flags).settings
+    return load(Path(file) if file else None, os.environ, flags)
 
 
 def run(settings: Settings) -> int:

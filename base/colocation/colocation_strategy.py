@@ -28,8 +28,11 @@ Duration: TypeAlias = Annotated[str, Meta(pattern=r"^(?=.*[1-9])([0-9]{1,6}h)?([
 
 
 def field_metadata(key: str, doc: str, *, unit: str = "", **domain: Any) -> Meta:
-    """Metadata of a field: its key in the ConfigMap, its meaning, and msgspec's ge, gt, le, lt."""
-    extra = {"key": key, "unit": unit} if unit else {"key": key}
+    """Metadata of a field: its key in the ConfigMap, its meaning, and msgspec's ge, gt, le, lt.
+
+    The setting of the same name is changed where the cluster's own ConfigMap has another value.
+    """
+    extra = {"key": key, "when": f"your ConfigMap has another {key}"} | ({"unit": unit} if unit else {})
     return Meta(description=doc, extra=extra, extra_json_schema={"x-unit": unit} if unit else {}, **domain)
 
 

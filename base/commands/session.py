@@ -83,12 +83,14 @@ class CliSession:
         """
         from cotenant.base.logs.telemetry import configure_logging
         from cotenant.base.settings.load import default_config, load
+        from cotenant.base.settings.warn import log_ignored_settings
 
         options = {"telemetry.log_format": self.log_format, "telemetry.log_level": "debug" if self.debug else None}
         overrides = {path: value for path, value in {**options, **(flags or {})}.items() if value is not None}
         file, every_flag = self.config or default_config(os.environ), {**self.overrides, **overrides}
         loaded = load(file, os.environ, every_flag, self.cluster)
         configure_logging(loaded.settings.telemetry, cast("TextIO", _PresentStderr()), whole_stderr=True)
+        log_ignored_settings(loaded)
         return loaded
 
     def of_cluster(self, name: str) -> CliSession:

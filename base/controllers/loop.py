@@ -57,7 +57,7 @@ class Feature(Protocol):
     listed: frozenset[str] = frozenset()
     """Resources that it reads anew for each decision, whatever it mirrors."""
     coalesce_seconds: float | None = None
-    """How long changes are gathered before a decision; None: as long as `manager.coalesce_seconds` says."""
+    """How long changes are gathered before a decision; None: as long as the manager gathers them."""
     send_seconds: float | None = None
     """After so long a time of writing it decides anew, whatever is left; None: it writes all first."""
     by_clock: bool = False

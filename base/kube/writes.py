@@ -93,7 +93,7 @@ class Writer:
         if len(request.body) > self._cap_bytes:
             raise ClusterInvalid(
                 f"{intent.address}: {len(request.body)} bytes are more than the {self._cap_bytes} that we write",
-                fix="Nothing was sent. Shorten the object, or raise kube.body_cap_bytes.",
+                fix="Nothing was sent. Shorten the object.",
             )
         verb = _VERBS.get(type(intent), "patch")
         again = not isinstance(intent, Patch | Create)

@@ -3,7 +3,10 @@
 Example of a section's file:
 
     class ProfilerSettings(Section, frozen=True):
-        window_days: Annotated[int, setting("History that a scan asks for.", unit="days", ge=1, le=90)] = 14
+        window_days: Annotated[
+            int, setting("History that a scan asks for.", when="cycles are longer", unit="days", ge=1, le=90)
+        ] = 14
+        overlap_seconds: Annotated[int, constant("How far a later scan looks back.", unit="seconds")] = 600
 """
 
 from __future__ import annotations
@@ -33,12 +36,23 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [(name, mask_secrets(name, getattr(self, name))) for name in self.__struct_fields__]
 
 
-def setting(doc: str, *, unit: str = "", **domain: Any) -> msgspec.Meta:
-    """Metadata of one setting; `domain` takes msgspec's ge, gt, le, lt, min_length, pattern."""
-    extra = {"unit": unit} if unit else {}
+def setting(doc: str, *, when: str = "", unit: str = "", **domain: Any) -> msgspec.Meta:
+    """Metadata of one setting; `domain` takes msgspec's ge, gt, le, lt, min_length, pattern.
+
+    when: the occasion on which an operator changes it, as it follows the word "when". A section has none.
+    """
+    extra = {key: text for key, text in (("unit", unit), ("when", when)) if text}
     return msgspec.Meta(
         description=doc, extra=extra, extra_json_schema={f"x-{k}": v for k, v in extra.items()}, **domain
     )
+
+
+def constant(doc: str, *, unit: str = "") -> msgspec.Meta:
+    """Metadata of a parameter that functions take with the section and no settings file can set.
+
+    Its key is in `cotenant.base.settings.former`, with the reason for its value.
+    """
+    return setting(doc, unit=unit)
 
 
 def digest(section: msgspec.Struct) -> str:

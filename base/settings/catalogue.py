@@ -15,6 +15,8 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from cotenant.base.settings.former.table import FORMER
+
 ENV_PREFIX: Final = "COTENANT_"
 MASK: Final = "********"
 
@@ -29,11 +31,13 @@ class Setting:
     doc: str
     unit: str
     domain: str
+    when: str = ""
+    """The occasion on which an operator changes it, as it follows the word "when"."""
 
     @property
     def env(self) -> str:
         """Name of its environment variable."""
-        return ENV_PREFIX + self.path.upper().replace(".", "__")
+        return environment_name(self.path)
 
     @property
     def container(self) -> type | None:
@@ -41,10 +45,18 @@ class Setting:
         return next((c for t in _parts(self.type) if (c := _container(t))), None)
 
 
+def environment_name(path: str) -> str:
+    """Return the name of the environment variable that sets a path: section.key -> COTENANT_SECTION__KEY."""
+    return ENV_PREFIX + path.upper().replace(".", "__")
+
+
 @cache
 def catalogue(root: type[msgspec.Struct]) -> Mapping[str, Setting]:
-    """Path -> setting, in the order of declaration; read once a root, for reading types takes a tenth of a second."""
-    return types.MappingProxyType({s.path: s for s in _walk(root, "", {})})
+    """Path -> setting, in the order of declaration; read once a root, for reading types takes a tenth of a second.
+
+    Constants of the sections are left out: no settings file can set them.
+    """
+    return types.MappingProxyType({s.path: s for s in _walk(root, "", {}) if s.path not in FORMER})
 
 
 def sections(root: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, type[msgspec.Struct]]]:
@@ -99,8 +111,10 @@ def _walk(cls: type[msgspec.Struct], prefix: str, defaults: Mapping[str, Any]) -
                 m for t in _parts(info.type) for m in getattr(t, "__metadata__", ()) if isinstance(m, msgspec.Meta)
             ]
             doc = next((m.description for m in metas if m.description), "")
-            unit = next((m.extra["unit"] for m in metas if m.extra and m.extra.get("unit")), "")
-            yield Setting(path, info.type, default, doc, unit, _domain(info.type, metas))
+            unit, when = (
+                next((m.extra[key] for m in metas if m.extra and m.extra.get(key)), "") for key in ("unit", "when")
+            )
+            yield Setting(path, info.type, default, doc, unit, _domain(info.type, metas), when)
 
 
 def _default(info: msgspec.structs.FieldInfo) -> Any:

@@ -5,15 +5,17 @@
 
 An unknown key is an error that names the nearest known one; a value outside its domain is an error that names the
 setting, the value, the domain, the unit and the place. Text is converted by the setting's declared type (msgspec).
+A key that was a setting in an earlier release is ignored: `Loaded.ignored` names the constant that took its place.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -21,8 +23,18 @@ import msgspec
 
 from cotenant.base.errors import SettingsError, UsageError
 from cotenant.base.settings import clusters
-from cotenant.base.settings.catalogue import ENV_PREFIX, Setting, catalogue, mask_secrets, section_of, sections
+from cotenant.base.settings.catalogue import (
+    ENV_PREFIX,
+    Setting,
+    catalogue,
+    environment_name,
+    mask_secrets,
+    section_of,
+    sections,
+)
 from cotenant.base.settings.document import SIZE_CAP_BYTES, Tree, parse, plain
+from cotenant.base.settings.former.group import FormerSetting
+from cotenant.base.settings.former.table import FORMER, FORMER_SECTIONS, former_setting
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.actions import ledger_location
 
@@ -54,6 +66,19 @@ class SettingOrigin:
     where: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class IgnoredSetting:
+    """A key that somebody still sets though it is a constant now, and its position as text."""
+
+    former: FormerSetting
+    where: str
+
+    @property
+    def warning(self) -> str:
+        """The sentence for the person who set it."""
+        return f"{self.where}: {self.former.warning}"
+
+
 _OF_ONE_CLUSTER: Final = (SettingSource.CLUSTER, SettingSource.FLAG)
 
 RootT = TypeVar("RootT", bound=msgspec.Struct)
@@ -69,6 +94,8 @@ class Loaded(Generic[RootT]):
     """Names of the clusters that the file declares."""
     cluster: str | None = None
     """The declared one whose own settings are in force."""
+    ignored: tuple[IgnoredSetting, ...] = ()
+    """Keys that are constants now and were set nevertheless, each position once."""
 
     @property
     def context_by_flag(self) -> bool:
@@ -147,17 +174,27 @@ def join(
 
     own: what the file says of the cluster that is meant; entries of its maps are added to those for all.
     """
-    settings = catalogue(type(root))
-    groups = {path for path, _ in sections(type(root))}
-    overrides = dict(_from_file(tree, "", settings, groups))
-    overrides |= dict(_from_env(env, settings))
-    for path, override in _from_file(own, "", settings, groups) if own else ():
+    known = _known_keys(type(root))
+    settings, ignored = known.settings, []
+    overrides: dict[str, _Override] = {}
+    for path, override in (*_from_file(tree, "", known), *_from_env(env, known)):
+        if former := known.former(path):
+            ignored.append(IgnoredSetting(former, override.origin.where))
+        else:
+            overrides[path] = override
+    for path, override in _from_file(own, "", known) if own else ():
+        if former := known.former(path):
+            ignored.append(IgnoredSetting(former, override.origin.where))
+            continue
         of_all, value = overrides.get(path), override.value
         merged = (
             {**_existing_entries(of_all, settings[path]), **value} if of_all and isinstance(value, Mapping) else value
         )
         overrides[path] = _Override(merged, SettingOrigin(SettingSource.CLUSTER, override.origin.where))
     for path, value in flags.items():
+        if former := known.former(path):
+            ignored.append(IgnoredSetting(former, f"flag {path}"))
+            continue
         setting, key = _find(path, settings)
         flag_value = {**_existing_entries(overrides.get(setting.path), setting), key: value} if key else value
         overrides[setting.path] = _Override(flag_value, SettingOrigin(SettingSource.FLAG, f"flag {path}"))
@@ -165,7 +202,7 @@ def join(
     origins = {
         path: overrides[path].origin if path in overrides else SettingOrigin(SettingSource.DEFAULT) for path in settings
     }
-    return Loaded(_build(root, "", values, overrides), origins)
+    return Loaded(_build(root, "", values, overrides), origins, ignored=tuple(ignored))
 
 
 def value_at(settings: msgspec.Struct, path: str) -> Any:
@@ -192,33 +229,54 @@ def _read(file: Path) -> str:
         raise SettingsError(f"settings file {file} is not UTF-8: byte {error.start}") from error
 
 
-def _from_file(
-    tree: Tree, prefix: str, settings: Mapping[str, Setting], groups: set[str]
-) -> Iterator[tuple[str, _Override]]:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The keys that may be written: settings, sections, and former settings, which have no effect."""
+
+    settings: Mapping[str, Setting]
+    sections: Set[str]
+    has_former: bool
+
+    def former(self, path: str) -> FormerSetting | None:
+        return former_setting(path) if self.has_former and path not in self.settings else None
+
+
+@cache
+def _known_keys(root: type[msgspec.Struct]) -> _Known:
+    """Return the keys of a root; only those of cotenant's own settings have predecessors."""
+    has_former = issubclass(root, Settings)
+    groups = {path for path, _ in sections(root)} | (FORMER_SECTIONS if has_former else frozenset())
+    return _Known(catalogue(root), groups, has_former)
+
+
+def _from_file(tree: Tree, prefix: str, known: _Known) -> Iterator[tuple[str, _Override]]:
+    """Yield every setting that a file has, former ones too, each with its line."""
     for key, value in tree.children.items():
         path, where = f"{prefix}{key}", f"{tree.file} line {tree.lines[key]}"
         if "." in key:
             raise SettingsError(
                 f"{where}: the key {key!r} has a dot", fix="Nest the keys: `section:`, below it `key:`."
             )
-        if path in settings:
+        if path in known.settings or known.former(path):
             yield path, _Override(plain(value), SettingOrigin(SettingSource.FILE, where))
-        elif path not in groups:
-            raise _unknown_setting_error(path, where, [*settings, *groups])
+        elif path not in known.sections:
+            raise _unknown_setting_error(path, where, [*known.settings, *known.sections])
         elif isinstance(value, Tree):
-            yield from _from_file(value, f"{path}.", settings, groups)
+            yield from _from_file(value, f"{path}.", known)
         elif value is not None:
             raise SettingsError(f"{where}: {path} is a group of settings, not a value", fix=_LIST_FIX)
 
 
-def _from_env(env: Mapping[str, str], settings: Mapping[str, Setting]) -> Iterator[tuple[str, _Override]]:
+def _from_env(env: Mapping[str, str], known: _Known) -> Iterator[tuple[str, _Override]]:
     """Variables COTENANT_SECTION__KEY; names without a double underscore are not settings (such as COTENANT_CONFIG)."""
-    by_name = {setting.env: path for path, setting in settings.items()}
+    by_name = {setting.env: path for path, setting in known.settings.items()}
+    former = {environment_name(path): path for path in FORMER} if known.has_former else {}
     for name, value in env.items():
         if name.startswith(ENV_PREFIX) and "__" in name:
-            if name not in by_name:
+            path = by_name.get(name) or former.get(name)
+            if path is None:
                 raise _unknown_setting_error(name, "the environment", by_name)
-            yield by_name[name], _Override(value, SettingOrigin(SettingSource.ENV, name))
+            yield path, _Override(value, SettingOrigin(SettingSource.ENV, name))
 
 
 def _find(path: str, settings: Mapping[str, Setting]) -> tuple[Setting, str]:
@@ -263,7 +321,10 @@ def _split(setting: Setting, override: _Override) -> Any:
     if not isinstance(value, str) or setting.container is None:
         return value
     if value.lstrip().startswith(("[", "{")):
-        tree = parse(f"value: {value}", override.origin.where)
+        try:
+            tree = parse(f"value: {value}", override.origin.where)
+        except SettingsError as error:  # it says what is wrong with the text, and not which setting it is of
+            raise _domain_error(setting, override) from error
         return plain(tree.children["value"]) if set(tree.children) == {"value"} else value
     return [part.strip() for part in value.split(",") if part.strip()] if setting.container is list else value
 

@@ -16,6 +16,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.settings import docs as pages
 from cotenant.base.settings.catalogue import catalogue, mask_secrets
 from cotenant.base.settings.clusters import select_cluster
+from cotenant.base.settings.former.table import FORMER
 from cotenant.base.settings.load import Loaded, SettingSource, value_at
 from cotenant.base.settings.root import Settings
 from cotenant.base.table import Column, Kind, Schema, Table
@@ -33,6 +34,7 @@ SETTINGS = Schema(
         Column("default", "Default", Kind.TEXT, "Value when nobody sets it.", wide=True),
         Column("domain", "Domain", Kind.TEXT, "Values that it may take.", wide=True),
         Column("meaning", "Meaning", Kind.TEXT, "What it does.", wide=True),
+        Column("when", "Change it when", Kind.TEXT, "The occasion on which an operator changes it.", wide=True),
     ),
     ("setting",),
 )
@@ -61,6 +63,10 @@ def show(
     if session.cluster is not None:
         select_cluster(session.cluster, loaded.clusters)
     asked = [r for r in rows_of(loaded) if r["setting"].startswith(prefix)]
+    if not asked and (former := [setting for key, setting in FORMER.items() if key.startswith(prefix)]):
+        for setting in former:
+            message(f"warning: {setting.warning} ({pages.format_setting_value(setting.value)}: {setting.why})")
+        return
     if not asked:
         raise UsageError(f"no setting begins with {prefix!r}", fix="`cotenant config show` lists every setting.")
     rows = [r for r in asked if r["origin"] != "default" or not changed]
@@ -109,6 +115,7 @@ def rows_of(loaded: Loaded[Settings]) -> list[dict[str, str]]:
             "default": pages.format_setting_value(mask_secrets(path, setting.default)),
             "domain": setting.domain,
             "meaning": setting.doc,
+            "when": setting.when,
         }
         for path, setting in catalogue(Settings).items()
     ]

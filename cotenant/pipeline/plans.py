@@ -122,8 +122,8 @@ def proposals(
 ) -> tuple[tuple[Proposal, ...], Rehearsals]:
     """Return a proposal for each candidate, ready proposals with most pods first, and all rehearsals.
 
-    before: rehearsals of an earlier analysis. Like back-tests they are valid for `forecasting.relearn_hours`; other
-    candidates are rehearsed now.
+    before: rehearsals of an earlier analysis. Like back-tests they are valid for the `relearn_hours` of the forecasts;
+    other candidates are rehearsed now.
     """
     rests_on = " ".join(digest(section) for section in (settings.plans, settings.forecasting, settings.portrait))
     known = before.of if before is not None and before.settings_digest == rests_on else ()

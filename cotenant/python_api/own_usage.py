@@ -60,7 +60,7 @@ def forecast(
     `memory_working_set_bytes`; with `pod` and `container` as well, their usage is summed as a scan does. models: your
     own, which compete with the built-in ones (docs/plugins.md). `forecast_paths` takes the result apart by half hours.
 
-    A workload with less than `forecasting.minimum_days` gets the quantiles of its past and says so in `reason`.
+    A workload with less than two days gets the quantiles of its past and says so in `reason`.
     FrameError names a column that is missing or wrong; NoData and NotEnoughHistory say what is not there.
     """
     of_resource, own = resource_of(resource), settings_of(settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ def settings_of(
 ) -> Settings:
     """Defaults < the file (None: $COTENANT_CONFIG, else the user's) < environment < overrides by path.
 
-    cluster: whose own part of the file counts too.
+    cluster: whose own part of the file counts too. A key that is a constant now is ignored with a UserWarning.
     """
     named = Path(file).expanduser() if file is not None else default_config(os.environ)
-    return load(named, os.environ, overrides or {}, cluster).settings
+    loaded = load(named, os.environ, overrides or {}, cluster)
+    for ignored in loaded.ignored:
+        warnings.warn(ignored.warning, stacklevel=3)
+    return loaded.settings
 
 
 def with_strategy(settings: Settings, strategy: str | None) -> Settings:

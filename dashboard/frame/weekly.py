@@ -18,8 +18,7 @@ AHEAD: Final = "The week ahead"
 APART: Final = "What its past is made of"
 HEIGHT: Final = 330
 WHY: Final = (
-    "The cluster and the workloads that use most CPU have a week ahead (setting forecasting.week_workloads), once "
-    "three days of history are there."
+    "The cluster and the ten workloads that use most CPU have a week ahead, once three days of history are there."
 )
 
 

@@ -91,11 +91,11 @@ class Incoming:
                     if message["type"] != "http.request" or not message.get("more_body"):
                         return b"".join(parts)
         except TimeoutError:
-            reason = f"the request's body did not come within {self._seconds:g} seconds (dashboard.read_seconds)"
+            reason = f"the request's body did not come within {self._seconds:g} seconds"
             raise Unreadable(408, reason, "Send it again.") from None
 
     def _too_large(self) -> Unreadable:
-        reason = f"the request's body is larger than {self._cap_bytes} bytes (dashboard.body_cap_bytes)"
+        reason = f"the request's body is larger than {self._cap_bytes} bytes"
         return Unreadable(413, reason, "Send less at once.")
 
 

@@ -21,7 +21,8 @@ import numpy as np
 
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.recommender import KrrSettings, RecommenderSettings
+from cotenant.base.settings.sections.peer_strategies import KrrSettings
+from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.server_quantiles import PodAnswer, ServerQuantiles
 from cotenant.base.usage.usage import Signal
 from cotenant.recommender.base import display_inputs, recommendation, rounded_up, withheld

@@ -24,7 +24,8 @@ import numpy.typing as npt
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import RecommenderSettings, VpaSettings
+from cotenant.base.settings.sections.peer_strategies import VpaSettings
+from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Signal
 from cotenant.recommender.base import display_inputs, proportional_limit, recommendation, withheld

@@ -112,7 +112,7 @@ def kubeconfig(folder: Path, url: str) -> Path:
 
 def test_what_the_server_refuses_stays_and_is_named_while_the_rest_goes(server: RefusingServer, tmp_path: Path) -> None:
     config = kubeconfig(tmp_path, server.url)
-    arguments = ["--set", "kube.retries=0", "uninstall", "--yes", "--kubeconfig", str(config), "-o", "json"]
+    arguments = ["uninstall", "--yes", "--kubeconfig", str(config), "-o", "json"]
     done = CliRunner().invoke(main.root, arguments)
     assert done.exit_code == EXIT_PARTIAL, done.output
     rows = {row["object"]: (row["state"], row["note"]) for row in json.loads(done.stdout)}

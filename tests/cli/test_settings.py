@@ -23,12 +23,12 @@ def invoke(*args: str, env: dict[str, str] | None = None) -> Any:
 
 def test_show_says_who_set_each_value(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
-    file.write_text("dashboard:\n  port: 8051\n  page_rows: 200\n")
-    env = {"COTENANT_DASHBOARD__PAGE_ROWS": "300"}
+    file.write_text("dashboard:\n  port: 8051\n  base_path: /a/\n")
+    env = {"COTENANT_DASHBOARD__BASE_PATH": "/b/"}
     result = invoke("show", "dashboard", "--changed", "-o", "json", "--config", str(file), env=env)
     assert [(r["setting"], r["value"], r["origin"], r["place"]) for r in json.loads(result.stdout)] == [
         ("dashboard.port", "8051", "file", f"{file} line 2"),
-        ("dashboard.page_rows", "300", "env", "COTENANT_DASHBOARD__PAGE_ROWS"),
+        ("dashboard.base_path", "/b/", "env", "COTENANT_DASHBOARD__BASE_PATH"),
     ]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.dashboard.figures import week as chart
 from cotenant.dashboard.frame import weekly
 
@@ -77,7 +78,8 @@ def test_how_it_did_is_told_or_that_it_could_not_be_tried() -> None:
 def test_a_series_without_a_week_says_who_has_one() -> None:
     text = json.dumps(weekly.body(None).to_plotly_json(), default=lambda part: part.to_plotly_json())
     assert "No week ahead of this series." in text
-    assert "forecasting.week_workloads" in text
+    assert "the ten workloads that use most CPU have a week ahead" in text
+    assert ForecastingSettings().week_workloads == 10, "the number in that sentence"
 
 
 def test_memory_is_drawn_in_gib_and_without_parts_only_the_band() -> None:

@@ -65,7 +65,6 @@ def test_everything_goes_back_before_the_agent_waits_for_an_api_server_that_hang
             "enforcer.api_server": f"http://127.0.0.1:{port}",
             "enforcer.token_file": tmp_path / "token",
             "enforcer.ca_file": tmp_path / "ca",
-            "enforcer.startup_seconds": 0,
             "kube.timeout_seconds": 300,
         }
         with Running(tree, tmp_path / "a", settings=settings) as agent:

@@ -184,7 +184,7 @@ def test_an_agent_that_finds_no_policy_gives_back_what_a_killed_one_left(
     with Running(node, tmp_path / "a") as agent:
         wait_for("the batch pod's weight", lambda: shares(node, batch) == "1024")
         agent.end(signal.SIGKILL)
-    with Running(node, tmp_path / "a", settings={"enforcer.policy_file": "", "enforcer.startup_seconds": 0}) as agent:
+    with Running(node, tmp_path / "a", settings={"enforcer.policy_file": ""}) as agent:
         wait_for("the kernel's own values", lambda: node.values(KNOBS) == before)
         wait_for("a word of it", lambda: "no policy" in agent.ask("/readyz")[1])
         assert agent.ask("/readyz")[0] == 503

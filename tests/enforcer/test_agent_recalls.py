@@ -82,7 +82,6 @@ def test_it_goes_on_by_the_last_policy_and_pods_and_gives_back_when_they_are_too
         "enforcer.api_server": files.server,
         "enforcer.token_file": files.token,
         "enforcer.ca_file": files.ca,
-        "enforcer.startup_seconds": 0.5,
     }
     with Kubepods() as tree:
         batch = batch_pod(plane, tree)

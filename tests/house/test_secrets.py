@@ -116,7 +116,7 @@ def test_every_field_with_the_name_of_a_secret_is_left_out_of_the_repr() -> None
     fields = [
         (str(path.relative_to(ROOT)), *found.groups())
         for path in SOURCES
-        if "/settings/" not in str(path)
+        if "settings" not in path.relative_to(ROOT).parts
         for found in SECRET_FIELD.finditer(path.read_text())
     ]
     assert len(fields) >= 8

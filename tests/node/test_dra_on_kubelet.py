@@ -72,7 +72,6 @@ def agent(control_plane: ControlPlane, node: RealNode, tmp_path: Path) -> Runnin
         "enforcer.dra.on": "true",
         "enforcer.dra.device_file": tmp_path / "devices.yaml",
         "enforcer.dra.cpus": GIVEN_CPU,
-        "enforcer.dra.plugin_dir": root / "plugins" / "dra",
         "enforcer.dra.registry_dir": root / "plugins_registry",
         "enforcer.dra.cdi_dir": node.runtime.folder / "cdi",
         "runtime.nri": "true",

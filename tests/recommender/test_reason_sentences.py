@@ -19,7 +19,8 @@ from cotenant.base.cluster import Container
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import KrrSettings, RecommenderSettings
+from cotenant.base.settings.sections.peer_strategies import KrrSettings
+from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.forecasting.engine import HORIZON, STEP_SECONDS
 from cotenant.recommender.base import BUILT_IN

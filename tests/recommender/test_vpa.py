@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from cotenant.base.cluster import ContainerRole
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.recommender import RecommenderSettings, VpaSettings
+from cotenant.base.settings.sections.peer_strategies import VpaSettings
+from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.histogram import CPU_BUCKETS, MEMORY_BUCKETS, HistogramBatch
 from cotenant.recommender.base import proportional_limit
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value

@@ -38,7 +38,7 @@ def test_a_unit_in_a_name_is_the_unit_declared() -> None:
     named = {
         path: setting for path, setting in catalogue(Settings).items() if path.endswith(tuple(f"_{u}" for u in units))
     }
-    assert len(named) > 100
+    assert len(named) > 30
     assert {path: setting.unit for path, setting in named.items() if not path.endswith(f"_{setting.unit}")} == {}
 
 
@@ -79,7 +79,7 @@ def test_the_schema_refuses_what_loading_refuses(wrong: dict[str, object]) -> No
 
 
 def test_the_schema_carries_units() -> None:
-    assert schema(Settings)["$defs"]["DashboardSettings"]["properties"]["poll_seconds"]["x-unit"] == "seconds"
+    assert schema(Settings)["$defs"]["DashboardSettings"]["properties"]["red_after_seconds"]["x-unit"] == "seconds"
 
 
 @pytest.mark.parametrize(

@@ -8,40 +8,75 @@ from typing import Annotated
 
 import msgspec
 
-from cotenant.base.settings.base import Section, setting
+from cotenant.base.settings.base import Section, constant, setting
 
 
 class GuardrailSettings(Section, frozen=True):
     """The checks that a change has to pass; each may be overridden by name, which the ledger records."""
 
     minimum_days: Annotated[
-        float, setting("History that a value needs before it may be applied.", unit="days", ge=0, le=90)
+        float,
+        setting(
+            "History that a value needs before it may be applied.",
+            when="changes should wait for more history",
+            unit="days",
+            ge=0,
+            le=90,
+        ),
     ] = 7.0
-    minimum_coverage: Annotated[
-        float, setting("Share of the pods' time with samples; below it is a data gap.", ge=0, le=1)
-    ] = 0.9
+    minimum_coverage: Annotated[float, constant("Share of the pods' time with samples; below it is a data gap.")] = 0.9
     memory_above_maximum: Annotated[
-        float, setting("Memory request and limit at least so many times the highest working set seen.", ge=1, le=10)
+        float, constant("Memory request and limit at least so many times the highest working set seen.")
     ] = 1.1
-    most_cpu_cut: Annotated[float, setting("Largest cut of a CPU request in one step.", ge=0, le=1)] = 0.3
-    most_memory_cut: Annotated[float, setting("Largest cut of a memory request in one step.", ge=0, le=1)] = 0.2
+    most_cpu_cut: Annotated[
+        float,
+        setting("Largest cut of a CPU request in one step.", when="steps should be smaller, or larger", ge=0, le=1),
+    ] = 0.3
+    most_memory_cut: Annotated[
+        float,
+        setting("Largest cut of a memory request in one step.", when="steps should be smaller, or larger", ge=0, le=1),
+    ] = 0.2
     least_change: Annotated[
-        float, setting("Share that at least one value has to move by; less is not worth the unrest.", ge=0, le=1)
+        float,
+        setting(
+            "Share that at least one value has to move by; less is not worth the unrest.",
+            when="small changes are worth it, or not",
+            ge=0,
+            le=1,
+        ),
     ] = 0.1
     cool_down_hours: Annotated[
         float,
-        setting("Between two changes of a workload, when the second lowers something.", unit="hours", ge=0, le=720),
+        setting(
+            "Between two changes of a workload, when the second lowers something.",
+            when="workloads should rest longer between changes",
+            unit="hours",
+            ge=0,
+            le=720,
+        ),
     ] = 24.0
-    most_workloads: Annotated[int, setting("Workloads that are changed together.", ge=1, le=10_000)] = 20
+    most_workloads: Annotated[
+        int,
+        setting("Workloads that are changed together.", when="batches should be smaller, or larger", ge=1, le=10_000),
+    ] = 20
     most_requests_share: Annotated[
-        float, setting("Share of all requested CPU that one batch may move.", ge=0, le=1)
+        float,
+        setting(
+            "Share of all requested CPU that one batch may move.",
+            when="batches should be smaller, or larger",
+            ge=0,
+            le=1,
+        ),
     ] = 0.1
-    protected_namespaces: Annotated[list[str], setting("Namespaces in which nothing is changed.")] = msgspec.field(
-        default_factory=lambda: ["kube-system", "cotenant", "koordinator-system"]
-    )
+    protected_namespaces: Annotated[
+        list[str], setting("Namespaces in which nothing is changed.", when="further namespaces must not be touched")
+    ] = msgspec.field(default_factory=lambda: ["kube-system", "cotenant", "koordinator-system"])
     managed_by: Annotated[
         list[str],
-        setting("Label or annotation keys by which a workload belongs to a GitOps tool, which would undo the change."),
+        setting(
+            "Label or annotation keys by which a workload belongs to a GitOps tool, which would undo the change.",
+            when="another GitOps tool marks its workloads",
+        ),
     ] = msgspec.field(
         default_factory=lambda: [
             "argocd.argoproj.io/instance",
@@ -59,71 +94,102 @@ class ActionSettings(Section, frozen=True):
         str,
         setting(
             "File of the ledger, or s3://bucket/folder for several replicas (docs/storage.md); empty means the user's "
-            "state folder ($XDG_STATE_HOME or ~/.local/state)/cotenant."
+            "state folder ($XDG_STATE_HOME or ~/.local/state)/cotenant.",
+            when="several replicas write, or the file belongs on a volume",
         ),
     ] = ""
     anchor: Annotated[
-        bool, setting("Keep the ledger's signed head in the cluster too, so that a cut or rewritten tail is found.")
+        bool,
+        setting(
+            "Keep the ledger's signed head in the cluster too, so that a cut or rewritten tail is found.",
+            when="the cluster must not be written to for this",
+        ),
     ] = True
     soak_minutes: Annotated[
-        float, setting("Time after a change before it is judged.", unit="minutes", ge=0, le=10_080)
+        float,
+        setting(
+            "Time after a change before it is judged.",
+            when="harm shows later, or sooner, in your workloads",
+            unit="minutes",
+            ge=0,
+            le=10_080,
+        ),
     ] = 30.0
-    verify_hours: Annotated[
-        float, setting("Time after which a change is judged once more.", unit="hours", ge=0, le=720)
-    ] = 24.0
+    verify_hours: Annotated[float, constant("Time after which a change is judged once more.", unit="hours")] = 24.0
     confirm_hours: Annotated[
         float,
-        setting("How long a change waits for its second person, where people log in.", unit="hours", gt=0, le=720),
+        setting(
+            "How long a change waits for its second person, where people log in.",
+            when="the second person works in another shift",
+            unit="hours",
+            gt=0,
+            le=720,
+        ),
     ] = 24.0
     auto_revert: Annotated[
-        bool, setting("The watcher (`cotenant recs watch`) takes back what did harm, without asking.")
+        bool,
+        setting(
+            "The watcher (`cotenant recs watch`) takes back what did harm, without asking.",
+            when="harm should be undone while nobody is there",
+        ),
     ] = False
     windows: Annotated[
         list[str],
         setting(
             "When changes may be made, as `mon-fri 20:00-06:00 Europe/Berlin`, `sat+sun 00:00-24:00 UTC` or "
-            "`daily 01:00-05:00 UTC`; none: at any time."
+            "`daily 01:00-05:00 UTC`; none: at any time.",
+            when="changes may be made at certain hours only",
         ),
     ] = msgspec.field(default_factory=list)
-    windows_spare_memory: Annotated[bool, setting("Raising memory, and nothing else, need not wait for a window.")] = (
-        True
-    )
+    windows_spare_memory: Annotated[
+        bool,
+        setting(
+            "Raising memory, and nothing else, need not wait for a window.",
+            when="even more memory must wait for a window",
+        ),
+    ] = True
     resize_seconds: Annotated[
         float,
-        setting("Patience for the nodes' answers to an in-place resize.", unit="seconds", gt=0, le=600),
+        constant("Patience for the nodes' answers to an in-place resize.", unit="seconds"),
     ] = 30.0
     watch: Annotated[
         bool,
-        setting("A dashboard that acts also watches: it continues canaries and verifies what it changed, by itself."),
+        setting(
+            "A dashboard that acts also watches: it continues canaries and verifies what it changed, by itself.",
+            when="another process verifies changes",
+        ),
     ] = True
-    watch_seconds: Annotated[
-        float, setting("Time between two looks of the watcher.", unit="seconds", gt=0, le=3600)
-    ] = 60.0
+    watch_seconds: Annotated[float, constant("Time between two looks of the watcher.", unit="seconds")] = 60.0
     most_throttled_rise: Annotated[
         float,
-        setting(
-            "Rise of the share of CPU periods that were throttled, before against after, that counts as a regression.",
-            ge=0,
-            le=1,
+        constant(
+            "Rise of the share of CPU periods that were throttled, before against after, that counts as a regression."
         ),
     ] = 0.1
     most_pressure_rise: Annotated[
         float,
-        setting("The same of the share of time that a container waited for a CPU (PSI).", ge=0, le=1),
+        constant("The same of the share of time that a container waited for a CPU (PSI)."),
     ] = 0.1
     latency_query: Annotated[
         str,
         setting(
             "PromQL of a workload's p99 latency in seconds, one series, that is compared before and after a change; "
             "$namespace, $workload, $pods (a regular expression) and $window are filled in. The annotation "
-            "cotenant.dev/latency-query of a workload goes before it. Empty: latency is not compared."
+            "cotenant.dev/latency-query of a workload goes before it. Empty: latency is not compared.",
+            when="you measure latency, and changes must not raise it",
         ),
     ] = ""
     most_latency_factor: Annotated[
-        float, setting("Times as long as before that the latency may be; more counts as a regression.", ge=1, le=100)
+        float,
+        setting(
+            "Times as long as before that the latency may be; more counts as a regression.",
+            when="your latency varies more, or must vary less",
+            ge=1,
+            le=100,
+        ),
     ] = 1.2
     most_restarts: Annotated[
-        int, setting("Container restarts since the change above which it counts as a regression.", ge=0, le=1000)
+        int, constant("Container restarts since the change above which it counts as a regression.")
     ] = 0
     guardrails: Annotated[GuardrailSettings, setting("What a change has to pass.")] = GuardrailSettings()
 

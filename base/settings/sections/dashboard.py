@@ -10,39 +10,53 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cotenant.base.people import Role
-from cotenant.base.settings.base import Section, setting
+from cotenant.base.settings.base import Section, constant, setting
 
 
 class DashboardSettings(Section, frozen=True):
     """The web process that shows results; it reads the store and changes nothing."""
 
     host: Annotated[
-        str, setting("Address to listen on; loopback unless something in front asks who is there.", min_length=1)
+        str,
+        setting(
+            "Address to listen on; loopback unless something in front asks who is there.",
+            when="other machines should reach it",
+            min_length=1,
+        ),
     ] = "127.0.0.1"
-    port: Annotated[int, setting("TCP port; 0 takes any free one.", ge=0, le=65535)] = 8050
+    port: Annotated[int, setting("TCP port; 0 takes any free one.", when="the port is taken", ge=0, le=65535)] = 8050
     base_path: Annotated[
-        str, setting("Path prefix behind a proxy, with a slash at both ends.", pattern=r"^/(.*/)?$")
+        str,
+        setting(
+            "Path prefix behind a proxy, with a slash at both ends.",
+            when="a proxy serves it below a path",
+            pattern=r"^/(.*/)?$",
+        ),
     ] = "/"
     amber_after_seconds: Annotated[
-        int, setting("Age of the newest sample from which the badge turns amber.", unit="seconds", ge=60)
+        int, constant("Age of the newest sample from which the badge turns amber.", unit="seconds")
     ] = 900
     red_after_seconds: Annotated[
-        int, setting("Age of the newest sample from which the page carries a stale banner.", unit="seconds", ge=60)
+        int,
+        setting(
+            "Age of the newest sample from which the page carries a stale banner.",
+            when="scans run more seldom, or stale figures must show sooner",
+            unit="seconds",
+            ge=60,
+        ),
     ] = 3600
     reload_seconds: Annotated[
-        float, setting("Shortest time between two looks for newer results in the store.", unit="seconds", ge=0, le=300)
+        float, constant("Shortest time between two looks for newer results in the store.", unit="seconds")
     ] = 3.0
     poll_seconds: Annotated[
-        int, setting("How often an open page asks whether there are newer results.", unit="seconds", ge=2, le=3600)
+        int, constant("How often an open page asks whether there are newer results.", unit="seconds")
     ] = 15
-    body_cap_bytes: Annotated[
-        int, setting("Larger request bodies are refused (413).", unit="bytes", ge=65_536, le=1 << 30)
-    ] = 8 * 1024**2
+    body_cap_bytes: Annotated[int, constant("Larger request bodies are refused (413).", unit="bytes")] = 8 * 1024**2
     read_seconds: Annotated[
-        float, setting("Longest that a request's body may take to come (408).", unit="seconds", gt=0, le=3600)
+        float, constant("Longest that a request's body may take to come (408).", unit="seconds")
     ] = 30.0
-    page_rows: Annotated[int, setting("Rows that a grid fetches at once.", unit="rows", ge=20, le=1000)] = 100
-    waste_bars: Annotated[int, setting("Namespaces in the waste ranking.", unit="namespaces", ge=3, le=50)] = 10
+    page_rows: Annotated[int, constant("Rows that a grid fetches at once.", unit="rows")] = 100
+    waste_bars: Annotated[int, constant("Namespaces in the waste ranking.", unit="namespaces")] = 10
 
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -85,17 +99,38 @@ class ProxySettings(Section, frozen=True):
     """A proxy in front that has asked who it is. Headers of anybody else count for nothing."""
 
     trusted: Annotated[
-        list[str], setting("Addresses (CIDR) of proxies whose headers are believed, by the connection's own peer.")
+        list[str],
+        setting(
+            "Addresses (CIDR) of proxies whose headers are believed, by the connection's own peer.",
+            when="a proxy logs people in",
+        ),
     ] = msgspec.field(default_factory=list)
-    user_header: Annotated[str, setting("Header with the person's name.", min_length=1)] = "X-Forwarded-User"
+    user_header: Annotated[
+        str, setting("Header with the person's name.", when="your proxy uses another header", min_length=1)
+    ] = "X-Forwarded-User"
     groups_header: Annotated[
-        str, setting("Header with their groups, by commas; empty: none are taken. One that comes twice is refused.")
+        str,
+        setting(
+            "Header with their groups, by commas; empty: none are taken. One that comes twice is refused.",
+            when="your proxy uses another header",
+        ),
     ] = "X-Forwarded-Groups"
-    logout_url: Annotated[str, setting("Where the proxy ends its session; empty: no log out is offered.")] = ""
-    cluster_user_prefix: Annotated[
-        str, setting("What the cluster's own authentication puts before names, as in a RoleBinding: `oidc:`.")
+    logout_url: Annotated[
+        str,
+        setting(
+            "Where the proxy ends its session; empty: no log out is offered.", when="your proxy can end its session"
+        ),
     ] = ""
-    cluster_group_prefix: Annotated[str, setting("The same before groups.")] = ""
+    cluster_user_prefix: Annotated[
+        str,
+        setting(
+            "What the cluster's own authentication puts before names, as in a RoleBinding: `oidc:`.",
+            when="the cluster's own login puts a prefix before names",
+        ),
+    ] = ""
+    cluster_group_prefix: Annotated[
+        str, setting("The same before groups.", when="the cluster's own login puts a prefix before groups")
+    ] = ""
 
     def __post_init__(self) -> None:
         """ValueError for what is no CIDR."""
@@ -106,24 +141,62 @@ class ProxySettings(Section, frozen=True):
 class OidcSettings(Section, frozen=True):
     """An OpenID Connect provider: authorization code with PKCE."""
 
-    issuer: Annotated[str, setting("The provider's issuer, as in its tokens; https unless on the loopback.")] = ""
-    client_id: Annotated[str, setting("Our name at the provider; the one the API server expects in tokens.")] = ""
+    issuer: Annotated[
+        str,
+        setting(
+            "The provider's issuer, as in its tokens; https unless on the loopback.",
+            when="people log in at your provider",
+        ),
+    ] = ""
+    client_id: Annotated[
+        str,
+        setting(
+            "Our name at the provider; the one the API server expects in tokens.", when="people log in at your provider"
+        ),
+    ] = ""
     client_secret_file: Annotated[
-        str, setting("File of the client's secret; empty for a public client, which PKCE alone protects.")
+        str,
+        setting(
+            "File of the client's secret; empty for a public client, which PKCE alone protects.",
+            when="your provider gave a secret with the client id",
+        ),
     ] = ""
     scopes: Annotated[
-        list[str], setting("What is asked for. `offline_access` where the provider gives refresh tokens only for it.")
+        list[str],
+        setting(
+            "What is asked for. `offline_access` where the provider gives refresh tokens only for it.",
+            when="your provider gives groups or refresh tokens for other scopes",
+        ),
     ] = msgspec.field(default_factory=lambda: ["openid", "email", "profile", "groups"])
     user_claim: Annotated[
-        str, setting("Claim with the person's name; an email that is not verified is refused.", min_length=1)
+        str,
+        setting(
+            "Claim with the person's name; an email that is not verified is refused.",
+            when="names should be another claim, as the API server uses",
+            min_length=1,
+        ),
     ] = "email"
     groups_claim: Annotated[
-        str, setting("Claim with their groups; a dot leads into an object: `realm_access.roles`.")
+        str,
+        setting(
+            "Claim with their groups; a dot leads into an object: `realm_access.roles`.",
+            when="your provider has groups in another claim",
+        ),
     ] = "groups"
     audiences: Annotated[
-        list[str], setting("Audiences, beside the client id, whose bearer tokens scripts may bring.")
+        list[str],
+        setting(
+            "Audiences, beside the client id, whose bearer tokens scripts may bring.",
+            when="scripts bring tokens of other clients",
+        ),
     ] = msgspec.field(default_factory=list)
-    ca_file: Annotated[str, setting("Certificates that sign the provider's; empty: the system's.")] = ""
+    ca_file: Annotated[
+        str,
+        setting(
+            "Certificates that sign the provider's; empty: the system's.",
+            when="the provider's certificate is signed by an authority of your own",
+        ),
+    ] = ""
 
     def __post_init__(self) -> None:
         """ValueError for an issuer that anybody on the way could speak for."""
@@ -136,50 +209,83 @@ class AccessSettings(Section, frozen=True):
     """The people who may use the dashboard, and what they may do there."""
 
     read_only: Annotated[
-        bool, setting("Everybody is a viewer and nothing is done, whatever the roles say; `--act` turns it off.")
+        bool,
+        setting(
+            "Everybody is a viewer and nothing is done, whatever the roles say; `--act` turns it off.",
+            when="people may apply changes on the pages",
+        ),
     ] = True
     mode: Annotated[
         AccessMode,
-        setting("How people are known: not at all (loopback only), by a proxy's headers, or by a login here."),
+        setting(
+            "How people are known: not at all (loopback only), by a proxy's headers, or by a login here.",
+            when="people log in, at a proxy or here",
+        ),
     ] = AccessMode.NONE
     launch_token: Annotated[
         bool,
         setting(
             "In mode none the printed address holds a token that the first visit needs, so that other users of the "
-            "machine do not get in; only a read-only dashboard may go without."
+            "machine do not get in; only a read-only dashboard may go without.",
+            when="the machine's other users may come in",
         ),
     ] = True
-    anonymous: Annotated[Unlisted, setting("What somebody is who is not known, in the modes proxy and oidc.")] = (
-        Unlisted.REFUSED
-    )
-    unlisted: Annotated[Unlisted, setting("What somebody is who is known but has no role.")] = Unlisted.VIEWER
+    anonymous: Annotated[
+        Unlisted,
+        setting(
+            "What somebody is who is not known, in the modes proxy and oidc.", when="people who are not known may read"
+        ),
+    ] = Unlisted.REFUSED
+    unlisted: Annotated[
+        Unlisted,
+        setting("What somebody is who is known but has no role.", when="people without a role may not even read"),
+    ] = Unlisted.VIEWER
     roles: Annotated[
         list[RoleRule],
-        setting("Who is what: role, group or user, and namespaces (none: all); several rules add up."),
+        setting(
+            "Who is what: role, group or user, and namespaces (none: all); several rules add up.",
+            when="people get roles",
+        ),
     ] = msgspec.field(default_factory=list)
     own_namespaces: Annotated[
         bool,
-        setting("People read only the namespaces in which a rule gives them a role; whom no rule names is refused."),
+        setting(
+            "People read only the namespaces in which a rule gives them a role; whom no rule names is refused.",
+            when="teams must not see each other's namespaces",
+        ),
     ] = False
     public_url: Annotated[
-        str, setting("Address at which browsers reach the dashboard, without its base path; empty: as they ask.")
+        str,
+        setting(
+            "Address at which browsers reach the dashboard, without its base path; empty: as they ask.",
+            when="a proxy changes the host name that browsers use",
+        ),
     ] = ""
-    session_hours: Annotated[float, setting("After so long somebody logs in anew.", unit="hours", gt=0, le=168)] = 12.0
-    most_sessions: Annotated[
-        int, setting("People logged in at once; one more ends the oldest session.", ge=1, le=100_000)
-    ] = 2000
+    session_hours: Annotated[
+        float,
+        setting(
+            "After so long somebody logs in anew.",
+            when="your policy asks for shorter logins",
+            unit="hours",
+            gt=0,
+            le=168,
+        ),
+    ] = 12.0
+    most_sessions: Annotated[int, constant("People logged in at once; one more ends the oldest session.")] = 2000
     sessions: Annotated[
         str,
         setting(
             "Where several replicas share logins: file:///folder of a shared volume or s3://bucket/folder, encrypted; "
-            "empty: in this process, whose end ends them."
+            "empty: in this process, whose end ends them.",
+            when="several replicas serve the dashboard",
         ),
     ] = ""
     session_key_file: Annotated[
         str,
         setting(
             "File of at least 32 random bytes that sign cookies and encrypt shared logins, the same for all replicas; "
-            "empty: keys of this process alone."
+            "empty: keys of this process alone.",
+            when="logins should outlive a restart, or replicas share them",
         ),
     ] = ""
     proxy: Annotated[ProxySettings, setting("A proxy in front.")] = ProxySettings()

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from cotenant.base.settings.base import Section, setting
+from cotenant.base.settings.base import Section, constant, setting
 
 
 class DeschedulerSettings(Section, frozen=True):
@@ -16,28 +16,32 @@ class DeschedulerSettings(Section, frozen=True):
         bool,
         setting(
             "The manager carries out PodMigrationJobs and decides a round of the descheduler again and again; false: "
-            "it leaves PodMigrationJobs alone."
+            "it leaves PodMigrationJobs alone.",
+            when="nodes should be relieved or emptied",
         ),
     ] = False
     dry_run: Annotated[
         bool,
         setting(
             "The manager's rounds are decided and reported, and make no PodMigrationJobs and mark no nodes. Jobs that "
-            "people make, and nodes that they approve to be emptied, are carried out all the same."
+            "people make, and nodes that they approve to be emptied, are carried out all the same.",
+            when="its rounds have shown what you expect",
         ),
     ] = True
     handled_by: Annotated[
         Literal["cotenant", "koordinator"],
         setting(
             "koordinator: its own descheduler is installed and carries out PodMigrationJobs; the manager leaves them "
-            "alone, and makes no capacity for them."
+            "alone, and makes no capacity for them.",
+            when="Koordinator's descheduler stays in charge",
         ),
     ] = "cotenant"
     plugins: Annotated[
         list[Literal["LowNodeLoad", "HighNodeLoad"]],
         setting(
             "Which rounds the manager decides: LowNodeLoad relieves overloaded nodes, HighNodeLoad empties under-used "
-            "ones. What people approve is carried out all the same."
+            "ones. What people approve is carried out all the same.",
+            when="under-used nodes should be emptied, too",
         ),
     ] = msgspec.field(default_factory=lambda: ["LowNodeLoad"])
     mode: Annotated[
@@ -45,37 +49,54 @@ class DeschedulerSettings(Section, frozen=True):
         setting(
             "forecast: thresholds are compared with usage now and with half hours' means of the next 24 hours, in % of "
             "capacity, the highest of which the page Rebalance shows; the 5-minute peak of a node's page is another "
-            "quantity, and above it. observed: with usage now alone."
+            "quantity, and above it. observed: with usage now alone.",
+            when="only the present load should count",
         ),
     ] = "forecast"
     interval_seconds: Annotated[
         float,
-        setting("Between two rounds (Koordinator's deschedulingInterval).", unit="seconds", ge=1, le=86_400),
+        setting(
+            "Between two rounds (Koordinator's deschedulingInterval).",
+            when="your Koordinator has another deschedulingInterval",
+            unit="seconds",
+            ge=1,
+            le=86_400,
+        ),
     ] = 120.0
     configuration: Annotated[
         dict[str, Any],
         setting(
             "Koordinator's own configuration of its descheduler: a DeschedulerConfiguration, HighNodeLoad's "
-            "arguments among its entries, or LowNodeLoadArgs alone. Empty: the thresholds of docs/descheduler.md."
+            "arguments among its entries, or LowNodeLoadArgs alone. Empty: the thresholds of docs/descheduler.md.",
+            when="your Koordinator has a configuration of its own",
         ),
     ] = msgspec.field(default_factory=dict)
     pause_seconds: Annotated[
         float,
-        setting("A pod that came to its node stays there for so long.", unit="seconds", ge=0, le=86_400),
+        setting(
+            "A pod that came to its node stays there for so long.",
+            when="pods move too often",
+            unit="seconds",
+            ge=0,
+            le=86_400,
+        ),
     ] = 1800.0
     churn_percent: Annotated[
         float,
-        setting("Share of all pods that are moved in any hour, at most...", unit="percent", ge=0, le=100),
+        setting(
+            "Share of all pods that are moved in any hour, at most...",
+            when="the cluster bears more, or fewer, moves",
+            unit="percent",
+            ge=0,
+            le=100,
+        ),
     ] = 1.0
-    least_churn: Annotated[
-        int, setting("...or so many pods, where the share is less.", unit="pods", ge=0, le=10_000)
-    ] = 10
+    least_churn: Annotated[int, constant("...or so many pods, where the share is less.", unit="pods")] = 10
     keep_ended_seconds: Annotated[
         float,
-        setting(
+        constant(
             "PodMigrationJobs of the descheduler that have ended are deleted after this time; the limit of an hour is "
             "read from them.",
             unit="seconds",
-            ge=3600,
         ),
     ] = 86_400.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from cotenant.base.settings.base import NotNegative, Section, setting
+from cotenant.base.settings.base import NotNegative, Section, constant, setting
 
 Aggregation = Literal["", "avg", "p50", "p90", "p95", "p99"]
 
@@ -17,8 +17,18 @@ Aggregation = Literal["", "avg", "p50", "p90", "p95", "p99"]
 class Percentages(Section, frozen=True):
     """One percentage of allocatable for each resource; 0 = this resource is not looked at."""
 
-    cpu: Annotated[int, setting("Of CPU; 0: not looked at.", unit="percent", ge=0, le=1000)] = 0
-    memory: Annotated[int, setting("Of memory; 0: not looked at.", unit="percent", ge=0, le=1000)] = 0
+    cpu: Annotated[
+        int,
+        setting(
+            "Of CPU; 0: not looked at.", when="nodes should be filled more, or less", unit="percent", ge=0, le=1000
+        ),
+    ] = 0
+    memory: Annotated[
+        int,
+        setting(
+            "Of memory; 0: not looked at.", when="nodes should be filled more, or less", unit="percent", ge=0, le=1000
+        ),
+    ] = 0
 
     @property
     def given(self) -> bool:
@@ -33,19 +43,32 @@ USAGE_PERCENTAGES: Final = Percentages(65, 95)
 class Weights(Section, frozen=True):
     """One weight for each resource."""
 
-    cpu: Annotated[int, setting("Weight of CPU.", ge=0, le=1000)] = 1
-    memory: Annotated[int, setting("Weight of memory.", ge=0, le=1000)] = 1
+    cpu: Annotated[int, constant("Weight of CPU.")] = 1
+    memory: Annotated[int, constant("Weight of memory.")] = 1
 
 
 class LoadAwareSettings(Section, frozen=True):
     """Koordinator's LoadAware: nodes that are too busy are refused, idle ones preferred."""
 
-    on: Annotated[bool, setting("Refuse and rank nodes by their load.")] = True
+    on: Annotated[
+        bool, setting("Refuse and rank nodes by their load.", when="load should not decide where pods go")
+    ] = True
     metric_expiration_seconds: Annotated[
-        float, setting("A NodeMetric of this age no longer says what a node uses.", unit="seconds", gt=0, le=86_400)
+        float,
+        setting(
+            "A NodeMetric of this age no longer says what a node uses.",
+            when="NodeMetrics come more seldom",
+            unit="seconds",
+            gt=0,
+            le=86_400,
+        ),
     ] = 180.0
     schedule_when_expired: Annotated[
-        bool, setting("Let pods onto nodes whose NodeMetric has expired; otherwise such nodes are refused.")
+        bool,
+        setting(
+            "Let pods onto nodes whose NodeMetric has expired; otherwise such nodes are refused.",
+            when="pods must start though nodes report nothing",
+        ),
     ] = False
     usage: Annotated[Percentages, setting("A node that would be used above this is refused.")] = USAGE_PERCENTAGES
     prod_usage: Annotated[
@@ -54,37 +77,41 @@ class LoadAwareSettings(Section, frozen=True):
     aggregated_usage: Annotated[
         Percentages, setting("The same of an aggregated usage, instead of the plain thresholds; needs `aggregation`.")
     ] = Percentages()
-    aggregation: Annotated[Aggregation, setting("Statistic that `aggregated_usage` looks at; empty: none.")] = ""
+    aggregation: Annotated[
+        Aggregation,
+        setting(
+            "Statistic that `aggregated_usage` looks at; empty: none.",
+            when="a percentile should decide in place of the moment",
+        ),
+    ] = ""
     aggregated_seconds: Annotated[
-        int, setting("Window of that statistic; 0: the longest that a node reports.", unit="seconds", ge=0)
+        int, constant("Window of that statistic; 0: the longest that a node reports.", unit="seconds")
     ] = 0
-    score_aggregation: Annotated[Aggregation, setting("Statistic that nodes are ranked by; empty: the mean.")] = ""
+    score_aggregation: Annotated[Aggregation, constant("Statistic that nodes are ranked by; empty: the mean.")] = ""
     score_aggregated_seconds: Annotated[
-        int, setting("Window of that statistic; 0: the longest that a node reports.", unit="seconds", ge=0)
+        int, constant("Window of that statistic; 0: the longest that a node reports.", unit="seconds")
     ] = 0
     scaling_factors: Annotated[
-        Percentages, setting("Share of its request (or limit) that a pod without measured usage counts.")
+        Percentages, constant("Share of its request (or limit) that a pod without measured usage counts.")
     ] = Percentages(85, 70)
-    weights: Annotated[Weights, setting("Weight of each resource when nodes are ranked.")] = Weights()
-    dominant_weight: Annotated[int, setting("Weight of the busiest resource beside those.", ge=0, le=1000)] = 0
-    score_according_prod_usage: Annotated[bool, setting("Rank nodes for prod pods by what prod pods use.")] = False
-    prod_usage_includes_system: Annotated[bool, setting("Count a node's system usage as prod's.")] = False
+    weights: Annotated[Weights, constant("Weight of each resource when nodes are ranked.")] = Weights()
+    dominant_weight: Annotated[int, constant("Weight of the busiest resource beside those.")] = 0
+    score_according_prod_usage: Annotated[bool, constant("Rank nodes for prod pods by what prod pods use.")] = False
+    prod_usage_includes_system: Annotated[bool, constant("Count a node's system usage as prod's.")] = False
     customised_estimation: Annotated[
-        bool, setting("Let pods' annotations say their scaling factors and how long they count as young.")
+        bool, constant("Let pods' annotations say their scaling factors and how long they count as young.")
     ] = False
     estimated_seconds_after_scheduled: Annotated[
-        NotNegative | None, setting("So long after it was placed a pod's estimate counts.", unit="seconds")
+        NotNegative | None, constant("So long after it was placed a pod's estimate counts.", unit="seconds")
     ] = None
     estimated_seconds_after_initialized: Annotated[
-        NotNegative | None, setting("So long after its initialisation a pod's estimate counts.", unit="seconds")
+        NotNegative | None, constant("So long after its initialisation a pod's estimate counts.", unit="seconds")
     ] = None
     breaker_fraction: Annotated[
         float,
-        setting(
+        constant(
             "When a larger share of the reporting nodes is expired, it is the reporting that is broken: the load rules"
-            " are off until it is back.",
-            gt=0,
-            le=1,
+            " are off until it is back."
         ),
     ] = 0.5
 
@@ -96,23 +123,20 @@ class PredictionSettings(Section, frozen=True):
         bool,
         setting(
             "Also refuse nodes whose highest half hour's mean (p95) by the forecast would pass the threshold; the "
-            "5-minute peak of a node's page is another quantity."
+            "5-minute peak of a node's page is another quantity.",
+            when="only the present load should count",
         ),
     ] = True
-    horizon_hours: Annotated[
-        float, setting("How far ahead a forecast is looked at, at most.", unit="hours", gt=0, le=24)
-    ] = 6.0
+    horizon_hours: Annotated[float, constant("How far ahead a forecast is looked at, at most.", unit="hours")] = 6.0
 
 
 class BalanceSettings(Section, frozen=True):
     """Ranking of nodes for batch pods: weights of four views, each from 0 to 100 points."""
 
-    load: Annotated[int, setting("Weight of the load-aware points.", ge=0, le=100)] = 2
-    peak: Annotated[
-        int, setting("Weight of the capacity left in the highest half hour (p95) of the forecast.", ge=0, le=100)
-    ] = 2
-    suppression: Annotated[int, setting("Weight of how seldom the node suppressed best effort.", ge=0, le=100)] = 1
-    spread: Annotated[int, setting("Weight of how little batch the node already holds.", ge=0, le=100)] = 1
+    load: Annotated[int, constant("Weight of the load-aware points.")] = 2
+    peak: Annotated[int, constant("Weight of the capacity left in the highest half hour (p95) of the forecast.")] = 2
+    suppression: Annotated[int, constant("Weight of how seldom the node suppressed best effort.")] = 1
+    spread: Annotated[int, constant("Weight of how little batch the node already holds.")] = 1
 
 
 class CpuAllocationSettings(Section, frozen=True):
@@ -121,15 +145,16 @@ class CpuAllocationSettings(Section, frozen=True):
     on: Annotated[
         bool,
         setting(
-            "Give LSE and LSR pods that request cotenant.dev/bind CPUs of their own, where their node publishes them."
+            "Give LSE and LSR pods that request cotenant.dev/bind CPUs of their own, where their node publishes them.",
+            when="pods should get CPUs of their own without Koordinator's scheduler",
         ),
     ] = False
     bind_policy: Annotated[
-        Literal["FullPCPUs", "SpreadByPCPUs"], setting("How CPUs lie on cores where neither pod nor node says it.")
+        Literal["FullPCPUs", "SpreadByPCPUs"], constant("How CPUs lie on cores where neither pod nor node says it.")
     ] = "FullPCPUs"
     numa_strategy: Annotated[
         Literal["MostAllocated", "LeastAllocated"],
-        setting("Which NUMA node is filled first where the node does not say."),
+        constant("Which NUMA node is filled first where the node does not say."),
     ] = "LeastAllocated"
 
 
@@ -140,7 +165,8 @@ class DeviceAllocationSettings(Section, frozen=True):
         bool,
         setting(
             "Bind such pods with devices of their node's Device object, the best fit. The scheduler's configuration "
-            "must name these resources: take it anew from `cotenant serve extender --print-config`."
+            "must name these resources: take it anew from `cotenant serve extender --print-config`.",
+            when="pods should get devices without Koordinator's scheduler",
         ),
     ] = False
 
@@ -148,28 +174,30 @@ class DeviceAllocationSettings(Section, frozen=True):
 class ExtenderSettings(Section, frozen=True):
     """The address of the extender, what it accepts, and how fresh its view must be."""
 
-    host: Annotated[str, setting("Address that the extender listens on.", min_length=1)] = "127.0.0.1"
-    port: Annotated[int, setting("Port of the extender; 0 picks a free one.", ge=0, le=65535)] = 9445
+    host: Annotated[
+        str, setting("Address that the extender listens on.", when="the scheduler must reach it", min_length=1)
+    ] = "127.0.0.1"
+    port: Annotated[
+        int, setting("Port of the extender; 0 picks a free one.", when="the port is taken", ge=0, le=65535)
+    ] = 9445
     certificate_folder: Annotated[
         str,
         setting(
             "Folder with tls.crt, tls.key and ca.crt; callers must show a certificate of that authority. Empty: plain"
-            " HTTP, which only a loopback address may serve."
+            " HTTP, which only a loopback address may serve.",
+            when="it is reached over the network",
         ),
     ] = ""
-    max_body_bytes: Annotated[
-        int, setting("A larger request is refused unread.", unit="bytes", ge=10_000, le=100_000_000)
-    ] = 16_000_000
+    max_body_bytes: Annotated[int, constant("A larger request is refused unread.", unit="bytes")] = 16_000_000
     read_seconds: Annotated[
-        float, setting("A caller that takes longer to send its request is cut off.", unit="seconds", gt=0, le=60)
+        float, constant("A caller that takes longer to send its request is cut off.", unit="seconds")
     ] = 5.0
     http_timeout_seconds: Annotated[
         float,
-        setting(
+        constant(
             "How long the scheduler waits for the rules' answer to a pod, and goes on without (printed configuration)."
             " A bind, which writes to the API server, is waited for at least a second.",
             unit="seconds",
-            gt=0,
         ),
     ] = 0.3
     weight: Annotated[
@@ -177,19 +205,18 @@ class ExtenderSettings(Section, frozen=True):
         setting(
             "Weight of our points in the printed configuration. 0: the scheduler does not ask for them, which is one"
             " call a pod less; it ranks by itself what `near_points` leaves.",
+            when="our ranking should count beside the scheduler's",
             ge=0,
             le=1000,
         ),
     ] = 0
     near_points: Annotated[
         int,
-        setting(
+        constant(
             "While `weight` is 0, only nodes that are at most so many points worse than the best (of their zone, for"
             " replicas) are handed back; all of them for pods with preferences of their own (preferred affinity, spread"
             " if possible). Nodes that report no use stay.",
             unit="points",
-            ge=0,
-            le=100,
         ),
     ] = 5
     most_nodes: Annotated[
@@ -197,40 +224,35 @@ class ExtenderSettings(Section, frozen=True):
         setting(
             "When more nodes are left for a pod, only the best so many are handed back, so that the scheduler has less"
             " to rank. 1: our points alone decide, and the scheduler ranks nothing. 0: no bound.",
+            when="the scheduler's ranking is slow, or should see all nodes",
             ge=0,
         ),
     ] = 100
     score_span: Annotated[
         int,
-        setting(
+        constant(
             "The scheduler takes eleven steps only: the best node of a question gets 10, one that is so many points (of"
             " 100) worse gets 0. Small spans tell nearly equal nodes apart.",
             unit="points",
-            ge=1,
-            le=100,
         ),
     ] = 25
     watcher: Annotated[
         Literal["process", "thread"],
-        setting("Who watches the cluster: a process of its own never delays an answer; a thread needs less memory."),
+        constant("Who watches the cluster: a process of its own never delays an answer; a thread needs less memory."),
     ] = "process"
     coalesce_seconds: Annotated[
         float,
-        setting(
+        constant(
             "Changes reach the rules at once after a quiet time, and otherwise together, once in so long a time; pods"
             " that are placed in quick succession, within one and a half of it.",
             unit="seconds",
-            ge=0,
-            le=5,
         ),
     ] = 0.1
     stale_seconds: Annotated[
         float,
-        setting(
+        constant(
             "A view older than this says nothing of load; a hand-over of a reservation is then guarded more widely.",
             unit="seconds",
-            ge=1,
-            le=3600,
         ),
     ] = 120.0
     load_aware: LoadAwareSettings = LoadAwareSettings()
@@ -245,42 +267,43 @@ class LoadTaintSettings(Section, frozen=True):
 
     enabled: Annotated[
         bool,
-        setting("The manager judges every node's load; false: it takes the taints away that it set earlier."),
+        setting(
+            "The manager judges every node's load; false: it takes the taints away that it set earlier.",
+            when="schedulers that do not ask the extender should avoid busy nodes",
+        ),
     ] = False
     dry_run: Annotated[
-        bool, setting("What would be tainted is counted and told, and no node has the taint; else nodes get it.")
+        bool,
+        setting(
+            "What would be tainted is counted and told, and no node has the taint; else nodes get it.",
+            when="the counts have shown what you expect",
+        ),
     ] = True
-    interval_seconds: Annotated[float, setting("Between two looks.", unit="seconds", ge=1, le=600)] = 5.0
+    interval_seconds: Annotated[float, constant("Between two looks.", unit="seconds")] = 5.0
     hold_seconds: Annotated[
         float,
-        setting("A node keeps its taint for so long at least; only a stricter one replaces it.", unit="seconds", ge=0),
+        constant("A node keeps its taint for so long at least; only a stricter one replaces it.", unit="seconds"),
     ] = 120.0
     refuse_percent: Annotated[
         float,
-        setting(
+        constant(
             "NoSchedule from this share of a threshold on: pods arrive before the taint does. 100: at the threshold.",
             unit="percent of the threshold",
-            gt=0,
-            le=200,
         ),
     ] = 97.0
     avoid_percent: Annotated[
         float,
-        setting(
+        constant(
             "PreferNoSchedule on nodes from this share of a threshold on, the busiest first.",
             unit="percent of the threshold",
-            gt=0,
-            le=200,
         ),
     ] = 60.0
     leave_percent: Annotated[
         float,
-        setting(
+        constant(
             "A taint goes when the node is so far below what it was set for; a node in the place of another is so much "
             "busier.",
             unit="percent of the threshold",
-            ge=0,
-            le=100,
         ),
     ] = 8.0
     refused_share_percent: Annotated[
@@ -288,6 +311,7 @@ class LoadTaintSettings(Section, frozen=True):
         setting(
             "Share of the schedulable nodes that has NoSchedule, at most; rounded down. Beyond it nodes get "
             "PreferNoSchedule. 0: never NoSchedule.",
+            when="more, or fewer, nodes may be closed at a time",
             unit="percent of nodes",
             ge=0,
             le=50,
@@ -297,6 +321,7 @@ class LoadTaintSettings(Section, frozen=True):
         float,
         setting(
             "Share of the schedulable nodes that has PreferNoSchedule, at most; rounded down.",
+            when="more, or fewer, nodes may be avoided at a time",
             unit="percent of nodes",
             ge=0,
             le=90,

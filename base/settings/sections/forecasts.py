@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from cotenant.base.resource import Resource
-from cotenant.base.settings.base import Section, setting
+from cotenant.base.settings.base import Section, constant, setting
 
 
 class CalendarEvent(Section, frozen=True):
@@ -36,114 +36,112 @@ class ForecastingSettings(Section, frozen=True):
     plugins: Annotated[
         list[str],
         setting(
-            "Installed forecasters (entry points of group cotenant.forecasters) that compete with the built-in ones."
+            "Installed forecasters (entry points of group cotenant.forecasters) that compete with the built-in ones.",
+            when="a forecaster of your own is installed",
         ),
     ] = msgspec.field(default_factory=list)
     time_zone: Annotated[
         str,
-        setting("IANA zone whose days usage follows: a change of its clocks moves the daily pattern.", min_length=1),
+        setting(
+            "IANA zone whose days usage follows: a change of its clocks moves the daily pattern.",
+            when="most users of the workloads live by another clock",
+            min_length=1,
+        ),
     ] = "UTC"
     holidays: Annotated[
         str,
         setting(
             "Country, or country and part, whose public holidays are days of rest: DE, DE-BY, US-CA; empty for none.",
+            when="usage falls on public holidays",
             pattern="^([A-Z]{2}(-[A-Za-z0-9]{1,6})?)?$",
         ),
     ] = ""
     events: Annotated[
         list[CalendarEvent],
-        setting("Days that are not like their weekday: name, first_day, last_day, and factor (none = a day of rest)."),
+        setting(
+            "Days that are not like their weekday: name, first_day, last_day, and factor (none = a day of rest).",
+            when="a sale, a freeze or a company holiday is coming",
+        ),
     ] = msgspec.field(default_factory=list)
-    history_days: Annotated[int, setting("History that a forecast looks at.", unit="days", ge=2, le=60)] = 14
+    history_days: Annotated[int, constant("History that a forecast looks at.", unit="days")] = 14
     minimum_days: Annotated[
         float,
-        setting("History below which the portrait's quantiles stand in for a forecast.", unit="days", ge=1, le=28),
+        constant("History below which the portrait's quantiles stand in for a forecast.", unit="days"),
     ] = 2.0
-    stale_hours: Annotated[
-        float, setting("Silence after which the portrait's quantiles stand in.", unit="hours", ge=1, le=168)
-    ] = 24.0
+    stale_hours: Annotated[float, constant("Silence after which the portrait's quantiles stand in.", unit="hours")] = (
+        24.0
+    )
     origins: Annotated[
         int,
-        setting("Daily back-tests behind the models' weights, when history allows.", unit="days", ge=1, le=28),
+        constant("Daily back-tests behind the models' weights, when history allows.", unit="days"),
     ] = 7
-    origin_decay: Annotated[
-        float, setting("Weight of a back-test relative to the one a day later.", unit="ratio", gt=0, le=1)
-    ] = 0.8
+    origin_decay: Annotated[float, constant("Weight of a back-test relative to the one a day later.", unit="ratio")] = (
+        0.8
+    )
     prior_days: Annotated[
         float,
-        setting("Back-tests that the mean over all series counts for in each one's weights.", unit="days", ge=0),
+        constant("Back-tests that the mean over all series counts for in each one's weights.", unit="days"),
     ] = 2.0
     relearn_hours: Annotated[
         float,
-        setting(
-            "How long a scan goes on with what earlier back-tests taught; 0 = back-tests in every scan.",
-            unit="hours",
-            ge=0,
-            le=168,
+        constant(
+            "How long a scan goes on with what earlier back-tests taught; 0 = back-tests in every scan.", unit="hours"
         ),
     ] = 12.0
     near_weight: Annotated[
         float,
-        setting("Share of the last two hours' error in the score of a model, beside its daily back-tests.", ge=0, le=2),
+        constant("Share of the last two hours' error in the score of a model, beside its daily back-tests."),
     ] = 0.3
-    near_mix_weight: Annotated[
-        float, setting("The same where the mixture of models and the booster are weighed.", ge=0, le=2)
-    ] = 0.5
+    near_mix_weight: Annotated[float, constant("The same where the mixture of models and the booster are weighed.")] = (
+        0.5
+    )
     blend_sharpness: Annotated[
         float,
-        setting("How fast a model's weight in the mixture falls with the log of its loss.", ge=0, le=100),
+        constant("How fast a model's weight in the mixture falls with the log of its loss."),
     ] = 4.0
     mix_sharpness: Annotated[
         float,
-        setting("How fast the booster's weight beside it falls with the log of its loss.", ge=0, le=100),
+        constant("How fast the booster's weight beside it falls with the log of its loss."),
     ] = 10.0
-    booster_rows: Annotated[
-        int, setting("Most rows that the booster learns from in one shard; 0 turns it off.", ge=0, le=1_000_000)
-    ] = 12_000
-    booster_minimum_series: Annotated[
-        int, setting("Series below which no booster is trained.", unit="series", ge=2, le=100_000)
-    ] = 50
-    booster_threads: Annotated[int, setting("Threads of the booster's training.", ge=1, le=64)] = 1
+    booster_rows: Annotated[int, constant("Most rows that the booster learns from in one shard; 0 turns it off.")] = (
+        12_000
+    )
+    booster_minimum_series: Annotated[int, constant("Series below which no booster is trained.", unit="series")] = 50
+    booster_threads: Annotated[int, constant("Threads of the booster's training.")] = 1
     coverage_step: Annotated[
         float,
-        setting("How fast a series answers to its own misses of the upper quantiles (adaptive conformal).", ge=0, le=1),
+        constant("How fast a series answers to its own misses of the upper quantiles (adaptive conformal)."),
     ] = 0.2
     peak_day_decay: Annotated[
-        float, setting("Weight of a day's maximum relative to the next day's.", unit="ratio", gt=0, le=1)
+        float, constant("Weight of a day's maximum relative to the next day's.", unit="ratio")
     ] = 0.9
     peak_prior_days: Annotated[
-        float, setting("Days that peak errors of equally restless series count for in each one's.", unit="days", ge=0)
+        float, constant("Days that peak errors of equally restless series count for in each one's.", unit="days")
     ] = 24.0
     peak_amplitude: Annotated[
         float,
-        setting(
+        constant(
             "(p95 - p5) / mean of half hours above which a day has a peak; many such days make one expected.",
             unit="ratio",
-            ge=0,
-            le=5,
         ),
     ] = 0.3
     cluster_peak_share: Annotated[
         float,
-        setting(
+        constant(
             "The same for the cluster's totals, of what is allocatable: (p95 - p5) / allocatable, on days that repeat.",
             unit="ratio",
-            ge=0,
-            le=1,
         ),
     ] = 0.03
     window_minutes: Annotated[
         int,
-        setting("Shortest valley window; a peak window is two hours.", unit="minutes", ge=30, le=720, multiple_of=30),
+        constant("Shortest valley window; a peak window is two hours.", unit="minutes"),
     ] = 60
 
     week_workloads: Annotated[
         int,
-        setting(
+        constant(
             "Workloads, those that use most CPU, that get a week ahead and are taken apart into trend and habits.",
             unit="workloads",
-            ge=0,
-            le=1000,
         ),
     ] = 10
 
@@ -164,6 +162,7 @@ class NodePeakSettings(Section, frozen=True):
             "Share of decisions whose forecast CPU peak may be passed within 24 hours: mean over all nodes and months, "
             "one decision a node every six hours. Nodes pass together: most of a month's share comes as one event, a "
             "day on which a third to a half of the nodes pass theirs, and other weeks hold none.",
+            when="batch work should get more, or less, of the nodes' CPU",
             unit="percent",
             gt=0,
             le=50,
@@ -173,6 +172,7 @@ class NodePeakSettings(Section, frozen=True):
         float,
         setting(
             "The same for memory, where passing it means evictions, on all nodes of an event at once.",
+            when="evictions for memory are too many, or memory lies idle",
             unit="percent",
             gt=0,
             le=50,
@@ -180,29 +180,27 @@ class NodePeakSettings(Section, frozen=True):
     ] = 0.5
     calibration_days: Annotated[
         int,
-        setting(
+        constant(
             "Most days of past decisions that the risk is calibrated on, as far as totals of nodes go back. They are "
             "kept from scan to scan, so after a first scan they go back profiler.window_days, later further.",
             unit="days",
-            ge=2,
         ),
     ] = 90
     prior_days: Annotated[
         float,
-        setting(
+        constant(
             "Days of a cluster's own past decisions that count as much as the shipped tail of public traces. A day "
             "counts once, however many nodes it has: they pass their peaks together.",
             unit="days",
-            ge=0,
         ),
     ] = 10.0
     node_tolerance: Annotated[
         float,
-        setting("Times the risk that one node may have passed its peak before its own past decides alone.", ge=1),
+        constant("Times the risk that one node may have passed its peak before its own past decides alone."),
     ] = 4.0
     minimum_days: Annotated[
         int,
-        setting("Days of record below which a node gets Koordinator's formula.", unit="days", ge=2, le=14),
+        constant("Days of record below which a node gets Koordinator's formula.", unit="days"),
     ] = 7
 
     def risk(self, resource: Resource) -> float:

@@ -4,48 +4,57 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from cotenant.base.settings.base import Section, setting
+from cotenant.base.settings.base import Section, constant, setting
 
 
 class KubeSettings(Section, frozen=True):
     """The cluster to connect to, the identity to use, and the timeouts and retries."""
 
     kubeconfig: Annotated[
-        str, setting("Path of a kubeconfig; empty means $KUBECONFIG, then ~/.kube/config, or the pod's own account.")
+        str,
+        setting(
+            "Path of a kubeconfig; empty means $KUBECONFIG, then ~/.kube/config, or the pod's own account.",
+            when="the file is not at its usual place",
+        ),
     ] = ""
-    context: Annotated[str, setting("Context of the kubeconfig; empty means its current one.")] = ""
+    context: Annotated[
+        str,
+        setting(
+            "Context of the kubeconfig; empty means its current one.",
+            when="another cluster than the current one is meant",
+        ),
+    ] = ""
     timeout_seconds: Annotated[
-        float, setting("Longest silence of the API server before a request is given up.", unit="seconds", gt=0, le=300)
+        float,
+        setting(
+            "Longest silence of the API server before a request is given up.",
+            when="the API server is far away or slow",
+            unit="seconds",
+            gt=0,
+            le=300,
+        ),
     ] = 10.0
     deadline_seconds: Annotated[
-        float, setting("Longest a whole answer may take, however it trickles in.", unit="seconds", gt=0, le=3600)
+        float, constant("Longest a whole answer may take, however it trickles in.", unit="seconds")
     ] = 60.0
-    page_size: Annotated[int, setting("Objects per page of a list.", unit="objects", ge=1, le=10_000)] = 500
-    retries: Annotated[
-        int, setting("Further tries after a busy server (429, 503) or a broken connection.", ge=0, le=20)
-    ] = 4
-    write_connections: Annotated[
-        int, setting("Connections over which many objects are written at the same time.", ge=1, le=64)
-    ] = 8
+    page_size: Annotated[int, constant("Objects per page of a list.", unit="objects")] = 500
+    retries: Annotated[int, constant("Further tries after a busy server (429, 503) or a broken connection.")] = 4
+    write_connections: Annotated[int, constant("Connections over which many objects are written at the same time.")] = 8
     body_cap_bytes: Annotated[
-        int, setting("Larger objects are not written; etcd itself refuses 1.5 MiB.", unit="bytes", ge=1024, le=1 << 20)
+        int, constant("Larger objects are not written; etcd itself refuses 1.5 MiB.", unit="bytes")
     ] = 65_536
     watch_idle_seconds: Annotated[
         float,
-        setting(
+        constant(
             "A watch without an event or bookmark for so long is taken up anew: it may be dead. Most servers send a "
             "bookmark each minute.",
             unit="seconds",
-            gt=0,
-            le=3600,
         ),
     ] = 90.0
     watch_backoff_seconds: Annotated[
-        float, setting("Longest pause between two tries to list or watch.", unit="seconds", gt=0, le=300)
+        float, constant("Longest pause between two tries to list or watch.", unit="seconds")
     ] = 30.0
     relist_seconds: Annotated[
         float,
-        setting(
-            "A mirror is compared with a fresh list so often, in case a watch lied.", unit="seconds", ge=1, le=86_400
-        ),
+        constant("A mirror is compared with a fresh list so often, in case a watch lied.", unit="seconds"),
     ] = 3600.0

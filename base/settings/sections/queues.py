@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from cotenant.base.settings.base import Section, setting
+from cotenant.base.settings.base import Section, constant, setting
 
 
 class QueueSettings(Section, frozen=True):
@@ -14,14 +14,16 @@ class QueueSettings(Section, frozen=True):
         bool,
         setting(
             "The manager lets pods of quotas and gangs go in their turn; false: it leaves ElasticQuotas and gangs "
-            "alone, and the webhook holds no pod back for them."
+            "alone, and the webhook holds no pod back for them.",
+            when="quotas and gangs should be kept",
         ),
     ] = False
     handled_by: Annotated[
         Literal["cotenant", "koordinator"],
         setting(
             "koordinator: its own scheduler is installed and deals with ElasticQuotas and gangs; the manager leaves "
-            "them alone and lets go of what it held."
+            "them alone and lets go of what it held.",
+            when="Koordinator's scheduler stays in charge",
         ),
     ] = "cotenant"
     keep_gates_at_end: Annotated[
@@ -29,41 +31,56 @@ class QueueSettings(Section, frozen=True):
         setting(
             "When the manager ends in good order (a rollout, a restart), pods go on waiting for the next one; if none "
             "comes, the webhook lifts their gates a minute after the promise ran out. false: all of them are let go "
-            "at once. An installation in the cluster switches it on."
+            "at once. An installation in the cluster switches it on.",
+            when="pods must not slip through during a restart",
         ),
     ] = False
     check_parents: Annotated[
         bool,
-        setting("A pod is let go only while it fits the runtime of its quota's parents, too."),
+        setting(
+            "A pod is let go only while it fits the runtime of its quota's parents, too.",
+            when="parents' quotas must hold, too",
+        ),
     ] = False
     runtime: Annotated[
         bool,
-        setting("A quota may use its runtime (its share now, lending included); false: it may use its max."),
+        setting(
+            "A quota may use its runtime (its share now, lending included); false: it may use its max.",
+            when="quotas must not lend",
+        ),
     ] = True
     min_scaling: Annotated[
         bool,
-        setting("Guarantees (min) shrink in proportion when the cluster has less than their sum."),
+        constant("Guarantees (min) shrink in proportion when the cluster has less than their sum."),
     ] = True
     revoke: Annotated[
         bool,
         setting(
             "Pods of a quota that is over its runtime for too long are evicted, lowest priority first; the manager "
-            "needs the right to evict pods."
+            "needs the right to evict pods.",
+            when="lent capacity must come back",
         ),
     ] = False
     preempt: Annotated[
         bool,
         setting(
             "The first pod that waits because its quota is full takes capacity back from pods of lower priority of the "
-            "same quota, which are evicted; the label preemptible=false protects a pod."
+            "same quota, which are evicted; the label preemptible=false protects a pod.",
+            when="urgent pods must not wait behind their own quota",
         ),
     ] = False
     delay_evict_seconds: Annotated[
         float,
-        setting("A quota over its runtime for longer than this gives pods back.", unit="seconds", ge=0, le=86_400),
+        setting(
+            "A quota over its runtime for longer than this gives pods back.",
+            when="lent capacity must come back sooner, or later",
+            unit="seconds",
+            ge=0,
+            le=86_400,
+        ),
     ] = 120.0
     evictions_per_round: Annotated[
-        int, setting("Pods that one quota gives back in one round, at most.", unit="pods", ge=1, le=1000)
+        int, constant("Pods that one quota gives back in one round, at most.", unit="pods")
     ] = 10
     gangs_by: Annotated[
         Literal["own", "auto", "kubernetes"],
@@ -71,7 +88,8 @@ class QueueSettings(Section, frozen=True):
             "Who places gangs. own: cotenant, on any kube-scheduler. auto: Kubernetes' own gang scheduling where the "
             "API server offers PodGroups of scheduling.k8s.io/v1alpha2, for the gangs that these can describe; "
             "kubernetes: the same, and it is told when the server offers none. The scheduler's feature gate "
-            "GangScheduling has to be on: nobody can see whether it is."
+            "GangScheduling has to be on: nobody can see whether it is.",
+            when="Kubernetes' own gang scheduling is there",
         ),
     ] = "own"
     gang_wait_seconds: Annotated[
@@ -79,6 +97,7 @@ class QueueSettings(Section, frozen=True):
         setting(
             "A gang that is incomplete or has no capacity after this time gets TimedOut and backs off; a gang's "
             "own waiting time beats it.",
+            when="gangs of yours assemble more slowly",
             unit="seconds",
             ge=1,
             le=86_400,
@@ -86,31 +105,23 @@ class QueueSettings(Section, frozen=True):
     ] = 600.0
     gang_place_seconds: Annotated[
         float,
-        setting(
+        constant(
             "Longest that a gang's capacity is reserved piece by piece; if not complete by then, all is released.",
             unit="seconds",
-            ge=1,
-            le=600,
         ),
     ] = 30.0
     back_off_seconds: Annotated[
         float,
-        setting(
+        constant(
             "A gang that was not placed is tried again after this time, twice as late after each further failure.",
             unit="seconds",
-            ge=0.1,
-            le=3600,
         ),
     ] = 5.0
-    longest_back_off_seconds: Annotated[
-        float, setting("The longest of these times.", unit="seconds", ge=1, le=86_400)
-    ] = 300.0
+    longest_back_off_seconds: Annotated[float, constant("The longest of these times.", unit="seconds")] = 300.0
     served_seconds: Annotated[
         float,
-        setting(
+        constant(
             "The webhook holds pods back for so long after the manager's last sign of life, and no longer.",
             unit="seconds",
-            ge=10,
-            le=600,
         ),
     ] = 30.0

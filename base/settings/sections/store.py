@@ -15,7 +15,8 @@ class StoreSettings(Section, frozen=True):
     url: Annotated[
         str,
         setting(
-            "fsspec URL of the store; empty means the user's data folder ($XDG_DATA_HOME or ~/.local/share)/cotenant."
+            "fsspec URL of the store; empty means the user's data folder ($XDG_DATA_HOME or ~/.local/share)/cotenant.",
+            when="the results lie on a volume or in a bucket",
         ),
     ] = ""
 

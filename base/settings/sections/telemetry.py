@@ -16,18 +16,27 @@ class TelemetrySettings(Section, frozen=True):
     """Log lines on stderr, and the small server for probes and metrics."""
 
     log_format: Annotated[
-        Literal["console", "json"], setting("One line of text per event for people, or one JSON object for machines.")
+        Literal["console", "json"],
+        setting(
+            "One line of text per event for people, or one JSON object for machines.", when="a collector reads the log"
+        ),
     ] = "console"
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], setting("Events below this level are not written.")
+        Literal["debug", "info", "warning", "error"],
+        setting("Events below this level are not written.", when="something is to be found out"),
     ] = "info"
-    health_host: Annotated[str, setting("Address that the probes' server listens on; 0.0.0.0 inside a pod.")] = (
-        "127.0.0.1"
-    )
+    health_host: Annotated[
+        str,
+        setting(
+            "Address that the probes' server listens on; 0.0.0.0 inside a pod.",
+            when="probes come from outside the machine",
+        ),
+    ] = "127.0.0.1"
     health_port: Annotated[
         Port | None,
         setting(
             "Port of /livez, /readyz and /metrics; 0 takes any free one. Unset: each program has its own (manager "
             f"{MANAGER_PORT}, extender {EXTENDER_PORT}, enforcer {ENFORCER_PORT}), so that all run on one machine.",
+            when="the port is taken",
         ),
     ] = None

@@ -50,7 +50,7 @@ def replicas(
     rows = chosen_of_scan(scans, table, namespace, query)
     print_table(rows, output, headers=not no_headers)
     if not len(rows):
-        what = "an autoscaler on CPU or memory, or many replicas (recommender.replicas.many_replicas)"
+        what = "an autoscaler on CPU or memory, or six replicas and more"
         message(f"none of {len(table)} workloads with {what} matches" if len(table) else f"no workload has {what}")
     for row in rows.rows():
         if row["most"] and row["needed"] and row["needed"] > row["most"]:

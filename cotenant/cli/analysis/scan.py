@@ -350,7 +350,7 @@ def _kept_results_sentence(overview: Overview, count: int, oldest_seconds: int) 
     hours = max(0.0, overview.time_seconds - oldest_seconds) / HOUR_SECONDS
     return (
         f"{overview.kept_recommendations} of {count} recommendations hold from up to {hours:.0f} h ago: nothing new "
-        "was seen of their workloads (recommender.renew_hours)."
+        "was seen of their workloads."
     )
 
 

@@ -2,7 +2,7 @@
 
 A recommendation rests on weeks, and most hours add nothing to it. So each analysis notes what the judgement of a
 workload looked at, and the next one keeps the judgement while that is as it was and no container showed more than was
-seen before, for `recommender.renew_hours` and no longer than a share of the history behind it. One block a shard, of
+seen before, for half a day (`renew_hours`) and no longer than a share of the history behind it. One block a shard, of
 numbers: the recommendations themselves are read from where `cotenant explain` finds them. What cannot be read, or was
 noted under other settings, is as if it were not there.
 """

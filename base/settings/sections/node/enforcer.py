@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from cotenant.base.settings.base import Section, setting
+from cotenant.base.settings.base import Section, constant, setting
 from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.base.settings.sections.node.runtime import DraSettings
 
@@ -15,14 +15,35 @@ class EnforcerSettings(Section, frozen=True):
     """The agent of one node. Nothing is written to a cgroup or evicted while `dry_run` holds."""
 
     dry_run: Annotated[
-        bool, setting("Only say what would be written and evicted. The agent then restores nothing either.")
+        bool,
+        setting(
+            "Only say what would be written and evicted. The agent then restores nothing either.",
+            when="the dry run has shown what you expect",
+        ),
     ] = True
     node_name: Annotated[
-        str, setting("Name of the Node object; empty means the variable NODE_NAME, then the host's name.")
+        str,
+        setting(
+            "Name of the Node object; empty means the variable NODE_NAME, then the host's name.",
+            when="the Node object has another name than the host",
+        ),
     ] = ""
-    tick_seconds: Annotated[float, setting("Between two looks at the node.", unit="seconds", ge=0.1, le=60)] = 1.0
+    tick_seconds: Annotated[
+        float,
+        setting(
+            "Between two looks at the node.",
+            when="the agent should cost less, or react sooner",
+            unit="seconds",
+            ge=0.1,
+            le=60,
+        ),
+    ] = 1.0
     strategies_off: Annotated[
-        list[str], setting("Strategies that do not run, by name; what they had set is given back.")
+        list[str],
+        setting(
+            "Strategies that do not run, by name; what they had set is given back.",
+            when="a strategy does not suit the node",
+        ),
     ] = msgspec.field(default_factory=list)
 
     # Where things are.
@@ -30,67 +51,117 @@ class EnforcerSettings(Section, frozen=True):
         str,
         setting(
             "NodeSLO, or its spec alone, as YAML or JSON, in place of the API server's; read again when it changes. "
-            "A file that cannot be used is refused and the policy before it stays."
+            "A file that cannot be used is refused and the policy before it stays.",
+            when="there is no API server, or a policy is tried out",
         ),
     ] = ""
     pods_file: Annotated[
         str,
-        setting("Pods (and the Node) as YAML or JSON in Kubernetes' own form, for a machine without an API server."),
+        setting(
+            "Pods (and the Node) as YAML or JSON in Kubernetes' own form, for a machine without an API server.",
+            when="there is no API server",
+        ),
     ] = ""
     state_dir: Annotated[
-        str, setting("Folder of the journal of original values, the action log and the status file.", min_length=1)
+        str,
+        setting(
+            "Folder of the journal of original values, the action log and the status file.",
+            when="the folder does not outlive a restart",
+            min_length=1,
+        ),
     ] = "/var/lib/cotenant/enforcer"
-    cgroup_root: Annotated[str, setting("Where cgroup file systems are mounted.", min_length=1)] = "/sys/fs/cgroup"
-    proc_root: Annotated[str, setting("Where the host's proc file system is mounted.", min_length=1)] = "/proc"
+    cgroup_root: Annotated[
+        str,
+        setting(
+            "Where cgroup file systems are mounted.", when="the host's file systems are mounted elsewhere", min_length=1
+        ),
+    ] = "/sys/fs/cgroup"
+    proc_root: Annotated[
+        str,
+        setting(
+            "Where the host's proc file system is mounted.",
+            when="the host's file systems are mounted elsewhere",
+            min_length=1,
+        ),
+    ] = "/proc"
     cgroup_base: Annotated[
-        str, setting("Folder below each hierarchy that holds kubepods: the kubelet's cgroupRoot. Empty means the root.")
+        str,
+        setting(
+            "Folder below each hierarchy that holds kubepods: the kubelet's cgroupRoot. Empty means the root.",
+            when="the kubelet's configuration cannot be read",
+        ),
     ] = ""
     cgroup_driver: Annotated[
         Literal["auto", "cgroupfs", "systemd"],
-        setting("How the kubelet names cgroups; auto asks its configuration, then looks which tree exists."),
+        setting(
+            "How the kubelet names cgroups; auto asks its configuration, then looks which tree exists.",
+            when="the kubelet's configuration cannot be read",
+        ),
     ] = "auto"
     kubelet_config: Annotated[
-        str, setting("The kubelet's configuration file, read for its cgroup driver, cgroup root and CPU manager.")
+        str,
+        setting(
+            "The kubelet's configuration file, read for its cgroup driver, cgroup root and CPU manager.",
+            when="the file lies elsewhere",
+        ),
     ] = "/var/lib/kubelet/config.yaml"
     pod_resources_socket: Annotated[
         str,
         setting(
             "The kubelet's podresources service, asked for the CPUs that its static CPU manager gave out, and for its "
-            "pods while the API server has not been heard of; empty means never. It needs cotenant[node]."
+            "pods while the API server has not been heard of; empty means never. It needs cotenant[node].",
+            when="the kubelet's folder lies elsewhere",
         ),
     ] = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
     # The API server, without a kubeconfig.
     api_server: Annotated[
-        str, setting("URL of the API server; empty means the service account's: KUBERNETES_SERVICE_HOST and _PORT.")
+        str,
+        setting(
+            "URL of the API server; empty means the service account's: KUBERNETES_SERVICE_HOST and _PORT.",
+            when="the agent runs outside of a pod",
+        ),
     ] = ""
-    token_file: Annotated[str, setting("File of the bearer token; it is read again as it is renewed.")] = (
-        "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - a path, not a secret
-    )
-    ca_file: Annotated[str, setting("File of the certificate authority of the API server.")] = (
-        "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
-    )
+    token_file: Annotated[
+        str,
+        setting("File of the bearer token; it is read again as it is renewed.", when="the agent runs outside of a pod"),
+    ] = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - a path, not a secret
+    ca_file: Annotated[
+        str, setting("File of the certificate authority of the API server.", when="the agent runs outside of a pod")
+    ] = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 
     # What it may do beyond pods' own cgroups.
     best_effort_pools: Annotated[
         bool,
         setting(
             "Place best-effort pods that the scheduler gave NUMA nodes on these nodes' CPUs; without effect while "
-            "best effort is suppressed by cpuset."
+            "best effort is suppressed by cpuset.",
+            when="best effort should stay on its NUMA nodes",
         ),
     ] = False
     kernel_reserves: Annotated[
         bool,
         setting(
             "Set the machine's own kernel settings by the policy's systemStrategy: its memory reserves "
-            "(vm.min_free_kbytes, vm.watermark_scale_factor), and vendor kernels' switches where the kernel has them."
+            "(vm.min_free_kbytes, vm.watermark_scale_factor), and vendor kernels' switches where the kernel has them.",
+            when="the policy's systemStrategy should act",
         ),
     ] = False
-    sysctl_root: Annotated[str, setting("Where the host's /proc/sys is mounted for writing.", min_length=1)] = (
-        "/proc/sys"
-    )
+    sysctl_root: Annotated[
+        str,
+        setting(
+            "Where the host's /proc/sys is mounted for writing.",
+            when="the host's file systems are mounted elsewhere",
+            min_length=1,
+        ),
+    ] = "/proc/sys"
     sysfs_root: Annotated[
-        str, setting("Where the host's /sys is mounted; written only for vendor kernels' switches.", min_length=1)
+        str,
+        setting(
+            "Where the host's /sys is mounted; written only for vendor kernels' switches.",
+            when="the host's file systems are mounted elsewhere",
+            min_length=1,
+        ),
     ] = "/sys"
 
     # When what it knows has grown old.
@@ -99,6 +170,7 @@ class EnforcerSettings(Section, frozen=True):
         setting(
             "A policy that was not confirmed for so long is stale: strategies go on by it, but best effort gets no "
             "more than it has, and nobody is evicted.",
+            when="the API server is away for longer, now and then",
             unit="seconds",
             ge=10,
             le=86_400,
@@ -108,6 +180,7 @@ class EnforcerSettings(Section, frozen=True):
         float,
         setting(
             "A policy that stays stale for so long is given up: every value goes back to what stood there before.",
+            when="values should go back sooner, or later, without an API server",
             unit="seconds",
             ge=10,
             le=604_800,
@@ -115,12 +188,7 @@ class EnforcerSettings(Section, frozen=True):
     ] = 3600.0
     pods_ttl_seconds: Annotated[
         float,
-        setting(
-            "A list of pods that was not confirmed for so long: nothing is evicted on it.",
-            unit="seconds",
-            ge=5,
-            le=3600,
-        ),
+        constant("A list of pods that was not confirmed for so long: nothing is evicted on it.", unit="seconds"),
     ] = 120.0
 
     watchdog_seconds: Annotated[
@@ -128,6 +196,7 @@ class EnforcerSettings(Section, frozen=True):
         setting(
             "Start a small second process that gives everything back when the agent was killed or stands still for so "
             "long; 0 = none, for where something else starts it again.",
+            when="nothing starts a killed agent again",
             unit="seconds",
             ge=0,
             le=3600,
@@ -140,6 +209,7 @@ class EnforcerSettings(Section, frozen=True):
             "none comes, everything is given back. An agent that finds another one on its node stands by. 0 = give "
             "back at once, and refuse to start beside another. Keep it 15 seconds below the pod's "
             "terminationGracePeriodSeconds.",
+            when="upgrades must not release what is set",
             unit="seconds",
             ge=0,
             le=600,
@@ -147,27 +217,37 @@ class EnforcerSettings(Section, frozen=True):
     ] = 0.0
     startup_seconds: Annotated[
         float,
-        setting(
+        constant(
             "How long a starting agent waits to hear pods and policy before its first tick; what an agent before it "
             "had set is kept meanwhile.",
             unit="seconds",
-            ge=0,
-            le=60,
         ),
     ] = 5.0
 
     # Evictions.
     evictions_per_minute: Annotated[
-        int, setting("Evictions at most, over all strategies; 0 = none.", unit="pods", ge=0, le=600)
+        int,
+        setting(
+            "Evictions at most, over all strategies; 0 = none.",
+            when="evictions are too many, or too slow",
+            unit="pods",
+            ge=0,
+            le=600,
+        ),
     ] = 6
     evictions_burst: Annotated[
-        int, setting("Evictions that may come at once after a quiet time.", unit="pods", ge=1, le=100)
+        int,
+        setting(
+            "Evictions that may come at once after a quiet time.",
+            when="evictions come in bursts, or must never",
+            unit="pods",
+            ge=1,
+            le=100,
+        ),
     ] = 3
     eviction_grace_seconds: Annotated[
         int,
-        setting(
-            "How long an evicted pod's containers may take to end; -1 leaves it to the pod.", unit="seconds", ge=-1
-        ),
+        constant("How long an evicted pod's containers may take to end; -1 leaves it to the pod.", unit="seconds"),
     ] = -1
 
     stop_containers: Annotated[
@@ -175,7 +255,8 @@ class EnforcerSettings(Section, frozen=True):
         setting(
             "While memory runs out and the API server is away, does not answer or refuses (a disruption budget), let "
             "the container runtime end the containers of pods labelled BE at once. Needs the runtime's CRI socket "
-            "(runtime.cri_upstream) and cotenant[node]; evictions_per_minute bounds it too."
+            "(runtime.cri_upstream) and cotenant[node]; evictions_per_minute bounds it too.",
+            when="nodes ran out of memory while the API server was away",
         ),
     ] = False
 
@@ -184,36 +265,51 @@ class EnforcerSettings(Section, frozen=True):
         bool,
         setting(
             "Count cycles per instruction of containers that are not best effort, as evidence of interference. Costs "
-            "at each switch of tasks, needs CAP_PERFMON and a processor that counts."
+            "at each switch of tasks, needs CAP_PERFMON and a processor that counts.",
+            when="you want that evidence, and the kernel allows it",
         ),
     ] = False
-    report_node_metric: Annotated[bool, setting("Report the node's usage as its NodeMetric.")] = True
+    report_node_metric: Annotated[
+        bool, setting("Report the node's usage as its NodeMetric.", when="koordlet reports, too")
+    ] = True
     report_topology: Annotated[
         bool,
         setting(
             "Publish the node's CPUs as its NodeResourceTopology, for schedulers; together with the NodeMetric, "
-            "never in a dry run. The definition of that kind must be installed."
+            "never in a dry run. The definition of that kind must be installed.",
+            when="a scheduler should place pods on CPUs",
         ),
     ] = False
     report_devices: Annotated[
         bool,
         setting(
             "Find the node's GPUs through NVML and publish them as its Device object, unless somebody else made that; "
-            "together with the NodeMetric, never in a dry run."
+            "together with the NodeMetric, never in a dry run.",
+            when="the node has GPUs",
         ),
     ] = False
-    nvml_library: Annotated[
-        str, setting("NVIDIA's management library, as the loader finds it or as a path.", min_length=1)
-    ] = "libnvidia-ml.so.1"
+    nvml_library: Annotated[str, constant("NVIDIA's management library, as the loader finds it or as a path.")] = (
+        "libnvidia-ml.so.1"
+    )
     report_interval_seconds: Annotated[
-        float, setting("Between two NodeMetrics, unless the NodeMetric's spec says.", unit="seconds", ge=10, le=3600)
+        float,
+        setting(
+            "Between two NodeMetrics, unless the NodeMetric's spec says.",
+            when="metrics should be fresher, or the API server spared",
+            unit="seconds",
+            ge=10,
+            le=3600,
+        ),
     ] = 60.0
     record_file: Annotated[
         str,
-        setting("Observations are recorded here, one JSON line a tick, for `cotenant node replay FILE`; empty = not."),
+        setting(
+            "Observations are recorded here, one JSON line a tick, for `cotenant node replay FILE`; empty = not.",
+            when="a decision of the agent is to be replayed",
+        ),
     ] = ""
     record_cap_bytes: Annotated[
-        int, setting("Largest recording; then it is begun anew beside the old one.", unit="bytes", ge=1 << 16)
+        int, constant("Largest recording; then it is begun anew beside the old one.", unit="bytes")
     ] = 64 << 20
 
     best_effort: BestEffortSettings = msgspec.field(default_factory=BestEffortSettings)

@@ -1,0 +1,474 @@
+"""Former settings of what reads a history: scans, forecasts, recommendations, plans, and their messages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotenant.base.settings.former.group import FormerGroup
+
+ANALYSIS: Final = (
+    FormerGroup(
+        "profiler",
+        "cotenant.base.settings.sections.profiler.ProfilerSettings",
+        {
+            "overlap_seconds": (
+                600,
+                "Twice the default lookback of a Prometheus server (5 minutes): late samples come within it.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "profiler.prometheus",
+        "cotenant.base.settings.sections.profiler.PrometheusSettings",
+        {
+            "connect_timeout_seconds": (
+                5.0,
+                "A connection within a data centre takes milliseconds; five seconds tell slow from gone.",
+            ),
+            "retries": (2, "Pacing of further tries; the outage's length decides, not their number."),
+            "backoff_seconds": (
+                0.5,
+                "Pacing of further tries, doubled each time, so that a server that comes back is not flooded.",
+            ),
+            "max_points_per_query": (
+                200000,
+                "Size of one question: large enough to be few, small enough for a server's --query.max-samples.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "portrait",
+        "cotenant.base.settings.sections.profiler.PortraitSettings",
+        {
+            "half_life_hours": (24, "Default of the Vertical Pod Autoscaler (cpu-histogram-decay-half-life)."),
+            "days_kept": (35, "Five whole weeks: a weekly pattern needs four, and a missing day must not cost one."),
+            "pattern_days": (2.0, "Fewer than two days cannot show that anything repeats."),
+            "idle_millicores": (10.0, "Ten millicores is what a health check and a runtime's timers use."),
+            "flat_amplitude": (0.3, "Threshold of a word that describes a series; it changes no amount."),
+            "trend_rise": (0.3, "Threshold of a word that describes a series; it changes no amount."),
+            "trend_fit": (
+                0.7,
+                "Threshold of a class label: the share of variance that is called a good fit (R squared).",
+            ),
+            "season_share": (0.3, "Threshold of a word that describes a series; it changes no amount."),
+            "week_share": (0.1, "Threshold of a word that describes a series; it changes no amount."),
+        },
+    ),
+    FormerGroup(
+        "forecasting",
+        "cotenant.base.settings.sections.forecasts.ForecastingSettings",
+        {
+            "history_days": (14, "Two weeks: each weekday twice, as profiler.window_days keeps by default."),
+            "minimum_days": (2.0, "Two days are the least from which one daily pattern can be tried on another day."),
+            "stale_hours": (24.0, "A day without a sample is one whole daily pattern that was not seen."),
+            "origins": (7, "One week of daily back-tests: each weekday counts once in the models' weights."),
+            "origin_decay": (
+                0.8,
+                "Weight of older back-tests: inside the models' weights, its effect cannot be judged from outside.",
+            ),
+            "prior_days": (
+                2.0,
+                "Strength of the prior over all series: inside the models' weights, its effect cannot be judged "
+                "from outside.",
+            ),
+            "relearn_hours": (12.0, "Half a day: the models' weights move from day to day, not from scan to scan."),
+            "near_weight": (0.3, "Weight within a model's score: its effect cannot be judged from outside."),
+            "near_mix_weight": (0.5, "Weight within the mixture's score: its effect cannot be judged from outside."),
+            "blend_sharpness": (4.0, "Sharpness of the exponential weights: its effect cannot be judged from outside."),
+            "mix_sharpness": (10.0, "Sharpness of the exponential weights: its effect cannot be judged from outside."),
+            "booster_rows": (12000, "Bounds the memory and time of one shard's training."),
+            "booster_minimum_series": (
+                50,
+                "A model over all series needs many of them to learn what one alone does not show.",
+            ),
+            "booster_threads": (1, "One thread per shard: shards already run in parallel by pipeline.workers."),
+            "coverage_step": (
+                0.2,
+                "Step size of adaptive conformal inference: its effect cannot be judged from outside.",
+            ),
+            "peak_day_decay": (
+                0.9,
+                "Weight of older days in the peak's errors: its effect cannot be judged from outside.",
+            ),
+            "peak_prior_days": (
+                24.0,
+                "Strength of the prior over equally restless series: its effect cannot be judged from outside.",
+            ),
+            "peak_amplitude": (0.3, "The limit of portrait.flat_amplitude: what is flat has no peak."),
+            "cluster_peak_share": (
+                0.03,
+                "A daily rise of the totals below three percent of the allocatable amount is not worth an "
+                "announcement.",
+            ),
+            "window_minutes": (60, "Two half hours of the forecast's grid: a shorter valley is within its error."),
+            "week_workloads": (10, "The workloads that use most: what a page shows; it bounds the scan's time."),
+        },
+    ),
+    FormerGroup(
+        "node_peak",
+        "cotenant.base.settings.sections.forecasts.NodePeakSettings",
+        {
+            "calibration_days": (
+                90,
+                "Three months of decisions resolve a risk of one percent; profiler.keep_days says what is kept.",
+            ),
+            "prior_days": (
+                10.0,
+                "Strength of the shipped prior: its effect cannot be judged from outside; risk_percent is what "
+                "an operator sets.",
+            ),
+            "node_tolerance": (4.0, "Allowance for chance before a single node's own past decides alone."),
+            "minimum_days": (
+                7,
+                "One whole week: below it the weekday's pattern is not known, and Koordinator's formula is used.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "recommender.krr",
+        "cotenant.base.settings.sections.peer_strategies.KrrSettings",
+        {
+            "step_seconds": (
+                75,
+                "Default of Robusta KRR (--timeframe-duration 1.25 minutes), which its results depend on.",
+            ),
+            "cpu_request_percentile": (66.0, "Default of Robusta KRR's simple_limit (--cpu-request)."),
+            "cpu_limit_percentile": (96.0, "Default of Robusta KRR's simple_limit (--cpu-limit)."),
+            "minimum_history_minutes": (
+                125,
+                "Default of Robusta KRR (--points-required 100) at its own step of 75 seconds.",
+            ),
+            "cpu_floor_millicores": (10, "Default of Robusta KRR (--cpu-min 10)."),
+            "memory_floor_bytes": (104857600, "Default of Robusta KRR (--mem-min 100)."),
+            "oom_memory_buffer_percent": (25.0, "Default of Robusta KRR (--oom-memory-buffer-percentage)."),
+        },
+    ),
+    FormerGroup(
+        "recommender.vpa",
+        "cotenant.base.settings.sections.peer_strategies.VpaSettings",
+        {
+            "lower_fraction": (
+                0.5,
+                "Default of the Vertical Pod Autoscaler (recommendation-lower-bound-cpu-percentile); the bound "
+                "is shown, not applied.",
+            ),
+            "upper_fraction": (
+                0.95,
+                "Default of the Vertical Pod Autoscaler (recommendation-upper-bound-cpu-percentile); the bound "
+                "is shown, not applied.",
+            ),
+            "half_life_hours": (24, "Default of the Vertical Pod Autoscaler (cpu-histogram-decay-half-life)."),
+            "memory_interval_hours": (24, "Default of the Vertical Pod Autoscaler (memory-aggregation-interval)."),
+            "pod_floor_millicores": (
+                25,
+                "Default of the Vertical Pod Autoscaler (pod-recommendation-min-cpu-millicores).",
+            ),
+            "pod_floor_bytes": (
+                262144000,
+                "Default of the Vertical Pod Autoscaler (pod-recommendation-min-memory-mb).",
+            ),
+            "oom_bump_ratio": (1.2, "Default of the Vertical Pod Autoscaler (oom-bump-up-ratio)."),
+            "oom_bump_bytes": (104857600, "Default of the Vertical Pod Autoscaler (oom-min-bump-up-bytes)."),
+        },
+    ),
+    FormerGroup(
+        "recommender.cotenant.profiles.conservative",
+        "cotenant.base.settings.sections.recommender.ProfilesSettings.conservative",
+        {
+            "cpu_fraction": (
+                0.98,
+                "What the word means; recommender.cotenant.cpu_fraction sets a quantile of your own.",
+            ),
+            "cpu_margin_fraction": (
+                0.1,
+                "What the word means; recommender.cotenant.cpu_margin_fraction sets a margin of your own.",
+            ),
+            "memory_margin_fraction": (
+                0.3,
+                "What the word means; recommender.cotenant.memory_margin_fraction sets a margin of your own.",
+            ),
+            "cpu_root_margin_millicores": (
+                4.0,
+                "Part of the profile's meaning: small containers burst more, relative to their demand, than "
+                "large ones.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "recommender.cotenant.profiles.balanced",
+        "cotenant.base.settings.sections.recommender.ProfilesSettings.balanced",
+        {
+            "cpu_fraction": (
+                0.95,
+                "What the word means; recommender.cotenant.cpu_fraction sets a quantile of your own.",
+            ),
+            "cpu_margin_fraction": (
+                0.0,
+                "What the word means; recommender.cotenant.cpu_margin_fraction sets a margin of your own.",
+            ),
+            "memory_margin_fraction": (
+                0.15,
+                "What the word means; recommender.cotenant.memory_margin_fraction sets a margin of your own.",
+            ),
+            "cpu_root_margin_millicores": (
+                2.0,
+                "Part of the profile's meaning: small containers burst more, relative to their demand, than "
+                "large ones.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "recommender.cotenant.profiles.aggressive",
+        "cotenant.base.settings.sections.recommender.ProfilesSettings.aggressive",
+        {
+            "cpu_fraction": (
+                0.9,
+                "What the word means; recommender.cotenant.cpu_fraction sets a quantile of your own.",
+            ),
+            "cpu_margin_fraction": (
+                0.0,
+                "What the word means; recommender.cotenant.cpu_margin_fraction sets a margin of your own.",
+            ),
+            "memory_margin_fraction": (
+                0.1,
+                "What the word means; recommender.cotenant.memory_margin_fraction sets a margin of your own.",
+            ),
+            "cpu_root_margin_millicores": (
+                2.0,
+                "Part of the profile's meaning: small containers burst more, relative to their demand, than "
+                "large ones.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "recommender.cotenant",
+        "cotenant.base.settings.sections.recommender.CotenantSettings",
+        {
+            "oom_bump_ratio": (
+                1.2,
+                "Default of the Vertical Pod Autoscaler (oom-bump-up-ratio), so that both answer an OOM kill alike.",
+            ),
+            "oom_bump_bytes": (
+                104857600,
+                "Default of the Vertical Pod Autoscaler (oom-min-bump-up-bytes), so that both answer an OOM kill "
+                "alike.",
+            ),
+            "minimum_days": (1.0, "One whole day: less has not seen the daily peak."),
+            "minimum_runs": (3, "Three runs are the least of which one may be an exception."),
+            "minimum_coverage": (0.5, "With fewer than half of the samples the unseen part decides, not the seen one."),
+            "dead_band_fraction": (
+                0.1,
+                "The share below which a change is not worth its unrest, as actions.guardrails.least_change by "
+                "default.",
+            ),
+            "cpu_limit_margin_fraction": (
+                1.0,
+                "A limit twice the highest demand throttles nothing that was ever seen; a limit holds no capacity.",
+            ),
+            "guaranteed_fraction": (
+                0.999,
+                "Where the limit is the request, what lies above it is throttled: one part in a thousand.",
+            ),
+            "heap_live_factor": (
+                2.5,
+                "A collector needs one to three times the live data as free heap; the middle of what runtimes advise.",
+            ),
+            "heap_raise": (1.5, "One step of half the present size, judged again after the next scan."),
+            "heap_collecting_fraction": (
+                0.05,
+                "Five percent of the time in collections is what runtimes' own guides call too much.",
+            ),
+            "hpa_target_max_percent": (90, "Above ninety percent an autoscaler reacts after the pods are full."),
+            "returning_peak_ratio": (3.0, "Three times the quantile is beyond the spread of one regime of usage."),
+            "uneven_ratio": (2.0, "Twice the median pod is what findings call uneven, too."),
+            "growth_weekly_fraction": (0.05, "Less than five percent a week is within the spread of weekly means."),
+            "growth_horizon_days": (7.0, "The recommendation is made anew long before one week is over."),
+            "leak_days": (7, "One whole week: a weekly pattern must not look like a leak."),
+            "leak_rise_fraction": (0.1, "A tenth over a week is above the noise of daily maxima."),
+            "leak_agreement": (0.8, "Threshold of Kendall's agreement: one pair of days in five may go the other way."),
+        },
+    ),
+    FormerGroup(
+        "recommender.cotenant.severity",
+        "cotenant.base.settings.sections.recommender.SeveritySettings",
+        {
+            "critical_cluster_share": (
+                0.003,
+                "Grade of a word on the page; it changes no amount, and grades stay comparable between clusters.",
+            ),
+            "critical_change": (
+                0.5,
+                "Grade of a word on the page; it changes no amount, and grades stay comparable between clusters.",
+            ),
+            "warning_change": (
+                0.4,
+                "Grade of a word on the page; it changes no amount, and grades stay comparable between clusters.",
+            ),
+            "warning_millicores": (1000, "One core: what a person notices on a bill."),
+            "warning_bytes": (2147483648, "Two GiB: what a person notices on a bill."),
+            "ok_change": (0.1, "The dead band: below it nothing is proposed."),
+            "ok_millicores": (100, "A tenth of a core: below it nobody acts."),
+            "ok_bytes": (134217728, "An eighth of a GiB: below it nobody acts."),
+            "throttled_share": (0.03, "Grade of a word on the page and of a cause; it changes no amount."),
+        },
+    ),
+    FormerGroup(
+        "recommender.reclaimable",
+        "cotenant.base.settings.sections.recommender.ReclaimableSettings",
+        {
+            "mid_cpu_percent": (
+                100,
+                "Known from Koordinator's ConfigMap, which still sets it per cluster and node; analyses use its "
+                "default.",
+            ),
+            "mid_memory_percent": (
+                100,
+                "Known from Koordinator's ConfigMap, which still sets it per cluster and node; analyses use its "
+                "default.",
+            ),
+            "mid_unallocated_percent": (
+                0,
+                "Known from Koordinator's ConfigMap, which still sets it per cluster and node; analyses use its "
+                "default.",
+            ),
+            "mid_mode": (
+                "dynamic",
+                "Known from Koordinator's ConfigMap, which still sets it per cluster and node; analyses use its "
+                "default.",
+            ),
+            "mid_static_cpu_percent": (
+                0,
+                "Known from Koordinator's ConfigMap, which still sets it per cluster and node; analyses use its "
+                "default.",
+            ),
+            "mid_static_memory_percent": (
+                0,
+                "Known from Koordinator's ConfigMap, which still sets it per cluster and node; analyses use its "
+                "default.",
+            ),
+            "degrade_minutes": (
+                15,
+                "Known from Koordinator's ConfigMap, which still sets it per cluster and node; analyses use its "
+                "default.",
+            ),
+            "forecast_origins": (5, "Five back-tests are the least that say anything about a violation of one in ten."),
+            "forecast_violation_percent": (
+                10,
+                "One decision in ten is the limit of the forecast's own 90 percent quantile.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "recommender.findings",
+        "cotenant.base.settings.sections.recommender.FindingSettings",
+        {
+            "minimum_days": (
+                5.0,
+                "Five days hold one weekend's edge and four working days: less cannot tell idle from a day off.",
+            ),
+            "minimum_coverage": (0.5, "With fewer than half of the samples the unseen part decides, not the seen one."),
+            "idle_pod_millicores": (5, "Five millicores is what a health check uses: nobody works there."),
+            "idle_gpu_percent": (3.0, "Three percent of one device is what drivers and health checks use."),
+            "idle_node_fraction": (0.1, "A tenth of the node is about what daemons use."),
+            "idle_node_pod_share": (
+                0.05,
+                "One twentieth of the window: a batch job that passed by does not make a node busy.",
+            ),
+            "leak_critical_days": (7.0, "One week is the time that people need to plan a restart."),
+            "skew_ratio": (2.0, "Twice the median pod: what a load balancer's usual spread does not reach."),
+            "skew_pods": (3, "Three pods are the least that have a median and an outlier."),
+            "skew_millicores": (100, "Below a tenth of a core an uneven load costs nothing."),
+            "skew_bytes": (134217728, "Below an eighth of a GiB an uneven load costs nothing."),
+        },
+    ),
+    FormerGroup(
+        "recommender.gpus",
+        "cotenant.base.settings.sections.recommender.GpuSettings",
+        {
+            "core_fraction": (0.95, "The quantile that strategy cotenant uses for CPUs in profile balanced."),
+            "core_margin_fraction": (0.15, "The margin that strategy cotenant uses for memory in profile balanced."),
+            "memory_margin_fraction": (0.15, "The margin that strategy cotenant uses for memory in profile balanced."),
+            "step_percent": (
+                10,
+                "Koordinator shares GPUs in hundredths; tenths leave remainders that other pods can use.",
+            ),
+            "unmeasured_hours": (2, "Two hours are longer than any exporter's restart."),
+        },
+    ),
+    FormerGroup(
+        "recommender.backtest",
+        "cotenant.base.settings.sections.recommender.BacktestSettings",
+        {
+            "days": (7.0, "One week: each weekday is tried once."),
+            "trusted_days": (7.0, "One week: each weekday was seen once."),
+            "trusted_weeks": (2.0, "Two weekly cycles are the least that confirm each other."),
+            "trusted_throttling": (0.01, "One percent more time throttled is where latency begins to suffer."),
+        },
+    ),
+    FormerGroup(
+        "recommender",
+        "cotenant.base.settings.sections.recommender.RecommenderSettings",
+        {
+            "renew_hours": (
+                12.0,
+                "Half a day: a recommendation without news is the same; news of a workload renews it at once.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "recommender.replicas",
+        "cotenant.base.settings.sections.recommender.ReplicaSettings",
+        {
+            "many_replicas": (
+                6,
+                "From six replicas on, one pod is less than a fifth of the capacity, so that a floor can follow "
+                "the demand.",
+            ),
+            "target_percent": (70, "Room for one pod in three to fail or start while the others carry its load."),
+            "kinds": (["Deployment", "StatefulSet"], "The kinds whose scale subresource Kubernetes itself has."),
+        },
+    ),
+    FormerGroup(
+        "notify",
+        "cotenant.base.settings.sections.notify.NotifySettings",
+        {
+            "peak_hours": (2.0, "Two hours: time enough to act on a peak."),
+            "rows": (5, "Five lines are what a chat message shows without folding."),
+            "notes_per_hour": (
+                12,
+                "One message in five minutes; what waits is sent with the next one, so nothing is lost.",
+            ),
+            "timeout_seconds": (10.0, "A receiver that takes longer is away; what was not sent is told in the log."),
+        },
+    ),
+    FormerGroup(
+        "plans",
+        "cotenant.base.settings.sections.reservations.PlanSettings",
+        {
+            "most_proposals": (50, "Fifty plans are more than a person reads at a time; the largest come first."),
+            "minimum_coverage": (0.9, "Nine tenths of the needed pod-time: less is no plan to rely on."),
+            "backtest_days": (7, "One week: each weekday is tried once."),
+            "waiting_fraction": (
+                0.05,
+                "One pod in twenty, as the newsvendor quantile of plans.miss_cost_ratio's default.",
+            ),
+            "headroom_ratio": (
+                0.0,
+                "The quantile of the demand is the headroom; a second one on top would count it twice.",
+            ),
+            "minimum_window_minutes": (30, "One half hour is the grid of the forecast."),
+            "join_gap_minutes": (60, "Releasing and taking capacity again within an hour costs more than it frees."),
+            "ttl_margin_minutes": (15, "Longer than a restart of the manager and its election of a leader."),
+            "minimum_skill": (0.0, "Zero: not worse than the same time last week."),
+            "hysteresis_fraction": (0.2, "A release of a fifth is above the forecast's own noise from hour to hour."),
+            "change_interval_seconds": (600.0, "Longer than placing a pod and reading the next metric."),
+            "pod_start_seconds": (
+                120.0,
+                "Used only where no start was measured; two minutes are slow for an image that is there.",
+            ),
+            "room_free_seconds": (120.0, "Longest usual grace period of batch pods, with the time of its eviction."),
+            "scheduler_seconds": (10.0, "Placing one pod on a busy kube-scheduler, with its queue."),
+            "interval_seconds": (30.0, "Control period: shorter than any window, longer than an API server's answer."),
+        },
+    ),
+)

@@ -1,0 +1,401 @@
+"""Former settings of the programs that run: pages, controllers, webhook, extender, node agent."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotenant.base.settings.former.group import FormerGroup
+
+PROGRAMS: Final = (
+    FormerGroup(
+        "dashboard",
+        "cotenant.base.settings.sections.dashboard.DashboardSettings",
+        {
+            "amber_after_seconds": (
+                900,
+                "A quarter of dashboard.red_after_seconds's default: an early sign, without effect.",
+            ),
+            "reload_seconds": (3.0, "Bounds the reads of the store, however many pages are open."),
+            "poll_seconds": (15, "An open page asks a small question; results come by the hour."),
+            "body_cap_bytes": (8388608, "A settings file of a page has kilobytes; more is no use but an attack's."),
+            "read_seconds": (30.0, "Ends requests that come in slowly on purpose; no browser needs so long."),
+            "page_rows": (100, "Rows fetched at once by scrolling; it changes no result."),
+            "waste_bars": (10, "What fits a screen; the table has all namespaces."),
+        },
+    ),
+    FormerGroup(
+        "access",
+        "cotenant.base.settings.sections.dashboard.AccessSettings",
+        {
+            "most_sessions": (2000, "Bounds the process's memory; one more login ends the oldest session."),
+        },
+    ),
+    FormerGroup(
+        "kube",
+        "cotenant.base.settings.sections.kube.KubeSettings",
+        {
+            "deadline_seconds": (60.0, "The API server's own limit of a request is 60 seconds (--request-timeout)."),
+            "page_size": (500, "The page of client-go's pager (500)."),
+            "retries": (4, "Pacing of further tries, with the server's own Retry-After before it."),
+            "write_connections": (
+                8,
+                "Below what one caller gets by API Priority and Fairness, so that others are not delayed.",
+            ),
+            "body_cap_bytes": (
+                65536,
+                "Our objects have kilobytes; etcd refuses 1.5 MiB, and a large one slows every watcher.",
+            ),
+            "watch_idle_seconds": (
+                90.0,
+                "API servers send a bookmark about once a minute: after one and a half the connection is dead.",
+            ),
+            "watch_backoff_seconds": (30.0, "client-go's reflector waits up to 30 seconds, too."),
+            "relist_seconds": (3600.0, "A safety net against a lost event; the cost is one list in an hour."),
+        },
+    ),
+    FormerGroup(
+        "manager",
+        "cotenant.base.settings.sections.manager.ManagerSettings",
+        {
+            "lease_seconds": (15.0, "LeaseDuration of client-go's leader election (15 s)."),
+            "renew_deadline_seconds": (10.0, "RenewDeadline of client-go's leader election (10 s)."),
+            "retry_seconds": (2.0, "RetryPeriod of client-go's leader election (2 s)."),
+            "coalesce_seconds": (0.5, "Joins the changes of one rollout step; nobody notices half a second."),
+            "resync_seconds": (60.0, "A safety net; all changes arrive by watches."),
+            "stale_seconds": (
+                120.0,
+                "Longer than a missed bookmark, shorter than any decision that rests on the watch.",
+            ),
+            "feature_retry_seconds": (60.0, "Pacing of further tries after a refused right."),
+            "enforcement_interval_seconds": (60.0, "An API server keeps Events for an hour; once a minute loses none."),
+            "node_metric_interval_seconds": (60.0, "Koordinator's own report interval (60 s)."),
+            "recommendation_dead_band_fraction": (0.1, "The dead band of proposals themselves: less is noise."),
+            "recommendation_fall_hours": (24.0, "One whole day, so that a quiet night lowers nothing."),
+            "recommendation_stale_hours": (24.0, "One whole daily pattern that was not seen."),
+            "forecast_interval_seconds": (3600.0, "Forecasts are made by the hour."),
+            "forecast_dead_band_fraction": (0.1, "Within a forecast's own error."),
+            "forecast_refresh_hours": (
+                12.0,
+                "Half of the forecast's 24 hours, so that consumers always look half a day ahead.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "actions",
+        "cotenant.base.settings.sections.actions.ActionSettings",
+        {
+            "verify_hours": (24.0, "One whole daily pattern after the change."),
+            "resize_seconds": (
+                30.0,
+                "The kubelet answers a resize within its sync period; after it the change is told as pending, "
+                "not undone.",
+            ),
+            "watch_seconds": (60.0, "Period of the watcher; soaks last many times as long."),
+            "most_throttled_rise": (0.1, "Ten percentage points more periods throttled are felt as latency."),
+            "most_pressure_rise": (0.1, "Ten percentage points more time waiting for a CPU are felt as latency."),
+            "most_restarts": (0, "Zero: a restart after a change counts against the change."),
+        },
+    ),
+    FormerGroup(
+        "actions.guardrails",
+        "cotenant.base.settings.sections.actions.GuardrailSettings",
+        {
+            "minimum_coverage": (
+                0.9,
+                "Below nine samples in ten a peak may have been missed: no change rests on that.",
+            ),
+            "memory_above_maximum": (
+                1.1,
+                "Ten percent above all that was seen: less would be an OOM kill by our own hand.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "autopilot.ceiling",
+        "cotenant.base.settings.sections.autopilot.CeilingSettings",
+        {
+            "throttled_share": (
+                0.03,
+                "The share from which recommendations call throttling a risk: the two must agree.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "autopilot",
+        "cotenant.base.settings.sections.autopilot.AutopilotSettings",
+        {
+            "interval_seconds": (
+                60.0,
+                "Period of the rounds; soaks last many times as long, and the switch is read more often.",
+            ),
+            "start_up_seconds": (5.0, "A start takes tens of seconds; five are soon enough to help it."),
+            "back_off_hours": (48.0, "Two whole daily patterns before a workload is tried again."),
+            "stop_share": (0.05, "One change in twenty that did harm is more than chance; people decide then."),
+            "stop_changes": (40, "Forty changes resolve a share of one in twenty."),
+            "most_nodes_not_ready": (0.05, "One node in twenty not ready is an outage, not maintenance."),
+        },
+    ),
+    FormerGroup(
+        "admission",
+        "cotenant.base.settings.sections.admission.AdmissionSettings",
+        {
+            "max_body_bytes": (3000000, "An API server sends no larger object (etcd's 1.5 MiB, old and new)."),
+            "read_seconds": (5.0, "Below the webhook's own timeout: a slower caller got no answer anyway."),
+            "max_connections": (512, "Bounds the process's memory; API servers keep a few connections each."),
+            "service": (
+                "cotenant-webhook",
+                "The name in the webhook configurations that `cotenant print-manifests` and the chart make.",
+            ),
+            "certificate_secret_name": (
+                "cotenant-webhook-certificate",
+                "The name that `cotenant print-manifests` and the chart make and grant rights for.",
+            ),
+            "configuration": (
+                "cotenant-webhook",
+                "The name that `cotenant print-manifests` and the chart make and grant rights for.",
+            ),
+            "authority_days": (365, "Renewed by itself; no one has to know."),
+            "certificate_days": (90, "Renewed by itself; no one has to know."),
+            "overlap_seconds": (600.0, "Longer than the API server takes to see a changed webhook configuration."),
+        },
+    ),
+    FormerGroup(
+        "reservations",
+        "cotenant.base.settings.sections.reservations.ReservationSettings",
+        {
+            "placeholders_per_node": (10, "Keeps pods that hold capacity below a tenth of the kubelet's 110 pods."),
+            "swaps_at_once": (64, "Bounds writes to the API server; each hand-over takes about a second."),
+            "swap_timeout_seconds": (15.0, "Many times what a hand-over takes."),
+            "swap_settle_seconds": (0.05, "Time that an entry of the guard takes to reach every API server's cache."),
+            "swap_linger_seconds": (0.5, "Time that a second scheduler takes to see a bound pod."),
+            "gate_seconds": (
+                60.0,
+                "A pod that waits longer is better placed by the scheduler without the reservation.",
+            ),
+            "served_seconds": (
+                30.0,
+                "Twice a leader election's lease: a manager that is replaced is not taken for gone.",
+            ),
+            "keep_ended_seconds": (86400.0, "One day: what ended can still be read the next morning."),
+        },
+    ),
+    FormerGroup(
+        "queues",
+        "cotenant.base.settings.sections.queues.QueueSettings",
+        {
+            "min_scaling": (
+                True,
+                "As Koordinator scales guarantees; without it the guarantees of a cluster that shrank cannot be kept.",
+            ),
+            "evictions_per_round": (
+                10,
+                "Ten pods in a round give back capacity within minutes and end no workload at once.",
+            ),
+            "gang_place_seconds": (30.0, "Longer than placing some hundreds of pods takes; other pods wait meanwhile."),
+            "back_off_seconds": (5.0, "Pacing of further tries, doubled each time."),
+            "longest_back_off_seconds": (
+                300.0,
+                "Pacing of further tries: kube-scheduler's unschedulable pods wait five minutes, too.",
+            ),
+            "served_seconds": (
+                30.0,
+                "Twice a leader election's lease: a manager that is replaced is not taken for gone.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "descheduler",
+        "cotenant.base.settings.sections.descheduler.DeschedulerSettings",
+        {
+            "least_churn": (10, "Lets small clusters move anything at all: one percent of few pods is none."),
+            "keep_ended_seconds": (
+                86400.0,
+                "One day: what ended can still be read the next morning, and the hourly limit is counted from it.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "extender",
+        "cotenant.base.settings.sections.extender.ExtenderSettings",
+        {
+            "max_body_bytes": (
+                16000000,
+                "Bounds the process's memory; a pod's question names nodes, not objects, and has far fewer bytes.",
+            ),
+            "read_seconds": (5.0, "kube-scheduler sends at once; a slower caller got no answer anyway."),
+            "http_timeout_seconds": (
+                0.3,
+                "Many times what an answer takes; kube-scheduler places the pod without us after it.",
+            ),
+            "near_points": (5, "Within five of a hundred points the scheduler's own ranking decides better."),
+            "score_span": (
+                25,
+                "Scale of the points in the scheduler's eleven steps: its effect cannot be judged from outside.",
+            ),
+            "watcher": ("process", "A process of its own: a watch's burst never delays an answer."),
+            "coalesce_seconds": (
+                0.1,
+                "Short enough that a burst of placements is seen, long enough that a change of each pod costs no "
+                "answer.",
+            ),
+            "stale_seconds": (120.0, "Two missed bookmarks of an API server."),
+        },
+    ),
+    FormerGroup(
+        "extender.load_aware",
+        "cotenant.base.settings.sections.extender.LoadAwareSettings",
+        {
+            "aggregated_seconds": (
+                0,
+                "Default of Koordinator's LoadAwareScheduling: the longest window that a node reports.",
+            ),
+            "score_aggregation": ("", "Default of Koordinator's LoadAwareScheduling (the mean)."),
+            "score_aggregated_seconds": (0, "Default of Koordinator's LoadAwareScheduling."),
+            "dominant_weight": (0, "Default of Koordinator's LoadAwareScheduling (dominantResourceWeight)."),
+            "score_according_prod_usage": (
+                False,
+                "Default of Koordinator's LoadAwareScheduling (scoreAccordingProdUsage).",
+            ),
+            "prod_usage_includes_system": (
+                False,
+                "Default of Koordinator's LoadAwareScheduling (prodUsageIncludeSys).",
+            ),
+            "customised_estimation": (
+                False,
+                "Default of Koordinator's LoadAwareScheduling (allowCustomizeEstimation).",
+            ),
+            "estimated_seconds_after_scheduled": (
+                None,
+                "Default of Koordinator's LoadAwareScheduling (estimatedSecondsAfterPodScheduled).",
+            ),
+            "estimated_seconds_after_initialized": (
+                None,
+                "Default of Koordinator's LoadAwareScheduling (estimatedSecondsAfterInitialized).",
+            ),
+            "breaker_fraction": (
+                0.5,
+                "When half of the nodes stop reporting it is the reporting that broke, not the nodes.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "extender.load_aware.scaling_factors",
+        "cotenant.base.settings.sections.extender.LoadAwareSettings.scaling_factors",
+        {
+            "cpu": (85, "Default of Koordinator's LoadAwareScheduling (estimatedScalingFactors)."),
+            "memory": (70, "Default of Koordinator's LoadAwareScheduling (estimatedScalingFactors)."),
+        },
+    ),
+    FormerGroup(
+        "extender.load_aware.weights",
+        "cotenant.base.settings.sections.extender.LoadAwareSettings.weights",
+        {
+            "cpu": (1, "Default of Koordinator's LoadAwareScheduling (resourceWeights)."),
+            "memory": (1, "Default of Koordinator's LoadAwareScheduling (resourceWeights)."),
+        },
+    ),
+    FormerGroup(
+        "extender.prediction",
+        "cotenant.base.settings.sections.extender.PredictionSettings",
+        {
+            "horizon_hours": (6.0, "A quarter of the forecast: most pods' lives, and its best part."),
+        },
+    ),
+    FormerGroup(
+        "extender.balance",
+        "cotenant.base.settings.sections.extender.BalanceSettings",
+        {
+            "load": (2, "Weight of one view among four: its effect cannot be judged from outside."),
+            "peak": (2, "Weight of one view among four: its effect cannot be judged from outside."),
+            "suppression": (1, "Weight of one view among four: its effect cannot be judged from outside."),
+            "spread": (1, "Weight of one view among four: its effect cannot be judged from outside."),
+        },
+    ),
+    FormerGroup(
+        "extender.cpus",
+        "cotenant.base.settings.sections.extender.CpuAllocationSettings",
+        {
+            "bind_policy": (
+                "FullPCPUs",
+                "Default of Koordinator's NodeNUMAResource (defaultCPUBindPolicy); pods and nodes still say their own.",
+            ),
+            "numa_strategy": (
+                "LeastAllocated",
+                "Default of Koordinator's NodeNUMAResource (scoringStrategy); nodes still say their own.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "load_taints",
+        "cotenant.base.settings.sections.extender.LoadTaintSettings",
+        {
+            "interval_seconds": (5.0, "Period of the rounds: shorter than a burst of new pods takes to start."),
+            "hold_seconds": (
+                120.0,
+                "Twice the interval of NodeMetrics, so that a taint does not flap between two reports.",
+            ),
+            "refuse_percent": (
+                97.0,
+                "Just below the threshold (extender.load_aware.usage sets it), since pods arrive before the "
+                "taint does.",
+            ),
+            "avoid_percent": (
+                60.0,
+                "Only the order among busy nodes depends on it; avoided_share_percent bounds how many it reaches.",
+            ),
+            "leave_percent": (8.0, "Hysteresis above the noise of one NodeMetric to the next."),
+        },
+    ),
+    FormerGroup(
+        "enforcer",
+        "cotenant.base.settings.sections.node.enforcer.EnforcerSettings",
+        {
+            "pods_ttl_seconds": (120.0, "Two missed bookmarks of an API server."),
+            "startup_seconds": (5.0, "A list of one node's pods arrives within a second."),
+            "eviction_grace_seconds": (-1, "The pod's own grace period; the API's deletion keeps its terms."),
+            "nvml_library": ("libnvidia-ml.so.1", "The name that NVIDIA's container toolkit and driver install."),
+            "record_cap_bytes": (67108864, "Bounds the disk."),
+        },
+    ),
+    FormerGroup(
+        "enforcer.best_effort",
+        "cotenant.base.settings.sections.node.best_effort.BestEffortSettings",
+        {
+            "ahead_seconds": (600.0, "One step of the forecast's grid behind the present one."),
+            "starve_seconds": (30.0, "Longer than a burst of prod, shorter than any liveness probe's patience."),
+            "cpu_cooldown_seconds": (20.0, "Default of koordlet's CPU eviction (--cpu-evict-cool-time-seconds 20)."),
+            "memory_cooldown_seconds": (
+                4.0,
+                "Default of koordlet's memory eviction (--memory-evict-cool-time-seconds 4).",
+            ),
+            "pending_seconds": (60.0, "Twice the default grace period of a pod."),
+            "interference_factor": (2.0, "Twice the baseline is beyond its own spread."),
+            "interference_confirm_seconds": (3.0, "Three ticks: one alone may be chance."),
+            "interference_patience_seconds": (20.0, "Two windows of the pressure's ten-second mean."),
+            "interference_quiet_percent": (
+                5,
+                "Below five percent of the node best effort cannot be what a pod suffers from.",
+            ),
+            "interference_samples": (300, "Five minutes of quiet ticks."),
+        },
+    ),
+    FormerGroup(
+        "runtime",
+        "cotenant.base.settings.sections.node.runtime.RuntimeSettings",
+        {
+            "nri_register_seconds": (5.0, "The runtime's own registration timeout (5 s)."),
+            "nri_retry_seconds": (10.0, "Pacing of further tries."),
+            "cri_hook_seconds": (10.0, "Far below a quarter of the kubelet's two minutes."),
+        },
+    ),
+    FormerGroup(
+        "enforcer.dra",
+        "cotenant.base.settings.sections.node.runtime.DraSettings",
+        {
+            "plugin_dir": (
+                "/var/lib/kubelet/plugins/node.cotenant.dev",
+                "The kubelet's convention: plugins/ and the driver's name beside enforcer.dra.registry_dir.",
+            ),
+        },
+    ),
+)

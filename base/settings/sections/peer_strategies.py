@@ -1,0 +1,104 @@
+"""Settings of the strategies that reproduce peers: Robusta KRR and the Vertical Pod Autoscaler, with their defaults."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cotenant.base.settings.base import Section, constant, setting
+
+MIB = 1024**2
+
+
+class KrrSettings(Section, frozen=True):
+    """Strategies `krr-simple` and `krr-simple-limit` (defaults of Robusta KRR's `simple` and `simple_limit`)."""
+
+    history_hours: Annotated[
+        float,
+        setting(
+            "History looked at, never cut to whole days.",
+            when="your KRR runs with another --history-duration",
+            unit="hours",
+            gt=0,
+            le=2160,
+        ),
+    ] = 336.0
+    step_seconds: Annotated[int, constant("Step and rate window of the questions.", unit="seconds")] = 75
+    cpu_percentile: Annotated[
+        float,
+        setting(
+            "krr-simple: percentile of each pod's CPU, exact to the decimal.",
+            when="your KRR runs with another --cpu-percentile",
+            unit="percent",
+            gt=0,
+            le=100,
+        ),
+    ] = 95.0
+    cpu_request_percentile: Annotated[
+        float,
+        constant("krr-simple-limit: percentile over all pods' points for the request.", unit="percent"),
+    ] = 66.0
+    cpu_limit_percentile: Annotated[
+        float,
+        constant("krr-simple-limit: percentile over all pods' points for the limit.", unit="percent"),
+    ] = 96.0
+    memory_buffer_percent: Annotated[
+        float,
+        setting(
+            "Added to the highest working set.",
+            when="your KRR runs with another --memory-buffer-percentage",
+            unit="percent",
+            ge=0,
+            le=1000,
+        ),
+    ] = 15.0
+    minimum_history_minutes: Annotated[
+        int,
+        constant("Time with samples that a value needs: 100 steps of 75 s, however many pods.", unit="minutes"),
+    ] = 125
+    cpu_floor_millicores: Annotated[int, constant("Lowest CPU proposal.", unit="millicores")] = 10
+    memory_floor_bytes: Annotated[int, constant("Lowest memory proposal.", unit="bytes")] = 100 * MIB
+    allow_hpa: Annotated[
+        bool,
+        setting(
+            "Propose also where a HorizontalPodAutoscaler follows the resource.", when="your KRR runs with --allow-hpa"
+        ),
+    ] = False
+    use_oom_kills: Annotated[
+        bool,
+        setting(
+            "Raise memory above the limit at which a container was OOM-killed.",
+            when="your KRR runs with --use-oomkill-data",
+        ),
+    ] = False
+    oom_memory_buffer_percent: Annotated[
+        float, constant("Added to the limit at which a container was killed.", unit="percent")
+    ] = 25.0
+
+
+class VpaSettings(Section, frozen=True):
+    """Strategy `vpa` (defaults of the Vertical Pod Autoscaler's recommender)."""
+
+    target_fraction: Annotated[
+        float, setting("Quantile of the target.", when="your VPA runs with another --target-cpu-percentile", gt=0, le=1)
+    ] = 0.9
+    lower_fraction: Annotated[float, constant("Quantile of the lower bound.")] = 0.5
+    upper_fraction: Annotated[float, constant("Quantile of the upper bound.")] = 0.95
+    margin_fraction: Annotated[
+        float,
+        setting(
+            "Safety margin added to every estimate.",
+            when="your VPA runs with another --recommendation-margin-fraction",
+            ge=0,
+            le=10,
+        ),
+    ] = 0.15
+    half_life_hours: Annotated[int, constant("Half life of a sample's weight.", unit="hours")] = 24
+    memory_interval_hours: Annotated[int, constant("One memory peak counts per pod and interval.", unit="hours")] = 24
+    pod_floor_millicores: Annotated[
+        int, constant("Lowest CPU of a pod, split evenly over its containers.", unit="millicores")
+    ] = 25
+    pod_floor_bytes: Annotated[
+        int, constant("Lowest memory of a pod, split evenly over its containers.", unit="bytes")
+    ] = 250 * MIB
+    oom_bump_ratio: Annotated[float, constant("Memory after an OOM kill, times what was used.")] = 1.2
+    oom_bump_bytes: Annotated[int, constant("Least that an OOM kill adds.", unit="bytes")] = 100 * MIB

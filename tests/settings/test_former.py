@@ -1,0 +1,200 @@
+"""Keys that became constants: ignored with a warning that names the constant, through every door."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from cotenant.base.errors import SettingsError
+from cotenant.base.settings.base import Section
+from cotenant.base.settings.catalogue import catalogue, environment_name, section_of
+from cotenant.base.settings.docs import constants_markdown, schema
+from cotenant.base.settings.document import parse
+from cotenant.base.settings.former.group import FormerSetting
+from cotenant.base.settings.former.table import FORMER, FORMER_SECTIONS, former_setting
+from cotenant.base.settings.load import IgnoredSetting, join, load
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.warn import log_ignored_settings
+from cotenant.python_api.settings import settings_of
+from tools import write_chart_schema
+
+ROOT = Path(__file__).parents[2]
+EVERY = sorted(FORMER)
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """{"a": {"b": value}} for "a.b"."""
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    return value  # type: ignore[no-any-return]
+
+
+def constant(name: str) -> Any:
+    """The value of a constant by its dotted name: a module's variable, or a field's default along classes."""
+    parts = name.split(".")
+    depth = next(i for i in range(len(parts), 0, -1) if _is_module(".".join(parts[:i])))
+    value: Any = importlib.import_module(".".join(parts[:depth]))
+    for part in parts[depth:]:
+        if isinstance(value, type) and issubclass(value, msgspec.Struct):
+            value = value()
+        value = getattr(value, part)
+    return value
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.import_module(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def test_few_enough_settings_remain_and_each_says_when_it_is_changed() -> None:
+    known = catalogue(Settings)
+    assert len(known) <= 260
+    assert not FORMER.keys() & known.keys()
+    assert [path for path, setting in known.items() if not setting.when] == []
+
+
+@pytest.mark.parametrize("key", EVERY)
+def test_a_former_setting_names_a_constant_that_exists_and_has_that_value(key: str) -> None:
+    former = FORMER[key]
+    assert constant(former.constant) == former.value
+    assert former.why.endswith(".")
+
+
+def test_parameters_that_sections_call_constants_are_those_of_the_table() -> None:
+    """A field without limits beside a key of the table: what no file can set needs no domain."""
+
+    def leaves(section: type[msgspec.Struct], prefix: str) -> set[str]:
+        found: set[str] = set()
+        for info in msgspec.structs.fields(section):
+            inner = section_of(info.type)
+            found |= leaves(inner, f"{prefix}{info.name}.") if inner else {f"{prefix}{info.name}"}
+        return found
+
+    assert leaves(Settings, "") - catalogue(Settings).keys() <= FORMER.keys()
+
+
+@pytest.mark.parametrize("key", EVERY)
+def test_every_door_ignores_the_value_and_says_where_it_stands(key: str) -> None:
+    name = environment_name(key)
+    text = msgspec.yaml.encode(nested(key, "anything")).decode()
+    last = f"settings.yaml line {len(key.split('.'))}"
+    assert join(Settings(), parse(text, "settings.yaml"), {}, {}).ignored == (IgnoredSetting(FORMER[key], last),)
+    assert join(Settings(), parse("", ""), {name: "anything"}, {}).ignored == (IgnoredSetting(FORMER[key], name),)
+    by_flag = join(Settings(), parse("", ""), {}, {key: "anything"})
+    assert by_flag.ignored == (IgnoredSetting(FORMER[key], f"flag {key}"),)
+    assert by_flag.settings == Settings(), "nothing of it has an effect"
+    warning = by_flag.ignored[0].warning
+    assert key in warning and FORMER[key].constant in warning and "ignored" in warning
+
+
+def test_the_section_of_a_cluster_is_a_door_too(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(
+        "forecasting: {origins: 3}\n"
+        "clusters:\n"
+        "  east:\n"
+        "    plans:\n"
+        "      interval_seconds: 5\n"
+        "      enabled: false\n"
+        "  west: {}\n"
+    )
+    east, west = (load(file, {}, {}, name) for name in ("east", "west"))
+    assert [(i.former.key, i.where) for i in east.ignored] == [
+        ("forecasting.origins", f"{file} line 1"),
+        ("plans.interval_seconds", f"{file} line 5"),
+    ]
+    assert [i.former.key for i in west.ignored] == ["forecasting.origins"], "what is of another cluster is not read"
+    assert (east.settings.plans.enabled, west.settings.plans.enabled) == (False, True), "its neighbours still count"
+
+
+@given(st.sampled_from(EVERY), st.text(max_size=20), st.text("abz_", min_size=1, max_size=8))
+def test_a_former_key_never_fails_and_an_unknown_one_beside_it_always_does(key: str, value: str, other: str) -> None:
+    assert join(Settings(), parse("", ""), {}, {key: value}).settings == Settings()
+    section = key.rpartition(".")[0]
+    unknown = f"{section}.{other}x"
+    if unknown not in FORMER and not any(path.startswith(unknown) for path in catalogue(Settings)):
+        with pytest.raises(SettingsError, match="unknown setting"):
+            join(Settings(), parse("", ""), {}, {unknown: value})
+
+
+class Forecasts(Section, frozen=True):
+    """A section of the same name under another root."""
+
+    horizon: int = 1
+
+
+class House(Section, frozen=True):
+    """A root of settings that are not cotenant's."""
+
+    forecasting: Forecasts = Forecasts()
+
+
+def test_a_root_of_other_sections_has_no_former_settings() -> None:
+    with pytest.raises(SettingsError, match=r"unknown setting 'forecasting\.origins'"):
+        join(House(), parse("", ""), {}, {"forecasting.origins": "3"})
+
+
+def test_an_entry_of_a_former_map_or_a_section_of_constants_alone_is_former_too() -> None:
+    assert (
+        former_setting("recommender.cotenant.severity.ok_bytes.x") is FORMER["recommender.cotenant.severity.ok_bytes"]
+    )
+    assert former_setting("recommender.cotenant.severity") is None
+    assert "recommender.cotenant.severity" in FORMER_SECTIONS
+    assert former_setting("dashboard.port") is None
+
+
+def test_the_warning_goes_to_the_log_with_constant_place_and_value() -> None:
+    loaded = join(Settings(), parse("", ""), {"COTENANT_FORECASTING__ORIGINS": "3"}, {})
+    with capture_logs() as lines:
+        log_ignored_settings(loaded)
+    (line,) = lines
+    assert (line["log_level"], line["setting"]) == ("warning", "forecasting.origins")
+    assert (line["place"], line["value"]) == ("COTENANT_FORECASTING__ORIGINS", 7)
+    assert line["constant"] == FORMER["forecasting.origins"].constant
+
+
+def test_python_warns_and_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("kube: {page_size: 3}\n")
+    with pytest.warns(UserWarning, match=r"settings\.yaml line 1: kube\.page_size is no setting any more"):
+        assert settings_of(file) == Settings()
+
+
+@pytest.mark.parametrize("which", ["file", "chart"])
+def test_both_schemas_accept_every_former_key_and_refuse_an_unknown_one(which: str) -> None:
+    """A chart's values are checked before the install: a former key there must not stop it."""
+    document = schema(Settings) if which == "file" else write_chart_schema.schema()
+
+    def accepts(settings: dict[str, Any]) -> bool:
+        return bool(validator.is_valid(settings if which == "file" else {"settings": settings}))
+
+    validator = jsonschema.Draft202012Validator(document)
+    assert [key for key in EVERY if not accepts(nested(key, "anything"))] == []
+    assert [key for key in EVERY if accepts(nested(f"{key}_", "anything"))] == []
+
+
+def test_a_former_key_is_marked_deprecated_for_editors() -> None:
+    origins = schema(Settings)["$defs"]["ForecastingSettings"]["properties"]["origins"]
+    assert origins["deprecated"] is True
+    assert FORMER["forecasting.origins"].constant in origins["description"]
+
+
+def test_the_page_of_constants_is_what_is_generated() -> None:
+    page = (ROOT / "docs" / "constants.md").read_text()
+    assert page == constants_markdown(), "run: python -m tools.write_constants > docs/constants.md"
+    assert all(f"`{former.key}`" in page and former.why in page for former in FORMER.values())
+
+
+def test_the_sentence_of_a_former_setting_is_the_same_everywhere() -> None:
+    former = FormerSetting("a.b", "cotenant.a.B", 1, "Because.")
+    assert former.warning in IgnoredSetting(former, "here").warning
