@@ -77,8 +77,16 @@ cluster-down: $(VENV)/.test  ## End it
 	@$(PY) -m tests.cluster.up down
 
 # --- proofs -------------------------------------------------------------------------------------------------------------
-test: $(VENV)/.test system cluster-binaries  ## Every test in its small form (real Prometheus, Chromium and Kubernetes)
-	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m "not soak" $(ARGS)
+# `make test FEATURE=queues` runs the folder of that name alone.
+FEATURE ?=
+SELECTED = $(if $(FEATURE),$(or $(wildcard tests/$(FEATURE) tests/*/$(FEATURE)),$(error FEATURE=$(FEATURE): no folder of tests has that name)))
+PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20
+test: $(VENV)/.test system  ## Every test that needs no program to be built (real Prometheus, Chromium, containerd, cgroups)
+	@COTENANT_TEST_WITHOUT_PROGRAMS=1 $(PYTEST) -m "not cluster and not soak" $(SELECTED) $(ARGS)
+
+.PHONY: test-cluster
+test-cluster: $(VENV)/.test system cluster-binaries  ## The rest: on a real control plane, kubelet and containerd, built with Go once
+	@$(PYTEST) -m "cluster and not soak" $(SELECTED) $(ARGS)
 
 EMULATOR := qemu-system-x86_64:qemu-system-x86 cpio modprobe:kmod
 .PHONY: soak
@@ -86,7 +94,7 @@ soak: JOBS := 3
 soak: $(VENV)/.test $(VENV)-docs/.docs system cluster-binaries cluster-binaries-next koordinator-binaries thanos-binary  ## What the full form has more: every page in both themes, every fault at every place
 	@sh tools/system_packages.sh buildah mmdebstrap || echo "images will not be built and run: no buildah here"
 	@sh tools/system_packages.sh $(EMULATOR)
-	@$(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20 -m soak $(ARGS)
+	@$(PYTEST) -m soak $(ARGS)
 
 test-fast: $(VENV)/.test  ## The inner loop: no server, no browser, under 2 minutes
 	@$(PY) -m pytest -q -n auto -m "not slow and not server and not browser and not prometheus and not cluster and not soak" $(ARGS)

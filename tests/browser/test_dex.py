@@ -13,7 +13,7 @@ from tests.browser.conftest import Open
 from tests.support import dex as support
 from tests.support.dex import ADA, PASSWORD, Behind
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 
 @pytest.fixture(scope="module", autouse=True)

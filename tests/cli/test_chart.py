@@ -36,7 +36,7 @@ from tests.cli.charts import (
 from tests.cluster import needing
 from tools import write_chart_schema
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 HELMS_OWN = {
     "cotenant.dev/settings-digest",

@@ -12,6 +12,8 @@ from tests.cli.charts import EVERYTHING, Json, named, rendered, values_of
 from tests.cluster import needing
 from tools.build_chart import DEPLOY
 
+pytestmark = pytest.mark.cluster
+
 ON = {"enabled": True}
 MONITORING: Json = {"podMonitor": ON, "prometheusRule": ON, "grafana": ON}
 KINDS = ("PodMonitor", "PrometheusRule")

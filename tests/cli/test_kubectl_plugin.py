@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster import binaries, needing
 
-pytestmark = [pytest.mark.slow, pytest.mark.server]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.server]
 
 
 def kubectl(*words: str) -> str:

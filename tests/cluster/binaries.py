@@ -24,6 +24,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ASSETS = "KUBEBUILDER_ASSETS"
+WITHOUT = "COTENANT_TEST_WITHOUT_PROGRAMS"
+"""Set by `make test`: programs that have to be built do not exist then, so a test that lacks the mark `cluster` fails."""
 KUBERNETES_VERSION = "v1.35.4"
 BUILD = ("build", "-trimpath", "-buildvcs=false")
 NEXT_VERSION = "v1.36.3"
@@ -113,6 +115,8 @@ CONTROL_PLANE = ("etcd", "kwok", "kube-apiserver", "kube-controller-manager", "k
 def sources(name: str, path: str) -> Path:
     """The folder of a Go module that one of ours requires, from Go's own cache or the module proxy."""
     module = next(m for m in MODULES if m.name == name)
+    if os.environ.get(WITHOUT):
+        raise MissingBinaries(f"{path}: a test that needs Go has the mark `cluster`")
     command = ["go", "list", "-m", "-f", "{{.Dir}}", path]
     subprocess.run(["go", "mod", "download", path], cwd=module.folder, check=True, capture_output=True)
     done = subprocess.run(command, cwd=module.folder, check=True, capture_output=True, text=True)
@@ -122,7 +126,7 @@ def sources(name: str, path: str) -> Path:
 def find(name: str) -> Path:
     """A program's path; MissingBinaries when it is neither given nor built."""
     path = _given(name) or _cached(name)
-    if not path.is_file():
+    if not _found(name):
         raise MissingBinaries(f"{path} is missing: run `make {_target(name)}`, or set {ASSETS} to a folder that has it")
     return path
 
@@ -134,6 +138,8 @@ def installed(names: Iterable[str] = CONTROL_PLANE) -> bool:
 
 def ensure(names: Iterable[str] = CONTROL_PLANE) -> None:
     """Build what is missing, one process at a time, telling what it does; MissingBinaries when it cannot."""
+    if os.environ.get(WITHOUT):
+        raise MissingBinaries(f"{', '.join(names)}: a test that needs a built program has the mark `cluster`")
     for module in MODULES:
         if wanted := [n for n in names if n in module.programs and not _found(n)]:
             with _locked(_cache() / f"{module.name}.lock"):
@@ -159,7 +165,7 @@ def _given(name: str) -> Path | None:
 
 
 def _found(name: str) -> bool:
-    return (_given(name) or _cached(name)).is_file()
+    return not os.environ.get(WITHOUT) and (_given(name) or _cached(name)).is_file()
 
 
 def _cache() -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import binaries
-from tests.cluster.binaries import ASSETS, MODULES, MissingBinaries
+from tests.cluster.binaries import ASSETS, MODULES, WITHOUT, MissingBinaries
 
 pytestmark = pytest.mark.server
 
@@ -35,6 +35,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     go.write_text(GO)
     go.chmod(0o755)
     monkeypatch.delenv(ASSETS, raising=False)
+    monkeypatch.delenv(WITHOUT, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")

@@ -25,7 +25,7 @@ from tests.support import dex as support
 from tests.support.access import Browser
 from tests.support.dex import ADA, OTHER, SCOPES, Behind
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -214,6 +214,7 @@ def test_every_file_that_kubectl_or_helm_is_given_is_in_the_tree() -> None:
                 assert word.partition("=")[2] in MADE_BY_THE_READER or (ROOT / word.partition("=")[2]).exists(), command
 
 
+@pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.parametrize("program", CLUSTER_TOOLS)
 def test_kubectl_and_helm_take_every_flag(program: str) -> None:

@@ -59,6 +59,7 @@ def test_the_krew_manifest_names_its_archive(tmp_path: Path, monkeypatch: pytest
         assert script is not None and b"version=9.8.7\n" in script.read()
 
 
+@pytest.mark.cluster
 def test_the_released_chart_renders_and_names_the_released_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from tests.cluster import binaries
 from tests.enforcer.test_cgroup_v2 import booted, emulated, named, passed
 from tests.node.containerd import impossible
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.cluster, pytest.mark.server]
 GUEST = Path(__file__).parent / "guest"
 
 

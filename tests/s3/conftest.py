@@ -12,6 +12,14 @@ import pytest
 from tests.support.s3_server import S3Server
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what asks for the server, which is built from its Go module."""
+    for item in items:
+        if "gateway" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
+
+
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """A bucket that a store may live in, and the environment that leads there."""

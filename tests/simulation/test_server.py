@@ -17,7 +17,7 @@ from cotenant.base.kubernetes.intent import Address, Apply, Delete, Patch
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.simulation.api_server import AccessRule, Account, EmbeddedServer
-from tests.cluster import binaries
+from tests.cluster import binaries, needing
 from tests.cluster.api import ApiError
 from tests.contract.target import embedded_api
 
@@ -139,8 +139,9 @@ def test_a_body_beyond_the_cap_is_refused_unread(server: EmbeddedServer) -> None
     assert not isinstance(refused.value, ApiError) or refused.value.status == 413
 
 
-@pytest.mark.skipif(not binaries.installed(), reason="kubectl is not built")
+@pytest.mark.cluster
 def test_kubectl_reads_it(server: EmbeddedServer, tmp_path: Path) -> None:
+    needing.kubernetes()
     embedded_api(server).create("/api/v1/namespaces/default/configmaps", body(a="1"))
     path = server.write_kubeconfig(tmp_path / "kubeconfig")
 

@@ -76,6 +76,7 @@ def test_built_in_kinds_have_the_columns_that_people_know(
     assert table(body, BUILT_IN[plural], 0.0)["rows"][0]["cells"] == ["web", *cells]
 
 
+@pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.server
 def test_kubectl_prints_the_columns_of_a_plan(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A test's small form, which `make test` runs, and its full form, which `make soak` adds.
+"""A test's small form, which `make test` and `make test-cluster` run, and its full form, which `make soak` adds.
 
 @pytest.mark.parametrize("theme", ["light", *full("dark")])
 """
