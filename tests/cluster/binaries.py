@@ -25,7 +25,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ASSETS = "KUBEBUILDER_ASSETS"
 WITHOUT = "COTENANT_TEST_WITHOUT_PROGRAMS"
-"""Set by `make test`: no built program exists then, so that a test which needs one and lacks the mark `cluster` fails."""
+"""Set by `make test`: no built program exists then, so a test that needs one and lacks the mark `cluster` fails."""
 KUBERNETES_VERSION = "v1.35.4"
 BUILD = ("build", "-trimpath", "-buildvcs=false")
 NEXT_VERSION = "v1.36.3"
