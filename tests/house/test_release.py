@@ -74,7 +74,6 @@ def test_the_released_chart_renders_and_names_the_released_images(
 
 @pytest.mark.soak
 @pytest.mark.server
-@pytest.mark.slow
 def test_two_releases_of_a_commit_are_the_same_and_the_plugin_installs_itself(tmp_path: Path) -> None:
     needing.kubernetes()
     environment = {**os.environ, "COTENANT_IMAGES": "no"}
