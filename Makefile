@@ -150,7 +150,6 @@ docs: $(VENV)/.test  ## What is generated: settings, reasons, commands, objects,
 	@$(PY) -m tools.write_reference
 	@$(PY) -m tools.write_python_api
 	@$(PY) -m tools.write_man
-	@$(PY) -m tools.write_strings
 
 .PHONY: release-dry
 release-dry: $(VENV)/.test  ## A release of the last commit but for signatures and upload, into build/release

@@ -1,11 +1,10 @@
-"""Write docs/strings.md: every sentence that people read on pages, in commands and in refusals, to review in one go.
+"""Print every sentence that people read on pages, in commands and in refusals, to review in one go.
 
-    python -m tools.write_strings
+    python -m tools.write_strings > build/strings.md
 
 A sentence is a text of the code with a blank between words, whoever prints it, and the help of a command; other
-docstrings, keys of the page's markup and queries are left out. Parts that are filled in are written as {…}. A text that
-is not listed here is not in the code: tests/house/test_strings.py compares the page with the code, and its words with
-the glossary.
+docstrings, keys of the page's markup and queries are left out. Parts that are filled in are written as {…}.
+tests/house/test_strings.py compares the words with the glossary.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PAGE: Final = ROOT / "docs" / "strings.md"
 FOLDERS: Final = (
     *(
         "dashboard",
@@ -48,8 +46,7 @@ SCRIPT_TEXT: Final = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 SELECTOR: Final = re.compile(r"[#.\[>][\w-]+|^[MLz0-9 .-]+$")
 HEAD: Final = """# Every sentence of pages, commands and refusals
 
-Written by `python -m tools.write_strings`, to be read in one go: by file, in the order of the code; {…} is filled in.
-The words follow the [glossary](glossary.md), which a test checks.
+By file, in the order of the code; {…} is filled in.
 """
 
 
@@ -141,7 +138,7 @@ def catalogue() -> dict[str, list[str]]:
 
 
 def page() -> str:
-    """The text of docs/strings.md."""
+    """The catalogue as Markdown."""
     parts = [HEAD]
     for name, texts in catalogue().items():
         listed = "\n".join(texts)
@@ -150,4 +147,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    print(page(), end="")

@@ -41,7 +41,7 @@ class LedgerRow:
     hash: str
 
     def is_hashed(self, key: bytes) -> bool:
-        """Whether the hash is that of the content with this key; an empty key: with none, as before version 2."""
+        """Compare the hash with that of the content and this key; rows from before version 2 have an empty key."""
         return hmac.compare_digest(self.hash.encode(), _digest(key, *astuple(self)[:-1]).encode())
 
 
@@ -69,7 +69,7 @@ class ChainVerification:
 
     @property
     def unproven(self) -> str:
-        """What the first rows of an older ledger do not prove, in a sentence; empty where all rows are keyed."""
+        """Sentence on what the first rows of an older ledger do not prove; empty where all rows are keyed."""
         if not self.unkeyed:
             return ""
         return (

@@ -14,9 +14,7 @@ import typer
 from cotenant.cli.main import root
 
 ROOT = Path(__file__).resolve().parents[2]
-CATALOGUE = "strings.md"
-"""Sentences of the code with holes in them, some of which begin with a command."""
-PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != CATALOGUE)]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ENDS = {">", ">>", "|", "||", "&", "&&", ";", "2>"}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.rooms import PACKAGES, SOURCES
-from tools.write_strings import PAGE, ROOT, catalogue, page, sentences_of, texts
+from tools.write_strings import ROOT, catalogue, sentences_of, texts
 
 WORDS = {
     r"\bput off\b": "hidden, snoozed or dismissed",
@@ -35,11 +35,6 @@ WORDS = {
 """Words that sentences do not use -> what they say instead (docs/glossary.md)."""
 
 
-def test_the_catalogue_has_every_sentence_of_the_code() -> None:
-    """`make docs` renews it; its difference is what a reviewer reads."""
-    assert PAGE.read_text() == page()
-
-
 @pytest.mark.parametrize("word", WORDS)
 def test_no_sentence_uses_a_word_for_which_the_glossary_has_another(word: str) -> None:
     lines = [(name, text) for name, texts in catalogue().items() for text in texts if re.search(word, text)]
@@ -55,8 +50,8 @@ CLOSE_PERCENT = re.compile(r"(?<![:.\d])(\d[\d.]*|\{…\})%(?![\w;}])")
 def test_a_blank_stands_before_every_percent_sign_of_pages_commands_and_docs() -> None:
     code = [path for name in PRODUCT for path in sorted((ROOT / name).rglob("*.py"))]
     close = [(path.name, text) for path in code for text in texts(path) if CLOSE_PERCENT.search(text)]
-    # A quantity of a profile is written as Kubernetes reads it (20%); records keep their words; strings.md is of code.
-    others = ("crds.md", "no-webhook.md", "compare.md", "strings.md")
+    # A quantity of a profile is written as Kubernetes reads it (20%); records keep their words.
+    others = ("crds.md", "no-webhook.md", "compare.md")
     prose = [path for path in (ROOT / "docs").glob("*.md") if path.name not in others]
     close += [
         (path.name, line) for path in prose for line in path.read_text().split("\n") if CLOSE_PERCENT.search(line)
@@ -92,7 +87,7 @@ def test_quantiles_are_called_p95_by_tables_pages_commands_and_docs() -> None:
     titles = [(path.name, text) for path in code for text in texts(path) if " " in text and QUANTILE.search(text)]
     titles += [(path.name, title) for path in code for title in headings(path) if QUANTILE.search(title)]
     # The columns of the Python API are named as they are called; records of what was measured keep their words.
-    prose = [path for path in (ROOT / "docs").glob("*.md") if path.name not in ("python-api.md", "strings.md")]
+    prose = [path for path in (ROOT / "docs").glob("*.md") if path.name != "python-api.md"]
     written = [(path.name, line) for path in prose for line in path.read_text().split("\n") if QUANTILE.search(line)]
     assert titles + written == []
     assert "CPU p95" in headings(ROOT / "recommender" / "model" / "views.py")

@@ -66,7 +66,7 @@ def export(
 
 
 def _verified(ledger: Ledger, verification: ChainVerification, head: Anchor | None) -> str:
-    """What is known of a chain without a wrong row: of all rows with the cluster's head, else not of its end."""
+    """Say what a chain without a wrong row proves: all rows with the cluster's head, else not its end."""
     rows = verification.rows
     counted = f"{rows} row of" if rows == 1 else f"{rows} rows of"
     unknown = "cannot be checked without the head that the cluster keeps"
