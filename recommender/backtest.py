@@ -9,6 +9,10 @@ and `peak` demand is taken as even; where `2 mean - peak` is below zero, as even
 the slot that gives the mean, idle for the rest. The slot counts with the share of its time in which demand lies above
 the limit. Without a limit nothing is throttled; what a busy node would have refused is not guessed.
 
+**Above the request.** The same share of time with demand above the CPU request, without harm in itself: such a pod has
+what is free on its node, and waits where others use theirs. A pod's day counts as one above where any of its slots has
+such a share; days are cut as below, and a pod's day without a sample is none. Without a request nothing can be above.
+
 **OOM kills.** Time is cut into whole days back from the window's end, and every pod counts alone. On a pod's day count
 the kills that were recorded under a limit not below the one in question, but at least one if the working set passed
 that limit. An excursion thus counts once a day however long it is: after a kill the process begins anew, and what was
@@ -24,7 +28,7 @@ sample). A request that is not set counts as the limit, as the API server sets i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -103,7 +107,7 @@ class Recorded:
     container of each row of `usage`, -1 = none; peak_rows, throttled_rows: row of the other two for each row of
     `usage`, -1 = none; highest: (m,) upper bound on the demand of each row. day_peaks: highest working set by pod and
     day, (k, days), -inf = no sample; memory_rows: container of each row of `day_peaks`. running: mean number of pods
-    by container, (n,).
+    by container, (n,). cpu_pod_days: number of pods' days with a sample of CPU, (n,).
     """
 
     size: int
@@ -120,6 +124,7 @@ class Recorded:
     kills: Kills
     running: Mapping[Resource, Floats]
     pod_minutes: Floats
+    cpu_pod_days: Integers
 
     @property
     def days(self) -> float:
@@ -130,12 +135,32 @@ class Recorded:
         """Container-minutes with CPU demand above an amount, (n,); infinity = never."""
         amount = np.append(millicores, np.inf)[self.cpu_rows].astype(np.float32)
         minutes = np.zeros(self.size + 1)
+        for rows, share in self._shares_above(amount):
+            slots = share.sum(axis=1, dtype=np.float64)
+            np.add.at(minutes, self.cpu_rows[rows], slots * self.window.step_seconds / 60)
+        return minutes[:-1]
+
+    def shortage(self, requests: Floats) -> Shortage:
+        """Return the minutes with CPU demand above a request, and how many pods' days have any.
+
+        requests: (n,), millicores; where it is not above 0 there is none, and both are NaN.
+        """
+        amount = np.append(np.where(requests > 0, requests, np.inf), np.inf)[self.cpu_rows].astype(np.float32)
+        minutes, days = np.zeros(self.size + 1), np.zeros(self.size + 1)
+        for rows, share in self._shares_above(amount):
+            slots = share.sum(axis=1, dtype=np.float64)
+            np.add.at(minutes, self.cpu_rows[rows], slots * self.window.step_seconds / 60)
+            above = np.maximum.reduceat(share, _day_starts(share.shape[1], self.window.slots_per_day), axis=1) > 0
+            np.add.at(days, self.cpu_rows[rows], above.sum(axis=1))
+        known = requests > 0
+        return Shortage(np.where(known, minutes[:-1], np.nan), np.where(known, days[:-1], np.nan))
+
+    def _shares_above(self, amount: FloatMatrix) -> Iterator[tuple[Integers, FloatMatrix]]:
+        """Rows of `usage` whose demand may be above their amount, (m,), a few at a time, with `share_above`."""
         affected = np.flatnonzero(self.highest > amount)
         for start in range(0, len(affected), ROWS_AT_ONCE):
             rows = affected[start : start + ROWS_AT_ONCE]
-            slots = share_above(*self.demand(rows), amount[rows, None]).sum(axis=1, dtype=np.float64)
-            np.add.at(minutes, self.cpu_rows[rows], slots * self.window.step_seconds / 60)
-        return minutes[:-1]
+            yield rows, share_above(*self.demand(rows), amount[rows, None])
 
     def demand(self, rows: npt.NDArray[np.integer]) -> tuple[FloatMatrix, FloatMatrix]:
         """Mean and peak CPU demand of some rows of `usage`, millicores; NaN = no sample."""
@@ -162,6 +187,14 @@ class Recorded:
         counts = np.zeros(self.size + 1, dtype=np.int64)
         np.add.at(counts, self.memory_rows, marks.sum(axis=1))
         return counts[:-1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shortage:
+    """Minutes with CPU demand above the request, and the number of pods' days with any, (n,); NaN = no request."""
+
+    minutes: Floats
+    pod_days: Floats
 
 
 def share_above(mean: FloatMatrix, peak: FloatMatrix, amount: FloatMatrix) -> FloatMatrix:
@@ -201,6 +234,7 @@ def record(evidence: Evidence, days: float) -> Recorded:
             MEMORY: _mean_pod_counts(memory, memory_rows, len(evidence)),
         },
         pod_minutes=_pod_minutes(recent),
+        cpu_pod_days=_pod_days(usage, cpu_rows, len(evidence), recent.window.slots_per_day),
     )
 
 
@@ -220,6 +254,9 @@ class BacktestColumns:
     evictions: Integers
     freed: Mapping[Resource, Floats]
     pod_minutes: Floats
+    short: Shortage
+    now_short: Shortage
+    cpu_pod_days: Integers
 
     def of(self, index: int) -> Backtest | None:
         """The message of one container, None where nothing was recorded."""
@@ -235,6 +272,11 @@ class BacktestColumns:
             freed_millicores=round(float(self.freed[CPU][index])),
             freed_bytes=round(float(self.freed[MEMORY][index])),
             pod_minutes=float(self.pod_minutes[index]),
+            cpu_pod_days=int(self.cpu_pod_days[index]),
+            short_pod_days=_whole_or_none(self.short.pod_days[index]),
+            now_short_pod_days=_whole_or_none(self.now_short.pod_days[index]),
+            short_minutes=_or_none(self.short.minutes[index]),
+            now_short_minutes=_or_none(self.now_short.minutes[index]),
         )
 
 
@@ -251,7 +293,18 @@ def backtest(recorded: Recorded, now: Amounts, then: Amounts) -> BacktestColumns
         evictions=recorded.evictions(requests[MEMORY][0], requests[MEMORY][1] + shrunk),
         freed={r: (before - after) * recorded.running[r] for r, (before, after) in requests.items()},
         pod_minutes=recorded.pod_minutes,
+        short=recorded.shortage(requests[CPU][1]),
+        now_short=recorded.shortage(requests[CPU][0]),
+        cpu_pod_days=recorded.cpu_pod_days,
     )
+
+
+def _or_none(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _whole_or_none(value: float) -> int | None:
+    return None if np.isnan(value) else int(value)
 
 
 def _matrix(evidence: Evidence, signal: Signal) -> FloatMatrix:
@@ -293,9 +346,22 @@ def _day_peaks(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
     """Highest value by whole days back from the end, (m, days); the first day may be a part."""
     if not values.shape[1]:
         return np.empty((len(values), 0), dtype=np.float32)
-    starts = np.arange(values.shape[1], 0, -slots_per_day)[::-1] - slots_per_day
-    peaks = np.fmax.reduceat(values, np.maximum(starts, 0), axis=1)
+    peaks = np.fmax.reduceat(values, _day_starts(values.shape[1], slots_per_day), axis=1)
     return np.where(np.isnan(peaks), np.float32(-np.inf), peaks)
+
+
+def _day_starts(slots: int, slots_per_day: int) -> Integers:
+    """Return the first slot of each whole day back from the end, at least one slot; the first day may be a part."""
+    return np.maximum(np.arange(slots, 0, -slots_per_day)[::-1] - slots_per_day, 0)
+
+
+def _pod_days(usage: FloatMatrix, rows: Integers, size: int, slots_per_day: int) -> Integers:
+    """Return the number of pods' days with a sample, (n,)."""
+    counts = np.zeros(size + 1, dtype=np.int64)
+    if usage.shape[1]:
+        sampled = np.logical_or.reduceat(np.isfinite(usage), _day_starts(usage.shape[1], slots_per_day), axis=1)
+        np.add.at(counts, rows, sampled.sum(axis=1))
+    return counts[:-1]
 
 
 def _kills(evidence: Evidence) -> Kills:

@@ -19,6 +19,7 @@ from cotenant.dashboard.tables import display
 from cotenant.recommender.model.recommendation import Recommendation, Restart
 from cotenant.recommender.model.savings import When, savings_of
 from cotenant.recommender.model.savings_text import FREES, RAISES, saving_text
+from cotenant.recommender.model.shortage_text import MEANING, sentences
 
 RESTARTS: Final = {
     Restart.NONE: "Nothing restarts.",
@@ -127,11 +128,26 @@ def _container(recommendation: Recommendation, *, is_open: bool) -> Component:
         [
             html.P(" · ".join(facts), className="panel-note"),
             html.Div(explanation.values(recommendation), className="values"),
+            *_cpu_shortage(recommendation),
             *explanation.notes_and_queries(recommendation),
         ],
         className="explain",
     )
     return html.Details([html.Summary(title), body], open=is_open, className="container")
+
+
+def _cpu_shortage(recommendation: Recommendation) -> list[Component]:
+    """Show in words what the CPU request meant in the days of the back-test, as it was and as proposed."""
+    tried = recommendation.backtest
+    told = sentences(tried) if tried is not None else ()
+    if tried is None or not told:
+        return []
+    lines = [html.Li([html.Strong(f"{heading.capitalize()}: "), sentence]) for heading, sentence in told]
+    return [
+        html.P(f"The CPU request in the last {tried.days:g} days:", className="panel-note"),
+        html.Ul(lines, className="reasons"),
+        html.P(MEANING, className="panel-note"),
+    ]
 
 
 def log(rows: Sequence[Row]) -> Component:

@@ -71,6 +71,9 @@ class Backtest:
     the proposed memory request and not the present one; freed_*: decrease of the request, mean over time, all pods
     together, negative when more is requested. The `now_*` twins are the same for the present values, in the same days
     by the same rules, which `cotenant.recommender.backtest` defines.
+
+    cpu_pod_days: pods' days with a sample of CPU; short_pod_days, short_minutes: of these days those with CPU demand
+    above the request, and the container-minutes of it; None = there is no request, or an older version back-tested.
     """
 
     days: float
@@ -82,6 +85,11 @@ class Backtest:
     freed_millicores: int
     freed_bytes: int
     pod_minutes: float = 0.0
+    cpu_pod_days: int = 0
+    short_pod_days: int | None = None
+    now_short_pod_days: int | None = None
+    short_minutes: float | None = None
+    now_short_minutes: float | None = None
 
 
 SURE: Final = 0.7

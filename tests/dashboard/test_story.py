@@ -30,6 +30,7 @@ from cotenant.dashboard.pages import forecast, portrait
 from cotenant.dashboard.sources.source import FORECAST_LIST, StoreSource
 from cotenant.recommender.model.recommendation import Action, Backtest, Field, Recommendation, Restart, Trust, Value
 from cotenant.recommender.model.savings import savings_of
+from cotenant.recommender.model.shortage_text import MEANING
 from cotenant.recommender.model.views import EVENTS, FORECASTS, RECOMMENDATIONS, WORKLOADS, Overview, portraits_of
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
@@ -270,6 +271,20 @@ def test_worse_than_now_is_marked_in_a_word() -> None:
     test = Backtest(7.0, 10.0, 4.0, 0, 0, 0, 300, 0)
     card = words(proposals.card(told(proposal(backtest=test, trust=Trust(0.4, ("Two days only.",)))), "USD"))
     assert card.count("worse") == 1 and "40 %" not in card and "Confidence low Two days only." in card
+
+
+def test_a_person_reads_what_the_cpu_request_means_for_its_pods(made: Results) -> None:
+    test = Backtest(7.0, 14.0, 0.0, 0, 0, 0, 300, 0, 7 * 1440.0, 7, 4, 0, 84.0, 0.0)
+    page = words(proposals.containers(told(proposal(backtest=test)), stale=False))
+    # 84 minutes above the proposed request and 14 above its limit, in seven days of one pod.
+    was, _, proposed = page.partition("As proposed")
+    assert "As it was" in was
+    assert "CPU above the request on none of 7 days of its pods; throttled never." in was
+    told_of_proposal = "CPU above the request on 4 of 7 days of its pods, for 12 minutes a day"
+    assert f"{told_of_proposal}; throttled for 2 minutes a day." in proposed
+    assert MEANING in page
+    older = words(proposals.containers(told(proposal(backtest=replace(test, cpu_pod_days=0))), stale=False))
+    assert "above the request" not in older and MEANING not in older
 
 
 def test_names_that_deceive_are_written_out(made: Results) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.cluster import Node, Pod
@@ -175,6 +175,7 @@ def test_the_order_in_which_pods_and_forecasts_come_is_no_matter(
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.floats(0, 1e6))
+@example(3, 0, 699051.2474187037)  # three times a sum and a third of it is more than the sum
 def test_departures_are_taken_off_by_number_and_never_more_than_came(came: int, went: int, requested: float) -> None:
     (beyond,) = unreplaced_requests(np.array([came]), np.array([went]), np.array([requested if came else 0.0]))
     assert 0 <= beyond <= requested

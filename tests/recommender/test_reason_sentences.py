@@ -23,6 +23,7 @@ from cotenant.base.settings.sections.peer_strategies import KrrSettings
 from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.forecasting.engine import HORIZON, STEP_SECONDS
+from cotenant.forecasting.node_peaks.worst_day import FEWEST_DAYS
 from cotenant.recommender.base import BUILT_IN
 from cotenant.recommender.deleted_workloads import SILENT_SECONDS
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
@@ -234,6 +235,7 @@ AMOUNTS: Final = re.compile(
 CONSTANTS: Final = {
     Reason.DELETED: ("three days", SILENT_SECONDS / DAY_SECONDS == 3),
     Reason.NO_PEAK: ("24 hours", HORIZON * STEP_SECONDS / HOUR_SECONDS == 24),
+    Reason.FEW_TESTED_DAYS: ("three days", FEWEST_DAYS == 3),
     Reason.PEAK_NOT_COVERED: ("24 hours", HORIZON * STEP_SECONDS / HOUR_SECONDS == 24),
     Reason.AUTOPILOT_GIVEN_UP: ("Three changes", GIVEN_UP_AFTER == 3),
     Reason.AUTOPILOT_REFUSED: ("once a day", LONGEST_REST_SECONDS == DAY_SECONDS),

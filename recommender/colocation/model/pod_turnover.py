@@ -42,5 +42,6 @@ def unreplaced_requests(came: npt.NDArray[Any], went: npt.NDArray[Any], requeste
     came, went: counts; requested: sum of the requests of those that came. Which of them replaced another is not known,
     so each counts with the mean request.
     """
-    beyond: Floats = requested * np.maximum(came - went, 0) / np.maximum(came, 1)
+    share = np.maximum(came - went, 0) / np.maximum(came, 1)  # divided first, so that rounding makes no more of it
+    beyond: Floats = requested * share
     return beyond

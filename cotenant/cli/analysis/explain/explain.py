@@ -35,6 +35,7 @@ from cotenant.cli.registry import EXPLAIN
 from cotenant.recommender.model.recommendation import Action, Recommendation, Restart, Trust, Value
 from cotenant.recommender.model.savings import When, savings_of
 from cotenant.recommender.model.savings_text import saving_phrases, saving_text
+from cotenant.recommender.model.shortage_text import sentences
 
 if TYPE_CHECKING:
     from cotenant.base.store import Store
@@ -268,7 +269,8 @@ def _backtest(recommendation: Recommendation) -> list[str]:
         ("CPU requests freed, all pods", "", human(Kind.MILLICORES, tried.freed_millicores)),
         ("memory requests freed, all pods", "", human(Kind.BYTES, tried.freed_bytes)),
     ]
-    return [line.rstrip("\n") for line in align_columns(rows, (False, True, True))]
+    table = [line.rstrip("\n") for line in align_columns(rows, (False, True, True))]
+    return [*table, *(f"{heading}: {sentence}" for heading, sentence in sentences(tried))]
 
 
 def _trust(trust: Trust | None) -> list[str]:

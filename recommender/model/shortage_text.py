@@ -1,0 +1,67 @@
+"""What a CPU request would have meant for its pods in the days of the back-test, in words. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.recommender.model.recommendation import Backtest
+
+MEANING: Final = (
+    "Above its request a pod has the CPU that is free on its node, and waits while others use what they request; only "
+    "a limit throttles."
+)
+NO_REQUEST: Final = "No CPU request, so that its pods have what others leave"
+
+
+@dataclass(frozen=True, slots=True)
+class CpuShortage:
+    """The days of a back-test's pods, those with CPU above the request, minutes above it and minutes throttled, in all.
+
+    short_days, minutes: None = there is no request.
+    """
+
+    pod_days: int
+    short_days: int | None
+    minutes: float | None
+    throttled_minutes: float
+
+    @classmethod
+    def proposed(cls, tried: Backtest) -> CpuShortage | None:
+        """Take the proposed values; None where CPU was not measured or an older version tested it."""
+        return cls._of(tried, tried.short_pod_days, tried.short_minutes, tried.throttled_minutes)
+
+    @classmethod
+    def present(cls, tried: Backtest) -> CpuShortage | None:
+        """Take the present values; None where CPU was not measured or an older version tested it."""
+        return cls._of(tried, tried.now_short_pod_days, tried.now_short_minutes, tried.now_throttled_minutes)
+
+    @classmethod
+    def _of(cls, tried: Backtest, days: int | None, minutes: float | None, throttled: float) -> CpuShortage | None:
+        return cls(tried.cpu_pod_days, days, minutes, throttled) if tried.cpu_pod_days else None
+
+    @property
+    def sentence(self) -> str:
+        """Return the shortage in words, its times as minutes of a pod's mean day."""
+        throttled = f"throttled {_a_day(self.throttled_minutes, self.pod_days)}"
+        if self.short_days is None or self.minutes is None:
+            return f"{NO_REQUEST}; {throttled}."
+        days = f"{self.pod_days:,} {'day' if self.pod_days == 1 else 'days'} of its pods"
+        if not self.short_days:
+            return f"CPU above the request on none of {days}; {throttled}."
+        above = _a_day(self.minutes, self.pod_days)
+        return f"CPU above the request on {self.short_days:,} of {days}, {above}; {throttled}."
+
+
+def _a_day(minutes: float, pod_days: int) -> str:
+    """Minutes of a mean day in words: "never", "for less than a minute a day", "for 12 minutes a day"."""
+    if minutes <= 0:
+        return "never"
+    mean = round(minutes / pod_days)
+    return "for less than a minute a day" if mean < 1 else f"for {mean} {'minute' if mean == 1 else 'minutes'} a day"
+
+
+def sentences(tried: Backtest) -> tuple[tuple[str, str], ...]:
+    """Return the shortage as it was and as proposed, each with its heading; none where CPU was not measured."""
+    both = (("as it was", CpuShortage.present(tried)), ("as proposed", CpuShortage.proposed(tried)))
+    return tuple((heading, shortage.sentence) for heading, shortage in both if shortage is not None)
