@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cotenant.base.errors import NotLeader, SettingsError
+from cotenant.base.errors import NotLeader
 from cotenant.base.kube import Lease, Writer, fresh_identity
 from cotenant.base.kube.leader_election.election import (
     ElectionStep,
@@ -37,7 +37,7 @@ from tests.cluster.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 LEASE, DEADLINE = 15.0, 10.0
-QUICK = ManagerSettings(lease_seconds=4.0, renew_deadline_seconds=3.0, retry_seconds=0.2)
+QUICK = ManagerSettings(lease_seconds=4.0)
 LEASES = "/apis/coordination.k8s.io/v1/namespaces"
 
 
@@ -331,10 +331,11 @@ def test_what_the_guard_holds_back_is_not_sent(control_plane: ControlPlane, cand
     assert not control_plane.api().exists(where.path)
 
 
-def test_times_that_leave_no_room_are_refused(control_plane: ControlPlane) -> None:
-    wrong = ManagerSettings(lease_seconds=10.0, renew_deadline_seconds=10.0)
-    with pytest.raises(SettingsError, match=r"retry_seconds 2 < renew_deadline_seconds 10 < lease_seconds 10"):
-        Lease(control_plane.admin_client(), "x", "y", "me", wrong, SystemClock())
+@given(st.floats(2.0, 600.0))
+def test_a_leader_tries_several_times_and_stops_writing_before_it_can_be_replaced(lease_seconds: float) -> None:
+    times = ManagerSettings(lease_seconds=lease_seconds)
+    assert times.retry_seconds * 4 < times.renew_deadline_seconds < times.lease_seconds
+    assert (ManagerSettings().renew_deadline_seconds, ManagerSettings().retry_seconds) == (10.0, 2.0), "client-go's"
 
 
 def test_two_processes_never_share_an_identity() -> None:

@@ -37,7 +37,7 @@ class DeskScene:
         self.document: dict[str, Any] = {
             "store": {"url": folder.as_uri()},
             "actions": {"ledger": str(scene.folder / "ledger.db"), "soak_minutes": 5},
-            "autopilot": {"enabled": True, "interval_seconds": 1, "ceiling": {"ways": ["RollOut"], "never_touch": []}},
+            "autopilot": {"enabled": True, "ceiling": {"ways": ["RollOut"], "never_touch": []}},
             "manager": {"namespace": scene.namespace, "write": True, "features_off": off},
         }
         self.store = Store(folder.as_uri(), "test")

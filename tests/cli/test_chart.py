@@ -332,7 +332,7 @@ def test_the_schema_is_current_and_refuses_what_no_setting_is() -> None:
 
 def test_a_value_that_was_a_setting_in_an_earlier_release_does_not_stop_the_install() -> None:
     """The process reads it from its ConfigMap, ignores it, and names the constant in a warning of its log."""
-    objects = rendered({"settings": {"forecasting": {"origins": 3, "time_zone": "Europe/Berlin"}}})
+    objects = rendered({"settings": {"forecasting": {"prior_days": 3, "time_zone": "Europe/Berlin"}}})
     (file,) = (
         text
         for entry in objects
@@ -341,7 +341,7 @@ def test_a_value_that_was_a_setting_in_an_earlier_release_does_not_stop_the_inst
         if name == "settings.yaml"
     )
     loaded = join(Settings(), parse(file, "settings.yaml"), {}, {})
-    assert [ignored.former.key for ignored in loaded.ignored] == ["forecasting.origins"]
+    assert [ignored.former.key for ignored in loaded.ignored] == ["forecasting.prior_days"]
     assert loaded.settings.forecasting.time_zone == "Europe/Berlin"
 
 

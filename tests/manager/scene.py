@@ -32,6 +32,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.fake_nodes import each
 from tests.cluster.waiting import wait_for
+from tests.support.settings_files import document
 
 BATCH_CPU, BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
 SLO = "/apis/slo.koordinator.sh/v1alpha1"
@@ -51,8 +52,6 @@ QUICK = {
     "resync_seconds": 1.0,
     "feature_retry_seconds": 1.0,
     "lease_seconds": 6.0,
-    "renew_deadline_seconds": 4.0,
-    "retry_seconds": 0.5,
 }
 """Waits of the manager that tests sit through."""
 
@@ -200,8 +199,8 @@ class Process:
         self.log = folder / f"manager-{number}.log"
         file = folder / f"manager-{number}.json"  # JSON is YAML
         given: Mapping[str, Any] = {
-            "manager": msgspec.to_builtins(settings.manager),
-            "kube": {"kubeconfig": settings.kube.kubeconfig, "watch_backoff_seconds": 2.0},
+            **document(settings, "manager"),
+            "kube": {"kubeconfig": settings.kube.kubeconfig},
             "store": {"url": settings.store.url},
             "telemetry": {"health_port": 0, "log_format": "json"},
         }

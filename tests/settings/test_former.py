@@ -100,7 +100,7 @@ def test_every_door_ignores_the_value_and_says_where_it_stands(key: str) -> None
 def test_the_section_of_a_cluster_is_a_door_too(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text(
-        "forecasting: {origins: 3}\n"
+        "forecasting: {prior_days: 3}\n"
         "clusters:\n"
         "  east:\n"
         "    plans:\n"
@@ -110,10 +110,10 @@ def test_the_section_of_a_cluster_is_a_door_too(tmp_path: Path) -> None:
     )
     east, west = (load(file, {}, {}, name) for name in ("east", "west"))
     assert [(i.former.key, i.where) for i in east.ignored] == [
-        ("forecasting.origins", f"{file} line 1"),
+        ("forecasting.prior_days", f"{file} line 1"),
         ("plans.interval_seconds", f"{file} line 5"),
     ]
-    assert [i.former.key for i in west.ignored] == ["forecasting.origins"], "what is of another cluster is not read"
+    assert [i.former.key for i in west.ignored] == ["forecasting.prior_days"], "what is of another cluster is not read"
     assert (east.settings.plans.enabled, west.settings.plans.enabled) == (False, True), "its neighbours still count"
 
 
@@ -140,8 +140,8 @@ class House(Section, frozen=True):
 
 
 def test_a_root_of_other_sections_has_no_former_settings() -> None:
-    with pytest.raises(SettingsError, match=r"unknown setting 'forecasting\.origins'"):
-        join(House(), parse("", ""), {}, {"forecasting.origins": "3"})
+    with pytest.raises(SettingsError, match=r"unknown setting 'forecasting\.prior_days'"):
+        join(House(), parse("", ""), {}, {"forecasting.prior_days": "3"})
 
 
 def test_an_entry_of_a_former_map_or_a_section_of_constants_alone_is_former_too() -> None:
@@ -154,13 +154,13 @@ def test_an_entry_of_a_former_map_or_a_section_of_constants_alone_is_former_too(
 
 
 def test_the_warning_goes_to_the_log_with_constant_place_and_value() -> None:
-    loaded = join(Settings(), parse("", ""), {"COTENANT_FORECASTING__ORIGINS": "3"}, {})
+    loaded = join(Settings(), parse("", ""), {"COTENANT_FORECASTING__PRIOR_DAYS": "3"}, {})
     with capture_logs() as lines:
         log_ignored_settings(loaded)
     (line,) = lines
-    assert (line["log_level"], line["setting"]) == ("warning", "forecasting.origins")
-    assert (line["place"], line["value"]) == ("COTENANT_FORECASTING__ORIGINS", 7)
-    assert line["constant"] == FORMER["forecasting.origins"].constant
+    assert (line["log_level"], line["setting"]) == ("warning", "forecasting.prior_days")
+    assert (line["place"], line["value"]) == ("COTENANT_FORECASTING__PRIOR_DAYS", 2.0)
+    assert line["constant"] == FORMER["forecasting.prior_days"].constant
 
 
 def test_python_warns_and_goes_on(tmp_path: Path) -> None:
@@ -184,9 +184,9 @@ def test_both_schemas_accept_every_former_key_and_refuse_an_unknown_one(which: s
 
 
 def test_a_former_key_is_marked_deprecated_for_editors() -> None:
-    origins = schema(Settings)["$defs"]["ForecastingSettings"]["properties"]["origins"]
-    assert origins["deprecated"] is True
-    assert FORMER["forecasting.origins"].constant in origins["description"]
+    prior_days = schema(Settings)["$defs"]["ForecastingSettings"]["properties"]["prior_days"]
+    assert prior_days["deprecated"] is True
+    assert FORMER["forecasting.prior_days"].constant in prior_days["description"]
 
 
 def test_the_page_of_constants_is_what_is_generated() -> None:

@@ -17,7 +17,7 @@ from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
 
-TIMES = {"lease_seconds": 4.0, "renew_deadline_seconds": 3.0, "retry_seconds": 0.3}
+TIMES = {"lease_seconds": 4.0}
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.base.errors import ClusterConflict, CotenantError, NotLeader, SettingsError
+from cotenant.base.errors import ClusterConflict, CotenantError, NotLeader
 from cotenant.base.kube.client import KubeClient
 from cotenant.base.kube.leader_election.election import (
     ElectionStep,
@@ -76,16 +76,7 @@ class Lease:
     def __init__(
         self, client: KubeClient, namespace: str, name: str, identity: str, settings: ManagerSettings, clock: Clock
     ) -> None:
-        """Create a candidate; nothing is requested yet.
-
-        Raises SettingsError unless retry time < renew deadline < lease duration.
-        """
-        if not settings.retry_seconds < settings.renew_deadline_seconds < settings.lease_seconds:
-            raise SettingsError(
-                f"manager.retry_seconds {settings.retry_seconds:g} < renew_deadline_seconds "
-                f"{settings.renew_deadline_seconds:g} < lease_seconds {settings.lease_seconds:g} does not hold",
-                fix="Keep the deadline between the other two, such as 2, 10 and 15 seconds.",
-            )
+        """Create a candidate; nothing is requested yet."""
         self.identity = identity
         self.address = Address(API_VERSION, "leases", name, namespace)
         self.error: CotenantError | None = None

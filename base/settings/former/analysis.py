@@ -34,6 +34,11 @@ ANALYSIS: Final = (
                 200000,
                 "Size of one question: large enough to be few, small enough for a server's --query.max-samples.",
             ),
+            "recording_rules": (
+                True,
+                "kubernetes-mixin's rule is the same rate, computed once; where it does not cover the window it "
+                "is not read.",
+            ),
         },
     ),
     FormerGroup(
@@ -61,7 +66,6 @@ ANALYSIS: Final = (
             "history_days": (14, "Two weeks: each weekday twice, as profiler.window_days keeps by default."),
             "minimum_days": (2.0, "Two days are the least from which one daily pattern can be tried on another day."),
             "stale_hours": (24.0, "A day without a sample is one whole daily pattern that was not seen."),
-            "origins": (7, "One week of daily back-tests: each weekday counts once in the models' weights."),
             "origin_decay": (
                 0.8,
                 "Weight of older back-tests: inside the models' weights, its effect cannot be judged from outside.",
@@ -76,7 +80,6 @@ ANALYSIS: Final = (
             "near_mix_weight": (0.5, "Weight within the mixture's score: its effect cannot be judged from outside."),
             "blend_sharpness": (4.0, "Sharpness of the exponential weights: its effect cannot be judged from outside."),
             "mix_sharpness": (10.0, "Sharpness of the exponential weights: its effect cannot be judged from outside."),
-            "booster_rows": (12000, "Bounds the memory and time of one shard's training."),
             "booster_minimum_series": (
                 50,
                 "A model over all series needs many of them to learn what one alone does not show.",
@@ -253,6 +256,16 @@ ANALYSIS: Final = (
                 "Default of the Vertical Pod Autoscaler (oom-min-bump-up-bytes), so that both answer an OOM kill "
                 "alike.",
             ),
+            "pod_floor_millicores": (
+                10,
+                "What a process needs to start at all; the annotation cotenant.dev/min-cpu sets another for a "
+                "workload.",
+            ),
+            "pod_floor_bytes": (
+                67108864,
+                "What a process needs to start at all; the annotation cotenant.dev/min-memory sets another for a "
+                "workload.",
+            ),
             "minimum_days": (1.0, "One whole day: less has not seen the daily peak."),
             "minimum_runs": (3, "Three runs are the least of which one may be an exception."),
             "minimum_coverage": (0.5, "With fewer than half of the samples the unseen part decides, not the seen one."),
@@ -419,6 +432,7 @@ ANALYSIS: Final = (
         "recommender.replicas",
         "cotenant.base.settings.sections.recommender.ReplicaSettings",
         {
+            "percentile": (90, "Nine days in ten: the tenth is what the autoscaler itself is for."),
             "many_replicas": (
                 6,
                 "From six replicas on, one pod is less than a fifth of the capacity, so that a floor can follow "

@@ -57,9 +57,14 @@ PROGRAMS: Final = (
         "manager",
         "cotenant.base.settings.sections.manager.ManagerSettings",
         {
-            "lease_seconds": (15.0, "LeaseDuration of client-go's leader election (15 s)."),
-            "renew_deadline_seconds": (10.0, "RenewDeadline of client-go's leader election (10 s)."),
-            "retry_seconds": (2.0, "RetryPeriod of client-go's leader election (2 s)."),
+            "retry_seconds": (
+                2.0,
+                "Two fifteenths of manager.lease_seconds, as client-go's leader election has (2 of 15 s).",
+            ),
+            "renew_deadline_seconds": (
+                10.0,
+                "Two thirds of manager.lease_seconds, as client-go's leader election has (10 of 15 s).",
+            ),
             "coalesce_seconds": (0.5, "Joins the changes of one rollout step; nobody notices half a second."),
             "resync_seconds": (60.0, "A safety net; all changes arrive by watches."),
             "stale_seconds": (
@@ -191,6 +196,10 @@ PROGRAMS: Final = (
                 10,
                 "Ten pods in a round give back capacity within minutes and end no workload at once.",
             ),
+            "gang_wait_seconds": (
+                600.0,
+                "Default of Koordinator's gangs (600 s); a gang's own annotation still says another.",
+            ),
             "gang_place_seconds": (30.0, "Longer than placing some hundreds of pods takes; other pods wait meanwhile."),
             "back_off_seconds": (5.0, "Pacing of further tries, doubled each time."),
             "longest_back_off_seconds": (
@@ -252,18 +261,6 @@ PROGRAMS: Final = (
             "score_aggregation": ("", "Default of Koordinator's LoadAwareScheduling (the mean)."),
             "score_aggregated_seconds": (0, "Default of Koordinator's LoadAwareScheduling."),
             "dominant_weight": (0, "Default of Koordinator's LoadAwareScheduling (dominantResourceWeight)."),
-            "score_according_prod_usage": (
-                False,
-                "Default of Koordinator's LoadAwareScheduling (scoreAccordingProdUsage).",
-            ),
-            "prod_usage_includes_system": (
-                False,
-                "Default of Koordinator's LoadAwareScheduling (prodUsageIncludeSys).",
-            ),
-            "customised_estimation": (
-                False,
-                "Default of Koordinator's LoadAwareScheduling (allowCustomizeEstimation).",
-            ),
             "estimated_seconds_after_scheduled": (
                 None,
                 "Default of Koordinator's LoadAwareScheduling (estimatedSecondsAfterPodScheduled).",

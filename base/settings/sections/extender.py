@@ -96,10 +96,19 @@ class LoadAwareSettings(Section, frozen=True):
     ] = Percentages(85, 70)
     weights: Annotated[Weights, constant("Weight of each resource when nodes are ranked.")] = Weights()
     dominant_weight: Annotated[int, constant("Weight of the busiest resource beside those.")] = 0
-    score_according_prod_usage: Annotated[bool, constant("Rank nodes for prod pods by what prod pods use.")] = False
-    prod_usage_includes_system: Annotated[bool, constant("Count a node's system usage as prod's.")] = False
+    score_according_prod_usage: Annotated[
+        bool,
+        setting("Rank nodes for prod pods by what prod pods use.", when="batch's use should not keep prod pods away"),
+    ] = False
+    prod_usage_includes_system: Annotated[
+        bool, setting("Count a node's system usage as prod's.", when="your Koordinator has prodUsageIncludeSys")
+    ] = False
     customised_estimation: Annotated[
-        bool, constant("Let pods' annotations say their scaling factors and how long they count as young.")
+        bool,
+        setting(
+            "Let pods' annotations say their scaling factors and how long they count as young.",
+            when="your Koordinator has allowCustomizeEstimation",
+        ),
     ] = False
     estimated_seconds_after_scheduled: Annotated[
         NotNegative | None, constant("So long after it was placed a pod's estimate counts.", unit="seconds")

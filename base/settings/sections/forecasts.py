@@ -73,7 +73,13 @@ class ForecastingSettings(Section, frozen=True):
     )
     origins: Annotated[
         int,
-        constant("Daily back-tests behind the models' weights, when history allows.", unit="days"),
+        setting(
+            "Daily back-tests behind the models' weights, when history allows.",
+            when="scans take too long; fewer make forecasts a little worse",
+            unit="days",
+            ge=1,
+            le=28,
+        ),
     ] = 7
     origin_decay: Annotated[float, constant("Weight of a back-test relative to the one a day later.", unit="ratio")] = (
         0.8
@@ -103,9 +109,15 @@ class ForecastingSettings(Section, frozen=True):
         float,
         constant("How fast the booster's weight beside it falls with the log of its loss."),
     ] = 10.0
-    booster_rows: Annotated[int, constant("Most rows that the booster learns from in one shard; 0 turns it off.")] = (
-        12_000
-    )
+    booster_rows: Annotated[
+        int,
+        setting(
+            "Most rows that the booster learns from in one shard; 0 turns it off.",
+            when="scans take too much memory or time, or to turn it off",
+            ge=0,
+            le=1_000_000,
+        ),
+    ] = 12_000
     booster_minimum_series: Annotated[int, constant("Series below which no booster is trained.", unit="series")] = 50
     booster_threads: Annotated[int, constant("Threads of the booster's training.")] = 1
     coverage_step: Annotated[

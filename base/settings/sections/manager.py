@@ -22,14 +22,15 @@ class ManagerSettings(Section, frozen=True):
         ),
     ] = SYSTEM_NAMESPACE
     lease_seconds: Annotated[
-        float, constant("A leader that has not renewed its Lease for so long is replaced.", unit="seconds")
+        float,
+        setting(
+            "A leader that has not renewed its Lease for so long is replaced; it stops writing after two thirds of it.",
+            when="another replica should take over sooner, or the API server pauses for longer",
+            unit="seconds",
+            ge=2,
+            le=600,
+        ),
     ] = 15.0
-    renew_deadline_seconds: Annotated[
-        float, constant("A leader that cannot renew for so long stops writing.", unit="seconds")
-    ] = 10.0
-    retry_seconds: Annotated[float, constant("Pause between two tries to take or renew the Lease.", unit="seconds")] = (
-        2.0
-    )
 
     write: Annotated[
         bool,
@@ -127,3 +128,13 @@ class ManagerSettings(Section, frozen=True):
         float,
         constant("A UsageForecast that reaches less far ahead is written again, moved or not.", unit="hours"),
     ] = 12.0
+
+    @property
+    def renew_deadline_seconds(self) -> float:
+        """A leader that cannot renew for so long stops writing: client-go's 10 of 15 seconds."""
+        return self.lease_seconds * 2 / 3
+
+    @property
+    def retry_seconds(self) -> float:
+        """Pause between two tries to take or renew the Lease: client-go's 2 of 15 seconds."""
+        return self.lease_seconds * 2 / 15

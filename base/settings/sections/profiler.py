@@ -129,9 +129,8 @@ class PrometheusSettings(Section, frozen=True):
     ] = 0
     recording_rules: Annotated[
         bool,
-        setting(
-            "Read kubernetes-mixin's recorded CPU rate instead of computing it, where the rule covers the window.",
-            when="the recorded rule of your server computes something else",
+        constant(
+            "Read kubernetes-mixin's recorded CPU rate instead of computing it, where the rule covers the window."
         ),
     ] = True
 

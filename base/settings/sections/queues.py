@@ -94,13 +94,10 @@ class QueueSettings(Section, frozen=True):
     ] = "own"
     gang_wait_seconds: Annotated[
         float,
-        setting(
+        constant(
             "A gang that is incomplete or has no capacity after this time gets TimedOut and backs off; a gang's "
             "own waiting time beats it.",
-            when="gangs of yours assemble more slowly",
             unit="seconds",
-            ge=1,
-            le=86_400,
         ),
     ] = 600.0
     gang_place_seconds: Annotated[

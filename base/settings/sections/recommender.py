@@ -119,21 +119,11 @@ class CotenantSettings(Section, frozen=True):
     oom_bump_bytes: Annotated[int, constant("Least that an OOM kill adds.", unit="bytes")] = 100 * MIB
     pod_floor_millicores: Annotated[
         int,
-        setting(
-            "Lowest CPU request of a pod, split evenly over its containers.",
-            when="tiny requests upset a policy of yours, or pods smaller than this are many",
-            unit="millicores",
-            ge=0,
-        ),
+        constant("Lowest CPU request of a pod, split evenly over its containers.", unit="millicores"),
     ] = 10
     pod_floor_bytes: Annotated[
         int,
-        setting(
-            "Lowest memory request of a pod, split evenly over its containers.",
-            when="tiny requests upset a policy of yours, or pods smaller than this are many",
-            unit="bytes",
-            ge=0,
-        ),
+        constant("Lowest memory request of a pod, split evenly over its containers.", unit="bytes"),
     ] = 64 * MIB
     minimum_days: Annotated[float, constant("Days between first and last sample that a value needs.", unit="days")] = (
         1.0
@@ -358,11 +348,7 @@ class ReplicaSettings(Section, frozen=True):
 
     percentile: Annotated[
         Literal[50, 60, 70, 80, 90, 95, 98],
-        setting(
-            "Percentile of the demand that the floor holds.",
-            when="floors are too expensive, or autoscalers still come late",
-            unit="percent",
-        ),
+        constant("Percentile of the demand that the floor holds.", unit="percent"),
     ] = 90
     lead_seconds: Annotated[
         int,

@@ -251,7 +251,7 @@ class _Reader:
         except (UsageError, OverflowError):
             seconds = -1.0
         if seconds < 0:
-            self.note(what, value, 'is not a waiting time such as 600 or "10m"', "the setting queues.gang_wait_seconds")
+            self.note(what, value, 'is not a waiting time such as 600 or "10m"', "600 seconds")
         return max(0.0, seconds)
 
     def group(self, value: Any, own: str) -> tuple[str, ...]:

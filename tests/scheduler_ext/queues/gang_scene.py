@@ -94,7 +94,7 @@ class GangScene(Scene):
     def process(self, folder: Path, **reservations: Any) -> Iterator[ManagerProcess]:
         """A manager in a process of its own, whose Lease is taken over after two seconds."""
         settings = self.settings(**reservations)
-        quick = {"lease_seconds": 2.0, "renew_deadline_seconds": 1.5, "retry_seconds": 0.2}
+        quick = {"lease_seconds": 2.0}
         manager = msgspec.structs.replace(settings.manager, **quick)
         child = ManagerProcess(msgspec.structs.replace(settings, manager=manager), folder)
         child.start()

@@ -28,6 +28,7 @@ from tests.cluster.process import Server, free_port
 from tests.cluster.waiting import wait_for
 from tests.scheduler_ext.extender.live import EXTENDER, configured
 from tests.scheduler_ext.reservations.scene import RESERVATIONS, Scene, empty
+from tests.support.settings_files import document
 
 OTHER = "other-scheduler"
 STRANGERS = 8
@@ -40,11 +41,8 @@ class ManagerProcess:
         self.log = folder / f"manager-{len(list(folder.glob('manager-*.log')))}.log"
         file = self.log.with_suffix(".json")  # JSON is YAML
         given = {
-            "manager": msgspec.to_builtins(settings.manager),
-            "kube": {"kubeconfig": settings.kube.kubeconfig, "watch_backoff_seconds": 2.0},
-            "reservations": msgspec.to_builtins(settings.reservations),
-            "queues": msgspec.to_builtins(settings.queues),
-            "descheduler": msgspec.to_builtins(settings.descheduler),
+            **document(settings, "manager", "reservations", "queues", "descheduler"),
+            "kube": {"kubeconfig": settings.kube.kubeconfig},
             "telemetry": {"health_port": 0, "log_format": "json"},
         }
         file.write_text(json.dumps(given))
@@ -71,7 +69,7 @@ class ManagerProcess:
 def manager_process(scene: Scene, folder: Path, **reservations: Any) -> Iterator[ManagerProcess]:
     """A manager of its own, whose Lease is taken over after two seconds."""
     settings = scene.settings(**reservations)
-    quick = {"lease_seconds": 2.0, "renew_deadline_seconds": 1.5, "retry_seconds": 0.2}
+    quick = {"lease_seconds": 2.0}
     own = msgspec.structs.replace(settings.manager, **quick)
     process = ManagerProcess(msgspec.structs.replace(settings, manager=own), folder)
     process.start()

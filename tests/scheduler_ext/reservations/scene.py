@@ -30,7 +30,7 @@ from tests.cluster.waiting import wait_for
 RESERVATIONS = f"/apis/{SCHEDULING_GROUP}/reservations"
 GUARD = "/apis/cotenant.dev/v1alpha1/swapguards/swaps"
 KINDS = ("reservations.scheduling.koordinator.sh", "swapguards.cotenant.dev")
-QUICK = {"lease_seconds": 6.0, "renew_deadline_seconds": 4.0, "retry_seconds": 0.5, "feature_retry_seconds": 1.0}
+QUICK = {"lease_seconds": 6.0, "feature_retry_seconds": 1.0}
 
 
 class Scene:

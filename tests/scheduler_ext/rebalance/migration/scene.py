@@ -46,7 +46,7 @@ class MigrationScene(Scene):
         super().__init__(plane, namespace)
         self.pods_path = f"/api/v1/namespaces/{namespace}/pods"
         self.features: Sequence[str] = MIGRATIONS
-        self.descheduler: Json = {"pause_seconds": 0, "least_churn": 1000, "configuration": configuration()}
+        self.descheduler: Json = {"pause_seconds": 0, "churn_percent": 100, "configuration": configuration()}
 
     def settings(self, kubeconfig: Path | None = None, **reservations: Any) -> Settings:
         """Settings of a manager that moves pods, and deals with the rooms that they go to."""
