@@ -187,7 +187,7 @@ def from_maxima(days: list[Day], constant: str, value: float) -> Decisions:
     parts = []
     for day in days:
         unknown = np.full(len(day.rows), np.nan)
-        quantiles = peak_quantiles(day.maxima, unknown, settings, classes)
+        quantiles = peak_quantiles(day.maxima, unknown, classes)
         parts.append(Decisions(quantiles, day.came, spread_of(day.maxima)))
     return joined(parts)
 

@@ -30,6 +30,10 @@ from cotenant.forecasting.peaks import daily_maxima, peak_quantiles
 from cotenant.forecasting.shard import ShardForecast, forecast_shard
 from cotenant.forecasting.windows import peak_expected, windows
 
+STALE_HOURS: Final = 24.0
+"""Silence after which the portrait's quantiles stand in. A day without a sample is one whole daily pattern that was
+not seen."""
+
 Floats = npt.NDArray[np.float64]
 
 STEP_SECONDS: Final = 1800
@@ -138,10 +142,10 @@ def _forecast(
         local, timing = local[:, :0], np.nan_to_num(median)
     expected = peak_expected(local, coarse.grid, median, settings, allocatable) & _ok_mask(reasons)
     maxima = daily_maxima(past.values, past.grid.slots_per_day)[:, -settings.history_days :]
-    peak = peak_quantiles(maxima, highest, settings) * calendar.busiest
+    peak = peak_quantiles(maxima, highest) * calendar.busiest
     peak, path = _consistent(peak, path, has_days=np.asarray(np.isfinite(maxima).any(axis=1)))
     grid = coarse.grid.following(HORIZON)
-    day_windows = windows(median, timing, expected, grid, settings)
+    day_windows = windows(median, timing, expected, grid)
     forecasts = Forecasts(
         refs=usage.refs,
         resource=usage.resource,
@@ -205,7 +209,7 @@ def _reasons(coarse: Usage[RefT], portrayed: npt.NDArray[np.bool_], settings: Fo
     some = present.any(axis=1)
     first = present.argmax(axis=1) if size else np.zeros(len(present))
     last = size - 1 - (present[:, ::-1].argmax(axis=1) if size else np.zeros(len(present)))
-    silent = (size - 1 - last) * STEP_SECONDS >= settings.stale_hours * HOUR_SECONDS
+    silent = (size - 1 - last) * STEP_SECONDS >= STALE_HOURS * HOUR_SECONDS
     young = (size - first) * STEP_SECONDS < settings.minimum_days * DAY_SECONDS
     states = (
         (Reason.NO_DATA, ~some & ~portrayed),

@@ -18,10 +18,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.usage import FloatMatrix
 from cotenant.forecasting.base import LEVEL_ARRAY, Array
 from cotenant.forecasting.empirical import row_quantiles, weighted_quantiles
+
+PEAK_DAY_DECAY: Final = 0.9
+"""Weight of a day's maximum relative to the next day's. Weight of older days in the peak's errors: its effect
+cannot be judged from outside."""
+PEAK_PRIOR_DAYS: Final = 24.0
+"""Days that peak errors of equally restless series count for in each one's. Strength of the prior over equally
+restless series: its effect cannot be judged from outside."""
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -65,7 +71,6 @@ def daily_maxima(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
 def peak_quantiles(
     maxima: FloatMatrix,
     fallback: npt.NDArray[np.floating],
-    settings: ForecastingSettings,
     classes: SpreadClasses = SHIPPED,
 ) -> Array:
     """Quantiles (n, levels) of the next day's maximum from past ones (n, days), newest last.
@@ -73,13 +78,13 @@ def peak_quantiles(
     `fallback` (n,) is the base where no day is known, such as the portrait's maximum; NaN there gives NaN. classes:
     those that are shipped, or others to compare them with.
     """
-    bases = [_base(maxima[:, :day], settings) for day in range(_FEWEST_DAYS, maxima.shape[1])]
+    bases = [_base(maxima[:, :day]) for day in range(_FEWEST_DAYS, maxima.shape[1])]
     then = np.stack(bases, axis=1) if bases else np.empty((len(maxima), 0), dtype=np.float32)
     ratios = _ratios(maxima[:, _FEWEST_DAYS:], then)
-    known = _base(maxima, settings)
+    known = _base(maxima)
     base = np.where(np.isnan(known), fallback, known)
     of_class = _of_classes(ratios, *_spreads(maxima, known, classes), classes)
-    weight = max(settings.peak_prior_days, 1e-6) / len(_POOLED_POINTS)
+    weight = max(PEAK_PRIOR_DAYS, 1e-6) / len(_POOLED_POINTS)
     weights = np.append(np.ones(ratios.shape[1]), np.full(len(_POOLED_POINTS), weight))
     quantiles = weighted_quantiles(np.append(ratios, of_class, axis=1), weights, LEVEL_ARRAY)
     result: Array = (base[:, None] * quantiles).astype(np.float32)
@@ -145,7 +150,7 @@ def _classes(ratio: FloatMatrix, edges: npt.NDArray[np.intp], settings: SpreadCl
     return weighted_quantiles(np.stack(values), spread, _POOLED_POINTS)
 
 
-def _base(maxima: FloatMatrix, settings: ForecastingSettings) -> FloatMatrix:
+def _base(maxima: FloatMatrix) -> FloatMatrix:
     """Level of the maxima so far, (n,): their geometric mean, newer days weighing more."""
     present = ~np.isnan(maxima)
     some = present.any(axis=1)
@@ -153,7 +158,7 @@ def _base(maxima: FloatMatrix, settings: ForecastingSettings) -> FloatMatrix:
     mean = filled.sum(axis=1) / np.maximum(present.sum(axis=1), 1)
     # A day of nothing counts as a thousandth of the mean, or one such day would pull the level to 0.
     logs = np.log(np.maximum(filled, _LOWEST_SHARE * mean[:, None] + np.finfo(np.float64).tiny))
-    weights = settings.peak_day_decay ** np.arange(maxima.shape[1])[::-1] * present
+    weights = PEAK_DAY_DECAY ** np.arange(maxima.shape[1])[::-1] * present
     level = np.exp((weights * logs).sum(axis=1) / np.maximum(weights.sum(axis=1), np.finfo(np.float64).tiny))
     result: FloatMatrix = np.where(some, np.where(mean > 0, level, 0.0), np.nan).astype(np.float32)
     return result

@@ -24,6 +24,13 @@ from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
 from cotenant.forecasting.base import Array, Forecaster
 from cotenant.forecasting.losses import pinball
 
+ORIGIN_DECAY: Final = 0.8
+"""Weight of a back-test relative to the one a day later. Weight of older back-tests: inside the models' weights,
+its effect cannot be judged from outside."""
+NEAR_WEIGHT: Final = 0.3
+"""Share of the last two hours' error in the score of a model, beside its daily back-tests. Weight within a model's
+score: its effect cannot be judged from outside."""
+
 Floats = npt.NDArray[np.float64]
 
 REHEARSALS: Final = 5
@@ -89,9 +96,9 @@ def back_test(
     return BackTests(actual, forecasts, log_ratio, baseline_loss, near_test(members, history, grid))
 
 
-def current_scores(daily: Floats, near: NearTest, settings: ForecastingSettings) -> Floats:
+def current_scores(daily: Floats, near: NearTest) -> Floats:
     """Score of each member for each series now, (M, n), lower is better; daily: of `daily_scores` from origin 0 on."""
-    return daily + settings.near_weight * damp_log_ratio(near.ratio)
+    return daily + NEAR_WEIGHT * damp_log_ratio(near.ratio)
 
 
 def daily_scores(tests: BackTests, origin: int, settings: ForecastingSettings) -> Floats:
@@ -101,7 +108,7 @@ def daily_scores(tests: BackTests, origin: int, settings: ForecastingSettings) -
 
 def scores(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
     """Weighted mean over origins (M, K, n), shrunk to the mean over all series, (M, n); NaN is not judged."""
-    weights = settings.origin_decay ** np.arange(log_ratio.shape[1])[:, None] * ~np.isnan(log_ratio)
+    weights = ORIGIN_DECAY ** np.arange(log_ratio.shape[1])[:, None] * ~np.isnan(log_ratio)
     mass = weights.sum(axis=1)
     total = (np.nan_to_num(log_ratio) * weights).sum(axis=1)
     own = np.divide(total, mass, out=np.zeros_like(total), where=mass > 0)

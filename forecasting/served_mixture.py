@@ -21,6 +21,16 @@ from cotenant.forecasting.losses import coverage, pinball
 from cotenant.forecasting.mixture import mixture
 from cotenant.forecasting.selection import RATIO_LIMIT, BackTests, blend, daily_scores, damp_log_ratio, level_of, scores
 
+NEAR_MIX_WEIGHT: Final = 0.5
+"""The same where the mixture of models and the booster are weighed. Weight within the mixture's score: its effect
+cannot be judged from outside."""
+BLEND_SHARPNESS: Final = 4.0
+"""How fast a model's weight in the mixture falls with the log of its loss. Sharpness of the exponential weights:
+its effect cannot be judged from outside."""
+MIX_SHARPNESS: Final = 10.0
+"""How fast the booster's weight beside it falls with the log of its loss. Sharpness of the exponential weights: its
+effect cannot be judged from outside."""
+
 Floats = npt.NDArray[np.float64]
 
 _LEVEL_95: Final = LEVELS.index(0.95)
@@ -32,7 +42,7 @@ def rehearse(tests: BackTests, settings: ForecastingSettings) -> Array:
     Without the last hours before each of them: near tests of rehearsals would take a sixth of the time of a forecast,
     and make the booster and the calibration that learn from rehearsals no better (`bench.decisions`).
     """
-    sharpness = settings.blend_sharpness
+    sharpness = BLEND_SHARPNESS
     days = [
         mixture(tests.forecasts[:, k], blend(daily_scores(tests, k + 1, settings), sharpness))
         for k in range(tests.rehearsals)
@@ -49,13 +59,13 @@ def booster_score(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
     return day_score
 
 
-def booster_share(day_score: Floats, near: Floats, settings: ForecastingSettings) -> Floats:
+def booster_share(day_score: Floats, near: Floats) -> Floats:
     """Weight of the booster beside the mixture, (n,), from its score and the same ratio on the last hours.
 
     day_score: of `booster_score`; near: log ratio, 0 where not judged; both (n,).
     """
-    score = day_score + settings.near_mix_weight * damp_log_ratio(near)
-    share: Floats = blend(np.stack([np.zeros_like(score), score]), settings.mix_sharpness)[1]
+    score = day_score + NEAR_MIX_WEIGHT * damp_log_ratio(near)
+    share: Floats = blend(np.stack([np.zeros_like(score), score]), MIX_SHARPNESS)[1]
     return share
 
 

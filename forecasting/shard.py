@@ -44,7 +44,7 @@ from cotenant.forecasting.selection import (
     log_loss_ratio,
     near_test,
 )
-from cotenant.forecasting.served_mixture import booster_score, booster_share, measure, rehearse
+from cotenant.forecasting.served_mixture import BLEND_SHARPNESS, booster_score, booster_share, measure, rehearse
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -145,9 +145,9 @@ class _Shard:
 
     def mixed(self, present: _Present, fit: MixtureFit) -> _Mixed:
         """The members mixed by what was learned and by the last hours, and the booster averaged in."""
-        settings, near = self.settings, present.near
-        score = current_scores(fit.scores.T, near, settings)
-        weights = blend(score, settings.blend_sharpness)
+        near = present.near
+        score = current_scores(fit.scores.T, near)
+        weights = blend(score, BLEND_SHARPNESS)
         path = mixture(present.ahead, weights)
         if fit.booster is None:
             return _Mixed(path, score, weights, np.zeros(len(path)))
@@ -159,7 +159,7 @@ class _Shard:
         )
         both = np.stack([near_path, fit.booster.quantiles(before, scale)])
         near_ratio = np.nan_to_num(log_loss_ratio(near.actual, both, level_of(self.history))[1])
-        share = booster_share(fit.booster_scores, near_ratio, settings)
+        share = booster_share(fit.booster_scores, near_ratio)
         joined = combine(np.stack([path, fit.booster.quantiles(now, scale)]), np.stack([1 - share, share]))
         return _Mixed(joined, score, weights, share)
 

@@ -25,6 +25,13 @@ from cotenant.forecasting.base import Array
 from cotenant.forecasting.empirical import row_quantiles
 from cotenant.forecasting.peak_time import PAST_DAYS, RUN_SECONDS, busiest, past_days
 
+PEAK_AMPLITUDE: Final = 0.3
+"""(p95 - p5) / mean of half hours above which a day has a peak; many such days make one expected. The limit of
+portrait.flat_amplitude: what is flat has no peak."""
+WINDOW_MINUTES: Final = 60
+"""Shortest valley window; a peak window is two hours. Two half hours of the forecast's grid: a shorter valley is
+within its error."""
+
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
 
@@ -75,21 +82,21 @@ def peak_expected(
     total = np.full(len(history), np.nan) if allocatable is None else allocatable
     least = settings.cluster_peak_share * total[:, None]
     is_total = np.isfinite(least) & (least > 0)
-    least = np.where(is_total, least, settings.peak_amplitude * _mean(days))
+    least = np.where(is_total, least, PEAK_AMPLITUDE * _mean(days))
     swings = np.nan_to_num(swing(days))
     ratio = np.divide(least, swings, out=np.full(swings.shape, np.inf), where=swings > 0)
     with np.errstate(over="ignore"):
         votes = mean_votes(1 / (1 + ratio**_STEEPNESS), counts)
     mean_vote, has_past_day = votes[:, -1], counts.any(axis=1)
     path = amplitude(median)
-    flat = max(_FLATTER * settings.peak_amplitude, np.finfo(np.float64).tiny)
+    flat = max(_FLATTER * PEAK_AMPLITUDE, np.finfo(np.float64).tiny)
     of_path = _PATH_WEIGHT * np.log(np.clip(path / flat, *_PATH_RANGE))
     series = ~is_total[:, 0]
     limit = vote_limit(votes[series], (swings > least)[series], counts[series])
     every_day = ((swings > least) | ~counts).all(axis=1)
     expected: Flags = np.where(series, (mean_vote + of_path > limit) | every_day, mean_vote > _TOTAL_EXPECTED_FROM)
     expected[~series] &= daily_correlation(history[~series], grid.slots_per_day) >= _REGULAR_FROM
-    return np.where(has_past_day, expected, path > settings.peak_amplitude)
+    return np.where(has_past_day, expected, path > PEAK_AMPLITUDE)
 
 
 def mean_votes(votes: Floats, counts: Flags) -> npt.NDArray[np.float64]:
@@ -131,9 +138,7 @@ def daily_correlation(history: FloatMatrix, slots_per_day: int) -> npt.NDArray[n
     return correlation
 
 
-def windows(
-    median: Array, timing: Array, expected: Flags, grid: TimeGrid, settings: ForecastingSettings
-) -> tuple[tuple[Window, ...], ...]:
+def windows(median: Array, timing: Array, expected: Flags, grid: TimeGrid) -> tuple[tuple[Window, ...], ...]:
     """One peak window and the valleys of each day (n, grid.size), in order of time; none where no peak is expected.
 
     median: in the resource's unit, a window keeps its mean; timing: the curve of `peak_timing`; expected: (n,).
@@ -141,14 +146,14 @@ def windows(
     starts = busiest(timing, grid.step_seconds)
     smooth = _smooth(median)
     return tuple(
-        tuple(sorted(_of(median[i], smooth[i], int(starts[i]), grid, settings), key=lambda w: w.start_seconds))
+        tuple(sorted(_of(median[i], smooth[i], int(starts[i]), grid), key=lambda w: w.start_seconds))
         if expected[i] and np.isfinite(median[i]).all()
         else ()
         for i in range(len(median))
     )
 
 
-def _of(path: Array, smooth: Array, start: int, grid: TimeGrid, settings: ForecastingSettings) -> Iterator[Window]:
+def _of(path: Array, smooth: Array, start: int, grid: TimeGrid) -> Iterator[Window]:
     """The peak window from its first slot; valleys: runs of at least `window_minutes` below, outside the peak."""
     step = grid.step_seconds
     after = start + RUN_SECONDS // step
@@ -158,7 +163,7 @@ def _of(path: Array, smooth: Array, start: int, grid: TimeGrid, settings: Foreca
     inside[start:after] = False
     edges = np.flatnonzero(np.diff(inside.astype(np.int8), prepend=0, append=0))
     for first, last in edges.reshape(-1, 2).tolist():
-        if (last - first) * step >= 60 * settings.window_minutes:
+        if (last - first) * step >= 60 * WINDOW_MINUTES:
             yield _window(WindowKind.VALLEY, path, first, last, grid)
 
 

@@ -70,7 +70,7 @@ def update(
     if startup is not None:
         wide = _with_startup(wide, startup, target)
     wide = _with_steady(wide, steady, lanes.groups, usage)
-    return replace(wide, pattern=classify(wide, settings))
+    return replace(wide, pattern=classify(wide))
 
 
 def _blank(refs: Sequence[RefT], usage: Usage[Any], settings: PortraitSettings) -> Portraits[RefT]:

@@ -106,10 +106,8 @@ class _EnrichStage:
 
     def _waste(self, index: int) -> Waste:
         """Return the waste level of the resource that wastes most."""
-        steps = self.settings.cotenant.severity
         words = (
-            waste(r, float(self.before[r][index]), float(self.freed[r][index]), self.requested[r], steps)
-            for r in Resource
+            waste(r, float(self.before[r][index]), float(self.freed[r][index]), self.requested[r]) for r in Resource
         )
         return max(words, key=lambda word: word.rank)
 

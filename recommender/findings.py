@@ -30,6 +30,25 @@ from cotenant.recommender.severity import absolute_severity
 from cotenant.recommender.strategies.cotenant.heap import largest_heap
 from cotenant.recommender.strategies.cotenant.trend import leak
 
+IDLE_NODE_FRACTION: Final = 0.1
+"""A node is idle when its p95 CPU usage is at most this share of allocatable. A tenth of the node is about what
+daemons use."""
+IDLE_NODE_POD_SHARE: Final = 0.05
+"""Share of the window in which pods other than daemons may have run on it. One twentieth of the window: a batch job
+that passed by does not make a node busy."""
+LEAK_CRITICAL_DAYS: Final = 7.0
+"""A leak that reaches the memory limit within this time is critical. One week is the time that people need to plan
+a restart."""
+SKEW_RATIO: Final = 2.0
+"""Busiest pod / median pod, above which replicas are uneven. Twice the median pod: what a load balancer's usual
+spread does not reach."""
+SKEW_PODS: Final = 3
+"""Pods that a statement about skew needs. Three pods are the least that have a median and an outlier."""
+SKEW_MILLICORES: Final = 100
+"""Least difference between busiest and median pod. Below a tenth of a core an uneven load costs nothing."""
+SKEW_BYTES: Final = 128 * 1024**2
+"""The same for memory. Below an eighth of a GiB an uneven load costs nothing."""
+
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 DAEMONS: Final = frozenset({"DaemonSet", "Node"})
 """Owners of pods that belong to a node: daemons, and static pods, whose owner is the node itself."""
@@ -63,8 +82,8 @@ def of_containers(evidence: Evidence, settings: FindingSettings, own: CotenantSe
     """Yield the findings on the evidence's own containers and workloads, which depend on no others."""
     yield from idle_workloads(evidence, settings)
     yield from missing_value_findings(evidence, settings)
-    yield from uneven_usage_findings(evidence, settings)
-    yield from leak_findings(evidence, settings, own)
+    yield from uneven_usage_findings(evidence)
+    yield from leak_findings(evidence)
     yield from managed_heaps(evidence, own)
 
 
@@ -144,7 +163,7 @@ def idle_nodes(
         ):
             continue
         share = _pod_share(pods[node.name], window)
-        if p95[row] <= settings.idle_node_fraction * room and share <= settings.idle_node_pod_share:
+        if p95[row] <= IDLE_NODE_FRACTION * room and share <= IDLE_NODE_POD_SHARE:
             figures: Figures = {
                 "cpu_p95_millicores": round(float(p95[row])),
                 "cpu_max_millicores": round(float(highest[row])),
@@ -212,14 +231,14 @@ def unschedulable(inventory: Inventory) -> Iterator[ClusterFinding]:
         yield ClusterFinding(FindingKind.UNSCHEDULABLE, inventory.workloads[i].ref, Severity.CRITICAL, figures)
 
 
-def uneven_usage_findings(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFinding]:
+def uneven_usage_findings(evidence: Evidence) -> Iterator[ClusterFinding]:
     """Containers of which one pod used far more than the median pod over the last day."""
     figures: dict[int, Figures] = defaultdict(dict)
     starved: set[int] = set()
-    least = {CPU: settings.skew_millicores, MEMORY: settings.skew_bytes}
+    least = {CPU: SKEW_MILLICORES, MEMORY: SKEW_BYTES}
     for resource, signal in SOURCE.items():
-        for i, top, median, pods in _spread(evidence, signal, settings.skew_pods):
-            if top <= settings.skew_ratio * median or top - median < least[resource]:
+        for i, top, median, pods in _spread(evidence, signal, SKEW_PODS):
+            if top <= SKEW_RATIO * median or top - median < least[resource]:
                 continue
             figures[i] |= {
                 f"{resource}_of_the_busiest_pod_{resource.unit}": round(top),
@@ -233,9 +252,9 @@ def uneven_usage_findings(evidence: Evidence, settings: FindingSettings) -> Iter
         yield ClusterFinding(FindingKind.SKEW, evidence.containers[i], level, container_figures)
 
 
-def leak_findings(evidence: Evidence, settings: FindingSettings, own: CotenantSettings) -> Iterator[ClusterFinding]:
+def leak_findings(evidence: Evidence) -> Iterator[ClusterFinding]:
     """Containers whose memory grows from day to day since their pods last began, by the strategy's own test."""
-    grows, highest = leak(evidence, own), evidence.highest(SOURCE[MEMORY])
+    grows, highest = leak(evidence), evidence.highest(SOURCE[MEMORY])
     for i in np.flatnonzero(np.isfinite(grows)).tolist():
         a_day, highest_bytes, limit = grows[i], highest[i], evidence.limits[MEMORY][i]
         days_left = float(np.maximum(limit - highest_bytes, 0)) / a_day  # NaN without a limit
@@ -245,7 +264,7 @@ def leak_findings(evidence: Evidence, settings: FindingSettings, own: CotenantSe
         }
         if np.isfinite(days_left):
             figures |= {"memory_limit_bytes": round(limit), "days_to_the_limit": round(days_left, 1)}
-        level = Severity.CRITICAL if days_left <= settings.leak_critical_days else Severity.WARNING
+        level = Severity.CRITICAL if days_left <= LEAK_CRITICAL_DAYS else Severity.WARNING
         yield ClusterFinding(FindingKind.LEAK, evidence.containers[i], level, figures)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cotenant.base.allocation.devices import WHOLE
 from cotenant.base.allocation.gpu_share import GpuShare, GpuShareProposal
@@ -18,6 +19,13 @@ from cotenant.base.settings.sections.recommender import FindingSettings, GpuSett
 from cotenant.base.severity import Severity
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
 from cotenant.recommender.money import HOURS_PER_MONTH
+
+CORE_FRACTION: Final = 0.95
+"""Quantile of the GPUs' time that one pod used. The quantile that strategy cotenant uses for CPUs in profile
+balanced."""
+UNMEASURED_HOURS: Final = 2
+"""How long GPUs are requested before their missing metrics are told. Two hours are longer than any exporter's
+restart."""
 
 _ROUNDING_PERCENT = 1e-6
 """What float arithmetic may add to an amount that is a whole step."""
@@ -81,7 +89,7 @@ def find(containers: Sequence[GpuContainer], settings: FindingSettings, own: Gpu
     """Yield at most one finding per container: not measured, idle, or larger than it needs."""
     for container in (c for c in containers if c.devices > 0 and c.pods):
         if not container.measured:
-            if container.requested_hours >= own.unmeasured_hours:
+            if container.requested_hours >= UNMEASURED_HOURS:
                 yield _unmeasured_finding(container)
         elif container.days >= settings.minimum_days and container.coverage >= settings.minimum_coverage:
             if container.core_maximum <= settings.idle_gpu_percent:
@@ -133,7 +141,7 @@ def _oversized_findings(container: GpuContainer, own: GpuSettings) -> Iterator[C
         return
     figures = {
         **_requested_figures(container),
-        f"gpu_core_p{own.core_fraction * 100:g}_percent": round(container.core_quantile, 1),
+        f"gpu_core_p{CORE_FRACTION * 100:g}_percent": round(container.core_quantile, 1),
         **_usage_figures(container),
     }
     saving = container.monthly_price(container.devices - share.devices)

@@ -26,6 +26,13 @@ from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.recommender import ReplicaSettings
 from cotenant.base.usage.forecast import Forecasts
 
+TARGET_PERCENT: Final = 70
+"""CPU utilisation that such a workload is to run at. Room for one pod in three to fail or start while the others
+carry its load."""
+MANY_REPLICAS: Final = 6
+"""Replicas from which a workload without autoscaler gets a floor too. From six replicas on, one pod is less than a
+fifth of the capacity, so that a floor can follow the demand."""
+
 Counts = npt.NDArray[np.int64]
 
 _NOISE: Final = 1e-6
@@ -85,8 +92,8 @@ def _targets(workload: Workload, settings: ReplicaSettings) -> Mapping[Resource,
     if workload.autoscaler:
         return workload.autoscaler.targets
     asks = any(c.effective_requests.get(Resource.CPU) for c in workload.staying)
-    many = asks and workload.ref.kind in settings.kinds and workload.replicas >= settings.many_replicas
-    return {Resource.CPU: settings.target_percent} if many else {}
+    many = asks and workload.ref.kind in settings.kinds and workload.replicas >= MANY_REPLICAS
+    return {Resource.CPU: TARGET_PERCENT} if many else {}
 
 
 def _floor(

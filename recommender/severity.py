@@ -13,9 +13,28 @@ from dataclasses import replace
 from typing import Final
 
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.recommender import SeveritySettings
 from cotenant.base.severity import Severity, Waste
 from cotenant.recommender.model.recommendation import Action, Value
+
+CRITICAL_CLUSTER_SHARE: Final = 0.003
+"""Large waste: over all pods, as a share of all that the cluster requests. Grade of a word on the page; it changes
+no amount, and grades stay comparable between clusters."""
+CRITICAL_CHANGE: Final = 0.5
+"""Large waste: share of the present value. Grade of a word on the page; it changes no amount, and grades stay
+comparable between clusters."""
+WARNING_CHANGE: Final = 0.4
+"""Share of the present value that changes. Grade of a word on the page; it changes no amount, and grades stay
+comparable between clusters."""
+WARNING_MILLICORES: Final = 1000
+"""CPU over all replicas. One core: what a person notices on a bill."""
+WARNING_BYTES: Final = 2048 * 1024**2
+"""Memory over all replicas. Two GiB: what a person notices on a bill."""
+OK_CHANGE: Final = 0.1
+"""Share of the present value that changes. The dead band: below it nothing is proposed."""
+OK_MILLICORES: Final = 100
+"""CPU over all replicas. A tenth of a core: below it nobody acts."""
+OK_BYTES: Final = 128 * 1024**2
+"""Memory over all replicas. An eighth of a GiB: below it nobody acts."""
 
 KRR_STEPS: Final = {
     Resource.CPU: ((500, Severity.CRITICAL), (250, Severity.WARNING), (100, Severity.OK)),
@@ -53,19 +72,19 @@ def danger_alone(value: Value) -> Value:
     return replace(value, severity=Severity.WARNING) if falls and value.severity is Severity.CRITICAL else value
 
 
-def waste(resource: Resource, before: float, freed: float, requested: float, steps: SeveritySettings) -> Waste:
+def waste(resource: Resource, before: float, freed: float, requested: float) -> Waste:
     """Return the waste level of a request over all pods, by its unneeded share and amount.
 
     before, freed, requested: of the container, of what the proposal frees, and of all that the cluster requests, over
     all pods in the unit. LARGE also requires a large share of the cluster.
     """
     is_cpu = resource is Resource.CPU
-    medium, small = (steps.warning_millicores, steps.ok_millicores) if is_cpu else (steps.warning_bytes, steps.ok_bytes)
+    medium, small = (WARNING_MILLICORES, OK_MILLICORES) if is_cpu else (WARNING_BYTES, OK_BYTES)
     share = freed / before if before > 0 else 0.0
     levels = (
-        (Waste.LARGE, steps.critical_change, max(steps.critical_cluster_share * requested, medium)),
-        (Waste.MEDIUM, steps.warning_change, medium),
-        (Waste.SMALL, steps.ok_change, small),
+        (Waste.LARGE, CRITICAL_CHANGE, max(CRITICAL_CLUSTER_SHARE * requested, medium)),
+        (Waste.MEDIUM, WARNING_CHANGE, medium),
+        (Waste.SMALL, OK_CHANGE, small),
     )
     reached = (word for word, least_share, least in levels if freed > 0 and share >= least_share and freed >= least)
     return next(reached, Waste.NONE)

@@ -31,6 +31,14 @@ from cotenant.base.usage.usage import DAY_SECONDS, Signal
 from cotenant.recommender.evidence import Evidence, Floats, Integers
 from cotenant.recommender.model.recommendation import Action, Backtest, Recommendation, Trust
 
+TRUSTED_DAYS: Final = 7.0
+"""Days between first and last sample that deserve full trust. One week: each weekday was seen once."""
+TRUSTED_WEEKS: Final = 2.0
+"""Weekly cycles seen that deserve full trust. Two weekly cycles are the least that confirm each other."""
+TRUSTED_THROTTLING: Final = 0.01
+"""More of the time throttled than now, at which trust is halved. One percent more time throttled is where latency
+begins to suffer."""
+
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 EPISODIC: Final = frozenset({"Job", "CronJob"})
 MINUTE_SECONDS: Final = 60
@@ -131,13 +139,12 @@ def _findings(grounds: Grounds, index: int, about: Sequence[Resource], backtest:
     History and weekly cycles count up to the trusted number. Pods: n / (n + 0.5), so that the first pod gives two
     thirds and further ones less and less. Sample coverage is left out for workloads that run at times only.
     """
-    own = grounds.own
     days = _least(grounds.span_days, about, index)
     weeks = _least(grounds.weeks, about, index)
     pods = int(grounds.pods[index])
     findings = [
-        TrustFactor(min(days / own.trusted_days, 1), _measure(days, own.trusted_days, "days of history")),
-        TrustFactor(min(weeks / own.trusted_weeks, 1), _measure(weeks, own.trusted_weeks, "weekly cycles seen")),
+        TrustFactor(min(days / TRUSTED_DAYS, 1), _measure(days, TRUSTED_DAYS, "days of history")),
+        TrustFactor(min(weeks / TRUSTED_WEEKS, 1), _measure(weeks, TRUSTED_WEEKS, "weekly cycles seen")),
         TrustFactor(pods / (pods + 0.5), f"{pods} pods were seen." if pods != 1 else "A single pod was seen."),
         grounds.resolution,
         *(_stability(grounds, index, resource) for resource in about),
@@ -146,7 +153,7 @@ def _findings(grounds: Grounds, index: int, about: Sequence[Resource], backtest:
         covered = _least(grounds.coverage, about, index)
         findings.append(TrustFactor(covered, f"A pod was measured in {percent(covered)} of the time in which one ran."))
     if backtest is not None:
-        findings.append(_backtest_trust(backtest, grounds.own))
+        findings.append(_backtest_trust(backtest))
     return findings
 
 
@@ -172,7 +179,7 @@ def _stability(grounds: Grounds, index: int, resource: Resource) -> TrustFactor:
     return TrustFactor(score, f"The newer half of the history asks for {change} than the older one.")
 
 
-def _backtest_trust(backtest: Backtest, own: BacktestSettings) -> TrustFactor:
+def _backtest_trust(backtest: Backtest) -> TrustFactor:
     """Return the trust factor for the back-test of the values over the last days."""
     days, kills = f"{backtest.days:g} days", backtest.oom_kills - backtest.now_oom_kills
     if kills > 0:
@@ -181,7 +188,7 @@ def _backtest_trust(backtest: Backtest, own: BacktestSettings) -> TrustFactor:
     more = max(backtest.throttled_minutes - backtest.now_throttled_minutes, 0.0)
     share = more / minutes
     weekly = backtest.evictions / (minutes / WEEK_MINUTES)
-    score = 0.5 ** (share / own.trusted_throttling + weekly)
+    score = 0.5 ** (share / TRUSTED_THROTTLING + weekly)
     if backtest.evictions:
         times = f"{backtest.evictions} times in {days}"
         return TrustFactor(score, f"Back-test: memory passed the proposed request {times}, and not the present one.")

@@ -18,7 +18,7 @@ from cotenant.base.usage.usage import HOUR_SECONDS, Signal, Usage
 from cotenant.pipeline.analysis import History
 from cotenant.profiler import portrait
 from cotenant.profiler.pool import by_cluster, by_container, total
-from cotenant.recommender.gpus import GpuContainer, find
+from cotenant.recommender.gpus import CORE_FRACTION, GpuContainer, find
 from cotenant.recommender.model.finding import ClusterFinding
 from cotenant.recommender.money import prices
 
@@ -48,7 +48,7 @@ def _containers(history: History, settings: Settings) -> Iterator[GpuContainer]:
     if not refs:
         return
     cores, memory = (_portraits(history, s, settings) for s in (Signal.GPU_CORE_MEAN, Signal.GPU_MEMORY_MAX))
-    core_quantile = _by_ref(cores, cores.percentile(settings.recommender.gpus.core_fraction))
+    core_quantile = _by_ref(cores, cores.percentile(CORE_FRACTION))
     core_maximum, memory_maximum = (_by_ref(p, np.fmax(p.maximum, p.startup_max)) for p in (cores, memory))
     days, coverage = _by_ref(cores, cores.span_days), _time_measured(history, cores)
     workloads = {workload.ref: workload for workload in history.inventory.workloads}

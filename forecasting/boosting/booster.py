@@ -22,6 +22,9 @@ from cotenant.base.usage.usage import FloatMatrix
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, in_order
 from cotenant.forecasting.boosting.trees import Trees, of_models
 
+BOOSTER_THREADS: Final = 1
+"""Threads of the booster's training. One thread per shard: shards already run in parallel by pipeline.workers."""
+
 Floats = npt.NDArray[np.floating[Any]]
 
 SEED: Final = 0
@@ -127,7 +130,7 @@ def train(moments: Sequence[BoosterInput], actual: FloatMatrix, settings: Foreca
     x, y = np.concatenate(columns), np.concatenate(targets)
     if len(y) < 2 * _FEWEST_IN_LEAF * _LEAVES:
         return None
-    return Booster(of_models(_fit_models(x, y, settings.booster_threads)), len(y), series)
+    return Booster(of_models(_fit_models(x, y, BOOSTER_THREADS)), len(y), series)
 
 
 def _rows(actual: FloatMatrix, most: int) -> npt.NDArray[np.bool_]:

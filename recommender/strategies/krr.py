@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isclose
+from typing import Final
 
 import numpy as np
 
@@ -29,6 +30,13 @@ from cotenant.recommender.base import display_inputs, recommendation, rounded_up
 from cotenant.recommender.evidence import Evidence, Floats, Integers, row_percentile
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.severity import absolute_severity
+
+CPU_FLOOR_MILLICORES: Final = 10
+"""Lowest CPU proposal. Default of Robusta KRR (--cpu-min 10)."""
+MEMORY_FLOOR_BYTES: Final = 100 * 1024**2
+"""Lowest memory proposal. Default of Robusta KRR (--mem-min 100)."""
+OOM_MEMORY_BUFFER_PERCENT: Final = 25.0
+"""Added to the limit at which a container was killed. Default of Robusta KRR (--oom-memory-buffer-percentage)."""
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SOURCE = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
@@ -83,7 +91,7 @@ class _Column:
 
     def __init__(self, resource: Resource, measured: Measured, evidence: Evidence, krr: KrrSettings) -> None:
         self.resource, self.measured, self.evidence = resource, measured, evidence
-        self.unit, self.floor = (1, krr.cpu_floor_millicores) if resource is CPU else (MIB, krr.memory_floor_bytes)
+        self.unit, self.floor = (1, CPU_FLOOR_MILLICORES) if resource is CPU else (MIB, MEMORY_FLOOR_BYTES)
         self.observed = _observed_seconds(evidence, resource)
         self.reasons = _reasons(evidence, measured.request, self.observed, resource, krr)
         self.highest = evidence.highest_seen(resource)
@@ -163,9 +171,9 @@ def _memory(evidence: Evidence, krr: KrrSettings) -> Measured:
     amounts = highest * (100 + krr.memory_buffer_percent) / 100
     rule = f"max over pods of memory x {1 + krr.memory_buffer_percent / 100:g}"
     if krr.use_oom_kills:
-        killed = _highest_killing_limit(evidence) * (100 + krr.oom_memory_buffer_percent) / 100
+        killed = _highest_killing_limit(evidence) * (100 + OOM_MEMORY_BUFFER_PERCENT) / 100
         amounts = np.where(np.isfinite(amounts), np.fmax(amounts, killed), amounts)
-        rule = f"max({rule}, limit at an OOM kill x {1 + krr.oom_memory_buffer_percent / 100:g})"
+        rule = f"max({rule}, limit at an OOM kill x {1 + OOM_MEMORY_BUFFER_PERCENT / 100:g})"
     return Measured(amounts, amounts, _resolution(evidence, answers), (rule, rule))
 
 

@@ -33,6 +33,16 @@ from cotenant.recommender.evidence import Evidence, Floats, Integers
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.severity import limit_severity, severity
 
+LOWER_FRACTION: Final = 0.5
+"""Quantile of the lower bound. Default of the Vertical Pod Autoscaler (recommendation-lower-bound-cpu-percentile);
+the bound is shown, not applied."""
+UPPER_FRACTION: Final = 0.95
+"""Quantile of the upper bound. Default of the Vertical Pod Autoscaler (recommendation-upper-bound-cpu-percentile);
+the bound is shown, not applied."""
+MEMORY_INTERVAL_HOURS: Final = 24
+"""One memory peak counts per pod and interval. Default of the Vertical Pod Autoscaler (memory-aggregation-
+interval)."""
+
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SOURCE: Final = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 MINUTES_PER_DAY: Final = 1440
@@ -116,7 +126,7 @@ def pod_peaks(
     Intervals follow each other from the pod's first sample or kill; one without either has no peak. (Where the first
     sample of an interval is 0, VPA overlooks the later ones of that interval; here they count.)
     """
-    interval = own.memory_interval_hours * HOUR_SECONDS
+    interval = MEMORY_INTERVAL_HOURS * HOUR_SECONDS
     if kills:
         peak_by_end = _peaks_with_kills(times, values, kills, own)
         return np.array(list(peak_by_end), dtype=np.int64), np.array(list(peak_by_end.values()))
@@ -134,7 +144,7 @@ def _peaks_with_kills(
     A kill is a sample of max(used + bump, used x ratio); used is the larger of the request and the newest peak of real
     samples, which may still be that of the interval before.
     """
-    interval = own.memory_interval_hours * HOUR_SECONDS
+    interval = MEMORY_INTERVAL_HOURS * HOUR_SECONDS
     events = [(at, False, request) for at, request in kills]  # before a sample of the same second
     events += zip(times.tolist(), [True] * len(times), values.tolist(), strict=True)
     peak_by_end: dict[int, float] = {}
@@ -155,7 +165,7 @@ def _peaks_with_kills(
 
 def estimate(histograms: HistogramBatch, days: Floats, floors: Integers, own: VpaSettings) -> Estimate:
     """Target, lower and upper bound from histograms, confidence in days and floors, (n,) each."""
-    bases = histograms.percentiles((own.target_fraction, own.lower_fraction, own.upper_fraction))
+    bases = histograms.percentiles((own.target_fraction, LOWER_FRACTION, UPPER_FRACTION))
     cut = _truncate_amounts(np.nan_to_num(bases))
     safe = cut + _truncate_amounts(cut * own.margin_fraction)
     with np.errstate(divide="ignore", invalid="ignore"):  # no confidence: an endless upper bound, a lower bound of 0

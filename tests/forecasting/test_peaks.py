@@ -16,7 +16,7 @@ DEFAULTS = ForecastingSettings()
 
 
 def peaks(maxima: np.ndarray, fallback: float = np.nan) -> np.ndarray:
-    return peak_quantiles(np.asarray(maxima, dtype=np.float32), np.full(len(maxima), fallback), DEFAULTS)
+    return peak_quantiles(np.asarray(maxima, dtype=np.float32), np.full(len(maxima), fallback))
 
 
 def test_days_are_counted_back_from_the_end_and_thin_days_are_gaps() -> None:

@@ -53,7 +53,7 @@ def measured(tests: BackTests) -> tuple[MeasuredError, ...]:
 
 def standing_now(history: np.ndarray, settings: ForecastingSettings) -> np.ndarray:
     tests = back_test(MEMBERS, history, grid_of(history), settings)
-    return current_scores(daily_scores(tests, 0, settings), tests.near, settings)
+    return current_scores(daily_scores(tests, 0, settings), tests.near)
 
 
 def winners(history: np.ndarray) -> list[str]:
@@ -149,13 +149,13 @@ def test_the_blend_weighs_by_the_exponential_of_the_score() -> None:
 
 
 def test_a_booster_that_was_better_on_the_day_held_out_gets_the_weight() -> None:
-    share = booster_share(np.array([-0.3, 0.3]), np.zeros(2), msgspec.structs.replace(DEFAULTS, prior_days=0.0))
+    share = booster_share(np.array([-0.3, 0.3]), np.zeros(2))
     # exp(10 x 0.3) : 1 = 20.1 : 1, and the reverse.
     np.testing.assert_allclose(share, [20.09 / 21.09, 1 / 21.09], atol=1e-3)
 
 
 def test_a_booster_that_fails_in_the_last_hours_loses_weight() -> None:
-    share = booster_share(np.zeros(2), np.array([0.0, 1.0]), DEFAULTS)
+    share = booster_share(np.zeros(2), np.array([0.0, 1.0]))
     # Damped 1 is 0.5, half of it counts: 1 : exp(10 x 0.25) = 0.076.
     np.testing.assert_allclose(share, [0.5, 1 / (1 + np.exp(2.5))])
 

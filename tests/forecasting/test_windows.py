@@ -37,7 +37,7 @@ def expected(days: np.ndarray, median: np.ndarray = FLAT, total: float = np.nan,
 def ahead(days: np.ndarray, median: np.ndarray = FLAT) -> tuple[Window, ...]:
     history, grid = of_days(days)
     timing = peak_timing(history, grid, median)
-    return windows(median, timing, peak_expected(history, grid, median, DEFAULTS), GRID, DEFAULTS)[0]
+    return windows(median, timing, peak_expected(history, grid, median, DEFAULTS), GRID)[0]
 
 
 def with_peaks(starts: list[int], base: float = 10.0, height: float = 100.0) -> np.ndarray:
@@ -207,7 +207,7 @@ def test_any_history_is_answered_by_lawful_windows(history: np.ndarray, total: f
     grid = TimeGrid(START - history.shape[1] * 1800, 1800, history.shape[1])
     median = np.ones((len(history), 48), np.float32)
     has_peak = peak_expected(history, grid, median, DEFAULTS, np.full(len(history), total))
-    made = windows(median, peak_timing(history, grid, median), has_peak, GRID, DEFAULTS)
+    made = windows(median, peak_timing(history, grid, median), has_peak, GRID)
     for row, flag in zip(made, has_peak.tolist(), strict=True):
         assert [w.kind for w in row].count(WindowKind.PEAK) == int(flag)
         assert all(START <= w.start_seconds < w.end_seconds <= GRID.end_seconds for w in row)

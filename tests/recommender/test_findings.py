@@ -243,13 +243,13 @@ def test_a_pod_is_unschedulable_exactly_when_each_node_lacks_something(
 
 def test_one_replica_that_does_most_of_the_work_is_found_with_both_figures() -> None:
     cpu = np.concatenate([quiet(100, pods=3), quiet(700)])
-    (found,) = uneven_usage_findings(evidence_of(Case(cpu=cpu, requests={CPU: 500}, replicas=4)), SETTINGS)
+    (found,) = uneven_usage_findings(evidence_of(Case(cpu=cpu, requests={CPU: 500}, replicas=4)))
     assert found.subject == ContainerRef(WorkloadRef("shop", "Deployment", "web"), "c0")
     assert found.evidence["cpu_of_the_busiest_pod_millicores"] == 700
     assert found.evidence["cpu_of_the_median_pod_millicores"] == 100
     assert found.evidence["pods"] == 4
     assert found.severity is Severity.WARNING  # 700m is above the request of 500m
-    (calm,) = uneven_usage_findings(evidence_of(Case(cpu=cpu, requests={CPU: 1000}, replicas=4)), SETTINGS)
+    (calm,) = uneven_usage_findings(evidence_of(Case(cpu=cpu, requests={CPU: 1000}, replicas=4)))
     assert calm.severity is Severity.OK
 
 
@@ -257,13 +257,13 @@ def test_even_replicas_few_replicas_and_small_differences_are_no_finding() -> No
     even = Case("even", cpu=quiet(300, pods=4))
     few = Case("few", cpu=np.concatenate([quiet(100), quiet(900)]))
     small = Case("small", cpu=np.concatenate([quiet(10, pods=3), quiet(60)]))
-    assert list(uneven_usage_findings(evidence_of(even, few, small), SETTINGS)) == []
+    assert list(uneven_usage_findings(evidence_of(even, few, small))) == []
 
 
 def test_pods_that_were_gone_for_most_of_the_last_day_do_not_count() -> None:
     cpu = np.concatenate([quiet(100, pods=3), quiet(900)])
     cpu[3, -200:] = np.nan  # gone for 200 of the last 288 slots
-    assert list(uneven_usage_findings(evidence_of(Case(cpu=cpu)), SETTINGS)) == []
+    assert list(uneven_usage_findings(evidence_of(Case(cpu=cpu)))) == []
 
 
 # --- leaks ---
@@ -272,19 +272,19 @@ def test_pods_that_were_gone_for_most_of_the_last_day_do_not_count() -> None:
 def test_memory_that_grows_every_day_is_found_with_the_days_that_are_left() -> None:
     # 1 GiB at the beginning of the week, 100 MiB more each day: 1,724 MiB at the end; 2 GiB are 3.2 days away
     memory = GIB + 100 * MIB * np.arange(WEEK)[None] * STEP / DAY_SECONDS
-    (found,) = leak_findings(evidence_of(Case(memory=memory, limits={MEMORY: 2 * GIB})), SETTINGS, CotenantSettings())
+    (found,) = leak_findings(evidence_of(Case(memory=memory, limits={MEMORY: 2 * GIB})))
     assert found.kind is FindingKind.LEAK
     assert found.severity is Severity.CRITICAL
     assert abs(float(found.evidence["memory_growth_a_day_bytes"]) / MIB - 100) < 1
     assert abs(float(found.evidence["days_to_the_limit"]) - 3.2) < 0.1
-    (far,) = leak_findings(evidence_of(Case(memory=memory, limits={MEMORY: 32 * GIB})), SETTINGS, CotenantSettings())
+    (far,) = leak_findings(evidence_of(Case(memory=memory, limits={MEMORY: 32 * GIB})))
     assert far.severity is Severity.WARNING
-    (open_end,) = leak_findings(evidence_of(Case(memory=memory)), SETTINGS, CotenantSettings())
+    (open_end,) = leak_findings(evidence_of(Case(memory=memory)))
     assert "days_to_the_limit" not in open_end.evidence
 
 
 def test_even_memory_is_no_leak() -> None:
-    assert list(leak_findings(evidence_of(Case(memory=quiet(GIB))), SETTINGS, CotenantSettings())) == []
+    assert list(leak_findings(evidence_of(Case(memory=quiet(GIB))))) == []
 
 
 # --- all together ---

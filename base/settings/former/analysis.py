@@ -47,6 +47,12 @@ ANALYSIS: Final = (
         {
             "half_life_hours": (24, "Default of the Vertical Pod Autoscaler (cpu-histogram-decay-half-life)."),
             "days_kept": (35, "Five whole weeks: a weekly pattern needs four, and a missing day must not cost one."),
+        },
+    ),
+    FormerGroup(
+        "portrait",
+        "cotenant.profiler.pattern",
+        {
             "pattern_days": (2.0, "Fewer than two days cannot show that anything repeats."),
             "idle_millicores": (10.0, "Ten millicores is what a health check and a runtime's timers use."),
             "flat_amplitude": (0.3, "Threshold of a word that describes a series; it changes no amount."),
@@ -65,30 +71,66 @@ ANALYSIS: Final = (
         {
             "history_days": (14, "Two weeks: each weekday twice, as profiler.window_days keeps by default."),
             "minimum_days": (2.0, "Two days are the least from which one daily pattern can be tried on another day."),
-            "stale_hours": (24.0, "A day without a sample is one whole daily pattern that was not seen."),
-            "origin_decay": (
-                0.8,
-                "Weight of older back-tests: inside the models' weights, its effect cannot be judged from outside.",
-            ),
             "prior_days": (
                 2.0,
                 "Strength of the prior over all series: inside the models' weights, its effect cannot be judged "
                 "from outside.",
             ),
             "relearn_hours": (12.0, "Half a day: the models' weights move from day to day, not from scan to scan."),
-            "near_weight": (0.3, "Weight within a model's score: its effect cannot be judged from outside."),
-            "near_mix_weight": (0.5, "Weight within the mixture's score: its effect cannot be judged from outside."),
-            "blend_sharpness": (4.0, "Sharpness of the exponential weights: its effect cannot be judged from outside."),
-            "mix_sharpness": (10.0, "Sharpness of the exponential weights: its effect cannot be judged from outside."),
             "booster_minimum_series": (
                 50,
                 "A model over all series needs many of them to learn what one alone does not show.",
             ),
-            "booster_threads": (1, "One thread per shard: shards already run in parallel by pipeline.workers."),
             "coverage_step": (
                 0.2,
                 "Step size of adaptive conformal inference: its effect cannot be judged from outside.",
             ),
+            "cluster_peak_share": (
+                0.03,
+                "A daily rise of the totals below three percent of the allocatable amount is not worth an "
+                "announcement.",
+            ),
+            "week_workloads": (10, "The workloads that use most: what a page shows; it bounds the scan's time."),
+        },
+    ),
+    FormerGroup(
+        "forecasting",
+        "cotenant.forecasting.engine",
+        {
+            "stale_hours": (24.0, "A day without a sample is one whole daily pattern that was not seen."),
+        },
+    ),
+    FormerGroup(
+        "forecasting",
+        "cotenant.forecasting.selection",
+        {
+            "origin_decay": (
+                0.8,
+                "Weight of older back-tests: inside the models' weights, its effect cannot be judged from outside.",
+            ),
+            "near_weight": (0.3, "Weight within a model's score: its effect cannot be judged from outside."),
+        },
+    ),
+    FormerGroup(
+        "forecasting",
+        "cotenant.forecasting.served_mixture",
+        {
+            "near_mix_weight": (0.5, "Weight within the mixture's score: its effect cannot be judged from outside."),
+            "blend_sharpness": (4.0, "Sharpness of the exponential weights: its effect cannot be judged from outside."),
+            "mix_sharpness": (10.0, "Sharpness of the exponential weights: its effect cannot be judged from outside."),
+        },
+    ),
+    FormerGroup(
+        "forecasting",
+        "cotenant.forecasting.boosting.booster",
+        {
+            "booster_threads": (1, "One thread per shard: shards already run in parallel by pipeline.workers."),
+        },
+    ),
+    FormerGroup(
+        "forecasting",
+        "cotenant.forecasting.peaks",
+        {
             "peak_day_decay": (
                 0.9,
                 "Weight of older days in the peak's errors: its effect cannot be judged from outside.",
@@ -97,14 +139,14 @@ ANALYSIS: Final = (
                 24.0,
                 "Strength of the prior over equally restless series: its effect cannot be judged from outside.",
             ),
+        },
+    ),
+    FormerGroup(
+        "forecasting",
+        "cotenant.forecasting.windows",
+        {
             "peak_amplitude": (0.3, "The limit of portrait.flat_amplitude: what is flat has no peak."),
-            "cluster_peak_share": (
-                0.03,
-                "A daily rise of the totals below three percent of the allocatable amount is not worth an "
-                "announcement.",
-            ),
             "window_minutes": (60, "Two half hours of the forecast's grid: a shorter valley is within its error."),
-            "week_workloads": (10, "The workloads that use most: what a page shows; it bounds the scan's time."),
         },
     ),
     FormerGroup(
@@ -141,6 +183,12 @@ ANALYSIS: Final = (
                 125,
                 "Default of Robusta KRR (--points-required 100) at its own step of 75 seconds.",
             ),
+        },
+    ),
+    FormerGroup(
+        "recommender.krr",
+        "cotenant.recommender.strategies.krr",
+        {
             "cpu_floor_millicores": (10, "Default of Robusta KRR (--cpu-min 10)."),
             "memory_floor_bytes": (104857600, "Default of Robusta KRR (--mem-min 100)."),
             "oom_memory_buffer_percent": (25.0, "Default of Robusta KRR (--oom-memory-buffer-percentage)."),
@@ -148,7 +196,7 @@ ANALYSIS: Final = (
     ),
     FormerGroup(
         "recommender.vpa",
-        "cotenant.base.settings.sections.peer_strategies.VpaSettings",
+        "cotenant.recommender.strategies.vpa",
         {
             "lower_fraction": (
                 0.5,
@@ -160,8 +208,14 @@ ANALYSIS: Final = (
                 "Default of the Vertical Pod Autoscaler (recommendation-upper-bound-cpu-percentile); the bound "
                 "is shown, not applied.",
             ),
-            "half_life_hours": (24, "Default of the Vertical Pod Autoscaler (cpu-histogram-decay-half-life)."),
             "memory_interval_hours": (24, "Default of the Vertical Pod Autoscaler (memory-aggregation-interval)."),
+        },
+    ),
+    FormerGroup(
+        "recommender.vpa",
+        "cotenant.base.settings.sections.peer_strategies.VpaSettings",
+        {
+            "half_life_hours": (24, "Default of the Vertical Pod Autoscaler (cpu-histogram-decay-half-life)."),
             "pod_floor_millicores": (
                 25,
                 "Default of the Vertical Pod Autoscaler (pod-recommendation-min-cpu-millicores).",
@@ -267,7 +321,6 @@ ANALYSIS: Final = (
                 "workload.",
             ),
             "minimum_days": (1.0, "One whole day: less has not seen the daily peak."),
-            "minimum_runs": (3, "Three runs are the least of which one may be an exception."),
             "minimum_coverage": (0.5, "With fewer than half of the samples the unseen part decides, not the seen one."),
             "dead_band_fraction": (
                 0.1,
@@ -278,22 +331,53 @@ ANALYSIS: Final = (
                 1.0,
                 "A limit twice the highest demand throttles nothing that was ever seen; a limit holds no capacity.",
             ),
+            "heap_collecting_fraction": (
+                0.05,
+                "Five percent of the time in collections is what runtimes' own guides call too much.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "recommender.cotenant",
+        "cotenant.recommender.strategies.cotenant.withhold",
+        {
+            "minimum_runs": (3, "Three runs are the least of which one may be an exception."),
+        },
+    ),
+    FormerGroup(
+        "recommender.cotenant",
+        "cotenant.recommender.strategies.cotenant.demand",
+        {
             "guaranteed_fraction": (
                 0.999,
                 "Where the limit is the request, what lies above it is throttled: one part in a thousand.",
             ),
+            "returning_peak_ratio": (3.0, "Three times the quantile is beyond the spread of one regime of usage."),
+            "uneven_ratio": (2.0, "Twice the median pod is what findings call uneven, too."),
+        },
+    ),
+    FormerGroup(
+        "recommender.cotenant",
+        "cotenant.recommender.strategies.cotenant.heap",
+        {
             "heap_live_factor": (
                 2.5,
                 "A collector needs one to three times the live data as free heap; the middle of what runtimes advise.",
             ),
             "heap_raise": (1.5, "One step of half the present size, judged again after the next scan."),
-            "heap_collecting_fraction": (
-                0.05,
-                "Five percent of the time in collections is what runtimes' own guides call too much.",
-            ),
+        },
+    ),
+    FormerGroup(
+        "recommender.cotenant",
+        "cotenant.recommender.strategies.cotenant.strategy",
+        {
             "hpa_target_max_percent": (90, "Above ninety percent an autoscaler reacts after the pods are full."),
-            "returning_peak_ratio": (3.0, "Three times the quantile is beyond the spread of one regime of usage."),
-            "uneven_ratio": (2.0, "Twice the median pod is what findings call uneven, too."),
+        },
+    ),
+    FormerGroup(
+        "recommender.cotenant",
+        "cotenant.recommender.strategies.cotenant.trend",
+        {
             "growth_weekly_fraction": (0.05, "Less than five percent a week is within the spread of weekly means."),
             "growth_horizon_days": (7.0, "The recommendation is made anew long before one week is over."),
             "leak_days": (7, "One whole week: a weekly pattern must not look like a leak."),
@@ -303,7 +387,7 @@ ANALYSIS: Final = (
     ),
     FormerGroup(
         "recommender.cotenant.severity",
-        "cotenant.base.settings.sections.recommender.SeveritySettings",
+        "cotenant.recommender.severity",
         {
             "critical_cluster_share": (
                 0.003,
@@ -322,6 +406,12 @@ ANALYSIS: Final = (
             "ok_change": (0.1, "The dead band: below it nothing is proposed."),
             "ok_millicores": (100, "A tenth of a core: below it nobody acts."),
             "ok_bytes": (134217728, "An eighth of a GiB: below it nobody acts."),
+        },
+    ),
+    FormerGroup(
+        "recommender.cotenant.severity",
+        "cotenant.base.settings.sections.recommender.SeveritySettings",
+        {
             "throttled_share": (0.03, "Grade of a word on the page and of a cause; it changes no amount."),
         },
     ),
@@ -382,6 +472,12 @@ ANALYSIS: Final = (
             "minimum_coverage": (0.5, "With fewer than half of the samples the unseen part decides, not the seen one."),
             "idle_pod_millicores": (5, "Five millicores is what a health check uses: nobody works there."),
             "idle_gpu_percent": (3.0, "Three percent of one device is what drivers and health checks use."),
+        },
+    ),
+    FormerGroup(
+        "recommender.findings",
+        "cotenant.recommender.findings",
+        {
             "idle_node_fraction": (0.1, "A tenth of the node is about what daemons use."),
             "idle_node_pod_share": (
                 0.05,
@@ -396,16 +492,22 @@ ANALYSIS: Final = (
     ),
     FormerGroup(
         "recommender.gpus",
-        "cotenant.base.settings.sections.recommender.GpuSettings",
+        "cotenant.recommender.gpus",
         {
             "core_fraction": (0.95, "The quantile that strategy cotenant uses for CPUs in profile balanced."),
+            "unmeasured_hours": (2, "Two hours are longer than any exporter's restart."),
+        },
+    ),
+    FormerGroup(
+        "recommender.gpus",
+        "cotenant.base.settings.sections.recommender.GpuSettings",
+        {
             "core_margin_fraction": (0.15, "The margin that strategy cotenant uses for memory in profile balanced."),
             "memory_margin_fraction": (0.15, "The margin that strategy cotenant uses for memory in profile balanced."),
             "step_percent": (
                 10,
                 "Koordinator shares GPUs in hundredths; tenths leave remainders that other pods can use.",
             ),
-            "unmeasured_hours": (2, "Two hours are longer than any exporter's restart."),
         },
     ),
     FormerGroup(
@@ -413,6 +515,12 @@ ANALYSIS: Final = (
         "cotenant.base.settings.sections.recommender.BacktestSettings",
         {
             "days": (7.0, "One week: each weekday is tried once."),
+        },
+    ),
+    FormerGroup(
+        "recommender.backtest",
+        "cotenant.recommender.trust",
+        {
             "trusted_days": (7.0, "One week: each weekday was seen once."),
             "trusted_weeks": (2.0, "Two weekly cycles are the least that confirm each other."),
             "trusted_throttling": (0.01, "One percent more time throttled is where latency begins to suffer."),
@@ -433,13 +541,19 @@ ANALYSIS: Final = (
         "cotenant.base.settings.sections.recommender.ReplicaSettings",
         {
             "percentile": (90, "Nine days in ten: the tenth is what the autoscaler itself is for."),
+            "kinds": (["Deployment", "StatefulSet"], "The kinds whose scale subresource Kubernetes itself has."),
+        },
+    ),
+    FormerGroup(
+        "recommender.replicas",
+        "cotenant.recommender.replicas",
+        {
             "many_replicas": (
                 6,
                 "From six replicas on, one pod is less than a fifth of the capacity, so that a floor can follow "
                 "the demand.",
             ),
             "target_percent": (70, "Room for one pod in three to fail or start while the others carry its load."),
-            "kinds": (["Deployment", "StatefulSet"], "The kinds whose scale subresource Kubernetes itself has."),
         },
     ),
     FormerGroup(

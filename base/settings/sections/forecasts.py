@@ -68,9 +68,6 @@ class ForecastingSettings(Section, frozen=True):
         float,
         constant("History below which the portrait's quantiles stand in for a forecast.", unit="days"),
     ] = 2.0
-    stale_hours: Annotated[float, constant("Silence after which the portrait's quantiles stand in.", unit="hours")] = (
-        24.0
-    )
     origins: Annotated[
         int,
         setting(
@@ -81,9 +78,6 @@ class ForecastingSettings(Section, frozen=True):
             le=28,
         ),
     ] = 7
-    origin_decay: Annotated[float, constant("Weight of a back-test relative to the one a day later.", unit="ratio")] = (
-        0.8
-    )
     prior_days: Annotated[
         float,
         constant("Back-tests that the mean over all series counts for in each one's weights.", unit="days"),
@@ -94,21 +88,6 @@ class ForecastingSettings(Section, frozen=True):
             "How long a scan goes on with what earlier back-tests taught; 0 = back-tests in every scan.", unit="hours"
         ),
     ] = 12.0
-    near_weight: Annotated[
-        float,
-        constant("Share of the last two hours' error in the score of a model, beside its daily back-tests."),
-    ] = 0.3
-    near_mix_weight: Annotated[float, constant("The same where the mixture of models and the booster are weighed.")] = (
-        0.5
-    )
-    blend_sharpness: Annotated[
-        float,
-        constant("How fast a model's weight in the mixture falls with the log of its loss."),
-    ] = 4.0
-    mix_sharpness: Annotated[
-        float,
-        constant("How fast the booster's weight beside it falls with the log of its loss."),
-    ] = 10.0
     booster_rows: Annotated[
         int,
         setting(
@@ -119,24 +98,10 @@ class ForecastingSettings(Section, frozen=True):
         ),
     ] = 12_000
     booster_minimum_series: Annotated[int, constant("Series below which no booster is trained.", unit="series")] = 50
-    booster_threads: Annotated[int, constant("Threads of the booster's training.")] = 1
     coverage_step: Annotated[
         float,
         constant("How fast a series answers to its own misses of the upper quantiles (adaptive conformal)."),
     ] = 0.2
-    peak_day_decay: Annotated[
-        float, constant("Weight of a day's maximum relative to the next day's.", unit="ratio")
-    ] = 0.9
-    peak_prior_days: Annotated[
-        float, constant("Days that peak errors of equally restless series count for in each one's.", unit="days")
-    ] = 24.0
-    peak_amplitude: Annotated[
-        float,
-        constant(
-            "(p95 - p5) / mean of half hours above which a day has a peak; many such days make one expected.",
-            unit="ratio",
-        ),
-    ] = 0.3
     cluster_peak_share: Annotated[
         float,
         constant(
@@ -144,10 +109,6 @@ class ForecastingSettings(Section, frozen=True):
             unit="ratio",
         ),
     ] = 0.03
-    window_minutes: Annotated[
-        int,
-        constant("Shortest valley window; a peak window is two hours.", unit="minutes"),
-    ] = 60
 
     week_workloads: Annotated[
         int,

@@ -55,8 +55,6 @@ class KrrSettings(Section, frozen=True):
         int,
         constant("Time with samples that a value needs: 100 steps of 75 s, however many pods.", unit="minutes"),
     ] = 125
-    cpu_floor_millicores: Annotated[int, constant("Lowest CPU proposal.", unit="millicores")] = 10
-    memory_floor_bytes: Annotated[int, constant("Lowest memory proposal.", unit="bytes")] = 100 * MIB
     allow_hpa: Annotated[
         bool,
         setting(
@@ -70,9 +68,6 @@ class KrrSettings(Section, frozen=True):
             when="your KRR runs with --use-oomkill-data",
         ),
     ] = False
-    oom_memory_buffer_percent: Annotated[
-        float, constant("Added to the limit at which a container was killed.", unit="percent")
-    ] = 25.0
 
 
 class VpaSettings(Section, frozen=True):
@@ -81,8 +76,6 @@ class VpaSettings(Section, frozen=True):
     target_fraction: Annotated[
         float, setting("Quantile of the target.", when="your VPA runs with another --target-cpu-percentile", gt=0, le=1)
     ] = 0.9
-    lower_fraction: Annotated[float, constant("Quantile of the lower bound.")] = 0.5
-    upper_fraction: Annotated[float, constant("Quantile of the upper bound.")] = 0.95
     margin_fraction: Annotated[
         float,
         setting(
@@ -93,7 +86,6 @@ class VpaSettings(Section, frozen=True):
         ),
     ] = 0.15
     half_life_hours: Annotated[int, constant("Half life of a sample's weight.", unit="hours")] = 24
-    memory_interval_hours: Annotated[int, constant("One memory peak counts per pod and interval.", unit="hours")] = 24
     pod_floor_millicores: Annotated[
         int, constant("Lowest CPU of a pod, split evenly over its containers.", unit="millicores")
     ] = 25

@@ -194,19 +194,3 @@ class PortraitSettings(Section, frozen=True):
             le=240,
         ),
     ] = 10
-    pattern_days: Annotated[float, constant("History below which the pattern is unknown.", unit="days")] = 2.0
-    idle_millicores: Annotated[
-        float, constant("CPU usage whose 95th percentile stays at or below this is idle.", unit="millicores")
-    ] = 10.0
-    flat_amplitude: Annotated[
-        float, constant("Usage with (p95 - p5) / mean at or below this is flat.", unit="ratio")
-    ] = 0.3
-    trend_rise: Annotated[
-        float,
-        constant("Change of the daily mean over the kept days, relative to the mean, that makes a trend."),
-    ] = 0.3
-    trend_fit: Annotated[float, constant("Share of the daily means' variance that a straight line must explain.")] = 0.7
-    season_share: Annotated[float, constant("Share of variance that the time of day must explain to be daily.")] = 0.3
-    week_share: Annotated[float, constant("Further share of variance that the weekend must explain to be weekly.")] = (
-        0.1
-    )

@@ -58,16 +58,6 @@ class SeveritySettings(Section, frozen=True):
     thresholds; large is also a share of all that the cluster requests.
     """
 
-    critical_cluster_share: Annotated[
-        float, constant("Large waste: over all pods, as a share of all that the cluster requests.")
-    ] = 0.003
-    critical_change: Annotated[float, constant("Large waste: share of the present value.")] = 0.5
-    warning_change: Annotated[float, constant("Share of the present value that changes.")] = 0.4
-    warning_millicores: Annotated[int, constant("CPU over all replicas.", unit="millicores")] = 1000
-    warning_bytes: Annotated[int, constant("Memory over all replicas.", unit="bytes")] = 2048 * MIB
-    ok_change: Annotated[float, constant("Share of the present value that changes.")] = 0.1
-    ok_millicores: Annotated[int, constant("CPU over all replicas.", unit="millicores")] = 100
-    ok_bytes: Annotated[int, constant("Memory over all replicas.", unit="bytes")] = 128 * MIB
     throttled_share: Annotated[
         float, constant("Share of the CPU demand refused by the limit from which throttling is a risk.")
     ] = 0.03
@@ -128,7 +118,6 @@ class CotenantSettings(Section, frozen=True):
     minimum_days: Annotated[float, constant("Days between first and last sample that a value needs.", unit="days")] = (
         1.0
     )
-    minimum_runs: Annotated[int, constant("Runs of a job that do instead of the days.")] = 3
     minimum_coverage: Annotated[float, constant("Share of the pods' time with samples that a value needs.")] = 0.5
     dead_band_fraction: Annotated[float, constant("Relative change below which the present value is kept.")] = 0.1
     lower_limits: Annotated[
@@ -155,9 +144,6 @@ class CotenantSettings(Section, frozen=True):
             when="Guaranteed pods may become Burstable",
         ),
     ] = True
-    guaranteed_fraction: Annotated[float, constant("Quantile of the CPU demand where request = limit must stay.")] = (
-        0.999
-    )
     cpu_steps_millicores: Annotated[
         list[NotNegative],
         setting(
@@ -174,35 +160,9 @@ class CotenantSettings(Section, frozen=True):
             unit="bytes",
         ),
     ] = msgspec.field(default_factory=list)
-    heap_live_factor: Annotated[
-        float,
-        constant("Largest heap of a runtime, times what collections leave in it; a collector needs room to work."),
-    ] = 2.5
-    heap_raise: Annotated[float, constant("The same, times its present size, under collection pressure.")] = 1.5
     heap_collecting_fraction: Annotated[
         float, constant("Share of an hour spent in collections from which a heap is too small.")
     ] = 0.05
-    hpa_target_max_percent: Annotated[
-        int, constant("Highest utilisation target proposed to an autoscaler.", unit="percent")
-    ] = 90
-    returning_peak_ratio: Annotated[
-        float,
-        constant(
-            "Half hour that is busy on most days, or hour that is busy every week, / the quantile of the demand, above "
-            "which it is a peak of its own."
-        ),
-    ] = 3.0
-    uneven_ratio: Annotated[
-        float, constant("Highest pod's p95 / median pod's p95 above which replicas count as uneven.")
-    ] = 2.0
-    growth_weekly_fraction: Annotated[
-        float,
-        constant("Growth of the CPU demand from week to week, over three weeks or more, that is projected on."),
-    ] = 0.05
-    growth_horizon_days: Annotated[float, constant("Days that growth is projected.", unit="days")] = 7.0
-    leak_days: Annotated[int, constant("Full days since the last restart that a leak is judged by.", unit="days")] = 7
-    leak_rise_fraction: Annotated[float, constant("Rise of the daily maxima over them that counts.")] = 0.1
-    leak_agreement: Annotated[float, constant("Share of pairs of days of which the later one is higher.")] = 0.8
     severity: Annotated[SeveritySettings, constant("How a change is graded.")] = SeveritySettings()
 
 
@@ -227,12 +187,6 @@ class FindingSettings(Section, frozen=True):
             unit="percent of one device",
         ),
     ] = 3.0
-    idle_node_fraction: Annotated[
-        float, constant("A node is idle when its p95 CPU usage is at most this share of allocatable.")
-    ] = 0.1
-    idle_node_pod_share: Annotated[
-        float, constant("Share of the window in which pods other than daemons may have run on it.")
-    ] = 0.05
     system_namespaces: Annotated[
         list[str],
         setting(
@@ -240,21 +194,11 @@ class FindingSettings(Section, frozen=True):
             when="other namespaces hold the cluster's own components",
         ),
     ] = msgspec.field(default_factory=lambda: ["kube-system"])
-    leak_critical_days: Annotated[
-        float, constant("A leak that reaches the memory limit within this time is critical.", unit="days")
-    ] = 7.0
-    skew_ratio: Annotated[float, constant("Busiest pod / median pod, above which replicas are uneven.")] = 2.0
-    skew_pods: Annotated[int, constant("Pods that a statement about skew needs.")] = 3
-    skew_millicores: Annotated[int, constant("Least difference between busiest and median pod.", unit="millicores")] = (
-        100
-    )
-    skew_bytes: Annotated[int, constant("The same for memory.", unit="bytes")] = 128 * MIB
 
 
 class GpuSettings(Section, frozen=True):
     """The share of a GPU that is proposed instead of a larger request."""
 
-    core_fraction: Annotated[float, constant("Quantile of the GPUs' time that one pod used.")] = 0.95
     core_margin_fraction: Annotated[float, constant("Added to it.")] = 0.15
     memory_margin_fraction: Annotated[
         float, constant("Added to the highest GPU memory ever seen: beyond it an allocation fails.")
@@ -262,9 +206,6 @@ class GpuSettings(Section, frozen=True):
     step_percent: Annotated[
         Literal[1, 2, 5, 10, 20, 25, 50, 100], constant("Steps that shares are rounded up to.", unit="percent")
     ] = 10
-    unmeasured_hours: Annotated[
-        int, constant("How long GPUs are requested before their missing metrics are told.", unit="hours")
-    ] = 2
 
 
 class PatchSettings(Section, frozen=True):
@@ -293,13 +234,6 @@ class BacktestSettings(Section, frozen=True):
     """The history on which a proposal is back-tested before it is shown, and what it takes to trust a proposal."""
 
     days: Annotated[float, constant("Newest part of the history that a proposal is tried on.", unit="days")] = 7.0
-    trusted_days: Annotated[
-        float, constant("Days between first and last sample that deserve full trust.", unit="days")
-    ] = 7.0
-    trusted_weeks: Annotated[float, constant("Weekly cycles seen that deserve full trust.", unit="weeks")] = 2.0
-    trusted_throttling: Annotated[float, constant("More of the time throttled than now, at which trust is halved.")] = (
-        0.01
-    )
 
 
 Price = Annotated[float, msgspec.Meta(ge=0)]
@@ -360,10 +294,6 @@ class ReplicaSettings(Section, frozen=True):
             le=21_600,
         ),
     ] = 900
-    many_replicas: Annotated[int, constant("Replicas from which a workload without autoscaler gets a floor too.")] = 6
-    target_percent: Annotated[
-        int, constant("CPU utilisation that such a workload is to run at.", unit="percent of the request")
-    ] = 70
     kinds: Annotated[list[str], constant("Kinds whose replicas can be changed.")] = msgspec.field(
         default_factory=lambda: ["Deployment", "StatefulSet"]
     )

@@ -21,6 +21,16 @@ from cotenant.recommender.strategies.cotenant import daemons, day_risk, jobs, tr
 from cotenant.recommender.strategies.cotenant.pods import summarise
 from cotenant.recommender.strategies.cotenant.policy import Policy
 
+GUARANTEED_FRACTION: Final = 0.999
+"""Quantile of the CPU demand where request = limit must stay. Where the limit is the request, what lies above it is
+throttled: one part in a thousand."""
+RETURNING_PEAK_RATIO: Final = 3.0
+"""Half hour that is busy on most days, or hour that is busy every week, / the quantile of the demand, above which
+it is a peak of its own. Three times the quantile is beyond the spread of one regime of usage."""
+UNEVEN_RATIO: Final = 2.0
+"""Highest pod's p95 / median pod's p95 above which replicas count as uneven. Twice the median pod is what findings
+call uneven, too."""
+
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 FINEST: Final = {CPU: Signal.CPU_USAGE_MAX, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 RISK_FRACTION: Final = 0.95
@@ -63,16 +73,16 @@ class ResourceDemand:
 def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSettings) -> ResourceDemand:
     """Quantile, peaks that return daily or weekly; projected where they grow; with margin."""
     portrait, group = evidence.portraits[CPU], jobs.groups(evidence)
-    fractions = np.array([(p.cpu_fraction, RISK_FRACTION, own.guaranteed_fraction) for p in policies]).reshape(-1, 3)
+    fractions = np.array([(p.cpu_fraction, RISK_FRACTION, GUARANTEED_FRACTION) for p in policies]).reshape(-1, 3)
     pods = summarise(evidence, fractions)
     quantile, high, reserved = (
         _of_both(_decaying_quantiles(evidence, fractions[:, k]), pods.quantiles[:, k]) for k in range(3)
     )
-    grown = trend.growth(evidence, own)
-    uneven = pods.highest_p95 > own.uneven_ratio * pods.median_p95
+    grown = trend.growth(evidence)
+    uneven = pods.highest_p95 > UNEVEN_RATIO * pods.median_p95
     groups = daemons.by_group(evidence, CPU, fractions[:, 0].tolist())
-    daily = _outlying_peaks(pods.daily_half_hour, quantile, own)
-    weekly = _outlying_peaks(pods.weekly_hour, np.fmax(quantile, daily), own)
+    daily = _outlying_peaks(pods.daily_half_hour, quantile)
+    weekly = _outlying_peaks(pods.weekly_hour, np.fmax(quantile, daily))
     terms = {
         "demand_quantile": quantile * grown.factor,
         "daily_peak": daily * grown.mean_factor,
@@ -119,7 +129,7 @@ def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantS
     after = [_after_kills(evidence, i, k, float(highest[i]), own) for i, k in kills]
     urgent = jobs.group_maximum(np.array(after, dtype=np.float64), group)
     margin = 1 + np.array([p.memory_margin_fraction for p in policies])
-    amounts, leak = np.fmax(highest * margin, urgent), trend.leak(evidence, own)
+    amounts, leak = np.fmax(highest * margin, urgent), trend.leak(evidence)
     return ResourceDemand(
         MEMORY,
         _largest_node(evidence, MEMORY),
@@ -162,9 +172,9 @@ def _by_day_risk(evidence: Evidence, risk: float | None) -> tuple[Floats, Floats
     return risk_amounts.amounts, np.where(np.isfinite(risk_amounts.amounts), risk_amounts.margin, np.nan)
 
 
-def _outlying_peaks(peak: Floats, usual: Floats, own: CotenantSettings) -> Floats:
+def _outlying_peaks(peak: Floats, usual: Floats) -> Floats:
     """The peaks that are so far above the usual demand that no quantile covers them, NaN elsewhere."""
-    return np.where(peak > own.returning_peak_ratio * usual, peak, np.nan)
+    return np.where(peak > RETURNING_PEAK_RATIO * usual, peak, np.nan)
 
 
 def _of_both(decayed: Floats, whole_window: Floats) -> Floats:

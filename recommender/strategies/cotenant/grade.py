@@ -14,6 +14,14 @@ from cotenant.base.settings.sections.recommender import SeveritySettings
 from cotenant.base.severity import Severity
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Field
+from cotenant.recommender.severity import (
+    OK_BYTES,
+    OK_CHANGE,
+    OK_MILLICORES,
+    WARNING_BYTES,
+    WARNING_CHANGE,
+    WARNING_MILLICORES,
+)
 from cotenant.recommender.strategies.cotenant.demand import ResourceDemand
 
 CPU = Resource.CPU
@@ -50,11 +58,10 @@ class Grades:
         return self._by_size(change.resource, share, abs(amount - now) * max(change.replicas, 1))
 
     def _by_size(self, resource: Resource, share: float, total: int) -> Severity:
-        s = self.steps
-        warning, ok = (s.warning_millicores, s.ok_millicores) if resource is CPU else (s.warning_bytes, s.ok_bytes)
-        if share >= s.warning_change and total >= warning:
+        warning, ok = (WARNING_MILLICORES, OK_MILLICORES) if resource is CPU else (WARNING_BYTES, OK_BYTES)
+        if share >= WARNING_CHANGE and total >= warning:
             return Severity.WARNING
-        return Severity.OK if share >= s.ok_change and total >= ok else Severity.GOOD
+        return Severity.OK if share >= OK_CHANGE and total >= ok else Severity.GOOD
 
 
 def at_risk(evidence: Evidence, demand: ResourceDemand, index: int, steps: SeveritySettings) -> bool:

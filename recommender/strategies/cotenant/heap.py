@@ -30,6 +30,13 @@ from cotenant.recommender.strategies.cotenant.demand import ResourceDemand
 from cotenant.recommender.strategies.cotenant.draft import Draft, Drafts, Slot
 from cotenant.recommender.strategies.cotenant.size import ContainerContext
 
+HEAP_LIVE_FACTOR: Final = 2.5
+"""Largest heap of a runtime, times what collections leave in it; a collector needs room to work. A collector needs
+one to three times the live data as free heap; the middle of what runtimes advise."""
+HEAP_RAISE: Final = 1.5
+"""The same, times its present size, under collection pressure. One step of half the present size, judged again
+after the next scan."""
+
 MEMORY: Final = Resource.MEMORY
 RULE: Final = "heap and what was seen beside it"
 LEAST_BYTES: Final = 32 * MIB
@@ -44,10 +51,10 @@ def largest_heap(heap: ManagedHeap, own: CotenantSettings) -> int:
     Collections in a heap with room enough have another cause (asked for by the application, concurrent with it), and
     no size ends them: it would be raised again and again.
     """
-    needed = max(rounded_up(heap.live_bytes * own.heap_live_factor, MIB), LEAST_BYTES)
+    needed = max(rounded_up(heap.live_bytes * HEAP_LIVE_FACTOR, MIB), LEAST_BYTES)
     if heap.collecting_fraction >= own.heap_collecting_fraction:
         is_too_small = heap.live_bytes < heap.maximum_bytes < needed  # all of it is live: not known
-        return rounded_up(heap.maximum_bytes * own.heap_raise, MIB) if is_too_small else heap.maximum_bytes
+        return rounded_up(heap.maximum_bytes * HEAP_RAISE, MIB) if is_too_small else heap.maximum_bytes
     return needed if needed < heap.maximum_bytes * (1 - own.dead_band_fraction) else heap.maximum_bytes
 
 

@@ -17,7 +17,7 @@ from cotenant.base.settings.sections.recommender import CotenantSettings
 from cotenant.recommender.base import proportional_limit, rounded_up
 from cotenant.recommender.strategies.cotenant import day_risk
 from cotenant.recommender.strategies.cotenant.annotations import PREFIX
-from cotenant.recommender.strategies.cotenant.demand import ResourceDemand
+from cotenant.recommender.strategies.cotenant.demand import GUARANTEED_FRACTION, ResourceDemand
 from cotenant.recommender.strategies.cotenant.draft import Draft
 from cotenant.recommender.strategies.cotenant.policy import Policy
 
@@ -206,7 +206,7 @@ def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason
     terms = ", ".join(f"{name} {_amount(CPU, amount)}" for name, amount in amounts)
     reason = Reason.TREND if np.isfinite(demand.columns["growth_per_week"][i]) else Reason.OK
     if place.guaranteed:
-        terms += f", p{100 * place.own.guaranteed_fraction:g} because limit = request"
+        terms += f", p{100 * GUARANTEED_FRACTION:g} because limit = request"
         return Reason.QOS_CLASS, f"max({terms}) + margin = {result}"
     largest = max(amount for _, amount in amounts)
     base = terms if len(amounts) == 1 else f"max({terms})"

@@ -27,6 +27,10 @@ from cotenant.recommender.strategies.cotenant.policy import Policy, policies
 from cotenant.recommender.strategies.cotenant.size import ContainerContext
 from cotenant.recommender.strategies.cotenant.withhold import reasons
 
+HPA_TARGET_MAX_PERCENT: Final = 90
+"""Highest utilisation target proposed to an autoscaler. Above ninety percent an autoscaler reacts after the pods
+are full."""
+
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 REQUEST, LIMIT = Field.REQUEST, Field.LIMIT
 TOO_EARLY: Final = frozenset({Reason.NOT_ENOUGH_HISTORY, Reason.LOW_COVERAGE})
@@ -110,7 +114,7 @@ def _drafts(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
         for resource, demand in run.demand.items():
             if run.reasons[resource][index] is Reason.OK:
                 drafts[Slot(index, resource, REQUEST)] = size.request(place, demand)
-    drafts, solutions, unsolved = _solve_autoscaled_requests(run, drafts, workload, places)
+    drafts, solutions, unsolved = _solve_autoscaled_requests(drafts, workload, places)
     for index, place in places.items():
         drafts |= _limits(run, place, drafts, index)
     heaps = heap.heaps_of(places, drafts, run.demand[MEMORY])
@@ -131,14 +135,14 @@ def _container_context(run: Run, index: int) -> ContainerContext:
 
 
 def _solve_autoscaled_requests(
-    run: Run, drafts: Drafts, workload: Workload, places: Mapping[int, ContainerContext]
+    drafts: Drafts, workload: Workload, places: Mapping[int, ContainerContext]
 ) -> tuple[Drafts, Mapping[Resource, autoscaler.Solution], frozenset[Resource]]:
     """Requests under an autoscaler, with its targets; a resource without a solution has no draft any more."""
     by_name = {place.container.name: index for index, place in places.items()}
     solutions, unsolved = {}, set()
     for resource in Resource:
         if autoscaler.follows(workload, resource):
-            drafts, solution = autoscaler.solve(drafts, workload, by_name, resource, run.own.hpa_target_max_percent)
+            drafts, solution = autoscaler.solve(drafts, workload, by_name, resource, HPA_TARGET_MAX_PERCENT)
             if solution is None:
                 unsolved.add(resource)
             else:

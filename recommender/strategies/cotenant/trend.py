@@ -16,9 +16,22 @@ import numpy as np
 from cotenant.base.cluster import EventKind
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import CotenantSettings
 from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
 from cotenant.recommender.evidence import Evidence, Floats, Integers
+
+GROWTH_WEEKLY_FRACTION: Final = 0.05
+"""Growth of the CPU demand from week to week, over three weeks or more, that is projected on. Less than five
+percent a week is within the spread of weekly means."""
+GROWTH_HORIZON_DAYS: Final = 7.0
+"""Days that growth is projected. The recommendation is made anew long before one week is over."""
+LEAK_DAYS: Final = 7
+"""Full days since the last restart that a leak is judged by. One whole week: a weekly pattern must not look like a
+leak."""
+LEAK_RISE_FRACTION: Final = 0.1
+"""Rise of the daily maxima over them that counts. A tenth over a week is above the noise of daily maxima."""
+LEAK_AGREEMENT: Final = 0.8
+"""Share of pairs of days of which the later one is higher. Threshold of Kendall's agreement: one pair of days in
+five may go the other way."""
 
 WEEK_DAYS: Final = 7
 LEAST_PAIRS: Final = 12
@@ -46,7 +59,7 @@ class Growth:
     mean_factor: Floats
 
 
-def growth(evidence: Evidence, own: CotenantSettings) -> Growth:
+def growth(evidence: Evidence) -> Growth:
     """Upward trend of the CPU demand, projected over the horizon."""
     portrait = evidence.portraits[Resource.CPU]
     days = _full_days(portrait.daily_means, portrait.daily_counts)
@@ -55,12 +68,12 @@ def growth(evidence: Evidence, own: CotenantSettings) -> Growth:
     newest = _mean(np.where(newest_is_full, days[:, -WEEK_DAYS:], days[:, -WEEK_DAYS - 1 : -1]))
     per_week = np.divide(slope * WEEK_DAYS, newest, out=np.zeros_like(slope), where=newest > 0)
     judged = (pairs >= LEAST_PAIRS) & (newest >= LEAST_MILLICORES)
-    real = judged & (agreement >= AGREEMENT) & (per_week >= own.growth_weekly_fraction)
+    real = judged & (agreement >= AGREEMENT) & (per_week >= GROWTH_WEEKLY_FRACTION)
     per_week = np.where(real, per_week, 0.0)
     length = np.isfinite(days).sum(axis=1)
 
     def ahead(age_days: Floats | float) -> Floats:
-        return np.minimum(1 + per_week * (own.growth_horizon_days + age_days) / WEEK_DAYS, LARGEST_GROWTH)
+        return np.minimum(1 + per_week * (GROWTH_HORIZON_DAYS + age_days) / WEEK_DAYS, LARGEST_GROWTH)
 
     half_life_days = portrait.histograms.half_life_seconds / DAY_SECONDS
     columns = (per_week, ahead(half_life_days / np.log(2)), ahead(length / 2))
@@ -68,7 +81,7 @@ def growth(evidence: Evidence, own: CotenantSettings) -> Growth:
     return Growth(by_container[0], np.maximum(by_container[1], 1), np.maximum(by_container[2], 1))
 
 
-def leak(evidence: Evidence, own: CotenantSettings) -> Floats:
+def leak(evidence: Evidence) -> Floats:
     """Memory that leaks per day in the worst pod, bytes, (n,); NaN where at least half of the judged pods do not."""
     unknown = np.full(len(evidence), np.nan)
     signal = Signal.MEMORY_WORKING_SET_MAX
@@ -77,13 +90,13 @@ def leak(evidence: Evidence, own: CotenantSettings) -> Floats:
     usage, rows = evidence.usage[signal], evidence.usage_rows[signal]
     began = _beginnings(evidence)
     # a pod of fewer samples than so many full days hold cannot be judged, and most that are gone lived shorter
-    least = own.leak_days * FULL_DAY * usage.grid.slots_per_day
+    least = LEAK_DAYS * FULL_DAY * usage.grid.slots_per_day
     owned_rows = np.flatnonzero((rows >= 0) & (np.isfinite(usage.values).sum(axis=1) >= least))
     judged, leaking, worst = np.zeros(len(evidence)), np.zeros(len(evidence)), np.zeros(len(evidence))
     for start in range(0, len(owned_rows), ROWS_AT_ONCE):
         part = owned_rows[start : start + ROWS_AT_ONCE]
         since = np.array([began.get(usage.refs[row], 0) for row in part], dtype=np.float64)
-        slopes = _leak_of_rows(_daily_maxima(usage.values[part], usage.grid, since), own)
+        slopes = _leak_of_rows(_daily_maxima(usage.values[part], usage.grid, since))
         np.add.at(judged, rows[part], np.isfinite(slopes))
         np.add.at(leaking, rows[part], slopes > 0)
         np.maximum.at(worst, rows[part], np.nan_to_num(slopes))
@@ -143,18 +156,18 @@ def _daily_maxima(values: FloatMatrix, grid: TimeGrid, since: Floats) -> FloatMa
     return np.where(full & after, block.max(axis=2), np.float32(np.nan))
 
 
-def _leak_of_rows(days: FloatMatrix, own: CotenantSettings) -> Floats:
+def _leak_of_rows(days: FloatMatrix) -> Floats:
     """Bytes a day of each pod: positive for a leak, 0 for none, NaN where there are too few days, (m,)."""
     present = np.isfinite(days)
     count = present.sum(axis=1)
     # full days move together: as many apart as there are full days between them
     together = np.take_along_axis(days, np.argsort(~present, axis=1, kind="stable"), axis=1).astype(np.float64)
-    if not (count >= own.leak_days).any():
+    if not (count >= LEAK_DAYS).any():
         return np.full(len(days), np.nan)
     older, newer = np.triu_indices(days.shape[1], k=1)
     slopes = (together[:, newer] - together[:, older]) / (newer - older)
     slope, pairs = _median(slopes), np.maximum(count * (count - 1) // 2, 1)
-    rising = (slopes > 0).sum(axis=1) / pairs >= own.leak_agreement
-    least = own.leak_rise_fraction * together[:, 0]
+    rising = (slopes > 0).sum(axis=1) / pairs >= LEAK_AGREEMENT
+    least = LEAK_RISE_FRACTION * together[:, 0]
     real = rising & (slope * (count - 1) >= least) & (least > 0)
-    return np.where(count >= own.leak_days, np.where(real, slope, 0.0), np.nan)
+    return np.where(count >= LEAK_DAYS, np.where(real, slope, 0.0), np.nan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from cotenant.recommender.strategies.cotenant import jobs
 from cotenant.recommender.strategies.cotenant.demand import ResourceDemand
 from cotenant.recommender.strategies.cotenant.policy import Policy
 
+MINIMUM_RUNS: Final = 3
+"""Runs of a job that do instead of the days. Three runs are the least of which one may be an exception."""
+
 
 def reasons(
     evidence: Evidence, demand: ResourceDemand, policies: Sequence[Policy], own: CotenantSettings
@@ -24,7 +28,7 @@ def reasons(
     present = np.fmax(evidence.requests[resource], evidence.limits[resource])
     urgent = np.isfinite(demand.urgent) & ~(demand.urgent <= present)
     episodic = jobs.episodic(evidence)
-    short = (demand.span_days < own.minimum_days) & ~(episodic & (demand.runs >= own.minimum_runs))
+    short = (demand.span_days < own.minimum_days) & ~(episodic & (demand.runs >= MINIMUM_RUNS))
     cases = {
         Reason.EXCLUDED: _flags(
             c.container in p.excluded or p.skip for c, p in zip(evidence.containers, policies, strict=True)
