@@ -98,7 +98,7 @@ def _decided(results: RunResults, now: int, settings: Settings, held: tuple[Held
     recommended = 0
     for _ in range(2):
         view = RecommendationView(results, held[1].objects(RecommendationObject), owners)
-        recommended += held[1].take(recommendations.decide(view, now, settings.manager).intents)
+        recommended += held[1].take(recommendations.decide(view, now).intents)
     return forecast, recommended
 
 
@@ -116,7 +116,7 @@ def published(plane: ControlPlane, nodes: int, workloads: int) -> int:
     for _ in range(2):
         found = client.list("/apis/analysis.koordinator.sh/v1alpha1/recommendations", RecommendationObject)
         there = {(r.metadata.namespace, r.metadata.name): r for r in found}
-        intents = recommendations.decide(RecommendationView(results, there, owners), now, settings).intents
+        intents = recommendations.decide(RecommendationView(results, there, owners), now).intents
         failed = [o.error for o in send_all(client, intents, "cotenant-manager") if o.error]
         assert not failed, failed[0]
     return sum(

@@ -154,7 +154,7 @@ def replay(values: np.ndarray, quantiles: np.ndarray, a_week: np.ndarray) -> Tol
         if found.skill > PLANS.minimum_skill and found.plan.coverage >= PLANS.minimum_coverage:
             planned[at : at + DAY] = True
             two_days = rehearsal(values, quantiles, a_week, slice(at - DAY, at + DAY))
-            held[at : at + DAY] = kept(size, two_days, found.tau, PLANS)[DAY:]
+            held[at : at + DAY] = kept(size, two_days, found.tau)[DAY:]
     need = np.where(np.isfinite(values), pods(values, base, POD), np.nan)
     every = account(need[first:], held[first:], STEP)
     need = np.where(planned, need, np.nan)[first:]

@@ -62,6 +62,12 @@ from cotenant.enforcer.sources.kubelet_client import WithKubelet
 from cotenant.enforcer.sources.last_known import LastInputsFile, Recalling
 from cotenant.enforcer.sources.sources import AgentInputs, ApiSources, FileSources, Sources
 
+RECORD_CAP_BYTES: Final = 64 * 1024**2
+"""Largest recording; then it is begun anew beside the old one. Bounds the disk."""
+NVML_LIBRARY: Final = "libnvidia-ml.so.1"
+"""NVIDIA's management library, as the loader finds it or as a path. The name that NVIDIA's container toolkit and
+driver install."""
+
 BOOT_ID: Final = "sys/kernel/random/boot_id"
 FLUSH_SECONDS: Final = 1.0
 AROUND_SECONDS: Final = 60.0
@@ -206,7 +212,7 @@ def assemble_agent(settings: Settings, env: Mapping[str, str]) -> Iterator[Assem
                 evictor=Evictor(client) if client and not own.dry_run else None,
                 stopper=_stopper(settings),
             ),
-            recorder=Recorder(Path(own.record_file), own.record_cap_bytes) if own.record_file else None,
+            recorder=Recorder(Path(own.record_file), RECORD_CAP_BYTES) if own.record_file else None,
             surfaces=(
                 ResctrlKeeper(folder, tasks_in(hierarchy)),
                 SysctlKeeper(folder, Path(own.sysctl_root), Path(own.sysfs_root)),
@@ -268,7 +274,7 @@ def _reporter(
     whose = Whose(node, agent.node_uid)
     publishers: list[OwnPublisher] = [_topology(settings, whose, agent, kubelet)] if settings.report_topology else []
     if settings.report_devices:
-        devices = DevicePublisher(node, agent.node_uid, Nvml(settings.nvml_library), Path(settings.sysfs_root))
+        devices = DevicePublisher(node, agent.node_uid, Nvml(NVML_LIBRARY), Path(settings.sysfs_root))
         agent.parts.metrics.registry.register(
             DeviceMetrics(lambda: (devices.state, devices.healthy, devices.unhealthy))
         )

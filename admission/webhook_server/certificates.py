@@ -26,6 +26,10 @@ from cotenant.base.kubernetes.protocol import WEBHOOK
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.sections.admission import AdmissionSettings
 
+CERTIFICATE_SECRET_NAME: Final = "cotenant-webhook-certificate"  # noqa: S105 - a name
+"""Secret that holds the webhook's own certificate. The name that `cotenant print-manifests` and the chart make and
+grant rights for."""
+
 FIELD_MANAGER: Final = WEBHOOK
 TRIES: Final = 5
 REGISTRATION: Final = "admissionregistration.k8s.io/v1"
@@ -61,7 +65,7 @@ class SecretStore:
     def __init__(self, client: KubeClient, settings: AdmissionSettings) -> None:
         self._client = client
         self._writer = Writer(client, FIELD_MANAGER)
-        self._address = Address("v1", "secrets", settings.certificate_secret_name, settings.namespace)
+        self._address = Address("v1", "secrets", CERTIFICATE_SECRET_NAME, settings.namespace)
 
     def read(self) -> tuple[Material | None, str]:
         """The Secret's content and resourceVersion ("" when there is no Secret)."""

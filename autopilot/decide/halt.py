@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cotenant.autopilot.decide.history import ActState, Decisions, PastAct
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.sections.autopilot import AutopilotSettings
 from cotenant.base.text import percent
+
+STOP_SHARE: Final = 0.05
+"""Share of the last changes that did harm from which on everything stops until a person resumes. One change in
+twenty that did harm is more than chance; people decide then."""
+STOP_CHANGES: Final = 40
+"""The last so many verified changes, over which that share is taken. Forty changes resolve a share of one in
+twenty."""
+MOST_NODES_NOT_READY: Final = 0.05
+"""Share of nodes that are not ready above which nothing is changed. One node in twenty not ready is an outage, not
+maintenance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +43,7 @@ class ClusterHealth:
     paused: str = ""
 
 
-def halt_of(health: ClusterHealth, decisions: Decisions, settings: AutopilotSettings) -> Halt | None:
+def halt_of(health: ClusterHealth, decisions: Decisions) -> Halt | None:
     """The first reason to do nothing; None when there is none."""
     if health.paused:
         return Halt(Reason.AUTOPILOT_PAUSED, health.paused)
@@ -42,21 +52,21 @@ def halt_of(health: ClusterHealth, decisions: Decisions, settings: AutopilotSett
     if health.trouble:
         return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, health.trouble)
     away = health.nodes - health.ready
-    if not health.nodes or away > settings.most_nodes_not_ready * health.nodes:
-        words = f"{away} of {health.nodes} nodes are not ready; at most {percent(settings.most_nodes_not_ready)}"
+    if not health.nodes or away > MOST_NODES_NOT_READY * health.nodes:
+        words = f"{away} of {health.nodes} nodes are not ready; at most {percent(MOST_NODES_NOT_READY)}"
         return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, words if health.nodes else "no node is known")
     return None
 
 
-def too_much_harm(acts: Sequence[PastAct], since_seconds: float, settings: AutopilotSettings) -> str:
+def too_much_harm(acts: Sequence[PastAct], since_seconds: float) -> str:
     """Why everything has to stop, "" when it need not: harm among the last changes judged since a person resumed.
 
     The share is taken of `stop_changes`, also while fewer have been judged: of 40, 5 % are two.
     """
     judged = [a for a in acts if a.state in (ActState.HELD, ActState.HARMFUL) and a.since_seconds > since_seconds]
-    last = sorted(judged, key=lambda act: act.since_seconds)[-settings.stop_changes :]
+    last = sorted(judged, key=lambda act: act.since_seconds)[-STOP_CHANGES:]
     bad = [act for act in last if act.state is ActState.HARMFUL]
-    if not bad or len(bad) < settings.stop_share * settings.stop_changes:
+    if not bad or len(bad) < STOP_SHARE * STOP_CHANGES:
         return ""
     names = ", ".join(sorted({str(act.workload) for act in bad}))
     return f"{len(bad)} of the last {len(last)} changes did harm: {names}"

@@ -30,7 +30,12 @@ from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.recommender import CotenantSettings
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.model.change import cool_downs
+from cotenant.changes.soak.reconcile import VERIFY_HOURS
 from cotenant.recommender.model.recommendation import Recommendation
+
+BACK_OFF_HOURS: Final = 48.0
+"""A workload whose change did harm rests for so long, four times as long after the second one; after the third it
+is given up. Two whole daily patterns before a workload is tried again."""
 
 Recommended = Callable[[str], Sequence[Recommendation]]
 """Stored recommendations of a namespace."""
@@ -148,10 +153,10 @@ def read_round(
     force = {str(one.policy): one.under for one in policies if one.under is not None}
     gathered = _collect_candidates(client, force, recommended, history, settings.recommender.cotenant)
     acts = acts_of(history.standings.values())
-    stops = "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds, settings.autopilot)
+    stops = "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds)
     health = read_health(client, settings.manager.namespace)
     health = replace(health, trouble=health.trouble or asked_trouble(settings, now_seconds))
-    halt = Halt(Reason.AUTOPILOT_STOPPED, stops) if stops else halt_of(health, decisions, settings.autopilot)
+    halt = Halt(Reason.AUTOPILOT_STOPPED, stops) if stops else halt_of(health, decisions)
     cool_down_hours = max(settings.actions.guardrails.cool_down_hours, DAY_HOURS)
     candidates, actions = gathered.candidates, settings.actions
     if scope.in_window:
@@ -161,14 +166,14 @@ def read_round(
         now_seconds,
         candidates,
         acts,
-        _busy(history, now_seconds, settings.actions),
+        _busy(history, now_seconds),
         cool_downs(history.standings.values(), cool_down_hours * HOUR_SECONDS, now_seconds),
         decisions.left_alone,
         decisions.cleared_seconds,
         gathered.places,
         halt,
         ceiling.at_once,
-        settings.autopilot.back_off_hours * HOUR_SECONDS,
+        BACK_OFF_HOURS * HOUR_SECONDS,
         actions,
         scope.refusals,
     )
@@ -187,9 +192,9 @@ def read_round(
     return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended, unread, acts, floors)
 
 
-def _busy(history: LedgerHistory, now_seconds: float, actions: ActionSettings) -> frozenset[WorkloadRef]:
+def _busy(history: LedgerHistory, now_seconds: float) -> frozenset[WorkloadRef]:
     """Workloads whose pods are not what their template says: a change soaks, or one starts with more CPU."""
-    soaking = busy(history.standings.values(), now_seconds, actions.verify_hours * HOUR_SECONDS)
+    soaking = busy(history.standings.values(), now_seconds, VERIFY_HOURS * HOUR_SECONDS)
     return soaking | {boost.workload for boost in history.boosts}
 
 

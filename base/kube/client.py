@@ -38,6 +38,9 @@ from cotenant.base.settings.sections.kube import KubeSettings
 if TYPE_CHECKING:
     from cotenant.base.kube.auth import Access
 
+PAGE_SIZE: Final = 500
+"""Objects per page of a list. The page of client-go's pager (500)."""
+
 ItemT = TypeVar("ItemT")
 ErrorT = TypeVar("ErrorT", bound=ClusterError)
 Json = dict[str, Any]
@@ -197,7 +200,7 @@ class KubeClient:
 
     def pages(self, path: str, kind: Any, *, limit: int | None = None, **query: str) -> Iterator[ListPage[Any] | None]:
         """A list page by page; None means "forget what came so far"."""
-        token, limit = "", self.settings.page_size if limit is None else limit
+        token, limit = "", PAGE_SIZE if limit is None else limit
         while True:
             parameters = {**query, **({"limit": str(limit)} if limit else {}), **({"continue": token} if token else {})}
             answer = self._ask("list", f"{path}?{urlencode(parameters)}" if parameters else path)

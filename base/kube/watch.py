@@ -24,6 +24,10 @@ from cotenant.base.kube.client import KubeClient
 from cotenant.base.kube.connection import Stream
 from cotenant.base.kube.reflection import Item, Key, Reflection
 
+RELIST_SECONDS: Final = 3600.0
+"""A mirror is compared with a fresh list so often, in case a watch lied. A safety net against a lost event; the
+cost is one list in an hour."""
+
 ValueT = TypeVar("ValueT")
 
 FIRST_PAUSE_SECONDS: Final = 0.25
@@ -213,7 +217,7 @@ class Mirror(Generic[ValueT]):
 
     def _follow(self) -> None:
         """Watch, connecting again where it ended as long as the server knows that version; returns to list anew."""
-        due = time.monotonic() + self._settings.relist_seconds
+        due = time.monotonic() + RELIST_SECONDS
         while not self._stopping.is_set() and time.monotonic() < due and self._silent < SILENT_WATCHES:
             try:
                 self._watch(due)

@@ -33,6 +33,10 @@ from cotenant.base.kube.client import KubeClient, refusal
 from cotenant.base.kube.connection import ApiRequest
 from cotenant.base.kubernetes.intent import Create, Delete, Intent, Outcome, Patch
 
+WRITE_CONNECTIONS: Final = 8
+"""Connections over which many objects are written at the same time. Below what one caller gets by API Priority and
+Fairness, so that others are not delayed."""
+
 IntentT = TypeVar("IntentT", bound=Intent)
 Json: TypeAlias = dict[str, Any]
 
@@ -168,7 +172,7 @@ class WriteConnections:
     ) -> None:
         """Create the pool; nothing is connected yet."""
         self._client, self._field_manager, self._guard = client, field_manager, guard
-        self._most = client.settings.write_connections if workers is None else workers
+        self._most = WRITE_CONNECTIONS if workers is None else workers
         self._siblings: list[KubeClient] = []
 
     def send(self, intents: Sequence[IntentT], dry_run: bool = False, seconds: float | None = None) -> list[Outcome]:

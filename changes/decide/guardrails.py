@@ -25,6 +25,10 @@ from cotenant.changes.model.service import Method
 from cotenant.recommender.model.recommendation import Field, Recommendation, Value
 from cotenant.recommender.model.savings import request_change, request_now
 
+MEMORY_ABOVE_MAXIMUM: Final = 1.1
+"""Memory request and limit at least so many times the highest working set seen. Ten percent above all that was
+seen: less would be an OOM kill by our own hand."""
+
 __all__ = [
     "Guardrail",
     "GuardrailContext",
@@ -81,7 +85,7 @@ def _recommendation_guardrails(
     return [
         *_evidence(moved, settings),
         _dead_band(moved, settings),
-        _memory(moved, settings),
+        _memory(moved),
         _oom(recommendations, moved),
         *(_cut(moved, resource, settings) for resource in Resource),
     ]
@@ -147,7 +151,7 @@ def _oom(recommendations: Sequence[Recommendation], moved: Moved) -> Guardrail:
     return Guardrail("oom", outcome, f"OOM kills in the window, and memory is not raised: {names}")
 
 
-def _memory(moved: Moved, settings: GuardrailSettings) -> Guardrail:
+def _memory(moved: Moved) -> Guardrail:
     """Fails for memory requests and limits below `memory_above_maximum` x the highest working set seen.
 
     A value whose highest use is not known passes.
@@ -156,11 +160,11 @@ def _memory(moved: Moved, settings: GuardrailSettings) -> Guardrail:
     for r, v in moved:
         highest = v.inputs.get("observed_max")
         if v.resource is Resource.MEMORY and v.amount is not None and isinstance(highest, int | float):
-            floor = float(highest) * settings.memory_above_maximum
+            floor = float(highest) * MEMORY_ABOVE_MAXIMUM
             floor = min(floor, r.heap.floor_bytes) if r.heap else floor  # a runtime cannot take more
             if v.amount < floor - 1:
                 low.append(f"{r.container.container} {v.field} {format_amount(Resource.MEMORY, v.amount)}")
-    at_least = f"{settings.memory_above_maximum:g} x the highest working set seen"
+    at_least = f"{MEMORY_ABOVE_MAXIMUM:g} x the highest working set seen"
     return made("memory-floor", not low, f"below {at_least}: {', '.join(low)}" if low else f"at least {at_least}")
 
 

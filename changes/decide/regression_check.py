@@ -11,6 +11,16 @@ from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import percent
 from cotenant.changes.model.judgement import RuleResult, RuleUnit, RuleVerdict
 
+MOST_THROTTLED_RISE: Final = 0.1
+"""Rise of the share of CPU periods that were throttled, before against after, that counts as a regression. Ten
+percentage points more periods throttled are felt as latency."""
+MOST_PRESSURE_RISE: Final = 0.1
+"""The same of the share of time that a container waited for a CPU (PSI). Ten percentage points more time waiting
+for a CPU are felt as latency."""
+MOST_RESTARTS: Final = 0
+"""Container restarts since the change above which it counts as a regression. Zero: a restart after a change counts
+against the change."""
+
 
 class Measure(StrEnum):
     """The measures that are compared: shares of time or of periods, 0 to 1, and a latency in seconds."""
@@ -94,7 +104,7 @@ def _check_measure(one: Compared, settings: ActionSettings) -> RuleResult:
             return RuleResult(one.measure, RuleVerdict.NO_DATA, unit, one.before, one.after, words=summary)
         factor = settings.most_latency_factor
         return _against(one, one.before * factor, f"more than {factor:g} times as long")
-    rises = {Measure.THROTTLED: settings.most_throttled_rise, Measure.PRESSURE: settings.most_pressure_rise}
+    rises = {Measure.THROTTLED: MOST_THROTTLED_RISE, Measure.PRESSURE: MOST_PRESSURE_RISE}
     allowed = rises[one.measure]
     # Without a sample before, what is there afterwards counts as the rise.
     return _against(one, (one.before or 0.0) + allowed, f"more than {percent(allowed)} up")

@@ -16,6 +16,9 @@ from cotenant.changes.decide.lifecycle import Pace
 from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus, Write
 from cotenant.changes.soak.verification import compute_change_verdict
 
+VERIFY_HOURS: Final = 24.0
+"""Time after which a change is judged once more. One whole daily pattern after the change."""
+
 FOUND: Final = "found so in the cluster"
 QUIET_SECONDS: Final = 2.0
 """A request of a process that ended may still be on its way: nothing younger is settled."""
@@ -60,9 +63,7 @@ def verify(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
 def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
     """Return the times for which changes soak, by the settings; the second age is never before the first."""
     soak = 60 * settings.soak_minutes
-    return Pace(
-        soak, max(soak, 3600 * settings.verify_hours), settings.auto_revert, may_change, 3600 * settings.confirm_hours
-    )
+    return Pace(soak, max(soak, 3600 * VERIFY_HOURS), settings.auto_revert, may_change, 3600 * settings.confirm_hours)
 
 
 def _settle_change(actions: Actions, standing: ChangeStatus) -> ChangeStatus:

@@ -15,6 +15,7 @@ from cotenant.changes.accept import Actions
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.in_place import RESIZE, answer, summarize_resize_answers
 from cotenant.changes.decide.regression_check import (
+    MOST_RESTARTS,
     Compared,
     Measure,
     regression_results,
@@ -87,7 +88,7 @@ def _of_pods(actions: Actions, change: Change, live: Json | None, since_seconds:
     ready = int((live.get("status") or {}).get("readyReplicas") or 0)
     pods = _pods(actions, change, pod_labels(live))
     killed, restarts = _kills(pods, since_seconds), _restarts(pods, since_seconds)
-    some = actions.settings.most_restarts
+    some = MOST_RESTARTS
     replicas = f"{ready} of {desired} replicas" if desired else "no replicas wanted"
     rules = [
         _count_rule_result(KILLS, killed, 0, "no OOM kill", f"{killed} containers were OOM-killed since"),

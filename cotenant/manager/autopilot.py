@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from cotenant.autopilot.controller import AutopilotController
 from cotenant.autopilot.notes import ChatNotes
@@ -23,6 +24,10 @@ from cotenant.base.settings.sections.store import store_url
 from cotenant.base.store import Store
 from cotenant.changes.soak.usage_comparison import comparison_of
 from cotenant.recommender.stored_recommendations import recommendations_of, requested_millicores
+
+START_UP_SECONDS: Final = 5.0
+"""Between two looks at starting pods, where a policy helps starts. A start takes tens of seconds; five are soon
+enough to help it."""
 
 
 def autopilot_controller(
@@ -58,4 +63,4 @@ def autopilot_controller(
     own = settings.autopilot
     rounds = Rounds(config, recommendations_of(store), lambda: floor_forecasts(store))
     notes = ChatNotes(settings.notify, cluster, receiver_of(settings.notify.url_file))
-    return AutopilotController(rounds, own.interval_seconds, registry, own.start_up_seconds, notes)
+    return AutopilotController(rounds, own.interval_seconds, registry, START_UP_SECONDS, notes)

@@ -29,6 +29,9 @@ from cotenant.scheduler_ext.reservations.controller import ReservationController
 from cotenant.scheduler_ext.reservations.gate_controller import Gates
 from cotenant.scheduler_ext.reservations.plan_controller import PlanController
 
+NODE_METRIC_INTERVAL_SECONDS: Final = 60.0
+"""Between two NodeMetrics made from Prometheus. Koordinator's own report interval (60 s)."""
+
 NAMES: Final = tuple(READ)
 """In the order in which they are reported."""
 
@@ -92,13 +95,11 @@ def _node_slos(parts: FeatureDependencies) -> Feature:
 
 def _node_metric_feature(parts: FeatureDependencies) -> Feature:
     source = NodeMetricSource(parts.settings.profiler.prometheus)
-    return NodeMetricController(
-        parts.mirrors, source, parts.results, parts.settings.manager.node_metric_interval_seconds
-    )
+    return NodeMetricController(parts.mirrors, source, parts.results, NODE_METRIC_INTERVAL_SECONDS)
 
 
 def _recommendation_feature(parts: FeatureDependencies) -> Feature:
-    return RecommendationController(parts.client.sibling(), parts.results, parts.settings.manager)
+    return RecommendationController(parts.client.sibling(), parts.results)
 
 
 def _forecast_feature(parts: FeatureDependencies) -> Feature:

@@ -38,6 +38,7 @@ from cotenant.pipeline.analysis import Analysis, Division, Floats, History
 from cotenant.pipeline.nodes import lendable_lines, node_explanations, node_history, worst_days
 from cotenant.pipeline.nodes.node_peaks import prod_node_peaks
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, lenders, peak_forecasts, reclaimable
+from cotenant.pipeline.plans import MOST_PROPOSALS
 from cotenant.pipeline.shards import executors, judgements, plan
 from cotenant.pipeline.shards.executors import Executor, Here
 from cotenant.pipeline.shards.merge import Merger
@@ -160,7 +161,7 @@ class _Run:
         foreseen = {r: peak_forecasts(history, r, peaks[r], of.totals) for r, of in sums.items()}
         lending = lenders(history, sums, peaks, foreseen, settings.recommender.reclaimable, now_seconds)
         container_results = merger.container_results().of_cluster(history, settings)
-        most, before = settings.plans.most_proposals, stored_rehearsals(self.store)
+        most, before = MOST_PROPOSALS, stored_rehearsals(self.store)
         proposed, rehearsed = plans.proposals(merger.candidates().largest(most), settings, before)
         since = [*merger.since_seconds, *(one.since_seconds for one in groups if one.since_seconds is not None)]
         return Analysis(

@@ -48,6 +48,10 @@ from cotenant.scheduler_ext.reservations.plans.proposals import (
 )
 from cotenant.scheduler_ext.reservations.plans.size import level_path, pods
 
+MOST_PROPOSALS: Final = 50
+"""Most plans that are proposed at a time, the largest first. Fifty plans are more than a person reads at a time;
+the largest come first."""
+
 Floats = npt.NDArray[np.floating[Any]]
 
 KINDS: Final = frozenset({"Deployment", "StatefulSet"})
@@ -114,7 +118,7 @@ def candidates(
         ahead.quantiles[rows],
         ahead.grid,
     )
-    return every.largest(settings.plans.most_proposals)
+    return every.largest(MOST_PROPOSALS)
 
 
 def proposals(

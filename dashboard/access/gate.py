@@ -34,6 +34,10 @@ from cotenant.dashboard.access.sessions import SESSION, Seals, Session, Sessions
 from cotenant.dashboard.access.shared_sessions import SessionKeys, SharedSessions
 from cotenant.dashboard.server import faults
 
+MOST_SESSIONS: Final = 2000
+"""People logged in at once; one more ends the oldest session. Bounds the process's memory; one more login ends the
+oldest session."""
+
 Scope = MutableMapping[str, Any]
 Send = Callable[[Any], Awaitable[None]]
 
@@ -114,8 +118,8 @@ class Gate:
         """Return the session store: this process's own, or the shared one of all replicas if configured."""
         settings = self.settings
         if keys is None or not settings.sessions:
-            return Sessions(settings.most_sessions, self.now_seconds)
-        return SharedSessions(Folder(settings.sessions, QUICK), keys, settings.most_sessions, self.now_seconds)
+            return Sessions(MOST_SESSIONS, self.now_seconds)
+        return SharedSessions(Folder(settings.sessions, QUICK), keys, MOST_SESSIONS, self.now_seconds)
 
     def serve(self, base: str, hashes: Sequence[str]) -> None:
         """Let an application's pages run their inline scripts, and its probes through.

@@ -18,6 +18,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import percent, visible
+from cotenant.changes.decide.regression_check import MOST_PRESSURE_RISE, MOST_RESTARTS, MOST_THROTTLED_RISE
 from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus
 from cotenant.changes.model.judgement import Judgement, RuleResult, RuleUnit, RuleVerdict
 from cotenant.changes.model.service import LedgerEntry
@@ -165,12 +166,12 @@ def _ahead(standing: ChangeStatus, settings: ActionSettings) -> Component:
     if standing.state is not ChangeState.APPLIED:
         return html.P("It was rolled back before its verdict, or verified before the numbers were kept.",
                       className="panel-note")  # fmt: skip
-    rises = (settings.most_throttled_rise, settings.most_pressure_rise)
+    rises = (MOST_THROTTLED_RISE, MOST_PRESSURE_RISE)
     query = settings.latency_query
     factor = f"{settings.most_latency_factor:g} × before" + ("" if query else ", where a query is configured")
     bounds = (
         ("OOM kills", "0"),
-        ("restarts", str(settings.most_restarts)),
+        ("restarts", str(MOST_RESTARTS)),
         ("missing replicas", "0"),
         ("throttled CPU periods", f"before + {percent(rises[0])}"),
         ("time waiting for a CPU (PSI)", f"before + {percent(rises[1])}"),

@@ -22,6 +22,10 @@ from cotenant.dashboard.sources.namespace_filter import OF_THESE
 from cotenant.dashboard.tables import carried, display
 from cotenant.recommender.model.views import Overview
 
+AMBER_AFTER_SECONDS: Final = 900
+"""Age of the newest sample from which the badge turns amber. A quarter of dashboard.red_after_seconds's default: an
+early sign, without effect."""
+
 INDEX: Final = """<!DOCTYPE html>
 <html lang="en" data-mantine-color-scheme="light">
   <head>
@@ -388,7 +392,7 @@ def age_chip(time_seconds: float, view: View, *, demo: bool) -> Component:
         return panels.chip(f"data until {display.moment(time_seconds)}", "gray")
     age = max(0.0, view.now_seconds() - time_seconds)
     settings = view.settings
-    tone = "red" if age >= settings.red_after_seconds else "orange" if age >= settings.amber_after_seconds else "teal"
+    tone = "red" if age >= settings.red_after_seconds else "orange" if age >= AMBER_AFTER_SECONDS else "teal"
     return panels.chip(f"data {display.duration(age)} old", tone, f"Newest sample: {display.moment(time_seconds)}")
 
 

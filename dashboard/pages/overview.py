@@ -35,6 +35,9 @@ from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
 from cotenant.recommender.model.savings import PlannedSavings
 from cotenant.recommender.model.views import FINDINGS, RECLAIMABLE, RECOMMENDATIONS, Overview
 
+WASTE_BARS: Final = 10
+"""Namespaces in the waste ranking. What fits a screen; the table has all namespaces."""
+
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
 BAND_HEIGHT: Final = 310
 WORTH_MOST: Final = 3
@@ -284,7 +287,7 @@ def _waste(page: OverviewPage, chosen: str) -> Component:
     chosen: "cpu", "memory", or "money" at the prices of the settings.
     """
     overview, view = page.overview, page.view
-    limit, measure = view.settings.waste_bars, view.prices if chosen == "money" else Resource(chosen)
+    limit, measure = WASTE_BARS, view.prices if chosen == "money" else Resource(chosen)
     rows = waste.most_wasteful(overview.waste, measure, limit)
     if not rows:
         return panels.empty(

@@ -30,6 +30,10 @@ from cotenant.enforcer.decide.evictions import (
 )
 from cotenant.enforcer.decide.loop import AgentMode, TickDecision
 
+EVICTION_GRACE_SECONDS: Final = -1
+"""How long an evicted pod's containers may take to end; -1 leaves it to the pod. The pod's own grace period; the
+API's deletion keeps its terms."""
+
 UNANSWERED_SECONDS: Final = 5.0
 """An API server that has not answered an urgent eviction by then does not keep the runtime from it."""
 ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]
@@ -172,7 +176,7 @@ class PodEvictions:
         else:
             if eviction.urgent:
                 self._unanswered[eviction.uid] = (eviction, observation.at_seconds)
-            self.evictor.put(eviction, request_of(eviction, self.settings.eviction_grace_seconds))
+            self.evictor.put(eviction, request_of(eviction, EVICTION_GRACE_SECONDS))
 
     def _end(self, eviction: Evict, pod: PodSpec | None, because: str, now_seconds: float) -> None:
         """End a pod through the runtime, if the settings allow it; a pod that is already leaving needs no action."""

@@ -41,6 +41,12 @@ from cotenant.enforcer.strategies.baseline import (
 from cotenant.enforcer.strategies.eviction.victims import refused_uids
 from cotenant.enforcer.strategies.suppression.suppress_target import demand, suppressible
 
+INTERFERENCE_FACTOR: Final = 2.0
+"""A pod suffers above so many times its baseline. Twice the baseline is beyond its own spread."""
+INTERFERENCE_QUIET_PERCENT: Final = 5
+"""Baselines are learned while best effort uses no more of the node than this. Below five percent of the node best
+effort cannot be what a pod suffers from."""
+
 WINDOW_TICKS: Final = 30
 READ_EVERY_TICKS: Final = 10
 """Pressure and waiting of a cgroup are as old as this at most."""
@@ -142,7 +148,7 @@ def detect(
     signals = {p.spec.uid: measured_signals(p, observation.elapsed_seconds) for p in _possible_victims(observation)}
     suffering = tuple(_find_suffering(observation, signals, state, settings))
     lasting = {s.key: state.suffering.get(s.key, 0.0) + observation.elapsed_seconds for s in suffering}
-    still = use.best_effort * 100 <= use.capacity * settings.interference_quiet_percent
+    still = use.best_effort * 100 <= use.capacity * INTERFERENCE_QUIET_PERCENT
     ran_seconds = 0.0 if still else observation.elapsed_seconds
     after = replace(
         state,
@@ -246,7 +252,7 @@ def _find_suffering(
             normal = _baseline_value(pod, signal, state.baselines, settings)
             if normal is None:
                 continue
-            bound = max(LEAST[signal], settings.interference_factor * normal)
+            bound = max(LEAST[signal], INTERFERENCE_FACTOR * normal)
             if value > bound:
                 yield Suffering(pod, signal, value, bound, normal)
 

@@ -26,6 +26,10 @@ from cotenant.enforcer.model.agents import EVENTS, OURS, RIGHT, EventWire, acts_
 from cotenant.enforcer.model.enforcement import AgentAction, Gathering
 from cotenant.profiler.enforcement.collector_child import CollectorJob
 
+ENFORCEMENT_INTERVAL_SECONDS: Final = 60.0
+"""Between two looks at what node agents told in Events, for the dashboard. An API server keeps Events for an hour.
+An API server keeps Events for an hour; once a minute loses none."""
+
 CHILD: Final = ("-m", "cotenant.profiler.enforcement.collector_child")
 QUIET_SECONDS: Final = 600.0
 """Without news, the time of the last look is stored this often."""
@@ -105,7 +109,7 @@ class EnforcementCollector:
         return acts, count_agents(self._client, acts, now)
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._settings.manager.enforcement_interval_seconds):
+        while not self._stopping.wait(ENFORCEMENT_INTERVAL_SECONDS):
             if not self._leadership.held:
                 continue
             try:

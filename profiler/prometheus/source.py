@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy.typing as npt
@@ -61,6 +61,10 @@ from cotenant.profiler.prometheus.promql import (
 from cotenant.profiler.prometheus.quantiles import Question
 from cotenant.profiler.prometheus.retry import Timer
 from cotenant.profiler.prometheus.survey import Survey
+
+RECORDING_RULES: Final = True
+"""Read kubernetes-mixin's recorded CPU rate instead of computing it, where the rule covers the window. kubernetes-
+mixin's rule is the same rate, computed once; where it does not cover the window it is not read."""
 
 _Described = list[tuple[dict[str, str], npt.NDArray[float64]]]
 
@@ -290,7 +294,7 @@ class PrometheusSource:
 
     def _parts(self, surveyed: Survey, rates: Rates, *, maxima: bool) -> dict[Signal, QueryPart]:
         """Return the part that brings each signal; a signal whose metric the server does not have is left out."""
-        rule = surveyed.recorded and self._settings.recording_rules
+        rule = surveyed.recorded and RECORDING_RULES
         parts = (
             *usage_parts(rates, self._settings.labels, rule, surveyed.cores, maxima=maxima),
             *device_parts(rates.slowest, self._settings.labels, surveyed.names),

@@ -37,13 +37,20 @@ from cotenant.scheduler_ext.extender.pod import PodFacts
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 from cotenant.scheduler_ext.extender.watch.frame import CpuRoom
 
+BIND_POLICY: Final = "FullPCPUs"
+"""How CPUs lie on cores where neither pod nor node says it. Default of Koordinator's NodeNUMAResource
+(defaultCPUBindPolicy); pods and nodes still say their own."""
+NUMA_STRATEGY: Final = "LeastAllocated"
+"""Which NUMA node is filled first where the node does not say. Default of Koordinator's NodeNUMAResource
+(scoringStrategy); nodes still say their own."""
+
 Codes = npt.NDArray[np.int8]
 _REFUSED: Final = {"topology": Code.NO_CPU_TOPOLOGY, "kubelet": Code.KUBELET_CPUS}
 
 
-def cpu_allocator(settings: CpuAllocationSettings) -> CpuAllocator:
+def cpu_allocator() -> CpuAllocator:
     """The allocator that filter and bind verb share."""
-    return CpuAllocator(CpuBindPolicy(settings.bind_policy), NumaStrategy(settings.numa_strategy))
+    return CpuAllocator(CpuBindPolicy(BIND_POLICY), NumaStrategy(NUMA_STRATEGY))
 
 
 def free_cpu_capacity(node: NodeHardware, pods: Iterable[PodFacts]) -> CpuRoom:
@@ -123,7 +130,7 @@ def _request(pod: PodFacts, settings: CpuAllocationSettings) -> tuple[CpuRequest
     """Return the pod's request for CPUs of its own, None for none, and whether the request cannot be followed."""
     if not (settings.on and pod.wants_bind):
         return None, False
-    claim, allocator = HardwareClaim(pod.identity, pod.requests), cpu_allocator(settings)
+    claim, allocator = HardwareClaim(pod.identity, pod.requests), cpu_allocator()
     if not allocator.concerns(claim):
         return None, False
     try:

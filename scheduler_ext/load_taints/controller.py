@@ -43,6 +43,16 @@ from cotenant.scheduler_ext.load_taints.metrics import LoadTaintMetrics
 from cotenant.scheduler_ext.load_taints.node_taints import NodeTaints
 from cotenant.scheduler_ext.load_taints.observe import effect_of, node_loads
 
+REFUSE_PERCENT: Final = 97.0
+"""NoSchedule from this share of a threshold on: pods arrive before the taint does. 100: at the threshold. Just
+below the threshold (extender.load_aware.usage sets it), since pods arrive before the taint does."""
+AVOID_PERCENT: Final = 60.0
+"""PreferNoSchedule on nodes from this share of a threshold on, the busiest first. Only the order among busy nodes
+depends on it; avoided_share_percent bounds how many it reaches."""
+LEAVE_PERCENT: Final = 8.0
+"""A taint goes when the node is so far below what it was set for; a node in the place of another is so much busier.
+Hysteresis above the noise of one NodeMetric to the next."""
+
 COLLECTIONS: Final = (*NEEDED, "forecasts")
 FIRST_LISTS_SECONDS: Final = 30.0
 DAEMON_SETS_SECONDS: Final = 60.0
@@ -243,9 +253,9 @@ class LoadTaintController(Feature):
 def arguments_of(settings: LoadTaintSettings) -> LoadTaintArgs:
     """The settings as decisions read them: shares from 0 to 1."""
     return LoadTaintArgs(
-        refuse_from=settings.refuse_percent,
-        avoid_from=settings.avoid_percent,
-        leave=settings.leave_percent,
+        refuse_from=REFUSE_PERCENT,
+        avoid_from=AVOID_PERCENT,
+        leave=LEAVE_PERCENT,
         refused_share=settings.refused_share_percent / 100,
         avoided_share=settings.avoided_share_percent / 100,
         hold_seconds=settings.hold_seconds,

@@ -15,7 +15,7 @@ from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.packing import FreeRoom, member_groups
 from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission
 from cotenant.scheduler_ext.queues.quota_queue import QueueUnit
-from cotenant.scheduler_ext.queues.revoke import excess
+from cotenant.scheduler_ext.queues.revoke import EVICTIONS_PER_ROUND, excess
 from cotenant.scheduler_ext.queues.victims import eviction, let_go_by_quota, limit_units, victims
 from cotenant.scheduler_ext.queues.view import QueueView
 
@@ -36,7 +36,7 @@ def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmiss
         if lacking or not chosen or not _fits_after_removal(view, one.unit, chosen):
             continue
         why = f"{one.unit.place} of priority {lowest} waits for quota {one.unit.quota}, and this pod's is lower"
-        yield from (eviction(pod, why) for unit in limit_units(units, settings.evictions_per_round) for pod in unit)
+        yield from (eviction(pod, why) for unit in limit_units(units, EVICTIONS_PER_ROUND) for pod in unit)
 
 
 def _preempts(unit: QueueUnit) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from cotenant.base.kubernetes.intent import Create
 from cotenant.base.settings.sections.queues import QueueSettings
@@ -11,6 +12,10 @@ from cotenant.scheduler_ext.queues.model.quota_tree import quantity_of
 from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission, QuotaUse
 from cotenant.scheduler_ext.queues.victims import eviction, let_go_by_quota, limit_units, victims
 from cotenant.scheduler_ext.queues.view import QueueView
+
+EVICTIONS_PER_ROUND: Final = 10
+"""Pods that one quota gives back in one round, at most. Ten pods in a round give back capacity within minutes and
+end no workload at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ def revocation(
             continue
         units, lacking = victims(view, pods[quota], excess(admission.uses[quota]))
         why = f"quota {quota} uses more than its runtime for {view.now_seconds - since[quota]:.0f} seconds"
-        evictions += [eviction(pod, why) for unit in limit_units(units, settings.evictions_per_round) for pod in unit]
+        evictions += [eviction(pod, why) for unit in limit_units(units, EVICTIONS_PER_ROUND) for pod in unit]
         if lacking:
             amounts = ", ".join(f"{quantity_of(r, amount)} of {r}" for r, amount in sorted(lacking.items()))
             notes.append((f"elasticquotas/{quota}", f"uses {amounts} too much that no pod may be evicted for now"))

@@ -17,7 +17,12 @@ from cotenant.base.kubernetes.reservation import AllocatePolicy, Mode, Reference
 from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.guard import HeldPlaceholder, ReservationSwap
 from cotenant.scheduler_ext.reservations.placeholder import fresh_name
+from cotenant.scheduler_ext.reservations.swap import SWAP_TIMEOUT_SECONDS
 from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView, ReservationView
+
+SWAPS_AT_ONCE: Final = 64
+"""Hand-overs that may be under way at the same time, each on a node of its own. Bounds writes to the API server;
+each hand-over takes about a second."""
 
 LAST: Final = 1 << 62
 STANDBY_SECONDS: Final = 60.0
@@ -107,7 +112,7 @@ class _Assigner:
         likely = [like for place in places for like in self.places.get(place, ())]
         groups = [usable for like in dict.fromkeys(likely) if (usable := self._usable(self.groups[like], pod))]
         free = [room for group in groups for room in self._free(group)]
-        if free and len(self.found.begun) + len(self.view.guard.swaps) < self.settings.swaps_at_once:
+        if free and len(self.found.begun) + len(self.view.guard.swaps) < SWAPS_AT_ONCE:
             self._begin(min(free, key=lambda r: (r.reservation.order or LAST, -r.score(pod), r.reservation.name)), pod)
         elif pod.gated:
             young = self.view.now_seconds - pod.created_seconds < self.settings.gate_seconds
@@ -129,13 +134,13 @@ class _Assigner:
         return next(([room] for room in group if not room.busy and room.node not in self.nodes), [])
 
     def _begin(self, room: ReservationRoom, pod: PodView) -> None:
-        self.found.begun.append(begun(room, pod, self.view, self.settings))
+        self.found.begun.append(begun(room, pod, self.view))
         self.nodes.add(room.node)
         group = self.groups[_likeness(room)]
         group.remove(room)
 
 
-def begun(room: ReservationRoom, pod: PodView, view: ReservationView, settings: ReservationSettings) -> ReservationSwap:
+def begun(room: ReservationRoom, pod: PodView, view: ReservationView) -> ReservationSwap:
     """The record of a new hand-over: the smallest placeholder that is enough, or all of them."""
     reservation = room.reservation
     request = {name: pod.requests.get(name, 0) for name in reservation.size}
@@ -157,7 +162,7 @@ def begun(room: ReservationRoom, pod: PodView, view: ReservationView, settings: 
         tuple(p.held() for p in used),
         remains,
         view.now_seconds,
-        view.now_seconds + settings.swap_timeout_seconds + (STANDBY_SECONDS if used[0].held().standby else 0.0),
+        view.now_seconds + SWAP_TIMEOUT_SECONDS + (STANDBY_SECONDS if used[0].held().standby else 0.0),
     )
 
 

@@ -19,7 +19,12 @@ from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.protocol import SWAP_GUARD
 from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.api_servers import ApiServers
-from cotenant.scheduler_ext.reservations.decide import ReservationWrites, decide, withdraw_reservation_promise
+from cotenant.scheduler_ext.reservations.decide import (
+    SWAP_LINGER_SECONDS,
+    ReservationWrites,
+    decide,
+    withdraw_reservation_promise,
+)
 from cotenant.scheduler_ext.reservations.guard import Guard
 from cotenant.scheduler_ext.reservations.metrics import ReservationMetrics
 from cotenant.scheduler_ext.reservations.placeholder import LOWER_CLASS_PREFIX, impossible
@@ -123,7 +128,7 @@ class ReservationController(Feature):
             if s.owner
         }
         self._landed = {uid: self._landed.get(uid, now_seconds) for pod_uids in uids.values() for uid in pod_uids}
-        patience = self._settings.swap_linger_seconds
+        patience = SWAP_LINGER_SECONDS
         undone = {s.id for s in guard.swaps if s.owner is None and now_seconds - self._noticed[s.id] >= patience}
         sure = {
             i

@@ -18,6 +18,10 @@ from cotenant.scheduler_ext.reservations.placeholder import placeholder_deletion
 from cotenant.scheduler_ext.reservations.swap import SwapStep, advance
 from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 
+SWAP_LINGER_SECONDS: Final = 0.5
+"""The node stays guarded for so long after its new pod was bound: another scheduler may not know of it yet. Time
+that a second scheduler takes to see a bound pod."""
+
 LONGEST_SECONDS: Final = 30.0
 """Everything is looked at again after this time at the latest."""
 
@@ -117,7 +121,7 @@ def _wake(view: ReservationView, settings: ReservationSettings, assignment: Assi
     moments += [swap.expires_seconds for swap in view.guard.swaps if swap.expires_seconds > now]
     moments += [now + settings.swap_settle_seconds for s in view.guard.swaps if s.owner and s.id not in view.settled]
     landed = [s for s in view.guard.swaps if s.owner and (o := view.pods.get(s.owner.uid)) is not None and o.node]
-    moments += [now + settings.swap_linger_seconds for s in landed if s.id not in view.lingered]
+    moments += [now + SWAP_LINGER_SECONDS for s in landed if s.id not in view.lingered]
     moments += [pod.created_seconds + settings.gate_seconds for pod in assignment.waiting]
     if view.guard.served_until_seconds > now:
         moments.append(view.guard.served_until_seconds - settings.served_seconds * 2 / 3)

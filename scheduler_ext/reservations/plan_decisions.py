@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -47,6 +47,10 @@ from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation,
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse, lent_cores
 from cotenant.scheduler_ext.reservations.plans.size import most
 from cotenant.scheduler_ext.reservations.view import PodView
+
+TTL_MARGIN_MINUTES: Final = 15
+"""How long Reservations outlive their window if nobody releases them. Longer than a restart of the manager and its
+election of a leader."""
 
 Json = Mapping[str, Any]
 
@@ -147,7 +151,7 @@ def _plan_intents(
     observed = _plan_observation(view, plan, reservations, proposal, settings)
     next_step = step(plan, observed, now_seconds, settings)
     stepped = replace(plan, status=next_step.status)
-    intents = _realisation_intents(view, stepped, next_step, reservations, now_seconds, settings)
+    intents = _realisation_intents(view, stepped, next_step, reservations, now_seconds)
     body = status_body(next_step.status, plan.generation)
     if body != status_body(plan.status, plan.generation):
         intents.append(_status(plan, body))
@@ -311,7 +315,6 @@ def _realisation_intents(
     next_step: PlanStep,
     reservations: Sequence[Reservation],
     now_seconds: float,
-    settings: PlanSettings,
 ) -> list[Intent]:
     """Objects that make the capacity; the two other kinds of a plan that changed its realisation are taken back."""
     window, want = plan.status.window, next_step.want
@@ -321,7 +324,7 @@ def _realisation_intents(
             "this cluster serves no CapacityBuffer (autoscaling.x-k8s.io)", fix="Use realisation Reservation."
         )
     owner = view.owners.get(owner_key(plan))
-    until = _expires(plan, window, now_seconds, settings) if window else 0.0
+    until = _expires(plan, window, now_seconds) if window else 0.0
     keeps = kind is Realisation.RESERVATION and until > now_seconds and bool(next_step.want or next_step.free)
     count = next_step.free + _count_arriving_pods(plan, reservations, owner) if keeps else 0
     intents = realise.reservations(plan, count, until, owner.owner if owner else None, reservations)
@@ -340,7 +343,7 @@ def _realisation_intents(
     return intents
 
 
-def _expires(plan: Plan, window: Span, now_seconds: float, settings: PlanSettings) -> float:
+def _expires(plan: Plan, window: Span, now_seconds: float) -> float:
     """Return when Reservations end by themselves, Unix time.
 
     With the plan's ttl that is the ttl after its start - lead, else a margin after the window's extension. Outside a
@@ -350,7 +353,7 @@ def _expires(plan: Plan, window: Span, now_seconds: float, settings: PlanSetting
         return (now_seconds // HOUR_SECONDS + 2) * HOUR_SECONDS
     if plan.ttl_seconds:
         return plan.status.reserve_at_seconds + plan.ttl_seconds
-    return window.end_seconds + plan.extend_by_seconds + 60 * settings.ttl_margin_minutes
+    return window.end_seconds + plan.extend_by_seconds + 60 * TTL_MARGIN_MINUTES
 
 
 def _status(plan: Plan, body: Mapping[str, Any]) -> Apply:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.kubernetes.pod_request import rest, sum_amounts
@@ -28,6 +28,9 @@ from cotenant.scheduler_ext.reservations.placeholder import (
     placeholder_deletion,
 )
 from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
+
+SWAP_TIMEOUT_SECONDS: Final = 15.0
+"""A hand-over that takes longer is undone: the capacity is reserved again. Many times what a hand-over takes."""
 
 HandOverOutcome = Literal["HandedOver", "TimedOut", "OwnerGone", "ReservationGone", "Undone"]
 
@@ -52,24 +55,24 @@ def advance(swap: ReservationSwap, view: ReservationView, settings: ReservationS
     """
     reservation = view.known(swap)
     if swap.owner is None:
-        return _undo_step(swap, reservation, view, settings)
+        return _undo_step(swap, reservation, view)
     owner = view.pods.get(swap.owner.uid)
     standing = [placeholder for placeholder in swap.placeholders if view.stands(placeholder)]
     if owner is None or not owner.alive or owner.node not in ("", swap.node):
-        return _abandon_swap(swap, view, settings, "OwnerGone")
+        return _abandon_swap(swap, view, "OwnerGone")
     if owner.node:
         return _step_after_binding(swap, standing, reservation, view, settings)
-    if late(swap, view, settings):
-        return _abandon_swap(swap, view, settings, "TimedOut")
+    if late(swap, view):
+        return _abandon_swap(swap, view, "TimedOut")
     if len(standing) == len(swap.placeholders):
-        return _prepare_owner(swap, owner, reservation, view, settings)
+        return _prepare_owner(swap, owner, reservation, view)
     return _release_owner(swap, owner, standing, reservation, view, settings)
 
 
-def late(swap: ReservationSwap, view: ReservationView, settings: ReservationSettings) -> bool:
+def late(swap: ReservationSwap, view: ReservationView) -> bool:
     """Return whether the hand-over's time is over; after a manager's return it has its full time again."""
     noticed_seconds = view.noticed.get(swap.id)
-    again = noticed_seconds + settings.swap_timeout_seconds if noticed_seconds is not None else swap.expires_seconds
+    again = noticed_seconds + SWAP_TIMEOUT_SECONDS if noticed_seconds is not None else swap.expires_seconds
     return view.now_seconds >= max(swap.expires_seconds, again)
 
 
@@ -99,11 +102,10 @@ def _prepare_owner(
     owner: PodView,
     reservation: Reservation | None,
     view: ReservationView,
-    settings: ReservationSettings,
 ) -> SwapStep:
     """The owner is made ready; then, with the guard in force, its placeholders go."""
     if reservation is None:
-        return _abandon_swap(swap, view, settings, "ReservationGone")
+        return _abandon_swap(swap, view, "ReservationGone")
     lacking = preparations(owner, reservation, swap.node)
     if lacking or owner.uid not in view.labelled or swap.id not in view.settled:
         return SwapStep(tuple(lacking), swap)
@@ -149,7 +151,7 @@ def _step_after_binding(
         )
     making = _rest_placeholder_creation(swap, reservation, view, settings)
     rest_pod = view.named(swap.rest.name, swap.reservation_uid) if swap.rest and reservation else None
-    if (making or (rest_pod is not None and not rest_pod.node)) and not late(swap, view, settings):
+    if (making or (rest_pod is not None and not rest_pod.node)) and not late(swap, view):
         return SwapStep(tuple(making), swap)
     if swap.id not in view.lingered:
         return SwapStep((), swap)
@@ -166,9 +168,7 @@ def _rest_placeholder_creation(
     return [placeholder_creation(reservation, placeholder, Mode.PINNED, view.classes, settings)]
 
 
-def _abandon_swap(
-    swap: ReservationSwap, view: ReservationView, settings: ReservationSettings, why: HandOverOutcome
-) -> SwapStep:
+def _abandon_swap(swap: ReservationSwap, view: ReservationView, why: HandOverOutcome) -> SwapStep:
     """Bar the owner and take the capacity back. A placeholder that seems to stand may be gone: a mirror lags."""
     owner = view.pods.get(swap.owner.uid) if swap.owner else None
     letting = owner is not None and owner.alive and not owner.node and why != "ReservationGone"
@@ -178,21 +178,19 @@ def _abandon_swap(
         return SwapStep(freed, outcome=why)  # nobody is there to take the capacity back
     taken = [pod.identity.name for pod in view.placeholders.get(reservation.uid, ())]
     name = fresh_name(reservation, taken)
-    expires = view.now_seconds + settings.swap_timeout_seconds
+    expires = view.now_seconds + SWAP_TIMEOUT_SECONDS
     back = HeldPlaceholder(PLACEHOLDER_NAMESPACE, name)
     undo = replace(swap, id=name, owner=None, placeholders=(), rest=back, expires_seconds=expires)
     return SwapStep(freed, undo, why)
 
 
-def _undo_step(
-    swap: ReservationSwap, reservation: Reservation | None, view: ReservationView, settings: ReservationSettings
-) -> SwapStep:
+def _undo_step(swap: ReservationSwap, reservation: Reservation | None, view: ReservationView) -> SwapStep:
     """A step of a hand-over that is being undone: the node stays guarded until the new placeholder is bound.
 
     `lifecycle` makes that placeholder. The record is dropped ("Undone") when all of the capacity has bound placeholders
     and the record has stood long enough (`lingered`), when the Reservation has ended, or when its time is over.
     """
-    if reservation is None or reservation.status.phase.ended or late(swap, view, settings):
+    if reservation is None or reservation.status.phase.ended or late(swap, view):
         return SwapStep(outcome="Undone")
     waiting = [pod for pod in view.placeholders.get(reservation.uid, ()) if pod.alive and not pod.node]
     if uncovered_capacity(view, reservation.uid, reservation) or waiting or swap.id not in view.lingered:

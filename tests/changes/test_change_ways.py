@@ -86,9 +86,9 @@ def test_hiding_takes_the_right_and_a_reason_and_is_the_last_word(scene: acting.
 def test_a_peak_is_told_when_it_is_near(scene: acting.Scene) -> None:
     overview = scene.store.read_document("overview", Overview)
     assert overview is not None and overview.peak is not None
-    ahead = peaks_of(scene.settings, scene.store)
+    ahead = peaks_of(scene.store)
     start = overview.peak.start_seconds
     # Two hours before by the settings.
     (news,) = ahead(start - 7200)
     assert "a peak is ahead" in news.title and overview.peak.led_by in news.words
-    assert ahead(start - 7201) == [] and ahead(start) == [] and peaks_of(scene.settings, None)(start - 60) == []
+    assert ahead(start - 7201) == [] and ahead(start) == [] and peaks_of(None)(start - 60) == []

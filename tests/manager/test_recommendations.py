@@ -15,7 +15,6 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.manager.decisions.recommendations import (
     EVIDENCE_ANNOTATION,
     STATE_LABEL,
@@ -28,7 +27,6 @@ from cotenant.manager.decisions.results import ContainerAdvice, RunResults, Work
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 NOW = 1_790_000_000
-SETTINGS = ManagerSettings()
 WEB = WorkloadRef("shop", "Deployment", "web")
 OWNER = ExistingObject("apps/v1", "Deployment", "web", "u-1")
 
@@ -81,9 +79,7 @@ def settle(
     held, written = held or {}, []
     known = {w.ref: owner(w.ref) for w in workloads} if owners is None else owners
     for _ in range(4):
-        made = decide(
-            RecommendationView(RunResults(NOW, tuple(workloads)), objects(held), known), now, SETTINGS
-        ).intents
+        made = decide(RecommendationView(RunResults(NOW, tuple(workloads)), objects(held), known), now).intents
         if not made:
             return held, written
         held = merged(held, made)
@@ -206,7 +202,7 @@ def test_a_workload_made_anew_takes_its_object_over() -> None:
 def test_an_object_of_somebody_else_is_left_alone_and_noted() -> None:
     held, _ = settle([advice()])
     held["shop", "deployment-web"]["metadata"] = {"name": "deployment-web", "namespace": "shop"}
-    made = decide(RecommendationView(RunResults(NOW, (advice(cpu=900),)), objects(held), {WEB: OWNER}), NOW, SETTINGS)
+    made = decide(RecommendationView(RunResults(NOW, (advice(cpu=900),)), objects(held), {WEB: OWNER}), NOW)
     assert made.intents == ()
     assert [note.reason for note in made.notes] == ["NotOurs"]
 

@@ -34,6 +34,12 @@ ANALYSIS: Final = (
                 200000,
                 "Size of one question: large enough to be few, small enough for a server's --query.max-samples.",
             ),
+        },
+    ),
+    FormerGroup(
+        "profiler.prometheus",
+        "cotenant.profiler.prometheus.source",
+        {
             "recording_rules": (
                 True,
                 "kubernetes-mixin's rule is the same rate, computed once; where it does not cover the window it "
@@ -558,9 +564,15 @@ ANALYSIS: Final = (
     ),
     FormerGroup(
         "notify",
-        "cotenant.base.settings.sections.notify.NotifySettings",
+        "cotenant.cli.changes.watcher_output",
         {
             "peak_hours": (2.0, "Two hours: time enough to act on a peak."),
+        },
+    ),
+    FormerGroup(
+        "notify",
+        "cotenant.base.settings.sections.notify.NotifySettings",
+        {
             "rows": (5, "Five lines are what a chat message shows without folding."),
             "notes_per_hour": (
                 12,
@@ -571,32 +583,62 @@ ANALYSIS: Final = (
     ),
     FormerGroup(
         "plans",
-        "cotenant.base.settings.sections.reservations.PlanSettings",
+        "cotenant.pipeline.plans",
         {
             "most_proposals": (50, "Fifty plans are more than a person reads at a time; the largest come first."),
+        },
+    ),
+    FormerGroup(
+        "plans",
+        "cotenant.base.settings.sections.reservations.PlanSettings",
+        {
             "minimum_coverage": (0.9, "Nine tenths of the needed pod-time: less is no plan to rely on."),
             "backtest_days": (7, "One week: each weekday is tried once."),
             "waiting_fraction": (
                 0.05,
                 "One pod in twenty, as the newsvendor quantile of plans.miss_cost_ratio's default.",
             ),
-            "headroom_ratio": (
-                0.0,
-                "The quantile of the demand is the headroom; a second one on top would count it twice.",
-            ),
             "minimum_window_minutes": (30, "One half hour is the grid of the forecast."),
-            "join_gap_minutes": (60, "Releasing and taking capacity again within an hour costs more than it frees."),
-            "ttl_margin_minutes": (15, "Longer than a restart of the manager and its election of a leader."),
             "minimum_skill": (0.0, "Zero: not worse than the same time last week."),
-            "hysteresis_fraction": (0.2, "A release of a fifth is above the forecast's own noise from hour to hour."),
-            "change_interval_seconds": (600.0, "Longer than placing a pod and reading the next metric."),
             "pod_start_seconds": (
                 120.0,
                 "Used only where no start was measured; two minutes are slow for an image that is there.",
             ),
-            "room_free_seconds": (120.0, "Longest usual grace period of batch pods, with the time of its eviction."),
             "scheduler_seconds": (10.0, "Placing one pod on a busy kube-scheduler, with its queue."),
             "interval_seconds": (30.0, "Control period: shorter than any window, longer than an API server's answer."),
+        },
+    ),
+    FormerGroup(
+        "plans",
+        "cotenant.scheduler_ext.reservations.plans.proposals",
+        {
+            "headroom_ratio": (
+                0.0,
+                "The quantile of the demand is the headroom; a second one on top would count it twice.",
+            ),
+            "join_gap_minutes": (60, "Releasing and taking capacity again within an hour costs more than it frees."),
+        },
+    ),
+    FormerGroup(
+        "plans",
+        "cotenant.scheduler_ext.reservations.plan_decisions",
+        {
+            "ttl_margin_minutes": (15, "Longer than a restart of the manager and its election of a leader."),
+        },
+    ),
+    FormerGroup(
+        "plans",
+        "cotenant.scheduler_ext.reservations.plans.hold",
+        {
+            "hysteresis_fraction": (0.2, "A release of a fifth is above the forecast's own noise from hour to hour."),
+            "change_interval_seconds": (600.0, "Longer than placing a pod and reading the next metric."),
+        },
+    ),
+    FormerGroup(
+        "plans",
+        "cotenant.scheduler_ext.reservations.plans.lead",
+        {
+            "room_free_seconds": (120.0, "Longest usual grace period of batch pods, with the time of its eviction."),
         },
     ),
 )

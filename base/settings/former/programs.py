@@ -9,23 +9,35 @@ from cotenant.base.settings.former.group import FormerGroup
 PROGRAMS: Final = (
     FormerGroup(
         "dashboard",
-        "cotenant.base.settings.sections.dashboard.DashboardSettings",
+        "cotenant.dashboard.frame.shell",
         {
             "amber_after_seconds": (
                 900,
                 "A quarter of dashboard.red_after_seconds's default: an early sign, without effect.",
             ),
+        },
+    ),
+    FormerGroup(
+        "dashboard",
+        "cotenant.base.settings.sections.dashboard.DashboardSettings",
+        {
             "reload_seconds": (3.0, "Bounds the reads of the store, however many pages are open."),
             "poll_seconds": (15, "An open page asks a small question; results come by the hour."),
             "body_cap_bytes": (8388608, "A settings file of a page has kilobytes; more is no use but an attack's."),
             "read_seconds": (30.0, "Ends requests that come in slowly on purpose; no browser needs so long."),
             "page_rows": (100, "Rows fetched at once by scrolling; it changes no result."),
+        },
+    ),
+    FormerGroup(
+        "dashboard",
+        "cotenant.dashboard.pages.overview",
+        {
             "waste_bars": (10, "What fits a screen; the table has all namespaces."),
         },
     ),
     FormerGroup(
         "access",
-        "cotenant.base.settings.sections.dashboard.AccessSettings",
+        "cotenant.dashboard.access.gate",
         {
             "most_sessions": (2000, "Bounds the process's memory; one more login ends the oldest session."),
         },
@@ -35,12 +47,7 @@ PROGRAMS: Final = (
         "cotenant.base.settings.sections.kube.KubeSettings",
         {
             "deadline_seconds": (60.0, "The API server's own limit of a request is 60 seconds (--request-timeout)."),
-            "page_size": (500, "The page of client-go's pager (500)."),
             "retries": (4, "Pacing of further tries, with the server's own Retry-After before it."),
-            "write_connections": (
-                8,
-                "Below what one caller gets by API Priority and Fairness, so that others are not delayed.",
-            ),
             "body_cap_bytes": (
                 65536,
                 "Our objects have kilobytes; etcd refuses 1.5 MiB, and a large one slows every watcher.",
@@ -50,6 +57,29 @@ PROGRAMS: Final = (
                 "API servers send a bookmark about once a minute: after one and a half the connection is dead.",
             ),
             "watch_backoff_seconds": (30.0, "client-go's reflector waits up to 30 seconds, too."),
+        },
+    ),
+    FormerGroup(
+        "kube",
+        "cotenant.base.kube.client",
+        {
+            "page_size": (500, "The page of client-go's pager (500)."),
+        },
+    ),
+    FormerGroup(
+        "kube",
+        "cotenant.base.kube.writes",
+        {
+            "write_connections": (
+                8,
+                "Below what one caller gets by API Priority and Fairness, so that others are not delayed.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "kube",
+        "cotenant.base.kube.watch",
+        {
             "relist_seconds": (3600.0, "A safety net against a lost event; the cost is one list in an hour."),
         },
     ),
@@ -72,12 +102,36 @@ PROGRAMS: Final = (
                 "Longer than a missed bookmark, shorter than any decision that rests on the watch.",
             ),
             "feature_retry_seconds": (60.0, "Pacing of further tries after a refused right."),
+            "forecast_interval_seconds": (3600.0, "Forecasts are made by the hour."),
+        },
+    ),
+    FormerGroup(
+        "manager",
+        "cotenant.profiler.enforcement.collector",
+        {
             "enforcement_interval_seconds": (60.0, "An API server keeps Events for an hour; once a minute loses none."),
+        },
+    ),
+    FormerGroup(
+        "manager",
+        "cotenant.manager.features",
+        {
             "node_metric_interval_seconds": (60.0, "Koordinator's own report interval (60 s)."),
+        },
+    ),
+    FormerGroup(
+        "manager",
+        "cotenant.manager.decisions.recommendations",
+        {
             "recommendation_dead_band_fraction": (0.1, "The dead band of proposals themselves: less is noise."),
             "recommendation_fall_hours": (24.0, "One whole day, so that a quiet night lowers nothing."),
             "recommendation_stale_hours": (24.0, "One whole daily pattern that was not seen."),
-            "forecast_interval_seconds": (3600.0, "Forecasts are made by the hour."),
+        },
+    ),
+    FormerGroup(
+        "manager",
+        "cotenant.manager.decisions.forecasts",
+        {
             "forecast_dead_band_fraction": (0.1, "Within a forecast's own error."),
             "forecast_refresh_hours": (
                 12.0,
@@ -87,15 +141,27 @@ PROGRAMS: Final = (
     ),
     FormerGroup(
         "actions",
-        "cotenant.base.settings.sections.actions.ActionSettings",
+        "cotenant.changes.soak.reconcile",
         {
             "verify_hours": (24.0, "One whole daily pattern after the change."),
+        },
+    ),
+    FormerGroup(
+        "actions",
+        "cotenant.base.settings.sections.actions.ActionSettings",
+        {
             "resize_seconds": (
                 30.0,
                 "The kubelet answers a resize within its sync period; after it the change is told as pending, "
                 "not undone.",
             ),
             "watch_seconds": (60.0, "Period of the watcher; soaks last many times as long."),
+        },
+    ),
+    FormerGroup(
+        "actions",
+        "cotenant.changes.decide.regression_check",
+        {
             "most_throttled_rise": (0.1, "Ten percentage points more periods throttled are felt as latency."),
             "most_pressure_rise": (0.1, "Ten percentage points more time waiting for a CPU are felt as latency."),
             "most_restarts": (0, "Zero: a restart after a change counts against the change."),
@@ -109,6 +175,12 @@ PROGRAMS: Final = (
                 0.9,
                 "Below nine samples in ten a peak may have been missed: no change rests on that.",
             ),
+        },
+    ),
+    FormerGroup(
+        "actions.guardrails",
+        "cotenant.changes.decide.guardrails",
+        {
             "memory_above_maximum": (
                 1.1,
                 "Ten percent above all that was seen: less would be an OOM kill by our own hand.",
@@ -133,8 +205,26 @@ PROGRAMS: Final = (
                 60.0,
                 "Period of the rounds; soaks last many times as long, and the switch is read more often.",
             ),
+        },
+    ),
+    FormerGroup(
+        "autopilot",
+        "cotenant.manager.autopilot",
+        {
             "start_up_seconds": (5.0, "A start takes tens of seconds; five are soon enough to help it."),
+        },
+    ),
+    FormerGroup(
+        "autopilot",
+        "cotenant.autopilot.rounds.reading",
+        {
             "back_off_hours": (48.0, "Two whole daily patterns before a workload is tried again."),
+        },
+    ),
+    FormerGroup(
+        "autopilot",
+        "cotenant.autopilot.decide.halt",
+        {
             "stop_share": (0.05, "One change in twenty that did harm is more than chance; people decide then."),
             "stop_changes": (40, "Forty changes resolve a share of one in twenty."),
             "most_nodes_not_ready": (0.05, "One node in twenty not ready is an outage, not maintenance."),
@@ -151,10 +241,6 @@ PROGRAMS: Final = (
                 "cotenant-webhook",
                 "The name in the webhook configurations that `cotenant print-manifests` and the chart make.",
             ),
-            "certificate_secret_name": (
-                "cotenant-webhook-certificate",
-                "The name that `cotenant print-manifests` and the chart make and grant rights for.",
-            ),
             "configuration": (
                 "cotenant-webhook",
                 "The name that `cotenant print-manifests` and the chart make and grant rights for.",
@@ -165,14 +251,21 @@ PROGRAMS: Final = (
         },
     ),
     FormerGroup(
+        "admission",
+        "cotenant.admission.webhook_server.certificates",
+        {
+            "certificate_secret_name": (
+                "cotenant-webhook-certificate",
+                "The name that `cotenant print-manifests` and the chart make and grant rights for.",
+            ),
+        },
+    ),
+    FormerGroup(
         "reservations",
         "cotenant.base.settings.sections.reservations.ReservationSettings",
         {
             "placeholders_per_node": (10, "Keeps pods that hold capacity below a tenth of the kubelet's 110 pods."),
-            "swaps_at_once": (64, "Bounds writes to the API server; each hand-over takes about a second."),
-            "swap_timeout_seconds": (15.0, "Many times what a hand-over takes."),
             "swap_settle_seconds": (0.05, "Time that an entry of the guard takes to reach every API server's cache."),
-            "swap_linger_seconds": (0.5, "Time that a second scheduler takes to see a bound pod."),
             "gate_seconds": (
                 60.0,
                 "A pod that waits longer is better placed by the scheduler without the reservation.",
@@ -185,20 +278,33 @@ PROGRAMS: Final = (
         },
     ),
     FormerGroup(
+        "reservations",
+        "cotenant.scheduler_ext.reservations.assign",
+        {
+            "swaps_at_once": (64, "Bounds writes to the API server; each hand-over takes about a second."),
+        },
+    ),
+    FormerGroup(
+        "reservations",
+        "cotenant.scheduler_ext.reservations.swap",
+        {
+            "swap_timeout_seconds": (15.0, "Many times what a hand-over takes."),
+        },
+    ),
+    FormerGroup(
+        "reservations",
+        "cotenant.scheduler_ext.reservations.decide",
+        {
+            "swap_linger_seconds": (0.5, "Time that a second scheduler takes to see a bound pod."),
+        },
+    ),
+    FormerGroup(
         "queues",
         "cotenant.base.settings.sections.queues.QueueSettings",
         {
             "min_scaling": (
                 True,
                 "As Koordinator scales guarantees; without it the guarantees of a cluster that shrank cannot be kept.",
-            ),
-            "evictions_per_round": (
-                10,
-                "Ten pods in a round give back capacity within minutes and end no workload at once.",
-            ),
-            "gang_wait_seconds": (
-                600.0,
-                "Default of Koordinator's gangs (600 s); a gang's own annotation still says another.",
             ),
             "gang_place_seconds": (30.0, "Longer than placing some hundreds of pods takes; other pods wait meanwhile."),
             "back_off_seconds": (5.0, "Pacing of further tries, doubled each time."),
@@ -213,10 +319,36 @@ PROGRAMS: Final = (
         },
     ),
     FormerGroup(
+        "queues",
+        "cotenant.scheduler_ext.queues.revoke",
+        {
+            "evictions_per_round": (
+                10,
+                "Ten pods in a round give back capacity within minutes and end no workload at once.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "queues",
+        "cotenant.scheduler_ext.queues.gangs.group",
+        {
+            "gang_wait_seconds": (
+                600.0,
+                "Default of Koordinator's gangs (600 s); a gang's own annotation still says another.",
+            ),
+        },
+    ),
+    FormerGroup(
+        "descheduler",
+        "cotenant.scheduler_ext.rebalance.migration.churn",
+        {
+            "least_churn": (10, "Lets small clusters move anything at all: one percent of few pods is none."),
+        },
+    ),
+    FormerGroup(
         "descheduler",
         "cotenant.base.settings.sections.descheduler.DeschedulerSettings",
         {
-            "least_churn": (10, "Lets small clusters move anything at all: one percent of few pods is none."),
             "keep_ended_seconds": (
                 86400.0,
                 "One day: what ended can still be read the next morning, and the hourly limit is counted from it.",
@@ -269,6 +401,12 @@ PROGRAMS: Final = (
                 None,
                 "Default of Koordinator's LoadAwareScheduling (estimatedSecondsAfterInitialized).",
             ),
+        },
+    ),
+    FormerGroup(
+        "extender.load_aware",
+        "cotenant.scheduler_ext.extender.load.load_aware",
+        {
             "breaker_fraction": (
                 0.5,
                 "When half of the nodes stop reporting it is the reporting that broke, not the nodes.",
@@ -310,7 +448,7 @@ PROGRAMS: Final = (
     ),
     FormerGroup(
         "extender.cpus",
-        "cotenant.base.settings.sections.extender.CpuAllocationSettings",
+        "cotenant.scheduler_ext.extender.cpus",
         {
             "bind_policy": (
                 "FullPCPUs",
@@ -331,6 +469,12 @@ PROGRAMS: Final = (
                 120.0,
                 "Twice the interval of NodeMetrics, so that a taint does not flap between two reports.",
             ),
+        },
+    ),
+    FormerGroup(
+        "load_taints",
+        "cotenant.scheduler_ext.load_taints.controller",
+        {
             "refuse_percent": (
                 97.0,
                 "Just below the threshold (extender.load_aware.usage sets it), since pods arrive before the "
@@ -349,7 +493,19 @@ PROGRAMS: Final = (
         {
             "pods_ttl_seconds": (120.0, "Two missed bookmarks of an API server."),
             "startup_seconds": (5.0, "A list of one node's pods arrives within a second."),
+        },
+    ),
+    FormerGroup(
+        "enforcer",
+        "cotenant.enforcer.apply.pod_evictions",
+        {
             "eviction_grace_seconds": (-1, "The pod's own grace period; the API's deletion keeps its terms."),
+        },
+    ),
+    FormerGroup(
+        "enforcer",
+        "cotenant.enforcer.assembly",
+        {
             "nvml_library": ("libnvidia-ml.so.1", "The name that NVIDIA's container toolkit and driver install."),
             "record_cap_bytes": (67108864, "Bounds the disk."),
         },
@@ -360,20 +516,32 @@ PROGRAMS: Final = (
         {
             "ahead_seconds": (600.0, "One step of the forecast's grid behind the present one."),
             "starve_seconds": (30.0, "Longer than a burst of prod, shorter than any liveness probe's patience."),
+            "pending_seconds": (60.0, "Twice the default grace period of a pod."),
+            "interference_confirm_seconds": (3.0, "Three ticks: one alone may be chance."),
+            "interference_patience_seconds": (20.0, "Two windows of the pressure's ten-second mean."),
+            "interference_samples": (300, "Five minutes of quiet ticks."),
+        },
+    ),
+    FormerGroup(
+        "enforcer.best_effort",
+        "cotenant.enforcer.strategies.eviction.victims",
+        {
             "cpu_cooldown_seconds": (20.0, "Default of koordlet's CPU eviction (--cpu-evict-cool-time-seconds 20)."),
             "memory_cooldown_seconds": (
                 4.0,
                 "Default of koordlet's memory eviction (--memory-evict-cool-time-seconds 4).",
             ),
-            "pending_seconds": (60.0, "Twice the default grace period of a pod."),
+        },
+    ),
+    FormerGroup(
+        "enforcer.best_effort",
+        "cotenant.enforcer.strategies.interference",
+        {
             "interference_factor": (2.0, "Twice the baseline is beyond its own spread."),
-            "interference_confirm_seconds": (3.0, "Three ticks: one alone may be chance."),
-            "interference_patience_seconds": (20.0, "Two windows of the pressure's ten-second mean."),
             "interference_quiet_percent": (
                 5,
                 "Below five percent of the node best effort cannot be what a pod suffers from.",
             ),
-            "interference_samples": (300, "Five minutes of quiet ticks."),
         },
     ),
     FormerGroup(

@@ -25,9 +25,6 @@ class GuardrailSettings(Section, frozen=True):
         ),
     ] = 7.0
     minimum_coverage: Annotated[float, constant("Share of the pods' time with samples; below it is a data gap.")] = 0.9
-    memory_above_maximum: Annotated[
-        float, constant("Memory request and limit at least so many times the highest working set seen.")
-    ] = 1.1
     most_cpu_cut: Annotated[
         float,
         setting("Largest cut of a CPU request in one step.", when="steps should be smaller, or larger", ge=0, le=1),
@@ -115,7 +112,6 @@ class ActionSettings(Section, frozen=True):
             le=10_080,
         ),
     ] = 30.0
-    verify_hours: Annotated[float, constant("Time after which a change is judged once more.", unit="hours")] = 24.0
     confirm_hours: Annotated[
         float,
         setting(
@@ -160,16 +156,6 @@ class ActionSettings(Section, frozen=True):
         ),
     ] = True
     watch_seconds: Annotated[float, constant("Time between two looks of the watcher.", unit="seconds")] = 60.0
-    most_throttled_rise: Annotated[
-        float,
-        constant(
-            "Rise of the share of CPU periods that were throttled, before against after, that counts as a regression."
-        ),
-    ] = 0.1
-    most_pressure_rise: Annotated[
-        float,
-        constant("The same of the share of time that a container waited for a CPU (PSI)."),
-    ] = 0.1
     latency_query: Annotated[
         str,
         setting(
@@ -188,9 +174,6 @@ class ActionSettings(Section, frozen=True):
             le=100,
         ),
     ] = 1.2
-    most_restarts: Annotated[
-        int, constant("Container restarts since the change above which it counts as a regression.")
-    ] = 0
     guardrails: Annotated[GuardrailSettings, setting("What a change has to pass.")] = GuardrailSettings()
 
 

@@ -40,9 +40,6 @@ class AdmissionSettings(Section, frozen=True):
         ),
     ] = "cotenant"
     service: Annotated[str, constant("Name of the webhook's Service; its certificate is for it.")] = "cotenant-webhook"
-    certificate_secret_name: Annotated[str, constant("Secret that holds the webhook's own certificate.")] = (
-        "cotenant-webhook-certificate"  # noqa: S105 - its name
-    )
     configuration: Annotated[
         str, constant("Name of both webhook configurations that get our certificate authority.")
     ] = "cotenant-webhook"

@@ -137,25 +137,6 @@ class AutopilotSettings(Section, frozen=True):
     interval_seconds: Annotated[
         float, constant("Between two rounds; the switch is read more often.", unit="seconds")
     ] = 60.0
-    start_up_seconds: Annotated[
-        float, constant("Between two looks at starting pods, where a policy helps starts.", unit="seconds")
-    ] = 5.0
-    back_off_hours: Annotated[
-        float,
-        constant(
-            "A workload whose change did harm rests for so long, four times as long after the second one; after the "
-            "third it is given up.",
-            unit="hours",
-        ),
-    ] = 48.0
-    stop_share: Annotated[
-        float,
-        constant("Share of the last changes that did harm from which on everything stops until a person resumes."),
-    ] = 0.05
-    stop_changes: Annotated[int, constant("The last so many verified changes, over which that share is taken.")] = 40
-    most_nodes_not_ready: Annotated[
-        float, constant("Share of nodes that are not ready above which nothing is changed.")
-    ] = 0.05
     trouble_query: Annotated[
         str,
         setting(

@@ -33,9 +33,6 @@ class DashboardSettings(Section, frozen=True):
             pattern=r"^/(.*/)?$",
         ),
     ] = "/"
-    amber_after_seconds: Annotated[
-        int, constant("Age of the newest sample from which the badge turns amber.", unit="seconds")
-    ] = 900
     red_after_seconds: Annotated[
         int,
         setting(
@@ -56,7 +53,6 @@ class DashboardSettings(Section, frozen=True):
         float, constant("Longest that a request's body may take to come (408).", unit="seconds")
     ] = 30.0
     page_rows: Annotated[int, constant("Rows that a grid fetches at once.", unit="rows")] = 100
-    waste_bars: Annotated[int, constant("Namespaces in the waste ranking.", unit="namespaces")] = 10
 
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -271,7 +267,6 @@ class AccessSettings(Section, frozen=True):
             le=168,
         ),
     ] = 12.0
-    most_sessions: Annotated[int, constant("People logged in at once; one more ends the oldest session.")] = 2000
     sessions: Annotated[
         str,
         setting(

@@ -91,7 +91,6 @@ class DeschedulerSettings(Section, frozen=True):
             le=100,
         ),
     ] = 1.0
-    least_churn: Annotated[int, constant("...or so many pods, where the share is less.", unit="pods")] = 10
     keep_ended_seconds: Annotated[
         float,
         constant(

@@ -116,13 +116,6 @@ class LoadAwareSettings(Section, frozen=True):
     estimated_seconds_after_initialized: Annotated[
         NotNegative | None, constant("So long after its initialisation a pod's estimate counts.", unit="seconds")
     ] = None
-    breaker_fraction: Annotated[
-        float,
-        constant(
-            "When a larger share of the reporting nodes is expired, it is the reporting that is broken: the load rules"
-            " are off until it is back."
-        ),
-    ] = 0.5
 
 
 class PredictionSettings(Section, frozen=True):
@@ -158,13 +151,6 @@ class CpuAllocationSettings(Section, frozen=True):
             when="pods should get CPUs of their own without Koordinator's scheduler",
         ),
     ] = False
-    bind_policy: Annotated[
-        Literal["FullPCPUs", "SpreadByPCPUs"], constant("How CPUs lie on cores where neither pod nor node says it.")
-    ] = "FullPCPUs"
-    numa_strategy: Annotated[
-        Literal["MostAllocated", "LeastAllocated"],
-        constant("Which NUMA node is filled first where the node does not say."),
-    ] = "LeastAllocated"
 
 
 class DeviceAllocationSettings(Section, frozen=True):
@@ -293,28 +279,6 @@ class LoadTaintSettings(Section, frozen=True):
         float,
         constant("A node keeps its taint for so long at least; only a stricter one replaces it.", unit="seconds"),
     ] = 120.0
-    refuse_percent: Annotated[
-        float,
-        constant(
-            "NoSchedule from this share of a threshold on: pods arrive before the taint does. 100: at the threshold.",
-            unit="percent of the threshold",
-        ),
-    ] = 97.0
-    avoid_percent: Annotated[
-        float,
-        constant(
-            "PreferNoSchedule on nodes from this share of a threshold on, the busiest first.",
-            unit="percent of the threshold",
-        ),
-    ] = 60.0
-    leave_percent: Annotated[
-        float,
-        constant(
-            "A taint goes when the node is so far below what it was set for; a node in the place of another is so much "
-            "busier.",
-            unit="percent of the threshold",
-        ),
-    ] = 8.0
     refused_share_percent: Annotated[
         float,
         setting(

@@ -37,9 +37,7 @@ class KubeSettings(Section, frozen=True):
     deadline_seconds: Annotated[
         float, constant("Longest a whole answer may take, however it trickles in.", unit="seconds")
     ] = 60.0
-    page_size: Annotated[int, constant("Objects per page of a list.", unit="objects")] = 500
     retries: Annotated[int, constant("Further tries after a busy server (429, 503) or a broken connection.")] = 4
-    write_connections: Annotated[int, constant("Connections over which many objects are written at the same time.")] = 8
     body_cap_bytes: Annotated[
         int, constant("Larger objects are not written; etcd itself refuses 1.5 MiB.", unit="bytes")
     ] = 65_536
@@ -54,7 +52,3 @@ class KubeSettings(Section, frozen=True):
     watch_backoff_seconds: Annotated[
         float, constant("Longest pause between two tries to list or watch.", unit="seconds")
     ] = 30.0
-    relist_seconds: Annotated[
-        float,
-        constant("A mirror is compared with a fresh list so often, in case a watch lied.", unit="seconds"),
-    ] = 3600.0

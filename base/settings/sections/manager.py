@@ -76,14 +76,6 @@ class ManagerSettings(Section, frozen=True):
         float,
         constant("Longest pause before a feature that was refused a right asks again.", unit="seconds"),
     ] = 60.0
-    enforcement_interval_seconds: Annotated[
-        float,
-        constant(
-            "Between two looks at what node agents told in Events, for the dashboard. An API server keeps Events for "
-            "an hour.",
-            unit="seconds",
-        ),
-    ] = 60.0
     enforcement_days: Annotated[
         float,
         setting(
@@ -94,9 +86,6 @@ class ManagerSettings(Section, frozen=True):
             le=90,
         ),
     ] = 7.0
-    node_metric_interval_seconds: Annotated[
-        float, constant("Between two NodeMetrics made from Prometheus.", unit="seconds")
-    ] = 60.0
     pipeline_interval_seconds: Annotated[
         float,
         setting(
@@ -107,27 +96,9 @@ class ManagerSettings(Section, frozen=True):
             le=86_400,
         ),
     ] = 3600.0
-    recommendation_dead_band_fraction: Annotated[
-        float, constant("A published amount that moves by no more than this share is not written again.")
-    ] = 0.1
-    recommendation_fall_hours: Annotated[
-        float,
-        constant("Lower amounts are published at most so often; higher ones at once.", unit="hours"),
-    ] = 24.0
-    recommendation_stale_hours: Annotated[
-        float, constant("A recommendation whose history ended so long ago is marked stale.", unit="hours")
-    ] = 24.0
     forecast_interval_seconds: Annotated[
         float, constant("Shortest time between two UsageForecasts of a node.", unit="seconds")
     ] = 3600.0
-    forecast_dead_band_fraction: Annotated[
-        float,
-        constant("A forecast that moves by no more than this share of its peak is not written again."),
-    ] = 0.1
-    forecast_refresh_hours: Annotated[
-        float,
-        constant("A UsageForecast that reaches less far ahead is written again, moved or not.", unit="hours"),
-    ] = 12.0
 
     @property
     def renew_deadline_seconds(self) -> float:

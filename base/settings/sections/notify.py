@@ -30,10 +30,6 @@ class NotifySettings(Section, frozen=True):
             when="messages are too many, or too few",
         ),
     ] = "warning"
-    peak_hours: Annotated[
-        float,
-        constant("The watcher tells of the cluster's next peak so long before it; 0: never.", unit="hours"),
-    ] = 2.0
     rows: Annotated[int, constant("Most severe recommendations named in the summary.")] = 5
     notes_per_hour: Annotated[
         int, constant("Messages of the autopilot at most; what waits goes with the next one.")

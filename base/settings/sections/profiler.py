@@ -127,12 +127,6 @@ class PrometheusSettings(Section, frozen=True):
             le=3600,
         ),
     ] = 0
-    recording_rules: Annotated[
-        bool,
-        constant(
-            "Read kubernetes-mixin's recorded CPU rate instead of computing it, where the rule covers the window."
-        ),
-    ] = True
 
 
 class ProfilerSettings(Section, frozen=True):

@@ -79,9 +79,6 @@ class QueueSettings(Section, frozen=True):
             le=86_400,
         ),
     ] = 120.0
-    evictions_per_round: Annotated[
-        int, constant("Pods that one quota gives back in one round, at most.", unit="pods")
-    ] = 10
     gangs_by: Annotated[
         Literal["own", "auto", "kubernetes"],
         setting(
@@ -92,14 +89,6 @@ class QueueSettings(Section, frozen=True):
             when="Kubernetes' own gang scheduling is there",
         ),
     ] = "own"
-    gang_wait_seconds: Annotated[
-        float,
-        constant(
-            "A gang that is incomplete or has no capacity after this time gets TimedOut and backs off; a gang's "
-            "own waiting time beats it.",
-            unit="seconds",
-        ),
-    ] = 600.0
     gang_place_seconds: Annotated[
         float,
         constant(

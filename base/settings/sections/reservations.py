@@ -54,13 +54,6 @@ class ReservationSettings(Section, frozen=True):
     placeholders_per_node: Annotated[
         int, constant("Further placeholders avoid a node that has so many.", unit="pods")
     ] = 10
-    swaps_at_once: Annotated[
-        int, constant("Hand-overs that may be under way at the same time, each on a node of its own.")
-    ] = 64
-    swap_timeout_seconds: Annotated[
-        float,
-        constant("A hand-over that takes longer is undone: the capacity is reserved again.", unit="seconds"),
-    ] = 15.0
     swap_settle_seconds: Annotated[
         float,
         constant(
@@ -76,13 +69,6 @@ class ReservationSettings(Section, frozen=True):
             when="the control plane has several API servers",
         ),
     ] = msgspec.field(default_factory=list)
-    swap_linger_seconds: Annotated[
-        float,
-        constant(
-            "The node stays guarded for so long after its new pod was bound: another scheduler may not know of it yet.",
-            unit="seconds",
-        ),
-    ] = 0.5
     gate_seconds: Annotated[
         float, constant("Longest that a new pod waits for the capacity it matches.", unit="seconds")
     ] = 60.0
@@ -115,7 +101,6 @@ class PlanSettings(Section, frozen=True):
             when="only plans that people write should exist",
         ),
     ] = True
-    most_proposals: Annotated[int, constant("Most plans that are proposed at a time, the largest first.")] = 50
     miss_cost_ratio: Annotated[
         float,
         setting(
@@ -147,19 +132,9 @@ class PlanSettings(Section, frozen=True):
         float,
         constant("Share of the new pods that may find no capacity in the back-test: standby is sized by it."),
     ] = 0.05
-    headroom_ratio: Annotated[float, constant("Capacity kept above the quantile of the demand, as a share of it.")] = (
-        0.0
-    )
     minimum_window_minutes: Annotated[int, constant("Shortest window that a plan is proposed for.", unit="minutes")] = (
         30
     )
-    join_gap_minutes: Annotated[int, constant("Windows with a shorter pause between them are one.", unit="minutes")] = (
-        60
-    )
-    ttl_margin_minutes: Annotated[
-        int,
-        constant("How long Reservations outlive their window if nobody releases them.", unit="minutes"),
-    ] = 15
     cluster_budget_fraction: Annotated[
         float,
         setting(
@@ -173,23 +148,9 @@ class PlanSettings(Section, frozen=True):
         float,
         constant("Least skill against the same time last week (1 - cost / its cost) that a forecast plan needs."),
     ] = 0.0
-    hysteresis_fraction: Annotated[
-        float,
-        constant("Capacity is released only when so much less of it is wanted; more is reserved at once."),
-    ] = 0.2
-    change_interval_seconds: Annotated[
-        float, constant("Shortest time between two changes of the reserved capacity.", unit="seconds")
-    ] = 600.0
     pod_start_seconds: Annotated[
         float,
         constant("Time from a pod's creation to ready (p95) where none was measured.", unit="seconds"),
-    ] = 120.0
-    room_free_seconds: Annotated[
-        float,
-        constant(
-            "Time (p95) that batch pods take to leave when their memory is needed. CPU is given back at once.",
-            unit="seconds",
-        ),
     ] = 120.0
     scheduler_seconds: Annotated[
         float, constant("Time (p95) that the scheduler takes to place a placeholder.", unit="seconds")

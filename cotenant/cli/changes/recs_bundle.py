@@ -80,7 +80,7 @@ def watch(
     watcher = Watcher(
         lambda: open_actions_with_metrics(settings),
         news_notifier(settings),
-        peaks_of(settings, _find_store(settings, session_of(ctx).cluster)),
+        peaks_of(_find_store(settings, session_of(ctx).cluster)),
     )
     if once:
         print_table(changes_table(watcher.step()), output, headers=not no_headers)

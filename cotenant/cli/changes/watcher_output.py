@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cotenant.base.commands.output import message
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from cotenant.base.store import Store
     from cotenant.changes.service import ClusterChangeService
     from cotenant.changes.soak.watcher import News
+
+PEAK_HOURS: Final = 2.0
+"""The watcher tells of the cluster's next peak so long before it; 0: never. Two hours: time enough to act on a
+peak."""
 
 
 def news_notifier(settings: Settings) -> Callable[[list[News]], None]:
@@ -31,7 +35,7 @@ def news_notifier(settings: Settings) -> Callable[[list[News]], None]:
     return tell
 
 
-def peaks_of(settings: Settings, store: Store | None) -> Callable[[float], list[News]]:
+def peaks_of(store: Store | None) -> Callable[[float], list[News]]:
     """News of the cluster's next peak, from the stored forecast, when it is near."""
     from datetime import UTC, datetime
 
@@ -47,7 +51,7 @@ def peaks_of(settings: Settings, store: Store | None) -> Callable[[float], list[
             overview is None
             or peak is None
             or not peak.pronounced
-            or not 0 < peak.start_seconds - now_seconds <= 3600 * settings.notify.peak_hours
+            or not 0 < peak.start_seconds - now_seconds <= 3600 * PEAK_HOURS
         ):
             return []
         start, end = (datetime.fromtimestamp(t, UTC) for t in (peak.start_seconds, peak.end_seconds))
@@ -64,7 +68,7 @@ def run_watcher(settings: Settings, service: ClusterChangeService | None, store:
     if service is None or not settings.actions.watch:
         yield
         return
-    stop = service.watcher(news_notifier(settings), peaks_of(settings, store)).start(settings.actions.watch_seconds)
+    stop = service.watcher(news_notifier(settings), peaks_of(store)).start(settings.actions.watch_seconds)
     try:
         yield
     finally:

@@ -134,7 +134,7 @@ def run_demo_verification(cluster: DemoCluster, store: Store) -> Iterator[None]:
             if one.bad:
                 cluster.course.tell(f"{one.title}: {one.words}")
 
-    stop = service.watcher(tell, peaks_of(settings, store)).start(WATCH_SECONDS)
+    stop = service.watcher(tell, peaks_of(store)).start(WATCH_SECONDS)
     try:
         yield
     finally:

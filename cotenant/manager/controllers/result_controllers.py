@@ -49,9 +49,9 @@ class RecommendationController(Feature):
     needs: tuple[str, ...] = ()
     interval_seconds: float = LOOK_SECONDS
 
-    def __init__(self, client: KubeClient, results: Callable[[], RunResults], settings: ManagerSettings) -> None:
+    def __init__(self, client: KubeClient, results: Callable[[], RunResults]) -> None:
         """Store the arguments; nothing is requested yet. `client` is used by this feature's thread alone."""
-        self._client, self._results, self._settings = client, results, settings
+        self._client, self._results = client, results
         self._looked: RunResults | None = None
         self._done: RunResults | None = None
         self._there: dict[tuple[str, str], RecommendationObject] = {}
@@ -65,9 +65,7 @@ class RecommendationController(Feature):
             return ControllerDecision(notes=self._notes)
         if results is not self._looked:
             self._look(results)
-        decision = recommendations.decide(
-            RecommendationView(results, self._there, self._owners), now_seconds, self._settings
-        )
+        decision = recommendations.decide(RecommendationView(results, self._there, self._owners), now_seconds)
         if not decision.intents:
             self._done, self._there, self._owners = results, {}, {}
             self._looked = None

@@ -28,6 +28,12 @@ from cotenant.base.text import percent
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.manager.decisions.results import NodeOutlook, RunResults, SeriesOutlook
 
+FORECAST_DEAD_BAND_FRACTION: Final = 0.1
+"""A forecast that moves by no more than this share of its peak is not written again. Within a forecast's own error."""
+FORECAST_REFRESH_HOURS: Final = 12.0
+"""A UsageForecast that reaches less far ahead is written again, moved or not. Half of the forecast's 24 hours, so
+that consumers always look half a day ahead."""
+
 PLURAL: Final = "usageforecasts"
 PEAK_QUANTILE: Final = 0.95
 
@@ -112,9 +118,9 @@ def news(
         return "the published one cannot be read"
     if outlook.start_seconds - start < settings.forecast_interval_seconds:
         return ""
-    band = settings.forecast_dead_band_fraction
+    band = FORECAST_DEAD_BAND_FRACTION
     reasons = {
-        f"the published one ends {moment(until)}": until - now_seconds < settings.forecast_refresh_hours * HOUR_SECONDS,
+        f"the published one ends {moment(until)}": until - now_seconds < FORECAST_REFRESH_HOURS * HOUR_SECONDS,
         "the settings behind it changed": outlook.settings_digest != published.spec.settings_digest,
         f"it moved by more than {percent(band)} of its peak": _has_moved(outlook, published, start, band),
     }

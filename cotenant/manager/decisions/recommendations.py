@@ -27,11 +27,19 @@ from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.text import percent
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.manager.decisions.results import RunResults, WorkloadAdvice
 from cotenant.recommender.model.recommendation import PLURAL, object_name
+
+RECOMMENDATION_DEAD_BAND_FRACTION: Final = 0.1
+"""A published amount that moves by no more than this share is not written again. The dead band of proposals
+themselves: less is noise."""
+RECOMMENDATION_FALL_HOURS: Final = 24.0
+"""Lower amounts are published at most so often; higher ones at once. One whole day, so that a quiet night lowers
+nothing."""
+RECOMMENDATION_STALE_HOURS: Final = 24.0
+"""A recommendation whose history ended so long ago is marked stale. One whole daily pattern that was not seen."""
 
 EVIDENCE_ANNOTATION: Final = "cotenant.dev/evidence"
 STATE_LABEL: Final = "cotenant.dev/state"
@@ -110,7 +118,7 @@ class _ConditionState:
     message: str
 
 
-def decide(view: RecommendationView, now_seconds: float, settings: ManagerSettings) -> ControllerDecision:
+def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
     """Intents for what differs. A new CR's status follows in the next round, once the object is there."""
     advised = {w.ref: w for w in view.results.workloads}
     intents: list[Apply] = []
@@ -126,7 +134,7 @@ def decide(view: RecommendationView, now_seconds: float, settings: ManagerSettin
                 ObjectNote(f"{PLURAL}/{key[0]}/{key[1]}", "NotOurs", "Somebody else made it; it is left alone.")
             )
             continue
-        intents += _write(advice, owner, published, (now_seconds, settings))
+        intents += _write(advice, owner, published, now_seconds)
     for published in view.there.values():
         if published.metadata.ours and published.workload not in advised and published.workload in view.owners:
             intents += _without_advice(published, view.owners[published.workload], now_seconds)
@@ -143,12 +151,11 @@ def _write(
     advice: WorkloadAdvice,
     owner: ExistingObject,
     published: RecommendationObject | None,
-    at: tuple[float, ManagerSettings],
+    now_seconds: float,
 ) -> Iterator[Apply]:
     """The object when it is not there or carries old evidence; its status when that says something else."""
-    now_seconds, settings = at
-    why = _news(advice, published, now_seconds, settings)
-    states = _states(advice, now_seconds, settings)
+    why = _news(advice, published, now_seconds)
+    states = _states(advice, now_seconds)
     address = Address(ANALYSIS_GROUP, PLURAL, object_name(advice.ref), advice.namespace)
     label, evidence = _label(states), _evidence_of(advice)
     if published is None or not _owned_by(published, owner) or (why and _marks(published) != (label, evidence)):
@@ -158,27 +165,24 @@ def _write(
         yield Apply(address, _status(address, _containers(advice), states, published, now_seconds), "status", why=why)
 
 
-def _news(
-    advice: WorkloadAdvice, published: RecommendationObject | None, now_seconds: float, settings: ManagerSettings
-) -> str:
+def _news(advice: WorkloadAdvice, published: RecommendationObject | None, now_seconds: float) -> str:
     """Why the CR must be written again, in words; empty when it need not."""
     if published is None:
         return ""
     before, after = published.amounts(), {c.name: c.amounts for c in advice.containers}
-    if _published_conditions(published) != {(s.type, s.true, s.reason) for s in _states(advice, now_seconds, settings)}:
+    if _published_conditions(published) != {(s.type, s.true, s.reason) for s in _states(advice, now_seconds)}:
         return "its state changed"
     if before.keys() != after.keys():
         return "its containers changed"
     if _digest(published) != advice.settings_digest:
         return "the settings behind it changed"
-    return _movement(before, after, now_seconds - (seconds_of(published.status.update_time) or 0), settings)
+    return _movement(before, after, now_seconds - (seconds_of(published.status.update_time) or 0))
 
 
 def _movement(
     before: Mapping[str, Mapping[Resource, int]],
     after: Mapping[str, Mapping[Resource, int]],
     age_seconds: float,
-    settings: ManagerSettings,
 ) -> str:
     """Return in words how an amount left the dead band; empty when none did.
 
@@ -186,13 +190,13 @@ def _movement(
     is too low does harm, a request that is too high for a day costs little; and an amount that swings around an edge
     of the band would be written at every run.
     """
-    band = settings.recommendation_dead_band_fraction
+    band = RECOMMENDATION_DEAD_BAND_FRACTION
     pairs = [(before[name], after[name]) for name in after]
     if any(old.keys() != new.keys() for old, new in pairs):
         return "an amount came or went"
     if any(new[r] > old[r] * (1 + band) for old, new in pairs for r in new):
         return f"an amount rose by more than {percent(band)}"
-    waited = age_seconds >= settings.recommendation_fall_hours * HOUR_SECONDS
+    waited = age_seconds >= RECOMMENDATION_FALL_HOURS * HOUR_SECONDS
     if waited and any(new[r] < old[r] * (1 - band) for old, new in pairs for r in new):
         return f"an amount fell by more than {percent(band)}"
     return ""
@@ -216,11 +220,11 @@ def _without_advice(published: RecommendationObject, owner: ExistingObject, now_
     yield Apply(address, _status(address, containers, states, published, now_seconds), "status", why=why)
 
 
-def _states(advice: WorkloadAdvice, now_seconds: float, settings: ManagerSettings) -> list[_ConditionState]:
+def _states(advice: WorkloadAdvice, now_seconds: float) -> list[_ConditionState]:
     """Ready: there are amounts to use. Withheld: some are missing on purpose. Stale: the history ended long ago."""
     withheld = [(c.name, r, code) for c in advice.containers for r, code in sorted(c.withheld.items())]
     some = any(c.amounts for c in advice.containers)
-    stale = now_seconds - advice.end_seconds > settings.recommendation_stale_hours * HOUR_SECONDS
+    stale = now_seconds - advice.end_seconds > RECOMMENDATION_STALE_HOURS * HOUR_SECONDS
     reason = camel(withheld[0][2]) if withheld else "None"
     message = "; ".join(f"{name} {resource}: {SENTENCES[Reason(code)]}" for name, resource, code in withheld)
     ready = (True, "Computed") if some and not stale else (False, "Stale" if stale else reason)

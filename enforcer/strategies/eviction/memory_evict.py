@@ -21,6 +21,7 @@ from cotenant.enforcer.contract import Observation
 from cotenant.enforcer.model.node_policy import Thresholds
 from cotenant.enforcer.strategies.eviction.fullness import to_release, use_bounds
 from cotenant.enforcer.strategies.eviction.victims import (
+    MEMORY_COOLDOWN_SECONDS,
     Candidate,
     Task,
     TaskName,
@@ -47,7 +48,7 @@ def best_effort_memory(
         return None, after
     amount, percent = to_release(observation, Resource.MEMORY, threshold, lower)
     short = _short_of(observation, settings)
-    urgent = short > 0 or (amount > 0 and _runs_out(observation, trend, settings))
+    urgent = short > 0 or (amount > 0 and _runs_out(observation, trend))
     amount = max(amount, short)
     if amount <= 0:
         return None, after
@@ -64,13 +65,13 @@ def _short_of(observation: Observation, settings: BestEffortSettings) -> int:
     return max(least - observation.node.memory_available_bytes, 0)
 
 
-def _runs_out(observation: Observation, trend: MemoryTrend, settings: BestEffortSettings) -> bool:
+def _runs_out(observation: Observation, trend: MemoryTrend) -> bool:
     """Return whether memory, falling as fast as since the last tick, ends within `memory_cooldown_seconds`."""
     available = observation.node.memory_available_bytes
     if trend.available_bytes is None or observation.elapsed_seconds <= 0:
         return False
     falls = (trend.available_bytes - available) / observation.elapsed_seconds
-    return falls > 0 and available <= falls * settings.memory_cooldown_seconds
+    return falls > 0 and available <= falls * MEMORY_COOLDOWN_SECONDS
 
 
 def _memory(one: Candidate) -> int:

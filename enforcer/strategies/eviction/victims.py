@@ -34,6 +34,13 @@ from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.enforcer.contract import Evict, Observation, PodReading, PodSpec
 from cotenant.enforcer.decide.granted import total
 
+CPU_COOLDOWN_SECONDS: Final = 20.0
+"""After an eviction for CPU, none for so long. Default of koordlet's CPU eviction (--cpu-evict-cool-time-seconds
+20)."""
+MEMORY_COOLDOWN_SECONDS: Final = 4.0
+"""After an eviction for memory, none for so long. Default of koordlet's memory eviction (--memory-evict-cool-time-
+seconds 4)."""
+
 EVICTION_ENABLED_LABEL: Final = "koordinator.sh/eviction-enabled"
 EVICTION_POLICY_ANNOTATION: Final = "koordinator.sh/eviction-policy"
 EVICTION_PRIORITY_ANNOTATION: Final = "koordinator.sh/eviction-priority"
@@ -207,7 +214,7 @@ def choose(
     pending_uids = {t.eviction.uid for t in pending}
     leaving = [candidate(p) for p in observation.pods if p.spec.deleting or p.spec.uid in pending_uids]
     last = _last_seconds(requested, settled)
-    ready = [t for t in tasks if t.urgent or not _is_cooling_down(t.resource, observation.at_seconds, last, settings)]
+    ready = [t for t in tasks if t.urgent or not _is_cooling_down(t.resource, observation.at_seconds, last)]
     taken = _choose_victims(ready, leaving, {t.eviction.uid for t in requested} | refused)
     new = tuple(RequestedEviction(_evict(c, task, settings), task.name, observation.at_seconds) for task, c in taken)
     fit = {
@@ -291,9 +298,7 @@ def _is_still_pending(
     return requested.eviction.uid in present and 0 <= now - requested.at_seconds < 2 * settings.pending_seconds
 
 
-def _is_cooling_down(
-    resource: Resource, now: float, last_seconds: Mapping[Resource, float], settings: BestEffortSettings
-) -> bool:
-    seconds = settings.cpu_cooldown_seconds if resource is Resource.CPU else settings.memory_cooldown_seconds
+def _is_cooling_down(resource: Resource, now: float, last_seconds: Mapping[Resource, float]) -> bool:
+    seconds = CPU_COOLDOWN_SECONDS if resource is Resource.CPU else MEMORY_COOLDOWN_SECONDS
     last = last_seconds.get(resource)
     return last is not None and 0 <= now - last < seconds

@@ -17,6 +17,10 @@ from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeJudgement
 from cotenant.scheduler_ext.extender.pod import PodFacts
 
+BREAKER_FRACTION: Final = 0.5
+"""When a larger share of the reporting nodes is expired, it is the reporting that is broken: the load rules are off
+until it is back. When half of the nodes stop reporting it is the reporting that broke, not the nodes."""
+
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
 _RECLAIMED: Final = {
@@ -42,7 +46,7 @@ def breaker_open(columns: Floats, now_seconds: float, settings: LoadAwareSetting
     """
     reporting = np.count_nonzero(~np.isnan(columns[SnapshotColumn.UPDATED]))
     old = np.count_nonzero(expired_metric_mask(columns, now_seconds, settings))
-    return bool(reporting and old > settings.breaker_fraction * reporting)
+    return bool(reporting and old > BREAKER_FRACTION * reporting)
 
 
 def check_usage(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> NodeJudgement:

@@ -22,7 +22,7 @@ from cotenant.scheduler_ext.extender.watch.feed import Feed, SnapshotFeed
 
 def allocators(settings: ExtenderSettings) -> tuple[Allocator, ...]:
     """Return the allocators that give pods hardware at binding; none unless the settings switch them on."""
-    cpus: tuple[Allocator, ...] = (cpu_allocator(settings.cpus),) if settings.cpus.on else ()
+    cpus: tuple[Allocator, ...] = (cpu_allocator(),) if settings.cpus.on else ()
     return (*cpus, DeviceAllocator()) if settings.devices.on else cpus
 
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from cotenant.base.kubernetes.protocol import GANG_GATE, RESERVATION_GATE
 from cotenant.base.kubernetes.reservation import Phase, Reservation
-from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.gangs.reservations import (
     GANG_ANNOTATION,
     gang_reservations,
@@ -20,6 +19,10 @@ from cotenant.scheduler_ext.queues.model.gang import Gang, GangMode, MatchPolicy
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.view import QueueView
+
+GANG_WAIT_SECONDS: Final = 600.0
+"""A gang that is incomplete or has no capacity after this time gets TimedOut and backs off; a gang's own waiting
+time beats it. Default of Koordinator's gangs (600 s); a gang's own annotation still says another."""
 
 LAST_GATES: Final = frozenset({GANG_GATE, RESERVATION_GATE})
 """Gates of a member that waits for nothing but its gang's capacity."""
@@ -173,9 +176,9 @@ class GangGroup:
             return max((members.gang.created_seconds for members in self.gangs), default=0.0)
         return max(moments) if complete else min(moments)
 
-    def wait_seconds(self, settings: QueueSettings) -> float:
+    def wait_seconds(self) -> float:
         """Return how long the group may wait, seconds: the shortest time of its gangs."""
-        return min(members.gang.wait_seconds or settings.gang_wait_seconds for members in self.gangs)
+        return min(members.gang.wait_seconds or GANG_WAIT_SECONDS for members in self.gangs)
 
     def placed(self, members: GangMembers) -> int:
         """Members of one of its gangs that are bound or whose capacity is reserved."""

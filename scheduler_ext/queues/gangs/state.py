@@ -168,7 +168,7 @@ class _GangRound:
             for pod in group.chosen:
                 self.intents.append(gang_gate_removal(pod, f"capacity for all of gang {group.key} is reserved"))
             return self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
-        limit = min(self.settings.gang_place_seconds, group.wait_seconds(self.settings))
+        limit = min(self.settings.gang_place_seconds, group.wait_seconds())
         deadline = min(one.created_seconds for one in group.reservations.values()) + limit
         if why := self.failure(group, deadline, limit):
             until = self.now + back_off_seconds(failures + 1, self.settings)
@@ -220,7 +220,7 @@ class _GangRound:
 
     def rank(self, group: GangGroup) -> tuple[bool, int, float, str]:
         """Gangs that waited too long already go last; else by priority and age."""
-        late = self.now - group.since_seconds >= group.wait_seconds(self.settings)
+        late = self.now - group.since_seconds >= group.wait_seconds()
         return late, -group.priority, group.since_seconds, group.key
 
     def give_back(self, group: GangGroup, state: GangState, code: Reason, text: str) -> None:
@@ -239,7 +239,7 @@ class _GangRound:
     def timed(self, standing: GangStanding) -> GangStanding:
         """TimedOut for one that waits for longer than it should; it stays in the queue, behind the others."""
         group = standing.group
-        wait = group.wait_seconds(self.settings)
+        wait = group.wait_seconds()
         if standing.state not in WAITING or not group.pods:
             return standing
         if self.now - group.since_seconds < wait:

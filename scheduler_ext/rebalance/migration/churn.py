@@ -8,6 +8,10 @@ from typing import Final
 
 from cotenant.base.settings.sections.descheduler import DeschedulerSettings
 
+LEAST_CHURN: Final = 10
+"""...or so many pods, where the share is less. Lets small clusters move anything at all: one percent of few pods is
+none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Churn:
@@ -19,7 +23,7 @@ class Churn:
     @classmethod
     def of(cls, settings: DeschedulerSettings) -> Churn:
         """Return the limit that the settings give."""
-        return cls(settings.churn_percent / 100, settings.least_churn)
+        return cls(settings.churn_percent / 100, LEAST_CHURN)
 
     def most(self, pods: int) -> int:
         """Return how many of `pods` pods are moved in an hour at most."""

@@ -38,7 +38,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult
 from cotenant.scheduler_ext.reservations.plans import schedule
 from cotenant.scheduler_ext.reservations.plans.guards import first_blocking_verdict
-from cotenant.scheduler_ext.reservations.plans.hold import ReservedPods, reserve_pods
+from cotenant.scheduler_ext.reservations.plans.hold import CHANGE_INTERVAL_SECONDS, ReservedPods, reserve_pods
 from cotenant.scheduler_ext.reservations.plans.lead import Lead
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse, observe, score
 from cotenant.scheduler_ext.reservations.plans.size import Counts, most
@@ -323,7 +323,7 @@ def _step_while_reserved(turn: _Turn, status: PlanStatus) -> PlanStep:
         return PlanStep(_with_condition(turn, replace(status, phase=PlanPhase.RELEASED), RESERVED, *stop))
     first = not status.progress.changed_at_seconds
     current = ReservedPods(0) if first else ReservedPods(status.count, status.progress.changed_at_seconds)
-    now_held = reserve_pods(current, _demand(turn, window, status.count), turn.now, turn.settings)
+    now_held = reserve_pods(current, _demand(turn, window, status.count), turn.now)
     progress = replace(status.progress, changed_at_seconds=now_held.changed_at_seconds)
     phase = PlanPhase.RESERVED if not started else PlanPhase.HELD
     if turn.now >= window.end_seconds:
@@ -423,7 +423,7 @@ def _extends(turn: _Turn, window: Span) -> bool:
 
 
 def _has_demand_fallen(turn: _Turn, status: PlanStatus, window: Span) -> bool:
-    settled = turn.now - status.progress.changed_at_seconds >= turn.settings.change_interval_seconds
+    settled = turn.now - status.progress.changed_at_seconds >= CHANGE_INTERVAL_SECONDS
     outlook = turn.seen.outlook
     rest = (max(turn.now, window.start_seconds), window.end_seconds)
     return settled and outlook is not None and outlook.covers(rest) and outlook.most(rest) == 0

@@ -31,6 +31,13 @@ from cotenant.scheduler_ext.reservations.plans.backtest import (
 from cotenant.scheduler_ext.reservations.plans.hold import replay_reserved_pods
 from cotenant.scheduler_ext.reservations.plans.size import Counts, level_path, pods
 
+HEADROOM_RATIO: Final = 0.0
+"""Capacity kept above the quantile of the demand, as a share of it. The quantile of the demand is the headroom; a
+second one on top would count it twice."""
+JOIN_GAP_MINUTES: Final = 60
+"""Windows with a shorter pause between them are one. Releasing and taking capacity again within an hour costs more
+than it frees."""
+
 Floats = npt.NDArray[np.floating[Any]]
 
 TAUS: Final = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
@@ -124,7 +131,7 @@ def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
     """
     need = need_of(past.demand, size)
     need = np.where(np.isfinite(past.quantiles[:, 0]), need, np.nan)
-    by_standby = _by_standby(size, past, TAUS, settings, settings.standby_pods)
+    by_standby = _by_standby(size, past, TAUS, settings.standby_pods)
     standby_by_tau = {tau: _standby(need, [each[i] for each in by_standby], settings) for i, tau in enumerate(TAUS)}
     accounts = {tau: account(need, by_standby[standby_by_tau[tau]][i], past.step_seconds) for i, tau in enumerate(TAUS)}
     tau = min(TAUS, key=lambda t: accounts[t].cost(settings.miss_cost_ratio))
@@ -154,7 +161,7 @@ def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[s
     chosen, step = tested(size, past, settings).tau, past.step_seconds
     contestants = [
         (f"forecast p{100 * tau:g}", account(need, reserved, step), tau == chosen)
-        for tau, reserved in zip(TAUS, _reserved_pods(size, past, TAUS, settings), strict=True)
+        for tau, reserved in zip(TAUS, _reserved_pods(size, past, TAUS), strict=True)
     ]
     cron = pods(past.a_week_before, size.base, size.capacity)
     finite_need = need[np.isfinite(need)]
@@ -171,25 +178,25 @@ def need_of(demand: Floats, size: Size) -> Floats:
     return need
 
 
-def kept(size: Size, past: Rehearsal, tau: float, settings: PlanSettings) -> Counts:
+def kept(size: Size, past: Rehearsal, tau: float) -> Counts:
     """Pods that would have been reserved at a quantile, (T,): the forecast's or the present need, with hysteresis."""
-    reserved: Counts = _reserved_pods(size, past, (tau,), settings)[0]
+    reserved: Counts = _reserved_pods(size, past, (tau,))[0]
     return reserved
 
 
-def _reserved_pods(size: Size, past: Rehearsal, taus: Sequence[float], settings: PlanSettings) -> Counts:
+def _reserved_pods(size: Size, past: Rehearsal, taus: Sequence[float]) -> Counts:
     """The same of several quantiles, (taus, T)."""
-    return _by_standby(size, past, taus, settings, 0)[0]
+    return _by_standby(size, past, taus, 0)[0]
 
 
-def _by_standby(size: Size, past: Rehearsal, taus: Sequence[float], settings: PlanSettings, most: int) -> list[Counts]:
+def _by_standby(size: Size, past: Rehearsal, taus: Sequence[float], most: int) -> list[Counts]:
     """The same with 0 to `most` pods on top of those that ran a reaction time before."""
     late = -(-past.reaction_seconds // past.step_seconds)
     present = np.zeros(past.demand.size, dtype=np.int64)
     present[late:] = np.nan_to_num(need_of(past.demand, size))[: present.size - late]
-    paths = np.stack([level_path(past.quantiles, tau) for tau in taus]) * (1 + settings.headroom_ratio)
+    paths = np.stack([level_path(past.quantiles, tau) for tau in taus]) * (1 + HEADROOM_RATIO)
     needed_pods = np.maximum(pods(paths, size.base, size.capacity), present)
-    held = replay_reserved_pods(needed_pods, past.step_seconds, settings)
+    held = replay_reserved_pods(needed_pods, past.step_seconds)
     return [np.maximum(held, present + standby) for standby in range(most + 1)]
 
 
@@ -210,7 +217,7 @@ class DayForecast:
 
 def propose(size: Size, ahead: DayForecast, evaluation: Tested, settings: PlanSettings, digest: str = "") -> Proposal:
     """The plan for a workload's next peak, or a Proposal whose reason explains why there is none."""
-    needed_pods = _needed_pods(size, ahead, evaluation.tau, settings)
+    needed_pods = _needed_pods(size, ahead, evaluation.tau)
     peaks = peak_windows(needed_pods, ahead, settings)
     largest = max(peaks, key=lambda peak: _pod_time(needed_pods, ahead, peak.span), default=None)
     window, count = (largest.span, max(peak.count for peak in peaks)) if largest else (None, 0)
@@ -231,15 +238,15 @@ def propose(size: Size, ahead: DayForecast, evaluation: Tested, settings: PlanSe
         start_seconds=ahead.start_seconds,
         step_seconds=ahead.step_seconds,
         wanted=tuple(needed_pods.tolist()),
-        median=tuple(_needed_pods(size, ahead, _MEDIAN, settings).tolist()),
+        median=tuple(_needed_pods(size, ahead, _MEDIAN).tolist()),
         levels=TAUS,
-        ladder=tuple(tuple(_needed_pods(size, ahead, tau, settings).tolist()) for tau in TAUS),
+        ladder=tuple(tuple(_needed_pods(size, ahead, tau).tolist()) for tau in TAUS),
         settings_digest=digest,
     )
 
 
-def _needed_pods(size: Size, ahead: DayForecast, tau: float, settings: PlanSettings) -> Counts:
-    return pods(level_path(ahead.quantiles, tau) * (1 + settings.headroom_ratio), size.base, size.capacity)
+def _needed_pods(size: Size, ahead: DayForecast, tau: float) -> Counts:
+    return pods(level_path(ahead.quantiles, tau) * (1 + HEADROOM_RATIO), size.base, size.capacity)
 
 
 def windows(needed_pods: Sequence[int] | Counts, step_seconds: int, gap_seconds: float) -> list[tuple[int, int]]:
@@ -261,7 +268,7 @@ def peak_windows(
     start, step = ahead.start_seconds, ahead.step_seconds
     return tuple(
         PeakWindow(Span(start + first * step, start + after * step), int(needed_pods[first:after].max()))
-        for first, after in windows(needed_pods, step, 60 * settings.join_gap_minutes)
+        for first, after in windows(needed_pods, step, 60 * JOIN_GAP_MINUTES)
         if (after - first) * step >= 60 * settings.minimum_window_minutes
     )
 

@@ -57,12 +57,6 @@ class BestEffortSettings(Section, frozen=True):
             when="best-effort pods need their grace period",
         ),
     ] = False
-    cpu_cooldown_seconds: Annotated[float, constant("After an eviction for CPU, none for so long.", unit="seconds")] = (
-        20.0
-    )
-    memory_cooldown_seconds: Annotated[
-        float, constant("After an eviction for memory, none for so long.", unit="seconds")
-    ] = 4.0
     pending_seconds: Annotated[
         float,
         constant(
@@ -92,7 +86,6 @@ class BestEffortSettings(Section, frozen=True):
             when="the detector is too strict, or should only watch",
         ),
     ] = "evict"
-    interference_factor: Annotated[float, constant("A pod suffers above so many times its baseline.")] = 2.0
     interference_confirm_seconds: Annotated[
         float,
         constant("A pod must suffer for so long beside best effort that runs before anything is done.", unit="seconds"),
@@ -104,10 +97,6 @@ class BestEffortSettings(Section, frozen=True):
             unit="seconds",
         ),
     ] = 20.0
-    interference_quiet_percent: Annotated[
-        int,
-        constant("Baselines are learned while best effort uses no more of the node than this.", unit="%"),
-    ] = 5
     interference_samples: Annotated[
         int, constant("Quiet ticks of a workload before its baseline counts.", unit="ticks")
     ] = 300

@@ -245,10 +245,6 @@ class EnforcerSettings(Section, frozen=True):
             le=100,
         ),
     ] = 3
-    eviction_grace_seconds: Annotated[
-        int,
-        constant("How long an evicted pod's containers may take to end; -1 leaves it to the pod.", unit="seconds"),
-    ] = -1
 
     stop_containers: Annotated[
         bool,
@@ -288,9 +284,6 @@ class EnforcerSettings(Section, frozen=True):
             when="the node has GPUs",
         ),
     ] = False
-    nvml_library: Annotated[str, constant("NVIDIA's management library, as the loader finds it or as a path.")] = (
-        "libnvidia-ml.so.1"
-    )
     report_interval_seconds: Annotated[
         float,
         setting(
@@ -308,9 +301,6 @@ class EnforcerSettings(Section, frozen=True):
             when="a decision of the agent is to be replayed",
         ),
     ] = ""
-    record_cap_bytes: Annotated[
-        int, constant("Largest recording; then it is begun anew beside the old one.", unit="bytes")
-    ] = 64 << 20
 
     best_effort: BestEffortSettings = msgspec.field(default_factory=BestEffortSettings)
     dra: DraSettings = msgspec.field(default_factory=DraSettings)

@@ -81,22 +81,22 @@ def test_the_kill_switch_stops_everything() -> None:
 
 
 def test_more_is_held_at_once_and_less_only_when_clearly_less_is_wanted() -> None:
-    held = reserve_pods(ReservedPods(0), 10, 0.0, OWN)
+    held = reserve_pods(ReservedPods(0), 10, 0.0)
     assert held == ReservedPods(10, 0.0)
     # 20 % of 10 is 2: 8 is not clearly less, 7 is, and not within 10 minutes of the last change.
-    assert reserve_pods(held, 8, 9000.0, OWN) is held
-    assert reserve_pods(held, 7, 599.0, OWN) is held
-    assert reserve_pods(held, 7, 600.0, OWN) == ReservedPods(7, 600.0)
+    assert reserve_pods(held, 8, 9000.0) is held
+    assert reserve_pods(held, 7, 599.0) is held
+    assert reserve_pods(held, 7, 600.0) == ReservedPods(7, 600.0)
 
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60))
 def test_what_is_held_never_lies_below_what_is_wanted_and_falls_at_most_once_in_ten_minutes(wanted: list[int]) -> None:
-    kept = replay_reserved_pods(np.array([wanted]), 300.0, OWN)[0]
+    kept = replay_reserved_pods(np.array([wanted]), 300.0)[0]
     live, one = [], ReservedPods(0)
     for slot, want in enumerate(wanted):
-        one = reserve_pods(one, want, slot * 300.0, OWN)
+        one = reserve_pods(one, want, slot * 300.0)
         live.append(one.count)
     assert kept.tolist() == live
     assert (kept >= np.array(wanted)).all()
