@@ -63,9 +63,7 @@ from cotenant.profiler.prometheus.retry import Timer
 from cotenant.profiler.prometheus.survey import Survey
 
 RECORDING_RULES: Final = True
-"""Read kubernetes-mixin's recorded CPU rate instead of computing it, where the rule covers the window. kubernetes-
-mixin's rule is the same rate, computed once; where it does not cover the window it is not read."""
-
+"""Read kubernetes-mixin's recorded CPU rate where it covers the window: it is the same rate, computed once."""
 _Described = list[tuple[dict[str, str], npt.NDArray[float64]]]
 
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from cotenant.base.settings.former.analysis import ANALYSIS
+from cotenant.base.settings.former.forecasts import FORECASTS
 from cotenant.base.settings.former.group import FormerSetting
-from cotenant.base.settings.former.programs import PROGRAMS
+from cotenant.base.settings.former.nodes import NODES
+from cotenant.base.settings.former.recommender import RECOMMENDER
+from cotenant.base.settings.former.services import SERVICES
 
 FORMER: Final[Mapping[str, FormerSetting]] = MappingProxyType(
-    {setting.key: setting for group in (*ANALYSIS, *PROGRAMS) for setting in group.settings()}
+    {setting.key: setting for group in (*FORECASTS, *RECOMMENDER, *SERVICES, *NODES) for setting in group.settings()}
 )
 """Former key -> the constant that took its place."""
 
