@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from cotenant.base.commands.command import CONTEXT, examples, new_app
 from cotenant.base.commands.session import remember_cluster
-from cotenant.cli.registry import ELSEWHERE, CommandEntry
+from cotenant.cli.registry import ELSEWHERE, FIRST_WORDS, CommandEntry
 
 CONNECTION: Final = "Where from"
 OUTPUT: Final = "Output"
@@ -125,6 +125,8 @@ class LazyGroup(TyperGroup):
         """The real command, imported now."""
         if self.name == "get" and args and args[0] in ELSEWHERE:
             ctx.fail(f"No such command {args[0]!r}. `cotenant {ELSEWHERE[args[0]]}` shows them.")
+        if ctx.parent is None and args and args[0] in FIRST_WORDS:
+            ctx.fail(f"No such command {args[0]!r}. Use `cotenant {FIRST_WORDS[args[0]]}`.")
         self.commands = {entry.name: self.get_command(ctx, entry.name) for entry in self.entries}  # to suggest from
         name, stand_in, rest = super().resolve_command(ctx, args)
         entry = self.entry(name) if name else None

@@ -57,6 +57,19 @@ ELSEWHERE: Final = {
     "changes": "recs changes",
 }
 """What people ask `get` for by the pages' and kubectl's names -> the command that shows it."""
+FIRST_WORDS: Final = {
+    **dict.fromkeys(("apply", "accept"), "recs apply"),
+    **{verb: f"recs {verb}" for verb in ("rollback", "verify", "snooze", "dismiss", "changes", "bundle", "list")},
+    **dict.fromkeys(("recommendations", "recommendation", "recommend", "workloads"), "recs list"),
+    **dict.fromkeys(("nodes", "reclaim"), "get reclaimable"),
+    **dict.fromkeys(("plans", "reservation"), "reservations list"),
+    **dict.fromkeys(("describe", "show"), "explain"),
+    **dict.fromkeys(("ui", "web"), "dashboard"),
+    **dict.fromkeys(("quotas", "gangs", "waiting", "clusters"), "get"),
+    "agent": "node enforcer",
+    "top": "get pods",
+}
+"""What people who know kubectl and the peers type first -> the command that does it."""
 EXPLAIN: Final = (
     CommandEntry(
         "workload", f"{_CLI}.analysis.explain.explain", "Why a recommendation says what it says.", command="workload"

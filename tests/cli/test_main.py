@@ -24,7 +24,17 @@ from cotenant.base.settings.load import default_config
 from cotenant.cli import main
 from cotenant.cli.groups import load_command, prepend_kind
 from cotenant.cli.main import GLOBAL_FLAGS, GLOBAL_VALUES, global_first, program_name
-from cotenant.cli.registry import ACT, COMMANDS, ELSEWHERE, OLD_NAMES, OPERATE, START, UNDERSTAND, CommandEntry
+from cotenant.cli.registry import (
+    ACT,
+    COMMANDS,
+    ELSEWHERE,
+    FIRST_WORDS,
+    OLD_NAMES,
+    OPERATE,
+    START,
+    UNDERSTAND,
+    CommandEntry,
+)
 
 ROOT = typer.main.get_command(main.root)
 
@@ -179,6 +189,15 @@ KINDS = ("workload", "pod", "node", "node-slo", "queue")
 )
 def test_the_address_decides_what_is_explained(words: str, meant: str) -> None:
     assert prepend_kind(words.split(), KINDS) == meant.split()
+
+
+@pytest.mark.parametrize("word", sorted(FIRST_WORDS))
+def test_what_people_type_first_names_the_command_that_does_it(word: str) -> None:
+    result = invoke(word)
+    assert result.exit_code == 2
+    assert f"Use `cotenant {FIRST_WORDS[word]}`" in " ".join(result.stderr.replace("│", " ").split())
+    assert invoke(*FIRST_WORDS[word].split(), "--help").exit_code == 0
+    assert word not in {entry.name for entry in COMMANDS}
 
 
 @pytest.mark.parametrize("word", sorted(ELSEWHERE))
