@@ -45,7 +45,12 @@ from cotenant.forecasting.node_peaks.peak_risk import Tails
 RISKS = (0.0001, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 HISTORY_DAYS = 14
 SHIPPED = NodePeakSettings()
-CONSTANTS: Mapping[str, tuple[float, ...]] = {"prior_days": (5.0, 10.0, 20.0), "node_tolerance": (2.0, 4.0, 8.0)}
+CONSTANTS: Mapping[str, tuple[float, ...]] = {
+    "prior_days": (5.0, 10.0, 20.0),
+    "node_tolerance": (2.0, 4.0, 8.0),
+    "minimum_days": (5, 7, 10),
+}
+"""Each constant that decides something on a history of 14 days."""
 GOALS = {0.001: (0.0, 0.003), 0.01: (0.007, 0.013), 0.05: (0.04, 0.065)}
 WORST, LEAST_SHARE, LEAST_WORST_SHARE = 0.04, 0.84, 0.80
 TRACES = ("azure_v1", "azure_v2", "google2011", "google2019", "bitbrains_rnd")

@@ -9,7 +9,7 @@ from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.text import percent
 
-_WORDS = {Resource.CPU: "CPU", Resource.MEMORY: "memory"}
+_WORDS = {Resource.CPU: "CPU", Resource.MEMORY: "Memory"}
 
 
 @dataclass(frozen=True, slots=True)

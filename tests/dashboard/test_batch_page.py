@@ -357,7 +357,7 @@ def test_a_cluster_whose_nodes_are_not_known_has_words(made: Results, source: St
 def test_the_page_says_what_the_risk_has_meant_in_the_words_of_the_analysis(source: StoreSource, made: Results) -> None:
     snapshot = source.snapshot()
     assert snapshot.overview is not None
-    said = ["CPU at risk 1 %: 31 of 60 nodes.", "memory at risk 0.5 %: none."]
+    said = ["CPU at risk 1 %: 31 of 60 nodes.", "Memory at risk 0.5 %: none."]
     text = text_of(page.worst_days(Snapshot("x", replace(snapshot.overview, worst_day_sentences=said), tables())))
     assert all(sentence in text for sentence in said) and page.RISK_NOTE in text
     # Results of a version that did not test them have none: that is said, and no calm is claimed.

@@ -66,7 +66,7 @@ def test_without_a_node_above_its_peak_the_sentence_says_so() -> None:
         None,
         None,
     )
-    expected = "memory at risk 1 %: no node used more than was kept for prod in 4 tested days."
+    expected = "Memory at risk 1 %: no node used more than was kept for prod in 4 tested days."
     assert sentence(found, Resource.MEMORY) == expected
 
 

@@ -150,4 +150,4 @@ def test_the_overview_has_the_worst_day_in_numbers_and_words(analysis: Analysis)
     page = overview.overview(analysis, demo=False, strategy="balanced")
     assert set(page.worst_days) == {"cpu", "memory"}
     assert [day.tested_days for day in page.worst_days.values()] == [17, 17]
-    assert [said.partition(" at risk ")[0] for said in page.worst_day_sentences] == ["CPU", "memory"]
+    assert [said.partition(" at risk ")[0] for said in page.worst_day_sentences] == ["CPU", "Memory"]
