@@ -57,6 +57,8 @@ class Reason(StrEnum):
     METRIC_AHEAD = "metric-ahead"
     METRIC_INCOMPLETE = "metric-incomplete"
     METRIC_IMPLAUSIBLE = "metric-implausible"
+    PAST_BY_FORECAST = "past-by-forecast"
+    PAST_NOT_MEASURED = "past-not-measured"
     COLOCATION_OFF = "colocation-off"
     # forecasts
     NO_PEAK = "no-peak"
@@ -197,6 +199,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.METRIC_AHEAD: "The node's report carries a time in the future, so nobody knows how old it is; nothing is changed until degradeTimeMinutes have passed, then nothing is reclaimed. Set the clock of the node, or of whoever reports it.",
     Reason.METRIC_INCOMPLETE: "The node's report does not say what the node uses, which does not mean nothing; nothing is changed until degradeTimeMinutes have passed, then nothing is reclaimed.",
     Reason.METRIC_IMPLAUSIBLE: "The node's report says that more is used than the node has, a fault of its source; nothing is changed until degradeTimeMinutes have passed, then nothing is reclaimed.",
+    Reason.PAST_BY_FORECAST: "What the node could have lent in past hours rested on the forecasts of those hours, which are not kept: these hours are not drawn.",
+    Reason.PAST_NOT_MEASURED: "The node was not measured in some past hours, so that nobody knows what it could have lent: these hours are not drawn.",
     Reason.COLOCATION_OFF: "Colocation is not enabled for this node; nothing is reclaimed.",
     Reason.NO_PEAK: "No pronounced peak in the next 24 hours: usage is even, or too few of the last days had a peak.",
     Reason.FROM_PORTRAIT: "Not enough history to test a forecast; quantiles of the portrait are shown.",

@@ -207,7 +207,8 @@ def node_history(analysis: Analysis) -> Table:
         grids = {"start": lines.hours.start_seconds, "ahead": lines.half_hours.start_seconds}
         for i, node in enumerate(nodes):
             lists = {name: _floats(line[i]) for name, line in columns.items()}
-            rows.append({"node": node.name, "resource": resource.value, **grids, **lists})
+            why = {f"{band.value}_reason": reasons[i].value for band, reasons in lines.past_reasons.items()}
+            rows.append({"node": node.name, "resource": resource.value, **grids, **lists, **why})
     return Table.from_rows(NODE_HISTORY, rows)
 
 

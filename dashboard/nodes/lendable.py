@@ -100,6 +100,13 @@ def why_not_more(lent: Lent) -> str:
     return f"{text}; setting {setting}." if setting else f"{text}."
 
 
+def past_words(hours: Mapping[str, Any]) -> list[str]:
+    """Say of each band why past hours of a row of NODE_HISTORY are missing; nothing where none is."""
+    codes = {band: str(hours.get(f"{band}_reason") or Reason.OK) for band in ("batch", "mid")}
+    known = {band: code for band, code in codes.items() if code != Reason.OK and code in set(Reason)}
+    return [f"{band.capitalize()}: {SENTENCES[Reason(code)]}" for band, code in known.items()]
+
+
 def words(name: str) -> str:
     """Return the words for a term; the name itself for an unknown term of results of another version."""
     return TERMS[name].words if name in TERMS else name

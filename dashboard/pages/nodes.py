@@ -26,7 +26,6 @@ from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.nodes import cpus_of_node, enforcement, pods_of_node
 from cotenant.dashboard.nodes import lendable as lending
-from cotenant.dashboard.nodes.batch import NOT_DRAWN
 from cotenant.dashboard.nodes.lendable import Lent
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import carried, display, list_page
@@ -232,7 +231,7 @@ def _hours(
     title = _title_of_hours(resource)
     note = (
         "Batch fills the node up to its safety margin; what batch pods use already is part of it. It is what the "
-        f"formula gave, gives now, and gives while prod follows its forecast. {NOT_DRAWN}"
+        "formula gave, gives now, and gives while prod follows its forecast."
     )
     hours = view.source.node_history(row["node"]).get(resource.value)
     if hours is None or not any(v is not None for v in hours["total"]):
@@ -241,7 +240,8 @@ def _hours(
     batch = lent.get(("batch", resource))
     ceiling = batch.ceiling if batch else None
     drawn = colocation.chart(hours, resource, row[f"{resource}_allocatable"], ceiling, back_seconds)
-    return panels.panel(title, panels.figure(drawn, f"hours-{resource}", HOURS_HEIGHT), note=note)
+    missing = [html.P(text, className="panel-note") for text in lending.past_words(hours)]
+    return panels.panel(title, panels.figure(drawn, f"hours-{resource}", HOURS_HEIGHT), *missing, note=note)
 
 
 def _terms(lent: Lent | None, band: str, resource: Resource) -> Component:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.reasons import Reason
@@ -26,6 +27,7 @@ from cotenant.recommender.colocation.formulas import REASONS, BandColumns, Param
 
 ROWS_AT_ONCE: Final = 2**16
 """Nodes times moments that exist as columns at the same time."""
+Flags: TypeAlias = npt.NDArray[np.bool_]
 Formula: TypeAlias = Callable[[NodeColumns, Parameters, float], BandColumns]
 FORMULAS: Final[Mapping[Band, Formula]] = {Band.BATCH: batch, Band.MID: mid}
 _OK, _OFF = REASONS.index(Reason.OK), REASONS.index(Reason.COLOCATION_OFF)
@@ -80,8 +82,28 @@ def known_amounts(of: BandColumns) -> Floats:
     return np.where(of.reasons == _OK, of.amounts.astype(np.float64), np.where(of.reasons == _OFF, 0.0, np.nan))
 
 
-def past(lender: Lender, use: PastUse) -> dict[Band, Floats]:
-    """Return the amounts that batch and mid could have taken at past moments, (n, H) by band.
+@dataclass(frozen=True, slots=True, eq=False)
+class PastAmounts:
+    """What batch and mid could have taken of n nodes at H past moments, (n, H) by band, in the resource's unit.
+
+    amounts: NaN = not known; by_forecast: true where an amount is not known because it rested on a forecast.
+    """
+
+    amounts: Mapping[Band, Floats]
+    by_forecast: Mapping[Band, Flags]
+
+    def reasons(self, band: Band) -> tuple[Reason, ...]:
+        """Return per node why some of its past is not known, (n,): ok where all is."""
+        missing_amounts = np.isnan(self.amounts[band])
+        by_forecast, unknown = (self.by_forecast[band] & missing_amounts).any(axis=1), missing_amounts.any(axis=1)
+        return tuple(
+            Reason.PAST_BY_FORECAST if kept else Reason.PAST_NOT_MEASURED if missing else Reason.OK
+            for kept, missing in zip(by_forecast.tolist(), unknown.tolist(), strict=True)
+        )
+
+
+def past(lender: Lender, use: PastUse) -> PastAmounts:
+    """Return the amounts that batch and mid could have taken at past moments.
 
     NaN where the node's report of that moment would have been too old, and where the amount rests on a forecast: that
     of batch under a policy by forecast, on nodes that have one; that of mid wherever the unused part of prod's
@@ -89,6 +111,7 @@ def past(lender: Lender, use: PastUse) -> dict[Band, Floats]:
     """
     moments = use.node_used.shape[1]
     amounts = {band: np.full(use.node_used.shape, np.nan) for band in Band}
+    rested = {band: np.zeros(use.node_used.shape, dtype=np.bool_) for band in Band}
     for rows in lender.parts(moments):
         of_nodes = lender.at(rows, moments)
         columns = replace(of_nodes.now, **_columns_of_past(use, rows))
@@ -96,9 +119,13 @@ def past(lender: Lender, use: PastUse) -> dict[Band, Floats]:
         promised = ceil_amounts(np.minimum(columns.prod_request, of_nodes.allocatable))
         most = _amounts(mid, replace(columns, prod_reclaimable=promised), of_nodes.given)
         shape = amounts[Band.MID][rows].shape
-        amounts[Band.BATCH][rows] = _batch_without_forecast(columns, of_nodes.given).reshape(shape)
+        taken, by_forecast = _amounts(batch, columns, of_nodes.given), _batch_by_forecast(columns, of_nodes.given)
+        by_forecast &= np.isfinite(taken)
+        amounts[Band.BATCH][rows] = np.where(by_forecast, np.nan, taken).reshape(shape)
         amounts[Band.MID][rows] = _agreed_amount(least, most).reshape(shape)
-    return amounts
+        rested[Band.BATCH][rows] = by_forecast.reshape(shape)
+        rested[Band.MID][rows] = (np.isfinite(least) & np.isfinite(most) & (least != most)).reshape(shape)
+    return PastAmounts(amounts, rested)
 
 
 def ahead(lender: Lender, prod_path: Floats) -> dict[Band, Floats]:
@@ -132,10 +159,10 @@ def _agreed_amount(least: Floats, most: Floats) -> Floats:
     return np.where(least == most, least, np.nan)
 
 
-def _batch_without_forecast(columns: NodeColumns, given: Parameters) -> Floats:
-    amounts = _amounts(batch, columns, given)
+def _batch_by_forecast(columns: NodeColumns, given: Parameters) -> Flags:
+    """True where the amount of batch rests on the node's forecast."""
     by_forecast = where_policy(given, lambda policy: policy.by_forecast) & np.isfinite(columns.prod_peak)
-    return np.where(by_forecast & (given.enabled > 0), np.nan, amounts)
+    return np.asarray(by_forecast & (given.enabled > 0))
 
 
 def _columns_of_past(use: PastUse, rows: slice) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from mcp.server.lowlevel import Server
 from cotenant.base.amount_text import amount
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.process.clock import FixedClock
+from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.table import Schema
 from cotenant.base.text import percent
@@ -71,6 +72,36 @@ def test_the_panels_of_a_node_say_each_amount_that_is_lent_with_its_terms(shown:
         resource = Resource(row["resource"])
         title = f"{row['band'].capitalize()} {'CPU' if resource is Resource.CPU else 'memory'}"
         assert f"={title}{said(row, 'amount', resource)}" in text
+
+
+def test_page_rest_and_tools_say_why_hours_of_a_node_are_not_drawn(shown: Scene) -> None:
+    """A line of the past has gaps if and only if its code says why, and all three surfaces have the same code."""
+    view, codes = shown.view, set()
+    api = create_app(
+        StoreSource(shown.store, support.QUICK), support.QUICK, FixedClock(shown.end_seconds), DashboardContext()
+    )
+    names = [row["node"] for row in rows_of(shown, NODES)]
+    with ThreadPoolExecutor(1) as other_thread:
+        answers = other_thread.submit(asyncio.run, histories(server_of(api), names)).result()
+    for name in names:
+        text, of_store = text_of(nodes.below(view, (name,), "")), view.source.node_history(name)
+        for resource in Resource:
+            row = of_store[resource.value]
+            for band in ("batch", "mid"):
+                code = row[f"{band}_reason"]
+                codes.add((band, code))
+                assert any(value is None for value in row[band]) == (code != "ok"), (name, resource, band)
+                assert answers[name][resource.value][f"{band}_reason"] == code
+                assert code == "ok" or f"{band.capitalize()}: {SENTENCES[Reason(code)]}" in text
+    assert ("mid", Reason.PAST_BY_FORECAST.value) in codes  # with the default mode it rests on prod's forecast
+    if shown.setting.name == "policy-forecast":
+        assert ("batch", Reason.PAST_BY_FORECAST.value) in codes
+
+
+async def histories(server: Server[dict[str, object]], names: list[str]) -> dict[str, dict[str, Row]]:
+    async with Client(server) as client:
+        answers = {name: await client.call_tool("node_history", {"node": name}) for name in names}
+        return {name: json.loads(answer.content[0].text) for name, answer in answers.items()}
 
 
 @pytest.mark.parametrize("resource", list(Resource))

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.recommender.colocation import lendable
 from cotenant.recommender.colocation.columns import NodeColumns
@@ -49,7 +50,7 @@ def past_use(hours: int = 1, node_used: float = 5_500.0, age_seconds: float = 0.
 
 
 def past_batch(strategy: ColocationStrategy, use: PastUse, **other: Any) -> float:
-    return float(lendable.past(lender(strategy, **other), use)[Band.BATCH][0, 0])
+    return float(lendable.past(lender(strategy, **other), use).amounts[Band.BATCH][0, 0])
 
 
 def test_a_past_hour_is_the_formula_on_the_usage_of_then() -> None:
@@ -68,7 +69,7 @@ def replace_strategy(**fields_: Any) -> ColocationStrategy:
 @pytest.mark.parametrize("age_seconds", [15 * 60 + 1, float("nan")])
 def test_an_hour_without_a_report_is_not_known_and_one_of_a_node_that_is_off_is_zero(age_seconds: float) -> None:
     use = past_use(age_seconds=age_seconds, node_used=float("nan") if np.isnan(age_seconds) else 5_500.0)
-    for band, amounts in lendable.past(lender(), use).items():
+    for band, amounts in lendable.past(lender(), use).amounts.items():
         assert np.isnan(amounts).all(), band
     assert past_batch(ColocationStrategy(enable=False), use) == 0
 
@@ -98,8 +99,33 @@ def test_what_rested_on_a_forecast_is_not_known_and_without_one_the_policy_lends
 def test_mid_of_the_past_is_known_where_no_forecast_could_change_it(
     strategy: ColocationStrategy, use: PastUse, expected: float | None
 ) -> None:
-    amount = lendable.past(lender(strategy), use)[Band.MID][0, 0]
+    amount = lendable.past(lender(strategy), use).amounts[Band.MID][0, 0]
     assert np.isnan(amount) if expected is None else amount == expected
+
+
+@pytest.mark.parametrize(
+    ("strategy", "age_seconds", "batch", "mid"),
+    [
+        # mid rests on the unused part of prod's requests, which only a forecast of then would say; batch on use alone
+        (ON, 0.0, Reason.OK, Reason.PAST_BY_FORECAST),
+        # the policy takes the forecast's peak, which the node has
+        (replace_strategy(cpu_policy="forecast"), 0.0, Reason.PAST_BY_FORECAST, Reason.PAST_BY_FORECAST),
+        # a static mid needs no forecast
+        (replace_strategy(mid_mode="static", mid_static_cpu_percent=10), 0.0, Reason.OK, Reason.OK),
+        # no report: no forecast could have helped
+        (replace_strategy(cpu_policy="forecast"), float("nan"), Reason.PAST_NOT_MEASURED, Reason.PAST_NOT_MEASURED),
+        # off is nothing, which is known
+        (ColocationStrategy(enable=False), 0.0, Reason.OK, Reason.OK),
+    ],
+)
+def test_each_node_has_the_reason_why_its_past_is_missing(
+    strategy: ColocationStrategy, age_seconds: float, batch: Reason, mid: Reason
+) -> None:
+    use = past_use(age_seconds=age_seconds, node_used=float("nan") if np.isnan(age_seconds) else 5_500.0)
+    amounts = lendable.past(lender(strategy, peak=7_000.0), use)
+    assert {band: amounts.reasons(band) for band in Band} == {Band.BATCH: (batch,), Band.MID: (mid,)}
+    for band, (reason,) in {band: amounts.reasons(band) for band in Band}.items():
+        assert np.isnan(amounts.amounts[band]).any() == (reason is not Reason.OK)
 
 
 def ahead(of: Lender, *prod: float) -> dict[Band, list[float]]:

@@ -36,7 +36,7 @@ def lines(history: History, lender: Lender, sums: PodSums, prod: Forecasts[NodeR
     use = _past_use(history.node_usage[NODE_SIGNAL[prod.resource]], lender, sums.hours)
     now = {band: known_amounts(formula(lender.now, lender.given, 0.0)) for band, formula in FORMULAS.items()}
     past = lendable.past(lender, use)
-    for band, line in past.items():
+    for band, line in past.amounts.items():
         # results may be older than a report may be: then the last hour stays as it was
         line[:, -1:] = np.where(np.isfinite(now[band]), now[band], line[:, -1:].T).T
     without_prod = np.isnan(sums.totals.prod.values).all(axis=1)
@@ -49,7 +49,8 @@ def lines(history: History, lender: Lender, sums: PodSums, prod: Forecasts[NodeR
         hours=hours_of(history.window),
         half_hours=prod.grid,
         now=now,
-        past=past,
+        past=past.amounts,
+        past_reasons={band: past.reasons(band) for band in Band},
         ahead=ahead,
         capacity=lender.now.capacity.astype(np.float64),
         reported=_fill_between_reports(use.age_seconds <= lender.given.degrade_seconds[:, None]),

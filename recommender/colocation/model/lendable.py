@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.reasons import Reason
 from cotenant.base.usage.usage import TimeGrid
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -37,6 +38,8 @@ class LendableLines:
     half_hours: TimeGrid
     now: Mapping[Band, Floats]
     past: Mapping[Band, Floats]
+    past_reasons: Mapping[Band, tuple[Reason, ...]]
+    """Per node why some of its past is not known; ok where all is."""
     ahead: Mapping[tuple[Band, str], Floats]
     capacity: Floats
     reported: npt.NDArray[np.bool_]

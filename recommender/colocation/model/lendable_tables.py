@@ -13,6 +13,8 @@ _BY_FORMULA: Final = (
 _AT_MEDIAN: Final = ", while prod pods of the node use the median of their forecast and all else stays as it is now."
 _AT_SURE: Final = ", while prod pods use no more than the 0.95 quantile of their forecast."
 
+_CODES: Final = "`past-by-forecast`, `past-not-measured`; empty in older results."
+
 NODE_HISTORY: Final = Schema(
     "node_history",
     (
@@ -30,6 +32,8 @@ NODE_HISTORY: Final = Schema(
             Kind.LIST,
             "The same of mid; missing in hours of the past in which it rested on a forecast, which is not kept.",
         ),
+        Column("batch_reason", "Batch why", Kind.TEXT, f"Code why hours of Batch are missing; ok: none is. {_CODES}"),
+        Column("mid_reason", "Mid why", Kind.TEXT, f"The same of Mid. {_CODES}"),
         Column("ahead", "Ahead", Kind.TIME, "Start of the first of the half hours ahead."),
         Column("batch_likely", "Batch, median", Kind.LIST, f"What batch can take, half hour by half hour{_AT_MEDIAN}"),
         Column("batch_sure", "Batch, 95 % sure", Kind.LIST, f"The same{_AT_SURE}"),
