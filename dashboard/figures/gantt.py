@@ -103,7 +103,7 @@ def height(lines_drawn: int) -> int:
 def chart(
     bars: Sequence[Bar], start_seconds: int, now_seconds: float | None = None, days: int = 1, most: int = MOST_BARS
 ) -> Chart:
-    """A line a plan with its occurrences, at most `most` lines: by rank, then the first to begin on top."""
+    """A line a workload with the windows of its plans, at most `most`: by rank, then the first to begin on top."""
     ordered = sorted(bars, key=lambda b: (b.start_seconds, b.name))
     rank: dict[str, int] = {}
     for bar in ordered:
@@ -244,15 +244,15 @@ def _short(name: str, most: int = LABEL) -> str:
 def _summary(bars: Sequence[Bar], shown: Sequence[str], days: int) -> str:
     span = "24 hours" if days == 1 else f"{days} days"
     if not bars:
-        return f"No plan has a window in the next {span}."
+        return f"No workload has a window in the next {span}."
     counts = {state: sum(b.state == state for b in bars) for state in STATES}
-    state_counts = ", ".join(f"{n} {state}" for state, n in counts.items() if n)
-    plans = len({b.name for b in bars})
+    state_counts = ", ".join(f"{display.counted(n, 'window')} {state}" for state, n in counts.items() if n)
+    workloads = len({b.name for b in bars})
     first = min([b for b in bars if b.state != "not proposed"] or bars, key=lambda b: (b.start_seconds, b.name))
-    windows = f"{display.counted(len(bars), 'window')} of {display.counted(plans, 'plan')} in the next {span}"
+    windows = f"{display.counted(len(bars), 'window')} of {display.counted(workloads, 'workload')} in the next {span}"
     text = f"{windows}: {state_counts}"
     text += f"; the first begins {display.moment(first.start_seconds)}: {first.name}, {first.words}"
-    return text + (f"; {len(shown)} of {plans} plans are drawn." if len(shown) < plans else ".")
+    return text + (f"; {len(shown)} of {workloads} workloads are drawn." if len(shown) < workloads else ".")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

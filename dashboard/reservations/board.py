@@ -72,7 +72,10 @@ def totals(snapshot: Snapshot, query: Query, _currency: str) -> Sequence[Compone
     sums = proposed_plans.sums(queries.columns_of(snapshot.tables[PLANS.name], query))
     room = f"{display.counted(sums.pods, 'pod')}, {display.amount(sums.millicores, Resource.CPU)} at most"
     idle = f"{sums.idle_core_hours:,.1f} core-hours a day"
-    return [_total("Plans proposed", f"{sums.plans:,}", room), _total("Would stay idle", idle, "by the back-tests")]
+    return [
+        _total("Proposed by the forecast", display.counted(sums.workloads, "workload"), room),
+        _total("Would stay idle", idle, "by the back-tests"),
+    ]
 
 
 def _total(label: str, value: str, parts: str) -> Component:
@@ -367,7 +370,9 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
         panels.figure(chart, "plans-figure", gantt.height(min(names, most)))
         if bars
         else panels.empty(
-            "None of these plans has a window.", why="Each one's reason says why.", command="cotenant reservations list"
+            "None of these workloads has a window.",
+            why="Each one's reason says why.",
+            command="cotenant reservations list",
         )
     )
     lanes = {
@@ -399,14 +404,14 @@ def _occurrences(view: View, plan: Plan, days: int) -> Sequence[Any]:
 
 
 def _all_bars(search: str, names: int, most: int) -> Component | None:
-    """Show how many of the plans are drawn, and a link that draws all; None where all fit."""
+    """Show how many of the workloads are drawn, and a link that draws all; None where all fit."""
     if names <= gantt.MOST_BARS:
         return None
     words = shown_words(search)
     more = names > most
     where = _show_address(search, words | {SHOW_ALL} if more else words - {SHOW_ALL})
     label_ = f"Draw all {names:,}" if more else f"Draw the first {gantt.MOST_BARS}"
-    text = f"{min(names, most):,} of {display.counted(names, 'plan')} drawn. "
+    text = f"{min(names, most):,} of {display.counted(names, 'workload')} drawn. "
     return html.P([text, dcc.Link(label_, href=where, className="quiet-link", id="all-bars")], className="panel-note")
 
 
@@ -463,12 +468,12 @@ def _memory(demand: gantt.DemandCurve) -> str:
 
 
 def _withheld(rows: Sequence[Row]) -> list[Component]:
-    """Why plans are not proposed: a line a reason with its count; nothing where all are."""
+    """Why no plan of a workload is proposed: a line a reason with its count; nothing where all are."""
     withheld = proposed_plans.withheld(rows)
     if not withheld:
         return []
     items = [
-        html.Li([panels.chip(label(code), "orange"), f" {display.counted(count, 'plan')}: {sentence}"])
+        html.Li([panels.chip(label(code), "orange"), f" {display.counted(count, 'workload')}: {sentence}"])
         for code, count, sentence in withheld
     ]
     return [html.H3("Not proposed, and why"), html.Ul(items, className="reasons", id="withheld")]

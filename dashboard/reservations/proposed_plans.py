@@ -150,7 +150,7 @@ def pods(row: Row, reserve_at_seconds: float = 0.0) -> Pods | None:
 
 
 def withheld(rows: Sequence[Row]) -> list[tuple[str, int, str]]:
-    """(reason code, plans, sentence) of those that are not proposed, most frequent first."""
+    """(reason code, workloads, sentence) of those without a proposed plan, most frequent first."""
     counts = Counter(str(row["reason"]) for row in rows if not is_proposed(row))
     return [(code, count, sentence(code)) for code, count in sorted(counts.items(), key=lambda p: (-p[1], p[0]))]
 
@@ -162,9 +162,12 @@ def sentence(code: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlanSums:
-    """The sums over the proposed plans: count, pods and millicores at most, idle core-hours and cost per day."""
+    """The sums over the workloads with a proposed plan: their number, pods and millicores at most, what is idle a day.
 
-    plans: int
+    idle_core_hours: core-hours a day; cost: money a day.
+    """
+
+    workloads: int
     pods: int
     millicores: float
     idle_core_hours: float
@@ -176,7 +179,7 @@ def sums(columns: Mapping[str, npt.NDArray[Any]]) -> PlanSums:
     ready = (columns["reason"] == Reason.OK.value) & np.isfinite(columns["start"])
     costs = columns["cost"][ready]
     return PlanSums(
-        plans=int(ready.sum()),
+        workloads=int(ready.sum()),
         pods=int(np.nansum(columns["pods"][ready])),
         millicores=float(np.nansum(columns["pods"][ready] * columns["cpu"][ready])),
         idle_core_hours=float(np.nansum(columns["idle_core_hours"][ready])),

@@ -245,19 +245,34 @@ def test_the_chart_says_how_many_of_how_many_it_draws_and_draws_all_when_asked(w
     names = chart.figure["layout"]["yaxis"]["ticktext"]
     assert names[0] == "shop/x", "what runs now is on top, though the others begin earlier"
     hidden = waiting + 2 - gantt.MOST_BARS
-    assert (f"; {gantt.MOST_BARS} of {waiting + 2} plans are drawn." in chart.summary) is (hidden > 0)
+    assert (f"; {gantt.MOST_BARS} of {waiting + 2} workloads are drawn." in chart.summary) is (hidden > 0)
     whole = gantt.chart(bars, int(SIX - 6 * HOUR), most=len(bars))
     assert len(whole.figure["layout"]["yaxis"]["ticktext"]) == waiting + 2 and "are drawn" not in whole.summary
-    assert f"{waiting + 2} windows of {waiting + 2} plans" in whole.summary
+    assert f"{waiting + 2} windows of {waiting + 2} workloads" in whole.summary
+
+
+def test_windows_plans_and_workloads_are_three_numbers_and_each_is_called_what_it_is(tmp_path: Path) -> None:
+    """Two plans of one workload, of which one has three windows: 4 windows, 2 plans, 1 workload; each word once."""
+    by_hand = replace(plan(PlanPhase.APPROVED), name="by-hand")
+    forecast = plan(windows=tuple(PeakWindow(Span(SIX + k * HOUR, SIX + k * HOUR + 600), 2) for k in range(3)))
+    spans = [one.span for one in forecast.windows]
+    bars = [bar for one, windows in ((by_hand, []), (forecast, spans[1:])) for bar in story.bars(one, windows)]
+    assert len(bars) == 4
+    summary = gantt.chart(bars, int(SIX - 6 * HOUR)).summary
+    assert summary.startswith("4 windows of 1 workload in the next 24 hours: ")
+    by_state = [int(hit) for hit in re.findall(r"(\d+) windows? (?:not )?[a-z]", summary.partition(": ")[2])]
+    assert sum(by_state) == 4 and "plan" not in summary.partition(";")[0]
+    listed = text_of(board.live(view_of(tmp_path, Service(by_hand, forecast)), "", BoardPlans((by_hand, forecast))))
+    assert "2 plans: " in plain(listed) and counts((by_hand, forecast)).plans == 2
 
 
 def test_the_ways_to_all_bars_and_to_a_week_keep_each_other(tmp_path: Path) -> None:
     all_plans = many(24)
     view = view_of(tmp_path, Service(*all_plans))
     drawn = text_of(board.day(view, "", BoardPlans(tuple(all_plans))))
-    assert f"{gantt.MOST_BARS} of 26 plans drawn" in drawn and "show=all" in drawn
+    assert f"{gantt.MOST_BARS} of 26 workloads drawn" in drawn and "show=all" in drawn
     whole = text_of(board.day(view, "?show=all", BoardPlans(tuple(all_plans))))
-    assert "26 of 26 plans drawn" in whole and "show=7d,all" in whole
+    assert "26 of 26 workloads drawn" in whole and "show=7d,all" in whole
     assert (board.days_of("?show=7d,all"), board.days_of("?show=all"), board.days_of("?show=7d")) == (7, 1, 7)
 
 

@@ -127,7 +127,7 @@ def test_a_plan_without_a_window_has_no_bar_but_a_reason() -> None:
 def test_the_summary_of_the_day_says_how_many_and_which_is_first() -> None:
     words = gantt.chart(proposed_plans.bars(ROWS), DAY).summary
     assert (
-        words.startswith("3 windows of 3 plans in the next 24 hours: 2 proposed, 1 not proposed")
+        words.startswith("3 windows of 3 workloads in the next 24 hours: 2 windows proposed, 1 window not proposed")
         and "pay/checkout, 6 pods" in words
         and "17:00 UTC" in words
     )
@@ -136,12 +136,12 @@ def test_the_summary_of_the_day_says_how_many_and_which_is_first() -> None:
 def test_more_plans_than_fit_are_told() -> None:
     many = [Bar(f"ns/w{k}", DAY + k, DAY + 3600 + k, 1, "ok") for k in range(gantt.MOST_BARS + 3)]
     chart = gantt.chart(many, DAY)
-    assert f"; {gantt.MOST_BARS} of {gantt.MOST_BARS + 3} plans are drawn." in chart.summary
+    assert f"; {gantt.MOST_BARS} of {gantt.MOST_BARS + 3} workloads are drawn." in chart.summary
     assert len(plotted(chart).layout.yaxis.ticktext) == gantt.MOST_BARS
 
 
 def test_an_empty_day_is_said_in_words() -> None:
-    assert gantt.chart([], DAY).summary == "No plan has a window in the next 24 hours."
+    assert gantt.chart([], DAY).summary == "No workload has a window in the next 24 hours."
 
 
 def test_names_on_the_axis_stay_text() -> None:
@@ -200,7 +200,7 @@ def test_a_plan_without_a_path_has_no_chart() -> None:
 def test_sums_leave_out_what_is_withheld() -> None:
     found = proposed_plans.sums(Table.from_rows(PLANS, ROWS).columns)
     # 6 + 9 pods of 2 cores; two plans with 3.5 idle core-hours and 0.25 each.
-    assert (found.plans, found.pods, found.millicores) == (2, 15, 30_000)
+    assert (found.workloads, found.pods, found.millicores) == (2, 15, 30_000)
     assert (found.idle_core_hours, found.cost) == (7.0, 0.5)
 
 
