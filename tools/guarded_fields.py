@@ -92,22 +92,30 @@ def _without_heap(text: str) -> str:
     cut = text
     for place in range(4):
         padding = ", ".join([r"'\u0001'"] * (place + 1))
-        cut = f"{cut}.replace(({text}.findAll(variables.heap, 4) + [{padding}])[{place}], '\\u0002')"
+        cut = f"{cut}.replace(({text}.findAll(r'{HEAP}', 4) + [{padding}])[{place}], '\\u0002')"
     return cut
 
 
 def _containers(template: str) -> dict[str, str]:
     """Variables of HEAP_ALONE. template: path of the pod template."""
-    return {"heap": f"r'{HEAP}'"} | {
+    return {
         name: f"dyn({root}).{template}.spec.containers + dyn({root}).{template}.spec.?initContainers.orValue([])"
         for name, root in (("containers", "object"), ("oldContainers", "oldObject"))
     }
 
 
 def _same_texts(key: str, text: str) -> str:
-    """CEL over the variables `containers` and `oldContainers`: one list of texts, equal but for the heap."""
-    mapped = f"c.?{key}.orValue([]).map(t, {_without_heap(text)})"
-    return f"variables.containers.map(c, {mapped}) == variables.oldContainers.map(c, {mapped})"
+    """CEL over the variables `containers` and `oldContainers`: one list of texts, equal but for the heap.
+
+    Most changes leave the texts alone: then they are only compared. The pattern is written out each time, for the API
+    server compiles a constant one once, and any other at every evaluation.
+    """
+
+    def same(of: str) -> str:
+        mapped = f"c.?{key}.orValue([]).map(t, {of})"
+        return f"variables.containers.map(c, {mapped}) == variables.oldContainers.map(c, {mapped})"
+
+    return f"({same(text)} || {same(_without_heap(text))})"
 
 
 HEAP_ALONE: Final = " && ".join(

@@ -64,12 +64,17 @@ def differences(fields: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     for key in SERVER_KEPT:
         metadata[key] = {}
     variables: dict[str, str] = {}
-    return variables, list(_same_parts(("dyn(object)", "dyn(oldObject)"), (), allowed, variables))
+    demands = _same_parts(("dyn(object)", "dyn(oldObject)"), (), allowed, variables)
+    return variables, demands
 
 
-def _same_parts(sides: Sides, path: tuple[str, ...], allowed: Tree, variables: dict[str, str]) -> Iterator[str]:
-    """The parts of both objects differ in the allowed keys alone, and below each of them in what is allowed there."""
-    yield from _same_maps(sides, allowed)
+def _same_parts(sides: Sides, path: tuple[str, ...], allowed: Tree, variables: dict[str, str]) -> list[str]:
+    """The parts of both objects differ in the allowed keys alone, and below each of them in what is allowed there.
+
+    Most writes change one part: those that are equal as a whole are not walked, which is most of the time that a policy
+    takes.
+    """
+    demands = list(_same_maps(sides, allowed))
     for key, below in allowed.items():
         if not below:
             continue
@@ -79,9 +84,11 @@ def _same_parts(sides: Sides, path: tuple[str, ...], allowed: Tree, variables: d
         variables.update((own, f"{side}.?{key}.orValue({empty})") for own, side in zip(names, sides, strict=True))
         new, old = (f"variables.{own}" for own in names)
         if "*" in below:
-            yield from _same_entries((new, old), below["*"])
+            inner = list(_same_entries((new, old), below["*"]))
         else:
-            yield from _same_parts((new, old), (*path, key), below, variables)
+            inner = _same_parts((new, old), (*path, key), below, variables)
+        demands.append(f"({new} == {old} || {' && '.join(inner)})")
+    return demands
 
 
 def _same_maps(sides: Sides, allowed: Tree) -> Iterator[str]:
@@ -99,7 +106,7 @@ def _same_entries(sides: Sides, allowed: Tree) -> Iterator[str]:
         if below:
             inner += _same_maps((f"c.?{key}.orValue({{}})", f"o.?{key}.orValue({{}})"), below)
     yield f"{new}.map(c, c.name) == {old}.map(c, c.name)"
-    yield f"{new}.all(c, {old}.exists(o, o.name == c.name && {' && '.join(inner)}))"
+    yield f"{new}.all(c, {old}.exists(o, o.name == c.name && (c == o || {' && '.join(inner)})))"
 
 
 def documents(guard: Guard) -> list[Tree]:
