@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -9,6 +10,8 @@ from typing import Final
 from cotenant.base.errors import UsageError
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,199}")
+MOST_LETTERS: Final = 150
+"""Of a name that stands in a path itself."""
 FOLDER_NAME_FIX: Final = "Use letters, digits and . _ @ : + - (at most 200, no '..'), beginning with a letter or digit."
 
 
@@ -18,6 +21,17 @@ def fits_folder(name: str) -> bool:
     The path is a store's, a ledger's or an address's.
     """
     return bool(_FOLDER.fullmatch(name)) and ".." not in name and ".corrupt-" not in name
+
+
+def folder_part(name: str) -> str:
+    """Return what stands for a name, such as a namespace that a metric source wrote, behind a prefix in a path.
+
+    The name itself where it is safe there and at most MOST_LETTERS long, else a `+` and a hash of it, which no name of
+    Kubernetes begins with.
+    """
+    if fits_folder(f"x{name}") and len(name) <= MOST_LETTERS and not name.startswith("+"):
+        return name
+    return f"+{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
 @dataclass(frozen=True, slots=True, order=True)

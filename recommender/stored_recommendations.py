@@ -9,7 +9,7 @@ from typing import Any
 
 from cotenant.base.allocation.gpu_share import GpuShareProposal
 from cotenant.base.errors import NoData, UsageError
-from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.identity import ContainerRef, WorkloadRef, folder_part
 from cotenant.base.kubernetes.pod_request import effective_request
 from cotenant.base.store import Store
 from cotenant.base.table import Table
@@ -21,7 +21,7 @@ from cotenant.recommender.model.views import RECOMMENDATIONS
 
 def document_name(namespace: str) -> str:
     """Name of the document that holds a namespace's recommendations."""
-    return f"explain@{namespace}"
+    return f"explain@{folder_part(namespace)}"
 
 
 def write(store: Store, recommendations: Iterable[Recommendation]) -> None:

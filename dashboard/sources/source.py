@@ -54,6 +54,7 @@ from cotenant.recommender.model.views import (
     Overview,
     portraits_of,
 )
+from cotenant.recommender.stored_recommendations import document_name
 
 _log = structlog.get_logger(__name__)
 FORECAST_LIST: Final = replace(FORECASTS, columns=tuple(c for c in FORECASTS.columns if c.kind is not Kind.LIST))
@@ -289,7 +290,7 @@ class StoreSource:
 
     def explanations(self, namespace: str) -> list[Recommendation]:
         """The namespace's document."""
-        return self._store.read_document(f"explain@{namespace}", list[Recommendation]) or []
+        return self._store.read_document(document_name(namespace), list[Recommendation]) or []
 
     def _workload_explanations(self, ref: WorkloadRef) -> list[Recommendation]:
         return [r for r in self.explanations(ref.namespace) if r.container.workload == ref]

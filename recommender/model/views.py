@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from cotenant.base.identity import folder_part
 from cotenant.base.table import Column, Kind, Schema
 from cotenant.base.usage.peak import PEAK_MEANING, PEAK_MEDIAN_NAME, PEAK_NAME, PeakAhead
 from cotenant.base.usage.worst_day import WorstDay
@@ -331,7 +332,7 @@ PORTRAITS: Final = Schema(
 
 def portraits_of(namespace: str) -> Schema:
     """PORTRAITS of one namespace: stored apart, so that a page reads only what it shows."""
-    return replace(PORTRAITS, name=f"{PORTRAITS.name}@{namespace}")
+    return replace(PORTRAITS, name=f"{PORTRAITS.name}@{folder_part(namespace)}")
 
 
 EVENTS: Final = Schema(
