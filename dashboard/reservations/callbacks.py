@@ -189,16 +189,25 @@ def _on(
 
 
 def _register_decisions(app: Dash, view: View) -> None:
-    def approve(service: PlanService, who: Person, ref: PlanRef, scope: str, reason: str | None) -> str:
+    def approve(
+        service: PlanService, who: Person, ref: PlanRef, scope: str, reason: str | None, generation: int | None
+    ) -> str:
         chosen = DecisionScope(scope)
-        return approved_words(service.approve(who, ref, chosen, reason or ""), chosen, view.now_seconds())
+        if generation is None:
+            raise UsageError("nothing was shown to be approved", fix="Open the form again.")
+        approved = service.approve(who, ref, chosen, reason or "", generation=int(generation))
+        return approved_words(approved, chosen, view.now_seconds())
 
     def reject(service: PlanService, who: Person, ref: PlanRef, reason: str | None) -> str:
         service.reject(who, ref, reason or "")
         return f"Rejected {ref}: nothing is reserved, and what is reserved is released."
 
-    scope, why = State("plan-approve-scope", "value"), State("plan-approve-reason", "value")
-    _on(app, view, Right.APPROVE, "plan-approve-now", [scope, why], approve)
+    states = [
+        State("plan-approve-scope", "value"),
+        State("plan-approve-reason", "value"),
+        State(plan_actions.SHOWN, "data"),
+    ]
+    _on(app, view, Right.APPROVE, "plan-approve-now", states, approve)
     why = State("plan-reject-reason", "value")
     _on(app, view, Right.APPROVE, "plan-reject-now", [why], reject, Input("plan-reject-reason", "n_submit"))
 

@@ -42,6 +42,8 @@ ASKED: Final = "plan-asked"
 """What a button of the plan asks for: {"act": one of ACTS}."""
 NEW_ASKED: Final = "plan-new-asked"
 """That a plan by hand is asked for: {"workload": "NAMESPACE/KIND/NAME", or ""}."""
+SHOWN: Final = "plan-approve-of"
+"""Generation of the plan that the form of an approval was drawn from: a plan that has moved on is not approved."""
 FOLLOWED: Final = "new-term"
 """Fields answered while they are typed. All others go with Enter or when they are left, so that nothing typed is
 overtaken by the key or the click that sends it."""
@@ -220,6 +222,7 @@ def approve_form(plan: Plan, now_seconds: float, lines: Sequence[Component] = ()
             _group("For", scope),
             _why("approve"),
             _lines("approve", lines),
+            dcc.Store(id=SHOWN, data=plan.generation),
         ],
         html.Button("Approve now", id="plan-approve-now", className="button primary"),
     )

@@ -98,11 +98,15 @@ class EditPlanBody(PlanTermsBody, forbid_unknown_fields=True, kw_only=True):
 
 
 class PlanDecisionBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A decision: scope Series or Once, and why; dry_run: the lines that would be written, and nothing is kept."""
+    """A decision: scope Series or Once, and why; dry_run: the lines that would be written, and nothing is kept.
+
+    generation: of the plan that was read, for an approval: refused when the plan has changed since.
+    """
 
     scope: DecisionScope = DecisionScope.SERIES
     reason: str = ""
     dry_run: bool = False
+    generation: int | None = None
 
 
 class SkipOccurrenceBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -160,9 +164,11 @@ def _add_acts(api: APIRouter, view: View) -> None:
     def approve(namespace: str, name: str, body: JsonBody) -> Response:
         request, service, ref = read_body(body, PlanDecisionBody), _service(view), PlanRef(namespace, name)
         who = view.given.people()
-        if request.dry_run:
-            return json_answer(service.lines_of(lambda tried: tried.approve(who, ref, request.scope, request.reason)))
-        return json_answer(service.approve(who, ref, request.scope, request.reason))
+
+        def act(acting: PlanService) -> Plan:
+            return acting.approve(who, ref, request.scope, request.reason, generation=request.generation)
+
+        return json_answer(service.lines_of(act) if request.dry_run else act(service))
 
     @api.post(
         "/{namespace}/{name}/reject",

@@ -5,21 +5,32 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from cotenant.base.errors import ClusterForbidden, CotenantError, NoData, UsageError
+from cotenant.base.errors import ClusterConflict, ClusterForbidden, CotenantError, NoData, UsageError
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import Writer, connect
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import NotAllowed, Role
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.cli.changes.change_service import plan_service_of
-from cotenant.scheduler_ext.reservations.model.plan import ApprovalPolicy, DecisionScope, PlanPhase, Recurrence, Span
+from cotenant.scheduler_ext.reservations.model.plan import (
+    Approval,
+    ApprovalPolicy,
+    DecisionScope,
+    PlanDecision,
+    PlanPhase,
+    Recurrence,
+    Span,
+)
 from cotenant.scheduler_ext.reservations.model.plan_service import EDITED_LABEL, PlanEvent, PlanRef, PlanTerms
+from cotenant.scheduler_ext.reservations.service.plans import FIELD_MANAGER, decide_plan
 from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
 from tests.support import plans
 from tests.support.plans import HOUR, LEAD, NAMESPACE, SIX, Scene, person
@@ -64,6 +75,52 @@ def test_an_approval_names_who_gave_it_and_the_ledger_has_it_before_and_after(
     assert events(scene) == [("plan-asked", "ann", str(PEAK)), ("plan-approved", "ann", str(PEAK))]
     sent = json.loads(scene.rows()[0].body)["sent"]
     assert sent["spec"]["approval"]["decision"] == "Approved"
+
+
+CHANGED: dict[str, tuple[str, Any]] = {
+    "more pods": ("/spec/amount/count", 200),
+    "larger pods": ("/spec/amount/perPod/cpu", "64"),
+    "another window": ("/spec/window", {"start": moment(SIX + HOUR), "end": moment(SIX + 2 * HOUR)}),
+    "another workload": ("/spec/owner/name", "other"),
+    "standby": ("/spec/amount/standby", 50),
+    "another way": ("/spec/realisation", "ReplicaFloor"),
+    "it approves itself": ("/spec/policy", {"autoApprove": True}),
+}
+"""What somebody may write between the moment in which a plan is shown and that of its approval."""
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_a_plan_that_was_changed_since_it_was_shown_is_not_approved(
+    scene: Scene, service: ClusterPlanService, change: str
+) -> None:
+    scene.plan()
+    (shown,) = service.plans(APPROVER)
+    scene.change("web-peak", *CHANGED[change])
+    with pytest.raises(UsageError, match="somebody has changed plan shop/web-peak since you looked"):
+        service.approve(APPROVER, PEAK, DecisionScope.SERIES, generation=shown.generation)
+    assert "approval" not in scene.spec("web-peak")
+    assert [row.event for row in scene.rows()] == ["plan-refused"]
+    seen = service.plan(APPROVER, PEAK).generation
+    assert service.approve(APPROVER, PEAK, DecisionScope.SERIES, generation=seen).approval is not None
+
+
+def test_what_only_the_manager_counts_is_no_change_of_the_plan(scene: Scene, service: ClusterPlanService) -> None:
+    scene.plan()
+    shown = service.plan(APPROVER, PEAK)
+    scene.say("web-peak", {"phase": "Proposed", "count": 2})
+    assert service.approve(APPROVER, PEAK, DecisionScope.SERIES, generation=shown.generation).approval is not None
+
+
+def test_a_plan_that_changes_between_the_reading_and_the_writing_of_a_decision_is_not_approved(
+    scene: Scene, service: ClusterPlanService
+) -> None:
+    scene.plan()
+    read = service.plan(APPROVER, PEAK)
+    scene.change("web-peak", *CHANGED["more pods"])
+    yes = Approval(PlanDecision.APPROVED, DecisionScope.SERIES, "ann", scene.clock.seconds, "")
+    with pytest.raises(ClusterConflict), closing(connect(scene.settings.kube)) as client:
+        Writer(client, FIELD_MANAGER).send(decide_plan(read, yes))
+    assert "approval" not in scene.spec("web-peak")
 
 
 def test_who_approves_a_plan_says_how_much_is_kept_ready_and_later_decisions_keep_it(

@@ -123,14 +123,22 @@ def test_a_plan_is_made_previewed_approved_and_listed(
     assert answers["fits now"].startswith("3 of 3"), (answers["fits now"], pods_on(api, node))
     assert answers["kill switch"].startswith("passed")
     assert {"cluster budget", "namespace quota"} < answers.keys()
-    approved = run("approve", name, "--once", "--reason", "sale", *where, "--yes")
+    # What the dry run shows is generation 1; somebody then wants more.
+    assert "generation 1;" in run("approve", name, *where).stderr
+    api.patch(path, {"spec": {"amount": {"count": 4}}})
+    unseen = run("approve", name, "--generation", "1", *where, "--yes")
+    assert unseen.exit_code != 0 and "it is generation 2 now, and you saw 1" in " ".join(unseen.stderr.split())
+    assert "approval" not in api.get(path)["spec"]
+    api.patch(path, {"spec": {"amount": {"count": 3}}})
+    approved = run("approve", name, "--once", "--reason", "sale", "--generation", "3", *where, "--yes")
     assert approved.exit_code == 0
     approval = api.get(path)["spec"]["approval"]
     assert {k: approval[k] for k in ("decision", "scope", "by", "reason")} == {
         "decision": "Approved", "scope": "Once", "by": "paul", "reason": "sale"
     }  # fmt: skip
     rows = [(row.event, row.subject) for row in Ledger(ledger, reading=True).entries()]
-    assert rows == [(event, name) for event in ("plan-asked", "plan-made", "plan-asked", "plan-approved")]
+    told = ("plan-asked", "plan-made", "plan-refused", "plan-asked", "plan-approved")
+    assert rows == [(event, name) for event in told]
     # one pod of half a core, all day
     standby = "standby: capacity for 1 more pod of 0.5 cores at any time, at most 12.0 idle core-hours a day"
     assert standby in run("approve", name, "--standby", "1", *where).stderr

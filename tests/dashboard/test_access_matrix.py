@@ -158,6 +158,7 @@ def _values(name: str, change: str, plan: str, url: str, results: str) -> Values
             "put-off-reason.value": "not now",
             "plan-ref.data": plan,
             "plan-approve-scope.value": "Once",
+            "plan-approve-of.data": 1,
             "plan-policy-auto.checked": True,
             "plan-reject-reason.value": "no",
             "plan-skip-start.value": "0",

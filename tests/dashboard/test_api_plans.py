@@ -69,6 +69,19 @@ def test_plans_are_listed_with_their_occurrences_and_one_with_its_history(
     assert found["plan"]["approval"]["by"] == "administrator"
 
 
+def test_a_script_approves_what_it_has_read_and_nothing_that_came_after(served: tuple[Scene, str], api: Script) -> None:
+    scene = served[0]
+    scene.plan("daily", source="Recurring", recurring=DAILY)
+    read = api.get("/shop/daily").json()["plan"]["generation"]
+    scene.change("daily", "/spec/amount/count", 100)
+    for more in ({}, {"dry_run": True}):
+        refused = api.post("/shop/daily/approve", {"scope": "Series", "generation": read, **more})
+        assert refused.status_code == 400 and "somebody has changed plan shop/daily" in refused.json()["message"]
+    assert "approval" not in scene.spec("daily")
+    body = {"scope": "Series", "generation": api.get("/shop/daily").json()["plan"]["generation"]}
+    assert api.post("/shop/daily/approve", body).status_code == 200
+
+
 def test_a_plan_is_made_previewed_edited_and_rejected_by_script(served: tuple[Scene, str], api: Script) -> None:
     scene = served[0]
     body = {"workload": "shop/Deployment/web", "pods": 3, "start": moment(SIX), "end": moment(SIX + HOUR)}

@@ -164,7 +164,11 @@ ACTS: dict[str, tuple[set[Need], tuple[Callable[[Door, str], None], ...]]] = {
         (
             by_kubectl(decision("Approved")),
             by_rest("POST", "/approve", {"scope": "Series"}),
-            by_page("plan-approve-now", plan_approve_scope="Series"),
+            lambda door, name: _press(
+                door,
+                "plan-approve-now",
+                {"plan-approve-scope.value": "Series", "plan-ref.data": f"{SHOP}/{name}", "plan-approve-of.data": 1},
+            ),
         ),
     ),
     "reject": (

@@ -93,6 +93,10 @@ class Scene:
         body = {**head, "status": {**proposed, "count": 4, **status}}
         self.api.patch(f"{self.path(name)}/status", body, "apply", fieldManager="cotenant-manager", force="true")
 
+    def change(self, name: str, pointer: str, value: Any) -> None:
+        """Somebody else changes a field."""
+        self.api.patch(self.path(name), [{"op": "add", "path": pointer, "value": value}], "json")
+
     def path(self, name: str) -> str:
         return f"{PLANS}/namespaces/{NAMESPACE}/reservationplans/{name}"
 

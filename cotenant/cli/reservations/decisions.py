@@ -44,6 +44,12 @@ StandbyOption = Annotated[
         "--standby", min=0, max=100, metavar="PODS", help="Pods that capacity is kept ready for at any time; 0 is none."
     ),
 ]
+GenerationOption = Annotated[
+    int | None,
+    typer.Option(
+        "--generation", min=1, metavar="N", help="Only if the plan still is this one, as the dry run has printed."
+    ),
+]
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who read it later.")]
 
 
@@ -51,6 +57,7 @@ ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why
     epilog=examples(
         "cotenant reservations approve shop/deployment-web  # a dry run",
         "cotenant reservations approve shop/deployment-web --once --yes",
+        "cotenant reservations approve shop/deployment-web --generation 3 --yes  # only as the dry run showed it",
         "cotenant reservations approve shop/deployment-web --standby 0 --yes  # its windows alone",
     )
 )
@@ -59,6 +66,7 @@ def approve(
     plan: PlanArgument,
     once: OnceOption = False,
     standby: StandbyOption = None,
+    generation: GenerationOption = None,
     reason: ReasonOption = "",
     yes: YesOption = False,
     kubeconfig: Kubeconfig = None,
@@ -70,7 +78,7 @@ def approve(
     scope = DecisionScope.ONCE if once else DecisionScope.SERIES
 
     def act(service: PlanService, ref: PlanRef) -> str:
-        approved = service.approve(person(""), ref, scope, reason, standby)
+        approved = service.approve(person(""), ref, scope, reason, standby, generation)
         beside = "".join(f"\n{line}" for line in _beside(approved).splitlines())
         if not approved.status.window:
             return f"Approved by {_approver_name(approved)}; written{beside}"
@@ -79,7 +87,7 @@ def approve(
         return f"Approved by {_approver_name(approved)}; written\n{then}"
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, _approval(PlanDecision.APPROVED, scope, reason, standby), act)
+    _act(settings, plan, yes, _approval(PlanDecision.APPROVED, scope, reason, standby, generation), act)
 
 
 @app.command(epilog=examples("cotenant reservations reject shop/deployment-web --reason 'sale is over' --yes"))
@@ -201,12 +209,19 @@ def check(client: KubeClient, intent: Apply | Create | Patch) -> None:
 
 
 def _approval(
-    decision: PlanDecision, scope: DecisionScope, reason: str, standby: int | None = None
-) -> Trial:  # fmt: skip
+    decision: PlanDecision,
+    scope: DecisionScope,
+    reason: str,
+    standby: int | None = None,
+    generation: int | None = None,
+) -> Trial:
     from cotenant.scheduler_ext.reservations.model.plan import Approval, PlanDecision
-    from cotenant.scheduler_ext.reservations.service.plans import decide_plan
+    from cotenant.scheduler_ext.reservations.service.plans import decide_plan, require_seen
 
     def trial(plan: Plan, now_seconds: float, name: str) -> Apply:
+        require_seen(plan, generation)
+        if decision is PlanDecision.APPROVED:
+            message(f"generation {plan.generation}; --generation {plan.generation} approves no other")
         if decision is PlanDecision.APPROVED and (
             beside := _beside(plan if standby is None else replace(plan, standby=standby))
         ):

@@ -280,6 +280,8 @@ class Plan:
     count: int
     uid: str = ""
     generation: int = 0
+    version: str = ""
+    """Of the object as the API server counts it, to write only what was read."""
     window: Span | None = None
     windows: tuple[PeakWindow, ...] = ()
     standby: int = 0

@@ -171,9 +171,18 @@ class PlanService(Protocol):
         """The same for a plan that does not exist yet. Right.REVIEW."""
 
     def approve(
-        self, who: Person, ref: PlanRef, scope: DecisionScope, reason: str = "", standby: int | None = None
+        self,
+        who: Person,
+        ref: PlanRef,
+        scope: DecisionScope,
+        reason: str = "",
+        standby: int | None = None,
+        generation: int | None = None,
     ) -> Plan:
-        """Let its capacity be reserved at start - lead, with this standby (None: its own). Right.APPROVE."""
+        """Let its capacity be reserved at start - lead, with this standby (None: its own). Right.APPROVE.
+
+        generation: of the plan that was shown; UsageError when it has changed since. None: whichever it is now.
+        """
 
     def reject(self, who: Person, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
         """Reserve nothing, and release what is reserved; a reason is needed. Right.APPROVE."""

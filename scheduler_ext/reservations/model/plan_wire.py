@@ -55,6 +55,7 @@ def parse_plan(body: Json) -> Plan:
         count=int(amount.get("count") or 0),
         uid=str(meta.get("uid") or ""),
         generation=int(meta.get("generation") or 0),
+        version=str(meta.get("resourceVersion") or ""),
         window=parse_span(spec.get("window"), f"{what}: window"),
         windows=_windows(spec.get("windows") or (), what),
         standby=int(amount.get("standby") or 0),

@@ -61,8 +61,20 @@ def plan(client: KubeClient, namespace: str, name: str) -> Plan:
     return parse_plan(body)
 
 
+def require_seen(one: Plan, generation: int | None) -> None:
+    """Raise UsageError when the plan is no longer of the generation that somebody decides about; None: of any."""
+    if generation is not None and one.generation != generation:
+        raise UsageError(
+            f"somebody has changed plan {one.namespace}/{one.name} since you looked: it is generation {one.generation} "
+            f"now, and you saw {generation}",
+            fix="Look at it again.",
+        )
+
+
 def decide_plan(one: Plan, approval: Approval, standby: int | None = None) -> Apply:
     """The approval or rejection of a plan; UsageError for an occurrence that is already over.
+
+    The API server takes it only for the plan as it was read: one that was changed since is not decided on unseen.
 
     standby: pods that are approved with it, None: as the plan has it. It is written with the approval, so that a later
     decision does not drop one that this writer owns.
@@ -83,6 +95,7 @@ def decide_plan(one: Plan, approval: Approval, standby: int | None = None) -> Ap
         spec["amount"] = {"standby": one.standby if standby is None else standby}
     address = Address(OWN_GROUP, PLURAL, one.name, one.namespace)
     same = {"uid": one.uid} if one.uid else {}  # a plan that was deleted meanwhile is not made anew
+    same |= {"resourceVersion": one.version} if one.version else {}
     body = address.manifest(KIND, same, spec=spec)
     return Apply(address, body, why=f"{approval.decision.value} by {approval.by}")
 

@@ -161,12 +161,18 @@ class ClusterPlanService:
 
     # --- acting -------------------------------------------------------------------------------------------------------
     def approve(
-        self, who: Person, ref: PlanRef, scope: DecisionScope, reason: str = "", standby: int | None = None
+        self,
+        who: Person,
+        ref: PlanRef,
+        scope: DecisionScope,
+        reason: str = "",
+        standby: int | None = None,
+        generation: int | None = None,
     ) -> Plan:
         """Let its capacity be reserved at start - lead, with this standby (None: its own)."""
         if standby is not None:
             plan_terms.checked_standby(standby)
-        return self._decide(who, ref, (PlanDecision.APPROVED, scope, reason), standby)
+        return self._decide(who, ref, (PlanDecision.APPROVED, scope, reason), standby, generation)
 
     def reject(self, who: Person, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
         """Reserve nothing, and release what is reserved."""
@@ -238,10 +244,12 @@ class ClusterPlanService:
         ref: PlanRef,
         choice: tuple[PlanDecision, DecisionScope, str],
         standby: int | None = None,
-    ) -> Plan:  # fmt: skip
+        generation: int | None = None,
+    ) -> Plan:
         word, scope, reason = choice
 
         def decided(one: Plan, by: str) -> Intent:
+            plans.require_seen(one, generation)
             return plans.decide_plan(one, Approval(word, scope, by, self._now(), reason), standby)
 
         event = PlanEvent.APPROVED if word is PlanDecision.APPROVED else PlanEvent.REJECTED
