@@ -30,6 +30,8 @@ class Front:
     query: str = field(default="", repr=False)
     peer: str = ""
     """Address of the browser: the connection's own, or what a trusted proxy says."""
+    listener: str = ""
+    """Address of this machine to which the connection came."""
 
     @property
     def address(self) -> str:
@@ -99,14 +101,23 @@ def front_of(scope: Mapping[str, Any], headers: Headers, trusted: Sequence[Netwo
             path = base + path.lstrip("/")
         # Each proxy appends whom it heard; what stands before the last was said by somebody else.
         peer = headers.get("x-forwarded-for", "").rpartition(",")[2].strip() or peer
-    return Front(scheme, host, path, by_proxy, scope.get("query_string", b"").decode("latin-1"), peer)
+    listener = str((scope.get("server") or ("", 0))[0])
+    return Front(scheme, host, path, by_proxy, scope.get("query_string", b"").decode("latin-1"), peer, listener)
 
 
 def expected_host(front: Front, public_url: str, own_name: str = "") -> bool:
-    """Return whether the host is a loopback name or the host of `public_url`.
+    """Return whether the host is a loopback name, the loopback address that was connected to, or that of `public_url`.
 
-    Any other host is a page that had its own name rebound to this address (DNS rebinding).
+    Any other host is a page that had its own name rebound to this address (DNS rebinding); an address cannot be.
     """
     public = urlsplit(public_url).hostname if public_url else None
     name = front.hostname
-    return name != "" and name in (*LOOPBACK_NAMES, public, own_name)
+    return name != "" and (name in (*LOOPBACK_NAMES, public, own_name) or _is_own_address(front, name))
+
+
+def _is_own_address(front: Front, name: str) -> bool:
+    """Return whether a host is the loopback address on which we were reached, such as 127.0.0.2."""
+    try:
+        return ip_address(name).is_loopback and ip_address(name) == ip_address(front.listener)
+    except ValueError:
+        return False

@@ -121,6 +121,8 @@ def router(view: View, prefix: str) -> APIRouter:
     api = APIRouter(prefix=f"{prefix}/reservations", tags=["reservations"])
     _add_reads(api, view)
     _add_acts(api, view)
+    _add_decisions(api, view)
+    _add_changes(api, view)
     return api
 
 
@@ -156,6 +158,8 @@ def _add_acts(api: APIRouter, view: View) -> None:
         plan = service.make(who, WorkloadRef.required(request.workload), request.terms(), request.name)
         return json_answer(_plan_body(service, plan, CALENDAR_DAYS), 201)
 
+
+def _add_decisions(api: APIRouter, view: View) -> None:
     @api.post(
         "/{namespace}/{name}/approve",
         summary="Let its capacity be reserved at start - lead",
@@ -182,6 +186,8 @@ def _add_acts(api: APIRouter, view: View) -> None:
             return json_answer(service.lines_of(lambda tried: tried.reject(who, ref, request.reason, request.scope)))
         return json_answer(service.reject(who, ref, request.reason, request.scope))
 
+
+def _add_changes(api: APIRouter, view: View) -> None:
     @api.post("/{namespace}/{name}/skip", summary="Leave out one occurrence", **body_doc(SkipOccurrenceBody))
     def skip(namespace: str, name: str, body: JsonBody) -> Response:
         request, service, ref = read_body(body, SkipOccurrenceBody), _service(view), PlanRef(namespace, name)

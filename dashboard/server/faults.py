@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from typing import Any, Final
 
 import structlog
@@ -39,7 +40,10 @@ class Faults:
         self._app = app
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """Pass on; answer 500 when nothing was answered yet."""
+        """Pass on; answer 404 for a path that no endpoint has, and 500 when nothing was answered yet."""
+        if _has_control_characters(scope.get("path", "")):  # a route matches in front of a last line break too
+            await unknown_file(front.headers_of(scope))(scope, receive, send)
+            return
         started = False
 
         async def watched(message: Any) -> None:
@@ -58,6 +62,11 @@ class Faults:
             if started:
                 raise
             await answer(front.headers_of(scope))(scope, receive, send)
+
+
+def _has_control_characters(path: str) -> bool:
+    """Return whether a path has characters that no address of ours has, such as a line break."""
+    return any(unicodedata.category(character) == "Cc" for character in path)
 
 
 def unknown_file(headers: front.Headers) -> Response:

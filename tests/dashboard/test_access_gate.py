@@ -207,6 +207,15 @@ def test_a_public_address_of_the_settings_is_known(tmp_path: Path) -> None:
         assert Browser(url, Host="other.example").get("/api/v1/me").status_code == 421
 
 
+@pytest.mark.parametrize("host", ["127.0.0.2", "127.255.0.1"])
+def test_a_dashboard_on_another_loopback_address_knows_that_one_and_no_further(tmp_path: Path, host: str) -> None:
+    with support.dashboard(tmp_path, support.settings_of(), host=host) as url:
+        port = url.rpartition(":")[2]
+        assert Browser(url).get("/api/v1/me").status_code == 200
+        for other in ("127.0.0.3", "evil.example", "10.0.0.1", f"{host}.evil.example"):
+            assert Browser(url, Host=f"{other}:{port}").get("/api/v1/me").status_code == 421
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "cotenant.example"])
 def test_others_may_not_reach_a_dashboard_that_asks_nobody(host: str) -> None:
     with pytest.raises(SettingsError, match="asks nobody who they are") as raised:

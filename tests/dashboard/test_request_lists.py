@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 import pytest
@@ -201,6 +202,27 @@ def test_every_list_of_a_callback_is_bounded_in_our_words(house: House) -> None:
                 answer = house.browser.post(f"/{sweep.UPDATE}", json=body)
                 assert answer.status_code == 400, (target.output, place, number)
                 assert f"{MOST_MEMBERS + 1:,} members, at most {MOST_MEMBERS:,}" in answer.text, target.output
+
+
+def raw(house: House, target: str) -> tuple[int, str]:
+    """Status and text of a GET whose address is sent as it is; 0 where the connection ends without an answer."""
+    place = urlsplit(house.browser.address)
+    connection = HTTPConnection(place.hostname or "", place.port or 0, timeout=30)
+    try:
+        connection.putrequest("GET", target, skip_accept_encoding=True)
+        connection.putheader("Cookie", "; ".join(f"{c.name}={c.value}" for c in house.browser.session.cookies))
+        connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode("utf-8", "replace")
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "target", ["/%0a", "/%00", "/%0d%0aX:y", "/%ff", "/%", "/%zz", "//", "//x", "/./..", "/..%2f..", "/;"]
+)
+def test_no_address_is_a_fault_of_ours(house: House, target: str) -> None:
+    assert 200 <= raw(house, target)[0] < 500
 
 
 def test_a_question_that_needs_more_memory_than_there_is_says_so_in_our_words() -> None:

@@ -55,11 +55,14 @@ def settings_of(**given: Any) -> AccessSettings:
 
 
 @contextmanager
-def dashboard(folder: Path, access: AccessSettings, base: str = "/", port: int = 0, **given: Any) -> Iterator[str]:
+def dashboard(
+    folder: Path, access: AccessSettings, base: str = "/", port: int = 0, host: str = "127.0.0.1", **given: Any
+) -> Iterator[str]:
     """A dashboard without results; yields its address, without the base path. port: 0 takes a free one."""
     settings = msgspec.structs.replace(QUICK, base_path=base)
     source = StoreSource(Store((folder / "store").as_uri(), "none"), settings)
-    with served(create_app(source, settings, FixedClock(0.0), DashboardContext(access=access, **given)), port) as url:
+    app = create_app(source, settings, FixedClock(0.0), DashboardContext(access=access, **given))
+    with served(app, port, host) as url:
         yield url
 
 

@@ -85,9 +85,9 @@ def app_on(source: ResultSource, settings: DashboardSettings = QUICK, now_second
 
 
 @contextmanager
-def served(app: Any, port: int = 0) -> Iterator[str]:
+def served(app: Any, port: int = 0, host: str = "127.0.0.1") -> Iterator[str]:
     """The application behind a real server; yields its address. port: 0 takes a free one."""
-    listener = socket.create_server(("127.0.0.1", port))
+    listener = socket.create_server((host, port))
     server = uvicorn.Server(server_config(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
@@ -96,7 +96,7 @@ def served(app: Any, port: int = 0) -> Iterator[str]:
         time.sleep(0.02)
     assert server.started, "the dashboard's server did not start"
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"http://{host}:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join(60)
