@@ -305,6 +305,19 @@ def test_what_is_not_there_is_said_and_written_down(scene: Scene, service: Clust
     assert [row.event for row in scene.rows()] == ["plan-refused", "plan-refused"]
 
 
+@pytest.mark.parametrize("part", ["", " ", "..", "../../x", "a/b", "x\ny", "x\x00", "%2e%2e", "é", "X", "n" * 30_000])
+def test_what_no_plan_can_be_called_is_not_there_and_leads_to_no_other_object(
+    scene: Scene, service: ClusterPlanService, part: str
+) -> None:
+    scene.plan()
+    for ref in (PlanRef(part, "web-peak"), PlanRef(NAMESPACE, part), PlanRef(f"{part}/../{NAMESPACE}", "web-peak")):
+        with pytest.raises(NoData, match="there is no reservation plan"):
+            service.plan(ADMIN, ref)
+        with pytest.raises(NoData, match="there is no reservation plan"):
+            service.approve(ADMIN, ref, DecisionScope.SERIES)
+    assert "approval" not in scene.spec("web-peak")
+
+
 def test_the_history_of_a_plan_is_what_people_did_to_it_and_leaves_the_chain_whole(
     scene: Scene, service: ClusterPlanService
 ) -> None:

@@ -6,6 +6,7 @@ as a field of its own manager, so that the controller's and the person's fields 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -41,6 +42,7 @@ from cotenant.scheduler_ext.reservations.plans import schedule
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
 from cotenant.scheduler_ext.reservations.plans.preview import NodeRoom, PreviewContext, forecast_free_capacity, preview
 
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 FIELD_MANAGER: Final = "cotenant-approver"
 _BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
 
@@ -55,7 +57,9 @@ def plans(client: KubeClient, namespaces: Sequence[str] = ()) -> list[Plan]:
 
 def plan(client: KubeClient, namespace: str, name: str) -> Plan:
     """One plan; NoData when there is none of that name."""
-    body = client.get(f"/apis/{OWN_GROUP}/namespaces/{namespace}/{PLURAL}/{name}")
+    # What no object can be called is not put into an address, where `..` would lead to another one.
+    is_name = _NAME.fullmatch(namespace) and _NAME.fullmatch(name)
+    body = client.get(f"/apis/{OWN_GROUP}/namespaces/{namespace}/{PLURAL}/{name}") if is_name else None
     if body is None:
         raise NoData(f"there is no reservation plan {namespace}/{name}", fix="cotenant reservations list shows them.")
     return parse_plan(body)
