@@ -134,6 +134,11 @@ class Reason(StrEnum):
     MOVE_FAILED = "move-failed"
     TWO_BUDGETS = "two-disruption-budgets"
     FORECAST_MISSING = "forecast-missing"
+    NO_OTHER_PLACE = "no-other-place"
+    RULE_NOT_MODELLED = "rule-not-modelled"
+    EVICTION_FORBIDDEN = "eviction-forbidden"
+    CONTROL_PLANE_NODE = "control-plane-node"
+    BATCH_WORK = "batch-work"
     # workloads that the autopilot leaves as they are
     AUTOPILOT_PAUSED = "autopilot-paused"
     AUTOPILOT_STOPPED = "autopilot-stopped"
@@ -272,6 +277,11 @@ SENTENCES: dict[Reason, str] = {
         "The pod has more than one PodDisruptionBudget, which the Eviction API does not support: let one select it."
     ),
     Reason.FORECAST_MISSING: "The node has no forecast, so that nothing says what it will use.",
+    Reason.NO_OTHER_PLACE: "A pod of the node finds no place on the other nodes, in at least one order of placing.",
+    Reason.RULE_NOT_MODELLED: "The pod has a rule of placing that is not modelled, so it counts as immovable.",
+    Reason.EVICTION_FORBIDDEN: "An annotation forbids to evict the pod or to take the node away.",
+    Reason.CONTROL_PLANE_NODE: "The node runs the cluster's control plane.",
+    Reason.BATCH_WORK: "Batch or mid work lives there on lent capacity, which shrinks in a smaller cluster.",
     Reason.AUTOPILOT_PAUSED: "The autopilot is paused; `cotenant autopilot resume` ends that.",
     Reason.AUTOPILOT_STOPPED: "Too many of the last changes did harm, so that the autopilot does nothing until a person resumes it.",
     Reason.AUTOPILOT_CLUSTER_IN_TROUBLE: "Too many nodes are not ready, the operator's own query says so, or nobody can say, so that nothing is changed.",

@@ -163,6 +163,12 @@ COMMANDS: Final = (
         "Before anything is turned on: ways to share nodes, tried on your history.",
         UNDERSTAND,
     ),
+    CommandEntry(
+        "size",
+        "cotenant.scheduler_ext.cluster_size.commands",
+        "Which nodes could leave, where their pods would go, what binds the others.",
+        UNDERSTAND,
+    ),
     CommandEntry("dashboard", f"{_CLI}.cluster.dashboard", "The results of the last scan in the browser.", UNDERSTAND),
     CommandEntry(
         "recs", f"{_CLI}.changes.recs", "Accept recommendations: review, dry run, apply, verify, roll back.", ACT

@@ -7,22 +7,43 @@ judged (spread, affinity between pods, volumes, ports) is named, never passed ov
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.reservation import Taint, Toleration, toleration
 from cotenant.base.kubernetes.selector import LabelSelector
-from cotenant.scheduler_ext.extender.metric import ExtenderNode
 
 Json = Mapping[str, Any]
-Check = Callable[[ExtenderNode], str]
+
+
+class PlacingNode(Protocol):
+    """The part of a node that these rules read; taints are (key, value, effect)."""
+
+    @property
+    def name(self) -> str:
+        """Name of the Node."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels of the Node."""
+
+    @property
+    def taints(self) -> tuple[tuple[str, str, str], ...]:
+        """Taints of the Node."""
+
+    @property
+    def unschedulable(self) -> bool:
+        """True if the Node is cordoned."""
+
+
+Check = Callable[[PlacingNode], str]
 """Why a node is refused, or ""."""
 
 CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _REFUSING: Final = ("NoSchedule", "NoExecute")
 
 
-def refusals(spec: Json, nodes: Sequence[ExtenderNode]) -> dict[tuple[str, str], list[bool]]:
+def refusals(spec: Json, nodes: Sequence[PlacingNode]) -> dict[tuple[str, str], list[bool]]:
     """(rule, words) -> whether each node is refused by it; spec: a pod's, as JSON."""
     checks = (("taints", _taints(spec)), ("selector", _selector(spec)), ("affinity", _affinity(spec)))
     refused: dict[tuple[str, str], list[bool]] = {}
@@ -54,7 +75,7 @@ def waits_for(spec: Json) -> list[str]:
 def _taints(spec: Json) -> Check:
     tolerated: tuple[Toleration, ...] = tuple(toleration(t) for t in spec.get("tolerations") or ())
 
-    def check(node: ExtenderNode) -> str:
+    def check(node: PlacingNode) -> str:
         """Why the node's taints refuse the pod, "" when they do not; a cordon counts as a taint."""
         if node.unschedulable and not CORDON.tolerated(tolerated):
             return "node is cordoned"
@@ -69,7 +90,7 @@ def _taints(spec: Json) -> Check:
 def _selector(spec: Json) -> Check:
     labels = {str(k): str(v) for k, v in _object(spec.get("nodeSelector")).items()}
 
-    def check(node: ExtenderNode) -> str:
+    def check(node: PlacingNode) -> str:
         missing = next((k for k, v in labels.items() if node.labels.get(k) != v), None)
         return "" if missing is None else f"node selector {missing}={labels[missing]}"
 
@@ -82,11 +103,16 @@ def _affinity(spec: Json) -> Check:
     required = nodes.get("requiredDuringSchedulingIgnoredDuringExecution")
     if not isinstance(required, Mapping):
         return lambda _: ""
-    terms = [term for term in required.get("nodeSelectorTerms") or () if isinstance(term, Mapping)]
-    return lambda node: "" if any(_term(term, node) for term in terms) else "required node affinity"
+    return lambda node: "" if matches_terms(required, node) else "required node affinity"
 
 
-def _term(term: Json, node: ExtenderNode) -> bool:
+def matches_terms(required: Json, node: PlacingNode) -> bool:
+    """Return whether a NodeSelector, of a pod's affinity or of a persistent volume, selects the node."""
+    terms = required.get("nodeSelectorTerms") or ()
+    return any(_term(term, node) for term in terms if isinstance(term, Mapping))
+
+
+def _term(term: Json, node: PlacingNode) -> bool:
     """All of a term's expressions must hold; an empty term matches nothing."""
     labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not labels and not fields:

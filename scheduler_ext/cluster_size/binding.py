@@ -1,0 +1,65 @@
+"""What binds a node that stays: the pod that finds no place without it, and why the other nodes refuse it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cotenant.base.kubernetes.quantity import format_millicores, human_bytes
+from cotenant.base.reasons import Reason
+from cotenant.base.table import Kind, kind_of
+from cotenant.scheduler_ext.cluster_size.constraints import Flags, PodClass
+from cotenant.scheduler_ext.cluster_size.model import PODS, Stay
+from cotenant.scheduler_ext.cluster_size.placing import PlacingState, Trial, place_pods
+
+
+def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int) -> Stay:
+    """The first pod of the node that a trial's final state has no other place for, with the refusals counted.
+
+    final: the state that each trial ended in, with the pods of the leaving nodes placed.
+    """
+    for trial, state in final:
+        left = state.copy_without(state.places == node)
+        if not len(left.places):
+            return Stay(Reason.NO_OTHER_PLACE, "it is the last node")
+        pods = [pod for pod, _ in left.gone if not state.cluster.pods[pod].goes_with_node]
+        refused = place_pods(left, pods, trial)
+        if refused is not None:
+            return Stay(Reason.NO_OTHER_PLACE, refusal_words(left, refused, trial))
+    return Stay(
+        Reason.NO_OTHER_PLACE, "its pods alone find a place, but no trial with all leaving nodes kept the reserve"
+    )
+
+
+def refusal_words(state: PlacingState, pod: int, trial: Trial) -> str:
+    """What the pod needs and why each living node refuses it: every node is counted once, by the first rule."""
+    cluster = state.cluster
+    one = cluster.classes[cluster.class_of[pod]]
+    refused = np.zeros(len(state.places), dtype=np.bool_)
+    parts: list[tuple[int, str]] = []
+    for words, flags in _refusals(state, one):
+        new = int((flags & ~refused).sum())
+        refused |= flags
+        if new:
+            parts.append((new, words))
+    counted = ", ".join(f"{count} by {words}" for count, words in sorted(parts, key=lambda part: -part[0]))
+    return f"{cluster.pods[pod].address} finds no other place ({trial.words}): {counted} of {len(refused)} nodes"
+
+
+def _refusals(state: PlacingState, one: PodClass) -> list[tuple[str, Flags]]:
+    words = [(text, flags[state.places]) for text, flags in one.refusals.items()]
+    for column, amount in zip(one.columns.tolist(), one.amounts.tolist(), strict=True):
+        free, name = state.free[column], state.cluster.resources[column]
+        usable = free[state.mask_of(one) & (free < amount)]
+        most = int(usable.max()) if len(usable) else 0
+        needs = "" if name == PODS else f" (needs {_amount(name, amount)}, at most {_amount(name, max(most, 0))} free)"
+        words.append((f"{'pod count' if name == PODS else name}{needs}", free < amount))
+    return [*words, *state.relation_refusals(one)]
+
+
+def _amount(name: str, amount: int) -> str:
+    kind = kind_of(name)
+    if kind is Kind.MILLICORES:
+        return f"{format_millicores(amount)} cores" if amount % 1000 == 0 else format_millicores(amount)
+    return human_bytes(amount) if kind is Kind.BYTES else str(amount)

@@ -1,0 +1,338 @@
+"""A cluster as arrays: amounts by node, and for each kind of pod the nodes and the counts that its rules read. Pure.
+
+Pods with the same demands are one class. What a rule between pods reads is a counter: pods by node that a selector
+selects, or that have a term of anti-affinity. A rule sums a counter by domain (`DomainCount`). So the rules of a pod
+are a few look-ups, however many pods there are.
+
+Source of the rules: NodeResourcesFit, NodePorts, NodeAffinity, TaintToleration, VolumeBinding (bound volumes),
+PodTopologySpread and InterPodAffinity of kube-scheduler 1.35.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.kubernetes.selector import LabelSelector, Operator
+from cotenant.scheduler_ext.cluster_size.model import PODS, ClusterState, PodRules, PodTerm, SizedNode, SizedPod
+from cotenant.scheduler_ext.extender.stock_rules import matches_terms, refusals
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+SCORED: Final = ("cpu", "memory")
+"""Resources by which kube-scheduler's default scores compare nodes."""
+
+
+class CounterKey(NamedTuple):
+    """Pods of namespaces (None: all) that a selector selects; holders: instead, the pods that have the term."""
+
+    namespaces: frozenset[str] | None
+    selector: LabelSelector
+    holders: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DomainCount:
+    """A counter summed by the values of a label; eligible: number of the mask of nodes that are domains, -1: all."""
+
+    counter: int
+    topology_key: str
+    eligible: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadCheck:
+    """A spread constraint: `domain` is the number of a DomainCount; own: 1 where the pod counts itself."""
+
+    domain: int
+    max_skew: int
+    min_domains: int
+    own: int
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityCheck:
+    """A term of affinity; own: whether the pod itself satisfies it."""
+
+    domain: int
+    own: bool
+
+
+@dataclass(slots=True)
+class PodClass:
+    """Pods with the same demands.
+
+    columns, amounts: resources that they request. mask: nodes that they may use. refusals: words of a rule on nodes ->
+    the nodes that it refuses. counters: those that such a pod is counted in. avoided: domain counts that must be 0 on
+    its node.
+    """
+
+    example: SizedPod
+    columns: Ints
+    amounts: Ints
+    mask: int
+    refusals: Mapping[str, Flags]
+    counters: list[int] = field(default_factory=list)
+    avoided: list[int] = field(default_factory=list)
+    affinity: list[AffinityCheck] = field(default_factory=list)
+    spread: list[SpreadCheck] = field(default_factory=list)
+
+    @property
+    def waits_for_others(self) -> bool:
+        """True if a place that is refused now may be free once other pods are placed."""
+        return bool(self.affinity or self.spread)
+
+
+@dataclass(slots=True)
+class CompiledCluster:
+    """All arrays of one state.
+
+    allocatable: (resources, nodes). class_of: class of each pod. node_of: place of each pod's node, -1 without one.
+    domains: label -> (value number of each node, -1 without the label). masks: (nodes,) each. demand: amounts that
+    each class requests, (classes, resources). class_sizes: the largest share of a median node that each class requests
+    of any resource.
+    """
+
+    nodes: Sequence[SizedNode]
+    pods: Sequence[SizedPod]
+    resources: tuple[str, ...]
+    allocatable: Ints
+    class_of: Ints
+    node_of: Ints
+    classes: list[PodClass]
+    masks: list[Flags]
+    domain_counts: list[DomainCount]
+    counters: list[CounterKey]
+    domains: dict[str, npt.NDArray[np.intp]]
+    pods_of_owner: dict[str, list[int]]
+
+    demand: Ints
+    class_sizes: Floats
+    _counts: dict[int, Ints] = field(default_factory=dict)
+
+    def counts_on(self, counter: int) -> Ints:
+        """Pods on each node that count in a counter, (nodes,)."""
+        if counter not in self._counts:
+            counted = np.array([counter in one.counters for one in self.classes], dtype=np.bool_)
+            places = self.node_of[counted[self.class_of] & (self.node_of >= 0)]
+            self._counts[counter] = np.bincount(places, minlength=len(self.nodes)).astype(np.int64)
+        return self._counts[counter]
+
+
+def compile_cluster(state: ClusterState) -> CompiledCluster:
+    """Arrays of a state; a pod whose node is not among the nodes counts as waiting."""
+    places = {node.name: number for number, node in enumerate(state.nodes)}
+    resources = _resource_names(state)
+    builder = _Builder(state, {name: number for number, name in enumerate(resources)})
+    class_of = np.array([builder.class_number(pod) for pod in state.pods], dtype=np.int64)
+    builder.link_classes()
+    allocatable = np.array([[n.allocatable.get(name, 0) for n in state.nodes] for name in resources], dtype=np.int64)
+    demand = _demand(builder.classes, len(resources))
+    return CompiledCluster(
+        nodes=state.nodes,
+        pods=state.pods,
+        resources=resources,
+        allocatable=allocatable,
+        class_of=class_of,
+        node_of=np.array([places.get(pod.node, -1) for pod in state.pods], dtype=np.int64),
+        classes=builder.classes,
+        masks=builder.masks,
+        domain_counts=list(builder.domain_counts),
+        counters=list(builder.counters),
+        domains={key: _domain_numbers(state.nodes, key) for key in {d.topology_key for d in builder.domain_counts}},
+        pods_of_owner=_by_owner(state.pods),
+        demand=demand,
+        class_sizes=_class_sizes(allocatable, demand),
+    )
+
+
+def _demand(classes: Sequence[PodClass], resources: int) -> Ints:
+    matrix = np.zeros((len(classes), resources), dtype=np.int64)
+    for number, one in enumerate(classes):
+        matrix[number, one.columns] = one.amounts
+    return matrix
+
+
+def _class_sizes(allocatable: Ints, demand: Ints) -> Floats:
+    """Shares of a median node; the number of pods, of which each is one, does not count."""
+    capacity = np.median(allocatable, axis=1)
+    capacity[len(SCORED)] = np.inf
+    capacity[capacity <= 0] = np.inf
+    return np.asarray((demand / capacity).max(axis=1, initial=0.0))
+
+
+def _resource_names(state: ClusterState) -> tuple[str, ...]:
+    asked = {name for pod in state.pods for name, amount in pod.requests.items() if amount}
+    return (*SCORED, PODS, *sorted(asked - {*SCORED, PODS}))
+
+
+def _domain_numbers(nodes: Sequence[SizedNode], key: str) -> npt.NDArray[np.intp]:
+    values: dict[str, int] = {}
+    labels = [node.facts.labels.get(key) for node in nodes]
+    return np.array([-1 if v is None else values.setdefault(v, len(values)) for v in labels], dtype=np.intp)
+
+
+def _by_owner(pods: Sequence[SizedPod]) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for number, pod in enumerate(pods):
+        numbers[pod.owner].append(number)
+    return dict(numbers)
+
+
+def is_selected(key: CounterKey, pod: SizedPod) -> bool:
+    """Return whether a pod counts in a counter of a selector."""
+    return (key.namespaces is None or pod.namespace in key.namespaces) and key.selector.matches(pod.labels)
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Classes, masks and counters while they are collected; the dicts number their keys in the order of arrival."""
+
+    state: ClusterState
+    columns: Mapping[str, int]
+    classes: list[PodClass] = field(default_factory=list)
+    masks: list[Flags] = field(default_factory=list)
+    counters: dict[CounterKey, int] = field(default_factory=dict)
+    domain_counts: dict[DomainCount, int] = field(default_factory=dict)
+    _class_numbers: dict[Any, int] = field(default_factory=dict)
+    _mask_numbers: dict[bytes, int] = field(default_factory=dict)
+    _static: dict[bytes, tuple[Flags, Flags, dict[str, Flags]]] = field(default_factory=dict)
+    _used_labels: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        rules = {pod.rules for pod in self.state.pods}
+        selectors = [one.selector for r in rules for one in (*r.affinity, *r.anti_affinity)]
+        selectors += [one.selector for r in rules for one in r.spread]
+        self._used_labels = frozenset(r.key for s in selectors for r in s.requirements or ())
+
+    def class_number(self, pod: SizedPod) -> int:
+        """Number of the pod's class, which is new if nobody before demanded the same."""
+        labels = frozenset((k, v) for k, v in pod.labels.items() if k in self._used_labels)
+        key = (pod.namespace, labels, frozenset(pod.requests.items()), pod.rules)
+        number = self._class_numbers.get(key)
+        if number is None:
+            number = self._class_numbers[key] = len(self.classes)
+            self.classes.append(self._new_class(pod))
+        return number
+
+    def _new_class(self, pod: SizedPod) -> PodClass:
+        requested = {**pod.requests, PODS: 1}
+        asked = sorted((self.columns[name], amount) for name, amount in requested.items() if amount)
+        selected, tolerated, words = self._static_masks(pod.rules.static)
+        mask = selected & tolerated
+        for volume in pod.rules.volumes:
+            fits = self._volume_mask(volume)
+            words = {**words, "a volume is elsewhere": ~fits}
+            mask = mask & fits
+        return PodClass(
+            example=pod,
+            columns=np.array([column for column, _ in asked], dtype=np.int64),
+            amounts=np.array([amount for _, amount in asked], dtype=np.int64),
+            mask=self._mask_number(mask),
+            refusals=words,
+        )
+
+    def _static_masks(self, static: bytes) -> tuple[Flags, Flags, dict[str, Flags]]:
+        """Nodes that selector and affinity select, nodes whose taints are tolerated, and the words of refusals."""
+        if static not in self._static:
+            nodes = [node.facts for node in self.state.nodes]
+            selected, tolerated = np.ones(len(nodes), dtype=np.bool_), np.ones(len(nodes), dtype=np.bool_)
+            words = {}
+            for (rule, reason), refused in refusals(msgspec.json.decode(static), nodes).items():
+                flags = np.array(refused, dtype=np.bool_)
+                words[reason] = flags
+                target = tolerated if rule == "taints" else selected
+                target &= ~flags
+            self._static[static] = selected, tolerated, words
+        return self._static[static]
+
+    def _volume_mask(self, volume: bytes) -> Flags:
+        key = b"volume" + volume
+        if key not in self._static:
+            required = msgspec.json.decode(volume)
+            fits = np.array([matches_terms(required, node.facts) for node in self.state.nodes], dtype=np.bool_)
+            self._static[key] = fits, fits, {}
+        return self._static[key][0]
+
+    def _mask_number(self, mask: Flags) -> int:
+        key = mask.tobytes()
+        if key not in self._mask_numbers:
+            self._mask_numbers[key] = len(self.masks)
+            self.masks.append(mask)
+        return self._mask_numbers[key]
+
+    def link_classes(self) -> None:
+        """Give every class its counters and checks, once all classes are known."""
+        holders: dict[PodTerm, list[PodClass]] = defaultdict(list)
+        by_label: dict[tuple[str, str], list[PodClass]] = defaultdict(list)
+        for one in self.classes:
+            self._link_own(one)
+            for term in one.example.rules.anti_affinity:
+                holders[term].append(one)
+            for label in one.example.labels.items():
+                by_label[label].append(one)
+        for term, owners in holders.items():
+            key = CounterKey(term.namespaces, term.selector, holders=term.topology_key)
+            number = self.counters.setdefault(key, len(self.counters))
+            domain = self._domain(DomainCount(number, term.topology_key))
+            for one in owners:
+                one.counters.append(number)
+            for one in self._selected_classes(key, by_label):
+                one.avoided.append(domain)
+        for key, number in self.counters.items():
+            if not key.holders:
+                for one in self._selected_classes(key, by_label):
+                    one.counters.append(number)
+
+    def _selected_classes(
+        self, key: CounterKey, by_label: Mapping[tuple[str, str], list[PodClass]]
+    ) -> Iterator[PodClass]:
+        """Classes that count; a requirement with one value leads to those that have it."""
+        single = next(
+            (r for r in key.selector.requirements or () if r.operator is Operator.IN and len(r.values) == 1), None
+        )
+        classes = self.classes if single is None else by_label.get((single.key, min(single.values)), [])
+        return (one for one in classes if is_selected(key, one.example))
+
+    def _link_own(self, one: PodClass) -> None:
+        """Checks of the class's own rules."""
+        pod, rules = one.example, one.example.rules
+        for term in rules.anti_affinity:
+            one.avoided.append(self._domain(DomainCount(self._counter(term), term.topology_key)))
+        for term in rules.affinity:
+            number = self._counter(term)
+            selects_itself = is_selected(CounterKey(term.namespaces, term.selector), pod)
+            domain = self._domain(DomainCount(number, term.topology_key))
+            one.affinity.append(AffinityCheck(domain, selects_itself))
+        keyed = self._keyed(rules)
+        for spread in rules.spread:
+            namespaces = frozenset((pod.namespace,))
+            key = CounterKey(namespaces, spread.selector)
+            number = self.counters.setdefault(key, len(self.counters))
+            selected, tolerated, _ = self._static_masks(rules.static)
+            eligible = keyed.copy()
+            if spread.by_affinity:
+                eligible &= selected
+            if spread.by_taints:
+                eligible &= tolerated
+            domain = self._domain(DomainCount(number, spread.topology_key, self._mask_number(eligible)))
+            own = int(spread.selector.matches(pod.labels))
+            one.spread.append(SpreadCheck(domain, spread.max_skew, spread.min_domains, own))
+
+    def _keyed(self, rules: PodRules) -> Flags:
+        """Nodes that have the labels of all the pod's spread constraints: others are no domain of any."""
+        keys = [spread.topology_key for spread in rules.spread]
+        return np.array([all(k in node.facts.labels for k in keys) for node in self.state.nodes], dtype=np.bool_)
+
+    def _counter(self, term: PodTerm) -> int:
+        return self.counters.setdefault(CounterKey(term.namespaces, term.selector), len(self.counters))
+
+    def _domain(self, domain: DomainCount) -> int:
+        return self.domain_counts.setdefault(domain, len(self.domain_counts))

@@ -1,0 +1,256 @@
+"""Which nodes could leave: the largest set found whose pods find a place in every trial, and what binds the rest. Pure.
+
+    order of candidates -> longest run of it that one trial places -> shrunk until all trials do -> others tried singly
+
+Nothing here is taken on trust: the answer is a set for which every trial of `placing.TRIALS` placed every pod, with the
+reserve that was asked for. Work is bounded by a number of placements, so that the answer does not depend on a clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.progress import Progress, Silent
+from cotenant.scheduler_ext.cluster_size.binding import binding_of
+from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, compile_cluster
+from cotenant.scheduler_ext.cluster_size.model import (
+    ClusterSize,
+    ClusterState,
+    LeavingNode,
+    PodPlace,
+    SizeOptions,
+    Stay,
+    StayingNode,
+)
+from cotenant.scheduler_ext.cluster_size.placing import TRIALS, PlacingState, Trial, place_pods
+from cotenant.scheduler_ext.cluster_size.reserve import find_exempt, find_unplaced
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+MOST_PLACEMENTS: Final = 120_000
+"""Placements after which no further nodes are tried beyond the first answer."""
+SHRINK: Final = 0.02
+"""Share of the leaving nodes that stay after all when a trial refuses."""
+
+
+@dataclass(slots=True)
+class _Search:
+    """The search while it runs.
+
+    pods_on: pods of each node that need a new place. waiting: pods without a node that fit.
+    trials: the last one that refused comes first. placements: how many were made so far.
+    """
+
+    cluster: CompiledCluster
+    options: SizeOptions
+    pods_on: dict[int, list[int]]
+    waiting: list[int]
+    progress: Progress
+    trials: list[Trial] = field(default_factory=lambda: list(TRIALS))
+    placements: int = 0
+    exempt: frozenset[int] = frozenset()
+
+    def alive_without(self, leaving: Iterable[int]) -> Flags:
+        """Flags of the nodes that stay."""
+        alive = np.ones(len(self.cluster.nodes), dtype=np.bool_)
+        alive[list(leaving)] = False
+        return alive
+
+    def moving(self, leaving: Sequence[int]) -> list[int]:
+        """Pods that need a place when these nodes are gone."""
+        return [*self.waiting, *(pod for node in leaving for pod in self.pods_on.get(node, ()))]
+
+    def placed_by(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
+        """The state after a trial; None where a pod, or the reserve, finds no place."""
+        state = PlacingState.of(self.cluster, self.alive_without(leaving))
+        pods = self.moving(leaving)
+        self.placements += len(pods)
+        self.progress.advance()
+        if place_pods(state, pods, trial) is not None:
+            return None
+        return None if find_unplaced(state, self.options, trial, self.exempt) else state
+
+    def holds(self, leaving: Sequence[int]) -> bool:
+        """Return whether every trial places every pod; a trial that refuses is the first to be tried next time."""
+        if len(leaving) >= len(self.cluster.nodes):
+            return False
+        for number, trial in enumerate(self.trials):
+            if self.placed_by(trial, leaving) is None:
+                self.trials.insert(0, self.trials.pop(number))
+                return False
+        return True
+
+
+def decide_size(
+    state: ClusterState, options: SizeOptions | None = None, progress: Progress | None = None
+) -> ClusterSize:
+    """Return which nodes could leave, where their pods would go, and what binds each node that stays."""
+    options, progress = options or SizeOptions(), progress or Silent()
+    progress.stage("Compile the rules", 0)
+    cluster = compile_cluster(state)
+    stays = find_stays(cluster)
+    search = _Search(cluster, options, *_moving_pods(cluster), progress)
+    waiting, hopeless = _split_waiting(search)
+    search.waiting = waiting
+    search.exempt = find_exempt(PlacingState.of(cluster, search.alive_without(())), options, TRIALS[0])
+    progress.stage("Try which nodes could leave", 0)
+    candidates = [number for number in range(len(cluster.nodes)) if number not in stays]
+    orders = [_order_candidates(cluster, candidates, by_pods=flag) for flag in (False, True)]
+    runs = [_longest_run(search, order) for order in orders]
+    order, leaving = max(zip(orders, runs, strict=True), key=lambda pair: len(pair[1]))
+    leaving = _shrink(search, leaving)
+    leaving = _extend(search, order, leaving)
+    progress.stage("Name what binds the others", 0)
+    return _answer(search, leaving, stays, hopeless, state.gaps)
+
+
+def find_stays(cluster: CompiledCluster) -> dict[int, Stay]:
+    """Nodes that are no candidates: they themselves, or a pod on them, cannot leave."""
+    stays = {number: node.stays for number, node in enumerate(cluster.nodes) if node.stays}
+    for pod, node in zip(cluster.pods, cluster.node_of.tolist(), strict=True):
+        if node >= 0 and pod.stays and not pod.goes_with_node:
+            stays.setdefault(node, pod.stays)
+    return stays
+
+
+def _moving_pods(cluster: CompiledCluster) -> tuple[dict[int, list[int]], list[int]]:
+    """Pods of each node that are placed anew when it leaves, and pods that have no node."""
+    pods_on: dict[int, list[int]] = defaultdict(list)
+    waiting = []
+    for number, node in enumerate(cluster.node_of.tolist()):
+        if node < 0:
+            waiting.append(number)
+        elif not cluster.pods[number].goes_with_node:
+            pods_on[node].append(number)
+    return dict(pods_on), waiting
+
+
+def _split_waiting(search: _Search) -> tuple[list[int], tuple[str, ...]]:
+    """Waiting pods that the whole cluster has a place for, and the names of those that it has none for."""
+    if not search.waiting:
+        return [], ()
+    state = PlacingState.of(search.cluster, search.alive_without(()))
+    fitting, hopeless = [], []
+    for pod in search.waiting:
+        if place_pods(state, [pod], TRIALS[0]) is None:
+            fitting.append(pod)
+        else:
+            hopeless.append(search.cluster.pods[pod].address)
+    return fitting, tuple(hopeless)
+
+
+def _order_candidates(cluster: CompiledCluster, candidates: Sequence[int], *, by_pods: bool) -> list[int]:
+    """Candidates in the order in which they are tried.
+
+    A node takes its capacity along, and its pods need as much elsewhere, whatever they are: so the smallest nodes come
+    first, and among equals those whose largest pod is smallest. by_pods: the largest pod counts before the size, so
+    that large pods, for which a scheduler that levels its nodes leaves no gap, stay where they are. Zones take turns by
+    what they have left, so that pods spread over zones keep their places.
+    """
+    totals = np.maximum(cluster.allocatable.sum(axis=1), 1)
+    shares = (cluster.allocatable / totals[:, None])[:2].mean(axis=0)
+    largest, requested = np.zeros(len(cluster.nodes)), np.zeros(len(cluster.nodes))
+    for pod, node in enumerate(cluster.node_of.tolist()):
+        if node >= 0 and not cluster.pods[pod].goes_with_node:
+            number = cluster.class_of[pod]
+            largest[node] = max(largest[node], float(cluster.class_sizes[number]))
+            requested[node] += (cluster.demand[number] / totals)[:2].sum()
+    left: dict[str, float] = defaultdict(float)
+    for number, node in enumerate(cluster.nodes):
+        left[node.zone] += float(shares[number])
+    queues: dict[str, list[tuple[float, float, float, int]]] = defaultdict(list)
+    for number in candidates:
+        size, biggest = round(float(shares[number]), 9), round(float(largest[number]), 3)
+        first = (biggest, size) if by_pods else (size, biggest)
+        heapq.heappush(queues[cluster.nodes[number].zone], (*first, float(requested[number]), number))
+    order = []
+    while any(queues.values()):
+        zone = max((z for z, queue in queues.items() if queue), key=lambda z: (left[z], z))
+        number = heapq.heappop(queues[zone])[-1]
+        left[zone] -= float(shares[number])
+        order.append(number)
+    return order
+
+
+def _longest_run(search: _Search, order: Sequence[int]) -> list[int]:
+    """The longest beginning of the order that the hardest trial places, by halving."""
+    low, high = 0, len(order)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = middle < len(search.cluster.nodes) and search.placed_by(search.trials[0], order[:middle]) is not None
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return list(order[:low])
+
+
+def _shrink(search: _Search, leaving: list[int]) -> list[int]:
+    """Fewer nodes of the run, until every trial places all; the steps grow."""
+    step = SHRINK
+    while leaving and not search.holds(leaving):
+        leaving = leaving[: len(leaving) - max(1, int(len(leaving) * step))]
+        step *= 2
+    return leaving
+
+
+def _extend(search: _Search, order: Sequence[int], leaving: list[int]) -> list[int]:
+    """Add other candidates, in groups that are halved when one does not fit, while the work permits."""
+    rest = [node for node in order if node not in set(leaving)]
+    size = max(1, len(rest) // 4)
+    while rest and search.placements < MOST_PLACEMENTS:
+        failed: list[int] = []
+        for start in range(0, len(rest), size):
+            group = rest[start : start + size]
+            if search.placements < MOST_PLACEMENTS and search.holds([*leaving, *group]):
+                leaving = [*leaving, *group]
+            else:
+                failed += group
+        if size == 1:
+            break
+        rest, size = failed, size // 2
+    return leaving
+
+
+def _answer(
+    search: _Search, leaving: Sequence[int], stays: dict[int, Stay], hopeless: tuple[str, ...], gaps: tuple[str, ...]
+) -> ClusterSize:
+    cluster = search.cluster
+    gone = set(leaving)
+    states = [(trial, search.placed_by(trial, leaving)) for trial in TRIALS]
+    final = [(trial, state) for trial, state in states if state is not None]
+    staying = []
+    for number, node in enumerate(cluster.nodes):
+        if number not in gone:
+            stay = stays.get(number) or binding_of(final, number)
+            staying.append(StayingNode(node.name, node.zone, stay, node.allocatable))
+    first = final[0][1] if final else None
+    moved = [pod for pod in search.moving(leaving) if cluster.node_of[pod] >= 0]
+    named = Counter(pod.unmodelled for pod in cluster.pods if pod.unmodelled)
+    return ClusterSize(
+        leaving=tuple(_leaving_node(search, first, node, turn) for turn, node in enumerate(leaving, 1)),
+        staying=tuple(staying),
+        trials=tuple(trial.words for trial, _ in final),
+        options=search.options,
+        waiting=hopeless,
+        unmodelled=dict(named),
+        losing_storage=sum(cluster.pods[pod].temporary_storage for pod in moved),
+        gaps=gaps,
+    )
+
+
+def _leaving_node(search: _Search, state: PlacingState | None, number: int, turn: int) -> LeavingNode:
+    cluster = search.cluster
+    node = cluster.nodes[number]
+    places = []
+    for pod in search.pods_on.get(number, []):
+        if state is None:
+            break
+        target = cluster.nodes[int(state.places[state.placed[pod]])].name
+        one = cluster.pods[pod]
+        places.append(PodPlace(one.address, one.owner, node.name, target))
+    return LeavingNode(node.name, node.zone, turn, node.allocatable, tuple(places))

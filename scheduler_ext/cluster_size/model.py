@@ -1,0 +1,207 @@
+"""The cluster as the question of its size sees it: nodes, pods and the rules by which a scheduler places them. Pure.
+
+Amounts are integers by resource name, cpu in millicores, every other resource in its own unit. Three things that a
+scheduler counts and that are no resources stand among them under names of their own, because they are counted alike:
+host ports (HOST_PORT + "TCP/80", one on each node) and volumes that a CSI driver attaches (ATTACHED + driver).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.extender.metric import ExtenderNode
+
+PODS: Final = "pods"
+HOST_PORT: Final = "host port "
+ATTACHED: Final = "volumes of "
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+UNLIMITED: Final = 1 << 40
+"""Capacity of what a node does not limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Why a pod or a node stays where it is: a code, and the words with the object and its numbers."""
+
+    reason: Reason
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerm:
+    """A required term of affinity or anti-affinity between pods; namespaces None: all."""
+
+    selector: LabelSelector
+    topology_key: str
+    namespaces: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadRule:
+    """A topology spread constraint that refuses nodes (DoNotSchedule).
+
+    by_affinity, by_taints: whether only the nodes that the pod's node affinity selects, or whose taints it tolerates,
+    are domains.
+    """
+
+    selector: LabelSelector
+    topology_key: str
+    max_skew: int
+    min_domains: int = 1
+    by_affinity: bool = True
+    by_taints: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodRules:
+    """What a pod demands of a node beyond amounts. static: JSON of node selector, node affinity and tolerations.
+
+    volumes: JSON of the required node affinity of each of its persistent volumes, sorted.
+    """
+
+    static: bytes = b"{}"
+    volumes: tuple[bytes, ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    spread: tuple[SpreadRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SizedPod:
+    """A pod that has not ended. node: "" while it waits. stays: why it cannot leave its node; None: it can.
+
+    goes_with_node: it is a DaemonSet's or a static pod, which nobody places anew when the node leaves.
+    """
+
+    namespace: str
+    name: str
+    node: str
+    requests: Mapping[str, int]
+    rules: PodRules = PodRules()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+    priority: int = 0
+    goes_with_node: bool = False
+    stays: Stay | None = None
+    temporary_storage: bool = False
+    """Whether it has an emptyDir, whose content a move loses."""
+    unmodelled: str = ""
+    """The rule of its own that is not modelled; "" when all are."""
+
+    @property
+    def address(self) -> str:
+        """NAMESPACE/NAME."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SizedNode:
+    """A node; allocatable has host ports and attach limits too. stays: why it is no candidate, whatever its pods do."""
+
+    facts: ExtenderNode
+    allocatable: Mapping[str, int]
+    stays: Stay | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the Node."""
+        return self.facts.name
+
+    @property
+    def zone(self) -> str:
+        """Value of the label topology.kubernetes.io/zone; "" where it is missing."""
+        return self.facts.labels.get(ZONE_LABEL, "")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """The cluster at one moment. gaps: what could not be read, each as a sentence."""
+
+    nodes: tuple[SizedNode, ...]
+    pods: tuple[SizedPod, ...]
+    gaps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOptions:
+    """What the question keeps in reserve. nodes: how many may fail at once; zone: whether any one zone may."""
+
+    reserve_nodes: int = 0
+    reserve_zone: bool = False
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlace:
+    """A pod of a leaving node and the node that takes it, in the first of the trials."""
+
+    pod: str
+    owner: str
+    node: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingNode:
+    """A node that could leave; turn: its place in the order, from 1."""
+
+    name: str
+    zone: str
+    turn: int
+    allocatable: Mapping[str, int]
+    places: tuple[PodPlace, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StayingNode:
+    """A node that stays, and what binds it."""
+
+    name: str
+    zone: str
+    stay: Stay
+    allocatable: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSize:
+    """The answer. leaving: in their order. least_nodes: no scheduler could do with fewer; None: not computed.
+
+    trials: the orders and score rules under which every pod found a place. waiting: pods that have no node now and
+    find none in the whole cluster either. unmodelled: rules that pods have and this answer does not model, with the
+    number of pods that count as immovable for it.
+    """
+
+    leaving: tuple[LeavingNode, ...]
+    staying: tuple[StayingNode, ...]
+    trials: tuple[str, ...]
+    options: SizeOptions
+    waiting: tuple[str, ...] = ()
+    unmodelled: Mapping[str, int] = field(default_factory=dict)
+    losing_storage: int = 0
+    gaps: tuple[str, ...] = ()
+    least_nodes: int | None = None
+
+    @property
+    def nodes_now(self) -> int:
+        """Nodes of the cluster."""
+        return len(self.leaving) + len(self.staying)
+
+    @property
+    def freed_millicores(self) -> int:
+        """Allocatable CPU of the nodes that could leave, millicores."""
+        return sum(node.allocatable.get("cpu", 0) for node in self.leaving)
+
+    @property
+    def freed_bytes(self) -> int:
+        """Allocatable memory of the nodes that could leave, bytes."""
+        return sum(node.allocatable.get("memory", 0) for node in self.leaving)
+
+    @property
+    def gap_ratio(self) -> float | None:
+        """Nodes kept by the lower bound, 1 or more; None where no bound is known."""
+        return len(self.staying) / self.least_nodes if self.least_nodes else None

@@ -1,0 +1,294 @@
+"""A pod's rules of placing from the API's JSON; a rule that is not modelled makes the pod immovable. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.pod_resources import counted_requests
+from cotenant.base.kubernetes.pod_wire import ContainerWire, PodSpecWire, PodStatusWire, pod_resources
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESERVATION_AFFINITY_ANNOTATION
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.cluster_size.model import (
+    ATTACHED,
+    HOST_PORT,
+    PodRules,
+    PodTerm,
+    SizedPod,
+    SpreadRule,
+    Stay,
+)
+from cotenant.scheduler_ext.rebalance.load import MIRROR_ANNOTATION, DisruptionBudget
+
+Json = dict[str, Any]
+STOCK_SCHEDULER: Final = "default-scheduler"
+FORBIDS_EVICTION: Final = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+    "karpenter.sh/do-not-evict": "true",
+}
+"""Annotations of pods, and the value by which they forbid an autoscaler to evict them."""
+HARMLESS_VOLUMES: Final = frozenset(
+    {"configMap", "secret", "downwardAPI", "projected", "csi", "nfs", "image", "emptyDir", "gitRepo", "cephfs"}
+)
+"""Kinds of volumes that a pod may have on any node."""
+_LENT: Final = frozenset(EXTENDED_RESOURCES.values())
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class _PortWire(msgspec.Struct, rename="camel"):
+    host_port: int = 0
+    protocol: str = "TCP"
+
+
+class _SizedContainerWire(ContainerWire, rename="camel"):
+    ports: list[_PortWire] | None = None
+
+
+class _SizedSpecWire(PodSpecWire, rename="camel"):
+    containers: Sequence[_SizedContainerWire] | None = None
+    init_containers: Sequence[_SizedContainerWire] | None = None
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Json | None = None
+    tolerations: list[Json] | None = None
+    topology_spread_constraints: list[Json] | None = None
+    volumes: list[Json] | None = None
+    priority: int | None = None
+    scheduler_name: str = STOCK_SCHEDULER
+    resource_claims: list[Json] | None = None
+
+
+class _OwnerWire(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+    controller: bool = False
+
+
+class _SizedMetaWire(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[_OwnerWire] | None = None
+    deletion_timestamp: str | None = None
+
+
+class SizedPodWire(msgspec.Struct):
+    """A Pod as far as it is read here."""
+
+    metadata: _SizedMetaWire = msgspec.field(default_factory=_SizedMetaWire)
+    spec: _SizedSpecWire = msgspec.field(default_factory=_SizedSpecWire)
+    status: PodStatusWire = msgspec.field(default_factory=PodStatusWire)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundVolume:
+    """The volume of a bound claim. affinity: JSON of its required node affinity, b"" without one. driver: of CSI.
+
+    local: whether its data are on one node.
+    """
+
+    affinity: bytes = b""
+    driver: str = ""
+    local: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterObjects:
+    """What the rules of pods refer to. volumes: by (namespace, claim), None for a claim that is not bound.
+
+    volumes, attach_limits and namespaces are None where they could not be read.
+    """
+
+    budgets: Sequence[DisruptionBudget] = ()
+    volumes: Mapping[tuple[str, str], BoundVolume | None] | None = field(default_factory=dict)
+    attach_limits: Mapping[str, Mapping[str, int]] | None = field(default_factory=dict)
+    namespaces: Mapping[str, Mapping[str, str]] | None = field(default_factory=dict)
+
+
+class NotModelledError(Exception):
+    """A rule that the engine does not model; its text names the rule."""
+
+
+def sized_pod(wire: SizedPodWire, objects: ClusterObjects) -> SizedPod:
+    """A pod with its rules; QuantityError where its CPU or memory cannot be read."""
+    meta, spec = wire.metadata, wire.spec
+    owner = next((one for one in meta.owner_references or () if one.controller), None)
+    what = f"pod {meta.namespace}/{meta.name}"
+    requests = counted_requests(pod_resources(spec, wire.status, what))
+    rules, broken = PodRules(), ""
+    try:
+        volumes, attached = _volumes(wire, objects)
+        requests = requests | _host_ports(spec) | attached
+        rules = rules_of(spec, meta.namespace, meta.labels or {}, volumes, objects)
+        _require_stock(wire)
+    except NotModelledError as error:
+        broken = str(error)
+    except UsageError as error:
+        broken = error.message
+    static = owner is not None and owner.kind in ("DaemonSet", "Node")
+    goes = static or MIRROR_ANNOTATION in (meta.annotations or {}) or meta.deletion_timestamp is not None
+    stays = None if goes else _stay_of(wire, objects, owner is not None, broken, requests)
+    return SizedPod(
+        namespace=meta.namespace,
+        name=meta.name,
+        node=spec.node_name,
+        requests=requests,
+        rules=rules,
+        labels=meta.labels or {},
+        owner=f"{meta.namespace}/{owner.kind}/{owner.name}" if owner else f"{meta.namespace}/Pod/{meta.name}",
+        priority=spec.priority or 0,
+        goes_with_node=goes,
+        stays=stays,
+        unmodelled=broken,
+        temporary_storage=any("emptyDir" in volume for volume in spec.volumes or ()),
+    )
+
+
+def _stay_of(
+    wire: SizedPodWire, objects: ClusterObjects, controlled: bool, broken: str, requests: Mapping[str, int]
+) -> Stay | None:
+    """Why the pod cannot leave its node; the first of the reasons that hold."""
+    meta, name = wire.metadata, f"{wire.metadata.namespace}/{wire.metadata.name}"
+    if not controlled:
+        return Stay(Reason.NO_CONTROLLER, f"{name} has no controller that would create it again")
+    annotations = meta.annotations or {}
+    for key, value in FORBIDS_EVICTION.items():
+        if annotations.get(key) == value:
+            return Stay(Reason.EVICTION_FORBIDDEN, f"{name} has the annotation {key}={value}")
+    if local := _local_storage(wire, objects):
+        return Stay(Reason.LOCAL_STORAGE, f"{name} keeps data on its node: {local}")
+    if lent := sorted(_LENT & {one for one, amount in requests.items() if amount}):
+        return Stay(Reason.BATCH_WORK, f"{name} requests {lent[0]}")
+    if broken:
+        return Stay(Reason.RULE_NOT_MODELLED, f"{name} has a rule that is not modelled: {broken}")
+    return _budget_stay(wire, objects.budgets)
+
+
+def _budget_stay(wire: SizedPodWire, budgets: Sequence[DisruptionBudget]) -> Stay | None:
+    meta = wire.metadata
+    own = [b for b in budgets if b.namespace == meta.namespace and b.selector.matches(meta.labels or {})]
+    name = f"{meta.namespace}/{meta.name}"
+    if len(own) > 1:
+        names = " and ".join(sorted(b.name for b in own)[:2])
+        return Stay(Reason.TWO_BUDGETS, f"{name} has two disruption budgets, {names}")
+    if own and own[0].allowed <= 0:
+        return Stay(Reason.DISRUPTION_BUDGET, f"{name}: budget {own[0].name} lets no pod leave now (allowed: 0)")
+    return None
+
+
+def _local_storage(wire: SizedPodWire, objects: ClusterObjects) -> str:
+    for volume in wire.spec.volumes or ():
+        if "hostPath" in volume:
+            return f"hostPath {(volume['hostPath'] or {}).get('path', '')}"
+        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+        bound = (objects.volumes or {}).get((wire.metadata.namespace, claim)) if claim else None
+        if bound and bound.local:
+            return f"the local volume of claim {claim}"
+    return ""
+
+
+def _require_stock(wire: SizedPodWire) -> None:
+    """NotModelledError for what another scheduler, or a plugin that is not in the stock one, decides."""
+    if wire.spec.scheduler_name not in ("", STOCK_SCHEDULER):
+        raise NotModelledError(f"scheduler {wire.spec.scheduler_name}")
+    if wire.spec.resource_claims:
+        raise NotModelledError("ResourceClaims (dynamic resource allocation)")
+    if RESERVATION_AFFINITY_ANNOTATION in (wire.metadata.annotations or {}):
+        raise NotModelledError("affinity to Reservations")
+
+
+def _volumes(wire: SizedPodWire, objects: ClusterObjects) -> tuple[tuple[bytes, ...], dict[str, int]]:
+    """Node affinities of the pod's volumes, and how many each CSI driver attaches."""
+    affinities, attached = set(), dict[str, int]()
+    for volume in wire.spec.volumes or ():
+        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+        if claim is None:
+            _require_harmless(volume)
+            continue
+        if objects.volumes is None or objects.attach_limits is None:
+            raise NotModelledError("volume claims, because volumes or CSINodes could not be read")
+        bound = objects.volumes.get((wire.metadata.namespace, claim))
+        if bound is None:
+            raise NotModelledError("volume claims that are not bound")
+        if bound.affinity:
+            affinities.add(bound.affinity)
+        if bound.driver:
+            attached[ATTACHED + bound.driver] = attached.get(ATTACHED + bound.driver, 0) + 1
+    return tuple(sorted(affinities)), attached
+
+
+def _require_harmless(volume: Mapping[str, Any]) -> None:
+    kinds = set(volume) - {"name"} - HARMLESS_VOLUMES - {"hostPath"}
+    if kinds:
+        raise NotModelledError(f"volumes of kind {min(kinds)}")
+
+
+def _host_ports(spec: _SizedSpecWire) -> dict[str, int]:
+    """One of each host port; an address of the host is not told apart from another, which only refuses more."""
+    sidecars = [c for c in spec.init_containers or () if c.restart_policy == "Always"]
+    containers = [*(spec.containers or ()), *sidecars]
+    ports = (port for container in containers for port in container.ports or () if port.host_port)
+    return {f"{HOST_PORT}{port.protocol}/{port.host_port}": 1 for port in ports}
+
+
+def rules_of(
+    spec: _SizedSpecWire,
+    namespace: str,
+    labels: Mapping[str, str],
+    volumes: tuple[bytes, ...],
+    objects: ClusterObjects,
+) -> PodRules:
+    """Rules of a spec; NotModelledError names a rule that is not modelled, UsageError a selector that is none."""
+    affinity = spec.affinity or {}
+    static: Json = {"nodeSelector": spec.node_selector or {}, "tolerations": spec.tolerations or []}
+    if node_affinity := (affinity.get("nodeAffinity") or {}).get(_REQUIRED):
+        static["affinity"] = {"nodeAffinity": {_REQUIRED: node_affinity}}
+    terms = {kind: (affinity.get(kind) or {}).get(_REQUIRED) or () for kind in ("podAffinity", "podAntiAffinity")}
+    spread = [c for c in spec.topology_spread_constraints or () if c.get("whenUnsatisfiable") != "ScheduleAnyway"]
+    return PodRules(
+        static=msgspec.json.encode(static, order="deterministic"),
+        volumes=volumes,
+        affinity=tuple(_term(one, namespace, objects) for one in terms["podAffinity"]),
+        anti_affinity=tuple(_term(one, namespace, objects) for one in terms["podAntiAffinity"]),
+        spread=tuple(_spread(one, labels) for one in spread),
+    )
+
+
+def _term(term: Mapping[str, Any], namespace: str, objects: ClusterObjects) -> PodTerm:
+    """A term whose namespaces are resolved: those named and those selected; the pod's own without either."""
+    selector, names = term.get("namespaceSelector"), frozenset(term.get("namespaces") or ())
+    chosen: frozenset[str] | None = names
+    if selector is not None:
+        by_label = LabelSelector.parse(selector, "namespaceSelector")
+        if by_label.requirements == ():
+            chosen = None
+        elif objects.namespaces is None:
+            raise NotModelledError("selectors of namespaces, because namespaces could not be read")
+        else:
+            chosen = names | {name for name, labels in objects.namespaces.items() if by_label.matches(labels)}
+    elif not names:
+        chosen = frozenset((namespace,))
+    return PodTerm(LabelSelector.parse(term.get("labelSelector")), str(term.get("topologyKey", "")), chosen)
+
+
+def _spread(constraint: Mapping[str, Any], labels: Mapping[str, str]) -> SpreadRule:
+    selector = LabelSelector.parse(constraint.get("labelSelector"))
+    keys = {key: labels[key] for key in constraint.get("matchLabelKeys") or () if key in labels}
+    if keys and selector.requirements is not None:
+        more = LabelSelector.parse({"matchLabels": keys}).requirements or ()
+        selector = LabelSelector((*selector.requirements, *(one for one in more if one not in selector.requirements)))
+    return SpreadRule(
+        selector=selector,
+        topology_key=str(constraint.get("topologyKey", "")),
+        max_skew=int(constraint.get("maxSkew", 1)),
+        min_domains=int(constraint.get("minDomains") or 1),
+        by_affinity=constraint.get("nodeAffinityPolicy") != "Ignore",
+        by_taints=constraint.get("nodeTaintsPolicy") == "Honor",
+    )

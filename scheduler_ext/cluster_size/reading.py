@@ -1,0 +1,153 @@
+"""EDGE: the cluster as the question of its size sees it, read once from the Kubernetes API. Nothing is written.
+
+Nodes and pods are needed. What else cannot be read is a gap, and the pods that it concerns count as immovable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData
+from cotenant.base.kube import KubeClient
+from cotenant.base.kube.observed import NOT_ENDED
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.cluster_size.model import (
+    ATTACHED,
+    HOST_PORT,
+    UNLIMITED,
+    ClusterState,
+    PodRules,
+    SizedNode,
+    SizedPod,
+    Stay,
+)
+from cotenant.scheduler_ext.cluster_size.pod_rules import BoundVolume, ClusterObjects, SizedPodWire, sized_pod
+from cotenant.scheduler_ext.extender.metric import ExtenderNodeWire, node_of
+from cotenant.scheduler_ext.rebalance.cluster_reading import BUDGETS, BudgetWire, budget_of
+
+Json = dict[str, Any]
+_T = TypeVar("_T")
+NODES: Final = "/api/v1/nodes"
+PODS: Final = "/api/v1/pods"
+CLAIMS: Final = "/api/v1/persistentvolumeclaims"
+VOLUMES: Final = "/api/v1/persistentvolumes"
+NAMESPACES: Final = "/api/v1/namespaces"
+CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
+CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+KEPT_NODE: Final = {
+    "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
+    "karpenter.sh/do-not-disrupt": "true",
+    "karpenter.sh/do-not-consolidate": "true",
+}
+"""Annotations of nodes, and the value by which they forbid an autoscaler to take them away."""
+
+
+def read_cluster(client: KubeClient) -> ClusterState:
+    """Read the cluster. ClusterError when nodes or pods cannot be listed, NoData when there are no nodes."""
+    wires = client.list(NODES, ExtenderNodeWire)
+    if not wires:
+        raise NoData("the cluster has no nodes", fix="Is this the right --context?")
+    gaps: list[str] = []
+    objects = _read_objects(client, gaps)
+    pods = _read_pods(client, objects)
+    taken = {name for pod in pods for name in pod.requests if name.startswith((HOST_PORT, ATTACHED))}
+    nodes = tuple(_sized_node(wire, objects.attach_limits or {}, taken) for wire in wires)
+    return ClusterState(tuple(sorted(nodes, key=lambda node: node.name)), tuple(pods), tuple(gaps))
+
+
+def _read_pods(client: KubeClient, objects: ClusterObjects) -> list[SizedPod]:
+    """Pods that have not ended, page by page, so that their JSON is not all in memory; equal rules are one object."""
+    pods: list[SizedPod] = []
+    known: dict[PodRules, PodRules] = {}
+    for page in client.pages(PODS, SizedPodWire, fieldSelector=NOT_ENDED):
+        if page is None:
+            pods.clear()
+            continue
+        for wire in page.items or ():
+            pod = sized_pod(wire, objects)
+            pods.append(replace(pod, rules=known.setdefault(pod.rules, pod.rules)))
+    return pods
+
+
+def _sized_node(wire: ExtenderNodeWire, limits: Mapping[str, Mapping[str, int]], taken: set[str]) -> SizedNode:
+    facts = node_of(wire)
+    own = limits.get(facts.name, {})
+    more = {
+        name: 1 if name.startswith(HOST_PORT) else own.get(name.removeprefix(ATTACHED), UNLIMITED) for name in taken
+    }
+    return SizedNode(facts, {**facts.allocatable, **more}, _node_stay(wire))
+
+
+def _node_stay(wire: ExtenderNodeWire) -> Stay | None:
+    labels, annotations = wire.metadata.labels or {}, wire.metadata.annotations or {}
+    for label in CONTROL_PLANE:
+        if label in labels:
+            return Stay(Reason.CONTROL_PLANE_NODE, f"label {label}")
+    for key, value in KEPT_NODE.items():
+        if annotations.get(key) == value:
+            return Stay(Reason.EVICTION_FORBIDDEN, f"the node has the annotation {key}={value}")
+    return None
+
+
+def _read_objects(client: KubeClient, gaps: list[str]) -> ClusterObjects:
+    budgets = _try(lambda: client.list(BUDGETS, BudgetWire), "disruption budgets", gaps)
+    if budgets is None:
+        gaps[-1] += "; a node may be unable to leave because of one"
+    namespaces = _try(lambda: client.list(NAMESPACES, Json), "namespaces", gaps)
+    return ClusterObjects(
+        budgets=[budget_of(wire) for wire in budgets or ()],
+        volumes=_read_volumes(client, gaps),
+        attach_limits=_read_attach_limits(client, gaps),
+        namespaces=None if namespaces is None else {n["metadata"]["name"]: _labels(n) for n in namespaces},
+    )
+
+
+def _labels(body: Json) -> Mapping[str, str]:
+    return body["metadata"].get("labels") or {}
+
+
+def _try(act: Callable[[], _T], what: str, gaps: list[str]) -> _T | None:
+    try:
+        return act()
+    except (ClusterForbidden, ClusterAbsent) as error:
+        gaps.append(f"{what} could not be read: {error.message}")
+        return None
+
+
+def _read_volumes(client: KubeClient, gaps: list[str]) -> Mapping[tuple[str, str], BoundVolume | None] | None:
+    """Volumes of claims; None where claims or volumes cannot be read."""
+    claims = _try(lambda: client.list(CLAIMS, Json), "volume claims", gaps)
+    volumes = _try(lambda: client.list(VOLUMES, Json), "volumes", gaps) if claims else []
+    if claims is None or volumes is None:
+        return None
+    by_name = {volume["metadata"]["name"]: _bound_volume(volume) for volume in volumes}
+    return {
+        (claim["metadata"]["namespace"], claim["metadata"]["name"]): by_name.get(claim["spec"].get("volumeName", ""))
+        for claim in claims
+    }
+
+
+def _bound_volume(volume: Json) -> BoundVolume:
+    spec = volume["spec"]
+    required = (spec.get("nodeAffinity") or {}).get("required")
+    affinity = msgspec.json.encode(required, order="deterministic") if required else b""
+    return BoundVolume(affinity, (spec.get("csi") or {}).get("driver", ""), "local" in spec or "hostPath" in spec)
+
+
+def _read_attach_limits(client: KubeClient, gaps: list[str]) -> Mapping[str, Mapping[str, int]] | None:
+    """Volumes that each CSI driver attaches at most, by node and driver; a driver without a limit is left out."""
+    nodes = _try(lambda: client.list(CSI_NODES, Json), "CSINodes", gaps)
+    if nodes is None:
+        return None
+    return {
+        node["metadata"]["name"]: {
+            driver["name"]: count
+            for driver in node.get("spec", {}).get("drivers") or ()
+            if (count := (driver.get("allocatable") or {}).get("count")) is not None
+        }
+        for node in nodes
+    }

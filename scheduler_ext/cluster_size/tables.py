@@ -1,0 +1,120 @@
+"""The answer as tables and as one document: every surface shows these. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cotenant.base.amount_text import cores, gib
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.scheduler_ext.cluster_size.model import ClusterSize
+
+NODES: Final = Schema(
+    "cluster-size-nodes",
+    (
+        Column("node", "Node", Kind.TEXT, "Name of the node.", essential=True),
+        Column("zone", "Zone", Kind.TEXT, "Its zone."),
+        Column("leaves", "Leaves", Kind.TEXT, "yes: the node could leave.", essential=True),
+        Column("turn", "Turn", Kind.INTEGER, "Its place in the order in which nodes are emptied."),
+        Column("pods", "Pods moved", Kind.INTEGER, "Pods of the node that are placed elsewhere."),
+        Column("cpu", "CPU", Kind.MILLICORES, "Allocatable CPU."),
+        Column("memory", "Memory", Kind.BYTES, "Allocatable memory."),
+        Column("reason", "Reason", Kind.TEXT, "Code of what binds a node that stays."),
+        Column("binds", "What binds it", Kind.TEXT, "The object that binds the node, with its numbers.", wide=True),
+    ),
+    ("node",),
+)
+MOVES: Final = Schema(
+    "cluster-size-moves",
+    (
+        Column("turn", "Turn", Kind.INTEGER, "Place of the pod's node in the order."),
+        Column("node", "From", Kind.TEXT, "Node that leaves.", essential=True),
+        Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod.", essential=True),
+        Column("owner", "Controller", Kind.TEXT, "Controller that creates the pod again.", wide=True),
+        Column("target", "To", Kind.TEXT, "Node that took it in the first trial.", essential=True),
+    ),
+    ("pod",),
+)
+
+
+def node_table(size: ClusterSize) -> Table:
+    """Nodes that could leave, in their order, then those that stay."""
+    rows: list[Mapping[str, Any]] = [
+        {
+            "node": node.name, "zone": node.zone, "leaves": "yes", "turn": node.turn, "pods": len(node.places),
+            "cpu": node.allocatable.get("cpu"), "memory": node.allocatable.get("memory"),
+        }
+        for node in size.leaving
+    ]  # fmt: skip
+    rows += [
+        {
+            "node": node.name, "zone": node.zone, "leaves": "no", "reason": node.stay.reason.value,
+            "binds": node.stay.words, "cpu": node.allocatable.get("cpu"), "memory": node.allocatable.get("memory"),
+        }
+        for node in size.staying
+    ]  # fmt: skip
+    return Table.from_rows(NODES, rows)
+
+
+def move_table(size: ClusterSize) -> Table:
+    """Each pod of a leaving node with the node that takes it."""
+    rows = [
+        {"turn": node.turn, "node": node.name, "pod": place.pod, "owner": place.owner, "target": place.target}
+        for node in size.leaving
+        for place in node.places
+    ]
+    return Table.from_rows(MOVES, rows)
+
+
+def summary_of(size: ClusterSize) -> dict[str, Any]:
+    """The totals of the answer; amounts in millicores and bytes."""
+    return {
+        "nodes": size.nodes_now,
+        "nodes_that_could_leave": len(size.leaving),
+        "nodes_kept": len(size.staying),
+        "least_nodes": size.least_nodes,
+        "kept_by_least": size.gap_ratio,
+        "freed_millicores": size.freed_millicores,
+        "freed_bytes": size.freed_bytes,
+        "pods_moved": sum(len(node.places) for node in size.leaving),
+        "pods_losing_emptydir": size.losing_storage,
+        "reserve_nodes": size.options.reserve_nodes,
+        "reserve_zone": size.options.reserve_zone,
+        "trials": list(size.trials),
+        "unmodelled_rules": dict(size.unmodelled),
+        "pods_without_place": list(size.waiting),
+        "gaps": list(size.gaps),
+    }
+
+
+def document_of(size: ClusterSize) -> dict[str, Any]:
+    """The whole answer: totals, nodes, moves."""
+    rows = {"nodes": node_table(size), "moves": move_table(size)}
+    return {"summary": summary_of(size), **{name: list(table.rows()) for name, table in rows.items()}}
+
+
+def headline_of(size: ClusterSize) -> str:
+    """The answer in one sentence."""
+    count = len(size.leaving)
+    kept = f"{size.options.reserve_nodes} in reserve" if size.options.reserve_nodes else "none in reserve"
+    if size.options.reserve_zone:
+        kept = f"{kept} and one zone" if size.options.reserve_nodes else "one zone in reserve"
+    freed = f": {cores(size.freed_millicores)}, {gib(size.freed_bytes)}" if count else ""
+    return f"{count} of {size.nodes_now} nodes could leave{freed} ({kept})"
+
+
+def notes_of(size: ClusterSize) -> list[str]:
+    """Sentences that belong to the answer."""
+    notes = []
+    if size.gap_ratio is not None:
+        notes.append(
+            f"{len(size.staying)} nodes are kept; no placement needs fewer than {size.least_nodes}"
+            f" ({size.gap_ratio:.2f} times the bound)"
+        )
+    for rule, count in sorted(size.unmodelled.items()):
+        notes.append(f"not modelled: {rule}; {count} {'pod' if count == 1 else 'pods'} count as immovable")
+    if size.waiting:
+        notes.append(f"{len(size.waiting)} waiting pods fit on no node of the whole cluster, first {size.waiting[0]}")
+    if size.losing_storage:
+        notes.append(f"{size.losing_storage} pods that move have an emptyDir, whose content they lose")
+    return notes
