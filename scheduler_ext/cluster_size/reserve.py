@@ -16,6 +16,7 @@ from cotenant.scheduler_ext.cluster_size.constraints import SCORED
 from cotenant.scheduler_ext.cluster_size.model import SizeOptions
 from cotenant.scheduler_ext.cluster_size.placing import PlacingState, Trial, place_pods
 
+
 def find_unplaced(state: PlacingState, options: SizeOptions, trial: Trial, exempt: Collection[int] = ()) -> str:
     """The first pod that would wait after a failure that the reserve covers, as NAMESPACE/NAME; "" when none would.
 
@@ -23,7 +24,11 @@ def find_unplaced(state: PlacingState, options: SizeOptions, trial: Trial, exemp
     """
     for group in failure_groups(state, options):
         left, pods = _fail(state, group)
-        pod = place_pods(left, [one for one in pods if one not in exempt], trial) if len(left.places) else next(iter(pods), None)
+        pod = (
+            place_pods(left, [one for one in pods if one not in exempt], trial)
+            if len(left.places)
+            else next(iter(pods), None)
+        )
         if pod is not None:
             return state.cluster.pods[pod].address
     return ""

@@ -1,8 +1,8 @@
 """A seeded cluster on a real control plane: workloads by their controllers, pods by the stock kube-scheduler.
 
-    build_cluster(plane, cluster)
-    take_out(plane, cluster, names)      # nodes and their pods are gone, controllers create the pods again
-    waiting_pods(plane, cluster)         # once the scheduler has tried all
+build_cluster(plane, cluster)
+take_out(plane, cluster, names)      # nodes and their pods are gone, controllers create the pods again
+waiting_pods(plane, cluster)         # once the scheduler has tried all
 """
 
 from __future__ import annotations
