@@ -18,6 +18,7 @@ from cotenant.enforcer.model import enforcement_tables
 from cotenant.quantities.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Sign, Unit
 from cotenant.recommender.colocation.model import lendable_tables
 from cotenant.recommender.model import clusters, views
+from cotenant.scheduler_ext.cluster_size import tables as size_tables
 from cotenant.scheduler_ext.queues.model import tables as queue_tables
 from cotenant.scheduler_ext.rebalance.model import tables as rebalance_tables
 
@@ -161,6 +162,10 @@ SUBJECTS: Final[tuple[TableSubject, ...]] = (
                  f"{_REBALANCE}.emptying_rows", Moment.NOW, units=_ABOUT_MOVES),
     TableSubject("Rebalance: jobs", rebalance_tables.JOBS, Level.POD,
                  "cotenant.scheduler_ext.rebalance.moves.jobs.job_rows", Moment.NOW),
+    TableSubject("Cluster size: nodes", size_tables.NODES, Level.NODE,
+                 "cotenant.scheduler_ext.cluster_size.tables.node_table", Moment.NOW),
+    TableSubject("Cluster size: moves", size_tables.MOVES, Level.POD,
+                 "cotenant.scheduler_ext.cluster_size.tables.move_table", Moment.NOW),
     TableSubject("Enforcement", enforcement_tables.ENFORCEMENT, Level.NODE,
                  f"{_ENFORCEMENT}.merge_actions", Moment.NOW),
     TableSubject("Enforcement over time", enforcement_tables.ENFORCEMENT_LANES, Level.NODE,

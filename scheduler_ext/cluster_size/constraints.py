@@ -311,7 +311,7 @@ class _Builder:
             selects_itself = is_selected(CounterKey(term.namespaces, term.selector), pod)
             domain = self._domain(DomainCount(number, term.topology_key))
             one.affinity.append(AffinityCheck(domain, selects_itself))
-        keyed = self._keyed(rules)
+        keyed = self._keyed_nodes(rules)
         for spread in rules.spread:
             namespaces = frozenset((pod.namespace,))
             key = CounterKey(namespaces, spread.selector)
@@ -326,7 +326,7 @@ class _Builder:
             own = int(spread.selector.matches(pod.labels))
             one.spread.append(SpreadCheck(domain, spread.max_skew, spread.min_domains, own))
 
-    def _keyed(self, rules: PodRules) -> Flags:
+    def _keyed_nodes(self, rules: PodRules) -> Flags:
         """Nodes that have the labels of all the pod's spread constraints: others are no domain of any."""
         keys = [spread.topology_key for spread in rules.spread]
         return np.array([all(k in node.facts.labels for k in keys) for node in self.state.nodes], dtype=np.bool_)

@@ -63,14 +63,14 @@ class _Search:
         alive[list(leaving)] = False
         return alive
 
-    def moving(self, leaving: Sequence[int]) -> list[int]:
+    def moving_pods(self, leaving: Sequence[int]) -> list[int]:
         """Pods that need a place when these nodes are gone."""
         return [*self.waiting, *(pod for node in leaving for pod in self.pods_on.get(node, ()))]
 
     def placed_by(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
         """The state after a trial; None where a pod, or the reserve, finds no place."""
         state = PlacingState.of(self.cluster, self.alive_without(leaving))
-        pods = self.moving(leaving)
+        pods = self.moving_pods(leaving)
         self.placements += len(pods)
         self.progress.advance()
         if place_pods(state, pods, trial) is not None:
@@ -229,7 +229,7 @@ def _answer(
             stay = stays.get(number) or binding_of(final, number)
             staying.append(StayingNode(node.name, node.zone, stay, node.allocatable))
     first = final[0][1] if final else None
-    moved = [pod for pod in search.moving(leaving) if cluster.node_of[pod] >= 0]
+    moved = [pod for pod in search.moving_pods(leaving) if cluster.node_of[pod] >= 0]
     named = Counter(pod.unmodelled for pod in cluster.pods if pod.unmodelled)
     return ClusterSize(
         leaving=tuple(_leaving_node(search, first, node, turn) for turn, node in enumerate(leaving, 1)),

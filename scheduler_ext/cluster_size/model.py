@@ -59,7 +59,7 @@ class SpreadRule:
 
 @dataclass(frozen=True, slots=True)
 class PodRules:
-    """What a pod demands of a node beyond amounts. static: JSON of node selector, node affinity and tolerations.
+    """The demands of a pod on its node beyond amounts. static: JSON of node selector, node affinity and tolerations.
 
     volumes: JSON of the required node affinity of each of its persistent volumes, sorted.
     """
@@ -129,7 +129,7 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class SizeOptions:
-    """What the question keeps in reserve. nodes: how many may fail at once; zone: whether any one zone may."""
+    """The reserve that the answer keeps. nodes: how many may fail at once; zone: whether any one zone may."""
 
     reserve_nodes: int = 0
     reserve_zone: bool = False
@@ -169,7 +169,7 @@ class StayingNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """The answer. leaving: in their order. least_nodes: no scheduler could do with fewer; None: not computed.
+    """The answer. leaving: in their order.
 
     trials: the orders and score rules under which every pod found a place. waiting: pods that have no node now and
     find none in the whole cluster either. unmodelled: rules that pods have and this answer does not model, with the
@@ -184,7 +184,6 @@ class ClusterSize:
     unmodelled: Mapping[str, int] = field(default_factory=dict)
     losing_storage: int = 0
     gaps: tuple[str, ...] = ()
-    least_nodes: int | None = None
 
     @property
     def nodes_now(self) -> int:
@@ -200,8 +199,3 @@ class ClusterSize:
     def freed_bytes(self) -> int:
         """Allocatable memory of the nodes that could leave, bytes."""
         return sum(node.allocatable.get("memory", 0) for node in self.leaving)
-
-    @property
-    def gap_ratio(self) -> float | None:
-        """Nodes kept by the lower bound, 1 or more; None where no bound is known."""
-        return len(self.staying) / self.least_nodes if self.least_nodes else None

@@ -190,7 +190,7 @@ class PlacingState:
             self._masks[one.mask] = self.cluster.masks[one.mask][self.places]
         return self._masks[one.mask]
 
-    def fitting(self, one: PodClass) -> Flags:
+    def fitting_nodes(self, one: PodClass) -> Flags:
         """Living nodes that a pod of the class may be placed on now."""
         fits = self.mask_of(one) & (self.free[one.columns] >= one.amounts[:, None]).all(axis=0)
         for _, refused in self.relation_refusals(one):
@@ -274,7 +274,7 @@ def place_pods(state: PlacingState, pods: Sequence[int], trial: Trial) -> int | 
         refused: list[int] = []
         for pod in rest:
             one = cluster.classes[cluster.class_of[pod]]
-            fits = state.fitting(one)
+            fits = state.fitting_nodes(one)
             if not fits.any():
                 if not one.waits_for_others:
                     return pod

@@ -101,7 +101,7 @@ class BoundVolume:
 
 @dataclass(frozen=True, slots=True)
 class ClusterObjects:
-    """What the rules of pods refer to. volumes: by (namespace, claim), None for a claim that is not bound.
+    """The objects that the rules of pods refer to. volumes: by (namespace, claim), None for a claim that is not bound.
 
     volumes, attach_limits and namespaces are None where they could not be read.
     """

@@ -72,8 +72,6 @@ def summary_of(size: ClusterSize) -> dict[str, Any]:
         "nodes": size.nodes_now,
         "nodes_that_could_leave": len(size.leaving),
         "nodes_kept": len(size.staying),
-        "least_nodes": size.least_nodes,
-        "kept_by_least": size.gap_ratio,
         "freed_millicores": size.freed_millicores,
         "freed_bytes": size.freed_bytes,
         "pods_moved": sum(len(node.places) for node in size.leaving),
@@ -106,11 +104,6 @@ def headline_of(size: ClusterSize) -> str:
 def notes_of(size: ClusterSize) -> list[str]:
     """Sentences that belong to the answer."""
     notes = []
-    if size.gap_ratio is not None:
-        notes.append(
-            f"{len(size.staying)} nodes are kept; no placement needs fewer than {size.least_nodes}"
-            f" ({size.gap_ratio:.2f} times the bound)"
-        )
     for rule, count in sorted(size.unmodelled.items()):
         notes.append(f"not modelled: {rule}; {count} {'pod' if count == 1 else 'pods'} count as immovable")
     if size.waiting:

@@ -91,6 +91,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "cotenant get gangs": (NEEDS_CLUSTER, "tests/cli/test_quota.py"),
     "cotenant explain queue ": (NEEDS_CLUSTER, "tests/cli/test_quota.py"),
     "cotenant explain node": (NEEDS_CLUSTER, "tests/cli/test_explain_node.py"),
+    "cotenant size": (NEEDS_CLUSTER, "tests/scheduler_ext/cluster_size/test_stock_scheduler.py"),
     "cotenant serve descheduler ": (NEEDS_CLUSTER, "tests/cli/test_descheduler.py"),
     "cotenant explain pod ": (NEEDS_CLUSTER, "tests/scheduler_ext/extender/test_on_a_real_scheduler.py"),
     "cotenant config check slo-config ": ("reads a file of yours", "tests/cli/test_slo_config.py"),
