@@ -33,7 +33,7 @@ def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int) -> Stay:
 
 
 def refusal_words(state: PlacingState, pod: int, trial: Trial) -> str:
-    """The amounts that the pod needs, and why each living node refuses it: every node is counted once, by the first rule."""
+    """The pod and why each living node refuses it: every node is counted once, by the first rule that does."""
     cluster = state.cluster
     one = cluster.classes[cluster.class_of[pod]]
     refused = np.zeros(len(state.places), dtype=np.bool_)

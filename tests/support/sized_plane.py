@@ -106,7 +106,7 @@ def wait_settled(plane: ControlPlane, cluster: SeededCluster) -> None:
     api, count = plane.api(), replicas_of(cluster)
 
     def settled() -> bool:
-        pods = [pod for pod in _pods(api, cluster) if "agent" != pod["metadata"]["labels"]["app"]]
+        pods = [pod for pod in _pods(api, cluster) if pod["metadata"]["labels"]["app"] != "agent"]
         decided = [pod for pod in pods if pod["spec"].get("nodeName") or _is_unschedulable(pod)]
         return len(pods) == len(decided) == count
 
