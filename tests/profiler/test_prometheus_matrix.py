@@ -36,7 +36,7 @@ from tests.support.timer import LeapingTimer
 
 pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
 TESTED = [variant for variant in VARIANTS if not variant.bench_only]
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "prometheus.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "prometheus-servers.md"
 
 
 @pytest.fixture(scope="module")
