@@ -27,7 +27,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class SampleCount(NamedTuple):
-    """Samples that were due of some pods, and those that are there."""
+    """Samples that were due of some pods, and how many are there."""
 
     due: float
     present: int

@@ -36,7 +36,8 @@ HIGHEST_HALF_HOUR_BESIDE: Final = f"A node's page shows its {PEAK_NAME}, which i
 class PeakAhead:
     """The peak of the cluster's CPU in the next 24 hours, and the two hours in which it is most likely.
 
-    height_millicores: the peak that is named so above; above_now_millicores: more than is used now, negative: less.
+    height_millicores: the peak that is named so above; above_now_millicores: more than is used now, negative: less;
+    above_mean: a ratio.
     """
 
     start_seconds: int

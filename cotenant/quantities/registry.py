@@ -17,6 +17,7 @@ from cotenant.quantities import (
     queues,
     requests,
     savings,
+    spoken,
     tables,
     times,
     usage,
@@ -39,6 +40,7 @@ SUBJECTS: Final[Mapping[str, ModuleType]] = MappingProxyType(
         "Data quality": quality,
         "What if": what_if,
         "Times": times,
+        "In sentences": spoken,
     }
 )
 """Title of a chapter -> its module."""

@@ -27,7 +27,7 @@ RISK: Final[Mapping[Resource, str]] = {Resource.CPU: "risk_percent", Resource.ME
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """One amount of RECLAIMABLE with its terms; None = not known, as the reason says."""
+    """One amount of RECLAIMABLE with its terms, of a resource; None = not known, as the reason says."""
 
     band: str
     resource: Resource

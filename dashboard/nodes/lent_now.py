@@ -28,7 +28,7 @@ def sentence(overview: Overview, lent: Relation) -> list[Any]:
 
 
 def not_of_all(overview: Overview, lent: Relation) -> str:
-    """Describe which share of the nodes the present amounts cover, and why not the others; "" when they cover all."""
+    """Describe how many nodes the present amounts cover, and why not the others; "" when they cover all."""
     why, known = batch.why_unknown(lent), overview.cpu.lending_nodes
     if not why or known is None:
         return why

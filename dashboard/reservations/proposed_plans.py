@@ -113,7 +113,7 @@ class PlanHorizon:
 
 
 def lane(rows: Sequence[Row], nodes: Relation, resource: Resource, ahead: PlanHorizon) -> DemandCurve:
-    """Return the demand of all plans in their windows, by half hour, against what no request reserves now."""
+    """Return the demand of all plans for a resource by half hour, against what no request reserves now."""
     times = ahead.start_seconds + STEP_SECONDS * np.arange(SLOTS * ahead.days)
     demand = np.zeros(times.size)
     for row in rows:

@@ -76,7 +76,7 @@ def clock(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in its largest unit: "42 s", "4 min", "3 h", "2 d"."""
+    """A length of time, given in seconds, in its largest unit: "42 s", "4 min", "3 h", "2 d"."""
     for unit, name in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * unit or (seconds >= unit and name == "min"):
             return f"{seconds // unit:.0f} {name}"

@@ -87,7 +87,7 @@ def first_workloads(advice: Relation, query: Query | None, most: int) -> list[Wo
 
 @dataclass(frozen=True, slots=True)
 class SelectionTotals:
-    """Totals of rows: number, workloads, what they free and raise after all steps, rows by risk."""
+    """Totals of rows: the number of them, their workloads, what they free and raise after all steps, rows by risk."""
 
     rows: int
     workloads: int

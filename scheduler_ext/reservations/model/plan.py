@@ -147,8 +147,8 @@ class Score:
 
     coverage: share of the needed pod-time that found capacity; lead_seconds: how long before the start all of it was
     reserved. planned: pods that the plan counted on; needed: most that used or lacked a reservation at one time;
-    others_waiting: most pods of others at one time that found no node and that fit into what was reserved for one
-    pod. None: not recorded.
+    cost: money. others_waiting: most pods of others at one time that found no node and that fit into what was reserved
+    for one pod. None: not recorded.
     """
 
     start_seconds: float

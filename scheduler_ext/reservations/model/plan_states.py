@@ -121,7 +121,7 @@ def wanted_pods(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PlanCounts:
-    """Numbers of plans by phase, in the order of PLAN_STATES, phases of no plan left out; windows: of all of them."""
+    """The number of plans by phase, in the order of PLAN_STATES, without phases of no plan; windows: of all of them."""
 
     plans: int
     windows: int
