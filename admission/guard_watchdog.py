@@ -19,9 +19,10 @@ from cotenant.base.errors import ClusterConflict, CotenantError
 from cotenant.base.kube import KubeClient, Writer, send_all
 from cotenant.base.kubernetes.intent import Address, Create, Patch
 from cotenant.base.kubernetes.moments import moment_of
-from cotenant.base.kubernetes.protocol import GANG_GATE, OWN_GROUP, QUOTA_GATE, RESERVATION_GATE, SWAP_GUARD, WEBHOOK
+from cotenant.base.kubernetes.protocol import GANG_GATE, OWN_GROUP, RESERVATION_GATE, SWAP_GUARD, WEBHOOK
 from cotenant.base.process.clock import Clock
 from cotenant.scheduler_ext.queues.model.native_group import group_named, native_group
+from cotenant.scheduler_ext.reservations.guard import served_until
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES, gates_of, without_gate
 
 GRACE_SECONDS: Final = 60.0
@@ -47,14 +48,6 @@ def overdue(guard: Mapping[str, Any], now_seconds: float) -> Patch | None:
     version = {"op": "replace", "path": "/metadata/resourceVersion", "value": guard["metadata"]["resourceVersion"]}
     removals = [{"op": "remove", "path": f"/spec/{name}"} for name in fields]
     return Patch(ADDRESS, (version, *removals), why="no manager has looked after these hand-overs for a minute")
-
-
-def served_until(guard: Mapping[str, Any] | None) -> dict[str, float]:
-    """Until when (Unix time) a manager promises to end each of our gates; 0 when none ever did. Pure."""
-    spec = (guard or {}).get("spec") or {}
-    reservations = moment_of(spec.get("servedUntil"), SWAP_GUARD) or 0.0
-    queues = moment_of(spec.get("queuesServedUntil"), SWAP_GUARD) or 0.0
-    return {RESERVATION_GATE: reservations, QUOTA_GATE: queues, GANG_GATE: queues}
 
 
 def gate_removal_patches(pods: Iterable[Mapping[str, Any]], over: Collection[str] = OUR_GATES) -> list[Patch]:

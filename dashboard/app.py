@@ -24,8 +24,9 @@ from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.base.process.memory import few_heaps
 from cotenant.base.settings.sections.dashboard import AccessMode, DashboardSettings
 from cotenant.base.store.parquet import arrow_alone
+from cotenant.changes.access import grants
 from cotenant.dashboard import pages
-from cotenant.dashboard.access import answers, grants, headers, login
+from cotenant.dashboard.access import answers, headers, login
 from cotenant.dashboard.access.gate import Gate
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.frame import shell

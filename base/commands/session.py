@@ -5,18 +5,20 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
 import typer
 
 from cotenant.base.errors import UsageError
 
+ServiceT = TypeVar("ServiceT")
 _CLUSTER: Final = "cotenant.cluster"
 """Key of a typer context's `meta`."""
 _OF_ONE: Final = ("kube.kubeconfig", "kube.context", "profiler.prometheus.labels")
@@ -41,6 +43,16 @@ class CliSession:
     """Whether the command is of one cluster, which has to be named where the settings declare several."""
     takes_all: bool = False
     """Whether it has --all-clusters."""
+    providers: Mapping[str, str] = field(default_factory=dict)
+    """Type that a room declares -> function of a layer above it that makes one, both as "module:name"."""
+
+    def service(self, kind: type[ServiceT]) -> ServiceT:
+        """Return a service that a room declares and only a layer above it can provide; imported at this moment.
+
+        KeyError where `cotenant.cli.registry.PROVIDERS` names no provider.
+        """
+        module, _, name = self.providers[f"{kind.__module__}:{kind.__qualname__}"].partition(":")
+        return cast("ServiceT", getattr(importlib.import_module(module), name)())
 
     def load(self, flags: Mapping[str, Any] | None = None) -> Loaded[Settings]:
         """The settings: defaults < file < environment < --set < the command's own `flags` (None = not given).

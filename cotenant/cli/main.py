@@ -22,7 +22,7 @@ from cotenant.base.commands.extras import in_words
 from cotenant.base.commands.session import CliSession, parse_overrides
 from cotenant.base.errors import CotenantError
 from cotenant.cli.groups import LazyGroup
-from cotenant.cli.registry import COMMANDS, CommandEntry, find_rename
+from cotenant.cli.registry import COMMANDS, PROVIDERS, CommandEntry, find_rename
 
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
@@ -177,7 +177,7 @@ def _root(
     ] = False,
 ) -> None:
     """Share Kubernetes nodes between online services and batch work: usage, forecasts, recommendations."""
-    ctx.obj = CliSession(config, parse_overrides(overrides or []), log_format, debug)
+    ctx.obj = CliSession(config, parse_overrides(overrides or []), log_format, debug, providers=PROVIDERS)
 
 
 def program_name(argv0: str) -> str:

@@ -34,6 +34,7 @@ class CommandEntry:
 
 
 _CLI: Final = "cotenant.cli"
+_QUEUES: Final = "cotenant.scheduler_ext.queues.commands"
 
 GET: Final = (
     CommandEntry("findings", f"{_CLI}.analysis.findings", "Idle workloads and nodes, missing and impossible requests."),
@@ -44,11 +45,11 @@ GET: Final = (
     ),
     CommandEntry("pods", f"{_CLI}.analysis.pods", "Running pods: node, class, requests and present usage."),
     CommandEntry("clusters", f"{_CLI}.clusters", "What each cluster could lend and save, and what is at risk."),
-    CommandEntry("quotas", f"{_CLI}.queues.quota", "Quotas: who has what, who borrows and lends.", command="tree"),
+    CommandEntry("quotas", f"{_QUEUES}.quota", "Quotas: who has what, who borrows and lends.", command="tree"),
     CommandEntry(
-        "waiting", f"{_CLI}.queues.quota", "Pods that wait for quota or for their gang, and why.", command="waiting"
+        "waiting", f"{_QUEUES}.quota", "Pods that wait for quota or for their gang, and why.", command="waiting"
     ),
-    CommandEntry("gangs", f"{_CLI}.queues.gang", "Jobs whose pods are placed together or not at all.", command="list"),
+    CommandEntry("gangs", f"{_QUEUES}.gang", "Jobs whose pods are placed together or not at all.", command="list"),
 )
 ELSEWHERE: Final = {
     **dict.fromkeys(("recommendations", "recommendation", "recs", "recom", "workloads"), "recs list"),
@@ -74,7 +75,11 @@ EXPLAIN: Final = (
     CommandEntry(
         "workload", f"{_CLI}.analysis.explain.explain", "Why a recommendation says what it says.", command="workload"
     ),
-    CommandEntry("pod", f"{_CLI}.cluster.why", "Why a pod is pending: which nodes refuse it, and by what."),
+    CommandEntry(
+        "pod",
+        "cotenant.scheduler_ext.extender.commands.why",
+        "Why a pod is pending: which nodes refuse it, and by what.",
+    ),
     CommandEntry("node", f"{_CLI}.analysis.explain.explain", "What a node can lend, term by term.", command="node"),
     CommandEntry(
         "node-slo",
@@ -82,7 +87,7 @@ EXPLAIN: Final = (
         "Which layer set each value in force on a node.",
         command="node-slo",
     ),
-    CommandEntry("queue", f"{_CLI}.queues.quota", "Why a pod waits for its quota or its gang.", command="explain"),
+    CommandEntry("queue", f"{_QUEUES}.quota", "Why a pod waits for its quota or its gang.", command="explain"),
 )
 SERVE: Final = (
     CommandEntry(
@@ -90,9 +95,15 @@ SERVE: Final = (
     ),
     CommandEntry("webhook", f"{_CLI}.cluster.webhook", "Admission webhooks for pods, quotas and the config."),
     CommandEntry(
-        "extender", f"{_CLI}.cluster.extender", "Answers to kube-scheduler: load-aware filter, score, hand-over guard."
+        "extender",
+        "cotenant.scheduler_ext.extender.commands.extender",
+        "Answers to kube-scheduler: load-aware filter, score, hand-over guard.",
     ),
-    CommandEntry("descheduler", f"{_CLI}.cluster.descheduler", "Which pods should leave overloaded nodes; a dry run."),
+    CommandEntry(
+        "descheduler",
+        "cotenant.scheduler_ext.rebalance.commands",
+        "Which pods should leave overloaded nodes; a dry run.",
+    ),
     CommandEntry(
         "mcp",
         f"{_CLI}.analysis.mcp_server",
@@ -115,7 +126,9 @@ CONFIG: Final = (
     CommandEntry("schema", f"{_CLI}.settings", "The JSON schema of a settings file.", command="schema"),
     CommandEntry("docs", f"{_CLI}.settings", "The documentation page of all settings.", command="docs"),
     CommandEntry("check", f"{_CLI}.check", "Check configuration files before they reach a cluster."),
-    CommandEntry("convert", f"{_CLI}.reservations.convert", "Turn objects in old forms into today's."),
+    CommandEntry(
+        "convert", "cotenant.scheduler_ext.reservations.commands.convert", "Turn objects in old forms into today's."
+    ),
     CommandEntry(
         "profiles", f"{_CLI}.cluster.profiles", "Colocation profiles as policies of the API server, without a webhook."
     ),
@@ -171,18 +184,24 @@ COMMANDS: Final = (
     ),
     CommandEntry("dashboard", f"{_CLI}.cluster.dashboard", "The results of the last scan in the browser.", UNDERSTAND),
     CommandEntry(
-        "recs", f"{_CLI}.changes.recs", "Accept recommendations: review, dry run, apply, verify, roll back.", ACT
+        "recs",
+        "cotenant.changes.commands.recs",
+        "Accept recommendations: review, dry run, apply, verify, roll back.",
+        ACT,
     ),
     CommandEntry(
-        "reservations", f"{_CLI}.reservations.reservations", "Capacity for workloads before they need it.", ACT
+        "reservations",
+        "cotenant.scheduler_ext.reservations.commands.reservations",
+        "Capacity for workloads before they need it.",
+        ACT,
     ),
     CommandEntry(
         "autopilot",
-        f"{_CLI}.changes.autopilot",
+        "cotenant.autopilot.commands",
         "Right-sizing by itself: status, preview, act, pause, report.",
         ACT,
     ),
-    CommandEntry("audit", f"{_CLI}.changes.audit", "Who did what: verify and export the ledger.", ACT),
+    CommandEntry("audit", "cotenant.changes.commands.audit", "Who did what: verify and export the ledger.", ACT),
     CommandEntry(
         "install", f"{_CLI}.cluster.install", "Put CRDs, priority classes and rights into a cluster.", OPERATE
     ),
@@ -216,6 +235,16 @@ COMMANDS: Final = (
     ),
 )
 """The commands of `cotenant`, in the order of its help."""
+
+PROVIDERS: Final = {
+    "cotenant.scheduler_ext.reservations.commands.workload_history:WorkloadHistory": (
+        "cotenant.pipeline.workload_history:workload_history"
+    ),
+}
+"""What a room's command needs of a layer above it: the type that the room declares -> the function that makes one.
+
+A command asks `session.service(Type)`. Both are text, so that nothing is imported before it is asked for.
+"""
 
 OLD_NAMES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     ("run",): ("scan", "--offline"),

@@ -33,12 +33,11 @@ from cotenant.base.threads import side_by_side
 from cotenant.base.usage.forecast import Forecasts, concatenate_forecasts
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import Usage
-from cotenant.pipeline import browse, day_margins, gpus, learned, overview, plans, pods, tables, weeks
+from cotenant.pipeline import browse, day_margins, gpus, learned, overview, pods, tables, weeks
 from cotenant.pipeline.analysis import Analysis, Division, Floats, History
 from cotenant.pipeline.nodes import lendable_lines, node_explanations, node_history, worst_days
 from cotenant.pipeline.nodes.node_peaks import prod_node_peaks
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, lenders, peak_forecasts, reclaimable
-from cotenant.pipeline.plans import MOST_PROPOSALS
 from cotenant.pipeline.shards import executors, judgements, plan
 from cotenant.pipeline.shards.executors import Executor, Here
 from cotenant.pipeline.shards.merge import Merger
@@ -49,7 +48,9 @@ from cotenant.pipeline.stored_history import load_node_history
 from cotenant.profiler.pool import total
 from cotenant.recommender import stored_recommendations
 from cotenant.recommender.model.views import FORECASTS, RECOMMENDATION_LOG, portraits_of
+from cotenant.scheduler_ext.reservations.plans import rehearsed_proposals
 from cotenant.scheduler_ext.reservations.plans.proposals import Rehearsals
+from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import MOST_PROPOSALS
 
 DIVISION: Final = "shards"
 """Name of the document that holds the division of the last run."""
@@ -162,7 +163,7 @@ class _Run:
         lending = lenders(history, sums, peaks, foreseen, settings.recommender.reclaimable, now_seconds)
         container_results = merger.container_results().of_cluster(history, settings)
         most, before = MOST_PROPOSALS, stored_rehearsals(self.store)
-        proposed, rehearsed = plans.proposals(merger.candidates().largest(most), settings, before)
+        proposed, rehearsed = rehearsed_proposals.proposals(merger.candidates().largest(most), settings, before)
         since = [*merger.since_seconds, *(one.since_seconds for one in groups if one.since_seconds is not None)]
         return Analysis(
             history=history,
@@ -311,7 +312,7 @@ def _result_tables(analysis: Analysis) -> Iterator[Table]:
     yield tables.reclaimable(analysis.reclaimable)
     yield tables.findings(analysis.findings)
     yield tables.replicas(analysis.replica_floors)
-    yield plans.table(analysis.proposals)
+    yield rehearsed_proposals.table(analysis.proposals)
     yield weeks.table(analysis.weeks)
 
 

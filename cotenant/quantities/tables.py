@@ -80,6 +80,7 @@ class TableSubject:
 
 
 _PIPELINE: Final = "cotenant.pipeline"
+_PLANS_TABLE: Final = "cotenant.scheduler_ext.reservations.plans.rehearsed_proposals.table"
 _QUEUES: Final = "cotenant.scheduler_ext.queues.model.tables"
 _REBALANCE: Final = "cotenant.scheduler_ext.rebalance.rebalance_report"
 _CHANGES: Final = "cotenant.changes.model.tables"
@@ -116,7 +117,7 @@ SUBJECTS: Final[tuple[TableSubject, ...]] = (
     TableSubject("Pods", views.PODS, Level.POD, f"{_PIPELINE}.pods.pods"),
     TableSubject("Forecasts", views.FORECASTS, Level.SERIES, f"{_PIPELINE}.tables.forecast_table", units={
         **_SCALE, "peak": Unit.OF_RESOURCE, "peak_median": Unit.OF_RESOURCE}, times=_NEXT_DAY),
-    TableSubject("Proposed plans", views.PLANS, Level.PLAN, f"{_PIPELINE}.plans.table", Moment.BACK_TEST, units={
+    TableSubject("Proposed plans", views.PLANS, Level.PLAN, _PLANS_TABLE, Moment.BACK_TEST, units={
         **_LINES_OF_PLAN, "idle_core_hours": Unit.CORE_HOURS_PER_DAY, "cost": Unit.MONEY_PER_DAY},
         signs={"skill": Sign.EITHER},
         times=dict.fromkeys(("start", "end", "pods", "wanted", "median", "windows"), Moment.PLAN_WINDOW)),

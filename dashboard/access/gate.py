@@ -25,7 +25,8 @@ from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.base.settings.sections.dashboard import AccessMode, AccessSettings
 from cotenant.base.store.buckets import QUICK
 from cotenant.base.store.files import Folder
-from cotenant.dashboard.access import answers, forgery, front, grants, headers
+from cotenant.changes.access import grants
+from cotenant.dashboard.access import answers, forgery, front, headers
 from cotenant.dashboard.access.answers import Refused
 from cotenant.dashboard.access.front import Front
 from cotenant.dashboard.access.launch import BELOW, Launch, Proof, port_of, without_token

@@ -12,7 +12,14 @@ from typing import Any, Final
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import micro_moment, moment_of
 from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities
-from cotenant.base.kubernetes.protocol import OWN_GROUP, PLACEHOLDER_NAMESPACE, SWAP_GUARD
+from cotenant.base.kubernetes.protocol import (
+    GANG_GATE,
+    OWN_GROUP,
+    PLACEHOLDER_NAMESPACE,
+    QUOTA_GATE,
+    RESERVATION_GATE,
+    SWAP_GUARD,
+)
 from cotenant.base.kubernetes.reservation import Reference
 
 Json = Mapping[str, Any]
@@ -146,3 +153,11 @@ def _body(swap: ReservationSwap) -> dict[str, Any]:
     if swap.rest:
         body["rest"] = {"name": swap.rest.name, "room": format_quantities(swap.rest.room)}
     return body
+
+
+def served_until(guard: Mapping[str, Any] | None) -> dict[str, float]:
+    """Until when (Unix time) a manager promises to end each of our gates; 0 when none ever did. Pure."""
+    spec = (guard or {}).get("spec") or {}
+    reservations = moment_of(spec.get("servedUntil"), SWAP_GUARD) or 0.0
+    queues = moment_of(spec.get("queuesServedUntil"), SWAP_GUARD) or 0.0
+    return {RESERVATION_GATE: reservations, QUOTA_GATE: queues, GANG_GATE: queues}

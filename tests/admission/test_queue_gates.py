@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.admission.guard_watchdog import absent_groups, gate_removal_patches, served_until
+from cotenant.admission.guard_watchdog import absent_groups, gate_removal_patches
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.queue_gates import NativeGangs, add_queue_gates
 from cotenant.admission.view import ClusterView
@@ -14,6 +14,7 @@ from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
+from cotenant.scheduler_ext.reservations.guard import served_until
 
 NOW = 1_000.0
 QUOTA_LABEL = "quota.scheduling.koordinator.sh/name"

@@ -25,8 +25,8 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.autopilot import CeilingSettings
 from cotenant.base.store import Store
+from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.audited_acts import AuditedActs
-from cotenant.cli.changes.change_service import kubeconfig_door
 from cotenant.pipeline.tables import replicas
 from cotenant.recommender.replicas import ReplicaFloor
 from cotenant.simulation.api_server.rights import AccessRule, Account

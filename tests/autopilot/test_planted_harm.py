@@ -16,14 +16,15 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from cotenant.autopilot.configured_service import autopilot_service_of
 from cotenant.autopilot.rounds.acts import ActConfig
 from cotenant.autopilot.rounds.rounds import Rounds
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.settings.root import Settings
+from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.decide.regression_check import Compared, Measure
 from cotenant.changes.model.annotated_resources import WEBHOOK_CONFIGURATION
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
-from cotenant.cli.changes.change_service import autopilot_service_of, kubeconfig_door
 from cotenant.recommender.model.recommendation import Recommendation, Trust
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.changes.world import RESOURCES, recommended

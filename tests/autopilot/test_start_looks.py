@@ -26,8 +26,8 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.people import Person
 from cotenant.base.settings.sections.autopilot import CeilingSettings
+from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.audited_acts import AuditedActs
-from cotenant.cli.changes.change_service import kubeconfig_door
 from cotenant.simulation.api_server.rights import AccessRule, Account
 from tests.changes.world import RESOURCES
 from tests.support.autopilot import APPROVER, NAMESPACE, NOW, EmbeddedAutopilot, embedded

@@ -26,9 +26,9 @@ from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.load import load
 from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
+from cotenant.changes.access.configured_service import change_service_of
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.model.service import ChangeRequest, WorkloadReview
-from cotenant.cli.changes.change_service import change_service_of
 from cotenant.cli.demo.live_cluster import way_in
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.recommender.model.views import RECOMMENDATIONS

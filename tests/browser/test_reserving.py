@@ -19,11 +19,11 @@ from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
-from cotenant.cli.changes.change_service import plan_service_of
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.reservations import callbacks as plan_acts
 from cotenant.dashboard.sources.source import StoreSource
+from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from tests.browser.conftest import ON_A_SLOW_MACHINE, Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_narrow import misfits

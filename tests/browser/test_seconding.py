@@ -11,7 +11,8 @@ from playwright.sync_api import Page, expect
 
 from cotenant.base.people import Person
 from cotenant.base.process.clock import FixedClock
-from cotenant.cli.changes.change_service import change_service_of, kubeconfig_door
+from cotenant.changes.access.configured_service import change_service_of
+from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.dashboard.changes import review as reviewing
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious

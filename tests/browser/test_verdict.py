@@ -13,10 +13,10 @@ from playwright.sync_api import expect
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Grant, Person, Role
+from cotenant.changes.access.configured_service import change_service_of
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest
 from cotenant.changes.service import ClusterChangeService
-from cotenant.cli.changes.change_service import change_service_of
 from tests.browser.conftest import Open
 from tests.support import acting
 from tests.support.plans import TestClock

@@ -138,7 +138,7 @@ def test_without_an_api_server_there_are_words_and_what_is_known(
 ) -> None:
     monkeypatch.setattr("cotenant.changes.service.GLANCE_SECONDS", 0.1)
     monkeypatch.setattr(
-        "cotenant.cli.changes.change_service.IDLE_SECONDS", 0.0
+        "cotenant.changes.access.kubeconfig_access.IDLE_SECONDS", 0.0
     )  # the embedded server's open connections outlive it
     with acting.embedded(tmp_path, made) as scene:
         service, wanted = scene.service(), ChangeRequest(scene.acceptable()[:1])

@@ -12,11 +12,11 @@ import pytest
 from cotenant.base.errors import NoData, UsageError
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, NotAllowed, Person, Role
+from cotenant.changes.commands.watcher_output import peaks_of
 from cotenant.changes.decide.gitops.bundle import PULL_REQUEST
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import BundleForm, ChangeRequest, Method
 from cotenant.changes.soak.watcher import News
-from cotenant.cli.changes.watcher_output import peaks_of
 from cotenant.recommender.model.views import Overview
 from tests.support import acting
 

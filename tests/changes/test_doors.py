@@ -21,9 +21,9 @@ from cotenant.base.people import IdentitySource, NotAllowed, Person
 from cotenant.base.settings.sections.dashboard import AccessSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.changes.access import cluster_access
+from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.live_context import who as asked_who
-from cotenant.cli.changes.change_service import kubeconfig_door
 from tests.cluster.control_plane import APISERVER, ControlPlane, Options
 from tests.cluster.namespaces import create_namespace, unique_name
 from tests.cluster.waiting import wait_for

@@ -17,6 +17,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
+from cotenant.changes.access.configured_service import recommended_of
 from cotenant.changes.change_ledger import ChangeJournal
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.regression_check import Compared, Measure
@@ -26,7 +27,6 @@ from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
 from cotenant.changes.model.judgement import Judgement, RuleVerdict
 from cotenant.changes.soak.reconcile import verify
 from cotenant.changes.soak.usage_comparison import PrometheusComparison
-from cotenant.cli.changes.change_service import recommended_of
 from cotenant.profiler.prometheus.client import Client
 from cotenant.recommender.model.recommendation import object_name
 from tests.cluster.crds import install_crd

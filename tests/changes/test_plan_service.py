@@ -19,7 +19,6 @@ from cotenant.base.kubernetes.moments import moment
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import NotAllowed, Role
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.cli.changes.change_service import plan_service_of
 from cotenant.scheduler_ext.reservations.model.plan import (
     Approval,
     ApprovalPolicy,
@@ -30,6 +29,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     Span,
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import EDITED_LABEL, PlanEvent, PlanRef, PlanTerms
+from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from cotenant.scheduler_ext.reservations.service.plans import FIELD_MANAGER, decide_plan
 from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
 from tests.support import plans

@@ -12,13 +12,13 @@ from cotenant.base.people import Role
 from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.changes.forecasted_usage import ahead_of, usage_at
-from cotenant.cli.changes.change_service import plan_service_of
-from cotenant.cli.reservations.rows import preview_table
 from cotenant.dashboard.reservations import plan_actions
 from cotenant.recommender.model.views import FORECASTS
+from cotenant.scheduler_ext.reservations.commands.rows import preview_table
 from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
 from cotenant.scheduler_ext.reservations.plans.preview import NodeRoom, PreviewContext, forecast_free_capacity, preview
+from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from tests.support import plans
 from tests.support.plans import HOUR, NAMESPACE, SIX, Scene, person
 

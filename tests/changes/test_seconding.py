@@ -19,6 +19,8 @@ from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, IdentitySource, NotAllowed, Person, Role
 from cotenant.base.process.clock import FixedClock, SystemClock
 from cotenant.changes.accept import Actions
+from cotenant.changes.access.configured_service import change_service_of
+from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.change_ledger import ChangeJournal
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.live_context import ClusterUser
@@ -27,7 +29,6 @@ from cotenant.changes.model.service import ChangeRequest
 from cotenant.changes.service import ClusterChangeService
 from cotenant.changes.soak.reconcile import settle
 from cotenant.changes.soak.watcher import Watcher
-from cotenant.cli.changes.change_service import change_service_of, kubeconfig_door
 from cotenant.cli.main import root
 from tests.support import acting
 from tests.support.acting import Prepared, Scene

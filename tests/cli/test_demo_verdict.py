@@ -15,10 +15,10 @@ from cotenant.base.resource import Resource
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.usage.usage import TimeGrid
+from cotenant.changes.access.configured_service import change_service_of
 from cotenant.changes.decide.regression_check import Measure
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest
-from cotenant.cli.changes.change_service import change_service_of
 from cotenant.cli.demo.live_cluster import run_demo_verification
 from cotenant.manager.decisions.results import RunResults
 from cotenant.recommender.model.views import RECOMMENDATIONS

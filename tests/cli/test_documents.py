@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from cotenant.base.commands.documents import documents
 from cotenant.base.errors import UsageError
-from cotenant.cli.cluster.why import template_of
 from cotenant.cli.main import root
+from cotenant.scheduler_ext.extender.commands.why import template_of
 
 BROKEN = {
     "a day that no calendar has": "kind: Reservation\nwhen: 2026-13-45\n",

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from cotenant.base.commands.extras import PACKAGES, in_words
-from cotenant.base.commands.session import parse_overrides
+from cotenant.base.commands.session import CliSession, parse_overrides
 from cotenant.base.errors import UsageError
 from cotenant.base.settings.load import default_config
 from cotenant.cli import main
@@ -31,6 +31,7 @@ from cotenant.cli.registry import (
     FIRST_WORDS,
     OLD_NAMES,
     OPERATE,
+    PROVIDERS,
     START,
     UNDERSTAND,
     CommandEntry,
@@ -322,3 +323,46 @@ def test_version_names_the_version_python_and_packages() -> None:
     assert described["python"].startswith("3.")
     assert described["packages"]["base"]["numpy"]
     assert invoke("--version").stdout == "cotenant 0.1.0\n"
+
+
+@pytest.mark.parametrize("kind", PROVIDERS)
+def test_a_service_of_a_layer_above_is_made_for_the_room_that_declares_it(kind: str) -> None:
+    module, _, name = kind.partition(":")
+    declared = getattr(importlib.import_module(module), name)
+    assert isinstance(CliSession(providers=PROVIDERS).service(declared), declared)
+
+
+def test_the_command_line_gives_every_session_its_providers() -> None:
+    """The declared type is imported by the room alone; a session without providers has none of it."""
+    from cotenant.scheduler_ext.reservations.commands.workload_history import WorkloadHistory
+
+    with pytest.raises(KeyError, match="WorkloadHistory"):
+        CliSession().service(WorkloadHistory)
+
+
+def test_the_modules_of_a_features_commands_are_in_its_room() -> None:
+    """Of what `cotenant/cli` lists, these were once in it (docs/decisions/0031-commands-are-in-their-rooms.md)."""
+    modules = {name: importlib.import_module(entry.module).__name__ for name, entry in listed().items() if entry.module}
+    rooms = {name: module.removeprefix("cotenant.").partition(".commands")[0] for name, module in modules.items()}
+    assert {name: rooms[name] for name in ROOM_OF_COMMAND} == ROOM_OF_COMMAND
+
+
+ROOM_OF_COMMAND = {
+    "recs": "changes",
+    "audit": "changes",
+    "autopilot": "autopilot",
+    "reservations": "scheduler_ext.reservations",
+    "convert": "scheduler_ext.reservations",
+    "quotas": "scheduler_ext.queues",
+    "waiting": "scheduler_ext.queues",
+    "gangs": "scheduler_ext.queues",
+    "queue": "scheduler_ext.queues",
+    "descheduler": "scheduler_ext.rebalance",
+    "extender": "scheduler_ext.extender",
+    "pod": "scheduler_ext.extender",
+}
+
+
+def listed() -> dict[str, CommandEntry]:
+    """Each command's entry by its own name."""
+    return {entry.name: entry for top in COMMANDS for entry in (top, *top.children)}

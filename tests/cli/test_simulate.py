@@ -22,12 +22,12 @@ from cotenant.base.progress import Silent
 from cotenant.base.store import Store
 from cotenant.base.usage.what_if import WHAT_IF, WhatIf
 from cotenant.cli.analysis.simulate import replay_summary
-from cotenant.cli.reservations.rows import peak_replays
 from cotenant.experiment.what_if import RISKS_PERCENT
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.simulation.demo import CLUSTER, fill
 from cotenant.simulation.peaks.peak_play import PeakOutcome
 from cotenant.simulation.peaks.peak_replay import PeakReplay
+from cotenant.simulation.peaks.replay_table import peak_replays
 from tests.support import command_line
 
 MONDAY = 1_700_438_400

@@ -14,7 +14,7 @@ import requests
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
-from cotenant.cli.changes.change_service import change_service_of
+from cotenant.changes.access.configured_service import change_service_of
 from cotenant.dashboard.access import oidc
 from tests.cluster import needing
 from tests.cluster.control_plane import ControlPlane, Options

@@ -17,6 +17,7 @@ import pytest
 import requests
 import yaml
 
+from cotenant.autopilot.configured_service import autopilot_service_of
 from cotenant.base.kube import Writer
 from cotenant.base.kube.connection import ApiRequest
 from cotenant.base.kubernetes.intent import Address, Create
@@ -25,19 +26,16 @@ from cotenant.base.ledger.chain import LedgerRow
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import RIGHTS, Grant, Person, Right, Role
 from cotenant.base.process.clock import FixedClock
+from cotenant.changes.access.configured_service import change_service_of
+from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.model.service import ChangeRequest
-from cotenant.cli.changes.change_service import (
-    autopilot_service_of,
-    change_service_of,
-    kubeconfig_door,
-    move_service_of,
-    plan_service_of,
-)
 from cotenant.dashboard.autopilot.policy_editor import TEMPLATE, as_yaml
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.sources.source import StoreSource
+from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
 from cotenant.scheduler_ext.reservations.model.plan import Span
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanTerms
+from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from tests.cluster.crds import FOLDER
 from tests.support import access, acting, sweep
 from tests.support.access import Browser

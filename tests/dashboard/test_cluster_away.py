@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.base.people import Grant, Person, Right, Role
 from cotenant.base.settings.sections.dashboard import DashboardSettings
-from cotenant.cli.changes.change_service import change_service_of
+from cotenant.changes.access.configured_service import change_service_of
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.reservations import plan_actions

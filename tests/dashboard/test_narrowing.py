@@ -22,10 +22,11 @@ from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
 from cotenant.base.store.relation import Relation
 from cotenant.base.table import Table
+from cotenant.changes.access.configured_service import change_service_of
+from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.change_ledger import ChangeJournal
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.changes.model.change import Change
-from cotenant.cli.changes.change_service import change_service_of, kubeconfig_door
 from cotenant.cli.cluster.dashboard import manifest
 from cotenant.dashboard import pages
 from cotenant.dashboard.app import create_app

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.reservation import AllocatePolicy
 from cotenant.base.resource import Resource
-from cotenant.cli.reservations.rows import score_table
 from cotenant.dashboard.figures import gantt
 from cotenant.dashboard.figures.gantt import STATES, Pods
 from cotenant.dashboard.reservations import forms as plan_forms
 from cotenant.dashboard.reservations import story
+from cotenant.scheduler_ext.reservations.commands.rows import score_table
 from cotenant.scheduler_ext.reservations.model import plan_scores
 from cotenant.scheduler_ext.reservations.model.plan import (
     Approval,

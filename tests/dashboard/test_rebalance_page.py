@@ -18,8 +18,6 @@ from cotenant.base.errors import ClusterForbidden, NoData, UsageError
 from cotenant.base.people import Person, Role
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_NAME
-from cotenant.cli.cluster.descheduler import Show
-from cotenant.cli.cluster.descheduler import _print as print_report
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.figures import load_maps
 from cotenant.dashboard.frame import panels
@@ -28,6 +26,8 @@ from cotenant.dashboard.pages import rebalance as page
 from cotenant.dashboard.rebalance import approval
 from cotenant.dashboard.tables.labels import label
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
+from cotenant.scheduler_ext.rebalance.commands import Show
+from cotenant.scheduler_ext.rebalance.commands import _print as print_report
 from cotenant.scheduler_ext.rebalance.model.move_service import JobCarrier, MoveEvent, MoveHistoryEntry, MoveService
 from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES, NODES
 from cotenant.scheduler_ext.rebalance.rebalance_report import report_of

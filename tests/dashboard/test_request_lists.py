@@ -12,6 +12,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 import pytest
 
+from cotenant.autopilot.configured_service import autopilot_service_of
 from cotenant.base.errors import StoreBusy
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import FixedClock
@@ -23,12 +24,8 @@ from cotenant.base.store import Store
 from cotenant.base.store.relation import Relation
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.tables.filters import MOST_PARTS, MOST_SORTS, MOST_VALUES
-from cotenant.cli.changes.change_service import (
-    autopilot_service_of,
-    change_service_of,
-    kubeconfig_door,
-    plan_service_of,
-)
+from cotenant.changes.access.configured_service import change_service_of
+from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.rest.wire import MOST_LISTED
@@ -36,6 +33,7 @@ from cotenant.dashboard.server.request_limits import MOST_MEMBERS
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.pipeline import corridor
 from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from cotenant.simulation import cluster_population, demo
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.crds import install_crd

@@ -20,7 +20,6 @@ from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import GIB, Resource
 from cotenant.base.store.relation import Relation
 from cotenant.base.table import Table
-from cotenant.cli.reservations import reservations as cli
 from cotenant.dashboard.figures import gantt
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.gantt import Bar, DemandCurve, Pods
@@ -29,6 +28,7 @@ from cotenant.dashboard.reservations import board, detail, proposed_plans
 from cotenant.dashboard.reservations.proposed_plans import PlanHorizon
 from cotenant.dashboard.sources.source import Snapshot, StoreSource
 from cotenant.recommender.model.views import NODES, PLANS
+from cotenant.scheduler_ext.reservations.commands import reservations as cli
 from tests.dashboard.test_states import Changed, text_of, view_on
 from tests.support import dashboard as support
 from tests.support.dashboard import Results

@@ -25,7 +25,7 @@ ALLOWED = {
     "tests/browser/test_cluster_away.py": (1, "a page that only looks; nothing is written"),
     "tests/cli/charts.py": (1, INSTALLS),
     "tests/cli/test_chart_certificates.py": (1, "cert-manager, which is somebody else's"),
-    "tests/cli/test_descheduler.py": (2, LOOKS),
+    "tests/scheduler_ext/rebalance/test_commands.py": (2, LOOKS),
     "tests/cli/test_explain_node.py": (2, LOOKS),
     "tests/cli/test_install_on_cluster.py": (1, INSTALLS),
     "tests/cli/test_slo_config.py": (1, LOOKS),

@@ -22,10 +22,10 @@ from cotenant.base.resource import GIB, Resource
 from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.settings.sections.recommender import PatchSettings
 from cotenant.changes.decide.autoscaler_targets import moves
+from cotenant.changes.decide.gitops.manifest_text import as_yaml
 from cotenant.changes.decide.gitops.manifests import helm, kustomize, server_side_apply
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.changes.decide.steps import first_step
-from cotenant.cli.analysis.export import as_yaml
 from cotenant.cli.cluster.dashboard import manifest
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.strategies.cotenant import autoscaler

@@ -11,12 +11,12 @@ from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.people import Role
 from cotenant.base.resource import Resource
 from cotenant.base.settings.root import Settings
-from cotenant.cli.changes.change_service import move_service_of
 from cotenant.manager.decisions.results import RunResults
 from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
 from cotenant.scheduler_ext.rebalance.model.move_service import MigrationJobs
 from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
+from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
 from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService
 from cotenant.simulation.cluster import DemoCluster, DemoScenario
 from cotenant.simulation.controllers.autoscaler import NOTHING

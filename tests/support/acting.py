@@ -35,11 +35,12 @@ from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.severity import Severity
 from cotenant.base.store import Store
 from cotenant.base.table import Table
+from cotenant.changes.access.configured_service import change_service_of
+from cotenant.changes.access.kubeconfig_access import at_this_machine
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.changes.model.service import ChangeRequest
 from cotenant.changes.service import ClusterChangeService
-from cotenant.cli.changes.change_service import at_this_machine, change_service_of
 from cotenant.cli.cluster.dashboard import manifest
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext

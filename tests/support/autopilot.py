@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.autopilot.configured_service import autopilot_service_of
 from cotenant.autopilot.model import PAUSED_KEY, SWITCH_CONFIG_MAP
 from cotenant.autopilot.service import ClusterAutopilotService
 from cotenant.base.identity import WorkloadRef
@@ -21,7 +22,6 @@ from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Role
 from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
-from cotenant.cli.changes.change_service import autopilot_service_of
 from cotenant.recommender.model.recommendation import Recommendation, Trust
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.changes.world import RESOURCES, recommended

@@ -27,7 +27,6 @@ from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.table import Table
-from cotenant.cli.changes.change_service import move_service_of
 from cotenant.scheduler_ext.rebalance.arguments import ResourcePercents
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, HighNodeLoadArgs
@@ -45,6 +44,7 @@ from cotenant.scheduler_ext.rebalance.model.move_service import (
 )
 from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
 from cotenant.scheduler_ext.rebalance.model.tables import JOBS
+from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
 from cotenant.scheduler_ext.rebalance.moves.jobs import job_rows
 from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService
 from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of

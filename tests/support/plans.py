@@ -25,10 +25,10 @@ from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
-from cotenant.cli.changes.change_service import plan_service_of
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import ResultSource, StoreSource
+from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.api import Api, Json

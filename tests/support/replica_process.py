@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
-from cotenant.cli.changes.change_service import change_service_of
+from cotenant.changes.access.configured_service import change_service_of
 from cotenant.dashboard.app import create_app, server_config
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import StoreSource

@@ -177,7 +177,7 @@ FORECASTS: Final = (
     ),
     FormerGroup(
         "notify",
-        "cotenant.cli.changes.watcher_output",
+        "cotenant.changes.commands.watcher_output",
         {
             "peak_hours": (2.0, "Two hours: time enough to act on a peak."),
         },
@@ -196,7 +196,7 @@ FORECASTS: Final = (
     ),
     FormerGroup(
         "plans",
-        "cotenant.pipeline.plans",
+        "cotenant.scheduler_ext.reservations.plans.rehearsed_proposals",
         {
             "most_proposals": (50, "Fifty plans are more than a person reads at a time; the largest come first."),
         },

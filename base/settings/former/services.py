@@ -209,7 +209,7 @@ SERVICES: Final = (
     ),
     FormerGroup(
         "autopilot",
-        "cotenant.manager.autopilot",
+        "cotenant.autopilot.configured_controller",
         {
             "start_up_seconds": (5.0, "A start takes tens of seconds; five are soon enough to help it."),
         },

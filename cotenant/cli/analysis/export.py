@@ -6,18 +6,17 @@ patch is said on stderr, with the reason.
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cotenant.base.commands.files import save, save_all
 from cotenant.base.commands.output import Format, message, print_table
-from cotenant.base.errors import CotenantError, NoData, UsageError
+from cotenant.base.errors import NoData, UsageError
 from cotenant.base.identity import ContainerRef, WorkloadRef
 
 if TYPE_CHECKING:
@@ -122,40 +121,6 @@ def write_components(recommendations: list[Recommendation], folder: Path | None)
     _files(list(kustomize(recommendations)), folder)
 
 
-def as_yaml(file: File) -> str:
-    """The file's text: comments, then the document."""
-    from cotenant.changes.decide.gitops.manifest_text import as_yaml as text
-
-    return text(file)
-
-
-def save(folder: Path, path: str, text: str) -> None:
-    """Write one file below the folder: whole or not at all. CotenantError when it cannot be written."""
-    target = folder / path
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".cotenant-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            Path(name).chmod(0o644)
-            Path(name).replace(target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise CotenantError(
-            f"{target} cannot be written: {error.strerror}", fix="Name another --output-dir."
-        ) from error
-
-
-def save_all(folder: Path, files: Mapping[str, str]) -> None:
-    """Write text by path below the folder, and tell how many files that are."""
-    for path, text in files.items():
-        save(folder, path, text)
-    message(f"{len(files)} files written to {folder}")
-
-
 def _manifests(results: Results, output: ScanFormat) -> list[File]:
     from cotenant.changes.decide.gitops.manifests import helm, server_side_apply
 
@@ -168,6 +133,8 @@ def _manifests(results: Results, output: ScanFormat) -> list[File]:
 
 
 def _files(files: list[File], folder: Path | None) -> None:
+    from cotenant.changes.decide.gitops.manifest_text import as_yaml
+
     if folder is None:
         sys.stdout.write("".join(f"---\n# {file.path}\n{as_yaml(file)}" for file in files))
         return

@@ -26,7 +26,7 @@ from cotenant.base.commands.results import (
 from cotenant.base.errors import StoreError, UsageError
 from cotenant.base.table import Column, Kind, Schema, Table, of_clusters
 from cotenant.base.text import percent
-from cotenant.cli.reservations.rows import peak_replays
+from cotenant.simulation.peaks.replay_table import peak_replays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -16,7 +16,7 @@ from cotenant.base.commands.output import message
 from cotenant.base.commands.results import ClusterOption, StoreOption, open_store, url_of
 from cotenant.base.settings.sections.dashboard import AccessMode
 from cotenant.base.store.opening import opened_all
-from cotenant.cli.changes.watcher_output import run_watcher
+from cotenant.changes.commands.watcher_output import run_watcher
 
 if TYPE_CHECKING:
     from cotenant.base.commands.session import CliSession
@@ -56,7 +56,7 @@ def dashboard(
 
     Where the store holds several clusters and none is named, all are served, with a switch in the top bar.
     """
-    from cotenant.dashboard.access import grants
+    from cotenant.changes.access import grants
 
     flags = {"dashboard.host": host, "dashboard.port": port, "store.url": store}
     flags |= {"kube.kubeconfig": kubeconfig, "kube.context": context, "access.read_only": False if act else None}
@@ -106,17 +106,14 @@ def _cluster_of(session: CliSession, flags: Mapping[str, Any], store: Store, *, 
 
 def action_services(settings: Settings, store: Store) -> dict[str, Any]:
     """Services that let a dashboard act, and the local person where nobody signs in."""
-    from cotenant.cli.changes.change_service import (
-        at_this_machine,
-        autopilot_service_of,
-        change_service_of,
-        door_of,
-        move_service_of,
-        plan_service_of,
-    )
+    from cotenant.autopilot.configured_service import autopilot_service_of
+    from cotenant.changes.access.configured_service import change_service_of
+    from cotenant.changes.access.kubeconfig_access import at_this_machine, door_of
     from cotenant.cli.node.topology_reading import ClusterTopologyService
-    from cotenant.cli.queues.queue_service import queue_service_of
     from cotenant.recommender.stored_recommendations import recommendations_of
+    from cotenant.scheduler_ext.queues.service.cluster_queue_service import queue_service_of
+    from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
+    from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 
     arguments: dict[str, Any] = {
         "changes": change_service_of(settings, store),
@@ -181,8 +178,8 @@ def _context(part: ServedCluster, token: str) -> DashboardContext:
 
 def manifest(*recommendations: Recommendation) -> str:
     """YAML of one workload for `kubectl apply --server-side`; empty when nothing changes."""
+    from cotenant.changes.decide.gitops.manifest_text import as_yaml
     from cotenant.changes.decide.gitops.manifests import server_side_apply
-    from cotenant.cli.analysis.export import as_yaml
 
     return "---\n".join(
         as_yaml(file) for file in server_side_apply(recommendations, {r.container for r in recommendations})

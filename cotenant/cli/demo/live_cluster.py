@@ -84,21 +84,18 @@ def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, op
 
 def demo_dashboard_context(cluster: DemoCluster, store: Store) -> Any:
     """Return the dashboard context of the demo: that of a dashboard that acts, plus the clock."""
+    from cotenant.autopilot.configured_service import autopilot_service_of
+    from cotenant.changes.access.configured_service import change_service_of
+    from cotenant.changes.access.kubeconfig_access import at_this_machine, door_of
     from cotenant.changes.decide.patches import kubectl_command
     from cotenant.changes.decide.steps import planned_steps
-    from cotenant.cli.changes.change_service import (
-        at_this_machine,
-        autopilot_service_of,
-        change_service_of,
-        door_of,
-        move_service_of,
-        plan_service_of,
-    )
     from cotenant.cli.cluster.dashboard import manifest
     from cotenant.cli.node.topology_reading import ClusterTopologyService
-    from cotenant.cli.queues.queue_service import queue_service_of
     from cotenant.dashboard.frame.view import DashboardContext
     from cotenant.recommender.stored_recommendations import recommendations_of
+    from cotenant.scheduler_ext.queues.service.cluster_queue_service import queue_service_of
+    from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
+    from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 
     settings = cluster.settings
     acting: dict[str, Any] = {
@@ -121,8 +118,8 @@ def demo_dashboard_context(cluster: DemoCluster, store: Store) -> Any:
 @contextmanager
 def run_demo_verification(cluster: DemoCluster, store: Store) -> Iterator[None]:
     """Changes are verified by themselves when the demo's clock passes their time; harm is told below the clock."""
-    from cotenant.cli.changes.change_service import change_service_of
-    from cotenant.cli.changes.watcher_output import news_notifier, peaks_of
+    from cotenant.changes.access.configured_service import change_service_of
+    from cotenant.changes.commands.watcher_output import news_notifier, peaks_of
 
     settings = cluster.settings
     service = change_service_of(settings, store, clock=cluster.clock, comparison=cluster.comparison)

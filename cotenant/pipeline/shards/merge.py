@@ -19,12 +19,12 @@ from cotenant.pipeline import containers
 from cotenant.pipeline.analysis import History, HourlySum, Judgements, PackedTable, PodSums, TableParts, WorkloadColumns
 from cotenant.pipeline.containers import ContainerResults
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL, SumsOfPods
-from cotenant.pipeline.plans import Candidates
 from cotenant.pipeline.shards.work import ShardResult
 from cotenant.profiler.coverage import Coverage
 from cotenant.profiler.pool import TotalOfParts
 from cotenant.recommender.model.savings import PlannedSavings, joined_plans
 from cotenant.recommender.replicas import ReplicaFloor
+from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import Candidates
 
 
 class Merger:

@@ -29,7 +29,7 @@ from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import Signal, TimeGrid, Usage
 from cotenant.forecasting.learned import Learned
-from cotenant.pipeline import browse, learned, plans, stored_history, tables, weeks
+from cotenant.pipeline import browse, learned, stored_history, tables, weeks
 from cotenant.pipeline.analysis import (
     Floats,
     History,
@@ -42,7 +42,6 @@ from cotenant.pipeline.analysis import (
 from cotenant.pipeline.containers import ContainerResults, concatenate_results, evaluate_workloads
 from cotenant.pipeline.nodes.node_peaks import running_peaks
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL, PartialPodSums, partial_sums
-from cotenant.pipeline.plans import Candidates
 from cotenant.pipeline.shards import judgements
 from cotenant.pipeline.shards.judgements import Usages
 from cotenant.pipeline.shards.plan import WorkloadShard
@@ -52,6 +51,8 @@ from cotenant.profiler.coverage import Coverage, coverage
 from cotenant.profiler.pool import Members, PartialTotals, by_workload, partial_totals, total
 from cotenant.recommender.model.savings import PlannedSavings, When, summed_savings
 from cotenant.recommender.replicas import ReplicaFloor, replica_floors
+from cotenant.scheduler_ext.reservations.plans import rehearsed_proposals
+from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import Candidates
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,7 +255,9 @@ def _result(
         savings=PlannedSavings(*(summed_savings(advice.columns, when) for when in When)),
         requested=sums.requested,
         largest=weeks.largest(analysis.totals[cpu], settings.forecasting.week_workloads),
-        candidates=plans.candidates(inventory, analysis.totals[cpu], analysis.forecasts[Resource.CPU], settings),
+        candidates=rehearsed_proposals.candidates(
+            inventory, analysis.totals[cpu], analysis.forecasts[Resource.CPU], settings
+        ),
         learned={one.group: one.news for one in groups if one.news is not None},
         judgements={judged.group: judged.judgements},
         since_seconds=tuple(one.since_seconds for one in groups if one.since_seconds is not None),

@@ -23,10 +23,15 @@ from cotenant.base.settings.root import Settings
 from cotenant.base.usage.usage import TimeGrid, Usage
 from cotenant.experiment.world import forward_filled
 from cotenant.forecasting.engine import forecast
-from cotenant.pipeline.plans import Candidates, candidates, proposals_after, rehearsals
 from cotenant.profiler.portrait import build
 from cotenant.scheduler_ext.reservations.model.plan import Proposal
 from cotenant.scheduler_ext.reservations.plans.proposals import Rehearsal, Size
+from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import (
+    Candidates,
+    candidates,
+    proposals_after,
+    rehearsals,
+)
 from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, ClusterShape, autoscaled_peak_pods
 from cotenant.simulation.peaks.peak_play import FILLING_SLOTS, HOUR_SLOTS, PeakOutcome, PeakService, play_peaks
 

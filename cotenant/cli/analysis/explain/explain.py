@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from cotenant.base.cluster import ContainerRole
-from cotenant.base.commands.cells import human
 from cotenant.base.commands.cluster_options import DeclaredClusterOption, settings_of
 from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.completion import node_names, workload_addresses
-from cotenant.base.commands.output import DocumentFormat, DocumentOption, align_columns, print_document
+from cotenant.base.commands.output import DocumentFormat, DocumentOption, print_document
 from cotenant.base.commands.results import (
     AllClustersOption,
     ClusterOption,
@@ -26,28 +23,16 @@ from cotenant.base.commands.results import (
 )
 from cotenant.base.errors import NoData
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.reasons import SENTENCES
-from cotenant.base.resource import Resource
-from cotenant.base.table import Kind, kind_of_input
 from cotenant.base.text import visible
-from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.changes.commands.recommendation_lines import describe
 from cotenant.cli.registry import EXPLAIN
-from cotenant.recommender.model.recommendation import Action, Recommendation, Restart, Trust, Value
-from cotenant.recommender.model.savings import When, savings_of
-from cotenant.recommender.model.savings_text import saving_phrases, saving_text
-from cotenant.recommender.model.shortage_text import sentences
+from cotenant.recommender.model.recommendation import Recommendation
 
 if TYPE_CHECKING:
     from cotenant.base.store import Store
 
 app = new_app()
 NodeArgument = Annotated[str, typer.Argument(metavar="NAME", help="The node's name.", autocompletion=node_names)]
-RESTARTS = {
-    Restart.NONE: "no pod that runs is restarted",
-    Restart.IN_PLACE: "running pods can be resized in place; a change of the template alone starts new ones",
-    Restart.ROLLOUT: "starts new pods",
-}
-KINDS = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
 
 
 def _addresses(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -193,106 +178,3 @@ def _of_workload(store: Store, workload: str) -> list[Recommendation]:
     from cotenant.recommender.stored_recommendations import Explanations
 
     return Explanations(store).of_workload(workload)
-
-
-def describe(recommendation: Recommendation, currency: str) -> Iterator[str]:
-    """The explanation of one container, line by line; a part that the strategy does not speak of is left out."""
-    yield visible(str(recommendation.container))
-    yield from _head(recommendation, currency)
-    for value in recommendation.values:
-        yield ""
-        yield from _value(value)
-    yield from _part("back-test", _backtest(recommendation))
-    yield from _part("confidence", _trust(recommendation.trust))
-    yield from _part("notes", recommendation.notes)
-    yield from _part("queries", recommendation.queries)
-    yield ""
-    yield from _apply(recommendation)
-    yield ""
-
-
-def _head(recommendation: Recommendation, currency: str) -> Iterator[str]:
-    """Yield the basis of a recommendation, its severity, and what it would cost and save."""
-    profile = f" ({recommendation.profile})" if recommendation.profile else ""
-    role = "" if recommendation.role is ContainerRole.MAIN else f", {recommendation.role} container"
-    days, digest = recommendation.window_seconds / DAY_SECONDS, recommendation.settings_digest
-    yield (
-        f"strategy {visible(recommendation.strategy)}{profile}, {days:.1f} days of history, "
-        f"{recommendation.replicas} replicas{role}, severity {recommendation.severity}, settings {digest}"
-    )
-    savings = savings_of([recommendation])
-    if saving_phrases(savings):
-        yield f"{When.ALL_STEPS}, over all pods: {saving_text(savings, visible(currency))}"
-
-
-def _value(value: Value) -> Iterator[str]:
-    kind = KINDS[value.resource]
-    yield f"{value.resource} {value.field}: {_change(value, kind)}  [{value.reason}] {SENTENCES[value.reason]}"
-    if value.formula:
-        yield f"  formula: {visible(value.formula)}"
-    for clamp in value.clamps:
-        yield f"  rule: {visible(clamp.rule)}: {human(kind, clamp.before)} -> {human(kind, clamp.after)}"
-    yield from (f"  by annotation: {visible(override)}" for override in value.overrides)
-    yield from (
-        f"  {line.rstrip()}"
-        for line in align_columns([(n, _input(n, v, value.resource)) for n, v in value.inputs.items()])
-    )
-
-
-def _change(value: Value, kind: Kind) -> str:
-    now = "not set" if value.now is None else human(kind, value.now)
-    proposed = {
-        Action.SET: human(kind, value.amount),
-        Action.UNSET: "unset",
-        Action.WITHHELD: "withheld",
-    }[value.action]
-    return f"{now} -> {proposed}"
-
-
-def _input(name: str, value: float | int | str, resource: Resource) -> str:
-    if isinstance(value, str):
-        return visible(value)
-    kind = kind_of_input(name, resource)
-    return human(kind, round(value) if kind is Kind.MILLICORES else value)
-
-
-def _backtest(recommendation: Recommendation) -> list[str]:
-    """Return the table of the last days as they were and as they would have been as proposed; empty if not tested."""
-    tried = recommendation.backtest
-    if tried is None:
-        return []
-    rows = [
-        (f"last {tried.days:g} days", "as it was", "as proposed"),
-        ("OOM kills", str(tried.now_oom_kills), str(tried.oom_kills)),
-        ("minutes throttled", f"{tried.now_throttled_minutes:.0f}", f"{tried.throttled_minutes:.0f}"),
-        ("times above the memory request, not before", "", str(tried.evictions)),
-        ("CPU requests freed, all pods", "", human(Kind.MILLICORES, tried.freed_millicores)),
-        ("memory requests freed, all pods", "", human(Kind.BYTES, tried.freed_bytes)),
-    ]
-    table = [line.rstrip("\n") for line in align_columns(rows, (False, True, True))]
-    return [*table, *(f"{heading}: {sentence}" for heading, sentence in sentences(tried))]
-
-
-def _trust(trust: Trust | None) -> list[str]:
-    return [] if trust is None else [trust.level.value, *trust.because]
-
-
-def _part(title: str, lines: Sequence[str]) -> Iterator[str]:
-    """A headed list, nothing where it is empty."""
-    if lines:
-        yield ""
-        yield f"{title}:"
-        yield from (f"  {visible(line)}" for line in lines)
-
-
-def _apply(recommendation: Recommendation) -> Iterator[str]:
-    """Yield what applying does to the pods and the command that does it, or the reason why there is none."""
-    from cotenant.changes.decide.patches import file_refusal, kubectl_command, resources
-
-    if not resources(recommendation):
-        yield "nothing to apply"
-    elif why := file_refusal(recommendation):
-        yield visible(f"no patch: {why}")
-    else:
-        yield f"to apply ({RESTARTS[recommendation.restart]}):"
-        yield kubectl_command(recommendation)

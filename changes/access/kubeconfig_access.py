@@ -1,0 +1,102 @@
+"""EDGE: how the cluster of a kubeconfig is reached for one person: with the kubeconfig's rights, or with their own.
+
+The person at this machine acts with the kubeconfig's rights, under the name that the cluster knows them by.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cotenant.base.commands.output import message
+from cotenant.base.errors import ClusterError
+from cotenant.base.people import Grant, Person, Role
+
+if TYPE_CHECKING:
+    from cotenant.base.kube import KubeClient
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.sections.kube import KubeSettings
+    from cotenant.changes.service import ClusterAccess
+
+PATIENCE_SECONDS: Final = 3.0
+"""How long a start waits for the cluster to say who we are."""
+CALL_SECONDS: Final = 5.0
+"""Longest silence of the API server while somebody looks at a page."""
+ANSWER_SECONDS: Final = 20.0
+IDLE_SECONDS: Final = 20.0
+"""A connection that lay idle for longer may have been closed at the other end: it is not used for a write."""
+
+
+def door_of(settings: Settings) -> ClusterAccess:
+    """Each person by the way they are known: the kubeconfig's rights, their own token, or a review before ours."""
+    from cotenant.changes.access.cluster_access import by_way
+
+    return by_way(interactive_kube_settings(settings.kube), settings.access, kubeconfig_door(settings.kube))
+
+
+def interactive_kube_settings(settings: KubeSettings) -> KubeSettings:
+    """The same for calls that somebody waits for in front of a page."""
+    return msgspec.structs.replace(
+        settings,
+        timeout_seconds=min(settings.timeout_seconds, CALL_SECONDS),
+        deadline_seconds=min(settings.deadline_seconds, ANSWER_SECONDS),
+        retries=min(settings.retries, 1),
+    )
+
+
+def kubeconfig_door(settings: KubeSettings) -> ClusterAccess:
+    """Everybody acts with the rights of one kubeconfig; for the loopback alone. Clients are lent again for a while."""
+    from cotenant.base.kube import connect
+
+    hasty = interactive_kube_settings(settings)
+    idle: list[tuple[float, KubeClient]] = []
+    lock = threading.Lock()
+
+    def lent() -> KubeClient:
+        with lock:
+            while idle:
+                since, client = idle.pop()
+                if time.monotonic() - since < IDLE_SECONDS:
+                    return client
+                client.close()
+        return connect(hasty)
+
+    @contextmanager
+    def door(_who: Person) -> Iterator[KubeClient]:
+        client = lent()
+        try:
+            yield client
+        except BaseException:
+            client.close()
+            raise
+        with lock:
+            idle.append((time.monotonic(), client))
+
+    return door
+
+
+def at_this_machine(settings: KubeSettings) -> Callable[[], Person]:
+    """The local person as administrator, under the name that the cluster returns; no name while it does not answer."""
+    from cotenant.base.kube import connect
+    from cotenant.changes.live_context import who
+
+    hasty = msgspec.structs.replace(
+        settings, timeout_seconds=PATIENCE_SECONDS, deadline_seconds=PATIENCE_SECONDS, retries=0
+    )
+    name, groups = "", tuple[str, ...]()
+    try:
+        client = connect(hasty)
+        try:
+            person = who(client)
+        finally:
+            client.close()
+        name, groups = person.name, person.groups
+    except ClusterError as error:
+        message(f"the cluster does not say who you are: {error}. {error.fix}", style="yellow")
+    someone = Person(name, groups, grants=(Grant(Role.ADMIN),))
+    return lambda: someone

@@ -1,0 +1,1 @@
+"""`cotenant recs` and `cotenant audit`: recommendations accepted, changes verified, the ledger."""

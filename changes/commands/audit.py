@@ -1,0 +1,96 @@
+"""`cotenant audit`: whether the ledger is what was written, and all of it for other tools."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.cluster_options import DeclaredClusterOption
+from cotenant.base.commands.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
+from cotenant.base.commands.output import Format, OutputOption, message, print_table
+from cotenant.base.errors import ClusterError
+from cotenant.changes.commands.ledger_access import open_ledger
+from cotenant.changes.model.service import LedgerEntry
+from cotenant.changes.model.tables import entries_table
+
+if TYPE_CHECKING:
+    from cotenant.base.ledger.chain import Anchor, ChainVerification
+    from cotenant.base.ledger.ledger import Ledger
+    from cotenant.base.settings.root import Settings
+
+app = new_app()
+
+
+@app.callback(epilog=examples("cotenant audit verify", "cotenant audit export -o csv > audit.csv"))
+def audit() -> None:
+    """Who did what to the cluster through cotenant: an append-only ledger, each row with the hash of all before it."""
+
+
+@app.command(epilog=examples("cotenant audit verify", "cotenant audit verify --offline"))
+def verify(
+    ctx: typer.Context,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the cluster for the head it keeps.")] = False,
+    kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="Path of the kubeconfig.")] = None,
+    context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
+) -> None:
+    """Walk the chain of hashes and compare it with the head that the cluster keeps.
+
+    Without that head nobody can see whether rows were cut off the end, or all of them. Exit code 3 names the wrong row,
+    4 means that the head could not be read from the cluster.
+    """
+    flags = {"kube.kubeconfig": kubeconfig, "kube.context": context}
+    settings = session_of(ctx).load(flags).settings
+    ledger = open_ledger(settings)
+    head, compared = (None, True) if offline else _read_anchor(settings, ledger)
+    verification = ledger.verify(head)
+    if verification.wrong_seq is not None:
+        sys.stdout.write(f"WRONG at row {verification.wrong_seq} of ledger {ledger.id}: {verification.why}\n")
+        raise typer.Exit(EXIT_FINDINGS)
+    sys.stdout.write(f"{_verified(ledger, verification, head)}\n")
+    if not compared:
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+@app.command(epilog=examples("cotenant audit export -o csv > audit.csv", "cotenant audit export -o json"))
+def export(
+    ctx: typer.Context,
+    cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Every row of the ledger."""
+    ledger = open_ledger(session_of(ctx).load().settings)
+    rows = [LedgerEntry(e.seq, e.seconds, e.actor, e.event, e.subject, e.body, e.hash) for e in ledger.entries()]
+    print_table(entries_table(rows), output)
+
+
+def _verified(ledger: Ledger, verification: ChainVerification, head: Anchor | None) -> str:
+    """Say what a chain without a wrong row proves: all rows with the cluster's head, else not its end."""
+    rows = verification.rows
+    counted = f"{rows} row of" if rows == 1 else f"{rows} rows of"
+    unknown = "cannot be checked without the head that the cluster keeps"
+    if head:
+        text = f"{counted} ledger {ledger.id} are what was written, and its row {head.seq} is the head that the cluster"
+        text = f"{text} keeps of it"
+    elif rows:
+        text = f"{counted} ledger {ledger.id} fit together; whether rows after row {rows} were cut off {unknown}"
+    else:
+        text = f"ledger {ledger.id} has no rows; whether it had some that were removed {unknown}"
+    return f"{text}. {verification.unproven}" if verification.unproven else text
+
+
+def _read_anchor(settings: Settings, ledger: Ledger) -> tuple[Anchor | None, bool]:
+    """The head that the cluster keeps, and whether the cluster could be asked for it."""
+    from cotenant.base.kube import connect
+    from cotenant.changes.change_ledger import read_anchored_heads, unkept
+
+    try:
+        anchor_lookup = read_anchored_heads(connect(settings.kube), ledger, settings.manager.namespace)
+    except ClusterError as error:
+        message(f"the head that the cluster keeps could not be read: {error}", style="yellow")
+        message(f"fix: {f'{error.fix} With --offline the chain alone is verified.'.lstrip()}")
+        return None, False
+    if anchor_lookup.head is None:
+        message(f"{unkept(ledger, anchor_lookup)} Only the chain itself was looked at.", style="yellow")
+    return anchor_lookup.head, True

@@ -1,0 +1,112 @@
+"""EDGE: what `recs` and `audit` have in common: the ledger and the cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from cotenant.base.commands.output import message
+from cotenant.base.errors import ClusterError, NoData, UsageError
+
+if TYPE_CHECKING:
+    from cotenant.base.ledger.ledger import Ledger
+    from cotenant.base.settings.root import Settings
+    from cotenant.changes.accept import Actions
+    from cotenant.changes.model.change import ChangeStatus
+    from cotenant.recommender.model.recommendation import Recommendation
+
+
+PATIENCE_SECONDS: Final = 60.0
+"""How long a command waits for another one, or for the dashboard."""
+
+
+@contextmanager
+def open_actions(settings: Settings, what: str = "a command") -> Iterator[Actions]:
+    """Actions on the cluster of the settings, alone with the ledger, which is closed afterwards.
+
+    StoreBusy when somebody else acts for longer than our patience.
+    """
+    from cotenant.base.kube import connect
+    from cotenant.base.ledger.bucket_ledger import ledger_turn
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.base.settings.sections.actions import ledger_location
+    from cotenant.changes.accept import Actions
+    from cotenant.changes.change_ledger import ChangeJournal
+    from cotenant.changes.live_context import who
+
+    client = connect(settings.kube)
+    person = who(client)
+    place = ledger_location(settings.actions, os.environ)
+    with ledger_turn(place, f"{what} of {person.name}", PATIENCE_SECONDS), closing(client):
+        ledger = open_ledger(settings)
+        with closing(ledger):
+            journal = ChangeJournal(ledger, SystemClock(), person.name)
+            journal.cluster = client.access.cluster
+            actions = Actions(client, journal, settings.actions, person)
+            actions.anchor_namespace = _anchor_namespace(settings, actions)
+            yield actions
+
+
+def open_ledger(settings: Settings) -> Ledger:
+    """The ledger in force, made when there is none."""
+    from cotenant.base.ledger import bucket_ledger
+    from cotenant.base.settings.sections.actions import ledger_location
+
+    return bucket_ledger.open_ledger(ledger_location(settings.actions, os.environ))
+
+
+def find_change(standings: dict[str, ChangeStatus], id_: str) -> ChangeStatus:
+    """The change of that id, or of its unambiguous beginning."""
+    matches = [s for key, s in standings.items() if key.startswith(id_)]
+    if len(matches) != 1:
+        raise UsageError(f"{len(matches)} changes begin with {id_!r}", fix="`cotenant recs changes` lists them.")
+    return matches[0]
+
+
+def workload_recommendations(settings: Settings, cluster: str | None, names: list[str]) -> list[Recommendation]:
+    """Stored recommendations of the named workloads; NoData when one of them has none."""
+    from cotenant.base.commands.results import open_store
+    from cotenant.recommender.stored_recommendations import Explanations
+
+    explanations = Explanations(open_store(settings, cluster))
+    recommendations = [r for name in names for r in explanations.of_workload(name)]
+    if not recommendations:
+        raise NoData("nothing is recommended for these workloads", fix="Scan first: cotenant scan.")
+    return recommendations
+
+
+def proposed_gpu_shares(settings: Settings, cluster: str | None, names: list[str]) -> list[Recommendation]:
+    """Proposed shares of GPUs of the named workloads; NoData when one of them has none."""
+    from cotenant.base.commands.results import open_store
+    from cotenant.changes.access.configured_service import gpu_shares_of
+
+    workloads = {r.container.workload for r in workload_recommendations(settings, cluster, names)}
+    shares = list(gpu_shares_of(open_store(settings, cluster))(workloads))
+    without = workloads - {share.container.workload for share in shares}
+    if without:
+        raise NoData(
+            f"no share of a GPU is proposed for {min(without)}",
+            fix="cotenant get findings --what oversized-gpu lists those that have one.",
+        )
+    return shares
+
+
+def _anchor_namespace(settings: Settings, actions: Actions) -> str:
+    """Return the namespace in which the ledger's head is kept; empty when this is not wanted or not possible.
+
+    A failure is reported on stderr.
+    """
+    from cotenant.changes.change_ledger import anchor
+
+    if not settings.actions.anchor:
+        return ""
+    try:
+        anchor(actions.client, actions.journal.ledger, settings.manager.namespace)
+    except ClusterError as error:
+        message(f"the ledger's head is not kept in the cluster: {error}", style="yellow")
+        if error.fix:
+            message(f"fix: {error.fix}")
+        return ""
+    return settings.manager.namespace

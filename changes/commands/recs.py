@@ -1,0 +1,316 @@
+"""`cotenant recs`: from a recommendation to a change that is dry-run first, guarded, verified and reversible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.base.commands.cells import human
+from cotenant.base.commands.cluster_options import Context, DeclaredClusterOption, Kubeconfig, settings_of
+from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app, session_of
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.results import ClusterOption, StoreOption
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.quantity import format_amount
+from cotenant.base.table import Kind
+from cotenant.changes.commands import recs_approval, recs_bundle, recs_list
+from cotenant.changes.commands.ledger_access import (
+    find_change,
+    open_actions,
+    proposed_gpu_shares,
+    workload_recommendations,
+)
+from cotenant.changes.commands.recs_options import Canary, GpuShares, MethodOption, Second, Workloads
+from cotenant.changes.model.service import Method
+from cotenant.changes.model.tables import changes_table
+
+if TYPE_CHECKING:
+    from cotenant.changes.accept import Actions, Review
+    from cotenant.changes.model.change import ChangeStatus
+
+
+class DryRun(StrEnum):
+    """The dry-run mode: whether the server checks the change before it is applied."""
+
+    SERVER = "server"
+    NONE = "none"
+
+
+app = new_app()
+for _part in (recs_list, recs_bundle, recs_approval):
+    app.registered_commands.extend(_part.app.registered_commands)
+
+
+@app.callback(
+    epilog=examples(
+        "cotenant recs list -n pay",
+        "cotenant recs show pay/Deployment/checkout",
+        "cotenant recs apply pay/checkout --method in-place --canary 0.1 --yes",
+        "cotenant recs rollback 3f9c21",
+    )
+)
+def recs() -> None:
+    """Accept recommendations: reviewed, dry-run on the server, written down before they are done, and reversible."""
+
+
+@app.command(
+    epilog=examples("cotenant recs show pay/Deployment/checkout", "cotenant recs show pay/checkout pay/fraud-gateway")
+)
+def show(
+    ctx: typer.Context,
+    workloads: Workloads,
+    method: MethodOption = Method.TEMPLATE,
+    approved_by: Second = "",
+    gpu_shares: GpuShares = False,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """What would be written, field by field, and how each guardrail comes out. Changes nothing.
+
+    Exit code 3 when a workload was left out.
+    """
+    settings = settings_of(ctx, store, kubeconfig, context)
+    recommendations = (proposed_gpu_shares if gpu_shares else workload_recommendations)(settings, cluster, workloads)
+    with open_actions(settings) as actions:
+        reviews = actions.review(recommendations, approved_by, method)
+        for review in reviews:
+            _print(describe(review))
+    raise typer.Exit(EXIT_FINDINGS if any(review.error for review in reviews) else 0)
+
+
+@app.command(
+    epilog=examples(
+        "cotenant recs apply pay/Deployment/checkout  # dry run on the server",
+        "cotenant recs apply pay/checkout --yes",
+        "cotenant recs apply pay/checkout --method in-place --yes  # nothing restarts",
+        "cotenant recs apply pay/checkout pay/fraud-gateway --canary 0.1 --yes",
+        "cotenant recs apply pay/checkout --dry-run none --yes --override cpu-step",
+        "cotenant recs apply recsys/ranker --gpu-shares  # of an oversized GPU",
+    )
+)
+def apply(
+    ctx: typer.Context,
+    workloads: Workloads,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it everything ends with the dry run.")] = False,
+    override: Annotated[
+        list[str] | None,
+        typer.Option("--override", metavar="RULE", help="A guardrail to override by name; the ledger records it."),
+    ] = None,
+    approved_by: Second = "",
+    method: MethodOption = Method.TEMPLATE,
+    canary: Canary = 0.0,
+    gpu_shares: GpuShares = False,
+    dry_run: Annotated[
+        DryRun, typer.Option("--dry-run", help="server: try it there before; none: trust the review.")
+    ] = DryRun.SERVER,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Review, dry-run on the server and, with --yes, apply: each workload whole or not at all.
+
+    Exit code 3 when a workload was refused.
+    """
+    from cotenant.base.commands.results import open_store
+    from cotenant.changes.accept import AcceptanceTerms
+    from cotenant.changes.model.change import ChangeState
+    from cotenant.recommender.stored_recommendations import requested_millicores
+
+    settings = settings_of(ctx, store, kubeconfig, context)
+    recommendations = (proposed_gpu_shares if gpu_shares else workload_recommendations)(settings, cluster, workloads)
+    requested = requested_millicores(open_store(settings, cluster))
+    terms = AcceptanceTerms(tuple(override or ()), approved_by, requested_millicores=requested, canary=canary)
+    with open_actions(settings) as actions:
+        reviews = actions.review(recommendations, approved_by, method, terms.overridden)
+        good, bad = _select_applicable_reviews(actions, reviews, terms.overridden, dry_run)
+        if not yes:
+            noun = "workload" if len(good) == 1 else "workloads"
+            message(f"dry run: {len(good)} {noun} would be changed, {bad} would not; --yes does it")
+            raise typer.Exit(EXIT_FINDINGS if bad else 0)
+        done = actions.accept(good, terms)
+        print_table(changes_table(done), output, headers=not no_headers)
+        refused = bad + sum(s.state in (ChangeState.FAILED, ChangeState.UNKNOWN) for s in done)
+        if waiting := sum(s.state is ChangeState.WAITING for s in done):
+            message(f"{waiting} wait for the soak time of the others: cotenant recs watch")
+        if done:
+            message(
+                f"verify after {settings.actions.soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}"
+            )
+        raise typer.Exit(EXIT_FINDINGS if refused else 0)
+
+
+@app.command(epilog=examples("cotenant recs changes", "cotenant recs changes -o csv"))
+def changes(
+    ctx: typer.Context,
+    cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Everything that was accepted, and where it is; asks no cluster."""
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.changes.change_ledger import ChangeJournal
+    from cotenant.changes.commands.ledger_access import open_ledger
+
+    ledger = open_ledger(session_of(ctx).load().settings)
+    standings = ChangeJournal(ledger, SystemClock(), "").standings().values()
+    print_table(changes_table(standings), output, headers=not no_headers)
+    unknown = sum(not s.state.settled for s in standings)
+    if unknown:
+        message(f"{unknown} changes have an unknown outcome: cotenant recs settle", style="yellow")
+    ledger.close()
+
+
+@app.command(epilog=examples("cotenant recs rollback 3f9c21", "cotenant recs rollback --batch 77ab10cd"))
+def rollback(
+    ctx: typer.Context,
+    change: Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change, or its beginning.")] = "",
+    batch: Annotated[str, typer.Option("--batch", metavar="ID", help="All changes that were accepted together.")] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Put back what stood there before; refused where somebody has changed it since."""
+    if bool(change) == bool(batch):
+        raise UsageError("give a change or --batch", fix="`cotenant recs changes` lists both.")
+    with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:
+        standings = actions.journal.standings()
+        chosen = (
+            [find_change(standings, change)] if change else [s for s in standings.values() if s.change.batch == batch]
+        )
+        done = [actions.roll_back(s) for s in chosen if s.state.in_force or change]
+        print_table(changes_table(done), output, headers=not no_headers)
+        raise typer.Exit(EXIT_FINDINGS if any(s.state.in_force for s in done) else 0)
+
+
+@app.command(epilog=examples("cotenant recs settle"))
+def settle(
+    ctx: typer.Context,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Resolve changes with unknown outcome, by reading the cluster."""
+    from cotenant.changes.soak.reconcile import settle as settled
+
+    with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:
+        print_table(changes_table(settled(actions)), output, headers=not no_headers)
+
+
+@app.command(
+    epilog=examples("cotenant recs verify", "cotenant recs verify 77ab10cd --revert  # rolls back what did harm")
+)
+def verify(
+    ctx: typer.Context,
+    which: Annotated[str, typer.Argument(metavar="CHANGE|BATCH", help="Default: all that are applied.")] = "",
+    revert: Annotated[bool, typer.Option("--revert", help="Roll back what regressed.")] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Verify changes after their soak time; OOM kills, restarts, missing replicas and more are harm (exit code 3)."""
+    from cotenant.changes.model.change import ChangeState
+
+    with recs_bundle.open_actions_with_metrics(
+        settings_of(ctx, None, kubeconfig, context), "changes are verified"
+    ) as actions:
+        chosen = [s for s in actions.journal.standings().values() if _has_id_or_batch(s, which)]
+        if which and not chosen:  # a script that misnames its batch must not read this as "no harm"
+            raise UsageError(f"no change and no batch begins with {which!r}", fix="`cotenant recs changes` lists both.")
+        due = [s for s in chosen if s.state is ChangeState.APPLIED]
+        done = [s for standing in due if (s := _verify_change(actions, standing, revert)) is not None]
+        print_table(changes_table(done), output, headers=not no_headers)
+        bad = (ChangeState.REGRESSED, ChangeState.ROLLED_BACK)
+        raise typer.Exit(EXIT_FINDINGS if any(s.state in bad for s in done) else 0)
+
+
+def describe(review: Review) -> Iterator[str]:
+    """A review line by line."""
+    yield str(review.workload)
+    if review.error:
+        yield f"  left out: {review.error}"
+        return
+    for write in review.writes:
+        for pointer, old in write.before.items():
+            yield f"  {write.address} {pointer}"
+            yield f"    now {_plain(old)}"
+            yield f"    new {_plain(write.after[pointer])}"
+    for step in review.next_steps:
+        now, new = (format_amount(step.resource, amount) for amount in (step.now, step.amount))
+        when = human(Kind.TIME, step.from_seconds)
+        yield f"  next step from {when}: {step.container} {step.resource} request {now} -> {new}"
+    yield f"  method {review.method.full_name}" + (
+        f", we would take {review.suggested.full_name}" if review.suggested is not review.method else ""
+    )
+    for rule in review.guardrails:
+        yield f"  {rule.outcome.value:<4}  {rule.rule}: {rule.why}"
+
+
+def _select_applicable_reviews(
+    actions: Actions, reviews: list[Review], overridden: tuple[str, ...], dry_run: DryRun
+) -> tuple[list[Review], int]:
+    """Reviews that may be applied after the server's dry run, and the number of the others; prints both."""
+    good = []
+    for review in reviews:
+        _print(describe(review))
+        blocked = review.blocked(overridden)
+        if blocked:
+            rules = ", ".join(g.rule for g in blocked)
+            message(f"{review.workload}: stopped by {rules}; --override RULE overrides one by name", style="yellow")
+        elif not review.error and (dry_run is DryRun.NONE or _is_dry_run_accepted(actions, review)):
+            good.append(review)
+    return good, len(reviews) - len(good)
+
+
+def _is_dry_run_accepted(actions: Actions, review: Review) -> bool:
+    from cotenant.changes.dry_run import dry_run_review
+
+    dry_run = dry_run_review(actions, review)
+    if not dry_run.accepted:
+        message(f"{review.workload}: the server refuses it: {dry_run.words}. {dry_run.fix}", style="yellow")
+        return False
+    message(f"{review.workload}: the server would take it")
+    for field in dry_run.added:
+        message(f"  its admission would make of {field.pointer}: {field.new or 'nothing'}")
+    return True
+
+
+def _verify_change(actions: Actions, standing: ChangeStatus, revert: bool) -> ChangeStatus | None:
+    from cotenant.base.errors import NoData
+    from cotenant.changes.model.change import ChangeState
+    from cotenant.changes.soak.reconcile import verify as verified
+
+    try:
+        checked = verified(actions, standing)
+    except NoData as error:
+        message(str(error))
+        return None
+    return actions.roll_back(checked) if revert and checked.state is ChangeState.REGRESSED else checked
+
+
+def _has_id_or_batch(standing: ChangeStatus, which: str) -> bool:
+    return standing.change.id.startswith(which) or standing.change.batch == which
+
+
+def _plain(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value, order="sorted").decode() if value is not None else "nothing"
+
+
+def _print(lines: Iterator[str]) -> None:
+    import sys
+
+    from cotenant.base.text import visible
+
+    sys.stdout.writelines(f"{visible(line)}\n" for line in lines)

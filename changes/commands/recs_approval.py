@@ -1,0 +1,85 @@
+"""`cotenant recs confirm|decline`: the second person of a change that somebody has accepted behind a login."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
+from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, print_table
+from cotenant.base.errors import UsageError
+from cotenant.changes.commands.ledger_access import find_change, open_actions
+from cotenant.changes.model.change import ChangeState
+from cotenant.changes.model.tables import changes_table
+
+if TYPE_CHECKING:
+    from cotenant.base.people import Person
+    from cotenant.base.settings.sections.dashboard import AccessSettings
+    from cotenant.changes.live_context import ClusterUser
+
+ChangeId = Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change that waits, or its beginning.")]
+
+app = new_app()
+
+
+@app.command(epilog=examples("cotenant recs confirm 3f9c21"))
+def confirm(
+    ctx: typer.Context,
+    change: ChangeId,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """As its second person, under the name that the cluster knows: do it, with all that was accepted with it."""
+    from cotenant.changes.second_approval import confirm as confirmed
+
+    settings = settings_of(ctx, None, kubeconfig, context)
+    with open_actions(settings) as actions:
+        id_ = find_change(actions.journal.standings(), change).change.id
+        done = confirmed(actions, someone_of(actions.person, settings.access), id_)
+    print_table(changes_table(done), output, headers=not no_headers)
+    bad = (ChangeState.FAILED, ChangeState.UNKNOWN)
+    raise typer.Exit(EXIT_FINDINGS if any(s.state in bad for s in done) else 0)
+
+
+@app.command(epilog=examples("cotenant recs decline 3f9c21"))
+def decline(
+    ctx: typer.Context,
+    change: ChangeId,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Never do what waits for a second person."""
+    from cotenant.changes.second_approval import decline as declined
+
+    settings = settings_of(ctx, None, kubeconfig, context)
+    with open_actions(settings) as actions:
+        id_ = find_change(actions.journal.standings(), change).change.id
+        done = declined(actions, someone_of(actions.person, settings.access), id_)
+    print_table(changes_table(done), output, headers=not no_headers)
+
+
+def someone_of(person: ClusterUser, access: AccessSettings) -> Person:
+    """Return the user that the cluster reports, with the roles of `access.roles`.
+
+    The prefixes that the cluster puts before names are removed for the comparison with the roles. Raises UsageError
+    when access.mode is none.
+    """
+    from cotenant.base.people import IdentitySource
+    from cotenant.base.settings.sections.dashboard import AccessMode
+    from cotenant.changes.access.grants import person_with_grants
+
+    if access.mode is AccessMode.NONE:
+        raise UsageError(
+            "access.mode is none: it names nobody's roles", fix="Use the settings of the dashboard where it waits."
+        )
+    prefixes = access.proxy
+    groups = [group.removeprefix(prefixes.cluster_group_prefix) for group in person.groups]
+    return person_with_grants(
+        person.name.removeprefix(prefixes.cluster_user_prefix), groups, IdentitySource.PROXY, access
+    )

@@ -1,0 +1,239 @@
+"""`cotenant recs list|explain|dismiss|snooze|recall`: what is recommended, why, and what nobody wants to see now."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.cells import human
+from cotenant.base.commands.cluster_options import Context, Kubeconfig, LedgerReason, settings_of
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.completion import workload_addresses
+from cotenant.base.commands.output import (
+    DocumentFormat,
+    DocumentOption,
+    Format,
+    NoHeadersOption,
+    OutputOption,
+    message,
+    print_document,
+    print_table,
+)
+from cotenant.base.commands.results import (
+    AllClustersOption,
+    ClusterOption,
+    FilterOption,
+    NamespaceOption,
+    StoreOption,
+    chosen_of_scan,
+    load_for_reading,
+    open_scans,
+)
+from cotenant.base.table import Kind
+from cotenant.changes.commands.ledger_access import open_actions, workload_recommendations
+from cotenant.changes.commands.recs_options import Workloads
+
+if TYPE_CHECKING:
+    from cotenant.base.identity import WorkloadRef
+    from cotenant.base.ledger.ledger import Ledger
+    from cotenant.base.settings.root import Settings
+    from cotenant.changes.model.service import PostponedRecommendation
+
+app = new_app()
+
+
+@app.command(
+    "list",
+    epilog=examples(
+        "cotenant recs list",
+        "cotenant recs list -n pay --filter 'severity=critical' -o wide",
+        "cotenant recs list --all -o json  # hidden ones too",
+        "cotenant recs list --all-clusters --filter 'cluster=prod-1&severity=critical'",
+    ),
+)
+def list_(
+    ctx: typer.Context,
+    namespace: NamespaceOption = None,
+    query: FilterOption = None,
+    every: Annotated[bool, typer.Option("--all", help="Also what was dismissed or snoozed.")] = False,
+    cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
+    store: StoreOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Recommendations of the last scan, without those that somebody has dismissed or snoozed."""
+    import numpy as np
+
+    from cotenant.base.identity import WorkloadRef
+    from cotenant.recommender.model.views import RECOMMENDATIONS
+
+    scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
+    table = chosen_of_scan(scans, scans.read_table(RECOMMENDATIONS), namespace, query)
+    owners = table.columns["cluster"] if all_clusters else np.full(len(table), scans.stores[0].cluster, dtype=object)
+    refs = [
+        (owner, WorkloadRef(row["namespace"], row["kind"], row["workload"]))
+        for owner, row in zip(owners, table.rows(), strict=True)
+    ]
+    session = session_of(ctx)
+    ledgers = {c.cluster: session.of_cluster(c.cluster).read({"store.url": store}).settings for c in scans.stores}
+    hidden = {(c, ref): one for c, own in ledgers.items() if not every for ref, one in _hidden(own).items()}
+    shown = table.take(np.array([place for place, ref in enumerate(refs) if ref not in hidden], dtype=np.int64))
+    print_table(shown, output, headers=not no_headers)
+    if not len(table):
+        message("no recommendation matches")
+    for key in dict.fromkeys(ref for ref in refs if ref in hidden):
+        message(f"hidden: {_of(key[0], all_clusters)}{_postponement_text(hidden[key])}")
+    for owner, ref, until in ((c, ref, until) for c, own in ledgers.items() for ref, until in _cool_downs(own).items()):
+        if (owner, ref) in refs and (owner, ref) not in hidden:
+            what = f"{_of(owner, all_clusters)}{ref} was changed lately"
+            message(f"waiting: {what}; its requests are not cut before {human(Kind.TIME, until)}")
+
+
+def _of(cluster: str, several: bool) -> str:
+    return f"{cluster}: " if several else ""
+
+
+@app.command(
+    epilog=examples("cotenant recs explain pay/Deployment/checkout", "cotenant recs explain pay/checkout -o json")
+)
+def explain(
+    ctx: typer.Context,
+    workload: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAMESPACE/KIND/NAME", help="The kind may be left out.", autocompletion=workload_addresses
+        ),
+    ],
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    output: DocumentOption = DocumentFormat.TABLE,
+) -> None:
+    """What a recommendation rests on, and whether somebody has hidden it; the same as `cotenant explain`."""
+    from cotenant.changes.commands.recommendation_lines import describe
+
+    settings = session_of(ctx).load({"store.url": store}).settings
+    recommendations = workload_recommendations(settings, cluster, [workload])
+    if output is not DocumentFormat.TABLE:
+        print_document(recommendations, output)
+        return
+    for one in recommendations:
+        sys.stdout.writelines(f"{line}\n" for line in describe(one, settings.recommender.prices.currency))
+    if hidden := _hidden(settings).get(recommendations[0].container.workload):
+        message(f"hidden: {_postponement_text(hidden)}")
+
+
+@app.command(epilog=examples("cotenant recs dismiss pay/checkout --reason 'load test, not real traffic'"))
+def dismiss(
+    ctx: typer.Context,
+    workloads: Workloads,
+    reason: LedgerReason,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Hide recommendations for good, until somebody recalls them."""
+    _postpone(settings_of(ctx, store, kubeconfig, context), cluster, workloads, (None, reason))
+
+
+@app.command(epilog=examples("cotenant recs snooze pay/checkout --days 14 --reason 'after the sale'"))
+def snooze(
+    ctx: typer.Context,
+    workloads: Workloads,
+    reason: LedgerReason,
+    days: Annotated[float, typer.Option("--days", metavar="N", help="For how many days.")] = 7.0,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Hide recommendations for some days."""
+    _postpone(settings_of(ctx, store, kubeconfig, context), cluster, workloads, (days, reason))
+
+
+@app.command(epilog=examples("cotenant recs recall pay/checkout"))
+def recall(
+    ctx: typer.Context,
+    workloads: Workloads,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show recommendations again that were dismissed or snoozed."""
+    from cotenant.changes.snooze import recall as recalled
+
+    settings = settings_of(ctx, store, kubeconfig, context)
+    refs = _refs(settings, cluster, workloads)
+    hidden = _hidden(settings)
+    with open_actions(settings) as actions:
+        recalled(actions.journal, refs)
+    for ref in refs:
+        message(f"{ref}: {'shown again' if ref in hidden else 'it was not hidden'}")
+
+
+def _postpone(settings: Settings, cluster: str | None, workloads: list[str], terms: tuple[float | None, str]) -> None:
+    from cotenant.changes.snooze import postpone
+
+    refs = _refs(settings, cluster, workloads)
+    with open_actions(settings) as actions:
+        postpone(actions.journal, refs, *terms)
+    for ref, one in _hidden(settings).items():
+        if ref in refs:
+            message(f"hidden: {_postponement_text(one)}")
+
+
+def _refs(settings: Settings, cluster: str | None, names: list[str]) -> list[WorkloadRef]:
+    return list(dict.fromkeys(r.container.workload for r in workload_recommendations(settings, cluster, names)))
+
+
+def _hidden(settings: Settings) -> Mapping[WorkloadRef, PostponedRecommendation]:
+    """Return the recommendations that are postponed now, by workload; a missing ledger postpones none."""
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.changes.snooze import postponed_recommendations
+
+    with _ledger(settings) as ledger:
+        return postponed_recommendations(ledger, SystemClock().now_seconds())
+
+
+def _cool_downs(settings: Settings) -> Mapping[WorkloadRef, float]:
+    """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.base.usage.usage import HOUR_SECONDS
+    from cotenant.changes.change_ledger import ChangeJournal
+    from cotenant.changes.model.change import cool_downs
+
+    clock, wait = SystemClock(), settings.actions.guardrails.cool_down_hours * HOUR_SECONDS
+    with _ledger(settings) as ledger:
+        return cool_downs(ChangeJournal(ledger, clock, "").standings().values(), wait, clock.now_seconds())
+
+
+@contextmanager
+def _ledger(settings: Settings) -> Iterator[Ledger]:
+    """The ledger in force, to be read; none is made."""
+    import os
+
+    from cotenant.base.ledger.bucket_ledger import open_ledger
+    from cotenant.base.settings.sections.actions import ledger_location
+
+    ledger = open_ledger(ledger_location(settings.actions, os.environ), reading=True)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def _postponement_text(one: PostponedRecommendation) -> str:
+    from datetime import UTC, datetime
+
+    until = (
+        "for good"
+        if one.until_seconds is None
+        else f"until {datetime.fromtimestamp(one.until_seconds, UTC):%Y-%m-%d %H:%M} UTC"
+    )
+    return f"{one.workload} {until} by {one.actor}: {one.reason}"

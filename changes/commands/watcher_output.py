@@ -1,0 +1,75 @@
+"""How news of the watcher reaches people: on stderr, and the receiver that the notify settings name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from cotenant.base.commands.output import message
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.store import Store
+    from cotenant.changes.service import ClusterChangeService
+    from cotenant.changes.soak.watcher import News
+
+PEAK_HOURS: Final = 2.0
+"""The watcher tells of the cluster's next peak so long before it; 0: never. Two hours: time enough to act on a
+peak."""
+
+
+def news_notifier(settings: Settings) -> Callable[[list[News]], None]:
+    """Says news on stderr, and sends them where the settings say; UsageError for an address that is none."""
+    from cotenant.base.http.webhook import receiver_of
+    from cotenant.changes.notifications import send
+
+    url = receiver_of(settings.notify.url_file)
+
+    def tell(news: list[News]) -> None:
+        for one in news:
+            message(f"{one.title}: {one.words}", style="yellow" if one.bad else "")
+        if url:
+            send(url, settings.kube.context or "cluster", news, settings.notify)
+
+    return tell
+
+
+def peaks_of(store: Store | None) -> Callable[[float], list[News]]:
+    """News of the cluster's next peak, from the stored forecast, when it is near."""
+    from datetime import UTC, datetime
+
+    from cotenant.base.resource import MILLICORES_PER_CORE
+    from cotenant.base.usage.peak import PEAK_NAME
+    from cotenant.changes.soak.watcher import News
+    from cotenant.recommender.model.views import Overview
+
+    def ahead(now_seconds: float) -> list[News]:
+        overview = store.read_document("overview", Overview) if store is not None else None
+        peak = overview.peak if overview is not None else None
+        if (
+            overview is None
+            or peak is None
+            or not peak.pronounced
+            or not 0 < peak.start_seconds - now_seconds <= 3600 * PEAK_HOURS
+        ):
+            return []
+        start, end = (datetime.fromtimestamp(t, UTC) for t in (peak.start_seconds, peak.end_seconds))
+        cores = f"{PEAK_NAME}: {peak.height_millicores / MILLICORES_PER_CORE:.0f} cores"
+        more = f"{peak.above_now_millicores / MILLICORES_PER_CORE:.0f} more than now, led by {peak.led_by}"
+        return [News(f"{overview.cluster}: a peak is ahead, {start:%a %H:%M} to {end:%H:%M} UTC", f"{cores}, {more}")]
+
+    return ahead
+
+
+@contextmanager
+def run_watcher(settings: Settings, service: ClusterChangeService | None, store: Store | None = None) -> Iterator[None]:
+    """Runs a watcher beside the body, where there is a change service and the settings enable it."""
+    if service is None or not settings.actions.watch:
+        yield
+        return
+    stop = service.watcher(news_notifier(settings), peaks_of(store)).start(settings.actions.watch_seconds)
+    try:
+        yield
+    finally:
+        stop()

@@ -1,1 +1,0 @@
-"""Commands that change a cluster on a person's word, and the ledger of it: `recs`, `audit`."""

@@ -1,1 +1,0 @@
-"""Quotas and gangs: who has what, who waits, and why."""

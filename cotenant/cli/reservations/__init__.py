@@ -1,1 +1,0 @@
-"""Commands about reservation plans and Reservations."""

@@ -1,0 +1,1 @@
+"""`cotenant serve extender` and `explain pod`."""

@@ -1,0 +1,125 @@
+"""EDGE: `cotenant serve extender`: answer kube-scheduler, or print the configuration with which it asks."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, Kubeconfig
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.output import message
+from cotenant.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.root import Settings
+
+app = new_app()
+
+
+@app.command(
+    epilog=examples(
+        "cotenant serve extender --cert-dir /etc/cotenant/extender --host 0.0.0.0",
+        "cotenant serve extender --make-certs ./pki --url https://cotenant-extender.cotenant.svc:9445",
+        "cotenant serve extender --print-config --url https://10.0.0.5:9445 --scheduler-certs /etc/kubernetes/cotenant",
+        "cotenant serve extender --print-config --url https://cotenant-extender.cotenant.svc:9445 --scheduler cotenant",
+    )
+)
+def extender(
+    ctx: typer.Context,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes any free one.")] = None,
+    cert_dir: Annotated[
+        Path | None, typer.Option("--cert-dir", metavar="DIR", help="Folder with tls.crt, tls.key and ca.crt.")
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Write a KubeSchedulerConfiguration and end.")
+    ] = False,
+    make_certs: Annotated[
+        Path | None,
+        typer.Option("--make-certs", metavar="DIR", help="Issue certificates for us and the scheduler, and end."),
+    ] = None,
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="How the scheduler reaches us.")] = "",
+    scheduler_certs: Annotated[
+        str,
+        typer.Option("--scheduler-certs", metavar="DIR", help="Folder with ca.crt, tls.crt, tls.key there."),
+    ] = "/etc/kubernetes/cotenant",
+    scheduler: Annotated[
+        str, typer.Option("--scheduler", metavar="NAME", help="For a second scheduler of this name.")
+    ] = "",
+    scheduler_kubeconfig: Annotated[
+        str, typer.Option("--scheduler-kubeconfig", metavar="FILE", help="The scheduler's own kubeconfig, there.")
+    ] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Serve filter, prioritize, preempt and bind for kube-scheduler until interrupted.
+
+    While the view of the cluster is not complete every node passes; /readyz on the health port says what is missing.
+    """
+    flags = {
+        "extender.host": host,
+        "extender.port": port,
+        "extender.certificate_folder": str(cert_dir) if cert_dir else None,
+        "kube.kubeconfig": kubeconfig,
+        "kube.context": context,
+    }
+    settings = session_of(ctx).load(flags).settings
+    if make_certs is not None:
+        _issue(make_certs, url)
+    elif print_config:
+        _print(settings, (url, scheduler_certs.rstrip("/")), (scheduler, scheduler_kubeconfig))
+    else:
+        serve(settings)
+
+
+def _issue(folder: Path, url: str) -> None:
+    """Write a CA and the certificates of both ends for the extender at `url`, and say where each file goes."""
+    from cotenant.scheduler_ext.extender.serve.certificates import issue
+
+    for path in issue(folder, _require_url(url)):
+        message(f"wrote {path}")
+    message("Copy scheduler/ to the scheduler's machine, server/ to ours. ca.key signs both: keep it apart.")
+
+
+def _require_url(url: str) -> str:
+    if not url:
+        raise UsageError("--url is missing", fix="Say how the scheduler reaches us: --url https://HOST:9445")
+    return url
+
+
+def _print(settings: Settings, reached: tuple[str, str], scheduler: tuple[str, str]) -> None:
+    """reached: (URL, folder of certificates); scheduler: (name, kubeconfig)."""
+    import yaml
+
+    from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, configuration
+
+    url, folder = reached
+    reach = Reach(_require_url(url), f"{folder}/ca.crt", f"{folder}/tls.crt", f"{folder}/tls.key")
+    sys.stdout.write(yaml.safe_dump(configuration(reach, settings.extender, *scheduler), sort_keys=False))
+
+
+def serve(settings: Settings) -> None:
+    """Serve until interrupted, which is the way to end it."""
+    import platform
+    import signal
+
+    from cotenant.base.http.health import HealthServer
+    from cotenant.base.kube import connect
+    from cotenant.base.logs.telemetry import Metrics
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.base.settings.sections.telemetry import EXTENDER_PORT
+    from cotenant.base.version import __version__
+    from cotenant.scheduler_ext.extender.serve.service import ExtenderService
+
+    metrics = Metrics(__version__, platform.python_version())
+    service = ExtenderService(connect(settings.kube), settings.extender, SystemClock(), metrics, settings.telemetry)
+    health = HealthServer(service.app.checks, metrics, settings.telemetry, EXTENDER_PORT)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
+    with suppress(KeyboardInterrupt), service, health:
+        message(f"serving the extender on {service.server.url}   (Ctrl-C ends it)")
+        service.server.wait()

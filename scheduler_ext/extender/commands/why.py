@@ -1,0 +1,171 @@
+"""EDGE: `cotenant explain pod`: which nodes refuse a pod and by what, for a pending pod or one not created yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
+from cotenant.base.commands.command import examples, new_app
+from cotenant.base.commands.documents import documents, mapping_or_empty
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.errors import UsageError
+from cotenant.base.table import Column, Kind, Schema, Table
+
+if TYPE_CHECKING:
+    from cotenant.base.kube import KubeClient
+    from cotenant.base.settings.root import Settings
+    from cotenant.scheduler_ext.extender.why import Explanation, RuleRefusal
+
+app = new_app()
+
+WHY = Schema(
+    "why",
+    (
+        Column(
+            "rule", "Rule", Kind.TEXT, "Who refuses: our rules, or the scheduler's own as far as they are evaluated."
+        ),
+        Column("nodes", "Nodes", Kind.INTEGER, "How many nodes it refuses; a node may be refused by several."),
+        Column("reason", "Reason", Kind.TEXT, "By what."),
+    ),
+    ("rule", "reason"),
+)
+
+
+@app.command(
+    epilog=examples(
+        "cotenant explain pod web-7d4b9c-x2x9z -n shop",
+        "cotenant explain pod shop/web-7d4b9c-x2x9z",
+        "cotenant explain pod -f pod.yaml  # where would it fit? nothing is created",
+        "cotenant explain pod -f job.yaml -o json",
+    )
+)
+def why(
+    ctx: typer.Context,
+    pod: Annotated[str, typer.Argument(help="A pod: NAME, or NAMESPACE/NAME.", show_default=False)] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Its namespace.")] = "default",
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", help="A pod, or what has a pod template, that is not created."),
+    ] = None,
+    extender: Annotated[
+        bool | None,
+        typer.Option(
+            "--extender/--no-extender",
+            help="Judge by the extender's rules, or not. Unless said: when an extender is found running.",
+        ),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Say why a pod is pending: per rule, how many nodes refuse it. Reads the cluster, writes nothing."""
+    if bool(pod) is bool(file):
+        raise UsageError("give the name of a pod, or --file", fix="cotenant explain pod POD -n NAMESPACE")
+    settings = settings_of(ctx, None, kubeconfig, context)
+    space, _, name = pod.rpartition("/")
+    body, explanation = _explain_pod(settings, (space or namespace, name), file, extender)
+    rows = [
+        {"rule": r.rule, "nodes": r.nodes, "reason": r.reason} for r in (*explanation.refusals, *explanation.scheduler)
+    ]
+    print_table(Table.from_rows(WHY, rows), output, headers=not no_headers)
+    _summary(body, explanation)
+
+
+def _explain_pod(
+    settings: Settings, name: tuple[str, str], file: Path | None, extender: bool | None
+) -> tuple[Mapping[str, Any], Explanation]:
+    import msgspec
+
+    from cotenant.base.kube import connect
+    from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
+    from cotenant.scheduler_ext.extender.stock_rules import refusals
+    from cotenant.scheduler_ext.extender.watch.cluster_reader import extender_runs, pod_of, read_cluster
+    from cotenant.scheduler_ext.extender.why import Explanation, explain_placement, parse_scheduler_message
+
+    client = connect(settings.kube)
+    try:
+        body = pod_of(client, *name) if file is None else template_of(file, name[0])
+        if mapping_or_empty(body.get("spec")).get("nodeName"):
+            return body, Explanation("/".join(name), 0, 0, [])
+        observed = read_cluster(client, settings.extender)
+        with_extender = extender_runs(client, settings.extender) if extender is None else extender
+        gates = queue_refusals(client, settings, body, len(observed.nodes)) if file is None else []
+    finally:
+        client.close()
+    try:
+        facts = facts_of(msgspec.convert(body, PodWire), settings.extender.load_aware)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{file or name[1]} is not a pod: {error}", fix="Check the file's indentation.") from error
+    others = refusals(body.get("spec") or {}, observed.nodes)
+    explanation = explain_placement(observed.snapshot, facts, observed.moment, settings.extender, others, with_extender)
+    refused = [*gates, *explanation.refusals]
+    return body, msgspec.structs.replace(
+        explanation, refusals=refused, scheduler=parse_scheduler_message(_condition(body))
+    )
+
+
+def queue_refusals(client: KubeClient, settings: Settings, pod: Mapping[str, Any], nodes: int) -> list[RuleRefusal]:
+    """A rule for each of our gates on the pod, which no node takes before: the sentence of `cotenant explain queue`."""
+    from cotenant.base.errors import ClusterError
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.scheduler_ext.extender.why import RuleRefusal
+    from cotenant.scheduler_ext.queues.commands.live_queues import read_report, unserved_gates
+    from cotenant.scheduler_ext.queues.model.explanation import UNSERVED, gate_sentences
+    from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES, gates_of
+
+    gates = [gate for gate in gates_of(pod) if gate in OUR_GATES]
+    if not gates:
+        return []
+    meta, unserved = mapping_or_empty(pod.get("metadata")), frozenset[str]()
+    try:
+        now_seconds = SystemClock().now_seconds()
+        _, report = read_report(client, settings, now_seconds)
+        unserved = unserved_gates(client, now_seconds)
+        sentences = gate_sentences(report, str(meta.get("namespace")), str(meta.get("name")), unserved)
+    except ClusterError as error:
+        sentences = dict.fromkeys(OUR_GATES, f"its queue cannot be read: {error.message}")
+    refused = [RuleRefusal(gate.rpartition("/")[2], sentences[gate], nodes) for gate in gates]
+    silent = ", ".join(gate for gate in gates if gate in unserved and sentences[gate] != UNSERVED)
+    return [*refused, *([RuleRefusal("manager", f"{silent}: {UNSERVED}", nodes)] if silent else [])]
+
+
+def template_of(file: Path, namespace: str) -> dict[str, Any]:
+    """The pod of a manifest: itself, or the template of a Deployment, Job, CronJob and their like; UsageError."""
+    manifest, *more = documents(str(file))
+    body = manifest
+    while isinstance(body, dict) and "containers" not in (spec := mapping_or_empty(body.get("spec"))):
+        body = spec.get("template") or spec.get("jobTemplate")
+    if more or not isinstance(body, dict):
+        problem = "several objects" if more else "no pod and no pod template"
+        raise UsageError(f"{file} holds {problem}", fix="Give one object in YAML or JSON.")
+    outer = mapping_or_empty(manifest.get("metadata"))
+    meta = {"name": outer.get("name", ""), "namespace": outer.get("namespace") or namespace}
+    return {**body, "metadata": {**meta, **mapping_or_empty(body.get("metadata"))}}
+
+
+def _condition(body: Mapping[str, Any]) -> str:
+    conditions = [mapping_or_empty(c) for c in mapping_or_empty(body.get("status")).get("conditions") or ()]
+    return next((str(c.get("message") or "") for c in conditions if c.get("type") == "PodScheduled"), "")
+
+
+def _summary(body: Mapping[str, Any], explanation: Explanation) -> None:
+    from cotenant.scheduler_ext.extender.stock_rules import unchecked_constraints, waits_for
+
+    spec = body.get("spec") or {}
+    if node := spec.get("nodeName"):
+        message(f"{explanation.pod} is on {node}: nothing is in its way")
+        return
+    if gates := waits_for(spec):
+        message(
+            f"{explanation.pod} waits for its scheduling gates: {', '.join(gates)}; no scheduler looks at it before"
+        )
+    best = f"; best: {', '.join(explanation.best)}" if explanation.best else ""
+    message(f"{explanation.fits} of {explanation.nodes} nodes would take {explanation.pod}{best}")
+    for note in (*explanation.notes, unchecked_constraints(spec)):
+        if note:
+            message(f"note: {note}")

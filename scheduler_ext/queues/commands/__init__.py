@@ -1,0 +1,1 @@
+"""`cotenant get quotas`, `get waiting`, `get gangs` and `explain queue`."""

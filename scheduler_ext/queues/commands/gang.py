@@ -1,0 +1,49 @@
+"""`cotenant get gangs`: jobs whose pods are placed together or not at all."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, Kubeconfig
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.results import NamespaceOption, filter_rows
+from cotenant.scheduler_ext.queues.commands.live_queues import finish, open_queues
+from cotenant.scheduler_ext.queues.model.report import GangState
+
+app = new_app()
+
+
+@app.callback(epilog=examples("cotenant get gangs", "cotenant get gangs -n research --state NoRoom"))
+def _family() -> None:
+    """Gangs: pods that are placed together or not at all."""
+
+
+@app.command(
+    name="list", epilog=examples("cotenant get gangs", "cotenant get gangs -n research --state Queued -o json")
+)
+def list_(
+    ctx: typer.Context,
+    namespace: NamespaceOption = None,
+    state: Annotated[
+        list[GangState] | None, typer.Option("--state", help="Only gangs in this state; may be repeated.")
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """List gangs with their state: how many pods exist, how many are placed, how many are needed together."""
+    from cotenant.scheduler_ext.queues.model.tables import gang_table
+
+    report = open_queues(session_of(ctx), kubeconfig, context).report
+    rows = [row for row in report.gangs if not state or row.state in state]
+    table = filter_rows(gang_table(rows), namespace, None)
+    print_table(table, output, headers=not no_headers)
+    if not report.gangs:
+        message("no gang: no PodGroup, and no pod that names one by a label or by annotations (docs/queues.md)")
+    elif not len(table):
+        message(f"none of {len(report.gangs)} gangs is in these namespaces and states")
+    finish(report)

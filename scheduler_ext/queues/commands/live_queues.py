@@ -1,0 +1,149 @@
+"""EDGE: one look at the cluster's queues with the caller's rights, and what is said where there is nothing to show."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from cotenant.base.commands.command import EXIT_PARTIAL, CliSession
+from cotenant.base.commands.output import message
+
+if TYPE_CHECKING:
+    from cotenant.base.kube import KubeClient
+    from cotenant.base.settings.root import Settings
+    from cotenant.scheduler_ext.queues.model.report import QueueReport
+    from cotenant.scheduler_ext.queues.view import QueueView
+
+NO_QUOTAS: Final = (
+    "no quota is defined: there is no ElasticQuota in the cluster. Begin with an example, and docs/queues.md:\n"
+    "  kubectl apply -f deploy/examples/elasticquota.yaml"
+)
+
+
+@dataclass(frozen=True)
+class LiveQueues:
+    """The queue view as read, the report derived from it, and the requested pod as JSON."""
+
+    view: QueueView
+    report: QueueReport
+    pod: Mapping[str, Any] = field(default_factory=dict)
+    unserved: frozenset[str] = frozenset()
+    """Gates of ours that no manager promises to lift."""
+
+    @property
+    def unserved_gates_of_pod(self) -> tuple[str, ...]:
+        """Unserved gates of the requested pod."""
+        from cotenant.scheduler_ext.reservations.model.scheduling_gate import gates_of
+
+        return tuple(gate for gate in gates_of(self.pod) if gate in self.unserved)
+
+    def problems_of_pod(self) -> QueueReport:
+        """The report with just the problems that the pod's own gang, its group or its quotas have."""
+        from cotenant.scheduler_ext.queues.model.quota_tree import QuotaTree
+
+        place = "/".join(str((self.pod.get("metadata") or {}).get(key)) for key in ("namespace", "name"))
+        own = next((pod for pod in self.view.pods if pod.place == place), None)
+        gang = self.view.gangs.get(own.gang) if own is not None else None
+        group = {own.gang, *(gang.group if gang is not None else ())} - {""} if own is not None else set()
+        names = {f"pods/{place}", *(f"podgroups/{key}" for key in group)}
+        names |= {f"pods/{pod.place}" for pod in self.view.pods if pod.gang in group}
+        if own is not None and (quota := self.view.quotas.get(own.quota)) is not None:
+            tree = QuotaTree(self.view.quotas)
+            quotas = (quota, *(self.view.quotas[n] for n in tree.ancestors(quota) if n in self.view.quotas))
+            names |= {f"elasticquotas/{one}" for q in quotas for one in (q.name, f"{q.namespace}/{q.name}")}
+        kept = [problem for problem in self.report.problems if problem[0] in names or "/" not in problem[0]]
+        return replace(self.report, problems=tuple(kept))
+
+    def quotas_of(self, namespaces: Collection[str]) -> frozenset[str]:
+        """Names of the quotas that pods of these namespaces count against, and of all above them."""
+        from cotenant.scheduler_ext.queues.model.quota_tree import QuotaTree
+
+        tree = QuotaTree(self.view.quotas)
+        names = {pod.quota for pod in self.view.pods if pod.namespace in namespaces}
+        bound = [tree.of_pod(namespace, {}) for namespace in namespaces]
+        names |= {quota.name for quota in bound if quota is not None}
+        quotas = [self.view.quotas[name] for name in names if name in self.view.quotas]
+        return frozenset(names) | {above for quota in quotas for above in tree.ancestors(quota)}
+
+    def why_not_waiting(self) -> str:
+        """Why the pod that was asked about waits for no quota and no gang."""
+        from cotenant.scheduler_ext.queues.model.explanation import gate_sentences
+        from cotenant.scheduler_ext.queues.model.quota_tree import QuotaTree
+        from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES, gates_of
+
+        meta, spec = self.pod.get("metadata") or {}, self.pod.get("spec") or {}
+        name, gates = f"{meta.get('namespace')}/{meta.get('name')}", gates_of(self.pod)
+        if spec.get("nodeName"):
+            return f"{name} is on {spec['nodeName']}: no quota and no gang holds it"
+        if gates:
+            ours = [gate for gate in gates if gate in OUR_GATES]
+            others = ", ".join(gate for gate in gates if gate not in OUR_GATES)
+            said = gate_sentences(self.report, str(meta.get("namespace")), str(meta.get("name")), self.unserved)
+            sentences = [
+                *(f"{gate}: {said[gate]}" for gate in ours),
+                *([f"{others}: no gate of ours"] if others else []),
+            ]
+            return f"{name} is held by gates. {'; '.join(sentences)}"
+        quota = QuotaTree(self.view.quotas).of_pod(str(meta.get("namespace")), meta.get("labels") or {})
+        if quota is None:
+            return f"{name} has no gate and counts against no quota; `cotenant explain pod {name}` judges by nodes"
+        return f"{name} has no gate: quota {quota.name} lets it go; `cotenant explain pod {name}` judges by nodes"
+
+
+def open_queues(
+    session: CliSession, kubeconfig: str | None, context: str | None, pod: tuple[str, str] | None = None
+) -> LiveQueues:
+    """Read the cluster. pod: (namespace, name) of one to read as well; NoData when it does not exist."""
+    from cotenant.base.kube import connect
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.scheduler_ext.extender.watch.cluster_reader import pod_of
+
+    settings = session.load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
+    client = connect(settings.kube)
+    try:
+        body = pod_of(client, *pod) if pod else {}
+        now_seconds = SystemClock().now_seconds()
+        view, report = read_report(client, settings, now_seconds)
+        unserved = unserved_gates(client, now_seconds) if pod else frozenset()
+    finally:
+        client.close()
+    return LiveQueues(view, report, body, unserved)
+
+
+def unserved_gates(client: KubeClient, now_seconds: float) -> frozenset[str]:
+    """Gates of ours that no manager promises to lift now; none where that may not be read."""
+    from cotenant.base.errors import ClusterAbsent, ClusterError
+    from cotenant.scheduler_ext.reservations.guard import ADDRESS, served_until
+
+    try:
+        guard = client.get(ADDRESS.path)
+    except ClusterAbsent:
+        guard = None
+    except ClusterError:
+        return frozenset()
+    return frozenset(gate for gate, end in served_until(guard).items() if end <= now_seconds)
+
+
+def read_report(client: KubeClient, settings: Settings, now_seconds: float) -> tuple[QueueView, QueueReport]:
+    """The queues at this moment; ClusterForbidden names the right that is missing."""
+    from cotenant.scheduler_ext.queues.quota_report import queue_report
+    from cotenant.scheduler_ext.queues.service.queue_view import read_view
+
+    view = read_view(client, settings, now_seconds)
+    return view, queue_report(view, settings.queues)
+
+
+def no_quotas() -> None:
+    """Say what an empty tree means, and how to begin."""
+    message(NO_QUOTAS)
+
+
+def finish(report: QueueReport) -> None:
+    """Name what could not be used; the exit code says that the answer is a part."""
+    for name, problem in report.problems:
+        message(f"{name}: {problem}")
+    if report.problems:
+        raise typer.Exit(EXIT_PARTIAL)

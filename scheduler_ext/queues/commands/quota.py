@@ -1,0 +1,166 @@
+"""`cotenant get quotas`, `get waiting`, `explain queue`: the tree, who waits for it, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, Kubeconfig
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.output import (
+    DocumentFormat,
+    DocumentOption,
+    Format,
+    NoHeadersOption,
+    OutputOption,
+    message,
+    print_document,
+    print_table,
+)
+from cotenant.base.commands.results import NamespaceOption, filter_rows
+from cotenant.scheduler_ext.queues.commands.live_queues import finish, no_quotas, open_queues
+
+if TYPE_CHECKING:
+    from cotenant.base.table import Table
+    from cotenant.scheduler_ext.queues.model.report import QueueReport, QuotaRow
+
+app = new_app()
+
+
+@app.callback(
+    epilog=examples(
+        "cotenant get quotas",
+        "cotenant get waiting -n research",
+        "cotenant explain queue train-0 -n research",
+    )
+)
+def _family() -> None:
+    """Quotas: who has what, who borrows from whom, and which pods wait."""
+
+
+@app.command(
+    epilog=examples(
+        "cotenant get quotas",
+        "cotenant get quotas --resource cpu -n research",
+        "cotenant get quotas -o csv  # exact amounts: millicores, bytes",
+    )
+)
+def tree(
+    ctx: typer.Context,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            metavar="NAME",
+            help="Only quotas that pods of this namespace count against, and those above; may be repeated.",
+        ),
+    ] = None,
+    resource: Annotated[
+        list[str] | None, typer.Option("--resource", metavar="NAME", help="Only this resource; may be repeated.")
+    ] = None,
+    tree_id: Annotated[
+        str | None,
+        typer.Option("--tree", metavar="ID", help="Only the quota tree of this id; '' is the cluster's own."),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show the tree of quotas: guarantee, limit, what each may use now and uses, borrowed and lent."""
+    from cotenant.scheduler_ext.queues.model.tables import quota_table
+
+    queues = open_queues(session_of(ctx), kubeconfig, context)
+    rows = [
+        row
+        for row in queues.report.quotas
+        if (not resource or row.resource in resource)
+        and (tree_id is None or row.tree == tree_id)
+        and (not namespace or row.quota in queues.quotas_of(namespace))
+    ]
+    table = quota_table(rows)
+    print_table(_indent_by_depth(table, rows) if output in (Format.TABLE, Format.WIDE) else table, output,
+                headers=not no_headers)  # fmt: skip
+    if not queues.view.quotas:
+        no_quotas()
+    elif not rows:
+        message(f"none of {len(queues.report.quotas)} rows is of these namespaces, resources and tree")
+    finish(queues.report)
+
+
+@app.command(epilog=examples("cotenant get waiting", "cotenant get waiting -n research -o wide"))
+def waiting(
+    ctx: typer.Context,
+    namespace: NamespaceOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """List the pods that wait for quota or for their gang, in the order of the queues, each with its reason."""
+    from cotenant.scheduler_ext.queues.model.tables import waiting_table
+
+    report = open_queues(session_of(ctx), kubeconfig, context).report
+    table = filter_rows(waiting_table(report.waiting), namespace, None)
+    print_table(table, output, headers=not no_headers)
+    if not len(table):
+        message("no pod waits for quota or for its gang")
+    finish(report)
+
+
+@app.command(
+    epilog=examples(
+        "cotenant explain queue train-0 -n research",
+        "cotenant explain queue research/train-0",
+        "cotenant explain queue train-0 -n research -o json",
+    )
+)
+def explain(
+    ctx: typer.Context,
+    pod: Annotated[str, typer.Argument(help="A pod: NAME, or NAMESPACE/NAME.", show_default=False)],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Its namespace.")] = "default",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: DocumentOption = DocumentFormat.TABLE,
+) -> None:
+    """Say why a pod waits: which quota blocks it, what is missing, who uses it, its place in the queue, its gang."""
+    from cotenant.scheduler_ext.queues.model.explanation import UNSERVED, explanation, gang_of, row_of
+
+    space, _, name = pod.rpartition("/")
+    space = space or namespace
+    queues = open_queues(session_of(ctx), kubeconfig, context, pod=(space, name))
+    row = row_of(queues.report, space, name)
+    if row is None:
+        message(queues.why_not_waiting())
+    elif queues.unserved_gates_of_pod:
+        message(f"{', '.join(queues.unserved_gates_of_pod)}: {UNSERVED}")
+    if output is not DocumentFormat.TABLE:
+        gang = gang_of(queues.report, row.gang) if row else None
+        quotas = _rows_above(queues.report, row.quota) if row else []
+        print_document({"pod": row, "gang": gang, "quotas": quotas}, output)
+    elif row is not None:
+        print_table(explanation(queues.report, row), Format.TABLE, headers=False)
+    finish(queues.problems_of_pod())
+
+
+def _rows_above(report: QueueReport, quota: str) -> Sequence[QuotaRow]:
+    """Rows of a quota and of all above it."""
+    parents = {row.quota: row.parent for row in report.quotas}
+    names: list[str] = []
+    while quota in parents and quota not in names:
+        names.append(quota)
+        quota = parents[quota]
+    return [row for row in report.quotas if row.quota in names]
+
+
+def _indent_by_depth(table: Table, rows: Sequence[QuotaRow]) -> Table:
+    """The same table with each name as deep as its quota is in the tree."""
+    from cotenant.base.table import Table as Rows
+
+    cells: list[dict[str, Any]] = [
+        cells | {"quota": f"{'  ' * row.depth}{row.quota}"} for cells, row in zip(table.rows(), rows, strict=True)
+    ]
+    return Rows.from_rows(table.schema, cells)

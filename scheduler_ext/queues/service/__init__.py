@@ -1,0 +1,1 @@
+"""EDGE: the queues of a cluster as they are read, and the service that pages and REST ask."""

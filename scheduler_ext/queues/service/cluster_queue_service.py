@@ -1,0 +1,110 @@
+"""EDGE: what the page Queues and REST read: quotas and gangs of the cluster, and a quota's last day from Prometheus.
+
+The program reads with its own rights, once for everybody who looks within some seconds; a person sees what their roles
+cover, as of stored results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from cotenant.base.errors import NoData
+from cotenant.base.people import Person, Right
+from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.scheduler_ext.queues.model.queue_service import (
+    HISTORY_SECONDS,
+    HISTORY_STEP_SECONDS,
+    QuotaHistory,
+    quota_for,
+    visible_to,
+)
+
+if TYPE_CHECKING:
+    from cotenant.base.process.clock import Clock
+    from cotenant.base.settings.root import Settings
+    from cotenant.changes.service import ClusterAccess
+    from cotenant.profiler.prometheus.client import Client
+    from cotenant.scheduler_ext.queues.model.report import QueueReport
+
+METRICS: Final = {
+    "runtime": "cotenant_quota_runtime",
+    "used": "cotenant_quota_used",
+    "request": "cotenant_quota_request",
+    "waiting": "cotenant_quota_waiting_pods",
+}
+
+
+class ClusterQueueService:
+    """Queues of one cluster; `metrics`: None where no Prometheus is configured. Thread-safe."""
+
+    def __init__(
+        self, access: ClusterAccess, settings: Settings, clock: Clock, metrics: Callable[[], Client] | None = None
+    ) -> None:
+        """Store the arguments; nothing is read yet."""
+        from cotenant.changes.shared_reading import SharedReading
+
+        self._access, self._settings, self._clock, self._metrics = access, settings, clock, metrics
+        self._reading = SharedReading(clock, self._read)
+
+    def report(self, who: Person) -> QueueReport:
+        """The queues as they are now, or were some seconds ago."""
+        who.require(Right.READ)
+        return visible_to(self._reading.answer(), who)
+
+    def _read(self, now_seconds: float) -> QueueReport:
+        from cotenant.scheduler_ext.queues.commands.live_queues import read_report
+
+        with self._access(Person("")) as client:
+            return read_report(client, self._settings, now_seconds)[1]
+
+    def history(self, who: Person, quota: str, resource: str) -> QuotaHistory:
+        """The last day, a value every HISTORY_STEP_SECONDS; NoData of a quota that the person does not see."""
+        who.require(Right.READ)
+        if who.reads is not None:
+            quota_for(self._reading.answer(), who, quota)
+        if self._metrics is None:
+            raise NoData(
+                "no Prometheus is configured", fix="Set profiler.prometheus.url; it has to scrape the manager."
+            )
+        from cotenant.profiler.prometheus.promql import quote
+
+        end = int(self._clock.now_seconds()) // HISTORY_STEP_SECONDS * HISTORY_STEP_SECONDS
+        start = end - HISTORY_SECONDS
+        labels = self._settings.profiler.prometheus.labels | {"quota": quota}
+        client = self._metrics()
+        try:
+            series = {}
+            for name, metric in METRICS.items():
+                all_labels = labels if name == "waiting" else labels | {"resource": resource}
+                matchers = ",".join(f"{label}={quote(value)}" for label, value in all_labels.items())
+                scale = 1 if name == "waiting" or resource != "cpu" else MILLICORES_PER_CORE  # the metric is in cores
+                series[name] = _values(client, f"{scale} * max({metric}{{{matchers}}})", start, end)
+        finally:
+            client.close()
+        if all(value is None for values in series.values() for value in values):
+            raise NoData(
+                f"Prometheus has no sample of quota {quota} and {resource}",
+                fix="It has to scrape the manager's /metrics, and the feature queues has to run (docs/queues.md).",
+            )
+        return QuotaHistory(quota, resource, start, series=series)
+
+
+def queue_service_of(
+    settings: Settings, access: ClusterAccess | None = None, clock: Clock | None = None
+) -> ClusterQueueService:
+    """The service on the cluster and the Prometheus of the settings; sends no request yet."""
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.changes.access.kubeconfig_access import door_of
+    from cotenant.profiler.prometheus.client import Client
+
+    prometheus = settings.profiler.prometheus
+    metrics = (lambda: Client(prometheus)) if prometheus.url else None
+    return ClusterQueueService(access or door_of(settings), settings, clock or SystemClock(), metrics)
+
+
+def _values(client: Client, query: str, start: int, end: int) -> tuple[float | None, ...]:
+    """A value a step; None where there is no sample."""
+    from cotenant.profiler.prometheus.decode import decode_single_series
+
+    return decode_single_series(client.range(query, start, end, HISTORY_STEP_SECONDS), start, end, HISTORY_STEP_SECONDS)

@@ -1,0 +1,60 @@
+"""EDGE: one view of the queues, read with the rights of the caller."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Final
+
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden
+from cotenant.base.kube import KubeClient
+from cotenant.base.kube.observed import EndedPodWire
+from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP
+from cotenant.base.settings.root import Settings
+from cotenant.scheduler_ext.queues.model.quota_tree import (
+    QuotaTree,
+)
+from cotenant.scheduler_ext.queues.queue_objects import SUCCEEDED
+from cotenant.scheduler_ext.queues.service.mirrors import QUEUE_MIRRORS, QUEUING, queue_mirror
+from cotenant.scheduler_ext.queues.view import QueueView
+from cotenant.scheduler_ext.queues.view_builder import READABLE, QueueViewBuilder
+from cotenant.scheduler_ext.reservations.service.mirrors import reservation_mirror
+
+NEEDED: Final = frozenset({"quotas", "queue-pods", "queue-nodes"})
+"""Without these nothing can be said about quotas."""
+
+
+def _runs(client: KubeClient, tree: QuotaTree) -> dict[str, tuple[float, ...]]:
+    """Return the run times in seconds of the ended pods of each quota that the API server still has, ascending."""
+    runs: dict[str, list[float]] = {}
+    for pod in client.list("/api/v1/pods", EndedPodWire, fieldSelector=SUCCEEDED):
+        quota = tree.of_pod(pod.metadata.namespace, pod.metadata.labels or {})
+        seconds = pod.run_seconds()
+        if quota is not None and seconds is not None:
+            runs.setdefault(quota.name, []).append(seconds)
+    return {quota: tuple(sorted(those)) for quota, those in runs.items()}
+
+
+def read_view(client: KubeClient, settings: Settings, now_seconds: float) -> QueueView:
+    """One look at the cluster; ClusterForbidden names the right that is missing.
+
+    What is not installed is empty. Without the right to a collection that is not NEEDED, the view says so and goes on.
+    """
+    wake, unreadable = threading.Event(), []
+    mirrors = {
+        name: (queue_mirror if name in QUEUING else reservation_mirror)(name, client, wake) for name in QUEUE_MIRRORS
+    }
+    native = {} if settings.queues.gangs_by == "own" else {"native-gangs": f"podgroups of {NATIVE_GANG_GROUP}"}
+    for name, plural in (*READABLE.items(), *native.items()):
+        try:
+            mirrors[name].look()
+        except ClusterAbsent:
+            continue
+        except ClusterForbidden as error:
+            if name in NEEDED:
+                raise
+            unreadable.append((plural, error.message))
+    view = QueueViewBuilder(mirrors).view(now_seconds)
+    if any(pod.waits_for_quota for pod in view.pods):
+        view = replace(view, runs=_runs(client, QuotaTree(view.quotas)))
+    return replace(view, unreadable=(*unreadable, *view.unreadable))

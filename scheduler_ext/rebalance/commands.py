@@ -1,0 +1,205 @@
+"""EDGE: `cotenant serve descheduler`: which pods would leave their nodes, where to, and why others stay. A dry run."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, Kubeconfig
+from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app, session_of
+from cotenant.base.commands.documents import documents
+from cotenant.base.commands.output import (
+    DocumentFormat,
+    Format,
+    NoHeadersOption,
+    OutputOption,
+    message,
+    print_document,
+    print_table,
+)
+from cotenant.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.sections.descheduler import DeschedulerSettings
+    from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs
+    from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
+    from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
+    from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
+
+app = new_app()
+
+
+class Show(StrEnum):
+    """The tables to print."""
+
+    ALL = "all"
+    NODES = "nodes"
+    MOVES = "moves"
+    EMPTYING = "emptying"
+
+
+class RebalancePlugin(StrEnum):
+    """The plugin whose rule is applied."""
+
+    LOW_NODE_LOAD = "LowNodeLoad"
+    HIGH_NODE_LOAD = "HighNodeLoad"
+
+
+class RebalanceMode(StrEnum):
+    """The basis on which a node's overload is determined: forecast or observed usage."""
+
+    FORECAST = "forecast"
+    OBSERVED = "observed"
+
+
+@app.command(
+    epilog=examples(
+        "cotenant serve descheduler --once",
+        "cotenant serve descheduler --once -f koord-descheduler-config.yaml",
+        "cotenant serve descheduler --once --mode observed --show moves -o wide",
+        "cotenant serve descheduler --once --plugin HighNodeLoad",
+        "cotenant serve descheduler --once -o json",
+    )
+)
+def descheduler(
+    ctx: typer.Context,
+    once: Annotated[
+        bool, typer.Option("--once", help="Decide one round and print it. Again and again: `cotenant serve manager`.")
+    ] = False,
+    file: Annotated[
+        str,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="Koordinator's configuration of its descheduler (YAML); else descheduler.configuration.",
+        ),
+    ] = "",
+    plugin: Annotated[
+        RebalancePlugin,
+        typer.Option("--plugin", help="LowNodeLoad relieves overloaded nodes, HighNodeLoad empties under-used ones."),
+    ] = RebalancePlugin.LOW_NODE_LOAD,
+    mode: Annotated[
+        RebalanceMode | None,
+        typer.Option(
+            "--mode",
+            help="forecast: also overloads of the next half hour, and peaks; observed: now. Else descheduler.mode.",
+        ),
+    ] = None,
+    show: Annotated[Show, typer.Option("--show", help="One of the tables; CSV of all has the moves.")] = Show.ALL,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Say which pods should leave overloaded or under-used nodes, and why others stay. It writes nothing.
+
+    Exit code 4 when a part of the cluster or of the configuration could not be read.
+    """
+    if not once:
+        raise UsageError(
+            "this command decides one round",
+            fix="cotenant serve descheduler --once; the manager decides rounds again and again",
+        )
+    flags = {"kube.kubeconfig": kubeconfig, "kube.context": context, "descheduler.mode": mode and mode.value}
+    settings = session_of(ctx).load(flags).settings
+    if plugin is RebalancePlugin.LOW_NODE_LOAD:
+        report = _report(settings, arguments_from(file, settings), configured=bool(file))
+    else:
+        report = _emptying_report(settings, emptying_arguments_from(file, settings), configured=bool(file))
+    _print(report, show, output, headers=not no_headers)
+    for line in (_summary(report), *report.notes, *report.gaps):
+        message(line)
+    if report.gaps:
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+def arguments_from(file: str, settings: Settings) -> RebalanceArgs:
+    """The file's arguments, or those of the settings without a file; UsageError names what cannot be used."""
+    from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings, arguments_of
+    from cotenant.scheduler_ext.rebalance.emptying.arguments import with_limits
+
+    own = settings.descheduler
+    arguments = arguments_of(_document(file)) if file else arguments_from_settings(own.configuration)
+    return with_limits(arguments, own)
+
+
+def emptying_arguments_from(file: str, settings: Settings) -> EmptyingArgs:
+    """The same of HighNodeLoad."""
+    from cotenant.scheduler_ext.rebalance.emptying.arguments import (
+        emptying_arguments_of,
+        emptying_configured,
+        with_limits,
+    )
+
+    own = settings.descheduler
+    arguments = emptying_arguments_of(_document(file)) if file else emptying_configured(own.configuration)
+    return with_limits(arguments, own)
+
+
+def _document(file: str) -> Any:
+    parsed = documents(file)
+    if len(parsed) > 1:
+        raise UsageError(f"{file} holds {len(parsed)} objects", fix="Give one DeschedulerConfiguration.")
+    return parsed[0]
+
+
+def _report(settings: Settings, arguments: RebalanceArgs, *, configured: bool) -> RebalanceReport:
+    from cotenant.scheduler_ext.rebalance.rebalance_report import report_of
+
+    own = settings.descheduler
+    return report_of(
+        _read(settings), arguments, with_forecast=_forecast(own), configured=configured or bool(own.configuration)
+    )
+
+
+def _emptying_report(settings: Settings, arguments: EmptyingArgs, *, configured: bool) -> RebalanceReport:
+    from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of
+
+    own = settings.descheduler
+    return emptying_report_of(
+        _read(settings), arguments, with_forecast=_forecast(own), configured=configured or bool(own.configuration)
+    )
+
+
+def _forecast(settings: DeschedulerSettings) -> bool:
+    return settings.mode == RebalanceMode.FORECAST.value
+
+
+def _read(settings: Settings) -> RebalanceReading:
+    from cotenant.base.kube import connect
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.scheduler_ext.rebalance.cluster_reading import read
+
+    client = connect(settings.kube)
+    try:
+        return read(client, settings.extender.load_aware, SystemClock().now_seconds(), settings.manager.namespace)
+    finally:
+        client.close()
+
+
+def _print(report: RebalanceReport, show: Show, output: Format, *, headers: bool) -> None:
+    """The tables one below the other; JSON and YAML of all are one object, CSV is one table."""
+    tables = {Show.EMPTYING: report.emptying, Show.NODES: report.nodes, Show.MOVES: report.moves}
+    if report.plugin == RebalancePlugin.LOW_NODE_LOAD and show is not Show.EMPTYING:
+        del tables[Show.EMPTYING]
+    if show is not Show.ALL:
+        print_table(tables[show], output, headers=headers)
+    elif output in (Format.JSON, Format.YAML):
+        rows = {name.value: list(table.rows()) for name, table in tables.items()}
+        print_document(rows, DocumentFormat(output.value))
+    elif output is Format.CSV:
+        print_table(report.moves, output, headers=headers)
+    else:
+        for number, table in enumerate(tables.values()):
+            if number:
+                typer.echo("")
+            print_table(table, output, headers=headers)
+
+
+def _summary(report: RebalanceReport) -> str:
+    count = report.move_count
+    return f"{count} {'move' if count == 1 else 'moves'} of {len(report.nodes)} nodes; a dry run: nothing was written"

@@ -1,0 +1,1 @@
+"""`cotenant reservations`: capacity for workloads before they need it."""

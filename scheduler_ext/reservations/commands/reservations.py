@@ -1,0 +1,307 @@
+"""EDGE: `cotenant reservations`: capacity for workloads before they need it: previewed, approved, back-tested."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.completion import workload_addresses
+from cotenant.base.commands.output import (
+    DocumentFormat,
+    DocumentOption,
+    Format,
+    NoHeadersOption,
+    OutputOption,
+    message,
+    print_document,
+    print_table,
+)
+from cotenant.base.commands.results import ClusterOption, NamespaceOption, StoreOption, filter_rows, open_store
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.scheduler_ext.reservations.commands import decisions
+from cotenant.scheduler_ext.reservations.commands.decisions import (
+    PlanArgument,
+    StandbyOption,
+    YesOption,
+    check,
+    now,
+    parse_plan_name,
+    person,
+    service_of,
+)
+
+if TYPE_CHECKING:
+    from cotenant.base.kube import KubeClient
+    from cotenant.base.settings.root import Settings
+    from cotenant.scheduler_ext.reservations.model.plan import Recurrence, Span
+    from cotenant.scheduler_ext.reservations.service.plans import Ahead
+
+app = new_app()
+app.registered_commands.extend(decisions.app.registered_commands)
+
+WorkloadArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAMESPACE/KIND/NAME", help="The workload.", show_default=False, autocompletion=workload_addresses
+    ),
+]
+
+
+@app.callback(
+    epilog=examples(
+        "cotenant reservations list --proposed  # what the last scan proposes; asks no cluster",
+        "cotenant reservations list",
+        "cotenant reservations preview shop/deployment-web",
+        "cotenant reservations approve shop/deployment-web --yes",
+    )
+)
+def _family() -> None:
+    """Capacity that is reserved before a workload needs it."""
+
+
+@app.command(
+    name="list", epilog=examples("cotenant reservations list -n shop", "cotenant reservations list --proposed -o csv")
+)
+def list_(
+    ctx: typer.Context,
+    proposed: Annotated[
+        bool, typer.Option("--proposed", help="What the stored results propose, without asking a cluster.")
+    ] = False,
+    namespace: NamespaceOption = None,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """List plans of the cluster, or with --proposed what the last scan found worth reserving."""
+    if proposed:
+        from cotenant.recommender.model.views import PLANS
+
+        settings = session_of(ctx).load({"store.url": store}).settings
+        rows = open_store(settings, cluster).read_table(PLANS)
+        print_table(filter_rows(rows, namespace, None), output, headers=not no_headers)
+        return
+    from cotenant.scheduler_ext.reservations.commands.rows import plan_table
+    from cotenant.scheduler_ext.reservations.model.plan_states import counts
+    from cotenant.scheduler_ext.reservations.service.plans import plans
+
+    listed = plans(_client(settings_of(ctx, store, kubeconfig, context)), namespace or ())
+    print_table(plan_table(listed), output, headers=not no_headers)
+    if listed:
+        message(counts(listed).words)
+    else:
+        message("no reservation plan; `cotenant reservations list --proposed` shows what the last scan proposes")
+
+
+@app.command(
+    epilog=examples("cotenant reservations show shop/deployment-web", "cotenant reservations show shop/web -o yaml")
+)
+def show(
+    ctx: typer.Context,
+    plan: PlanArgument,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: DocumentOption = DocumentFormat.TABLE,
+) -> None:
+    """Show one plan: what it asks for, where it is in its life, how past occurrences went."""
+    from cotenant.scheduler_ext.reservations.service.plans import plan as read
+
+    name = parse_plan_name(plan)
+    print_document(read(_client(settings_of(ctx, None, kubeconfig, context)), *name), output)
+
+
+@app.command(epilog=examples("cotenant reservations scores shop/deployment-web -o csv"))
+def scores(
+    ctx: typer.Context,
+    plan: PlanArgument,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show how a plan's past occurrences went: reserved, used, missed, idle, lead."""
+    from cotenant.scheduler_ext.reservations.commands.rows import score_table
+    from cotenant.scheduler_ext.reservations.service.plans import plan as read
+
+    name = parse_plan_name(plan)
+    table = score_table(read(_client(settings_of(ctx, None, kubeconfig, context)), *name))
+    print_table(table, output, headers=not no_headers)
+    if not len(table):
+        message("no occurrence has ended yet")
+
+
+@app.command(epilog=examples("cotenant reservations report shop/deployment-web"))
+def report(
+    ctx: typer.Context,
+    plan: PlanArgument,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show what a plan's last peak came to: expected and seen, covered or not, idle, and what would be without it."""
+    from cotenant.scheduler_ext.reservations.commands.rows import report_table
+    from cotenant.scheduler_ext.reservations.model.occurrence_report import reports
+    from cotenant.scheduler_ext.reservations.service.plans import plan as read
+
+    settings = settings_of(ctx, None, kubeconfig, context)
+    newest = next(iter(reports(read(_client(settings), *parse_plan_name(plan)))), None)
+    if newest is None:
+        message("no occurrence has ended yet")
+        return
+    print_table(report_table(newest, settings.recommender.prices.currency), output, headers=not no_headers)
+
+
+@app.command(
+    epilog=examples(
+        "cotenant reservations preview shop/deployment-web", "cotenant reservations preview shop/web -o json"
+    )
+)
+def preview(
+    ctx: typer.Context,
+    plan: PlanArgument,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show what approving a plan would mean: where its pods fit, quota left, batch displaced, money."""
+    from cotenant.scheduler_ext.reservations.commands.rows import preview_table
+    from cotenant.scheduler_ext.reservations.service.plans import plan as read
+    from cotenant.scheduler_ext.reservations.service.plans import preview_plan
+
+    name = parse_plan_name(plan)
+    settings = settings_of(ctx, None, kubeconfig, context)
+    client = _client(settings)
+    plan_preview = preview_plan(client, read(client, *name), now(), settings, _ahead(settings, session_of(ctx).cluster))
+    print_table(preview_table(plan_preview, settings.recommender.prices.currency), output, headers=not no_headers)
+
+
+@app.command(
+    epilog=examples(
+        "cotenant reservations plan shop/Deployment/web --pods 4 --schedule '0 18 * * *' --zone Asia/Tokyo --for 2h",
+        "cotenant reservations plan shop/Deployment/web --pods 4 --start 2027-03-05T18:00:00Z --for 2h --yes",
+    )
+)
+def plan(
+    ctx: typer.Context,
+    workload: WorkloadArgument,
+    pods: Annotated[int, typer.Option("--pods", min=1, max=10_000, help="Pods that capacity is reserved for.")],
+    length: Annotated[str, typer.Option("--for", metavar="DURATION", help="Length of each window, such as 2h.")],
+    schedule: Annotated[
+        str, typer.Option("--schedule", metavar="CRON", help="Start of each window, five fields.")
+    ] = "",
+    zone: Annotated[str, typer.Option("--zone", metavar="IANA", help="Time zone of the schedule.")] = "Etc/UTC",
+    start: Annotated[str, typer.Option("--start", metavar="TIME", help="Start of a single window (RFC 3339).")] = "",
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Name of the plan; else made of the workload.")
+    ] = "",
+    standby: StandbyOption = None,
+    yes: YesOption = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Make a plan by schedule or for one window, sized by the workload's own requests; it still has to be approved."""
+    from cotenant.scheduler_ext.reservations.model.plan import Recurrence, proposal_name
+    from cotenant.scheduler_ext.reservations.model.plan_service import PlanTerms
+    from cotenant.scheduler_ext.reservations.service.plans import new_plan, plan_creation
+
+    ref, settings = WorkloadRef.required(workload), settings_of(ctx, None, kubeconfig, context)
+    when = _parse_window(schedule, zone, start, length)
+    title = name or f"{proposal_name(ref)}-{'schedule' if schedule else 'once'}"
+    if yes:
+        recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
+        service_of(settings).make(person(""), ref, PlanTerms(pods, window, recurring, standby=standby or 0), title)
+        message(f"reservationplans/{ref.namespace}/{title}: written")
+    else:
+        client = _client(settings)
+        one = new_plan((ref.namespace, ref.kind, ref.name), title, pods, when)
+        check(client, plan_creation(client, replace(one, standby=standby or 0)))
+    message(f"approve it with: cotenant reservations approve {ref.namespace}/{title} --yes")
+
+
+@app.command(
+    epilog=examples(
+        "cotenant reservations backtest shop/Deployment/web",
+        "cotenant reservations backtest shop/Deployment/web -o csv",
+    )
+)
+def backtest(
+    ctx: typer.Context,
+    workload: WorkloadArgument,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Replay the last days from the store: what each quantile, last week's cron and a static headroom would reserve."""
+    from cotenant.base.table import Table
+    from cotenant.scheduler_ext.reservations.commands.rows import BACKTESTS
+    from cotenant.scheduler_ext.reservations.commands.workload_history import WorkloadHistory
+    from cotenant.scheduler_ext.reservations.plans.proposals import contest
+    from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import rehearsal
+
+    session = session_of(ctx)
+    settings = session.load({"store.url": store}).settings
+    history = session.service(WorkloadHistory)
+    inventory, usage = history.read_cpu_totals(open_store(settings, cluster), settings)
+    size, past = rehearsal(inventory, usage, WorkloadRef.required(workload), settings)
+    cores, ratio = size.request_millicores / 1000, settings.plans.miss_cost_ratio
+    rows = [
+        {
+            "policy": policy,
+            "held_core_hours": ledger.held * cores,
+            "hit": ledger.hit_ratio,
+            "coverage": ledger.coverage,
+            "missed_peaks": ledger.missed_peaks,
+            "peaks": ledger.peaks,
+            "idle_core_hours": ledger.idle * cores,
+            "cost": ledger.cost(ratio) * cores,
+            "chosen": "*" if chosen else "",
+        }
+        for policy, ledger, chosen in contest(size, past, settings.plans)
+    ]
+    print_table(Table.from_rows(BACKTESTS, rows), output, headers=not no_headers)
+    message(f"the last {past.days:.0f} days, forecast once a day; a missed core-hour costs {ratio:g} idle ones")
+
+
+def _client(settings: Settings) -> KubeClient:
+    from cotenant.base.kube import connect
+
+    return connect(settings.kube)
+
+
+def _parse_window(schedule: str, zone: str, start: str, length: str) -> Recurrence | Span:
+    from cotenant.base.kubernetes.moments import moment_of, seconds_of
+    from cotenant.scheduler_ext.reservations.model.plan import Recurrence, Span
+
+    seconds = seconds_of(length, "--for")
+    if bool(schedule) is bool(start) or seconds <= 0:
+        raise UsageError("give --schedule or --start, and a length", fix="--schedule '0 18 * * 1-5' --for 2h")
+    if schedule:
+        return Recurrence(schedule, zone, seconds)
+    begin = moment_of(start, "--start")
+    if begin is None or begin + seconds <= now():
+        raise UsageError(f"--start {start!r}: the window is already over", fix="Give a time to come.")
+    return Span(begin, begin + seconds)
+
+
+def _ahead(settings: Settings, cluster: str | None) -> Ahead:
+    """Return the forecasts of node usage from the store of the named cluster, or of the only one.
+
+    Without such a store nothing is known ahead.
+    """
+    from cotenant.changes.forecasted_usage import ahead_of
+    from cotenant.scheduler_ext.reservations.service.plans import nothing_ahead
+
+    try:
+        return ahead_of(open_store(settings, cluster))
+    except CotenantError:
+        return nothing_ahead

@@ -1,0 +1,213 @@
+"""Reservation plans as rows: what `cotenant reservations` prints. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.text import percent
+from cotenant.scheduler_ext.reservations.model.occurrence_report import OccurrenceReport, lines
+from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, Plan, Score
+from cotenant.scheduler_ext.reservations.model.plan_scores import is_needed
+from cotenant.scheduler_ext.reservations.model.plan_service import Preview
+from cotenant.scheduler_ext.reservations.model.plan_states import available_pods, by_need, phase_of, wanted_pods
+
+_KEY: Final = (
+    Column("namespace", "Namespace", Kind.TEXT, "Namespace of the plan and its workload."),
+    Column("plan", "Plan", Kind.TEXT, "Name of the plan."),
+)
+
+RESERVATION_PLANS: Final = Schema(
+    "reservation_plans",
+    (
+        *_KEY,
+        Column("owner", "Owner", Kind.TEXT, "Workload that the capacity is for, kind/name."),
+        Column("source", "Source", Kind.TEXT, "Forecast, Recurring or Manual."),
+        Column("phase", "Phase", Kind.TEXT, "Where the present occurrence is in its life."),
+        Column("start", "Start", Kind.TIME, "When the capacity is needed next."),
+        Column("end", "End", Kind.TIME, "Until when."),
+        Column("pods", "Pods", Kind.INTEGER, "Pods that capacity is reserved for."),
+        Column("windows", "Windows", Kind.TEXT, "All windows that the forecast sees (UTC), each with its most pods."),
+        Column("standby", "Standby", Kind.INTEGER, "Pods that capacity is kept ready for at any time."),
+        Column("there", "There", Kind.INTEGER, "Of these pods, those whose capacity is there."),
+        Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand that the capacity covers."),
+        Column(
+            "expected_hit", "Exp. hit", Kind.RATIO, "Share of the reserved capacity that the back-test says is used."
+        ),
+        Column("coverage", "Last coverage", Kind.RATIO, "Share of the needed pod-time that found capacity, last time."),
+        Column("hit", "Last hit", Kind.RATIO, "Share of the reserved pod-time that was used, last time."),
+        Column("why", "Why", Kind.TEXT, "What its conditions say."),
+        Column("reserve_at", "Reserved at", Kind.TIME, "When capacity is or was reserved.", wide=True),
+        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle, last time.", wide=True),
+    ),
+    ("namespace", "plan"),
+)
+
+SCORES: Final = Schema(
+    "plan_scores",
+    (
+        *_KEY,
+        Column("start", "Start", Kind.TIME, "Beginning of the occurrence."),
+        Column("planned", "Expected", Kind.INTEGER, "Pods that the plan counted on, beyond the baseline."),
+        Column("needed", "Needed", Kind.INTEGER, "Most at one time that used or lacked a reservation."),
+        Column("held", "Reserved", Kind.INTEGER, "Most pods that capacity was reserved for."),
+        Column("used", "Used", Kind.INTEGER, "Most that used it."),
+        Column("missed", "Missed", Kind.INTEGER, "Most that waited without capacity."),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that found capacity."),
+        Column("hit", "Hit", Kind.RATIO, "Used share of the reserved pod-time."),
+        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle."),
+        Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Reserved core-hours in which batch ran meanwhile."),
+        Column("cost", "Cost", Kind.NUMBER, "Money that they cost."),
+        Column("others_waiting", "Others", Kind.INTEGER, "Pods of others that fit and waited meanwhile.", wide=True),
+        Column("lead_seconds", "Lead s", Kind.INTEGER, "How long before the start all was there; negative is late."),
+    ),
+    ("namespace", "plan", "start"),
+)
+
+PREVIEWS: Final = Schema(
+    "plan_preview",
+    (
+        Column("what", "What", Kind.TEXT, "The question."),
+        Column("answer", "Answer", Kind.TEXT, "What would be."),
+    ),
+    ("what", "answer"),
+)
+
+REPORTS: Final = Schema("plan_report", PREVIEWS.columns, PREVIEWS.key)
+
+BACKTESTS: Final = Schema(
+    "plan_backtest",
+    (
+        Column("policy", "Policy", Kind.TEXT, "What would have reserved the capacity."),
+        Column("held_core_hours", "Reserved core-h", Kind.NUMBER, "Core-hours of reserved capacity."),
+        Column("hit", "Used", Kind.RATIO, "Share of it that would have been used."),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found capacity."),
+        Column(
+            "missed_peaks", "Missed peaks", Kind.INTEGER, "Peaks with capacity for less than nine tenths of their need."
+        ),
+        Column("peaks", "Peaks", Kind.INTEGER, "Peaks there were."),
+        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that would have stayed idle."),
+        Column(
+            "cost", "Cost", Kind.NUMBER, "Idle core-hours + missed ones at their price in idle ones; lower is better."
+        ),
+        Column("chosen", "Chosen", Kind.TEXT, "Marks the quantile that is proposed.", wide=False),
+    ),
+    ("policy",),
+)
+
+
+def plan_table(plans: Sequence[Plan]) -> Table:
+    """One row per plan, in the order of every list: what runs now, what waits for a person, the rest."""
+    return Table.from_rows(RESERVATION_PLANS, [_plan(plan) for plan in by_need(plans)])
+
+
+def score_table(plan: Plan) -> Table:
+    """Scores of a plan, newest first."""
+    return Table.from_rows(SCORES, [_score(plan, score) for score in plan.status.scores])
+
+
+def _placement_text(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
+    placed = ", ".join(f"{name} ({pods})" for name, pods in nodes[:8])
+    more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
+    return f"{count - unplaced} of {count} pods: {placed or 'no node'}{more}"
+
+
+def report_table(report: OccurrenceReport, currency: str) -> Table:
+    """Return the report of one occurrence as a table with one question and its answer per row."""
+    begin, end = (datetime.fromtimestamp(t, UTC) for t in (report.start_seconds, report.end_seconds))
+    rows = [("Window", f"{begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC"), *lines(report, currency)]
+    return Table.from_rows(REPORTS, [{"what": what, "answer": answer} for what, answer in rows])
+
+
+def preview_table(preview: Preview, currency: str) -> Table:
+    """Question and answer, one a row."""
+    late = preview.unplaced_then
+    rows = [
+        ("fits now", _placement_text(preview.count, preview.unplaced, preview.nodes)),
+        (
+            "fits at the start",
+            "no forecast of then" if late is None else _placement_text(preview.count, late, preview.nodes_then),
+        ),
+        *((("windows", f"{window_text(preview.windows)} (UTC)"),) if preview.windows else ()),
+        ("reserved", f"{preview.held_core_hours:.1f} core-hours, {preview.held_cost:.2f} {currency}"),
+        (
+            "standby",
+            f"capacity for {preview.standby} more {'pod' if preview.standby == 1 else 'pods'} at any time: "
+            f"at most {preview.standby_core_hours:.1f} idle core-hours a day, {preview.standby_cost:.2f} {currency}; "
+            "--standby 0 approves it without",
+        )
+        if preview.standby
+        else ("standby", "none"),
+        (
+            "batch displaced",
+            f"at most {preview.displaced_core_hours:.1f} core-hours, {preview.displaced_cost:.2f} {currency}",
+        ),
+        *((f"quota left, {name}", _amount(name, amount)) for name, amount in sorted(preview.quota_left.items())),
+    ]
+    if preview.expected:
+        one = preview.expected
+        rows.append(("back-test", f"{percent(one.hit_ratio)} used, {one.idle_core_hours:.1f} core-hours idle a day"))
+    rows += [(v.guard, f"{'passed' if v.passed else 'STOPS IT'}: {v.message}") for v in preview.guards]
+    rows += [("note", note) for note in (*preview.notes, preview.without) if note]
+    return Table.from_rows(PREVIEWS, [{"what": what, "answer": answer} for what, answer in rows])
+
+
+def _amount(name: str, amount: int) -> str:
+    return f"{amount / 1000:g} cores" if name == "cpu" else f"{amount / (1 << 30):.1f} GiB"
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    status = plan.status
+    window = status.window or plan.window
+    messages = [c.message for c in status.conditions if c.message and (c.status != "True" or c.type == "Reserved")]
+    return {
+        "namespace": plan.namespace,
+        "plan": plan.name,
+        "owner": f"{plan.owner.kind}/{plan.owner.name}",
+        "source": plan.source.value,
+        "phase": phase_of(plan).value,
+        "start": int(window.start_seconds) if window else None,
+        "end": int(window.end_seconds) if window else None,
+        "pods": wanted_pods(plan),
+        "windows": window_text(plan.windows),
+        "standby": plan.standby,
+        "there": available_pods(plan),
+        "quantile": plan.quantile,
+        "expected_hit": status.expected.hit_ratio if status.expected else None,
+        "coverage": status.score.coverage if status.score and is_needed(status.score) else None,
+        "hit": status.score.hit_ratio if status.score else None,
+        "why": " ".join(messages),
+        "reserve_at": int(status.reserve_at_seconds) or None,
+        "idle_core_hours": status.score.idle_core_hours if status.score else None,
+    }
+
+
+def window_text(peaks: Sequence[PeakWindow]) -> str:
+    """Return the peak windows as text in UTC, such as "11:30-13:00 x2, 18:00-20:00 x4"."""
+    clocks = [
+        [f"{datetime.fromtimestamp(t, UTC):%H:%M}" for t in (peak.span.start_seconds, peak.span.end_seconds)]
+        for peak in peaks
+    ]
+    return ", ".join(f"{a}-{b} x{peak.count}" for (a, b), peak in zip(clocks, peaks, strict=True))
+
+
+def _score(plan: Plan, score: Score) -> dict[str, Any]:
+    return {
+        "namespace": plan.namespace,
+        "plan": plan.name,
+        "start": int(score.start_seconds),
+        "planned": score.planned,
+        "needed": score.needed,
+        "others_waiting": score.others_waiting,
+        "held": score.held,
+        "used": score.used,
+        "missed": score.missed,
+        "coverage": score.coverage if is_needed(score) else None,
+        "hit": score.hit_ratio,
+        "idle_core_hours": score.idle_core_hours,
+        "lent_core_hours": score.lent_core_hours,
+        "cost": score.cost,
+        "lead_seconds": score.lead_seconds,
+    }
