@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from typing import Any
 
 import pytest
 
+from cotenant.cli.groups import load_command
+from cotenant.cli.registry import COMMANDS
 from tools import write_man
-from tools.write_reference import PAGES, ROOT, fields, plain
+from tools.write_reference import COMMON, PAGES, ROOT, fields, options, plain, split_common
 
 
 @pytest.mark.slow
@@ -54,3 +57,34 @@ def test_fields_of_lists_and_maps_are_named_by_their_path() -> None:
 
 def test_help_loses_the_escapes_of_its_markup() -> None:
     assert plain("pods\\[x]") == "pods[x]"
+
+
+def test_every_option_of_a_command_is_in_its_section_of_the_page() -> None:
+    """In its own table, or in the line of common options, whose section has the words that its `--help` has."""
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    common = page[page.index("## Options of several commands") :]
+    assert all(f"| `{name}` | {text} |" in common for members in COMMON.values() for name, text in members)
+    sections = {part.partition("\n")[0]: part for part in page.split("\n## ")}
+    missing, used = [], set()
+    for path, command in leaves():
+        rows = options(command, command.context_class(command, info_name=path))
+        own, groups = split_common(rows)
+        assert len(own) + sum(map(len, groups.values())) == len(rows)
+        line = "; ".join(f"{group} ({', '.join(names)})" for group, names in groups.items())
+        shown = [f"| {name} | {text} |" for name, text in own] + ([line] if line else [])
+        missing += [f"{path}: {text}" for text in shown if text not in sections[path]]
+        used |= {(name.strip("`"), text) for name, text in rows if (name, text) not in own}
+    assert missing == []
+    assert used == {member for members in COMMON.values() for member in members}
+
+
+def leaves() -> list[tuple[str, Any]]:
+    """Path and click command of every command and group below the root."""
+    found: list[tuple[str, Any]] = []
+    waiting = [(f"cotenant {entry.name}", load_command(entry)) for entry in COMMANDS]
+    while waiting:
+        path, command = waiting.pop()
+        found.append((path, command))
+        waiting += [(f"{path} {entry.name}", load_command(entry)) for entry in getattr(command, "entries", ())]
+        waiting += [(f"{path} {name}", child) for name, child in getattr(command, "commands", {}).items()]
+    return found
