@@ -30,7 +30,7 @@ from cotenant.scheduler_ext.cluster_size.model import (
     StayingNode,
 )
 from cotenant.scheduler_ext.cluster_size.placing import TRIALS, PlacingState, Trial, place_pods
-from cotenant.scheduler_ext.cluster_size.reserve import find_exempt, find_unplaced
+from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, find_exemptions, find_unplaced
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -55,7 +55,7 @@ class _Search:
     progress: Progress
     trials: list[Trial] = field(default_factory=lambda: list(TRIALS))
     placements: int = 0
-    exempt: frozenset[int] = frozenset()
+    exemptions: Exemptions = field(default_factory=dict)
 
     def alive_without(self, leaving: Iterable[int]) -> Flags:
         """Flags of the nodes that stay."""
@@ -75,7 +75,7 @@ class _Search:
         self.progress.advance()
         if place_pods(state, pods, trial) is not None:
             return None
-        return None if find_unplaced(state, self.options, trial, self.exempt) else state
+        return None if find_unplaced(state, self.options, trial, self.exemptions) else state
 
     def holds(self, leaving: Sequence[int]) -> bool:
         """Return whether every trial places every pod; a trial that refuses is the first to be tried next time."""
@@ -99,7 +99,7 @@ def decide_size(
     search = _Search(cluster, options, *_moving_pods(cluster), progress)
     waiting, hopeless = _split_waiting(search)
     search.waiting = waiting
-    search.exempt = find_exempt(PlacingState.of(cluster, search.alive_without(())), options, TRIALS[0])
+    search.exemptions = find_exemptions(PlacingState.of(cluster, search.alive_without(())), options, TRIALS[0])
     progress.stage("Try which nodes could leave", 0)
     candidates = [number for number in range(len(cluster.nodes)) if number not in stays]
     orders = [_order_candidates(cluster, candidates, by_pods=flag) for flag in (False, True)]

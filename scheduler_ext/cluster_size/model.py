@@ -133,7 +133,6 @@ class SizeOptions:
 
     reserve_nodes: int = 0
     reserve_zone: bool = False
-    seed: int = 1
 
 
 @dataclass(frozen=True, slots=True)

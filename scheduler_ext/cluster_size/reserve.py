@@ -8,7 +8,9 @@ once and the N fullest fail together; each zone.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
@@ -16,14 +18,22 @@ from cotenant.scheduler_ext.cluster_size.constraints import SCORED
 from cotenant.scheduler_ext.cluster_size.model import SizeOptions
 from cotenant.scheduler_ext.cluster_size.placing import PlacingState, Trial, place_pods
 
+NODE_FAILURE: Final = ""
+"""Name of the failure of single nodes; that of a zone has the zone's name."""
+Exemptions = Mapping[str, frozenset[int]]
+"""Failure -> pods that would wait after the same failure of today's cluster."""
 
-def find_unplaced(state: PlacingState, options: SizeOptions, trial: Trial, exempt: Collection[int] = ()) -> str:
+
+def find_unplaced(
+    state: PlacingState, options: SizeOptions, trial: Trial, exemptions: Exemptions = MappingProxyType({})
+) -> str:
     """The first pod that would wait after a failure that the reserve covers, as NAMESPACE/NAME; "" when none would.
 
-    exempt: pods that would wait after a failure of today's cluster too (`find_exempt`).
+    exemptions: pods that do not count in one failure each (`find_exemptions`).
     """
-    for group in failure_groups(state, options):
+    for failure, group in failure_groups(state, options):
         left, pods = _fail(state, group)
+        exempt = exemptions.get(failure, frozenset())
         pod = (
             place_pods(left, [one for one in pods if one not in exempt], trial)
             if len(left.places)
@@ -34,30 +44,33 @@ def find_unplaced(state: PlacingState, options: SizeOptions, trial: Trial, exemp
     return ""
 
 
-def find_exempt(state: PlacingState, options: SizeOptions, trial: Trial) -> frozenset[int]:
-    """Pods that find no place after a failure of the whole cluster, so that no size of it helps them.
+def find_exemptions(state: PlacingState, options: SizeOptions, trial: Trial) -> Exemptions:
+    """Pods that find no place after a failure of the whole cluster, by failure: no size of it helps them there.
 
-    They may run only in what fails (a volume there, a label), or on one node each where every node has one.
+    They may run only in what fails (a volume there, a label), or on one node each where every node has one. A pod that
+    a failing zone leaves without a place still counts when a node fails, and in the failure of another zone.
     """
-    exempt: set[int] = set()
-    for group in failure_groups(state, options):
+    exempt: dict[str, set[int]] = defaultdict(set)
+    for failure, group in failure_groups(state, options):
         left, pods = _fail(state, group)
-        exempt.update(pod for pod in pods if not len(left.places) or place_pods(left, [pod], trial) is not None)
-    return frozenset(exempt)
+        exempt[failure].update(
+            pod for pod in pods if not len(left.places) or place_pods(left, [pod], trial) is not None
+        )
+    return {failure: frozenset(pods) for failure, pods in exempt.items()}
 
 
-def failure_groups(state: PlacingState, options: SizeOptions) -> Iterator[list[int]]:
-    """Places among the living nodes that fail together."""
+def failure_groups(state: PlacingState, options: SizeOptions) -> Iterator[tuple[str, list[int]]]:
+    """Name of each failure, and the places among the living nodes that fail together."""
     count = options.reserve_nodes
     if count:
         used = 1 - (state.free[: len(SCORED)] / state.capacity).min(axis=0)
         order = np.argsort(-used, kind="stable").tolist()
-        yield from (order[start : start + count] for start in range(0, len(order), count))
+        yield from ((NODE_FAILURE, order[start : start + count]) for start in range(0, len(order), count))
     if options.reserve_zone:
         zones: dict[str, list[int]] = defaultdict(list)
         for place, node in enumerate(state.places.tolist()):
             zones[state.cluster.nodes[node].zone].append(place)
-        yield from (zones[zone] for zone in sorted(zones))
+        yield from ((zone, zones[zone]) for zone in sorted(zones))
 
 
 def _fail(state: PlacingState, group: list[int]) -> tuple[PlacingState, list[int]]:

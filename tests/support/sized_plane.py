@@ -8,6 +8,7 @@ waiting_pods(plane, cluster)         # once the scheduler has tried all
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from tests.cluster.api import Api, ApiError, Json
@@ -18,6 +19,8 @@ from tests.cluster.waiting import wait_for
 from tests.support.sized_clusters import SeededCluster
 
 LONG_SECONDS = 900.0
+PATIENCE_SECONDS = 60.0
+"""For a pod that was refused while an event (a claim, a node that goes) was under way and that is tried again."""
 READS = {
     "": ["nodes", "pods", "namespaces", "persistentvolumes", "persistentvolumeclaims"],
     "policy": ["poddisruptionbudgets"],
@@ -65,6 +68,7 @@ def build_cluster(plane: ControlPlane, cluster: SeededCluster) -> None:
         }
         meta = {"name": volume["spec"]["claimRef"]["name"]}
         api.create(f"/api/v1/namespaces/{space}/persistentvolumeclaims", {"metadata": meta, "spec": claim})
+    wait_for("bound claims", lambda: _all_bound(api, space), LONG_SECONDS)
     for daemon in cluster.daemons:
         api.create(f"/apis/apps/v1/namespaces/{space}/daemonsets", daemon)
     _wait_for_pods(plane, cluster, cluster.nodes * len(cluster.daemons))
@@ -73,7 +77,7 @@ def build_cluster(plane: ControlPlane, cluster: SeededCluster) -> None:
     for budget in cluster.budgets:
         api.create(f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets", budget)
     wait_settled(plane, cluster)
-    assert not waiting_pods(plane, cluster), "the whole cluster has a place for every pod"
+    wait_for("a place for every pod", lambda: not waiting_pods(plane, cluster), PATIENCE_SECONDS, 0.5)
     _wait_for_pods(plane, cluster, cluster.nodes * len(cluster.daemons) + replicas_of(cluster))
     wait_for("budgets that let a pod leave", lambda: _budgets_allow(api, space), LONG_SECONDS)
 
@@ -120,6 +124,18 @@ def waiting_pods(plane: ControlPlane, cluster: SeededCluster) -> list[str]:
         for pod in _pods(plane.api(), cluster)
         if not pod["spec"].get("nodeName") and pod["metadata"]["labels"]["app"] != "agent"
     ]
+
+
+def pods_left_waiting(plane: ControlPlane, cluster: SeededCluster, seconds: float = PATIENCE_SECONDS) -> list[str]:
+    """Names of the pods that have no node after this time; returns at once when every pod has one."""
+    with suppress(AssertionError):
+        wait_for("a place for every pod", lambda: not waiting_pods(plane, cluster), seconds, 0.5)
+    return waiting_pods(plane, cluster)
+
+
+def _all_bound(api: Api, space: str) -> bool:
+    claims = api.items(f"/api/v1/namespaces/{space}/persistentvolumeclaims")
+    return all(claim["status"].get("phase") == "Bound" for claim in claims)
 
 
 def _pods(api: Api, cluster: SeededCluster) -> list[Json]:

@@ -223,3 +223,11 @@ def test_a_reserve_of_one_node_keeps_what_its_failure_needs() -> None:
     assert len(decide_size(state(nodes, pods)).staying) == 1
     assert len(decide_size(state(nodes, pods), SizeOptions(reserve_nodes=1)).staying) == 2
     assert len(decide_size(state(nodes, pods), SizeOptions(reserve_zone=True)).staying) == 2
+
+
+def test_a_pod_that_a_failing_zone_would_leave_waiting_still_counts_when_a_node_fails() -> None:
+    nodes = [node(name, labels={"topology.kubernetes.io/zone": name[0]}) for name in ("a1", "a2", "b1", "b2")]
+    tied = pod("tied", "a1", {"nodeSelector": {"topology.kubernetes.io/zone": "a"}})
+    size = decide_size(state(nodes, [tied]), SizeOptions(reserve_nodes=1, reserve_zone=True))
+    # Without zone a the pod waits, whatever stays; without a1 it needs a2.
+    assert {"a1", "a2"} <= {one.name for one in size.staying}
