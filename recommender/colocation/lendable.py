@@ -95,7 +95,8 @@ class PastAmounts:
     def reasons(self, band: Band) -> tuple[Reason, ...]:
         """Return per node why some of its past is not known, (n,): ok where all is."""
         missing_amounts = np.isnan(self.amounts[band])
-        by_forecast, unknown = (self.by_forecast[band] & missing_amounts).any(axis=1), missing_amounts.any(axis=1)
+        by_forecast: Flags = np.any(self.by_forecast[band] & missing_amounts, axis=1)
+        unknown: Flags = np.any(missing_amounts, axis=1)
         return tuple(
             Reason.PAST_BY_FORECAST if kept else Reason.PAST_NOT_MEASURED if missing else Reason.OK
             for kept, missing in zip(by_forecast.tolist(), unknown.tolist(), strict=True)
