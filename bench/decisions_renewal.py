@@ -55,7 +55,7 @@ def ways(trial: ReclaimTrial, of_tails: Tails) -> dict[float, Ways]:
     for hour in range(SIX_HOURS // HOUR):
         later = replace(trial, totals=trial.totals[:, hour * HOUR :])
         by_hour.append(calibrated_peaks(later, RISKS, SHIPPED, HISTORY_DAYS, of_tails))
-    made = {}
+    made: dict[float, Ways] = {}
     for risk in RISKS:
         count = min(one[risk].shape[1] for one in by_hour)
         hourly = np.stack([one[risk][:, :count] for one in by_hour], axis=2).reshape(len(trial.limits), -1)
@@ -122,7 +122,8 @@ def rows_of(of: Population, of_tails: Tails) -> Iterator[Row]:
 
 
 def measure(folder: Path) -> list[Row]:
-    sources, rows = list(populations(folder)), []
+    sources = list(populations(folder))
+    rows: list[Row] = []
     for of in judged(folder):
         if of.resource is Resource.CPU:
             rows += rows_of(of, tails(sources, (trace_of(of.name),)))
