@@ -124,6 +124,7 @@ def test_empty_objects_are_named_as_damaged(bucket: Bucket, reading: bool) -> No
         open_ledger(bucket.url, reading=reading)
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.soak)])
 def test_a_server_that_is_killed_loses_and_doubles_nothing(tmp_path: Path, kills: int) -> None:
     with serving(tmp_path / "server") as server:
