@@ -59,7 +59,6 @@ SHOW_WEEK: Final = "7d"
 SHOW_ALL: Final = "all"
 LANE_HEIGHT: Final = 170
 FORECASTS: Final = "cotenant get forecast"
-NO_PLAN: Final = "There is no reservation plan."
 NO_PLAN_WHY: Final = (
     "No Deployment or StatefulSet with a CPU request is forecast to need more pods than run anyway, or these results "
     "are older than the proposals. The forecasts say who comes nearest:"
@@ -483,7 +482,7 @@ def _none(snapshot: Snapshot) -> Component:
     """Why there is no plan: filtered out, or nobody needs one."""
     if len(snapshot.tables[PLANS.name]):
         return panels.empty("No plan matches these filters.", link=("Clear filters", "?"))
-    return panels.empty(NO_PLAN, why=NO_PLAN_WHY, command=FORECASTS)
+    return panels.empty("There is no reservation plan.", why=NO_PLAN_WHY, command=FORECASTS)
 
 
 def window_words(row: Row) -> Any:

@@ -84,7 +84,7 @@ def known_amounts(of: BandColumns) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PastAmounts:
-    """What batch and mid could have taken of n nodes at H past moments, (n, H) by band, in the resource's unit.
+    """Amounts that batch and mid could have taken of n nodes at H past moments, (n, H) by band, in the resource's unit.
 
     amounts: NaN = not known; by_forecast: true where an amount is not known because it rested on a forecast.
     """

@@ -283,7 +283,7 @@ def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_
     expect(page.locator("#plan-day h2")).to_have_text("The next 7 days")
     expect(page.locator("#plan-day")).to_contain_text("Forecasts reach a day ahead")
     # Today's occurrence and those of the next six days.
-    expect(page.locator("#plan-day figcaption").first).to_contain_text("7 approved")
+    expect(page.locator("#plan-day figcaption").first).to_contain_text("7 windows approved")
     assert page.url.endswith("&show=7d")
 
 

@@ -255,6 +255,7 @@ def test_a_server_takes_the_objects_by_server_side_apply(
     assert len(metrics) == 3
 
 
+@pytest.mark.cluster
 @pytest.mark.skipif(not installed(["kubectl"]), reason="no kubectl: make cluster-binaries")
 def test_kustomize_moves_the_target_where_it_stands_and_fails_where_another_metric_does(tmp_path: Path) -> None:
     for file in kustomize([LOWERED]):

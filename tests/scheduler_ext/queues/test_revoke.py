@@ -87,9 +87,10 @@ def test_a_gang_gives_back_its_extra_members_or_all() -> None:
     assert evicted(revoked(whole, gangs=gangs)) == ["m0", "m1"]
 
 
-def test_a_round_evicts_no_more_than_is_set() -> None:
-    pods = [running(f"p{i}", 1000, created_seconds=i) for i in range(10)]
-    assert evicted(revoked(pods, settings={"evictions_per_round": 2})) == ["p9", "p8"]
+def test_a_round_evicts_ten_pods_at_most() -> None:
+    # Four cores are due: sixteen pods of a quarter each. The youngest ten go in this round.
+    pods = [running(f"p{i}", 250, created_seconds=i) for i in range(40)]
+    assert evicted(revoked(pods)) == [f"p{i}" for i in range(39, 29, -1)]
 
 
 def test_an_eviction_is_of_that_very_pod_and_says_why() -> None:
