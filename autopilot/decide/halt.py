@@ -8,14 +8,9 @@ from typing import Final
 
 from cotenant.autopilot.decide.history import ActState, Decisions, PastAct
 from cotenant.base.reasons import Reason
+from cotenant.base.settings.sections.autopilot import AutopilotSettings
 from cotenant.base.text import percent
 
-STOP_SHARE: Final = 0.05
-"""Share of the last changes that did harm from which on everything stops until a person resumes. One change in
-twenty that did harm is more than chance; people decide then."""
-STOP_CHANGES: Final = 40
-"""The last so many verified changes, over which that share is taken. Forty changes resolve a share of one in
-twenty."""
 MOST_NODES_NOT_READY: Final = 0.05
 """Share of nodes that are not ready above which nothing is changed. One node in twenty not ready is an outage, not
 maintenance."""
@@ -58,15 +53,15 @@ def halt_of(health: ClusterHealth, decisions: Decisions) -> Halt | None:
     return None
 
 
-def too_much_harm(acts: Sequence[PastAct], since_seconds: float) -> str:
+def too_much_harm(acts: Sequence[PastAct], since_seconds: float, settings: AutopilotSettings) -> str:
     """Why everything has to stop, "" when it need not: harm among the last changes judged since a person resumed.
 
-    The share is taken of `stop_changes`, also while fewer have been judged: of 40, 5 % are two.
+    `stop_share` is taken of `stop_changes`, also while fewer have been judged: of 40, 5 % are two.
     """
     judged = [a for a in acts if a.state in (ActState.HELD, ActState.HARMFUL) and a.since_seconds > since_seconds]
-    last = sorted(judged, key=lambda act: act.since_seconds)[-STOP_CHANGES:]
+    last = sorted(judged, key=lambda act: act.since_seconds)[-settings.stop_changes :]
     bad = [act for act in last if act.state is ActState.HARMFUL]
-    if not bad or len(bad) < STOP_SHARE * STOP_CHANGES:
+    if not bad or len(bad) < settings.stop_share * settings.stop_changes:
         return ""
     names = ", ".join(sorted({str(act.workload) for act in bad}))
     return f"{len(bad)} of the last {len(last)} changes did harm: {names}"

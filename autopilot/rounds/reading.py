@@ -33,10 +33,6 @@ from cotenant.changes.model.change import cool_downs
 from cotenant.changes.soak.reconcile import VERIFY_HOURS
 from cotenant.recommender.model.recommendation import Recommendation
 
-BACK_OFF_HOURS: Final = 48.0
-"""A workload whose change did harm rests for so long, four times as long after the second one; after the third it
-is given up. Two whole daily patterns before a workload is tried again."""
-
 Recommended = Callable[[str], Sequence[Recommendation]]
 """Stored recommendations of a namespace."""
 
@@ -153,7 +149,7 @@ def read_round(
     force = {str(one.policy): one.under for one in policies if one.under is not None}
     gathered = _collect_candidates(client, force, recommended, history, settings.recommender.cotenant)
     acts = acts_of(history.standings.values())
-    stops = "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds)
+    stops = "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds, settings.autopilot)
     health = read_health(client, settings.manager.namespace)
     health = replace(health, trouble=health.trouble or asked_trouble(settings, now_seconds))
     halt = Halt(Reason.AUTOPILOT_STOPPED, stops) if stops else halt_of(health, decisions)
@@ -173,7 +169,7 @@ def read_round(
         gathered.places,
         halt,
         ceiling.at_once,
-        BACK_OFF_HOURS * HOUR_SECONDS,
+        settings.autopilot.back_off_hours * HOUR_SECONDS,
         actions,
         scope.refusals,
     )

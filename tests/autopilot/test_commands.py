@@ -61,6 +61,8 @@ class DeskScene:
     def manager(self) -> Iterator[Manager]:
         """A manager in this process, as the documented account."""
         settings = msgspec.convert(self.document, Settings)
+        often = msgspec.structs.replace(settings.autopilot, interval_seconds=1.0)
+        settings = msgspec.structs.replace(settings, autopilot=often)
         client = self.scene.plane.client(self.scene.kubeconfig)
         with Manager(client, settings, Metrics("test", "3"), Options("test", False)) as manager:
             yield manager

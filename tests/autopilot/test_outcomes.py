@@ -9,6 +9,7 @@ from cotenant.autopilot.decide.halt import too_much_harm
 from cotenant.autopilot.decide.history import ActState, acts_of, busy, failed_acts
 from cotenant.autopilot.decide.writers import describe_revert
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.settings.sections.autopilot import AutopilotSettings
 from cotenant.changes.decide.field_changes import planned
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, Change, ChangeEvent, ChangeState, ChangeStatus
 from tests.autopilot.test_fights import START, WEB, live
@@ -48,7 +49,7 @@ def test_what_a_person_rolls_back_is_left_alone_and_is_no_harm() -> None:
     workloads = [WorkloadRef("shop", "Deployment", name) for name in ("a", "b")]
     standings = [after(applied(w.name, w.name, w), *UNDOING, by="ann") for w in workloads]
     assert {act.state for act in acts_of([undone, *standings])} == {ActState.TAKEN_BACK}
-    assert too_much_harm(acts_of(standings), 0.0) == ""
+    assert too_much_harm(acts_of(standings), 0.0, AutopilotSettings()) == ""
     assert describe_revert(live("1"), [undone]) == "ann rolled change c0 back"
     assert describe_revert(live("1"), []) == ""
 

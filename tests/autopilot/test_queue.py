@@ -222,11 +222,11 @@ def test_two_of_the_last_forty_changes_stop_everything_until_a_person_resumes() 
     # 5 % of 40 are two; the two lie among 38 good ones, then behind 40 newer good ones
     good = [act(f"g{i}", ActState.HELD, i) for i in range(38)]
     bad = [act("x", ActState.HARMFUL, 100.0), act("y", ActState.HARMFUL, 101.0)]
-    assert too_much_harm([*good, bad[0]], 0.0) == ""
-    assert "2 of the last 40 changes did harm" in too_much_harm([*good, *bad], 0.0)
-    assert too_much_harm([*good, *bad], NOW - 99) == ""
+    assert too_much_harm([*good, bad[0]], 0.0, AutopilotSettings()) == ""
+    assert "2 of the last 40 changes did harm" in too_much_harm([*good, *bad], 0.0, AutopilotSettings())
+    assert too_much_harm([*good, *bad], NOW - 99, AutopilotSettings()) == ""
     newer = [act(f"n{i}", ActState.HELD, -i) for i in range(40)]
-    assert too_much_harm([*good, *bad, *newer], 0.0) == ""
+    assert too_much_harm([*good, *bad, *newer], 0.0, AutopilotSettings()) == ""
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,9 @@ SERVICES: Final = (
                 60.0,
                 "Period of the rounds; soaks last many times as long, and the switch is read more often.",
             ),
+            "back_off_hours": (48.0, "Two whole daily patterns before a workload is tried again."),
+            "stop_share": (0.05, "One change in twenty that did harm is more than chance; people decide then."),
+            "stop_changes": (40, "Forty changes resolve a share of one in twenty."),
         },
     ),
     FormerGroup(
@@ -216,17 +219,8 @@ SERVICES: Final = (
     ),
     FormerGroup(
         "autopilot",
-        "cotenant.autopilot.rounds.reading",
-        {
-            "back_off_hours": (48.0, "Two whole daily patterns before a workload is tried again."),
-        },
-    ),
-    FormerGroup(
-        "autopilot",
         "cotenant.autopilot.decide.halt",
         {
-            "stop_share": (0.05, "One change in twenty that did harm is more than chance; people decide then."),
-            "stop_changes": (40, "Forty changes resolve a share of one in twenty."),
             "most_nodes_not_ready": (0.05, "One node in twenty not ready is an outage, not maintenance."),
         },
     ),

@@ -137,6 +137,19 @@ class AutopilotSettings(Section, frozen=True):
     interval_seconds: Annotated[
         float, constant("Between two rounds; the switch is read more often.", unit="seconds")
     ] = 60.0
+    back_off_hours: Annotated[
+        float,
+        constant(
+            "Rest of a workload whose change did harm, four times as long after the second one; after the third it is "
+            "given up.",
+            unit="hours",
+        ),
+    ] = 48.0
+    stop_share: Annotated[
+        float,
+        constant("Share of the last changes that did harm from which on everything stops until a person resumes."),
+    ] = 0.05
+    stop_changes: Annotated[int, constant("The last so many verified changes, over which that share is taken.")] = 40
     trouble_query: Annotated[
         str,
         setting(
