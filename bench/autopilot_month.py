@@ -181,7 +181,7 @@ class Month:
             for s in self.standings
         ]
         acts = acts_of(self.standings)
-        self.stopped = self.stopped or too_much_harm(acts, 0.0)
+        self.stopped = self.stopped or too_much_harm(acts, 0.0, AUTOPILOT)
         inputs = RoundInputs(
             now_seconds,
             tuple(self._candidates()),
