@@ -293,7 +293,7 @@ def test_a_link_that_names_no_plan_is_told_and_opens_none(source: StoreSource, m
 
 def test_without_any_plan_the_page_says_why_and_what_to_type(source: StoreSource, made: Results) -> None:
     text = text_of(board.day(view_on(planned(source, ()), made.end_seconds), ""))
-    assert board.NO_PLAN in text and "cotenant get forecast" in text
+    assert "There is no reservation plan." in text and "cotenant get forecast" in text
 
 
 @pytest.mark.parametrize(("age_hours", "stale"), [(1, False), (30, True)])
