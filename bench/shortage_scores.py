@@ -14,7 +14,7 @@ use + lent - node, in cores, when all that was lent is used):
 - *eviction*: after so long an excess without a pause nothing of batch is left. None: no eviction policy acts, as by
   default.
 
-The manager's renewal of the amounts (`manager.resync_seconds`) comes after all of this and is not counted in favour:
+The manager's renewal of the amounts comes after all of this and is not counted in favour:
 it keeps more batch pods away, but ends none.
 """
 

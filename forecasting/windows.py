@@ -26,8 +26,8 @@ from cotenant.forecasting.empirical import row_quantiles
 from cotenant.forecasting.peak_time import PAST_DAYS, RUN_SECONDS, busiest, past_days
 
 PEAK_AMPLITUDE: Final = 0.3
-"""(p95 - p5) / mean of half hours above which a day has a peak; many such days make one expected. The limit of
-portrait.flat_amplitude: what is flat has no peak."""
+"""(p95 - p5) / mean of half hours above which a day has a peak; many such days make one expected. The limit
+below which a portrait calls a series flat: what is flat has no peak."""
 WINDOW_MINUTES: Final = 60
 """Shortest valley window; a peak window is two hours. Two half hours of the forecast's grid: a shorter valley is
 within its error."""

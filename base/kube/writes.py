@@ -160,7 +160,7 @@ class WriteConnections:
     """Several connections for writes, kept from one batch to the next: a TLS handshake costs more than a small write.
 
     For one thread. Each worker has a sibling of the client; `client` itself is not used. workers: how many,
-    kube.write_connections unless given.
+    WRITE_CONNECTIONS unless given.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ FIRST_WORDS: Final = {
     **dict.fromkeys(("plans", "reservation"), "reservations list"),
     **dict.fromkeys(("describe", "show"), "explain"),
     **dict.fromkeys(("ui", "web"), "dashboard"),
-    **dict.fromkeys(("quotas", "gangs", "waiting", "clusters"), "get"),
+    **{table: f"get {table}" for table in ("quotas", "gangs", "waiting", "clusters")},
     "agent": "node enforcer",
     "top": "get pods",
 }

@@ -36,8 +36,7 @@ from cotenant.dashboard.access.shared_sessions import SessionKeys, SharedSession
 from cotenant.dashboard.server import faults
 
 MOST_SESSIONS: Final = 2000
-"""People logged in at once; one more ends the oldest session. Bounds the process's memory; one more login ends the
-oldest session."""
+"""People logged in at once, which bounds the process's memory; one more ends the oldest session."""
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[Any], Awaitable[None]]

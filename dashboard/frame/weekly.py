@@ -8,6 +8,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.dashboard.figures import week as chart
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.nodes import workload_story
@@ -18,7 +19,8 @@ AHEAD: Final = "The week ahead"
 APART: Final = "What its past is made of"
 HEIGHT: Final = 330
 WHY: Final = (
-    "The cluster and the ten workloads that use most CPU have a week ahead, once three days of history are there."
+    f"The cluster and the {ForecastingSettings().week_workloads} workloads that use most CPU have a week ahead, once "
+    "three days of history are there."
 )
 
 

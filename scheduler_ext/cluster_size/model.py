@@ -85,7 +85,6 @@ class SizedPod:
     rules: PodRules = PodRules()
     labels: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
-    priority: int = 0
     goes_with_node: bool = False
     stays: Stay | None = None
     temporary_storage: bool = False

@@ -59,7 +59,6 @@ class _SizedSpecWire(PodSpecWire, rename="camel"):
     tolerations: list[Json] | None = None
     topology_spread_constraints: list[Json] | None = None
     volumes: list[Json] | None = None
-    priority: int | None = None
     scheduler_name: str = STOCK_SCHEDULER
     resource_claims: list[Json] | None = None
 
@@ -103,10 +102,10 @@ class BoundVolume:
 class ClusterObjects:
     """The objects that the rules of pods refer to. volumes: by (namespace, claim), None for a claim that is not bound.
 
-    volumes, attach_limits and namespaces are None where they could not be read.
+    Each is None where it could not be read.
     """
 
-    budgets: Sequence[DisruptionBudget] = ()
+    budgets: Sequence[DisruptionBudget] | None = ()
     volumes: Mapping[tuple[str, str], BoundVolume | None] | None = field(default_factory=dict)
     attach_limits: Mapping[str, Mapping[str, int]] | None = field(default_factory=dict)
     namespaces: Mapping[str, Mapping[str, str]] | None = field(default_factory=dict)
@@ -128,6 +127,7 @@ def sized_pod(wire: SizedPodWire, objects: ClusterObjects) -> SizedPod:
         requests = requests | _host_ports(spec) | attached
         rules = rules_of(spec, meta.namespace, meta.labels or {}, volumes, objects)
         _require_stock(wire)
+        _require_budgets(objects)
     except NotModelledError as error:
         broken = str(error)
     except UsageError as error:
@@ -143,7 +143,6 @@ def sized_pod(wire: SizedPodWire, objects: ClusterObjects) -> SizedPod:
         rules=rules,
         labels=meta.labels or {},
         owner=f"{meta.namespace}/{owner.kind}/{owner.name}" if owner else f"{meta.namespace}/Pod/{meta.name}",
-        priority=spec.priority or 0,
         goes_with_node=goes,
         stays=stays,
         unmodelled=broken,
@@ -168,7 +167,7 @@ def _stay_of(
         return Stay(Reason.BATCH_WORK, f"{name} requests {lent[0]}")
     if broken:
         return Stay(Reason.RULE_NOT_MODELLED, f"{name} has a rule that is not modelled: {broken}")
-    return _budget_stay(wire, objects.budgets)
+    return _budget_stay(wire, objects.budgets or ())
 
 
 def _budget_stay(wire: SizedPodWire, budgets: Sequence[DisruptionBudget]) -> Stay | None:
@@ -202,6 +201,11 @@ def _require_stock(wire: SizedPodWire) -> None:
         raise NotModelledError("ResourceClaims (dynamic resource allocation)")
     if RESERVATION_AFFINITY_ANNOTATION in (wire.metadata.annotations or {}):
         raise NotModelledError("affinity to Reservations")
+
+
+def _require_budgets(objects: ClusterObjects) -> None:
+    if objects.budgets is None:
+        raise NotModelledError("disruption budgets, because they could not be read")
 
 
 def _volumes(wire: SizedPodWire, objects: ClusterObjects) -> tuple[tuple[bytes, ...], dict[str, int]]:

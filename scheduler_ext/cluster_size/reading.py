@@ -95,11 +95,9 @@ def _node_stay(wire: ExtenderNodeWire) -> Stay | None:
 
 def _read_objects(client: KubeClient, gaps: list[str]) -> ClusterObjects:
     budgets = _try(lambda: client.list(BUDGETS, BudgetWire), "disruption budgets", gaps)
-    if budgets is None:
-        gaps[-1] += "; a node may be unable to leave because of one"
     namespaces = _try(lambda: client.list(NAMESPACES, Json), "namespaces", gaps)
     return ClusterObjects(
-        budgets=[budget_of(wire) for wire in budgets or ()],
+        budgets=None if budgets is None else [budget_of(wire) for wire in budgets],
         volumes=_read_volumes(client, gaps),
         attach_limits=_read_attach_limits(client, gaps),
         namespaces=None if namespaces is None else {n["metadata"]["name"]: _labels(n) for n in namespaces},

@@ -177,7 +177,6 @@ def test_a_cluster_that_does_not_answer_is_told_and_kept_as_such(
 ) -> None:
     with EmbeddedServer() as server:
         monkeypatch.setenv("KUBECONFIG", str(server.write_kubeconfig(tmp_path / "kubeconfig")))
-    monkeypatch.setenv("COTENANT_KUBE__RETRIES", "0")
     refused = run("gather", "--store", url, "--cluster", "c1")
     assert refused.exit_code != 0
     told = Store(url, "c1").read_document("enforcement", Gathering)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +195,17 @@ def test_the_page_of_constants_is_what_is_generated() -> None:
     page = (ROOT / "docs" / "constants.md").read_text()
     assert page == constants_markdown(), "run: python -m tools.write_constants > docs/constants.md"
     assert all(f"`{former.key}`" in page and former.why in page for former in FORMER.values())
+
+
+def test_no_page_and_no_module_names_a_former_key_as_a_setting() -> None:
+    command = ["git", "ls-files", "*.py", "*.md", "*.yaml"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    own = ("CHANGELOG.md", "docs/constants.md", "base/settings/former/", "tests/")
+    names = [name for name in listed.stdout.split() if not name.startswith(own)]
+    named = re.compile(rf"(?<![\w.])({'|'.join(map(re.escape, EVERY))})(?![\w.(=\[])")
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
+    assert len(texts) > 1000
+    assert {name: found for name, text in texts.items() if (found := set(named.findall(text)))} == {}
 
 
 def test_the_sentence_of_a_former_setting_is_the_same_everywhere() -> None:

@@ -136,7 +136,7 @@ class ProfilerSettings(Section, frozen=True):
         int,
         setting(
             "History that a first scan asks for, that results are computed from, and that gone pods are kept for. "
-            "Only peaks of nodes learn from more (node_peak.calibration_days).",
+            "Only peaks of nodes learn from more.",
             when="usage has cycles longer than a week, or the server keeps less history",
             unit="days",
             ge=1,

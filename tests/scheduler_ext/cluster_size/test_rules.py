@@ -188,6 +188,9 @@ IMMOVABLE: dict[str, tuple[Json, ClusterObjects, Reason, str]] = {
     "volumes not readable": (
         pod("p", "a", claim("c")), ClusterObjects(volumes=None), Reason.RULE_NOT_MODELLED, "could not be read",
     ),
+    "budgets not readable": (
+        pod("p", "a"), ClusterObjects(budgets=None), Reason.RULE_NOT_MODELLED, "could not be read",
+    ),
     "limits not readable": (
         pod("p", "a", claim("c")), ClusterObjects(attach_limits=None), Reason.RULE_NOT_MODELLED, "could not be read",
     ),

@@ -23,7 +23,7 @@ from tests.scheduler_ext.reservations.scene import Scene
 
 Nodes = Callable[..., list[str]]
 BEHIND_SECONDS = 1.0
-"""Twenty times `reservations.swap_settle_seconds`."""
+"""Twenty times `ReservationSettings.swap_settle_seconds`."""
 
 
 def test_a_server_knows_the_hand_overs_that_its_guard_reads(scene: Scene) -> None:
