@@ -193,7 +193,7 @@ SERVICES: Final = (
         {
             "throttled_share": (
                 0.03,
-                "The share from which recommendations call throttling a risk: the two must agree.",
+                "Three percent, as where recommendations call throttling a risk: there of the demand, here of the time.",
             ),
         },
     ),
