@@ -27,8 +27,8 @@ from cotenant.enforcer.model.enforcement import AgentAction, Gathering
 from cotenant.profiler.enforcement.collector_child import CollectorJob
 
 ENFORCEMENT_INTERVAL_SECONDS: Final = 60.0
-"""Between two looks at what node agents told in Events, for the dashboard. An API server keeps Events for an hour.
-An API server keeps Events for an hour; once a minute loses none."""
+"""Between two looks at what node agents told in Events, for the dashboard. An API server keeps Events for an hour:
+once a minute loses none."""
 
 CHILD: Final = ("-m", "cotenant.profiler.enforcement.collector_child")
 QUIET_SECONDS: Final = 600.0

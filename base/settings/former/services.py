@@ -193,7 +193,7 @@ SERVICES: Final = (
         {
             "throttled_share": (
                 0.03,
-                "Three percent, as where recommendations call throttling a risk: there of the demand, here of the time.",
+                "Three percent, as where recommendations call throttling a risk, there of demand and here of time.",
             ),
         },
     ),
