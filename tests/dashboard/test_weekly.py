@@ -78,7 +78,7 @@ def test_how_it_did_is_told_or_that_it_could_not_be_tried() -> None:
 def test_a_series_without_a_week_says_who_has_one() -> None:
     text = json.dumps(weekly.body(None).to_plotly_json(), default=lambda part: part.to_plotly_json())
     assert "No week ahead of this series." in text
-    assert "the ten workloads that use most CPU have a week ahead" in text
+    assert "the 10 workloads that use most CPU have a week ahead" in text
     assert ForecastingSettings().week_workloads == 10, "the number in that sentence"
 
 
