@@ -147,8 +147,11 @@ class ReservationController(Feature):
         return frozenset(name for _, name in mirror.snapshot())
 
     def _pods_on(self, node: str) -> tuple[PodView, ...]:
-        pods = self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=f"spec.nodeName={node}")
-        return tuple(PodView.parse(pod) for pod in pods)
+        """Return the pods on a node and those that the scheduler nominated for it, from the API server."""
+        selectors = (f"status.nominatedNodeName={node}", f"spec.nodeName={node}")
+        lists = (self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=selector) for selector in selectors)
+        pods = {pod.uid: pod for found in lists for pod in map(PodView.parse, found)}
+        return tuple(pods.values())
 
     def _notes(self, view: ReservationView, plan: ReservationWrites) -> list[ObjectNote]:
         """Return notes for people: Reservations that cannot be read or satisfied, hand-overs that failed."""

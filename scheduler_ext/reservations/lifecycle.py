@@ -42,7 +42,9 @@ from cotenant.scheduler_ext.reservations.swap import required_capacity, uncovere
 from cotenant.scheduler_ext.reservations.view import ENDED, PodView, ReservationView
 
 EXPIRED: Final = "Expired"
-TAKER_SECONDS: Final = 3.0
+# A busy API server may deliver a displacing pod's binding some seconds after the placeholder's end; until then the
+# capacity is lost to nobody, so waiting costs nothing.
+TAKER_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,9 @@ def _takers(reservation: Reservation, view: ReservationView) -> list[PodView]:
     if not node or not reservation.open_to_owners:
         return []
     near = [p for p in view.pods.values() if p.nominated == node and not p.node and not p.is_placeholder]
-    arrived = [p for p in view.found.get(node, ()) if p.created_seconds >= reservation.created_seconds]
+    arrived = [
+        p for p in view.found.get(node, ()) if p.node in ("", node) and p.created_seconds >= reservation.created_seconds
+    ]
     usable = [
         p
         for p in (*near, *arrived)

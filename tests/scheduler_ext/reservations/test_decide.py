@@ -257,12 +257,18 @@ def test_it_is_looked_who_took_the_room_before_it_is_asked_for_again() -> None:
     took: PodView = owner(gated=False, node="n1")
     (patch,) = plan(lost, found={"n1": (took,)}).intents
     assert isinstance(patch, Patch)
-    # Mirrors tell of the placeholder's end and of who pushed it aside in any order: three seconds are given.
+    nominated = replace(took, node="", nominated="n1")
+    (patch,) = plan(lost, found={"n1": (nominated,)}).intents
+    assert isinstance(patch, Patch)
+    assert plan(lost, found={"n1": (replace(nominated, node="n2"),)}).intents == plan(lost, found={"n1": ()}).intents
+    # Mirrors tell of the placeholder's end and of who pushed it aside in any order: ten seconds are given.
     first = plan(lost, found={"n1": ()})
     assert (status_of(first)["phase"], condition(status_of(first), "Ready")) == ("Available", ("False", "RoomLost"))
     assert len(first.intents) == 1
     told = reservation(phase="Available", meta=LAST, conditions=status_of(first)["conditions"])
-    later = {"now_seconds": NOW + 3, "guard": Guard((), NOW + 33, "1"), "classes": {"cotenant-below-minus-1": -1}}
+    later = {"now_seconds": NOW + 10, "guard": Guard((), NOW + 40, "1"), "classes": {"cotenant-below-minus-1": -1}}
+    early = plan(told, found={"n1": ()}, **{**later, "now_seconds": NOW + 9.9})
+    assert (status_of(early)["phase"], status_of(early)["nodeName"]) == ("Available", "n1")
     anew = plan(told, found={"n1": ()}, **later)
     assert status_of(anew)["phase"] == "Pending"
     (made,) = (i for i in anew.intents if isinstance(i, Create))
