@@ -84,6 +84,9 @@ def app_on(source: ResultSource, settings: DashboardSettings = QUICK, now_second
     return create_app(source, settings, FixedClock(now_seconds))
 
 
+ENDED_ADDRESSES: set[str] = set()  # of servers that their tests ended; what a page asks of them is refused, rightly
+
+
 @contextmanager
 def served(app: Any, port: int = 0, host: str = "127.0.0.1") -> Iterator[str]:
     """The application behind a real server; yields its address. port: 0 takes a free one."""
@@ -98,6 +101,7 @@ def served(app: Any, port: int = 0, host: str = "127.0.0.1") -> Iterator[str]:
     try:
         yield f"http://{host}:{listener.getsockname()[1]}"
     finally:
+        ENDED_ADDRESSES.add(f"http://{host}:{listener.getsockname()[1]}/")
         server.should_exit = True
         thread.join(60)
         listener.close()
