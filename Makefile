@@ -123,11 +123,11 @@ bench: $(VENV)/.test system cluster-binaries  ## Every benchmark, then bench/REA
 
 .PHONY: bench-decisions
 bench-decisions: $(VENV)/.test  ## Forecasts and decisions against every baseline, on the traces of COTENANT_TRACES
-	@$(PY) -m bench $(patsubst bench/%.py,%,$(wildcard bench/decisions*.py))
+	@$(PY) -m bench $(notdir $(basename $(wildcard bench/*/decisions*.py)))
 
 .PHONY: bench-node
 bench-node: $(VENV)/.test system cluster-binaries  ## The node agent: neighbours, burst, footprint, soak, hooks (as root)
-	@$(PY) -m bench $(filter-out node_load,$(patsubst bench/%.py,%,$(wildcard bench/node_*.py))) cri_proxy nri_hook
+	@$(PY) -m bench $(filter-out node_load,$(notdir $(basename $(wildcard bench/enforcer/node_*.py)))) cri_proxy nri_hook
 
 notebooks: $(VENV)/.test  ## The notebooks run and rendered, into build/notebooks
 	@$(VENV)/bin/jupyter nbconvert --to html --execute --output-dir build/notebooks notebooks/*.ipynb

@@ -6,25 +6,29 @@ import subprocess
 import sys
 from pathlib import Path
 
+from bench.record import module_of
+
 HERE = Path(__file__).parent
-NOT_BENCHES = {
-    "__init__", "__main__", "dashboard_users", "guarded_hour", "live_cluster", "live_play", "manager_day",
-    "neighbour_rows", "node_load", "recommendation_scores", "record", "replay_worlds", "report", "scan_data",
-    "shortage_scores", "webhook_reviews",
-}  # fmt: skip
+RUN_BY_OTHERS = {"dashboard_users", "guarded_hour", "node_load"}
 
 
 def main(names: list[str]) -> int:
-    found = sorted(p.stem for p in HERE.glob("*.py") if p.stem not in NOT_BENCHES)
-    unknown = set(names) - set(found)
+    found = benchmarks()
+    unknown = set(names) - found.keys()
     if unknown:
         print(f"no such benchmark: {', '.join(sorted(unknown))}; there are: {', '.join(found)}", file=sys.stderr)
         return 2
-    failed = [n for n in names or found if subprocess.run([sys.executable, "-m", f"bench.{n}"], check=False).returncode]
+    failed = [n for n in names or found if subprocess.run([sys.executable, "-m", found[n]], check=False).returncode]
     subprocess.run([sys.executable, "-m", "bench.report"], check=True)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return int(bool(failed))
+
+
+def benchmarks() -> dict[str, str]:
+    """Return the module of each benchmark by its name: the modules that run by themselves, but for parts of others."""
+    files = (path for path in sorted(HERE.glob("*/*.py")) if path.stem not in RUN_BY_OTHERS)
+    return {path.stem: module_of(path.stem) for path in files if '__name__ == "__main__"' in path.read_text()}
 
 
 if __name__ == "__main__":

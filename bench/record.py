@@ -74,7 +74,17 @@ def record_on_traces(name: str, measure: Callable[[Path], Iterable[Row]]) -> Non
     if folder is None:
         print("no real traces: set COTENANT_TRACES to their folder; nothing was measured")
         return
-    record(name, f".venv/bin/python -m bench.{name}", list(measure(folder)))
+    record(name, f".venv/bin/python -m {module_of(name)}", list(measure(folder)))
+
+
+def module_of(name: str) -> str:
+    """Return the module of a benchmark, whose folder is that of its feature: "scan" is `bench.profiler.scan`.
+
+    KeyError where no folder has it.
+    """
+    for path in sorted((ROOT / "bench").glob(f"*/{name}.py")):
+        return f"bench.{path.parent.name}.{name}"
+    raise KeyError(name)
 
 
 def _commit() -> str:

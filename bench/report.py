@@ -14,20 +14,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from bench.closed_loop_figure import LABEL, drawn
+from bench.closed_loop.closed_loop_figure import LABEL, drawn
 from bench.record import RESULTS, ROOT
 
 README: Final = ROOT / "README.md"
 COMPARE: Final = ROOT / "docs" / "compare.md"
 FIGURE: Final = ROOT / "docs" / "images" / "closed-loop.svg"
 CURVES: Final = "closed_loop_curves_"
-"""How the names of the files begin that the figure is drawn from, one a family: `bench.closed_loop` writes them."""
+"""How the names of the files begin that the figure is drawn from, one a family: `bench closed_loop` writes them."""
 BEGIN, END = "<!-- numbers: written by `make docs`, do not edit -->", "<!-- end of numbers -->"
 BEGIN_FIGURE, END_FIGURE = "<!-- figure: written by `make docs`, do not edit -->", "<!-- end of figure -->"
 CAPTION: Final = (
     "Batch work done against how often nodes were short, in simulated time, for each way to share nodes and each "
-    "family of pods; a ring is what an install has (`.venv/bin/python -m bench.closed_loop`; what it assumes: "
-    "[docs/simulate.md](docs/simulate.md))."
+    "family of pods; a ring is what an install has (`.venv/bin/python -m bench.closed_loop.closed_loop`; what it "
+    "assumes: [docs/simulate.md](docs/simulate.md))."
 )
 IN_README: Final = (
     ("replay", "synthetic: OOM kills caused by us", "OOM kills by proposals in weeks held out, on a synthetic cluster"),
@@ -81,7 +81,7 @@ def results() -> list[dict[str, Any]]:
 
 def curves() -> dict[str, list[dict[str, Any]]]:
     """Recorded points of the closed loop by family of pods, by name."""
-    files = sorted((ROOT / "bench").glob(f"{CURVES}*.json"))
+    files = sorted((ROOT / "bench" / "closed_loop").glob(f"{CURVES}*.json"))
     return {path.stem.removeprefix(CURVES): json.loads(path.read_text()) for path in files}
 
 

@@ -10,7 +10,7 @@ days of each series, as ratios of a value to that of its half hour:
 
 A coming value is distributed as the mixture, over the quantiles of its half hour's forecast, of level x ratio at that
 level (law of total probability), times the profile. The settings below were chosen on azure_v1 and bitbrains_rnd; what
-it gains is measured by bench.decisions_fine.
+it gains is measured by bench.forecasting.decisions_fine.
 """
 
 from __future__ import annotations

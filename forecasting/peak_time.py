@@ -38,7 +38,7 @@ _FLOOR: Final = 0.05
 _START_WEIGHT, _START_LEVEL = 1.7, 0.5
 _END_WEIGHT, _END_LEVEL = 0.9, 1.0
 _HIGHEST_LEVEL: Final = 1.5
-"""bench.decisions_peaks says on what these were chosen."""
+"""bench.forecasting.decisions_peaks says on what these were chosen."""
 _FARTHEST_WEIGHT: Final = 0.9
 """What the chance of a start an hour away counts, so that among starts close to each other the likeliest is taken."""
 _LEAST_PRESENT: Final = 0.7

@@ -5,7 +5,7 @@ daily maximum is forecast by itself: a base level from past maxima, times the qu
 from such a base before (split-conformal with a pooled prior). Those ratios are the series' own, filled up with those of
 others that are about as restless: every past ratio of every series is put into one of several classes by how far the
 series' maxima of the other days are from their level, so that steady series do not wear the spread of wild ones. A
-class is filled up with those beside it and with everybody's ratios. bench.workload_peaks says on what the numbers were
+class is filled up with those beside it and with everybody's ratios. bench workload_peaks says on what the numbers were
 chosen.
 """
 
@@ -42,7 +42,7 @@ _WIDEST_LOG: Final = float(np.log(3))
 
 @dataclass(frozen=True, slots=True)
 class SpreadClasses:
-    """The classes of spread into which the ratios of all series are put; bench.workload_peaks varies each number.
+    """The classes of spread into which the ratios of all series are put; bench workload_peaks varies each number.
 
     count: of classes, at least 2; prior_ratios: ratios that everybody's count for in each class; beside: weight of each
     class beside one, of its own, for a series may leave its class; prior_days: days that the mean spread of all series

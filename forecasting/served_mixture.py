@@ -40,7 +40,7 @@ def rehearse(tests: BackTests, settings: ForecastingSettings) -> Array:
     """The mixture on each of the newest back-tests by weights from older ones alone, newest first, (R, n, H, L).
 
     Without the last hours before each of them: near tests of rehearsals would take a sixth of the time of a forecast,
-    and make the booster and the calibration that learn from rehearsals no better (`bench.decisions`).
+    and make the booster and the calibration that learn from rehearsals no better (`bench.forecasting.decisions`).
     """
     sharpness = BLEND_SHARPNESS
     days = [

@@ -45,7 +45,7 @@ _PATH_WEIGHT: Final = 0.05
 _FLATTER: Final = 0.1
 """Swing of a median path, of the least that a day has to have, which says nothing for or against a peak."""
 _PATH_RANGE: Final = (0.2, 1000.0)
-"""bench.decisions_peaks says on what these were chosen."""
+"""bench.forecasting.decisions_peaks says on what these were chosen."""
 _TOTAL_EXPECTED_FROM: Final = 0.5
 _REGULAR_FROM: Final = 0.3
 """Correlation of the half hours with those a day before from which a total's days repeat."""

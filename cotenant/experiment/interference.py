@@ -35,7 +35,7 @@ FULLEST: Final = 0.98
 class Interference:
     """Constants of the model, all shares or factors >= 0.
 
-    Those of CPU are fitted on a real node (`bench.closed_loop_node`); those of memory's reclaim are assumptions.
+    Those of CPU are fitted on a real node (`bench closed_loop_node`); those of memory's reclaim are assumptions.
     """
 
     tail_weight: float = 3.6

@@ -1,7 +1,7 @@
 """How far the peaks of a day lie above a node's base where few days of one's own say it: tails of public traces.
 
 By shape (`peak_records`): scores that were exceeded with the rates EXCEEDANCES, as they are and standardised. Generated
-by `python -m bench.peak_prior`, which names the traces (azure_v1, azure_v2, google2011, google2019: CC BY 4.0;
+by `python -m bench peak_prior`, which names the traces (azure_v1, azure_v2, google2011, google2019: CC BY 4.0;
 machines of service_telemetry: MIT) and why others have no part.
 """
 

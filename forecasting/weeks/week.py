@@ -2,7 +2,7 @@
 
 For looking further than the 24 hours that decisions rest on. Each member forecasts the week that began 7, 8, 9 and 10
 days ago from what stood before it; its weight falls with its loss there, shrunk towards its loss over all series. With
-exponential smoothing of what STL leaves (ETS) among the members nothing was gained: bench.decisions_week.
+exponential smoothing of what STL leaves (ETS) among the members nothing was gained: bench.forecasting.decisions_week.
 """
 
 from __future__ import annotations

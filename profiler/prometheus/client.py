@@ -39,7 +39,7 @@ from cotenant.profiler.prometheus.promql import Wording
 TELLING_BYTES: Final = 1 << 20
 """An answer of this size takes longer on its way than all that varies around it."""
 _COMPRESSING_BYTES_PER_SECOND: Final = 30e6
-"""What a server compresses with gzip on one core (`bench.scan`). That is two thirds of an answer's cost to its
+"""What a server compresses with gzip on one core (`bench.profiler.scan`). That is two thirds of an answer's cost to its
 processor, and worth a tenth of the bytes on a slow network alone."""
 _WHOLE: Final = {"partial_response": "false", "deny_partial_response": "1"}
 """Asks Thanos and a cluster of VictoriaMetrics for an error where they would answer with a part; others ignore it."""

@@ -1,7 +1,7 @@
 """The kinds of workload of a company's cluster: one row for each, read by `fleet`.
 
 Shares, sizes and utilisations are chosen so that the generated container series have the statistics of published VM
-traces (`bench/synthetic_calibration.py` compares them) and the whole cluster is over-provisioned as clusters are.
+traces (`bench synthetic_calibration` compares them) and the whole cluster is over-provisioned as clusters are.
 """
 
 from __future__ import annotations

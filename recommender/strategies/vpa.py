@@ -8,7 +8,7 @@ max(used + 100 MiB, used x 1.2). Every step is cut to whole millicores and bytes
 the request.
 
 VPA counts one sample a minute towards its confidence. A stored 5-minute mean stands for five of them, so samples are
-counted by the minutes they cover; for one-minute samples this is VPA's own count. `bench/vpa_exact.py` runs VPA's
+counted by the minutes they cover; for one-minute samples this is VPA's own count. `bench vpa_exact` runs VPA's
 packages beside this module.
 """
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.webhook_reviews import review, view
+from bench.admission.webhook_reviews import review, view
 from cotenant.admission.config_rules import problems_of_config, warnings_of_config
 from cotenant.admission.review import ROUTES, ReviewContext, answer
 from cotenant.admission.view import ClusterView

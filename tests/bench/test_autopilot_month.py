@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.autopilot_month import AUTOPILOT, LOWERING, SPEC, Month, kill_row, rows
-from bench.replay_worlds import HISTORY_DAYS
+from bench.autopilot.autopilot_month import AUTOPILOT, LOWERING, SPEC, Month, kill_row, rows
+from bench.recommender.replay_worlds import HISTORY_DAYS
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.changes.model.change import ChangeState

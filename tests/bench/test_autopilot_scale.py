@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.autopilot_scale import AT_ONCE, hour, rows, scaled
+from bench.autopilot.autopilot_scale import AT_ONCE, hour, rows, scaled
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fixtures import FakeNodes
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.closed_loop_live import WITHIN, WallPace, decided, lending_of, measures, rows, simulated
-from bench.live_cluster import LiveWorld, live_cluster, live_world, moved
-from bench.live_play import PODS, LivePlay, LoopRecord
+from bench.closed_loop.closed_loop_live import WITHIN, WallPace, decided, lending_of, measures, rows, simulated
+from bench.closed_loop.live_cluster import LiveWorld, live_cluster, live_world, moved
+from bench.closed_loop.live_play import PODS, LivePlay, LoopRecord
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.experiment.batch_jobs import BatchJobs, sample_batch_jobs
 from cotenant.experiment.install import FORECAST, USAGE

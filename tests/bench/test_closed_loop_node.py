@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.closed_loop_rows import (
+from bench.closed_loop.closed_loop_rows import (
     ALONE,
     CONSTANTS,
     DAY,

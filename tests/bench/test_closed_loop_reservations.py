@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.closed_loop_reservations import rows, usage_of
-from bench.peak_world import CLUSTER, POD_CORES, demand_of, size_of
+from bench.reservations.closed_loop_reservations import rows, usage_of
+from bench.reservations.peak_world import CLUSTER, POD_CORES, demand_of, size_of
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.reservations import PlanSettings
 from cotenant.scheduler_ext.reservations.model.plan import Proposal, Span

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.decisions_churn import DAY, HOUR, OVERLAP, START, Node, Vms, node
-from bench.decisions_short import announced_of
+from bench.forecasting.decisions_churn import DAY, HOUR, OVERLAP, START, Node, Vms, node
+from bench.recommender.decisions_short import announced_of
 
 SLOTS = 6 * DAY
 VMS = Vms(np.full((8, SLOTS), 50.0), np.full(8, 200.0))

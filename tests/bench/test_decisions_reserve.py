@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.decisions_reserve import FIRST, based, cost, reserved
-from bench.plans_replay import DAY
+from bench.reservations.decisions_reserve import FIRST, based, cost, reserved
+from bench.reservations.plans_replay import DAY
 from cotenant.base.usage.forecast import LEVELS
 
 FLAT, PEAK = 10_000.0, 4_000.0

@@ -7,8 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from bench.neighbour_rows import AGAIN, ALONE, DEFAULT, STOCK, WHOLE, Cell, Turns, cell_rows, starved_rows, summary
-from bench.node_neighbours import ONE_LINE, TIER, Scene, neighbours, scene, turn, way
+from bench.enforcer.neighbour_rows import (
+    AGAIN,
+    ALONE,
+    DEFAULT,
+    STOCK,
+    WHOLE,
+    Cell,
+    Turns,
+    cell_rows,
+    starved_rows,
+    summary,
+)
+from bench.enforcer.node_neighbours import ONE_LINE, TIER, Scene, neighbours, scene, turn, way
 from tests.support.kubepods import missing
 
 LINE = "one CPU"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench import rebalance_binpack, rebalance_forecast
-from bench.rebalance_world import World, WorldSpec
+from bench.rebalance import rebalance_binpack, rebalance_forecast
+from bench.rebalance.rebalance_world import World, WorldSpec
 
 SMALL = WorldSpec(
     seed=3, nodes=6, workloads=40, history_days=3, days=1, cpu_used=0.2, cpu_requested=0.4, memory_used=0.2,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.actions_kills import METHODS, QUIET_SECONDS, kill_all, lengths, points, wrong
+from bench.changes.actions_kills import METHODS, QUIET_SECONDS, kill_all, lengths, points, wrong
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fixtures import FakeNodes
 from tests.support.extent import full

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.closed_loop_figure import MOST_VIOLATION_PERCENT, drawn
+from bench.closed_loop.closed_loop_figure import MOST_VIOLATION_PERCENT, drawn
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.cli.report.simulation_report import ASSUMPTIONS, SimulationContents, amount, clock, curves, page
 from cotenant.experiment.interference import Interference

@@ -1,4 +1,4 @@
-"""A small form of `bench/quantities.py`, which asks many more."""
+"""A small form of `bench/platform/quantities.py`, which asks many more."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.guarded_hour import WrittenBy, played, rows, written_by_us
+from bench.admission.guarded_hour import WrittenBy, played, rows, written_by_us
 from tests.cluster import needing
 
 MINUTES = float(os.environ.get("GUARDED_MINUTES", "10"))

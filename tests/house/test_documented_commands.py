@@ -53,8 +53,8 @@ HISTORY = "needs 15 days of history or a trace"
 NODE = "needs a node with a container runtime"
 GO = "builds with Go and outlives the command"
 ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
-    "make demo": (SERVES, "bench/fresh_clone.py"),
-    "make test": ("is this suite", "bench/fresh_clone.py"),
+    "make demo": (SERVES, "bench/platform/fresh_clone.py"),
+    "make test": ("is this suite", "bench/platform/fresh_clone.py"),
     "make release-dry": ("builds a minute", "tests/house/test_release.py"),
     "make cluster-": (GO, "tests/cluster/test_up.py"),
     "cotenant doctor ": ("needs a Prometheus", "tests/cli/test_doctor.py"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench import prometheus_matrix, prometheus_outages
+from bench.profiler import prometheus_matrix, prometheus_outages
 from bench.record import ROOT, Row
 from bench.report import (
     BESIDE_PEERS,

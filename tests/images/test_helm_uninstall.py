@@ -11,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from bench.helm_install import LIMIT_SECONDS, NODE, batch_pod, cluster, left, share, state, throttled_periods, values
+from bench.platform.helm_install import (
+    LIMIT_SECONDS,
+    NODE,
+    batch_pod,
+    cluster,
+    left,
+    share,
+    state,
+    throttled_periods,
+    values,
+)
 from cotenant.enforcer.decide.knobs import SPECS
 from tests.cli.charts import chart, release
 from tests.cluster import needing

@@ -110,7 +110,7 @@ def test_batch_pods_start_limited_and_stay_so_while_services_are_the_kubelets(
         assert node.cpu(node.kubelet.cgroup(late, "besteffort")) == (2, -1)
         assert node.cpu(batch_group) == (pods.SHARES, pods.QUOTA)
         assert node.cpu(service_group) == (256, 70_000)
-        # What `bench.node_neighbours` calls a stock node: no quota above pods, weights by requests, the smallest for
+        # What `bench node_neighbours` calls a stock node: no quota above pods, weights by requests, the smallest for
         # best effort as a whole. No hook reaches the batch pod's own group: it has the kubelet's values.
         kubepods = f"{node.runtime.base}/kubepods"
         cores = int(control_plane.api().get(f"/api/v1/nodes/{node.name}")["status"]["allocatable"]["cpu"])

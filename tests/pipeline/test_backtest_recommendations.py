@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.recommendation_scores import (
+from bench.recommender.recommendation_scores import (
     RequestScore,
     by_risk,
     churn,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.shortage_scores import Reaction, core_seconds_short
+from bench.recommender.shortage_scores import Reaction, core_seconds_short
 from cotenant.backtesting.reclaim import ReclaimTrial, overshoot, tally
 
 STEP = 300.0

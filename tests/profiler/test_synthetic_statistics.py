@@ -9,7 +9,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 
-# Bands: quartiles of published VM traces (GWA-T-12 "rnd", Azure 2017) as `bench/synthetic_calibration.py` finds them.
+# Bands: quartiles of published VM traces (GWA-T-12 "rnd", Azure 2017) as `bench synthetic_calibration` finds them.
 
 
 @pytest.fixture(scope="module")

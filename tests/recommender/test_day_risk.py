@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.recommendation_scores import Days, by_risk, churn
+from bench.recommender.recommendation_scores import Days, by_risk, churn
 from cotenant.base.cluster import Container, Workload
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.peak_world import demand_of
+from bench.reservations.peak_world import demand_of
 from cotenant.base.cluster import Autoscaler, Container, Inventory, Node, Workload
 from cotenant.base.errors import NoData
 from cotenant.base.identity import WorkloadRef

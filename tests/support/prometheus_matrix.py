@@ -6,7 +6,7 @@ series can be held by a VictoriaMetrics or asked of a Thanos instead (`served_by
     with served(folder, VARIANTS) as scene:
         outcome = scene.outcome(VARIANTS[0], store)
 
-`python -m bench.prometheus_matrix` writes `docs/prometheus-servers.md` from the outcomes.
+`python -m bench.profiler.prometheus_matrix` writes `docs/prometheus-servers.md` from the outcomes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Calls at a steady rate over TLS while somebody replaces certificates: half on kept connections, half on new ones.
 
-No call is tried again, so that one that fails is seen; `bench/certificate_rotation.py` makes ten thousand of them.
+No call is tried again, so that one that fails is seen; `bench certificate_rotation` makes ten thousand of them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A node's total goes on through roll-outs, for the pods that went are part of it. What it cannot know is a pod more: a
 pod younger than a day counts with its request unless a pod of the same workload left the same node within that day; of
-CPU only what is beyond the node's usual coming and going, which its total has known all along (bench.decisions_churn:
+CPU only what is beyond the node's usual coming and going, which its total has known all along (bench decisions_churn:
 with all of it the risk came out a fifth of what was asked for).
 """
 

@@ -70,7 +70,7 @@ RECEIVER_MARGIN: Final = 0.12
 """Share of its capacity by which a receiver's expected day stays below its thresholds.
 
 More than one node's load strays from its path (`day_ahead.SPREAD`): the pods that come are forecast by shares of their
-workloads, and nobody moves them away again. Chosen on clusters 1, 2, 3 and 11 of `bench.rebalance_binpack`: it halves
+workloads, and nobody moves them away again. Chosen on clusters 1, 2, 3 and 11 of `bench rebalance_binpack`: it halves
 the node time above thresholds that 0.05 leaves, for one emptied node in thirteen; 0.18 does no better.
 """
 

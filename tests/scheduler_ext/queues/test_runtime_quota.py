@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.quota_round import random_tree
+from bench.queues.quota_round import random_tree
 from cotenant.base.kubernetes.protocol import ROOT_QUOTA
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode
 from cotenant.scheduler_ext.queues.runtime_quota import RuntimeQuota, Siblings, layout_of, runtime_quota, scaled_minimum
@@ -220,7 +220,7 @@ def test_a_group_that_asks_for_more_gets_no_less(
 
 
 def test_a_thousand_groups_in_five_depths_equal_the_plain_rules() -> None:
-    """The tree of bench/quota_round.py; memory in single bytes takes the way of Python's integers."""
+    """The tree of bench/queues/quota_round.py; memory in single bytes takes the way of Python's integers."""
     quotas, requests, total = random_tree(random.Random(3), depths=(3, 10, 30, 60, 120), odd_bytes=True)
     layout = layout_of(quotas)
     result = runtime_quota(layout, total, layout.array(requests))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import rebalance_round
+from bench.rebalance import rebalance_round
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.kubernetes.reservation import Reference
 from cotenant.base.kubernetes.selector import LabelSelector
@@ -337,7 +337,7 @@ def test_no_plan_overloads_a_node_or_moves_a_pod_twice(loads: list[Any], with_fo
 
 
 def test_the_benchmark_decides_a_small_cluster() -> None:
-    """bench/rebalance_round.py at 100 nodes: all hot nodes are relieved or refused by name."""
+    """bench/rebalance/rebalance_round.py at 100 nodes: all hot nodes are relieved or refused by name."""
     cluster = rebalance_round.cluster(100)
     plan = decide(cluster, rebalance_round.arguments(), with_forecast=True)
     high = {n.name for n in plan.nodes if n.load is NodeClass.HIGH}

@@ -1,0 +1,1 @@
+"""Benchmarks of webhooks and admission policies."""

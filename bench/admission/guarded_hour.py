@@ -1,0 +1,124 @@
+"""A live cluster with all admission policies, for an hour: what our accounts wrote, and what of it was refused.
+
+    .venv/bin/python -m bench.admission.guarded_hour                  # an hour
+    .venv/bin/python -m bench.admission.guarded_hour --minutes 10     # tries it; records nothing
+
+The cluster is that of `closed_loop_live`, with its manager, webhook, extender, scheduler and batch jobs; somebody asks
+for reserved capacity besides, once a simulated hour. What was written and answered is in the audit log of the API
+server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from bench.closed_loop.closed_loop_live import NODES, PODS_A_NODE, SEED, WallPace
+from bench.closed_loop.live_cluster import live_cluster, live_world
+from bench.closed_loop.live_play import LivePlay, LoopRecord
+from bench.record import Row, above, below, record
+from cotenant.base.process.shipped_manifests import deploy
+from cotenant.experiment.install import USAGE
+from cotenant.experiment.loop import HOUR_STEPS, jobs_of
+from cotenant.experiment.outcome import STEP_SECONDS, SharingScenario
+from cotenant.experiment.world import SLOTS_PER_DAY, SYNTHETIC
+from tests.cluster.api import Api
+
+MINUTES, SPEED = 60.0, 60.0
+ACCOUNTS: Final = "system:serviceaccount:cotenant:"
+RESERVATIONS: Final = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
+LEAST_WRITES_A_MINUTE: Final = 20
+"""Fewer would prove little."""
+FORBIDDEN: Final = 403
+AUDIT: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "verbs": ["create", "update", "patch", "delete"]}],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBy:
+    """A write of one of our accounts and its answer. what: the resource with its subresource."""
+
+    account: str
+    verb: str
+    what: str
+    status: int
+    message: str
+
+
+def written_by_us(lines: Iterable[str]) -> Iterator[WrittenBy]:
+    """Of an audit log, one JSON document a line; questions about rights change nothing and are left out."""
+    for line in lines:
+        event: dict[str, Any] = json.loads(line)
+        account = event["user"].get("username", "")
+        target, answer = event.get("objectRef") or {}, event.get("responseStatus") or {}
+        if account.startswith(ACCOUNTS) and target.get("apiGroup") != "authorization.k8s.io":
+            what = "/".join(part for part in (target.get("resource"), target.get("subresource")) if part)
+            name, verb = account.removeprefix(ACCOUNTS), str(event["verb"])
+            yield WrittenBy(name, verb, what, int(answer.get("code", 0)), str(answer.get("message", "")))
+
+
+def played(folder: Path, minutes: float) -> list[WrittenBy]:
+    """What our accounts wrote in so many minutes of wall time."""
+    steps = max(1, int(minutes * 60 * SPEED / STEP_SECONDS))
+    scenario = SharingScenario(SYNTHETIC, NODES, NODES * PODS_A_NODE, -(-steps // SLOTS_PER_DAY), SEED)
+    live, policy, log = live_world(scenario), folder / "audit.json", folder / "audit.log"
+    policy.write_text(json.dumps(AUDIT))
+    words = (f"--audit-policy-file={policy}", f"--audit-log-path={log}")
+    with live_cluster(live, folder, USAGE, SPEED, words) as plane:
+        play = LivePlay(live, jobs_of(live.world), plane.api())
+        play.begin(lambda: True)
+        asking = plane.api()
+        play.run(steps, WallPace(STEP_SECONDS / SPEED), lambda step, so_far: _ask(asking, step, so_far))
+    return list(written_by_us(log.read_text().splitlines()))
+
+
+def _ask(api: Api, step: int, _so_far: LoopRecord) -> None:
+    """Somebody reserves capacity once a simulated hour."""
+    if step % HOUR_STEPS == 0:
+        body = yaml.safe_load((deploy() / "examples" / "reservation.yaml").read_text())
+        api.create(RESERVATIONS, {**body, "metadata": {"name": f"asked-{step}"}})
+
+
+def rows(written: list[WrittenBy], minutes: float) -> list[Row]:
+    """How much was written, and what was refused, by whom and why."""
+    kinds = Counter(f"{one.account.removeprefix('cotenant-')} {one.verb} {one.what}" for one in written)
+    refused = [one for one in written if one.status == FORBIDDEN]
+    why = sorted({f"{one.account} {one.verb} {one.what}: {one.message}" for one in refused})
+    note = ", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common())
+    return [
+        above(
+            f"writes of our accounts in {minutes:g} minutes",
+            len(written),
+            "writes",
+            LEAST_WRITES_A_MINUTE * minutes,
+            note,
+        ),
+        below("of these refused", len(refused), "writes", 0, "; ".join(why[:5])),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="of wall time; fewer record nothing")
+    minutes = parser.parse_args().minutes
+    with tempfile.TemporaryDirectory() as folder:
+        measured = rows(played(Path(folder), minutes), minutes)
+    record("guarded_hour", ".venv/bin/python -m bench.admission.guarded_hour", measured, is_kept=minutes >= MINUTES)
+    return int(any(row.met is False for row in measured))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

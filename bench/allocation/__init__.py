@@ -1,0 +1,1 @@
+"""Benchmarks of the allocation of CPUs and devices."""

@@ -1,0 +1,1 @@
+"""Benchmarks of the closed loop: simulated, on a live cluster and on a real node."""

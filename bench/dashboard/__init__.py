@@ -1,0 +1,1 @@
+"""Benchmarks of the dashboard and of the demo."""

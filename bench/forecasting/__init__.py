@@ -1,0 +1,1 @@
+"""Benchmarks of forecasts, node and workload peaks, on real traces."""

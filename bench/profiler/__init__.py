@@ -1,0 +1,1 @@
+"""Benchmarks of reading usage history from Prometheus."""

@@ -1,0 +1,1 @@
+"""Benchmarks of recommendations and of the reclaim formulas."""

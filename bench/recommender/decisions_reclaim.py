@@ -1,0 +1,211 @@
+"""Reclaim on real traces: our calibrated node peak against the static predictors, at equal violation.
+
+Nodes are made of random groups of VMs that were there throughout (five draws of fixed seeds; groups of one draw are one
+class and overlap, so rows are not independent). Limit: the provisioned size (bitbrains: median cores x 100 %, memory in
+MiB; azure: 100 % a VM). A decision stands every six hours after 14 days of history; horizon 24 h. Rows "14 days of
+history" are what a new install has after its first scan; the pipeline keeps totals of nodes from then on, so that after
+further weeks it stands on 28 and at last on 90 days, as far as a trace goes. Decisions are the same for all three.
+A violation that no setting comes down to counts as a share of 0, and the note says so.
+
+Static predictors get the factor that meets the violation in hindsight, which no operator knows: the pooled ratio at its
+best. "Best static" is the better of the highest of 7 and of 14 days. Beside them stands a constant for each node that
+its own days pass just so often, known only afterwards. Shares are of an oracle's savings.
+
+The goal is the best static's share. Earlier goals (of an oracle at 1 and 5 % violation: 0.935 and 0.965 on bitbrains,
+0.85 and 0.93 on its burstier VMs, 0.93 and 0.965 on azure) are met on azure at 1 % alone, by its 39 VMs with 28 days;
+on bitbrains they lie beyond the constant for each node that is chosen in hindsight, or close to it.
+
+What was tuned on what: the seven shapes were chosen on these same VMs and days. The shapes' weights were rounded from a
+random search (some 10^5 trials a set) on the first two draws of both traces, looked at on the last two, which hold the
+same VMs; memory's shapes (a factor on what is there) among ten sets on its first three draws. The tails of public
+traces (bench peak_prior) hold nothing of bitbrains; azure is judged by tails without azure_v1 (leave one trace out),
+and a row says what the shipped tails would have given there. How tails are standardised, and the two uses of
+`prior_days` (their weight, and how far the risk is lowered), were compared in about 15 variants on the first one or two
+draws. A new trace may do worse. The bootstrap takes nodes as independent, and groups share VMs: its intervals are too
+narrow. Predictors that need pods are single points, not swept, of one draw and one decision a day. Memory rows are of
+the calibration alone, without the floor at the last day's highest that the product adds. Pods that come and go:
+bench.forecasting.decisions_churn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+
+import numpy as np
+
+from bench.forecasting.peak_prior import populations, tails
+from bench.forecasting.populations import SEEDS, SLOTS, Population, azure, azure_small, bitbrains
+from bench.record import Row, above, below, record_on_traces
+from cotenant.backtesting.reclaim import (
+    RISKS,
+    ReclaimTrial,
+    Tally,
+    at_violation,
+    calibrated_peaks,
+    compare,
+    concatenate_tallies,
+    highest_of,
+    hindsight,
+    is_reachable,
+    tallies_by_factor,
+    tally,
+)
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.forecasting.backtest.peaks import PEAK_BASELINES
+from cotenant.forecasting.node_peaks.peak_risk import Tails
+from cotenant.forecasting.node_peaks.peak_tails import TAILS
+
+SETTINGS = NodePeakSettings()
+HISTORIES: dict[int, int | None] = {14: 14, 28: 28, 90: None}
+"""Days of history -> what `calibrated` is given; None = all, up to 90."""
+EVERY = 4
+"""Predictors that need pods are asked once a day: they sort two weeks of every pod."""
+RISK_GOALS = {0.001: (0.0, 0.003), 0.005: (0.0, 0.006), 0.01: (0.003, 0.012), 0.05: (0.02, 0.06)}
+
+
+Settings = dict[float, Tally]
+
+
+def over_draws(
+    trials: list[ReclaimTrial], settings: Callable[[ReclaimTrial], Settings]
+) -> tuple[list[Settings], Settings]:
+    """By draw, and all nodes of all draws together."""
+    each = [settings(trial) for trial in trials]
+    return each, {knob: concatenate_tallies([found[knob] for found in each]) for knob in each[0]}
+
+
+def ours_of(trial: ReclaimTrial, days: int | None, of_tails: Tails = TAILS) -> Settings:
+    return {
+        risk: tally(trial, peaks) for risk, peaks in calibrated_peaks(trial, RISKS, SETTINGS, days, of_tails).items()
+    }
+
+
+def static_of(trial: ReclaimTrial, days: int) -> Settings:
+    return tallies_by_factor(trial, highest_of(trial, days))
+
+
+def compared(of: Population, trials: list[ReclaimTrial], of_tails: Tails) -> list[Row]:
+    span = trials[0].totals.shape[1] // SLOTS
+    ours = {
+        days: over_draws(trials, partial(ours_of, days=given, of_tails=of_tails))
+        for days, given in HISTORIES.items()
+        if days <= max(span, 28)
+    }
+    statics = {days: over_draws(trials, partial(static_of, days=days)) for days in (7, 14)}
+    rows: list[Row] = []
+    for level in (0.005, 0.01, 0.05) if of.risk < 0.01 else (0.01, 0.05):
+        rows += shares(of, trials, ours, statics, level)
+    for days, (_, tallies) in ours.items():
+        rows += knob(of, tallies, f", {days} days of history")
+    if of_tails is not TAILS:
+        shipped = over_draws(trials, lambda t: ours_of(t, 14))[1]
+        rows += knob(of, shipped, ", 14 days of history, shipped tails (its own trace has a part)")
+    return rows
+
+
+Drawn = tuple[list[Settings], Settings]
+
+
+def shares(
+    of: Population, trials: list[ReclaimTrial], ours: dict[int, Drawn], statics: dict[int, Drawn], level: float
+) -> list[Row]:
+    """Shares of an oracle's savings at one violation, and the lead of the shortest history over the best static."""
+    best = max(statics, key=lambda d: at_violation(statics[d][1], level))
+    static = float(np.mean([at_violation(one, level) for one in statics[best][0]]))
+    known = concatenate_tallies([tally(trial, hindsight(trial, level)) for trial in trials]).savings_share
+    text = f"{of.name}: share of the oracle's savings at {level:.1%} violation"
+    rows = [Row(f"{text}, best static", round(static, 3), "ratio", note=f"highest of {best} d x factor in hindsight; "
+                f"a constant for each node, chosen in hindsight {known:.3f}")]  # fmt: skip
+    for days, (draws, _) in ours.items():
+        each = [at_violation(one, level) for one in draws]
+        missing = sum(not is_reachable(one, level) for one in draws)
+        note = f"mean of {len(draws)} draws, deviation {np.std(each):.3f}"
+        note += f"; not reachable in {missing} of {len(draws)} draws, which count as 0" if missing else ""
+        rows.append(above(f"{text}, {days} days of history", round(float(np.mean(each)), 3), "ratio", static, note))
+    difference, low, high = compare(ours[min(ours)][1], statics[best][1], level)
+    note = f"95 % interval {low:+.4f}..{high:+.4f}, paired bootstrap over nodes"
+    lead = f"{of.name}: lead over the best static at {level:.1%} violation, {min(ours)} days of history"
+    return [*rows, above(lead, round(difference, 4), "ratio", 0.02 if of.risk < 0.01 else 0.0, note)]
+
+
+def knob(of: Population, found: Settings, suffix: str) -> list[Row]:
+    rows = []
+    for risk, (low, high) in RISK_GOALS.items():
+        if risk == 0.005 and of.risk >= 0.01:
+            continue
+        one = found[risk]
+        note = (
+            f"share {one.savings_share:.3f}, severity {one.mean_severity:.4f}, samples above "
+            f"{one.sample_violation:.5f}, "
+            f"evicted {one.evicted_hours.sum() / one.decisions.sum() * 4:.4g} unit-hours a node and day"
+        )
+        text = f"{of.name}: realised violation at risk {risk:.1%}{suffix}"
+        rows.append(
+            Row(text, round(one.violation, 4), "ratio", f"{low:g}..{high:g}", low <= one.violation <= high, note)
+        )
+        if risk == 0.01:
+            worst = f"{of.name}: 99th percentile node at risk 1 %{suffix}"
+            rows.append(below(worst, round(one.p99_node, 3), "ratio", 0.10))
+    return rows
+
+
+def over_all(rows: list[Row]) -> list[Row]:
+    """Mean over the populations of CPU: our share at a violation, with each history, by the best static's."""
+    means = []
+    value = {row.metric: row.value for row in rows}
+    for level, days in itertools.product((0.01, 0.05), HISTORIES):
+        ends = (f"share of the oracle's savings at {level:.1%} violation, {days} days of history", "best static")
+        ratios = [
+            share / value[metric.replace(f"{days} days of history", ends[1])]
+            for metric, share in value.items()
+            if metric.endswith(ends[0]) and " memory" not in metric
+        ]
+        text = f"mean over {len(ratios)} populations: share by that of the best static at {level:.1%} violation"
+        note = f"least {min(ratios):.3f}"
+        means.append(above(f"{text}, {days} days of history", round(float(np.mean(ratios)), 3), "ratio", 1.02, note))
+    return means
+
+
+def by_pods(of: Population, seed: int) -> list[Row]:
+    """Every baseline as published, one decision a day of the first draw: (violation, p99 node, share)."""
+    groups, trial = list(of.members(seed)), of.trial(seed)
+    size = max(map(len, groups))
+    rows = np.full((len(groups), size), -1)
+    for index, group in enumerate(groups):
+        rows[index, : len(group)] = group
+    usage = np.append(of.usage, np.full((1, of.usage.shape[1]), np.nan), axis=0)
+    limits = np.append(of.limits, 0.0)[rows]
+    found = {b.name: np.full((len(groups), len(trial.decisions)), np.nan) for b in PEAK_BASELINES}
+    for index, end in list(enumerate(trial.decisions.tolist()))[::EVERY]:
+        slot = end * SLOTS // 4
+        past = usage[:, slot - 14 * SLOTS : slot][rows]
+        for baseline in PEAK_BASELINES:
+            found[baseline.name][:, index] = baseline.peaks(past, limits, SLOTS)
+    made = []
+    for name, peaks in found.items():
+        one = tally(trial, peaks)
+        note = f"p99 node {one.p99_node:.3f}, severity {one.mean_severity:.4f}, share {one.savings_share:.3f}"
+        made.append(Row(f"{of.name}: {name}, violation", round(one.violation, 4), "ratio", note=note))
+    return made
+
+
+def measure(folder: Path) -> list[Row]:
+    """All rows, in the order of the page."""
+    without_azure = tails(populations(folder), ("azure_v1",))
+    rows: list[Row] = []
+    for population in (*azure(folder), azure_small(folder), *bitbrains(folder)):
+        trials = [population.trial(seed) for seed in SEEDS]
+        rows += compared(population, trials, without_azure if population.name.startswith("azure_v1") else TAILS)
+        rows += by_pods(population, SEEDS[0])
+        print(f"{population.name}: done", flush=True)
+    return [*over_all(rows), *rows]
+
+
+if __name__ == "__main__":
+    record_on_traces("decisions_reclaim", measure)
