@@ -17,7 +17,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 
 from cotenant.base.errors import CotenantError
 from cotenant.base.process.clock import Clock, SystemClock
@@ -30,6 +30,7 @@ from cotenant.dashboard.access import answers, headers, login
 from cotenant.dashboard.access.gate import Gate
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.frame import shell
+from cotenant.dashboard.frame.navigation import lead_on
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.rest import autopilot, plans, queues, rebalance, reference, results
 from cotenant.dashboard.rest import changes as api_acts
@@ -149,7 +150,7 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
 
 
 def _not_found_response(base: str, path: str) -> Response:
-    """The answer for an address without a page or endpoint; base: path of the overview."""
+    """The answer for an address without a page or endpoint; base: path of Home."""
     if "api/" in path:
         document = {
             "error": "NotFound",
@@ -159,11 +160,14 @@ def _not_found_response(base: str, path: str) -> Response:
         }
         return Response(json.dumps(document), media_type="application/json", status_code=404)
     refused = answers.Refused(404, "Nothing is served at this address.", f"Request {request_id()}.")
-    return answers.refusal_response(refused, {"accept": "text/html"}, ("To the overview", base))
+    return answers.refusal_response(refused, {"accept": "text/html"}, ("To Home", base))
 
 
 class PageAddresses:
-    """ASGI middleware: every page's address gets the frame that Dash serves at the base path."""
+    """ASGI middleware: every page's address gets the frame that Dash serves at the base path.
+
+    Other names of a page, and a place's, lead on to the page.
+    """
 
     def __init__(self, app: Any, base: str) -> None:
         """`base` is the base path."""
@@ -171,9 +175,15 @@ class PageAddresses:
         self._base = base
         self._addresses = {f"{base}{page.path}" for page in pages.ALL}
         self._below = tuple(f"{base}{page.path}/" for page in pages.ALL if page.below)
+        self._elsewhere = {f"{base}{name}": f"{base}{path}" for name, path in lead_on(pages.ALL).items()}
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Pass on, at the base path if the address is a page's."""
+        if scope["type"] == "http" and (target := self._elsewhere.get(scope["path"].rstrip("/"))):
+            query = scope["query_string"].decode("latin-1")
+            leading = RedirectResponse(f"{target}?{query}" if query else target, status_code=307)
+            await leading(scope, receive, send)
+            return
         if scope["type"] == "http" and self._owns(scope["path"]):
             scope = {**scope, "path": self._base, "raw_path": self._base.encode()}
         await self._app(scope, receive, send)

@@ -1,4 +1,4 @@
-"""The document of the dashboard's page What if, from outcomes on the stored history. Pure."""
+"""The document of the dashboard's page Try a risk, from outcomes on the stored history. Pure."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")
 
 
 def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
-    """Everything on the overview page. Window ratios rest on the newest hour, waste on the whole window."""
+    """Everything on Home. Window ratios rest on the newest hour, waste on the whole window."""
     history, inventory = analysis.history, analysis.history.inventory
     quality = history.quality
     cpu_freed = freed_of([total_change(one, Resource.CPU) for one in analysis.recommendations])

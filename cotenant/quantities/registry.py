@@ -38,7 +38,7 @@ SUBJECTS: Final[Mapping[str, ModuleType]] = MappingProxyType(
         "Queues": queues,
         "Counts": counts,
         "Data quality": quality,
-        "What if": what_if,
+        "Try a risk": what_if,
         "Times": times,
         "In sentences": spoken,
     }

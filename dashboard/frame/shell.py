@@ -16,10 +16,11 @@ from cotenant.base.text import visible
 from cotenant.dashboard.access.menu import menu
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.frame import demo_clock, extent, panels
+from cotenant.dashboard.frame.navigation import navigation
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.server import faults
 from cotenant.dashboard.sources.namespace_filter import OF_THESE
-from cotenant.dashboard.tables import carried, display
+from cotenant.dashboard.tables import display
 from cotenant.recommender.model.views import Overview
 
 AMBER_AFTER_SECONDS: Final = 900
@@ -61,7 +62,7 @@ KEYS_HELP: Final = (
     ("j k", "next and previous row"),
     ("x", "select the row; exports hold selected rows only"),
     ("r", "review what is selected, or the row; in the review Enter leads on"),
-    ("p a s m y n", "on Reservations: preview, approve, skip, edit, auto-approve, new plan; r rejects"),
+    ("p a s m y n", "on Plans: preview, approve, skip, edit, auto-approve, new plan; r rejects"),
     ("Enter", "open the row"),
     ("e", "export the rows as CSV"),
     ("t", "light or dark"),
@@ -74,7 +75,6 @@ ZONES: Final = [{"value": "utc", "label": "UTC"}, {"value": "local", "label": "t
 
 def layout(view: View, pages: Sequence[Page]) -> Component:
     """The whole shell; the page itself comes with the first callback."""
-    base = view.settings.base_path
     return dmc.MantineProvider(
         [
             dcc.Location(id="url", refresh=False),
@@ -83,7 +83,7 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
             dcc.Store(id="redraw", data=None),
             html.A("Skip to content", href="#main", className="skip-link"),
             dmc.AppShell(
-                [_header(view), _navbar(base, pages), dmc.AppShellMain(_main(view), id="main")],
+                [_header(view), _navbar(view, pages), dmc.AppShellMain(_main(view), id="main")],
                 header={"height": 52},
                 navbar={"width": 212, "breakpoint": "sm", "collapsed": {"mobile": True}},
                 padding=0,
@@ -193,40 +193,13 @@ def _views() -> Component:
     return html.Div([html.Div([name, save], className="view-form"), html.Ul(id="view-list"), status])
 
 
-def _navbar(base: str, pages: Sequence[Page]) -> Component:
-    return dmc.AppShellNavbar(
-        [
-            html.Nav(html.Ul(id="nav", children=navigation(base, pages, "", "")), **{"aria-label": "Pages"}),
-            html.P(
-                [html.A("API", href=f"{base}docs"), " · ", html.A("metrics", href=f"{base}metrics")],
-                className="nav-foot",
-            ),
-        ]
-    )
-
-
-def navigation(base: str, pages: Sequence[Page], path: str, search: str) -> list[Component]:
-    """The pages that exist, the current one marked; links carry the filters that make sense everywhere."""
-    filter_query = carried.carried_parts(search)
-    here = path.split("/", maxsplit=1)[0]
-    marked = next((page.parent for page in pages if page.parent and page.path == here), here)
-    return [
-        html.Li(
-            dcc.Link(
-                [html.Span(page.title), html.Kbd(f"g {page.letter}")],
-                href=f"{base}{page.path}" + (f"?{filter_query}" if filter_query else ""),
-                className="nav-link current" if page.path == marked else "nav-link",
-                id=f"nav-{page.letter}",
-            ),
-            **({"aria-current": "page"} if page.path == path else {}),
-        )
-        for page in pages
-        if not page.parent
-    ]
+def _navbar(view: View, pages: Sequence[Page]) -> Component:
+    links = html.Ul(id="nav", children=navigation(view, pages, "", ""))
+    return dmc.AppShellNavbar(html.Nav(links, className="places", **{"aria-label": "Pages"}))
 
 
 def _help(pages: Sequence[Page]) -> Component:
-    keys = [*((f"g {p.letter}", p.title) for p in pages if not p.parent), *KEYS_HELP]
+    keys = [*((f"g {p.letter}", p.title) for p in pages if p.letter), *KEYS_HELP]
     rows = [html.Tr([html.Th(html.Kbd(key), scope="row"), html.Td(text)]) for key, text in keys]
     table = html.Table(html.Tbody(rows), className="inputs")
     return dmc.Modal(
@@ -287,7 +260,7 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
     def _navigate(pathname: str | None, search: str | None, _version: str | None) -> tuple[Any, ...]:
         path, text = path_of(pathname or "/", view.settings), search or ""
         overview, obeyed = extent.overview_of(view), _obeyed_choices(by_path, path)
-        links = navigation(view.settings.base_path, pages, path, text)
+        links = navigation(view, pages, path, text)
         limits = extent.note_lines(extent.notes(overview, obeyed, text))
         return links, limits, extent.state(overview, obeyed, text)
 
@@ -363,7 +336,7 @@ def _register_clientside(app: Dash) -> None:
 
 
 def _not_found_page(settings: DashboardSettings) -> Component:
-    home = ("To the overview", settings.base_path)
+    home = ("To Home", settings.base_path)
     return html.Div(
         [
             html.H1("Page not found"),

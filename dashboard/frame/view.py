@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from enum import StrEnum
+from typing import Final, TypeVar
 
 from dash import Dash
 from dash.development.base_component import Component
@@ -26,13 +27,15 @@ from cotenant.scheduler_ext.rebalance.model.move_service import MoveService
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanService
 
 ServiceT = TypeVar("ServiceT")
+ACT: Final = "cotenant dashboard --act"
+"""The command of a dashboard that reads a cluster and acts on it."""
 
 
 def in_cluster(service: ServiceT | None, command: str = "") -> ServiceT:
     """A service of `DashboardContext`; UsageError, which names a command that does the same, where it has none."""
     if service is None:
         instead = f", or use `{command}`" if command else ""
-        fix = f"Start it with `cotenant dashboard --act`{instead}."
+        fix = f"Start it with `{ACT}`{instead}."
         raise UsageError("this dashboard is read-only: it reads no cluster", fix=fix)
     return service
 
@@ -122,6 +125,29 @@ class Obeyed:
     """Whether it reads `since` and `until`: it narrows by them, or its list refuses them."""
 
 
+class Place(StrEnum):
+    """The places of the navigation, in their order; each leads to its pages."""
+
+    HOME = "Home"
+    RIGHT_SIZE = "Right-size"
+    LEND = "Lend"
+    PEAKS = "Peaks"
+    PLACE = "Place"
+    EXPLORE = "Explore"
+    FOOT = "Foot"
+    """Below the places: what is about cotenant itself."""
+
+
+def everywhere(_view: View) -> bool:
+    """Return true: a page that works on every install."""
+    return True
+
+
+def with_cluster(service: str) -> Callable[[View], bool]:
+    """Return a test of whether the dashboard has a service of `DashboardContext`, which needs a cluster."""
+    return lambda view: getattr(view.given, service) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """One page: path below the base path, title, letter for `g` + letter, how it looks and which callbacks it has."""
@@ -134,8 +160,14 @@ class Page:
     register: Callable[[Dash, View], None]
     below: Callable[[View, tuple[str, ...], str], Component] | None = None
     """An address below the page's: from the view, the unescaped parts after `path`, and the query string."""
+    place: Place = Place.EXPLORE
+    """Where the navigation lists it."""
     parent: str = ""
     """Path of the page that is marked in the navigation in this one's place; such a page is not listed itself."""
+    installed: Callable[[View], bool] = everywhere
+    """Whether what it shows is switched on here; if not, the navigation names it in one line with `switch_on`."""
+    switch_on: str = ACT
+    """The command that switches it on."""
     obeyed: Obeyed = Obeyed()
     obeyed_below: Obeyed | None = None
     """The same of the addresses below; None: as the page itself."""

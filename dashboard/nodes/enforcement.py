@@ -11,6 +11,7 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from cotenant.base.errors import CotenantError
 from cotenant.base.tables import filters, queries, time_span
 from cotenant.base.tables.filters import ALWAYS, FilterCondition, Query
 from cotenant.base.tables.queries import RowCondition
@@ -36,6 +37,18 @@ IMPORT: Final = "cotenant node enforcement import actions.jsonl --node NAME"
 
 
 # --- why there is nothing ----------------------------------------------------------------------------------------
+def agents_known(view: View) -> bool:
+    """Return whether node agents run, or ran, on this cluster; true also where the store could not be read."""
+    try:
+        snapshot = view.source.snapshot()
+    except CotenantError:
+        return True
+    gathering = snapshot.gathering
+    return len(snapshot.tables[ENFORCEMENT.name]) > 0 or (
+        gathering is not None and bool(gathering.agents or gathering.trouble)
+    )
+
+
 def empty_state(view: View) -> Component | None:
     """The state of a table without rows: nobody asked, forbidden, not reached, no agents, or healthy and quiet."""
     gathering = view.source.snapshot().gathering

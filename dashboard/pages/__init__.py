@@ -1,4 +1,4 @@
-"""One page per file; `ALL` is their order in the navigation."""
+"""One page per file; `ALL` is their order within the places of the navigation."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from cotenant.dashboard.pages import (
 
 ALL: Final[tuple[Page, ...]] = (
     overview.PAGE,
-    workloads.PAGE,
-    portrait.PAGE,
     recommendations.PAGE,
+    findings.PAGE,
     changes.PAGE,
     autopilot.PAGE,
-    nodes.PAGE,
-    pods.PAGE,
-    forecast.PAGE,
-    reservations.PAGE,
-    queues.PAGE,
-    rebalance.PAGE,
     batch.PAGE,
     what_if.PAGE,
     enforcement.PAGE,
-    findings.PAGE,
+    reservations.PAGE,
+    forecast.PAGE,
+    queues.PAGE,
+    rebalance.PAGE,
+    workloads.PAGE,
+    portrait.PAGE,
+    pods.PAGE,
+    nodes.PAGE,
     health.PAGE,
 )

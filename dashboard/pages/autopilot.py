@@ -26,7 +26,7 @@ from cotenant.dashboard.frame.table_cells import (
     titles,
     without_empty_columns,
 )
-from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.frame.view import Obeyed, Page, Place, View, with_cluster
 from cotenant.dashboard.tables import carried, display
 
 PATH: Final = "autopilot"
@@ -222,4 +222,13 @@ def register(app: Dash, view: View) -> None:
 OBEYED: Final = Obeyed(
     "it is of the queue and the report; policies are all listed.", "the report is of seven days.", spans=False
 )
-PAGE: Final = Page(PATH, "Autopilot", "a", render, register, obeyed=OBEYED)
+PAGE: Final = Page(
+    PATH,
+    "Autopilot",
+    "a",
+    render,
+    register,
+    place=Place.RIGHT_SIZE,
+    installed=with_cluster("autopilot"),
+    obeyed=OBEYED,
+)

@@ -19,7 +19,7 @@ from cotenant.base.text import visible
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.dashboard.figures import room as chart
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.nodes import batch
 from cotenant.dashboard.nodes.batch import BOUNDS, Fit, Job, Room, StartWindow
 from cotenant.dashboard.sources.source import Snapshot
@@ -317,4 +317,4 @@ OBEYED: Final = Obeyed(
     forecast=True,
     spans=False,
 )
-PAGE: Final = Page(PATH, "Batch", "b", render, register, obeyed=OBEYED)
+PAGE: Final = Page(PATH, "Batch", "b", render, register, place=Place.LEND, obeyed=OBEYED)

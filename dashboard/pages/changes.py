@@ -21,7 +21,7 @@ from cotenant.dashboard.changes import change_story, verdict
 from cotenant.dashboard.changes.callbacks import acts
 from cotenant.dashboard.changes.change_story import Allowed
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.frame.view import Page, View
+from cotenant.dashboard.frame.view import Page, Place, View, with_cluster
 from cotenant.dashboard.sources import change_tables
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import display, list_page, savings
@@ -386,4 +386,6 @@ def _announce_outcome(view: View, done: Sequence[ChangeStatus], act: str) -> str
     return _version(view)
 
 
-PAGE: Final = Page("changes", "Changes", "c", render, register)
+PAGE: Final = Page(
+    "changes", "Changes", "c", render, register, place=Place.RIGHT_SIZE, installed=with_cluster("changes")
+)

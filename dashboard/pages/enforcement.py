@@ -16,7 +16,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import enforcement as chart
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.frame.view import Page, View
+from cotenant.dashboard.frame.view import Page, Place, View
 from cotenant.dashboard.nodes import enforcement as enforcing
 from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
@@ -166,4 +166,13 @@ def register(app: Dash, view: View) -> None:
         )
 
 
-PAGE: Final = Page(PATH, "Enforcement", "e", render, register)
+PAGE: Final = Page(
+    PATH,
+    "Enforcement",
+    "e",
+    render,
+    register,
+    place=Place.LEND,
+    installed=enforcing.agents_known,
+    switch_on="cotenant install --enforcer",
+)

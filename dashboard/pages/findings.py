@@ -12,8 +12,8 @@ from dash import Dash, html
 from dash.development.base_component import Component
 
 from cotenant.dashboard.changes import callbacks as acting
-from cotenant.dashboard.frame import panels
-from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.frame import navigation, panels
+from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.tables import list_page, shares_bar
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import FINDINGS
@@ -57,7 +57,12 @@ LIST: Final = Listing(
 def render(view: View, search: str) -> Component:
     """The page."""
     lead = "Idle, oversized, missing, impossible, leaking, uneven: with their figures. Enter or click: the subject."
-    head = [html.H1("Findings"), html.P(lead), panels.severity_legend()]
+    head = [
+        html.H1("Findings"),
+        navigation.tabs(view, search, navigation.TO_DO, "findings"),
+        html.P(lead),
+        panels.severity_legend(),
+    ]
     return list_page.page(LIST, view, search, head, acting.outage_store(view))
 
 
@@ -68,4 +73,6 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed(time_range="findings are of the whole history.")
-PAGE: Final = Page("findings", "Findings", "i", render, register, obeyed=OBEYED)
+PAGE: Final = Page(
+    "findings", "Findings", "i", render, register, place=Place.RIGHT_SIZE, parent="recommendations", obeyed=OBEYED
+)

@@ -23,7 +23,7 @@ from cotenant.dashboard.figures import story as chart
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.quality import coverage
 from cotenant.dashboard.frame import panels, weekly
-from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.nodes import workload_story
 from cotenant.dashboard.nodes.workload_story import ForecastDetail, Row, Subject
 from cotenant.dashboard.pages import portrait
@@ -348,4 +348,4 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed(time_range="it is of the forecast in hand; errors are of all tested days.", forecast=True)
-PAGE: Final = Page(PATH, "Forecast", "f", render, register, obeyed=OBEYED)
+PAGE: Final = Page(PATH, "Forecast", "f", render, register, place=Place.PEAKS, obeyed=OBEYED)

@@ -16,7 +16,7 @@ from cotenant.dashboard.changes import permissions
 from cotenant.dashboard.figures.quality import completeness
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.shell import path_of
-from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.nodes.workload_story import Row
 from cotenant.dashboard.server.status import PULL, Status, UpkeepJob, status
 from cotenant.dashboard.sources.source import Upkeep
@@ -224,4 +224,4 @@ def register(app: Dash, view: View) -> None:
 OBEYED: Final = Obeyed(
     "it is of Gaps by namespace; all else is of the whole cluster.", "all that is kept is listed.", spans=False
 )
-PAGE: Final = Page(PATH, "Health", "h", render, register, obeyed=OBEYED)
+PAGE: Final = Page(PATH, "Health", "h", render, register, place=Place.FOOT, obeyed=OBEYED)

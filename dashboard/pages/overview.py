@@ -24,7 +24,7 @@ from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.figures import band, heat, waste
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.shell import path_of
-from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.nodes import lent_now, policy_offer
 from cotenant.dashboard.sources.namespace_filter import OF_THESE, overview_of
 from cotenant.dashboard.tables import carried, display, savings
@@ -80,7 +80,7 @@ def overview_page(view: View, search: str) -> OverviewPage | None:
 
 def render(view: View, search: str) -> Component:
     """The page, drawn at once; its callbacks redraw when results or the address change."""
-    head = html.Div(html.H1("Overview"), className="page-head")
+    head = html.Div(html.H1("Home"), className="page-head")
     body = panels.render_guarded(lambda: contents(view, search))
     return html.Div([head, html.Div(body, id="overview-body")], className="page")
 
@@ -454,4 +454,4 @@ OBEYED: Final = Obeyed(
     forecast=True,
     spans=False,
 )
-PAGE: Final = Page("", "Overview", "o", render, register, obeyed=OBEYED)
+PAGE: Final = Page("", "Home", "o", render, register, place=Place.HOME, obeyed=OBEYED)

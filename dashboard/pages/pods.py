@@ -1,4 +1,4 @@
-"""Pods: every running pod with its node, class, requests and present usage; a row leads to its workload's portrait."""
+"""Pods: every running pod with its node, class, requests and present usage; a row leads to its workload's page."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 from dash import Dash, html
 from dash.development.base_component import Component
 
+from cotenant.dashboard.frame import navigation
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
@@ -40,8 +41,9 @@ LIST: Final = Listing(
 
 def render(view: View, search: str) -> Component:
     """The page."""
-    lead = "What each running pod asks for and uses now, and where. Enter or click: its workload's portrait."
-    return list_page.page(LIST, view, search, [html.H1("Pods"), html.P(lead)])
+    lead = "What each running pod asks for and uses now, and where. Enter or click: its workload's page."
+    kindred = navigation.tabs(view, search, navigation.WORKLOADS, "pods")
+    return list_page.page(LIST, view, search, [html.H1("Pods"), kindred, html.P(lead)])
 
 
 def register(app: Dash, view: View) -> None:
@@ -50,4 +52,4 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed(time_range="the list says what is now.")
-PAGE: Final = Page("pods", "Pods", "p", render, register, obeyed=OBEYED)
+PAGE: Final = Page("pods", "Pods", "p", render, register, parent="workloads", obeyed=OBEYED)

@@ -25,7 +25,7 @@ from cotenant.dashboard.frame.table_cells import (
     unbroken_text,
     without_empty_columns,
 )
-from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.frame.view import Obeyed, Page, Place, View, with_cluster
 from cotenant.dashboard.tables import carried, display
 from cotenant.dashboard.tables.labels import label
 from cotenant.scheduler_ext.queues.model.queue_service import QueueService
@@ -230,4 +230,6 @@ OBEYED: Final = Obeyed(
     "the history of a quota is the last day.",
     spans=False,
 )
-PAGE: Final = Page(PATH, "Queues", "q", render, LIVE.register, obeyed=OBEYED)
+PAGE: Final = Page(
+    PATH, "Queues", "q", render, LIVE.register, place=Place.PLACE, installed=with_cluster("queues"), obeyed=OBEYED
+)

@@ -27,7 +27,7 @@ from cotenant.dashboard.frame.table_cells import (
     titles,
     unbroken_text,
 )
-from cotenant.dashboard.frame.view import Obeyed, Page, View, in_cluster
+from cotenant.dashboard.frame.view import Obeyed, Page, Place, View, in_cluster, with_cluster
 from cotenant.dashboard.rebalance import approval
 from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables.labels import label
@@ -366,4 +366,6 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed("a round is of whole nodes; every pod of theirs is listed.", "a round is of now.", spans=False)
-PAGE: Final = Page(PATH, "Rebalance", "m", render, register, obeyed=OBEYED)
+PAGE: Final = Page(
+    PATH, "Rebalance", "m", render, register, place=Place.PLACE, installed=with_cluster("moves"), obeyed=OBEYED
+)

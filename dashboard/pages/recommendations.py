@@ -20,8 +20,8 @@ from cotenant.base.text import visible
 from cotenant.dashboard.changes import callbacks as acting
 from cotenant.dashboard.changes import explanation, review_steps, snooze, verdict
 from cotenant.dashboard.figures import story as chart
-from cotenant.dashboard.frame import panels
-from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.frame import navigation, panels
+from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.pages import portrait
 from cotenant.dashboard.pages.review import register as register_review
 from cotenant.dashboard.pages.review import render as render_review
@@ -142,7 +142,12 @@ def render(view: View, search: str) -> Component:
     """The page; the drawer opens when the URL names a container."""
     lead = html.P("Per container and pod; deltas count all pods. Enter or click: why; x selects, r reviews.")
     waiting = panels.skeleton(60, 200, 200).to_plotly_json()  # what the browser puts into a drawer that opens
-    head = [html.H1("Recommendations"), lead, panels.severity_legend()]
+    head = [
+        html.H1("To do"),
+        navigation.tabs(view, search, navigation.TO_DO, "recommendations"),
+        lead,
+        panels.severity_legend(),
+    ]
     unseen = [
         dcc.Store(id="drawer-name"),
         dcc.Store(id="drawer-waiting", data=waiting),
@@ -274,4 +279,6 @@ def below(view: View, parts: tuple[str, ...], search: str) -> Component:
 
 
 OBEYED: Final = Obeyed(time_range="recommendations rest on the whole history.")
-PAGE: Final = Page("recommendations", "Recommendations", "r", render, register, below=below, obeyed=OBEYED)
+PAGE: Final = Page(
+    "recommendations", "To do", "r", render, register, below=below, place=Place.RIGHT_SIZE, obeyed=OBEYED
+)

@@ -14,7 +14,7 @@ from dash.development.base_component import Component
 from cotenant.base.people import Right
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.shell import path_of
-from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.reservations import callbacks as plan_acts
 from cotenant.dashboard.reservations import detail, plan_actions, plan_page, story
 from cotenant.dashboard.reservations.board import LIST, PATH, board, filter_board, plans_of_service, with_open_plan
@@ -24,7 +24,7 @@ from cotenant.dashboard.tables import list_page
 def render(view: View, search: str) -> Component:
     """The day and the selected plan above the list."""
     lead = html.P("Capacity that the forecast would reserve before a peak, and why other plans are not proposed.")
-    head = html.Div([html.H1("Reservations"), lead, *_new_button(view)], className="page-head")
+    head = html.Div([html.H1("Plans"), lead, *_new_button(view)], className="page-head")
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None and view.given.plans is None:
         return html.Div([head, body], className="page")
@@ -131,4 +131,4 @@ def _refresh_page(view: View, state: tuple[float, str, str], path: str, search: 
 
 
 OBEYED: Final = Obeyed(time_range="plans are of the next 24 hours or 7 days, by the page's own switch.", forecast=True)
-PAGE: Final[Page] = Page(PATH, "Reservations", "v", render, register, below, obeyed=OBEYED)
+PAGE: Final[Page] = Page(PATH, "Plans", "v", render, register, below, place=Place.PEAKS, obeyed=OBEYED)

@@ -1,4 +1,4 @@
-"""What if: the stored history replayed with lending to batch, with the risk as a slider."""
+"""Try a risk: the stored history replayed with lending to batch, with the risk as a slider."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cotenant.base.text import percent
 from cotenant.base.usage.what_if import RiskOutcome, WhatIf
 from cotenant.dashboard.figures import what_if as charts
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.tables import display
 
 PATH: Final = "what-if"
@@ -39,7 +39,7 @@ ASSUMED: Final = (
 def render(view: View, _search: str) -> Component:
     """Heading, slider, and what the chosen risk would have done."""
     lead = html.P("What lending to batch work would have done to this cluster, on its own history.")
-    head = html.Div([html.H1("What if"), lead], className="page-head")
+    head = html.Div([html.H1("Try a risk"), lead], className="page-head")
     body = panels.render_guarded(lambda: _body(view))
     return html.Div([head, body], className="page tall-page")
 
@@ -146,4 +146,4 @@ def register(app: Dash, view: View) -> None:
 OBEYED: Final = Obeyed(
     "a replay is of nodes, which are of no namespace.", "it shows the days of its replay.", spans=False
 )
-PAGE: Final = Page(PATH, "What if", "t", render, register, obeyed=OBEYED)
+PAGE: Final = Page(PATH, "Try a risk", "t", render, register, place=Place.LEND, obeyed=OBEYED)

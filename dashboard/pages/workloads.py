@@ -1,4 +1,4 @@
-"""Workloads: what each controller asks for, uses and will use; a row leads to its portrait."""
+"""Workloads: what each controller asks for, uses and will use; a row leads to its page."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 from dash import Dash, html
 from dash.development.base_component import Component
 
+from cotenant.dashboard.frame import navigation
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
@@ -44,8 +45,9 @@ LIST: Final = Listing(
 
 def render(view: View, search: str) -> Component:
     """The page."""
-    lead = "Requested, used and expected, over all pods of a workload. Enter or click: its portrait."
-    return list_page.page(LIST, view, search, [html.H1("Workloads"), html.P(lead)])
+    lead = "Requested, used and expected, over all pods of a workload. Enter or click: its page."
+    kindred = navigation.tabs(view, search, navigation.WORKLOADS, "workloads")
+    return list_page.page(LIST, view, search, [html.H1("Workloads"), kindred, html.P(lead)])
 
 
 def register(app: Dash, view: View) -> None:

@@ -439,7 +439,7 @@ class NamespaceWaste:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Everything on the overview page, and what `cotenant demo --once` prints.
+    """Everything on Home, and what `cotenant demo --once` prints.
 
     nodes, workloads, containers, pods: the number of them; severities, patterns, reasons: counts by name; waste: of each
     namespace in millicores and bytes.

@@ -29,6 +29,7 @@ from tests.browser.test_pages import settled
 from tests.support import access as support
 from tests.support.dashboard import QUICK, Results, served
 from tests.support.extent import full
+from tests.support.hands import go_to
 from tests.support.oidc_provider import Provider, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -189,7 +190,7 @@ def test_a_page_goes_on_after_the_server_was_started_anew(open_page: Open, addre
     page = settled(open_page(f"{address}/workloads", quiet=True))
     cookie = {"url": address, "httpOnly": True, "name": "cotenant_session", "value": "of-the-process-before"}
     page.context.add_cookies([cookie, {"url": address, "name": "_csrf_token", "value": "0" * 64}])
-    page.locator("#nav-n").click()
+    go_to(page, "n")
     expect(page.get_by_role("heading", level=1)).to_have_text("Nodes", timeout=60_000)
     expect(page.locator("#ended")).to_have_count(0)
 

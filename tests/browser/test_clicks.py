@@ -8,6 +8,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.browser.conftest import Open
 from tests.browser.test_pages import column, settled, texts_of
 from tests.support.extent import full
+from tests.support.hands import go_to
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 LISTS = (("w", "workloads", "workload", "-cpu_request"), ("r", "recommendations", "workload", "cpu_step_total"))
@@ -42,7 +43,7 @@ def test_a_list_comes_with_the_rows_that_the_api_gives_and_asks_for_none(
     page = settled(open_page(address))
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if f"/api/v1/{path}" in request.url else None)
-    page.click(f"#nav-{letter}")
+    go_to(page, letter)
     settled(page)
     rows = page.request.get(f"{address}/api/v1/{path}?sort={order}&limit=5").json()["rows"]
     assert [row[name] for row in rows] == column(page, name)[:5]

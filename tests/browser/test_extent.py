@@ -13,6 +13,7 @@ from tests.browser.test_narrow import OUTSIDE, TELEPHONE
 from tests.browser.test_pages import STILL, THEMES, column, settled, wait_for_column
 from tests.browser.test_stories import drawn
 from tests.browser.test_views import saved
+from tests.support.hands import go_to
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
@@ -42,7 +43,7 @@ def test_a_choice_is_in_the_address_and_holds_from_page_to_page_and_back(open_pa
     page.wait_for_url(f"{address}/workloads?ns=pay&range=7d")
     expect(page.locator("#extent-notes")).to_have_text("Time range: the figures are of the whole history.")
     # Another page, which has no namespaces, says so and lists all of its rows; the choice waits.
-    page.locator("#nav-n").click()
+    go_to(page, "n")
     page.wait_for_url(f"{address}/nodes?ns=pay&range=7d")
     settled(page)
     expect(page.locator("#extent-notes")).to_contain_text("Namespace: nodes are of no namespace")
@@ -51,7 +52,7 @@ def test_a_choice_is_in_the_address_and_holds_from_page_to_page_and_back(open_pa
     page.locator(".ag-row[row-index='0'] .ag-cell[col-id=node]").click()
     page.wait_for_url(re.compile(r"/nodes/[\w-]+\?ns=pay&range=7d$"))
     expect(page.locator("#hours-cpu .main-svg").first).to_be_visible()
-    page.locator("#nav-r").click()
+    go_to(page, "r")
     page.wait_for_url(f"{address}/recommendations?ns=pay&range=7d")
     settled(page)
     assert set(column(page, "namespace")) == {"pay"}

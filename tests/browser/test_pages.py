@@ -15,12 +15,14 @@ from playwright.sync_api import Page, expect
 
 from cotenant.base.store import Store
 from cotenant.changes.decide.patches import kubectl_command
+from cotenant.dashboard import pages
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
 from tests.browser.conftest import Open
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 from tests.support.extent import full
+from tests.support.hands import go_to
 from tests.support.pictures import pictured
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -45,6 +47,8 @@ PAGES = {
 FURTHER = [path for name, path in PAGES.items() if name != "overview"]
 
 
+TITLES = {page.path: page.title for page in pages.ALL}
+"""Heading of each page by its path."""
 FIRST_CELL = """() => {
     const part = document.querySelector('.ag-header-viewport .ag-header-cell') ? '.ag-center-cols-container' : '.grid';
     const cells = part + " [row-index='0'] .ag-cell:not([col-id^=ag-Grid])";
@@ -56,8 +60,8 @@ def settled(page: Page) -> Page:
     """Charts drawn, rows there, nothing loading."""
     expect(page.locator("[aria-busy=true]")).to_have_count(0)
     expect(page.locator("h1")).to_have_count(1)
-    heading = "document.querySelector('h1').textContent.toLowerCase().replaceAll(' ', '-')"
-    page.wait_for_function(f"{heading} === (cotenant.page() || 'overview')")
+    titles = "titles => document.querySelector('h1').textContent === titles[cotenant.page()]"
+    page.wait_for_function(titles, arg=TITLES)
     if page.locator(".grid-frame").count():
         expect(page.locator(".ag-center-cols-container .ag-row").first).not_to_have_class(re.compile("ag-row-loading"))
         page.wait_for_function(FIRST_CELL)
@@ -247,7 +251,7 @@ def test_sorting_is_in_the_url_and_survives_reload_and_back(open_page: Open, add
     settled(page)
     seen = column(page, "workload")
     assert seen == names[: len(seen)]
-    page.locator("#nav-r").click()
+    go_to(page, "r")
     page.wait_for_url(re.compile("/recommendations"))
     page.go_back()
     settled(page)
@@ -351,7 +355,7 @@ def test_the_theme_is_kept_and_grid_and_charts_follow(open_page: Open, address: 
     page.reload()
     settled(page)
     assert page.evaluate("document.documentElement.dataset.mantineColorScheme") == "dark"
-    page.locator("#nav-w").click()
+    go_to(page, "w")
     settled(page)
     ground = page.evaluate("getComputedStyle(document.querySelector('.ag-root-wrapper')).backgroundColor")
     assert sum(map(int, re.findall(r"\d+", ground)[:3])) < 200

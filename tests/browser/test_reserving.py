@@ -96,7 +96,7 @@ def test_a_plan_approved_on_the_page_holds_room_its_pods_land_and_its_score_appe
         scene.await_plan(name, "Proposed")
         page = open_page(url)
         hand = Hand(page)
-        hand.click("#nav-v")
+        hand.click("#place-peaks")
         expect(page.locator("#plan-next")).to_contain_text("Waiting for approval.")
         hand.button("Preview")
         expect(page.locator("#plan-preview")).to_contain_text("2 of 2 pods")

@@ -20,6 +20,7 @@ from tests.browser.conftest import Open
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 from tests.support.extent import full
+from tests.support.hands import go_to
 from tests.support.pictures import pictured
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -301,7 +302,7 @@ def test_leaving_and_coming_back_many_times_keeps_the_heap(open_page: Open, addr
 
     def walk(times: int) -> None:
         for _ in range(times):
-            page.locator("#nav-f").click()
+            go_to(page, "f")
             page.wait_for_url(re.compile("/forecast"))
             drawn(page)
             page.go_back()

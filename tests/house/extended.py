@@ -80,7 +80,7 @@ def page() -> None:
     from cotenant.base.store.relation import Relation
     from cotenant.base.table import Table
     from cotenant.dashboard import pages
-    from cotenant.dashboard.frame import shell
+    from cotenant.dashboard.frame.navigation import navigation
     from cotenant.dashboard.frame.view import View
     from cotenant.dashboard.sources.source import Snapshot
     from cotenant.recommender.model.views import RECLAIMABLE
@@ -101,7 +101,7 @@ def page() -> None:
     assert any("facets-reclaimable" in callback["output"] for callback in app._callback_list)
     drawn = json.dumps(new.render(view, "").to_plotly_json(), default=lambda part: part.to_plotly_json())
     assert "grid-reclaimable" in drawn and '"data-opens": "nodes/{node}"' in drawn and "What each node lends" in drawn
-    links = json.dumps(shell.navigation("/", pages.ALL, "reclaimable", ""), default=lambda c: c.to_plotly_json())
+    links = json.dumps(navigation(view, pages.ALL, "reclaimable", ""), default=lambda c: c.to_plotly_json())
     assert '"/reclaimable"' in links
 
 

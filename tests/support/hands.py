@@ -7,6 +7,24 @@ from dataclasses import dataclass, field
 from playwright.sync_api import Locator, Page
 
 
+def ways_to(page: Page, letter: str) -> list[Locator]:
+    """What a mouse clicks to reach the page of a letter: its link, where that is folded its place before."""
+    link = page.locator(f"#nav-{letter}")
+    link.wait_for(state="attached")
+    if link.is_visible():
+        return [link]
+    return [page.locator(f".place:has(#nav-{letter}) > .nav-link"), link]
+
+
+def go_to(page: Page, letter: str) -> None:
+    """Click the way to the page of a letter."""
+    first, *rest = ways_to(page, letter)
+    first.click()
+    for way in rest:
+        if "current" not in (way.get_attribute("class") or ""):
+            way.click()
+
+
 @dataclass
 class Hands:
     """A click, a key, or a shortcut that the help lists as one is one action."""

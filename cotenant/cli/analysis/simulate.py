@@ -157,7 +157,7 @@ def simulate(
     """Try ways to share nodes with batch work on a simulated cluster, by this program's own decisions. Read-only.
 
     With --trace stored: on what your nodes did, before anything is turned on, at several risks; the outcome is kept
-    with the results, for the dashboard's page What if. With --reservations: plans instead of ways to share.
+    with the results, for the dashboard's page Try a risk. With --reservations: plans instead of ways to share.
     """
     from cotenant.experiment.outcome import SharingScenario
     from cotenant.experiment.what_if import RISKS_PERCENT

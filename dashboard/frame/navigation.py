@@ -1,0 +1,141 @@
+"""The navigation: six places and a foot, the pages of the present place below it, and tabs between kindred lists. Pure.
+
+Every page has a link, also those of places that are folded: a key of `g` + letter presses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.dashboard.frame.view import Page, Place, View
+from cotenant.dashboard.tables import carried
+
+FURTHER_NAMES: Final[Mapping[str, str]] = {
+    "home": "",
+    "overview": "",
+    "to-do": "recommendations",
+    "todo": "recommendations",
+    "plans": "reservations",
+    "try-a-risk": "what-if",
+    "risk": "what-if",
+}
+"""Other names under which people look for a page -> its path."""
+
+TO_DO: Final = (("Recommendations", "recommendations"), ("Findings", "findings"))
+WORKLOADS: Final = (("Workloads", "workloads"), ("Pods", "pods"))
+"""Kindred lists, words -> path: one page of the navigation."""
+
+
+def slug(place: Place) -> str:
+    """The place as a part of an address and of an id."""
+    return place.value.lower()
+
+
+def lead_on(pages: Sequence[Page]) -> dict[str, str]:
+    """Return addresses that lead to a page under another one: places, and names of pages -> path of the page."""
+    places = {slug(place): of_place(pages, place)[0].path for place in Place if of_place(pages, place)}
+    paths = {page.path for page in pages}
+    return {name: path for name, path in {**places, **FURTHER_NAMES}.items() if name not in paths and path in paths}
+
+
+def of_place(pages: Sequence[Page], place: Place) -> list[Page]:
+    """Pages that the place lists."""
+    return [page for page in pages if page.place is place and not page.parent]
+
+
+def first_page(view: View, listed: Sequence[Page]) -> Page:
+    """Where a place leads: its first page that works on this install, else its first."""
+    return next((page for page in listed if page.installed(view)), listed[0])
+
+
+def navigation(view: View, pages: Sequence[Page], path: str, search: str) -> list[Component]:
+    """The places with the present one marked and unfolded; links carry the filters that make sense everywhere."""
+    links = _Links(view, pages, path.split("/", maxsplit=1)[0], path, carried.carried_parts(search))
+    places = [place for place in Place if place is not Place.FOOT and of_place(pages, place)]
+    return [*(links.place(place) for place in places), links.foot()]
+
+
+class _Links:
+    """The links of one navigation; here: first part of the path."""
+
+    def __init__(self, view: View, pages: Sequence[Page], here: str, path: str, query: str) -> None:
+        self._view, self._pages, self._path, self._query = view, pages, path, query
+        self._base = view.settings.base_path
+        present = next((page for page in pages if page.path == here), None)
+        self._marked = present and (present.parent or present.path)
+        marked = next((page for page in pages if page.path == self._marked), None)
+        self._here = marked.place if marked else None
+
+    def place(self, place: Place) -> Component:
+        """One place; below it its pages, in sight where it is the present one."""
+        listed = of_place(self._pages, place)
+        on = place is self._here
+        if place is Place.HOME:
+            return self._item(listed[0])
+        way = self._link(first_page(self._view, listed), place.value, on=on, id_=f"place-{slug(place)}")
+        shown = [page for page in listed if page.installed(self._view)]
+        off = [page for page in listed if page not in shown]
+        folded = [self._key(page) for page in self._pages if page.place is place and page.parent and page.letter]
+        below = html.Ul([*map(self._item, shown)], className="place-pages")
+        rest = html.Div([*folded, *map(self._key, off)], hidden=True)
+        parts = [below, *self._switched_off(off)]
+        return html.Li([way, html.Div(parts, className="place-below", hidden=not on), rest], className="place")
+
+    def foot(self) -> Component:
+        """What is about cotenant itself, and its API."""
+        outside = [html.A("API", href=f"{self._base}docs"), html.A("metrics", href=f"{self._base}metrics")]
+        own = [self._link(page, page.title, on=page.path == self._marked) for page in of_place(self._pages, Place.FOOT)]
+        current = {"aria-current": "page"} if self._here is Place.FOOT and self._marked == self._path else {}
+        return html.Li([*own, *outside], className="nav-foot", **current)
+
+    def _item(self, page: Page) -> Component:
+        current = {"aria-current": "page"} if page.path == self._path else {}
+        on = page.path == self._marked
+        return html.Li(self._link(page, page.title, on=on), **current)
+
+    def _key(self, page: Page) -> Component:
+        """A link that only a key reaches."""
+        return self._link(page, page.title, on=False)
+
+    def _link(self, page: Page, words: str, *, on: bool, id_: str = "") -> Component:
+        key = [] if id_ else [html.Kbd(f"g {page.letter}")]
+        return dcc.Link(
+            [html.Span(words), *key],
+            href=f"{self._base}{page.path}" + (f"?{self._query}" if self._query else ""),
+            className="nav-link current" if on else "nav-link",
+            id=id_ or f"nav-{page.letter}",
+        )
+
+    def _switched_off(self, off: Iterable[Page]) -> list[Component]:
+        """One line for what is not switched on here: its pages, and the command that switches it on."""
+        by_command: dict[str, list[Page]] = {}
+        for page in off:
+            by_command.setdefault(page.switch_on, []).append(page)
+        lines = []
+        for command, listed in by_command.items():
+            ways = [dcc.Link(page.title, href=f"{self._base}{page.path}") for page in listed]
+            words = [part for way in ways for part in (", ", way)][1:]
+            lines.append(html.P([*words, ": not switched on. ", html.Code(command)], className="switched-off"))
+        return lines
+
+
+def tabs(view: View, search: str, ways: Sequence[tuple[str, str]], here: str) -> Component:
+    """Return links between kindred lists, (words, path), the present one marked; they stand beside a heading."""
+    query, base = carried.carried_parts(search), view.settings.base_path
+    links = [
+        html.Li(
+            dcc.Link(
+                words,
+                href=f"{base}{path}" + (f"?{query}" if query else ""),
+                className="choice current" if path == here else "choice",
+            ),
+            **({"aria-current": "true"} if path == here else {}),
+        )
+        for words, path in ways
+    ]
+    names = " and ".join(words for words, _ in ways)
+    return html.Nav(html.Ul(links, className="choice-list"), className="kindred", **{"aria-label": names})
