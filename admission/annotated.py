@@ -82,7 +82,10 @@ def _changed_container_resources(spec: Mapping[str, Any], note: AnnotatedResourc
 
 def _after(spec: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
     """The spec with the containers' new resources."""
-    return {**spec, **{group: [_with(one, new) for one in spec[group]] for group in GROUPS if spec.get(group)}}
+    return {
+        **spec,
+        **{group: [_with(container, new) for container in spec[group]] for group in GROUPS if spec.get(group)},
+    }
 
 
 def _write(pod: Json, new: Mapping[str, Any], note: AnnotatedResources) -> None:

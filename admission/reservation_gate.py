@@ -55,7 +55,7 @@ def add_reservation_gate(pod: Json, offers: Offers, namespace: str, now_seconds:
     if any(gate.get("name") == RESERVATION_GATE for gate in pod["spec"].get("schedulingGates") or ()):
         return pod
     identity = PodIdentity.parse(pod, namespace)
-    tolerations = [toleration(one) for one in pod["spec"].get("tolerations") or ()]
+    tolerations = [toleration(entry) for entry in pod["spec"].get("tolerations") or ()]
     if not any(r.usable_by(identity, tolerations) for r in offers.likely(identity.labels)):
         return pod
     gates = [*(pod["spec"].get("schedulingGates") or ()), {"name": RESERVATION_GATE}]

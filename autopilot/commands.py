@@ -228,9 +228,9 @@ def _finish(reading: RoundReading, settings: Settings) -> None:
     """Write to stderr what the table does not show; exit with code 4 where a namespace could not be read."""
     if reading.halt is not None:
         message(f"nothing is changed now: {reading.halt.words}", style="yellow")
-    gaps = [one for one in reading.policies if one.gap]
-    for one in gaps:
-        message(f"{one.policy}: its namespace could not be read: {one.gap}", style="yellow")
+    gaps = [policy for policy in reading.policies if policy.gap]
+    for policy in gaps:
+        message(f"{policy.policy}: its namespace could not be read: {policy.gap}", style="yellow")
     _warn_when_disabled(settings)
     if gaps:
         raise typer.Exit(EXIT_PARTIAL)

@@ -69,7 +69,7 @@ class AutopilotController(Feature):
         self.interval_seconds = self._until(now_seconds)
         if self._metrics:
             self._metrics.show(reading)
-        intents = [intent for one in reading.policies if (intent := self._status(reading, one)) is not None]
+        intents = [intent for policy in reading.policies if (intent := self._status(reading, policy)) is not None]
         self._notes = tuple(_notes(reading))
         return ControllerDecision(tuple(intents), self._notes)
 
@@ -113,15 +113,15 @@ class AutopilotController(Feature):
         left = self._due_seconds - now_seconds
         return min(left, self._start_up_seconds) if watches else left
 
-    def _status(self, reading: RoundReading, one: PolicyReading) -> Intent | None:
+    def _status(self, reading: RoundReading, acting: PolicyReading) -> Intent | None:
         """The write of a policy's status; None while it says what the server took last."""
-        policy = one.policy
+        policy = acting.policy
         address = policy_address(policy)
         status = {
             "observedGeneration": policy.generation,
-            "mode": one.does.value,
-            "reason": reading.reason(one),
-            "narrowed": list(one.narrowed),
+            "mode": acting.does.value,
+            "reason": reading.reason(acting),
+            "narrowed": list(acting.narrowed),
             "workloads": len(reading.of(policy)),
             "queued": reading.queued(policy),
             "underWay": reading.under_way(policy),
@@ -134,8 +134,10 @@ class AutopilotController(Feature):
 
 
 def _notes(reading: RoundReading) -> Iterator[ObjectNote]:
-    for one in reading.policies:
-        if one.policy.refused or one.gap:
-            yield ObjectNote(f"{POLICIES}/{one.policy}", "PolicyRefused", one.policy.refused or one.gap, warning=True)
+    for policy in reading.policies:
+        if policy.policy.refused or policy.gap:
+            yield ObjectNote(
+                f"{POLICIES}/{policy.policy}", "PolicyRefused", policy.policy.refused or policy.gap, warning=True
+            )
     if reading.halt is not None and reading.halt.reason is Reason.AUTOPILOT_STOPPED:
         yield ObjectNote("autopilot", "AutopilotStopped", reading.halt.words, warning=True)

@@ -146,7 +146,7 @@ class ClusterAutopilotService:
             with closing(DraftClient.of(client, document)) as drafting:
                 reading = self._decided(drafting, history, now_seconds, scope)
         reading = visible_to(reading, who)
-        policies = tuple(one for one in reading.policies if str(one.policy) == str(draft))
+        policies = tuple(policy for policy in reading.policies if str(policy.policy) == str(draft))
         return self._shown(replace(reading, policies=policies, queue=tuple(reading.of(draft))))
 
     def bundle(self, who: Person, form: BundleForm, namespaces: Sequence[str] = ()) -> Mapping[str, str]:
@@ -156,7 +156,7 @@ class ClusterAutopilotService:
         may not review one that would. Windows hold no file up.
         """
         candidates = for_manifests(self.read(who, RoundScope(namespaces, in_window=True)).queue)
-        steps = {one.workload: one.first for one in candidates}
+        steps = {candidate.workload: candidate.first for candidate in candidates}
         if not steps:
             raise NoData(
                 "no workload of a GitOps tool would change now", fix="cotenant autopilot preview says why each waits."
@@ -292,7 +292,7 @@ class ClusterAutopilotService:
             halt.words if halt else "",
             halt.reason if halt else None,
             self._settings.autopilot.enabled,
-            tuple(f"{one.policy}: {one.gap}" for one in reading.policies if one.gap),
+            tuple(f"{policy.policy}: {policy.gap}" for policy in reading.policies if policy.gap),
         )
 
     def _forget(self) -> None:
@@ -304,8 +304,8 @@ class ClusterAutopilotService:
 
 def visible_to(reading: RoundReading, who: Person) -> RoundReading:
     """Return the part of a round about the namespaces that the person may read."""
-    policies = tuple(one for one in reading.policies if who.may(Right.READ, one.policy.namespace))
-    names = {str(one.policy) for one in policies}
+    policies = tuple(policy for policy in reading.policies if who.may(Right.READ, policy.policy.namespace))
+    names = {str(policy.policy) for policy in policies}
     queue = tuple(entry for entry in reading.queue if entry.candidate.policy in names)
     halt = reading.halt
     if halt and halt.reason in NAMING and who.reads is not None:
@@ -315,7 +315,7 @@ def visible_to(reading: RoundReading, who: Person) -> RoundReading:
 
 def status_table(reading: RoundReading) -> Table:
     """One row a policy."""
-    return Table.from_rows(STATUS, [_status(reading, one) for one in reading.policies])
+    return Table.from_rows(STATUS, [_status(reading, policy) for policy in reading.policies])
 
 
 def queue_table(reading: RoundReading) -> Table:
@@ -403,17 +403,17 @@ def _live(client: KubeClient, namespace: str, name: str) -> dict[str, Any]:
     return body
 
 
-def _status(reading: RoundReading, one: PolicyReading) -> dict[str, Any]:
+def _status(reading: RoundReading, policy: PolicyReading) -> dict[str, Any]:
     return {
-        "namespace": one.policy.namespace,
-        "policy": one.policy.name,
-        "asked": one.policy.spec.mode,
-        "mode": one.does.value,
-        "workloads": len(reading.of(one.policy)),
-        "queued": reading.queued(one.policy),
-        "under_way": reading.under_way(one.policy),
-        "narrowed": ", ".join(one.narrowed),
-        "reason": reading.reason(one),
+        "namespace": policy.policy.namespace,
+        "policy": policy.policy.name,
+        "asked": policy.policy.spec.mode,
+        "mode": policy.does.value,
+        "workloads": len(reading.of(policy.policy)),
+        "queued": reading.queued(policy.policy),
+        "under_way": reading.under_way(policy.policy),
+        "narrowed": ", ".join(policy.narrowed),
+        "reason": reading.reason(policy),
     }
 
 

@@ -78,11 +78,11 @@ def pod_amount(containers: Iterable[Container], resource: Resource, side: str = 
     """
     mains: list[dict[Resource, int]] = []
     inits: list[tuple[dict[Resource, int], bool]] = []
-    for one in containers:
-        declared = one.effective_requests if side == "requests" else one.limits
+    for container in containers:
+        declared = container.effective_requests if side == "requests" else container.limits
         amounts = {resource: declared.get(resource, 0)}
-        if one.role in (ContainerRole.INIT, ContainerRole.SIDECAR):
-            inits.append((amounts, one.role is ContainerRole.SIDECAR))
+        if container.role in (ContainerRole.INIT, ContainerRole.SIDECAR):
+            inits.append((amounts, container.role is ContainerRole.SIDECAR))
         else:
             mains.append(amounts)
     return container_total(mains, inits).get(resource, 0)

@@ -106,7 +106,10 @@ class Review:
     @property
     def takes_two(self) -> bool:
         """True if the change needs a second person."""
-        return any(one.rule == SECOND_PERSON and one.outcome is not GuardrailOutcome.PASS for one in self.guardrails)
+        return any(
+            guardrail.rule == SECOND_PERSON and guardrail.outcome is not GuardrailOutcome.PASS
+            for guardrail in self.guardrails
+        )
 
     @property
     def savings(self) -> Savings:

@@ -100,7 +100,7 @@ class LiveContext:
         scalers = {name: _autoscaler(self.client, workload, name) for name in names}
         return LiveWorkload(
             live,
-            {name: one for name, one in scalers.items() if one},
+            {name: scaler for name, scaler in scalers.items() if scaler},
             self._disruptions(workload, live),
             self.pods(workload, live),
             replace(self._room(workload), devices=self._devices() if any(r.gpu for r in recommendations) else None),
@@ -126,7 +126,7 @@ class LiveContext:
         if "resizes" not in self._known:
             resource_list = self.client.get("/api/v1", _Verbs)
             self._known["resizes"] = any(
-                one.name == "pods/resize" for one in (resource_list.resources if resource_list else ())
+                resource.name == "pods/resize" for resource in (resource_list.resources if resource_list else ())
             )
         return bool(self._known["resizes"])
 
@@ -139,7 +139,7 @@ class LiveContext:
         return ClusterLimits(
             self._list(f"/api/v1/{inside}/limitranges"),
             self._list(f"/api/v1/{inside}/resourcequotas"),
-            None if scalers is None else [one for one in scalers if _follows(one, workload)],
+            None if scalers is None else [scaler for scaler in scalers if _follows(scaler, workload)],
             self._nodes(),
         )
 
@@ -148,13 +148,13 @@ class LiveContext:
         for_claims = self._list("/api/v1/nodes", f"{DEVICES_LABEL}={DEVICES_BY_CLAIMS}") or ()
         names = {node["metadata"]["name"] for node in for_claims}
         listed = self._list(DEVICES)
-        return None if listed is None else [one for one in listed if one["metadata"]["name"] not in names]
+        return None if listed is None else [scaler for scaler in listed if scaler["metadata"]["name"] not in names]
 
     def _nodes(self) -> list[Mapping[Resource, int]] | None:
         if "nodes" not in self._known:
             try:
                 listed = self.client.list("/api/v1/nodes", _Node)
-                self._known["nodes"] = [_amounts(one) for one in listed if not one.spec.unschedulable]
+                self._known["nodes"] = [_amounts(node) for node in listed if not node.spec.unschedulable]
             except (ClusterForbidden, ClusterAbsent):
                 self._known["nodes"] = None
         nodes: list[Mapping[Resource, int]] | None = self._known["nodes"]

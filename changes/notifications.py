@@ -22,11 +22,11 @@ def payload(cluster: str, news: Sequence[News], settings: NotifySettings) -> dic
     """The document to post, in the settings' format."""
     if settings.format == "json":
         head = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ChangeNews", "cluster": cluster}
-        return {**head, "news": [asdict(one) for one in news]}
+        return {**head, "news": [asdict(item) for item in news]}
     title = f"cotenant: {escape_slack_text(cluster, 100)}"
     lines = [
-        f"{'⚠' if one.bad else '•'} *{escape_slack_text(one.title, 300)}*: {escape_slack_text(one.words, 600)}"
-        for one in news
+        f"{'⚠' if item.bad else '•'} *{escape_slack_text(item.title, 300)}*: {escape_slack_text(item.words, 600)}"
+        for item in news
     ]
     return {"text": f"{title}: {escape_slack_text(news[0].title, 300)}", "blocks": [header(title), section(lines)]}
 

@@ -22,23 +22,25 @@ FIX: Final = "The Changes page, and `cotenant recs changes`, say where it is."
 
 def confirm(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
     """Do it, with the rights of the second person; NotAllowed or UsageError says why they are none."""
-    standings = _awaiting_batch(actions, who, change, lambda one: who.require(Right.APPROVE, one.change.namespace))
+    standings = _awaiting_batch(
+        actions, who, change, lambda status: who.require(Right.APPROVE, status.change.namespace)
+    )
     now = actions.journal.clock.now_seconds()
     pace = pace_of(actions.settings, is_open(actions.settings.windows, now))
-    for one in standings:
-        if why := why_not_confirm(one, who.name, now, pace):
-            raise UsageError(f"change {one.change.id} cannot be confirmed: {why}", fix=FIX)
+    for status in standings:
+        if why := why_not_confirm(status, who.name, now, pace):
+            raise UsageError(f"change {status.change.id} cannot be confirmed: {why}", fix=FIX)
     return actions.confirm(standings)
 
 
 def decline(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
     """Cancel it; the person who accepted it may take that back as well."""
 
-    def may(one: ChangeStatus) -> None:
-        own = same_person(one.change.actor, who.name)
-        who.require(Right.ACCEPT if own else Right.APPROVE, one.change.namespace)
+    def may(status: ChangeStatus) -> None:
+        own = same_person(status.change.actor, who.name)
+        who.require(Right.ACCEPT if own else Right.APPROVE, status.change.namespace)
 
-    return [actions.cancel(one, f"declined by {who.name}") for one in _awaiting_batch(actions, who, change, may)]
+    return [actions.cancel(status, f"declined by {who.name}") for status in _awaiting_batch(actions, who, change, may)]
 
 
 def _awaiting_batch(
@@ -53,11 +55,11 @@ def _awaiting_batch(
     if standing.state is not ChangeState.AWAITING:
         raise UsageError(f"change {change} waits for no second person: it is {standing.state}", fix=FIX)
     together = [s for s in standings.values() if s.change.batch == standing.change.batch and s.state is standing.state]
-    if any(not who.may(Right.READ, one.change.namespace) for one in together):
+    if any(not who.may(Right.READ, status.change.namespace) for status in together):
         raise NotAllowed(
             f"change {change} waits together with changes of namespaces that you do not read",
             fix="It takes somebody whose role covers all of them.",
         )
-    for one in together:
-        may(one)
+    for status in together:
+        may(status)
     return together

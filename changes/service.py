@@ -428,7 +428,9 @@ def ledger_row_view(entry: LedgerRow) -> LedgerEntry:
 def _select_changes(actions: Actions, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
     """The named changes, of namespaces in which the person may act; of those that they do not read there is none."""
     standings: Mapping[str, ChangeStatus] = {
-        id_: one for id_, one in actions.journal.standings().items() if who.may(Right.READ, one.change.namespace)
+        id_: status
+        for id_, status in actions.journal.standings().items()
+        if who.may(Right.READ, status.change.namespace)
     }
     if missing := [id_ for id_ in changes if id_ not in standings]:
         raise UsageError(f"there is no change {missing[0]!r}", fix="`cotenant recs changes` lists them.")

@@ -68,4 +68,8 @@ def postponed_recommendations(ledger: Ledger, now_seconds: float) -> Mapping[Wor
             hidden[workload] = PostponedRecommendation(
                 workload, body.until_seconds, entry.actor, body.reason, entry.seconds
             )
-    return {w: one for w, one in hidden.items() if one.until_seconds is None or one.until_seconds > now_seconds}
+    return {
+        w: postponed
+        for w, postponed in hidden.items()
+        if postponed.until_seconds is None or postponed.until_seconds > now_seconds
+    }

@@ -115,7 +115,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
 async def _validation_error_response(_request: Request, error: Exception) -> Response:
     """A request whose parts are not what an endpoint takes, in the words of every other error."""
     assert isinstance(error, RequestValidationError)
-    parts = "; ".join(f"{'.'.join(str(p) for p in one['loc'])}: {one['msg']}" for one in error.errors())
+    parts = "; ".join(f"{'.'.join(str(p) for p in problem['loc'])}: {problem['msg']}" for problem in error.errors())
     return results.invalid_request_response(f"the request is not what is expected: {parts}")
 
 

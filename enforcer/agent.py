@@ -353,7 +353,7 @@ class Agent:
             last = self._last
         if last and last.observation.node.kubelet_static_cpus:
             pod = beside_static_kubelet(pod)
-        api_pod = next((one for one in last.inputs.pods if one.uid == pod.uid), None) if last else None
+        api_pod = next((known for known in last.inputs.pods if known.uid == pod.uid), None) if last else None
         if api_pod is None:
             return pod
         return replace(

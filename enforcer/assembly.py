@@ -155,10 +155,14 @@ def layout_of(hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: Kubelet
 def applications(policy: NodePolicy | None, layout: Layout) -> tuple[HostApplicationSpec, ...]:
     """The declared host applications whose place is one."""
     specs = []
-    for one in policy.host_applications if policy else ():
+    for application in policy.host_applications if policy else ():
         with contextlib.suppress(UsageError):  # the manager's webhook tells who wrote it
-            path = host_application_path(one, layout)
-            specs.append(HostApplicationSpec(one.name, QosClass(one.qos), PriorityClass(one.priority), path))
+            path = host_application_path(application, layout)
+            specs.append(
+                HostApplicationSpec(
+                    application.name, QosClass(application.qos), PriorityClass(application.priority), path
+                )
+            )
     return tuple(specs)
 
 

@@ -151,4 +151,4 @@ def _lower(rising: Floats, bounds: Floats) -> npt.NDArray[np.intp]:
     columns = np.moveaxis(np.broadcast_to(bounds, (len(rising), bounds.shape[-1])), -1, 0)
     under = (rising < column[:, None] for column in columns)
     # finding the first that is not below is faster than counting those that are
-    return np.stack([np.where(one[:, -1], rising.shape[-1], one.argmin(axis=-1)) for one in under], axis=-1)
+    return np.stack([np.where(below[:, -1], rising.shape[-1], below.argmin(axis=-1)) for below in under], axis=-1)

@@ -140,7 +140,7 @@ def _classes(ratio: FloatMatrix, edges: npt.NDArray[np.intp], settings: SpreadCl
     everyone = row_quantiles(ratio[None], _POOLED_POINTS)[0]
     sizes = np.diff(edges)
     own = [row_quantiles(ratio[first:last][None], _POOLED_POINTS)[0] for first, last in itertools.pairwise(edges)]
-    padded = [everyone, *(one if size else everyone for one, size in zip(own, sizes, strict=True)), everyone]
+    padded = [everyone, *(level if size else everyone for level, size in zip(own, sizes, strict=True)), everyone]
     size = sizes[:, None].astype(np.float64)
     places = np.arange(settings.count)
     below, above = (settings.beside * size * (places != end)[:, None] for end in (0, settings.count - 1))

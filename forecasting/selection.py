@@ -86,7 +86,7 @@ def back_test(
         past = history[:, :cut]
         actual[origin] = history[:, cut : cut + day]
         ahead = forecast_ahead(members, past, grid, day)
-        loss[:, origin] = [pinball(actual[origin], one) for one in ahead]
+        loss[:, origin] = [pinball(actual[origin], path) for path in ahead]
         if origin < rehearsed:
             forecasts[:, origin] = ahead
         # Half a day known before and a quarter of a day to compare with, or the comparison says nothing.
@@ -136,9 +136,9 @@ def combine(forecasts: Array, weights: Floats) -> Array:
     Series with weight 0 are skipped, so that a member's NaN does not spread where it does not count.
     """
     joined = np.zeros(forecasts.shape[1:], dtype=np.float32)
-    for one, weight in zip(forecasts, weights.astype(np.float32), strict=True):
+    for forecast, weight in zip(forecasts, weights.astype(np.float32), strict=True):
         used = np.flatnonzero(weight)
-        joined[used] += one[used] * weight[used, None, None]
+        joined[used] += forecast[used] * weight[used, None, None]
     return joined
 
 
@@ -147,7 +147,7 @@ def log_loss_ratio(actual: FloatMatrix, forecasts: Array, level: Floats) -> Floa
 
     Two losses that are both next to nothing beside the series' level (n,) are equal.
     """
-    loss = np.array([pinball(actual, one) for one in forecasts]) + 1e-6 * level
+    loss = np.array([pinball(actual, forecast) for forecast in forecasts]) + 1e-6 * level
     return np.clip(np.log(loss / loss[:1]), -RATIO_LIMIT, RATIO_LIMIT)
 
 

@@ -153,9 +153,9 @@ def coverage(usage: AnyUsage[PodContainerRef], inventory: Inventory, lives: Live
         if life is not None:
             slots.add_missing(life)
         last = int(members.ends.end[rows].max()) - 1
-        one = NamespaceCoverage(len(rows), samples, life.longest if life else 0, last)
+        coverage = NamespaceCoverage(len(rows), samples, life.longest if life else 0, last)
         name = key.workload.namespace if isinstance(key, ContainerRef) else key.namespace
-        namespaces[name] = namespaces[name].joined(one) if name in namespaces else one
+        namespaces[name] = namespaces[name].joined(coverage) if name in namespaces else coverage
         if isinstance(key, ContainerRef):
             workloads[key.workload] = workloads[key.workload].joined(samples)
     return Coverage(usage.grid, namespaces, slots.due, slots.lived, slots.seen, dict(workloads))

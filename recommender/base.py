@@ -83,12 +83,12 @@ def recommend(
             halves = np.array_split(np.arange(len(evidence)), 2)
             return [r for half in halves for r in recommend(strategy, evidence.take(half), settings)]
         return [_failed_recommendation(strategy.name, evidence, settings, error)] if len(evidence) else []
-    return [_in_danger(one) for one in _above_heaps(recommendations, evidence)]
+    return [_in_danger(recommendation) for recommendation in _above_heaps(recommendations, evidence)]
 
 
-def _in_danger(one: Recommendation) -> Recommendation:
+def _in_danger(recommendation: Recommendation) -> Recommendation:
     """Critical only where there is danger, whatever scale the strategy has."""
-    return replace(one, values=tuple(danger_alone(value) for value in one.values))
+    return replace(recommendation, values=tuple(danger_alone(value) for value in recommendation.values))
 
 
 def _above_heaps(recommendations: list[Recommendation], evidence: Evidence) -> list[Recommendation]:

@@ -46,7 +46,10 @@ def withhold_deleted(
     recommendations: Sequence[Recommendation], deleted: Collection[WorkloadRef]
 ) -> list[Recommendation]:
     """The recommendations with every value of the deleted workloads withheld."""
-    return [_withheld(one) if one.container.workload in deleted else one for one in recommendations]
+    return [
+        _withheld(recommendation) if recommendation.container.workload in deleted else recommendation
+        for recommendation in recommendations
+    ]
 
 
 def _withheld(recommendation: Recommendation) -> Recommendation:

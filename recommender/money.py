@@ -68,18 +68,18 @@ def price_findings(
     findings: Sequence[ClusterFinding], inventory: Inventory, own: PriceSettings
 ) -> list[ClusterFinding]:
     """The same findings in their order, with what those of idle workloads and nodes would free as money a month."""
-    freeing = {number: one for number, one in enumerate(findings) if one.freed}
-    subjects = {one.subject for one in freeing.values()}
+    freeing = {number: finding for number, finding in enumerate(findings) if finding.freed}
+    subjects = {finding.subject for finding in freeing.values()}
     workloads = [workload for workload in inventory.workloads if workload.ref in subjects]
     hourly: dict[ContainerRef | WorkloadRef | NodeRef, Price] = {
         workload.ref: price for workload, price in zip(workloads, prices(workloads, inventory, own), strict=True)
     }
     hourly |= {NodeRef(node.name): node_price(node, own) for node in inventory.nodes}
-    freed = {r: np.array([one.freed[r] for one in freeing.values()], dtype=np.float64) for r in Resource}
-    savings = monthly_savings(freed, np.ones(len(freeing)), [hourly[one.subject] for one in freeing.values()])
+    freed = {r: np.array([finding.freed[r] for finding in freeing.values()], dtype=np.float64) for r in Resource}
+    savings = monthly_savings(freed, np.ones(len(freeing)), [hourly[finding.subject] for finding in freeing.values()])
     money = sum(savings.values(), np.zeros(len(freeing)))
     worth = {number: float(sum_) for number, sum_ in zip(freeing, money, strict=True)}
-    return [replace(one, monthly_saving=worth.get(n, one.monthly_saving)) for n, one in enumerate(findings)]
+    return [replace(finding, monthly_saving=worth.get(n, finding.monthly_saving)) for n, finding in enumerate(findings)]
 
 
 def _by_label(node: Node, sheet: Mapping[str, float], general: float) -> float:

@@ -27,15 +27,17 @@ def withhold_partial(recommendations: Sequence[Recommendation], workloads: Itera
     """
     partial = {w.ref: w for w in workloads if w.gaps or any(c.gaps for c in w.containers)}
     return [
-        _withhold_unfounded_values(one, partial) if one.container.workload in partial else one
-        for one in recommendations
+        _withhold_unfounded_values(recommendation, partial)
+        if recommendation.container.workload in partial
+        else recommendation
+        for recommendation in recommendations
     ]
 
 
 def without_partial(findings: Iterable[ClusterFinding], inventory: Inventory) -> tuple[ClusterFinding, ...]:
     """The findings less those that something is not used, or not set, where that may be a part of the truth."""
     gaps = {w.ref: frozenset(w.gaps) for w in inventory.workloads if w.gaps}
-    return tuple(one for one in findings if not _is_unfounded(one, gaps))
+    return tuple(finding for finding in findings if not _is_unfounded(finding, gaps))
 
 
 def _is_unfounded(finding: ClusterFinding, gaps: Mapping[WorkloadRef, Collection[Reason]]) -> bool:

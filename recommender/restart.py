@@ -58,7 +58,7 @@ def parsed_version(text: str) -> tuple[int, int]:
 
 def pod_qos(containers: Iterable[Container]) -> PodQos:
     """Kubernetes' QoS class of a pod of these containers (`cotenant.base.kubernetes.pod_qos`)."""
-    return qos_class_of((one.requests, one.limits) for one in containers)
+    return qos_class_of((container.requests, container.limits) for container in containers)
 
 
 def apply_recommendations(

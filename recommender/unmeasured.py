@@ -53,14 +53,21 @@ def withhold_unmeasured(recommendations: Sequence[Recommendation], evidence: Evi
     A raise, as after a kill, stays.
     """
     why = doubts(evidence)
-    return [_measured_part(one, why[one.container]) if one.container in why else one for one in recommendations]
+    return [
+        _measured_part(recommendation, why[recommendation.container])
+        if recommendation.container in why
+        else recommendation
+        for recommendation in recommendations
+    ]
 
 
 def without_unmeasured(findings: Iterable[ClusterFinding], evidence: Evidence) -> list[ClusterFinding]:
     """The findings without those that call something idle of which the usage is not measured."""
     why = doubts(evidence)
     subjects: set[ContainerRef | WorkloadRef] = {*why, *(container.workload for container in why)}
-    return [one for one in findings if one.kind not in REST_ON_LITTLE_USE or one.subject not in subjects]
+    return [
+        finding for finding in findings if finding.kind not in REST_ON_LITTLE_USE or finding.subject not in subjects
+    ]
 
 
 def _zeros(evidence: Evidence, signal: Signal) -> Iterable[tuple[PodContainerRef, ContainerRef]]:

@@ -52,7 +52,7 @@ def given_by_limit_ranges(pod: Mapping[str, Any]) -> Given:
 
 def band_of_names(pod: Mapping[str, Any]) -> Band | None:
     """The band whose resources the pod's containers name; batch before mid, None where they name neither."""
-    named = {name for one in containers(pod, *GROUP_WORDS) for side in SIDES for name in amounts(one, side)}
+    named = {name for container in containers(pod, *GROUP_WORDS) for side in SIDES for name in amounts(container, side)}
     return next((band for band in BANDS_IN_ORDER if any(EXTENDED_RESOURCES[band, r] in named for r in Resource)), None)
 
 
@@ -79,7 +79,7 @@ def _take_out(container: Json, sides: Sequence[str], resource: Resource, band: B
 
     alone: no other side of the container names the resource.
     """
-    names = [EXTENDED_RESOURCES[one, resource] for one in BANDS_IN_ORDER]
+    names = [EXTENDED_RESOURCES[band, resource] for band in BANDS_IN_ORDER]
     beside = any(name in amounts(container, side) for name in names for side in SIDES)
     for quantities in (amounts(container, side) for side in sides):
         if beside:

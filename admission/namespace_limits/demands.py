@@ -77,8 +77,12 @@ def demands_of_quota(body: Json) -> tuple[Demand, ...]:
     selected = _object(spec, "scopeSelector").get("matchExpressions")
     scopes: list[tuple[str, str, tuple[str, ...]]] = [(str(scope), "Exists", ()) for scope in spec.get("scopes") or ()]
     scopes += [
-        (str(one.get("scopeName")), str(one.get("operator")), tuple(str(v) for v in one.get("values") or ()))
-        for one in selected or ()
+        (
+            str(selector.get("scopeName")),
+            str(selector.get("operator")),
+            tuple(str(v) for v in selector.get("values") or ()),
+        )
+        for selector in selected or ()
     ]
     return tuple(QuotaDemand(name, key, tuple(scopes)) for key in QUOTA_KEYS if key in _object(spec, "hard"))
 
@@ -92,10 +96,10 @@ def refusals(pod: Json, demands: Iterable[Demand]) -> list[Problem]:
     if band is None:
         return []
     problems = []
-    for one in demands:
-        if isinstance(one, RangeDemand) and (lacking := _missing_path(pod, one)):
-            bound = f"{one.field} of {one.resource}" + (" for pods" if one.of_pod else "")
-            words = f"is on {band} resources and names no {one.resource}; LimitRange {one.name} has a {bound}"
+    for demand in demands:
+        if isinstance(demand, RangeDemand) and (lacking := _missing_path(pod, demand)):
+            bound = f"{demand.field} of {demand.resource}" + (" for pods" if demand.of_pod else "")
+            words = f"is on {band} resources and names no {demand.resource}; LimitRange {demand.name} has a {bound}"
             problems.append(Problem(lacking, str(pod["metadata"].get("name") or ""), words, RANGE_FIX))
     return problems
 
@@ -104,12 +108,12 @@ def quota_warnings(pod: Json, demands: Iterable[Demand]) -> Iterator[str]:
     """A line for each ResourceQuota that will refuse a pod on reclaimed capacity, with what helps."""
     band = band_of_names(pod)
     names: dict[str, list[str]] = {}
-    for one in demands:
-        if band is not None and isinstance(one, QuotaDemand) and one.counts(pod):
-            resource, of_limits = QUOTA_KEYS[one.key]
+    for demand in demands:
+        if band is not None and isinstance(demand, QuotaDemand) and demand.counts(pod):
+            resource, of_limits = QUOTA_KEYS[demand.key]
             side = "limits" if of_limits else "requests"
             if any(resource not in amounts(c, side) for c in containers(pod, *GROUP_WORDS)):
-                names.setdefault(one.name, []).append(one.key)
+                names.setdefault(demand.name, []).append(demand.key)
     for name, keys in names.items():
         yield f"quota {name} demands {', '.join(keys[:2])} of {band} pods: give it scope NotBestEffort (webhooks.md)"
 
@@ -118,9 +122,9 @@ def _missing_path(pod: Json, demand: RangeDemand) -> str:
     """The first list of a container, or of them all, in which what a LimitRange demands is missing; "" for none."""
     for side in BOUND_SIDES[demand.field]:
         all_of_them = [
-            (f"spec.{group}[{place}].resources.{side}", demand.resource in amounts(one, side))
+            (f"spec.{group}[{place}].resources.{side}", demand.resource in amounts(container, side))
             for group in reversed(GROUP_WORDS)
-            for place, one in enumerate(containers(pod, group))
+            for place, container in enumerate(containers(pod, group))
         ]
         missing = [path for path, named in all_of_them if not named]
         if missing and (not demand.of_pod or len(missing) == len(all_of_them)):

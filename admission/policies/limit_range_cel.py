@@ -31,7 +31,7 @@ def variables() -> list[dict[str, str]]:
         band: "[" + ", ".join(text(EXTENDED_RESOURCES[band, resource]) for resource in Resource) + "]"
         for band in BANDS_IN_ORDER
     }
-    band = "".join(f"{everyone}.exists(c, {asks_for(those)}) ? {text(one)} : " for one, those in names.items())
+    band = "".join(f"{everyone}.exists(c, {asks_for(those)}) ? {text(band)} : " for band, those in names.items())
     told = f"variables.annotations[{_ANNOTATION}]"
     prefix = text(LIMIT_RANGER_PREFIX)
     given = f'{told}.startsWith({prefix}) ? {told}.replace({prefix}, "", 1).split("; ") : []'
@@ -86,7 +86,7 @@ def _alone(group: str, side: str, resource: Resource) -> str:
 
     The other side does not name the resource, or has it from the LimitRanger, too.
     """
-    (other,) = (one for one in SIDES if one != side)
+    (other,) = (other for other in SIDES if other != side)
     named = f"has(c.resources.{other}) && {text(resource)} in c.resources.{other}"
     return f"(!({named}) || {_defaulted_condition(group, other, resource)})"
 

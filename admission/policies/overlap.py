@@ -116,9 +116,9 @@ def _separable(earlier: Writes, later: Writes) -> bool:
     return not nested and not read and (mine.keys() <= theirs.keys() or theirs.items() <= mine.items())
 
 
-def _is_nested_field(one: str, other: str) -> bool:
+def _is_nested_field(first: str, second: str) -> bool:
     """Return whether a field of the spec lies within the other; dots in keys of labels have no meaning."""
-    return one.startswith("spec.") and (one.startswith(f"{other}.") or other.startswith(f"{one}."))
+    return first.startswith("spec.") and (first.startswith(f"{second}.") or second.startswith(f"{first}."))
 
 
 def _translates(other: Writes, own: Writes, *, first: bool) -> bool:
@@ -134,18 +134,18 @@ def _translates(other: Writes, own: Writes, *, first: bool) -> bool:
     return mine.keys() <= theirs.keys() and mine != theirs
 
 
-def disjoint(one: Profile, other: Profile) -> bool:
+def disjoint(first: Profile, second: Profile) -> bool:
     """Return whether no pod can match both profiles."""
-    return are_namespaces_disjoint(one, other) or _contradict(one.selector, other.selector)
+    return are_namespaces_disjoint(first, second) or _contradict(first.selector, second.selector)
 
 
-def are_namespaces_disjoint(one: Profile, other: Profile) -> bool:
+def are_namespaces_disjoint(first: Profile, second: Profile) -> bool:
     """Return whether no namespace can match both profiles."""
-    return _contradict(one.namespace_selector, other.namespace_selector)
+    return _contradict(first.namespace_selector, second.namespace_selector)
 
 
-def _contradict(one: LabelSelector | None, other: LabelSelector | None) -> bool:
-    pairs = ((a, b) for a in _requirements(one) for b in _requirements(other) if a.key == b.key)
+def _contradict(first: LabelSelector | None, second: LabelSelector | None) -> bool:
+    pairs = ((a, b) for a in _requirements(first) for b in _requirements(second) if a.key == b.key)
     return any(_exclusive(a, b) for a, b in pairs)
 
 
@@ -153,9 +153,9 @@ def _requirements(selector: LabelSelector | None) -> Sequence[Requirement]:
     return selector.requirements or () if selector else ()
 
 
-def _exclusive(one: Requirement, other: Requirement) -> bool:
+def _exclusive(first: Requirement, second: Requirement) -> bool:
     """Return whether two requirements on the same key contradict each other."""
-    for a, b in ((one, other), (other, one)):
+    for a, b in ((first, second), (second, first)):
         if a.operator is Operator.DOES_NOT_EXIST and b.operator in (Operator.IN, Operator.EXISTS):
             return True
         if a.operator is Operator.IN and b.operator in (Operator.IN, Operator.NOT_IN):

@@ -86,8 +86,8 @@ WHOLE: Final[Check] = ("a whole number of 32 bits", _is_int32)
 SECONDS: Final[Check] = ("a number of seconds", _seconds)
 OBJECT: Final[Check] = ("a JSON object", _json_checker(dict[str, Any]))
 LABELS: Final[Mapping[str, Check]] = {
-    QOS_LABEL: _one_of(*(one.value for one in QosClass if one)),
-    PRIORITY_CLASS_LABEL: _one_of(*(one.value for one in PriorityClass if one)),
+    QOS_LABEL: _one_of(*(qos_class.value for qos_class in QosClass if qos_class)),
+    PRIORITY_CLASS_LABEL: _one_of(*(priority_class.value for priority_class in PriorityClass if priority_class)),
     SUB_PRIORITY_LABEL: WHOLE,
     "koordinator.sh/eviction-enabled": BOOLEAN,
     PREEMPTIBLE_LABEL: BOOLEAN,

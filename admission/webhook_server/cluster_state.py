@@ -195,7 +195,7 @@ class ClusterState:
         if "native_groups" not in self.mirrors or not self.mirrors["native_groups"].wait_synced(0):
             return None
         groups, ours = (
-            {f"{namespace}/{name}": one for (namespace, name), one in snapshots[kind].items()}
+            {f"{namespace}/{name}": object_ for (namespace, name), object_ in snapshots[kind].items()}
             for kind in ("native_groups", "pod_groups")
         )
         return NativeGangs(groups, ours)

@@ -135,7 +135,9 @@ def candidates_of(
     """
     for workload, of_workload in by_workload(recommendations).items():
         body = live.workloads.get(workload)
-        selecting = [one for one in force if body is not None and one.policy.selector.matches(_labels(body))]
+        selecting = [
+            effective for effective in force if body is not None and effective.policy.selector.matches(_labels(body))
+        ]
         if body is None or not selecting:
             continue
         under = selecting[0]
@@ -145,7 +147,7 @@ def candidates_of(
         allowed = apply_policy_limits(over_now, under.limits, under.settings.guardrails)
         candidate = _candidate(workload, under, body, allowed)
         if len(selecting) > 1:
-            names = ", ".join(one.policy.name for one in selecting)
+            names = ", ".join(effective.policy.name for effective in selecting)
             blocked: tuple[Reason, str] | None = (Reason.AUTOPILOT_TWO_POLICIES, f"it is selected by {names}")
         elif str(workload) in decisions.left_alone:
             blocked = None  # the queue says why
@@ -313,9 +315,9 @@ def _keep_passing_values(
     All values are returned where none passes, so that the queue can give the reason.
     """
 
-    def passes(one: Recommendation, resource: Resource) -> bool:
-        part = _with_values(one, [v for v in one.values if v.resource is resource])
-        is_certain = one.trust is not None and one.trust.confidence >= limits.minimum_confidence
+    def passes(recommendation: Recommendation, resource: Resource) -> bool:
+        part = _with_values(recommendation, [v for v in recommendation.values if v.resource is resource])
+        is_certain = recommendation.trust is not None and recommendation.trust.confidence >= limits.minimum_confidence
         return is_certain and set(readiness([part], guardrails).stopped_by) <= {DEAD_BAND}
 
     passing = tuple(_with_values(r, [v for v in r.values if passes(r, v.resource)]) for r in allowed)

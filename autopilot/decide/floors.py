@@ -196,7 +196,7 @@ def target_of(namespace: str, autoscaler: Json) -> WorkloadRef:
 def kept_by(autoscaler: Json, guardrails: GuardrailSettings) -> str:
     """Return who would restore the autoscaler's own minReplicas: its controller, or a GitOps tool; "" is none."""
     meta = autoscaler.get("metadata") or {}
-    controller = next((one for one in meta.get("ownerReferences") or () if one.get("controller")), None)
+    controller = next((owner for owner in meta.get("ownerReferences") or () if owner.get("controller")), None)
     if controller is not None:
         return f"{controller.get('kind')} {controller.get('name')}"
     entries = (entry for entry in meta.get("managedFields") or () if entry.get("manager") in GITOPS_MANAGERS)

@@ -119,10 +119,10 @@ def busy(standings: Iterable[ChangeStatus], now_seconds: float, verify_seconds: 
     judged already.
     """
 
-    def is_over(one: ChangeStatus) -> bool:
-        age_seconds = now_seconds - one.begun_seconds
-        return one.state is ChangeState.APPLIED and (
-            one.held if accepted_by_autopilot(one) else age_seconds > verify_seconds
+    def is_over(status: ChangeStatus) -> bool:
+        age_seconds = now_seconds - status.begun_seconds
+        return status.state is ChangeState.APPLIED and (
+            status.held if accepted_by_autopilot(status) else age_seconds > verify_seconds
         )
 
     under_way = (s for s in standings if _STATES[s.state] is ActState.UNDER_WAY and not is_over(s))

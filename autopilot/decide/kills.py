@@ -40,18 +40,20 @@ def raised_after_kills(
     wishes, _ = parse((live.get("metadata") or {}).get("annotations") or {})
     most_bytes = wishes.get("max-memory", float("inf"))
 
-    def raised(one: Recommendation) -> Recommendation:
-        killed_seconds = kills.get((one.container.workload, one.container.container), 0.0)
-        limit = one.value(Resource.MEMORY, Field.LIMIT)
-        if killed_seconds <= max(one.end_seconds, changed_seconds) or limit is None or limit.now is None:
-            return one
-        is_solved = any(v.resource is Resource.MEMORY and "hpa" in v.inputs for v in one.values)
+    def raised(recommendation: Recommendation) -> Recommendation:
+        killed_seconds = kills.get((recommendation.container.workload, recommendation.container.container), 0.0)
+        limit = recommendation.value(Resource.MEMORY, Field.LIMIT)
+        if killed_seconds <= max(recommendation.end_seconds, changed_seconds) or limit is None or limit.now is None:
+            return recommendation
+        is_solved = any(v.resource is Resource.MEMORY and "hpa" in v.inputs for v in recommendation.values)
         needed_bytes = int(min(rounded_up(after_kill(limit.now, own), MIB), most_bytes))
         if is_solved or limit.now >= needed_bytes:
-            return one
-        return replace(one, values=tuple(_at_least(needed_bytes, v) for v in one.values), heap=None)
+            return recommendation
+        return replace(
+            recommendation, values=tuple(_at_least(needed_bytes, v) for v in recommendation.values), heap=None
+        )
 
-    return tuple(raised(one) for one in recommendations)
+    return tuple(raised(recommendation) for recommendation in recommendations)
 
 
 def _at_least(needed_bytes: int, value: Value) -> Value:

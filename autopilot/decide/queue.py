@@ -309,8 +309,12 @@ def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[
     policy_of = {c.workload: c.policy for c in inputs.candidates}
     policies = [policy_of.get(workload, "") for workload in under_way]
 
-    def order(one: QueueCandidate) -> tuple[int, float, WorkloadRef]:
-        return _urgency(one), -one.score / (1 + _overlap(one.workload, changed, inputs.places)), one.workload
+    def order(candidate: QueueCandidate) -> tuple[int, float, WorkloadRef]:
+        return (
+            _urgency(candidate),
+            -candidate.score / (1 + _overlap(candidate.workload, changed, inputs.places)),
+            candidate.workload,
+        )
 
     chosen: list[QueueCandidate] = []
     left, full = sorted(candidates, key=order, reverse=True), []

@@ -82,4 +82,4 @@ class WriteRefusals:
 
 def gap_of(policy: str, refusals: Iterable[AcceptRefusal]) -> str:
     """Return a missing right that keeps all of a policy (NAMESPACE/NAME) back, as text; "" when none is missing."""
-    return next((one.words for one in refusals if one.policy == policy and one.is_forbidden), "")
+    return next((refusal.words for refusal in refusals if refusal.policy == policy and refusal.is_forbidden), "")

@@ -76,11 +76,11 @@ class BoostStep:
 def highest_starts(recommendations: Iterable[Recommendation]) -> dict[str, int]:
     """Most CPU that starts of each container used, millicores; containers whose starts were not seen are left out."""
     highest = {}
-    for one in recommendations:
-        request = one.value(Resource.CPU, Field.REQUEST)
+    for recommendation in recommendations:
+        request = recommendation.value(Resource.CPU, Field.REQUEST)
         used = request.inputs.get("startup_max") if request is not None else None
-        if one.role is ContainerRole.MAIN and isinstance(used, int | float) and used > 0:
-            highest[one.container.container] = int(used)
+        if recommendation.role is ContainerRole.MAIN and isinstance(used, int | float) and used > 0:
+            highest[recommendation.container.container] = int(used)
     return highest
 
 
@@ -97,7 +97,9 @@ def beginnings(
         if not is_starting or pod["metadata"]["uid"] in spared:
             continue
         raises = [
-            raised for one in containers(pod["spec"]) if (raised := _startup_recommendation(one, aim)) is not None
+            raised
+            for container in containers(pod["spec"])
+            if (raised := _startup_recommendation(container, aim)) is not None
         ]
         if raises and not in_place.refusal(aim.workload, [pod], raises):
             for write in in_place.pod_writes([pod], raises):
@@ -162,7 +164,7 @@ def _end_of(pod: Json, boost: PodBoost, now_seconds: float, longest_seconds: flo
 def _is_running(pod: Json) -> bool:
     """Return whether a container of the pod runs; before that there is nothing to speed up."""
     statuses: Sequence[Json] = (pod.get("status") or {}).get("containerStatuses") or ()
-    return any("running" in (one.get("state") or {}) for one in statuses)
+    return any("running" in (status.get("state") or {}) for status in statuses)
 
 
 def _startup_recommendation(container: Container, aim: StartAim) -> Recommendation | None:

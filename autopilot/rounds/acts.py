@@ -176,10 +176,10 @@ class Acts:
 
         Without a policy the settings alone decide.
         """
-        inside = [one for one in reading.force.values() if one.policy.namespace == namespace]
+        inside = [effective for effective in reading.force.values() if effective.policy.namespace == namespace]
         own = self._config.settings.actions
-        soak = max((one.settings.soak_minutes for one in inside), default=own.soak_minutes)
-        groups = [own.windows, *(group for one in inside for group in one.limits.windows)]
+        soak = max((effective.settings.soak_minutes for effective in inside), default=own.soak_minutes)
+        groups = [own.windows, *(group for effective in inside for group in effective.limits.windows)]
         is_all_open = all(is_open(group, reading.now_seconds) for group in groups)
         settings = msgspec.structs.replace(own, soak_minutes=soak, auto_revert=True)
         may_change = may_change and is_all_open

@@ -56,9 +56,9 @@ def weeks_after(store: Store, proposals: Iterable[ProposedWorkload], sheet: Pric
     if inventory is None:
         return []
     groups: dict[tuple[str, int], list[ProposedWorkload]] = defaultdict(list)
-    for one in proposals:
-        hour = int(one.seconds // HOUR_SECONDS) * HOUR_SECONDS
-        groups[one.workload.namespace, hour].append(one)
+    for proposal in proposals:
+        hour = int(proposal.seconds // HOUR_SECONDS) * HOUR_SECONDS
+        groups[proposal.workload.namespace, hour].append(proposal)
     return [
         week for (_, hour), group in sorted(groups.items()) for week in _weeks(store, inventory, hour, group, sheet)
     ]
@@ -71,19 +71,19 @@ def _weeks(
     evidence = _evidence(store, inventory, start_seconds, group)
     rows = {ref: row for row, ref in enumerate(evidence.containers)}
     now, then = present(evidence), present(evidence)
-    for one in group:
-        _apply(one, rows, now, then)
+    for proposal in group:
+        _apply(proposal, rows, now, then)
     outcome = backtest(record(evidence, WEEK_DAYS), now, then)
     price = prices(evidence.workloads, inventory, sheet)
     savings = monthly_savings(outcome.freed, np.ones(len(evidence)), price)
-    for one in group:
-        inside = [row for ref, row in rows.items() if ref.workload == one.workload and outcome.pod_minutes[row]]
+    for proposal in group:
+        inside = [row for ref, row in rows.items() if ref.workload == proposal.workload and outcome.pod_minutes[row]]
         if inside:
-            yield _week(one.workload, outcome, sum(float(savings[r][inside].sum()) for r in Resource), inside)
+            yield _week(proposal.workload, outcome, sum(float(savings[r][inside].sum()) for r in Resource), inside)
 
 
 def _evidence(store: Store, inventory: Inventory, start_seconds: int, group: Sequence[ProposedWorkload]) -> Evidence:
-    workloads = {one.workload for one in group}
+    workloads = {proposal.workload for proposal in group}
     namespace = group[0].workload.namespace
     part = replace(
         inventory,
@@ -97,10 +97,10 @@ def _evidence(store: Store, inventory: Inventory, start_seconds: int, group: Seq
     return assemble(part, grids[Signal.CPU_USAGE_MEAN], usage, {})
 
 
-def _apply(one: ProposedWorkload, rows: Mapping[ContainerRef, int], now: Amounts, then: Amounts) -> None:
+def _apply(proposal: ProposedWorkload, rows: Mapping[ContainerRef, int], now: Amounts, then: Amounts) -> None:
     """Write each field's old amount to `now` and its proposed amount to `then`; NaN: not set."""
-    for value in one.values:
-        row = rows.get(ContainerRef(one.workload, value.container))
+    for value in proposal.values:
+        row = rows.get(ContainerRef(proposal.workload, value.container))
         if row is None:
             continue
         for amounts, amount in ((now, value.now), (then, value.amount)):

@@ -106,9 +106,9 @@ class RoundReading:
         """Its changes that could be made now."""
         return sum(entry.verdict is not QueueVerdict.WAIT for entry in self.of(policy))
 
-    def reason(self, one: PolicyReading) -> str:
+    def reason(self, policy: PolicyReading) -> str:
         """Why a policy does less than it asks for, the halt of everything included; "" when it does not."""
-        return "; ".join(filter(None, (one.reason, one.gap, self.halt.words if self.halt else "")))
+        return "; ".join(filter(None, (policy.reason, policy.gap, self.halt.words if self.halt else "")))
 
     def waiting(self, policy: NamespacedPolicy) -> dict[str, int]:
         """Workloads that wait, by reason."""
@@ -146,7 +146,7 @@ def read_round(
         _evaluate_policy(policy, ceiling, decisions.approvals, settings.actions)
         for policy in read_policies(client, scope.namespaces)
     ]
-    force = {str(one.policy): one.under for one in policies if one.under is not None}
+    force = {str(policy.policy): policy.under for policy in policies if policy.under is not None}
     gathered = _collect_candidates(client, force, recommended, history, settings.recommender.cotenant)
     acts = acts_of(history.standings.values())
     stops = "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds, settings.autopilot)
@@ -157,7 +157,7 @@ def read_round(
     candidates, actions = gathered.candidates, settings.actions
     if scope.in_window:
         actions = msgspec.structs.replace(actions, windows=[])
-        candidates = tuple(replace(one, limits=replace(one.limits, windows=())) for one in candidates)
+        candidates = tuple(replace(candidate, limits=replace(candidate.limits, windows=())) for candidate in candidates)
     inputs = RoundInputs(
         now_seconds,
         candidates,
@@ -173,8 +173,8 @@ def read_round(
         actions,
         scope.refusals,
     )
-    shown = tuple(_with_reasons(one, gathered.gaps, scope.refusals.values()) for one in policies)
-    ended = lapsed_approvals((one.policy for one in policies), decisions.approvals, now_seconds)
+    shown = tuple(_with_reasons(policy, gathered.gaps, scope.refusals.values()) for policy in policies)
+    ended = lapsed_approvals((policy.policy for policy in policies), decisions.approvals, now_seconds)
     unread = frozenset(gathered.gaps)
     lends = any(c.limits.replica_floor_factor > 1 for c in candidates)
     floors = floor_outlooks(
@@ -206,8 +206,8 @@ def _collect_candidates(
     places: dict[WorkloadRef, frozenset[str]] = {}
     gaps: dict[str, str] = {}
     autoscalers: dict[str, Sequence[Mapping[str, Any]]] = {}
-    for namespace in sorted({one.policy.namespace for one in force.values()}):
-        inside = [one for one in force.values() if one.policy.namespace == namespace]
+    for namespace in sorted({entry.policy.namespace for entry in force.values()}):
+        inside = [entry for entry in force.values() if entry.policy.namespace == namespace]
         try:
             recommendations, live = recommended(namespace), read_namespace(client, namespace)
         except CotenantError as error:
@@ -219,11 +219,11 @@ def _collect_candidates(
     return _Gathered(tuple(candidates), places, gaps, autoscalers)
 
 
-def _with_reasons(one: PolicyReading, gaps: Mapping[str, str], refusals: Iterable[AcceptRefusal]) -> PolicyReading:
+def _with_reasons(policy: PolicyReading, gaps: Mapping[str, str], refusals: Iterable[AcceptRefusal]) -> PolicyReading:
     """The policy with why its namespace could not be read, which right is missing, and what it cannot lower."""
-    reason = "; ".join(filter(None, (one.reason, hardly_cut(one.under) if one.under else "")))
-    missing = gap_of(str(one.policy), refusals) if one.does is AutopilotMode.ACT else ""
-    return replace(one, reason=reason, gap=gaps.get(one.policy.namespace, "") or missing)
+    reason = "; ".join(filter(None, (policy.reason, hardly_cut(policy.under) if policy.under else "")))
+    missing = gap_of(str(policy.policy), refusals) if policy.does is AutopilotMode.ACT else ""
+    return replace(policy, reason=reason, gap=gaps.get(policy.policy.namespace, "") or missing)
 
 
 def _evaluate_policy(

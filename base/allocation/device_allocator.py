@@ -63,7 +63,7 @@ class DeviceAllocator:
             return Allotment(refusal=NO_DEVICES)
         placement = place_devices(inventory, taken_by(holdings), self.request(claim))
         if placement.refusal:
-            claimed = sorted(node.claimed & {one.name for one in inventory.devices})
+            claimed = sorted(node.claimed & {device.name for device in inventory.devices})
             others = f"; its ResourceSlices still have {', '.join(claimed)}" if claimed else ""
             return Allotment(refusal=f"{placement.refusal}{others}")
         return Allotment({DEVICE_ALLOCATED_ANNOTATION: encode_allocations(placement.allocations)})
@@ -82,7 +82,9 @@ def inventory_on(node: NodeHardware) -> DeviceInventory | None:
     except UsageError:
         return None
     honoured = inventory.honoured or node.labels.get(GPU_PARTITION_POLICY_LABEL) == "Honor"
-    devices = tuple(replace(one, healthy=False) if one.name in node.claimed else one for one in inventory.devices)
+    devices = tuple(
+        replace(device, healthy=False) if device.name in node.claimed else device for device in inventory.devices
+    )
     return DeviceInventory(devices, inventory.partitions, honoured)
 
 

@@ -43,9 +43,9 @@ def candidate_on(device: NodeDevice, taken: TakenDevices, request: KindRequest) 
     functions: tuple[VirtualFunction, ...] = ()
     if request.function_selector is not None:
         functions = tuple(
-            one
-            for one in device.functions
-            if request.function_selector.matches(one.labels) and (device.key, one.bus) not in taken.functions
+            function
+            for function in device.functions
+            if request.function_selector.matches(function.labels) and (device.key, function.bus) not in taken.functions
         )[:1]
         if not functions:
             return None
@@ -83,10 +83,10 @@ def location_at_scope(device: NodeDevice, scope: DeviceScope) -> object:
 def group_by_location(candidates: Iterable[Candidate], scope: DeviceScope) -> dict[object, list[Candidate]]:
     """Candidates by their place at a scope, in their order; one whose place is not known is in none."""
     places: dict[object, list[Candidate]] = {}
-    for one in candidates:
-        place = location_at_scope(one.device, scope)
+    for candidate in candidates:
+        place = location_at_scope(candidate.device, scope)
         if place is not None:
-            places.setdefault(place, []).append(one)
+            places.setdefault(place, []).append(candidate)
     return places
 
 
@@ -94,15 +94,15 @@ def first_per_switch(in_order: Iterable[Candidate]) -> list[Candidate]:
     """The first of each PCIe switch; those whose switch is not known are all kept."""
     seen: set[str] = set()
     kept = []
-    for one in in_order:
-        if one.device.pcie not in seen:
-            kept.append(one)
-        if one.device.pcie:
-            seen.add(one.device.pcie)
+    for candidate in in_order:
+        if candidate.device.pcie not in seen:
+            kept.append(candidate)
+        if candidate.device.pcie:
+            seen.add(candidate.device.pcie)
     return kept
 
 
 def best_fit(offered: Iterable[Candidate], count: int, request: KindRequest) -> tuple[Candidate, ...]:
     """Return at most `count` candidates, those with the least left over first."""
-    in_order = sorted(offered, key=lambda one: one.rank)
+    in_order = sorted(offered, key=lambda candidate: candidate.rank)
     return tuple((first_per_switch(in_order) if request.apart else in_order)[:count])

@@ -74,7 +74,10 @@ class JointPlacement:
     _switches: Mapping[DeviceKind, frozenset[str]] = field(init=False)
 
     def __post_init__(self) -> None:
-        switches = {k: frozenset(one.device.pcie for one in c if one.device.pcie) for k, c in self.candidates.items()}
+        switches = {
+            k: frozenset(candidate.device.pcie for candidate in c if candidate.device.pcie)
+            for k, c in self.candidates.items()
+        }
         object.__setattr__(self, "_switches", switches)
 
     def best(self) -> Picks | None:
@@ -103,11 +106,19 @@ class JointPlacement:
         """The better partition, leads near each other, switches served, partitions left, then the best fit."""
         switches = _switches_of(leads.devices)
         served = sum(len(switches & _switches_of(picks[kind])) for kind in self.kinds[1:])
-        left = sum(one.left for picked in picks.values() for one in picked)
+        left = sum(candidate.left for picked in picks.values() for candidate in picked)
         beside = sum(map(len, place.values())) - sum(map(len, picks.values()))
         score, broken = leads.partition
         unserved = len(switches) * (len(self.kinds) - 1) - served
-        return score, leads.spread, unserved, broken, left, beside, sorted(one.device.minor for one in leads.devices)
+        return (
+            score,
+            leads.spread,
+            unserved,
+            broken,
+            left,
+            beside,
+            sorted(candidate.device.minor for candidate in leads.devices),
+        )
 
     # --- the leading kind ---------------------------------------------------------------------------------------------
     def _leads_nearby(self, place: Place, scope: DeviceScope) -> Iterator[_Leads]:
@@ -120,11 +131,13 @@ class JointPlacement:
         if self._partitioned(lead):
             yield from self._partitions_among(offered)
             return
-        near_to_far = [one for one in NARROW_TO_WIDE if one <= min(scope, request.scope)] if count > 1 else [scope]
+        near_to_far = (
+            [narrower for narrower in NARROW_TO_WIDE if narrower <= min(scope, request.scope)] if count > 1 else [scope]
+        )
         for nearness in near_to_far:
             chosen = []
             for spot in group_by_location(offered, nearness).values():
-                in_order = sorted(spot, key=lambda one: (self._missing(one), one.rank))
+                in_order = sorted(spot, key=lambda candidate: (self._missing(candidate), candidate.rank))
                 in_order = first_per_switch(in_order) if request.apart else in_order
                 if len(in_order) >= count:
                     chosen.append(tuple(in_order[:count]))
@@ -136,7 +149,7 @@ class JointPlacement:
         """On as few switches as can be, each of which has every kind."""
         lead = self.kinds[0]
         request, count = self.requests[lead], self.counts[lead]
-        offered = [one for one in place[lead] if one.device.pcie and not self._missing(one)]
+        offered = [candidate for candidate in place[lead] if candidate.device.pcie and not self._missing(candidate)]
         if self._partitioned(lead):
             yield from self._partitions_among(offered)
             return
@@ -157,9 +170,9 @@ class JointPlacement:
                 return
 
     def _partitions_among(self, offered: Iterable[Candidate]) -> Iterator[_Leads]:
-        minors = {one.device.minor for one in offered}
+        minors = {candidate.device.minor for candidate in offered}
         for partition in self.partitions or ():
-            if minors.issuperset(one.device.minor for one in partition.gpus):
+            if minors.issuperset(gpu.device.minor for gpu in partition.gpus):
                 yield _Leads(partition.gpus, len(_switches_of(partition.gpus)), partition.rank)
 
     def _partitioned(self, kind: DeviceKind) -> bool:
@@ -195,7 +208,10 @@ class JointPlacement:
             else:
                 enough = _offered_count(picked, place[kind]) >= asked
             if enough:
-                left, minors = sum(one.left for one in picked), sorted(one.device.minor for one in picked)
+                left, minors = (
+                    sum(candidate.left for candidate in picked),
+                    sorted(candidate.device.minor for candidate in picked),
+                )
                 choices.append((-len(served), left, minors, picked))
         return min(choices, key=lambda choice: choice[:3])[3] if choices else None
 
@@ -211,27 +227,31 @@ class JointPlacement:
     ) -> list[Candidate]:
         """One of each of the leads' switches in turn; then the others by nearness, unless that would not do."""
         switches = _switches_of(leads)
-        best_first = sorted(offered, key=lambda one: one.rank)
+        best_first = sorted(offered, key=lambda candidate: candidate.rank)
         by_switch = group_by_location(best_first, DeviceScope.PCIE)
         turns = [by_switch[switch] for switch in sorted(switches) if switch in by_switch]
-        in_order = [one[turn] for turn in range(max(map(len, turns), default=0)) for one in turns if turn < len(one)]
+        in_order = [
+            devices[turn] for turn in range(max(map(len, turns), default=0)) for devices in turns if turn < len(devices)
+        ]
         if not self.required:
-            numa_nodes = {location_at_scope(one.device, DeviceScope.NUMA_NODE) for one in leads} - {None}
-            here = {one.device.minor for one in place[kind]}
-            far = [one for one in best_first if one.device.pcie not in switches]
-            far.sort(key=lambda one: (one.device.minor not in here, one.device.numa_node not in numa_nodes))
+            numa_nodes = {location_at_scope(candidate.device, DeviceScope.NUMA_NODE) for candidate in leads} - {None}
+            here = {candidate.device.minor for candidate in place[kind]}
+            far = [candidate for candidate in best_first if candidate.device.pcie not in switches]
+            far.sort(
+                key=lambda candidate: (candidate.device.minor not in here, candidate.device.numa_node not in numa_nodes)
+            )
             in_order += far
         return first_per_switch(in_order) if self.requests[kind].apart else in_order
 
 
 def _switches_of(devices: Iterable[Candidate]) -> set[str]:
-    return {one.device.pcie for one in devices if one.device.pcie}
+    return {candidate.device.pcie for candidate in devices if candidate.device.pcie}
 
 
 def _offered_count(picked: Iterable[Candidate], offered: Iterable[Candidate]) -> int:
     """Return how many of the picked devices are among the offered devices."""
-    minors = {one.device.minor for one in offered}
-    return sum(one.device.minor in minors for one in picked)
+    minors = {candidate.device.minor for candidate in offered}
+    return sum(candidate.device.minor in minors for candidate in picked)
 
 
 def _sets(by_switch: Mapping[str, Sequence[Candidate]], number: int) -> Iterable[tuple[str, ...]]:
@@ -245,4 +265,4 @@ def _sets(by_switch: Mapping[str, Sequence[Candidate]], number: int) -> Iterable
 def _take_across_switches(by_switch: Sequence[Sequence[Candidate]], count: int) -> tuple[Candidate, ...]:
     """One of each switch, and what is missing then switch after switch; at most `count`."""
     firsts = [devices[0] for devices in by_switch]
-    return tuple([*firsts, *(one for devices in by_switch for one in devices[1:])][:count])
+    return tuple([*firsts, *(candidate for devices in by_switch for candidate in devices[1:])][:count])

@@ -41,7 +41,7 @@ def place_devices(inventory: DeviceInventory, taken: TakenDevices, demand: Devic
             return DevicePlacement(refusal=options.refusal())
         chosen |= picks
     allocations = {
-        kind: tuple(sorted((one.share for one in picked), key=lambda share: share.minor))
+        kind: tuple(sorted((candidate.share for candidate in picked), key=lambda share: share.minor))
         for kind, picked in chosen.items()
     }
     return DevicePlacement(allocations)
@@ -76,7 +76,7 @@ class _Options:
     def refusal(self) -> str:
         """Why there is no choice, in words."""
         for kind, request in self._requests():
-            healthy = [one for one in self._inventory.devices if one.kind is kind and one.healthy]
+            healthy = [device for device in self._inventory.devices if device.kind is kind and device.healthy]
             if not healthy:
                 return f"no healthy {kind} on the node"
             count, free = self._counts[kind], len(self._candidates[kind])
@@ -95,7 +95,9 @@ class _Options:
         request = self._demand.requests[kind]
         if request.count is not None:
             return request.count
-        return sum(one.kind is kind and request.selector.matches(one.labels) for one in self._inventory.devices)
+        return sum(
+            device.kind is kind and request.selector.matches(device.labels) for device in self._inventory.devices
+        )
 
     def _serving(self, kind: DeviceKind) -> Iterator[Candidate]:
         request = self._demand.requests[kind]
@@ -123,7 +125,7 @@ class _Options:
             for place in group_by_location(self._candidates[kind], scope).values():
                 rank, picked = self._ranked_best_fit(kind, place, by_partition)
                 if len(picked) == self._counts[kind]:
-                    left = sum(one.left for one in picked)
+                    left = sum(candidate.left for candidate in picked)
                     options.append(((rank, left, len(place), _minors(picked)), picked))
             if options:
                 return {kind: min(options, key=lambda option: option[0])[1]}
@@ -142,9 +144,11 @@ class _Options:
         """The best fit within one place, too few where it has too few; and its rank among places."""
         if not by_partition:
             picked = best_fit(place, self._counts[kind], self._demand.requests[kind])
-            minors = frozenset(one.device.minor for one in picked)
+            minors = frozenset(candidate.device.minor for candidate in picked)
             return -max((partition.score for partition in self._suitable_partitions(minors)), default=0), picked
-        best = min(self._free_partitions(place), key=lambda one: (one.rank, _minors(one.gpus)), default=None)
+        best = min(
+            self._free_partitions(place), key=lambda partition: (partition.rank, _minors(partition.gpus)), default=None
+        )
         return (best.rank[0], best.gpus) if best else (0, ())
 
     # --- partitions ---------------------------------------------------------------------------------------------------
@@ -157,12 +161,15 @@ class _Options:
 
     def _free_partitions(self, offered: Iterable[Candidate]) -> list[Partition]:
         """The partitions of these GPUs that may be given; one that breaks fewer others is better."""
-        by_minor = {one.device.minor: one for one in offered}
-        whole = frozenset(one.device.minor for one in self._candidates[DeviceKind.GPU])
+        by_minor = {candidate.device.minor: candidate for candidate in offered}
+        whole = frozenset(candidate.device.minor for candidate in self._candidates[DeviceKind.GPU])
         return [
-            Partition(tuple(by_minor[minor] for minor in sorted(one.minors)), (-one.score, self._broken(one, whole)))
-            for one in self._suitable_partitions()
-            if one.minors <= by_minor.keys() and len(one.minors) == self._counts[DeviceKind.GPU]
+            Partition(
+                tuple(by_minor[minor] for minor in sorted(partition.minors)),
+                (-partition.score, self._broken(partition, whole)),
+            )
+            for partition in self._suitable_partitions()
+            if partition.minors <= by_minor.keys() and len(partition.minors) == self._counts[DeviceKind.GPU]
         ]
 
     def _suitable_partitions(self, minors: frozenset[int] | None = None) -> list[GpuPartition]:
@@ -170,11 +177,11 @@ class _Options:
         if not self._partitioned():
             return []
         listed = self._inventory.partitions.get(self._counts[DeviceKind.GPU], ())
-        allowed = [one for one in listed if one.ring_bandwidth >= self._demand.ring_bandwidth]
+        allowed = [partition for partition in listed if partition.ring_bandwidth >= self._demand.ring_bandwidth]
         if self._demand.restricted and allowed:
-            highest = max(one.score for one in allowed)
-            allowed = [one for one in allowed if one.score == highest]
-        return [one for one in allowed if minors is None or one.minors == minors]
+            highest = max(partition.score for partition in allowed)
+            allowed = [partition for partition in allowed if partition.score == highest]
+        return [partition for partition in allowed if minors is None or partition.minors == minors]
 
     def _broken(self, partition: GpuPartition, whole: frozenset[int]) -> int:
         """Return how many partitions that are free now would no longer be free afterwards."""
@@ -186,4 +193,4 @@ class _Options:
 
 
 def _minors(devices: Iterable[Candidate]) -> list[int]:
-    return sorted(one.device.minor for one in devices)
+    return sorted(candidate.device.minor for candidate in devices)

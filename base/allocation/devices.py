@@ -211,8 +211,8 @@ def inventory_of(body: Mapping[str, Any]) -> DeviceInventory:
     """
     wire = _convert_device_object(body)
     what = f"Device {wire.metadata.name or '?'}"
-    listed = [one for one in wire.spec.devices or () if one.type in set(DeviceKind)]
-    devices = tuple(_device(one, f"{what}, {one.type} {one.minor}") for one in listed)
+    listed = [device for device in wire.spec.devices or () if device.type in set(DeviceKind)]
+    devices = tuple(_device(device, f"{what}, {device.type} {device.minor}") for device in listed)
     twice = {device.key for number, device in enumerate(devices) if device.key in {d.key for d in devices[:number]}}
     if twice:
         kind, minor = min(twice)
@@ -235,9 +235,9 @@ def _device(wire: _DeviceWire, what: str) -> NodeDevice:
         amounts = dict.fromkeys(PERCENTS[kind], WHOLE)
     place = wire.topology or _TopologyWire()
     functions = tuple(
-        VirtualFunction(one.minor, one.bus_id, group.labels or {})
+        VirtualFunction(function.minor, function.bus_id, group.labels or {})
         for group in wire.vf_groups or ()
-        for one in group.vfs or ()
+        for function in group.vfs or ()
     )
     return NodeDevice(
         kind, wire.minor, wire.id, wire.health, amounts, wire.labels or {}, place.node_id, place.pcie_id, functions
@@ -257,8 +257,10 @@ def _partitions(annotations: Mapping[str, str], what: str) -> dict[int, tuple[Gp
         ) from error
     return {
         count: tuple(
-            GpuPartition(frozenset(one.minors), one.allocation_score, parse_bytes(one.ring_bus_bandwidth, what))
-            for one in partitions
+            GpuPartition(
+                frozenset(partition.minors), partition.allocation_score, parse_bytes(partition.ring_bus_bandwidth, what)
+            )
+            for partition in partitions
         )
         for count, partitions in table.items()
     }
@@ -323,5 +325,5 @@ def _share(wire: _ShareWire, what: str) -> DeviceShare:
         wire.minor,
         parse_quantities(wire.resources, what),
         wire.id,
-        tuple(VirtualFunction(one.minor, one.bus_id) for one in functions),
+        tuple(VirtualFunction(function.minor, function.bus_id) for function in functions),
     )

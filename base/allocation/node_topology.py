@@ -45,7 +45,7 @@ class TopologyService(Protocol):
 def device_owners(inventory: DeviceInventory, pods: Mapping[str, Allocations]) -> Iterator[DeviceOwnership]:
     """Yield the owners of each device, by kind and minor; pods: the allocations by "namespace/name"."""
     taken = TakenDevices.of(pods.values())
-    for device in sorted(inventory.devices, key=lambda one: one.key):
+    for device in sorted(inventory.devices, key=lambda candidate: candidate.key):
         free = min((taken.left(device).get(name, 0) for name in PERCENTS[device.kind]), default=0)
         yield DeviceOwnership(
             name=f"{device.kind} {device.minor}",
@@ -79,7 +79,7 @@ def visible_to(topology: NodeTopology, who: Person) -> NodeTopology:
 def _of_others_together(pods: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     """The pods with their percentages, those that are hidden as one: the sum says no more than what is free."""
     hidden = [percent for pod, percent in pods if pod == HIDDEN]
-    own = tuple(one for one in pods if one[0] != HIDDEN)
+    own = tuple(pod_requests for pod_requests in pods if pod_requests[0] != HIDDEN)
     return (*own, (HIDDEN, sum(hidden))) if hidden else own
 
 

@@ -76,7 +76,7 @@ class NodeMetric:
             return _measured_amount(resource, self.system_usage)
         if used is not None:
             return used
-        parts = [one.usage for one in self.pods] + [one.usage for one in self.host_applications]
+        parts = [pod.usage for pod in self.pods] + [application.usage for application in self.host_applications]
         return max(whole - sum(usage.get(resource, 0) for usage in parts), 0)
 
     def beyond(self, resource: Resource, capacity: int) -> str:
@@ -85,8 +85,8 @@ class NodeMetric:
         capacity: the node's, in the resource's unit; 0 = not known, so nothing is compared.
         """
         said = {"nodeUsage": self.node_usage, "systemUsage": self.system_usage}
-        said |= {f"pod {one.namespace}/{one.name}": one.usage for one in self.pods}
-        said |= {f"host application {one.name}": one.usage for one in self.host_applications}
+        said |= {f"pod {pod.namespace}/{pod.name}": pod.usage for pod in self.pods}
+        said |= {f"host application {application.name}": application.usage for application in self.host_applications}
         most = BEYOND_CAPACITY * capacity
         return next((what for what, usage in said.items() if capacity and usage.get(resource, 0) > most), "")
 
@@ -130,16 +130,16 @@ class _ReportReader:
         )
 
     def _pods(self, entries: Any) -> Iterator[PodMetric]:
-        for one in _objects(entries):
-            namespace, name = str(one.get("namespace", "")), str(one.get("name", ""))
-            usage = self._resources(_object(one, "podUsage"), f"pod {namespace}/{name}")
-            yield PodMetric(namespace, name, usage, _priority(one))
+        for entry in _objects(entries):
+            namespace, name = str(entry.get("namespace", "")), str(entry.get("name", ""))
+            usage = self._resources(_object(entry, "podUsage"), f"pod {namespace}/{name}")
+            yield PodMetric(namespace, name, usage, _priority(entry))
 
     def _hosts(self, entries: Any) -> Iterator[HostApplicationMetric]:
-        for one in _objects(entries):
-            name = str(one.get("name", ""))
-            usage = self._resources(_object(one, "usage"), f"host application {name}")
-            yield HostApplicationMetric(name, usage, _priority(one))
+        for entry in _objects(entries):
+            name = str(entry.get("name", ""))
+            usage = self._resources(_object(entry, "usage"), f"host application {name}")
+            yield HostApplicationMetric(name, usage, _priority(entry))
 
     def _resources(self, holder: Mapping[str, Any], what: str) -> Amounts:
         quantities, amounts = _object(holder, "resources"), {}
@@ -185,7 +185,7 @@ def _object(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _objects(members: Any) -> list[Mapping[str, Any]]:
-    return [one for one in members if isinstance(one, Mapping)] if isinstance(members, list) else []
+    return [member for member in members if isinstance(member, Mapping)] if isinstance(members, list) else []
 
 
 def _priority(holder: Mapping[str, Any]) -> PriorityClass:

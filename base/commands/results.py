@@ -121,8 +121,8 @@ def stored_clusters_of(
     stores = open_scans(common, cluster, all_clusters).stores
     session, flags = session_of(ctx), {"store.url": store}
     return [
-        StoredCluster(one, session.of_cluster(one.cluster).read(flags).settings if all_clusters else common)
-        for one in stores
+        StoredCluster(store, session.of_cluster(store.cluster).read(flags).settings if all_clusters else common)
+        for store in stores
     ]
 
 
@@ -139,13 +139,13 @@ def computed_for_each(
     """
     answers: dict[str, AnswerT] = {}
     failures: dict[str, CotenantError] = {}
-    for one in clusters:
+    for cluster in clusters:
         try:
-            answers[one.store.cluster] = compute(one)
+            answers[cluster.store.cluster] = compute(cluster)
         except CotenantError as error:
             if not all_clusters:
                 raise
-            failures[one.store.cluster] = error
+            failures[cluster.store.cluster] = error
     report_failures(failures, len(clusters), participle)
     return answers, failures
 
@@ -208,8 +208,8 @@ def require_namespaces(
     spelt = [exact(pattern) for text in namespaces or () for pattern in patterns(text)]
     elsewhere = {name for name in spelt if name is not None} - known
     inventories = [inventory for store in stores if (inventory := store.read_inventory())] if elsewhere else []
-    of_workloads = {workload.ref.namespace for one in inventories for workload in one.workloads}
-    of_scan = of_workloads | {pod.namespace for one in inventories for pod in one.pods}
+    of_workloads = {workload.ref.namespace for inventory in inventories for workload in inventory.workloads}
+    of_scan = of_workloads | {pod.namespace for inventory in inventories for pod in inventory.pods}
     missing = sorted(elsewhere - of_scan) if inventories else []
     if missing:
         from cotenant.base.text import nearest

@@ -29,7 +29,7 @@ def server_disagrees(now_seconds: float, server_seconds: float | None, reported_
     if server_seconds is None or abs(now_seconds - server_seconds) <= APART_SECONDS:
         return ""
     times = list(reported_seconds)
-    by_server, by_us = (any(abs(one - at) <= NEAR_SECONDS for one in times) for at in (server_seconds, now_seconds))
+    by_server, by_us = (any(abs(time - at) <= NEAR_SECONDS for time in times) for at in (server_seconds, now_seconds))
     if by_server and not by_us:
         which = "Nodes' reports agree with the API server: set the clock of the manager's machine."
     elif by_us and not by_server:

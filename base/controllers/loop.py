@@ -320,8 +320,10 @@ class FeatureRunner:
         if server is None:
             return ""
         mirror: Mirror[object] | None = self._around.hub.mirrors.get("nodemetrics")
-        reports = (one for one in (mirror.snapshot() if mirror else {}).values() if isinstance(one, NodeMetric))
-        times = (one.update_seconds for one in reports if one.update_seconds is not None)
+        reports = (
+            report for report in (mirror.snapshot() if mirror else {}).values() if isinstance(report, NodeMetric)
+        )
+        times = (report.update_seconds for report in reports if report.update_seconds is not None)
         return server_disagrees(self._around.clock.now_seconds(), server.now_seconds(), times)
 
     def _take_changes(self) -> dict[str, set[Key]]:

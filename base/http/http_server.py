@@ -116,7 +116,7 @@ class Listener:
             ssl_handshake_timeout=self._limits.read_seconds if self._tls else None,
             ssl_shutdown_timeout=1.0 if self._tls else None,
         )
-        tasks = [asyncio.ensure_future(one()) for one in (self._watch, *self._beside)]
+        tasks = [asyncio.ensure_future(watch()) for watch in (self._watch, *self._beside)]
         self._loop = loop
         self._ready.set()
         await self._stopping.wait()

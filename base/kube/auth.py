@@ -107,7 +107,7 @@ def _from_kubeconfig(settings: KubeSettings) -> Access:
     from kubernetes.config import list_kube_config_contexts, load_kube_config
 
     path = settings.kubeconfig or os.environ.get("KUBECONFIG") or str(_default_kubeconfig())
-    if not any(Path(one).expanduser().exists() for one in path.split(os.pathsep)):
+    if not any(Path(part).expanduser().exists() for part in path.split(os.pathsep)):
         raise ClusterError(f"no access to a cluster: there is no kubeconfig {path}", fix=_FIX)
     contexts, active = list_kube_config_contexts(config_file=path)
     name = settings.context or active["name"]

@@ -400,7 +400,7 @@ def _is_budget(answer: ApiResponse) -> bool:
     The server marks it by a cause of its Status, in every version (`kubernetes/pkg/registry/core/pod/storage`).
     """
     details = _status_of(answer).details if answer.status == 429 else None
-    return details is not None and any(one.reason == BUDGET_CAUSE for one in details.causes or ())
+    return details is not None and any(cause.reason == BUDGET_CAUSE for cause in details.causes or ())
 
 
 def _unreachable(path: str, access: Access, error: Exception) -> ClusterUnreachable:

@@ -43,7 +43,7 @@ def older_definitions(client: KubeClient) -> list[str]:
 
 def shipped_definitions() -> Iterator[Mapping[str, Any]]:
     """The CustomResourceDefinitions of this version, by name."""
-    for file in sorted((deploy() / "crds").iterdir(), key=lambda one: one.name):
+    for file in sorted((deploy() / "crds").iterdir(), key=lambda path: path.name):
         if file.name.endswith(".yaml"):
             yield yaml.safe_load(file.read_text("utf-8"))
 
@@ -52,7 +52,9 @@ def served_schema(document: Schema, group: str, version: str, kind: str) -> Sche
     """The schema of a kind in an OpenAPI document; None when it is not served."""
     wanted = {"group": group, "version": version, "kind": kind}
     schemas = (document.get("components") or {}).get("schemas") or {}
-    return next((one for one in schemas.values() if wanted in one.get("x-kubernetes-group-version-kind", ())), None)
+    return next(
+        (schema for schema in schemas.values() if wanted in schema.get("x-kubernetes-group-version-kind", ())), None
+    )
 
 
 def missing_fields(ours: Schema, served: Schema, path: str = "") -> Iterator[str]:
@@ -68,6 +70,6 @@ def missing_fields(ours: Schema, served: Schema, path: str = "") -> Iterator[str
         elif "additionalProperties" not in served:
             yield f"{path}.{name}"
     for inner, mark in (("items", "[]"), ("additionalProperties", "{}")):
-        one, other = ours.get(inner), served.get(inner)
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            yield from missing_fields(one, other, f"{path}{mark}")
+        our_field, served_field = ours.get(inner), served.get(inner)
+        if isinstance(our_field, Mapping) and isinstance(served_field, Mapping):
+            yield from missing_fields(our_field, served_field, f"{path}{mark}")

@@ -195,7 +195,9 @@ class QueueNodeWire(NodeWire):
     @property
     def is_ready(self) -> bool:
         """True if the node's condition Ready is True; False if it has none, as in kube-scheduler and Koordinator."""
-        return any(one.type == "Ready" and one.status == "True" for one in self.status.conditions or ())
+        return any(
+            condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions or ()
+        )
 
 
 class _ManagedFields(msgspec.Struct):

@@ -113,5 +113,9 @@ def _workload(recorded: Workload, pods: Sequence[Pod], live: LiveCluster) -> Wor
 
 def _with_heaps(live: tuple[Container, ...] | None, recorded: Sequence[Container]) -> tuple[Container, ...]:
     """Containers as the API server has them, with the heaps that metrics alone tell of."""
-    heaps = {one.name: one.heap for one in recorded}
-    return tuple(recorded) if live is None else tuple(replace(one, heap=heaps.get(one.name)) for one in live)
+    heaps = {container.name: container.heap for container in recorded}
+    return (
+        tuple(recorded)
+        if live is None
+        else tuple(replace(container, heap=heaps.get(container.name)) for container in live)
+    )

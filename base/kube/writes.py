@@ -187,7 +187,7 @@ class WriteConnections:
         count = min(self._most, len(intents))
         self._siblings += [self._client.sibling() for _ in range(count - len(self._siblings))]
         batch = _Batch(intents, math.inf if seconds is None else time.monotonic() + seconds)
-        writers = [Writer(one, self._field_manager, self._guard) for one in self._siblings[:count]]
+        writers = [Writer(sibling, self._field_manager, self._guard) for sibling in self._siblings[:count]]
         threads = [
             threading.Thread(target=batch.work, args=(writer, dry_run), name=f"write-{i}")
             for i, writer in enumerate(writers)
@@ -200,8 +200,8 @@ class WriteConnections:
 
     def close(self) -> None:
         """Drop the connections; the next batch opens new ones."""
-        for one in self._siblings:
-            one.close()
+        for sibling in self._siblings:
+            sibling.close()
         self._siblings = []
 
 

@@ -25,14 +25,14 @@ QUOTA_KEYS: Final[Mapping[str, tuple[Resource, bool]]] = {
 def tightest(ranges: Iterable[LimitRange]) -> tuple[LimitRange, ...]:
     """One bound for each namespace and resource, of containers and of pods, sorted: all LimitRanges must be kept."""
     bounds: dict[tuple[str, bool, Resource], LimitRange] = {}
-    for one in ranges:
-        old = bounds.get((one.namespace, one.of_pod, one.resource), one)
-        bounds[one.namespace, one.of_pod, one.resource] = LimitRange(
-            one.namespace,
-            one.resource,
-            max((m for m in (old.minimum, one.minimum) if m is not None), default=None),
-            min((m for m in (old.maximum, one.maximum) if m is not None), default=None),
-            min((r for r in (old.max_ratio, one.max_ratio) if r is not None), default=None),
-            one.of_pod,
+    for limit_range in ranges:
+        old = bounds.get((limit_range.namespace, limit_range.of_pod, limit_range.resource), limit_range)
+        bounds[limit_range.namespace, limit_range.of_pod, limit_range.resource] = LimitRange(
+            limit_range.namespace,
+            limit_range.resource,
+            max((m for m in (old.minimum, limit_range.minimum) if m is not None), default=None),
+            min((m for m in (old.maximum, limit_range.maximum) if m is not None), default=None),
+            min((r for r in (old.max_ratio, limit_range.max_ratio) if r is not None), default=None),
+            limit_range.of_pod,
         )
     return tuple(bounds[key] for key in sorted(bounds))

@@ -46,13 +46,15 @@ def qos_class_of(containers: Iterable[Pair], own: Pair | None = None) -> PodQos:
 
 def pod_qos(spec: Mapping[str, Any]) -> PodQos:
     """QoS class of a pod spec as the API writes it; an amount that cannot be read counts as not set."""
-    mains, inits = ([one for one in spec.get(group) or () if isinstance(one, Mapping)] for group in _GROUPS)
+    mains, inits = (
+        [container for container in spec.get(group) or () if isinstance(container, Mapping)] for group in _GROUPS
+    )
     requests, limits = _pair(spec)
     if not isinstance(spec.get("resources"), Mapping):  # an empty object is one, and decides: BestEffort
         return qos_class_of(map(_pair, (*mains, *inits)))
     if limits:  # then the API server completes the pod's own requests by the sum of its containers'
-        early = [(_request(one), one.get("restartPolicy") == "Always") for one in inits]
-        requests = {**container_total([_request(one) for one in mains], early), **requests}
+        early = [(_request(container), container.get("restartPolicy") == "Always") for container in inits]
+        requests = {**container_total([_request(container) for container in mains], early), **requests}
     return qos_class_of((), (requests, limits))
 
 

@@ -160,6 +160,8 @@ def _format(name: str, amount: int) -> str:
     )
 
 
-def larger(one: Mapping[Name, int], other: Mapping[Name, int]) -> dict[Name, int]:
+def larger(first: Mapping[Name, int], second: Mapping[Name, int]) -> dict[Name, int]:
     """The larger amount by resource name; a name that only one of both has keeps its amount."""
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in (*one, *(n for n in other if n not in one))}
+    return {
+        name: max(first.get(name, 0), second.get(name, 0)) for name in (*first, *(n for n in second if n not in first))
+    }

@@ -125,7 +125,7 @@ def is_resizing(pod: PodResources, name: str) -> bool:
 
 def _differ(name: str, *amounts: NamedAmounts | None) -> bool:
     """Return whether known amounts of a resource differ; unknown ones are ignored."""
-    return len({one[name] for one in amounts if one is not None and name in one}) > 1
+    return len({resources[name] for resources in amounts if resources is not None and name in resources}) > 1
 
 
 def counted_limits(pod: PodResources) -> dict[str, int]:

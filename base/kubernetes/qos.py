@@ -46,7 +46,7 @@ BANDS: dict[PriorityClass, tuple[int, int]] = {
 }
 
 
-_QOS_TEXTS = frozenset(one.value for one in QosClass)
+_QOS_TEXTS = frozenset(qos_class.value for qos_class in QosClass)
 
 
 def qos_of(labels: Mapping[str, str]) -> QosClass:

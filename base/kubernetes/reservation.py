@@ -96,7 +96,7 @@ class PodIdentity:
             str(meta.get("uid") or ""),
             meta.get("labels") or {},
             meta.get("annotations") or {},
-            tuple(_reference(one, inside) for one in meta.get("ownerReferences") or ()),
+            tuple(_reference(reference, inside) for reference in meta.get("ownerReferences") or ()),
         )
 
 
@@ -137,7 +137,7 @@ class Taint:
 
     def tolerated(self, tolerations: Sequence[Toleration]) -> bool:
         """Return whether one of the tolerations covers the taint; PreferNoSchedule needs none."""
-        return self.effect == "PreferNoSchedule" or any(_tolerates(one, self) for one in tolerations)
+        return self.effect == "PreferNoSchedule" or any(_tolerates(toleration, self) for toleration in tolerations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class ReservationStatus:
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of a type."""
-        return next((one for one in self.conditions if one.type == type_), None)
+        return next((condition for condition in self.conditions if condition.type == type_), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,14 +245,14 @@ class Reservation:
             generation=int(meta.get("generation") or 0),
             template=template,
             size={n: a for n, a in requests_of(object_of(template.get("spec"), what), what).items() if a},
-            owners=tuple(_owner(one, f"{what}: owners[{i}]") for i, one in enumerate(spec.get("owners") or ())),
+            owners=tuple(_owner(owner, f"{what}: owners[{i}]") for i, owner in enumerate(spec.get("owners") or ())),
             ttl_seconds=_ttl(spec.get("ttl"), what),
             expires_seconds=moment_of(spec.get("expires"), what),
             allocate_once=spec.get("allocateOnce") is not False,
             allocate_policy=_policy(spec.get("allocatePolicy"), what),
             unschedulable=bool(spec.get("unschedulable")),
             pre_allocation=bool(spec.get("preAllocation")),
-            taints=tuple(_taint(one) for one in spec.get("taints") or ()),
+            taints=tuple(_taint(taint) for taint in spec.get("taints") or ()),
             status=_status(body.get("status") or {}, what),
         )
 
@@ -278,7 +278,7 @@ class Reservation:
             created_seconds=moment_of(meta.get("creationTimestamp"), what) or 0.0,
             version=str(meta.get("resourceVersion") or ""),
             size={name: amount for name, amount in requests_of(spec, what).items() if amount},
-            owners=tuple(_owner(one, f"{what}: owners[{i}]") for i, one in enumerate(owners)),
+            owners=tuple(_owner(owner, f"{what}: owners[{i}]") for i, owner in enumerate(owners)),
             ttl_seconds=0.0,
             status=ReservationStatus(Phase.AVAILABLE if runs else Phase.PENDING, spec.get("nodeName") or ""),
         )
@@ -368,7 +368,7 @@ def affinity_of(pod: PodIdentity) -> Affinity:
             str(affinity.get("name") or ""),
             {str(k): str(v) for k, v in (affinity.get("reservationSelector") or {}).items()},
             tuple(LabelSelector.parse({"matchExpressions": t.get("matchExpressions") or []}) for t in terms),
-            tuple(toleration(one) for one in affinity.get("tolerations") or ()),
+            tuple(toleration(entry) for entry in affinity.get("tolerations") or ()),
         )
     except (msgspec.MsgspecError, UnicodeError, UsageError, AttributeError, TypeError):
         return Affinity()
@@ -468,6 +468,6 @@ def _status(body: Json, what: str) -> ReservationStatus:
         str(body.get("nodeName") or ""),
         parse_quantities(body.get("allocatable") or {}, what),
         parse_quantities(body.get("allocated") or {}, what),
-        tuple(_reference(one, "") for one in body.get("currentOwners") or ()),
-        tuple(Condition.parse(one) for one in body.get("conditions") or ()),
+        tuple(_reference(owner, "") for owner in body.get("currentOwners") or ()),
+        tuple(Condition.parse(condition) for condition in body.get("conditions") or ()),
     )

@@ -72,7 +72,10 @@ class LabelSelector:
             raise _refusal(f"{what}.matchExpressions", expressions, "is not a list")
         return cls(
             tuple(_equal(key, value, f"{what}.matchLabels") for key, value in sorted((labels or {}).items(), key=str))
-            + tuple(_expression(one, f"{what}.matchExpressions[{i}]") for i, one in enumerate(expressions or ()))
+            + tuple(
+                _expression(expression, f"{what}.matchExpressions[{i}]")
+                for i, expression in enumerate(expressions or ())
+            )
         )
 
     def matches(self, labels: Mapping[str, str]) -> bool:

@@ -92,7 +92,7 @@ class RepeatedEvents:
     @property
     def is_counting(self) -> bool:
         """True if any end has yet to be written."""
-        return any(one.total > 1 for one in self._seen.values())
+        return any(repeated.total > 1 for repeated in self._seen.values())
 
 
 def key_of(record: logging.LogRecord) -> Key:

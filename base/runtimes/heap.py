@@ -120,4 +120,4 @@ def _load_runtime(point: EntryPoint) -> ManagedRuntime:
 
 def runtime_named(name: str, among: Iterable[ManagedRuntime] | None = None) -> ManagedRuntime | None:
     """The runtime of that name; None where it is not installed any more."""
-    return next((one for one in (runtimes() if among is None else among) if one.name == name), None)
+    return next((runtime for runtime in (runtimes() if among is None else among) if runtime.name == name), None)

@@ -297,8 +297,8 @@ class BucketFiles:
         store, key = self._store(), self._key(path)
         if recursive:
             for batch in obstore.list(store, key):
-                for one in batch:
-                    obstore.delete(store, one["path"])
+                for file in batch:
+                    obstore.delete(store, file["path"])
         obstore.delete(store, key)
 
     def mv(self, path: str, target: str) -> None:

@@ -145,14 +145,17 @@ class Relation:
         """Rows by the texts of columns: one count for each set of columns, all in one reading."""
         if not sets:
             return []
-        names = list(dict.fromkeys(name for one in sets for name in one))
+        names = list(dict.fromkeys(name for column_set in sets for name in column_set))
         listed = ", ".join(map(quote_identifier, names))
-        by = ", ".join(f"({', '.join(map(quote_identifier, one))})" for one in sets)
+        by = ", ".join(f"({', '.join(map(quote_identifier, column_set))})" for column_set in sets)
         with self._answer(f"grouping({listed}), count(*), {listed}", where, f"GROUP BY GROUPING SETS ({by})") as answer:
             rows = answer.fetchall()
         # DuckDB's GROUPING has a bit for each column, the first the highest, that is set where it is not grouped by.
-        marks = [sum(1 << len(names) - 1 - place for place, n in enumerate(names) if n not in one) for one in sets]
-        places = [[2 + names.index(name) for name in one] for one in sets]
+        marks = [
+            sum(1 << len(names) - 1 - place for place, n in enumerate(names) if n not in column_set)
+            for column_set in sets
+        ]
+        places = [[2 + names.index(name) for name in column_set] for column_set in sets]
         counters: list[Counter[tuple[str, ...]]] = [Counter() for _ in sets]
         for counter, mark, columns in zip(counters, marks, places, strict=True):
             counter.update({tuple(row[at] for at in columns): row[1] for row in rows if row[0] == mark})

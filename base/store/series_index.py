@@ -36,7 +36,7 @@ class SeriesIndices:
 
     def of(self, day_keys: tuple[tuple[Key, ...], ...]) -> SeriesIndex:
         """The index of these days."""
-        index = next((one for one in self._latest if one.day_keys == day_keys), None)
+        index = next((index for index in self._latest if index.day_keys == day_keys), None)
         if index is None:
             index = self._new(day_keys)
             self._latest = (*self._latest, index)[-MOST_INDICES:]
@@ -44,7 +44,7 @@ class SeriesIndices:
 
     def _new(self, day_keys: tuple[tuple[Key, ...], ...]) -> SeriesIndex:
         keys = tuple(sorted(set().union(*day_keys)))
-        same = next((one for one in self._latest if one.keys == keys), None)
+        same = next((index for index in self._latest if index.keys == keys), None)
         refs = tuple(map(ref_of, keys)) if same is None else same.refs
         row = {key: i for i, key in enumerate(keys)}
         return SeriesIndex(day_keys, keys, refs, tuple(rows(row, of_day) for of_day in day_keys))

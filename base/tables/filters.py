@@ -146,7 +146,7 @@ def names(search: str, key: str) -> bool:
 def columns(search: str, schema: Schema) -> tuple[str, ...]:
     """The columns that a query string asks for (`columns=a,b`), each once, in its order; empty = not said."""
     lists = (value.split(",") for key, value, _ in _parts(search) if key == "columns")
-    names = dict.fromkeys(name for one in lists for name in one if name)
+    names = dict.fromkeys(name for names in lists for name in names if name)
     for name in names:
         _require(name, [c.name for c in schema.columns], f"{schema.name}: no column")
     return tuple(names)

@@ -106,8 +106,8 @@ def json_rows(document: Mapping[str, Any], pages: Iterable[Table]) -> Iterator[b
     """The document with its rows last, written page by page: an export may be larger than memory should hold."""
     yield msgspec.json.encode(document).removesuffix(b"}") + b',"rows":['
     comma = b""
-    for one in pages:
-        rows = msgspec.json.encode(list(one.rows()))[1:-1]
+    for page in pages:
+        rows = msgspec.json.encode(list(page.rows()))[1:-1]
         if rows:
             yield comma + rows
             comma = b","
@@ -129,7 +129,7 @@ def facet(relation: Relation, query: Query, key: str) -> list[tuple[str, int]]:
 
 def facets(relation: Relation, query: Query, keys: Iterable[str]) -> dict[str, list[tuple[str, int]]]:
     """`facet` of several keys; those that narrow nothing themselves are counted in one reading."""
-    chosen = {one.key for one in query.conditions}
+    chosen = {condition.key for condition in query.conditions}
     readings: dict[str, list[str]] = {}
     for key in keys:
         readings.setdefault(key if key in chosen else "", []).append(key)
@@ -161,21 +161,21 @@ def _by_word(groups: Mapping[tuple[str, ...], int]) -> dict[str, int]:
 
 def _filter_conditions(schema: Schema, conditions: Iterable[FilterCondition], text: str) -> list[RowCondition]:
     """A test for each condition, and one for each word of a search text: rows whose name contains it."""
-    tests = [(one, _holds(schema, one.key, one.values)) for one in conditions]
+    tests = [(condition, _holds(schema, condition.key, condition.values)) for condition in conditions]
     named = [_name_contains(schema, word) for word in text.lower().replace("/", " ").split()]
-    return [*(~holds if one.negated else holds for one, holds in tests), *named]
+    return [*(~holds if condition.negated else holds for condition, holds in tests), *named]
 
 
 def _all(conditions: Sequence[RowCondition]) -> RowCondition:
     """Rows that meet every condition; every row where none narrows."""
-    narrow = [one for one in conditions if one is not EVERY_ROW]
+    narrow = [condition for condition in conditions if condition is not EVERY_ROW]
     return _join_conditions(narrow, "AND") if narrow else EVERY_ROW
 
 
 def _join_conditions(conditions: Sequence[RowCondition], word: str) -> RowCondition:
     """All or any of them, side by side: nested, a thousand would be too deep."""
-    sql = f" {word} ".join(f"({one.sql})" for one in conditions)
-    return RowCondition(sql, tuple(p for one in conditions for p in one.parameters))
+    sql = f" {word} ".join(f"({condition.sql})" for condition in conditions)
+    return RowCondition(sql, tuple(p for condition in conditions for p in condition.parameters))
 
 
 def _span(relation: Relation, query: Query) -> RowCondition:

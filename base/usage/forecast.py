@@ -174,8 +174,8 @@ def concatenate_forecasts(parts: Sequence[Forecasts[RefT]]) -> Forecasts[RefT]:
         losses=_concatenate_if_complete([part.losses for part in parts]),
         fine=FinePath(
             fine[0].step_seconds,
-            np.concatenate([one.quantiles for one in fine]),
-            np.concatenate([one.profile for one in fine]),
+            np.concatenate([forecast.quantiles for forecast in fine]),
+            np.concatenate([forecast.profile for forecast in fine]),
         )
         if len(fine) == len(parts)
         else None,

@@ -243,7 +243,7 @@ def _decides_on_plan(request: ApiRequest, resource: Mapping[str, str] | None) ->
     except msgspec.DecodeError:
         return True
     if isinstance(body, list):
-        return any(_reaches(str(one.get(key, "-"))) for one in body for key in ("path", "from"))
+        return any(_reaches(str(operation.get(key, "-"))) for operation in body for key in ("path", "from"))
     spec = body.get("spec") if isinstance(body, dict) else {}
     return not isinstance(spec, dict) or any(name in spec for name in _DECISIONS)
 

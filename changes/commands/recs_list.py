@@ -81,7 +81,7 @@ def list_(
     ]
     session = session_of(ctx)
     ledgers = {c.cluster: session.of_cluster(c.cluster).read({"store.url": store}).settings for c in scans.stores}
-    hidden = {(c, ref): one for c, own in ledgers.items() if not every for ref, one in _hidden(own).items()}
+    hidden = {(c, ref): postponed for c, own in ledgers.items() if not every for ref, postponed in _hidden(own).items()}
     shown = table.take(np.array([place for place, ref in enumerate(refs) if ref not in hidden], dtype=np.int64))
     print_table(shown, output, headers=not no_headers)
     if not len(table):
@@ -121,8 +121,8 @@ def explain(
     if output is not DocumentFormat.TABLE:
         print_document(recommendations, output)
         return
-    for one in recommendations:
-        sys.stdout.writelines(f"{line}\n" for line in describe(one, settings.recommender.prices.currency))
+    for recommendation in recommendations:
+        sys.stdout.writelines(f"{line}\n" for line in describe(recommendation, settings.recommender.prices.currency))
     if hidden := _hidden(settings).get(recommendations[0].container.workload):
         message(f"hidden: {_postponement_text(hidden)}")
 
@@ -183,9 +183,9 @@ def _postpone(settings: Settings, cluster: str | None, workloads: list[str], ter
     refs = _refs(settings, cluster, workloads)
     with open_actions(settings) as actions:
         postpone(actions.journal, refs, *terms)
-    for ref, one in _hidden(settings).items():
+    for ref, postponed in _hidden(settings).items():
         if ref in refs:
-            message(f"hidden: {_postponement_text(one)}")
+            message(f"hidden: {_postponement_text(postponed)}")
 
 
 def _refs(settings: Settings, cluster: str | None, names: list[str]) -> list[WorkloadRef]:
@@ -228,12 +228,12 @@ def _ledger(settings: Settings) -> Iterator[Ledger]:
         ledger.close()
 
 
-def _postponement_text(one: PostponedRecommendation) -> str:
+def _postponement_text(postponed: PostponedRecommendation) -> str:
     from datetime import UTC, datetime
 
     until = (
         "for good"
-        if one.until_seconds is None
-        else f"until {datetime.fromtimestamp(one.until_seconds, UTC):%Y-%m-%d %H:%M} UTC"
+        if postponed.until_seconds is None
+        else f"until {datetime.fromtimestamp(postponed.until_seconds, UTC):%Y-%m-%d %H:%M} UTC"
     )
-    return f"{one.workload} {until} by {one.actor}: {one.reason}"
+    return f"{postponed.workload} {until} by {postponed.actor}: {postponed.reason}"

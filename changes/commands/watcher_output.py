@@ -27,8 +27,8 @@ def news_notifier(settings: Settings) -> Callable[[list[News]], None]:
     url = receiver_of(settings.notify.url_file)
 
     def tell(news: list[News]) -> None:
-        for one in news:
-            message(f"{one.title}: {one.words}", style="yellow" if one.bad else "")
+        for item in news:
+            message(f"{item.title}: {item.words}", style="yellow" if item.bad else "")
         if url:
             send(url, settings.kube.context or "cluster", news, settings.notify)
 

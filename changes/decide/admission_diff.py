@@ -42,22 +42,22 @@ def _differing_pointers(live: Json, answer: Json) -> Iterator[str]:
         yield from _differences(value_at_pointer(live, pointer), value_at_pointer(answer, pointer), pointer)
 
 
-def _differences(one: Any, other: Any, pointer: str) -> Iterator[str]:
+def _differences(first: Any, second: Any, pointer: str) -> Iterator[str]:
     """Pointers of the highest values that differ and are not both objects or both lists."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for key in {**one, **other}:
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        for key in {**first, **second}:
             inner = f"{pointer}/{escape_pointer_key(key)}"
-            yield from _differences(one.get(key), other.get(key), inner)
-    elif isinstance(one, Sequence) and isinstance(other, Sequence) and not isinstance(one, str):
-        for place in range(max(len(one), len(other))):
-            before, after = (sequence[place] if place < len(sequence) else None for sequence in (one, other))
+            yield from _differences(first.get(key), second.get(key), inner)
+    elif isinstance(first, Sequence) and isinstance(second, Sequence) and not isinstance(first, str):
+        for place in range(max(len(first), len(second))):
+            before, after = (sequence[place] if place < len(sequence) else None for sequence in (first, second))
             yield from _differences(before, after, f"{pointer}/{place}")
-    elif (one or None) != (other or None):
+    elif (first or None) != (second or None):
         yield pointer
 
 
 def _within(pointer: str, sent: Json) -> bool:
-    return any(pointer == one or pointer.startswith(f"{one}/") or one.startswith(f"{pointer}/") for one in sent)
+    return any(pointer == field or pointer.startswith(f"{field}/") or field.startswith(f"{pointer}/") for field in sent)
 
 
 def _field_move(write: Write, pointer: str, live: Json, answer: Json) -> FieldMove:

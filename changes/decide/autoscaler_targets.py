@@ -78,7 +78,7 @@ class TargetMove:
 
 def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
     """The targets that move with one workload's recommendations; none where nothing moves or the name is no name."""
-    solved = [r for r in Resource if any(_request(one, r) for one in recommendations)]
+    solved = [r for r in Resource if any(_request(recommendation, r) for recommendation in recommendations)]
     candidates = (_move(recommendations, resource, place) for place, resource in enumerate(solved))
     return tuple(move for move in candidates if move is not None)
 
@@ -100,12 +100,15 @@ def _target_after(solved: Sequence[tuple[Recommendation, Value]], resource: Reso
     values = [value for _, value in solved]
     inputs = values[0].inputs
     trigger, target = float(inputs[f"hpa_trigger_{resource.unit}"]), int(inputs["hpa_target_percent"])
-    pod_request, covered_request = 100 * trigger / before, sum(request_now(one, resource) for one, _ in solved)
+    pod_request, covered_request = (
+        100 * trigger / before,
+        sum(request_now(recommendation, resource) for recommendation, _ in solved),
+    )
     complete = abs(pod_request - covered_request) <= 1 + 50 / before  # the trigger was rounded to a whole unit
     stepped = any(clamp.rule == STEP_RULES[resource] for v in values for clamp in v.clamps)
     if complete and not stepped and all(v.action is Action.SET for v in values):
         return target
-    total = pod_request - covered_request + sum(request_then(one, resource) for one, _ in solved)
+    total = pod_request - covered_request + sum(request_then(recommendation, resource) for recommendation, _ in solved)
     return max(1, round(100 * trigger / max(total, 1.0)))
 
 

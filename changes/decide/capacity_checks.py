@@ -47,17 +47,19 @@ def template(live: Json, path: Sequence[str]) -> list[Container]:
 
 def containers(spec: Json) -> list[Container]:
     """Containers of a pod spec, init containers and sidecars among them."""
-    mains = [_container(one, ContainerRole.MAIN) for one in spec.get("containers") or ()]
+    mains = [_container(container, ContainerRole.MAIN) for container in spec.get("containers") or ()]
     early = [
-        _container(one, ContainerRole.SIDECAR if one.get("restartPolicy") == "Always" else ContainerRole.INIT)
-        for one in spec.get("initContainers") or ()
+        _container(
+            container, ContainerRole.SIDECAR if container.get("restartPolicy") == "Always" else ContainerRole.INIT
+        )
+        for container in spec.get("initContainers") or ()
     ]
     return mains + early
 
 
-def _container(one: Json, role: ContainerRole) -> Container:
-    resources = one.get("resources") or {}
-    policies = one.get("resizePolicy") or ()
+def _container(body: Json, role: ContainerRole) -> Container:
+    resources = body.get("resources") or {}
+    policies = body.get("resizePolicy") or ()
     restarts = tuple(
         resource
         for resource in Resource
@@ -68,13 +70,13 @@ def _container(one: Json, role: ContainerRole) -> Container:
         readable_amounts(resources.get("requests") or {}),
         readable_amounts(resources.get("limits") or {}),
     )
-    return Container(str(one.get("name", "")), requests, limits, role, restarts)
+    return Container(str(body.get("name", "")), requests, limits, role, restarts)
 
 
-def _with_role(one: Container, now: Sequence[Container]) -> Container:
+def _with_role(container: Container, now: Sequence[Container]) -> Container:
     """`applied` leaves roles out."""
-    before = next(c for c in now if c.name == one.name)
-    return Container(one.name, one.requests, one.limits, before.role, before.restarts_on)
+    before = next(c for c in now if c.name == container.name)
+    return Container(container.name, container.requests, container.limits, before.role, before.restarts_on)
 
 
 def _class(now: Sequence[Container], new: Sequence[Container]) -> Guardrail:
@@ -91,31 +93,31 @@ def _class(now: Sequence[Container], new: Sequence[Container]) -> Guardrail:
 def _limit_ranges(new: Sequence[Container], around: GuardrailContext) -> Guardrail:
     if around.room.limit_ranges is None:
         return Guardrail("limit-range", GuardrailOutcome.PASS, "LimitRanges were not read")
-    items = [i for one in around.room.limit_ranges for i in (one.get("spec") or {}).get("limits") or ()]
-    admitted = [_with_limit_range_defaults(one, items) for one in new]
+    items = [i for limit_range in around.room.limit_ranges for i in (limit_range.get("spec") or {}).get("limits") or ()]
+    admitted = [_with_limit_range_defaults(container, items) for container in new]
     broken = [*_above_defaults(new, admitted), *(why for item in items for why in _breaks(item, admitted))]
     why = f"a LimitRange would refuse its pods: {broken[0]}; ask for less, or have it changed" if broken else ""
     return made("limit-range", not broken, why or "no LimitRange is against it")
 
 
-def _with_limit_range_defaults(one: Container, items: Sequence[Json]) -> Container:
+def _with_limit_range_defaults(container: Container, items: Sequence[Json]) -> Container:
     """A container with what LimitRanges give it where it names nothing; a missing request is first its own limit."""
-    limits, requests = dict(one.limits), dict(one.effective_requests)
+    limits, requests = dict(container.limits), dict(container.effective_requests)
     for item in items:
         if item.get("type") == "Container":
             limits = {**readable_amounts(item.get("default") or {}), **limits}
             requests = {**readable_amounts(item.get("defaultRequest") or item.get("default") or {}), **requests}
-    return replace(one, requests=requests, limits=limits)
+    return replace(container, requests=requests, limits=limits)
 
 
 def _above_defaults(new: Sequence[Container], admitted: Sequence[Container]) -> Iterator[str]:
     """Requests above the limit that a LimitRange gives to a container without one."""
-    for own, one in zip(new, admitted, strict=True):
+    for own, final in zip(new, admitted, strict=True):
         for resource in Resource:
-            request, limit = one.requests.get(resource, 0), one.limits.get(resource)
+            request, limit = final.requests.get(resource, 0), final.limits.get(resource)
             if resource not in own.limits and limit is not None and request > limit:
                 amounts = format_amount(resource, request), format_amount(resource, limit)
-                yield f"{one.name} would request {amounts[0]} of {resource}, and its default limit is {amounts[1]}"
+                yield f"{final.name} would request {amounts[0]} of {resource}, and its default limit is {amounts[1]}"
 
 
 def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
@@ -163,15 +165,15 @@ def _quota(now: Sequence[Container], new: Sequence[Container], around: Guardrail
     replicas = _pods_of(around.live)
     rolls = around.method is Method.TEMPLATE
     tight = ""
-    for one in around.room.quotas:
-        if (one.get("spec") or {}).get("scopes") or (one.get("spec") or {}).get("scopeSelector"):
+    for quota in around.room.quotas:
+        if (quota.get("spec") or {}).get("scopes") or (quota.get("spec") or {}).get("scopeSelector"):
             continue
-        hard, used = (one.get("status") or {}).get("hard") or {}, (one.get("status") or {}).get("used") or {}
+        hard, used = (quota.get("status") or {}).get("hard") or {}, (quota.get("status") or {}).get("used") or {}
         for key, resource, side in _quota_keys(hard):
             remaining = parse_amount(resource, hard[key]) - parse_amount(resource, used.get(key, "0"))
             pod = pod_amount(new, resource, side)
             more = replicas * (pod - pod_amount(now, resource, side))
-            name = f"ResourceQuota {(one.get('metadata') or {}).get('name', '')}: {key}"
+            name = f"ResourceQuota {(quota.get('metadata') or {}).get('name', '')}: {key}"
             if more > remaining and more > 0:
                 return Guardrail("quota", GuardrailOutcome.FAIL, _short(name, resource, more, remaining))
             if rolls and pod > remaining:

@@ -81,7 +81,9 @@ def planned(live: Json, recommendations: Sequence[Recommendation], change: str) 
     spec = _at(live, TEMPLATE_PATHS[workload.kind])
     before: dict[str, Any] = {}
     now: dict[str, Any] = {}
-    moving = {pointer: resources(one) for one, pointer, _ in _changing_containers(spec, base, recommendations)}
+    moving = {
+        pointer: resources(container) for container, pointer, _ in _changing_containers(spec, base, recommendations)
+    }
     for (pointer, _, old), (_, present) in zip(
         _resources_by_pointer(spec, base), on_new_pods(live, workload.kind), strict=True
     ):

@@ -30,9 +30,9 @@ def gpu_rules(recommendations: Sequence[Recommendation], around: GuardrailContex
     proposals = {r.container.container: r.gpu for r in recommendations if r.gpu}
     if not proposals:
         return
-    whys = [why for name, one in proposals.items() if (why := _against(template.get(name) or {}, name, one))]
+    whys = [why for name, proposal in proposals.items() if (why := _against(template.get(name) or {}, name, proposal))]
     yield made("gpu-request", not whys, "; ".join(whys) or "the template asks for what the proposal was computed for")
-    if not all(one.share.is_whole for one in proposals.values()):
+    if not all(proposal.share.is_whole for proposal in proposals.values()):
         yield _devices(around)
         yield Guardrail("gpu-isolation", GuardrailOutcome.WARN, _NO_ISOLATION)
 
@@ -41,7 +41,7 @@ def _against(container: Mapping[str, Any], name: str, proposal: GpuShareProposal
     """Why the proposal is not for what the container asks for now; "" when it is."""
     try:
         requests = requests_of({"containers": [container]}, name)
-        asked = {one for one in GPU_RESOURCES if requests.get(one)}
+        asked = {name for name in GPU_RESOURCES if requests.get(name)}
         if not asked:
             return f"{name} asks for no GPU: scan again"
         if GPU_MEMORY in asked:
@@ -72,6 +72,6 @@ def _devices(around: GuardrailContext) -> Guardrail:
 
 def _healthy_gpus(body: Mapping[str, Any]) -> int:
     try:
-        return sum(one.kind is DeviceKind.GPU and one.healthy for one in inventory_of(body).devices)
+        return sum(device.kind is DeviceKind.GPU and device.healthy for device in inventory_of(body).devices)
     except UsageError:
         return 0

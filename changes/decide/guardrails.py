@@ -80,7 +80,7 @@ def _changed_values(recommendations: Sequence[Recommendation]) -> list[tuple[Rec
 def _recommendation_guardrails(
     recommendations: Sequence[Recommendation], moved: Moved, settings: GuardrailSettings
 ) -> list[Guardrail]:
-    if any(one.gpu for one in recommendations):
+    if any(recommendation.gpu for recommendation in recommendations):
         return []  # its finding has judged the history, and nothing else moves with it
     return [
         *_evidence(moved, settings),
@@ -114,7 +114,11 @@ def judge_batch(
 def blocking(guardrails: Iterable[Guardrail], overridden: Iterable[str]) -> list[Guardrail]:
     """Failed rules without an override."""
     allowed = set(overridden)
-    return [one for one in guardrails if one.outcome is GuardrailOutcome.FAIL and one.rule not in allowed]
+    return [
+        guardrail
+        for guardrail in guardrails
+        if guardrail.outcome is GuardrailOutcome.FAIL and guardrail.rule not in allowed
+    ]
 
 
 def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
@@ -215,8 +219,8 @@ def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guard
     return Guardrail(rule, GuardrailOutcome.PASS, "; ".join(steps) or f"no cut above {percent(most)}")
 
 
-def _namespace_guardrail(one: Recommendation, settings: GuardrailSettings) -> Guardrail:
-    namespace = one.container.workload.namespace
+def _namespace_guardrail(recommendation: Recommendation, settings: GuardrailSettings) -> Guardrail:
+    namespace = recommendation.container.workload.namespace
     free = namespace not in settings.protected_namespaces
     return made("namespace", free, f"namespace {namespace} is {'not ' if free else ''}protected")
 
@@ -282,10 +286,14 @@ def _disruption(around: GuardrailContext) -> Guardrail:
 def _cool_down(
     recommendations: Sequence[Recommendation], moved: Moved, around: GuardrailContext, settings: GuardrailSettings
 ) -> Guardrail:
-    lowers = any(one.gpu for one in recommendations) or any(
+    lowers = any(recommendation.gpu for recommendation in recommendations) or any(
         v.now is not None and v.amount is not None and v.amount < v.now for _, v in moved
     )
-    lowers = lowers or any((request_change(one, resource) or 0) < 0 for one in recommendations for resource in Resource)
+    lowers = lowers or any(
+        (request_change(recommendation, resource) or 0) < 0
+        for recommendation in recommendations
+        for resource in Resource
+    )
     if around.changed_seconds is None or not lowers:
         return Guardrail("cool-down", GuardrailOutcome.PASS, "not changed lately" if lowers else "nothing is lowered")
     hours = (around.seconds - around.changed_seconds) / HOUR_SECONDS

@@ -73,12 +73,13 @@ def refusal(workload: WorkloadRef, pods: Sequence[Json], recommendations: Sequen
     """Why these pods cannot be resized while they run; "" when they can."""
     if workload.kind not in RESIZABLE:
         return f"pods of a {workload.kind} end by themselves; the next ones have the new values"
-    for one in recommendations:
-        for value in one.values:
+    for recommendation in recommendations:
+        name = recommendation.container.container
+        for value in recommendation.values:
             if value.changes_template and (value.action is Action.UNSET or value.now is None):
-                return f"{one.container.container}'s {value.resource} {value.field} would be added or taken away"
-        if one.role is ContainerRole.INIT and any(v.changes_template for v in one.values):
-            return f"{one.container.container} is an init container, which has ended"
+                return f"{name}'s {value.resource} {value.field} would be added or taken away"
+        if recommendation.role is ContainerRole.INIT and any(v.changes_template for v in recommendation.values):
+            return f"{name} is an init container, which has ended"
     if not pods:
         return "no pod of it runs on a node"
     return next((why for pod in pods if (why := _against(pod, recommendations))), "")
@@ -128,11 +129,11 @@ def answer(pod: Json, write: Write) -> Resized:
 
 def summarize_resize_answers(answers: Sequence[Resized]) -> tuple[str, str]:
     """(reason to roll back, or ""; further notes)."""
-    bad = [one for one in answers if one.answer in (ResizeOutcome.INFEASIBLE, ResizeOutcome.DEFERRED)]
+    bad = [answer for answer in answers if answer.answer in (ResizeOutcome.INFEASIBLE, ResizeOutcome.DEFERRED)]
     if bad:
         more = f" (and {len(bad) - 1} more pods)" if len(bad) > 1 else ""
         return f"resize {bad[0].answer}: {bad[0].sentence}{more}", ""
-    late = [one for one in answers if one.answer is not ResizeOutcome.DONE]
+    late = [answer for answer in answers if answer.answer is not ResizeOutcome.DONE]
     if not late:
         return "", f"{len(answers)} pods resized in place"
     return "", f"{len(late)} of {len(answers)} pods have not answered yet: `cotenant recs verify` looks again"
@@ -181,11 +182,11 @@ def _moves_it(old: Json | None, new: Json, key: str) -> bool:
 
 def _moves(pod: Json, recommendations: Sequence[Recommendation]) -> Iterator[tuple[str, int, dict[str, Any]]]:
     """(list, place, resources afterwards) of each container that moves."""
-    for one in recommendations:
-        list_name = LISTS.get(one.role, "containers")
+    for recommendation in recommendations:
+        list_name = LISTS.get(recommendation.role, "containers")
         for place, container in enumerate(pod["spec"].get(list_name) or ()):
-            if container.get("name") == one.container.container and resources(one):
-                yield list_name, place, moved(container.get("resources"), resources(one))
+            if container.get("name") == recommendation.container.container and resources(recommendation):
+                yield list_name, place, moved(container.get("resources"), resources(recommendation))
 
 
 def _write(pod: Json, recommendations: Sequence[Recommendation]) -> Write | None:
@@ -224,7 +225,7 @@ def _has(pod: Json, write: Write) -> bool:
     """Return whether the running containers have the written amounts, by the pod's status."""
     status = pod.get("status") or {}
     every = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
-    actual = {one.get("name"): one.get("resources") for one in every}
+    actual = {container.get("name"): container.get("resources") for container in every}
     for pointer, expected in write.after.items():
         _, list_name, place, _ = pointer.removeprefix("/").split("/")
         name = pod["spec"][list_name][int(place)]["name"]

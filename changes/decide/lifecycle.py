@@ -78,7 +78,7 @@ def due(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> li
             *_settle_steps(batch),
             *_expired_confirmation_steps(batch, now_seconds, pace),
             *_canary(batch, pace),
-            *_alone([one for one in batch if one.change.id not in replaced], now_seconds, pace),
+            *_alone([status for status in batch if status.change.id not in replaced], now_seconds, pace),
         ):
             step_by_change.setdefault(step.standing.change.id, step)
     return list(step_by_change.values())
@@ -97,25 +97,25 @@ def regressed_condition(standing: ChangeStatus) -> Regressed | None:
     return None
 
 
-def why_not_confirm(one: ChangeStatus, name: str, now_seconds: float, pace: Pace) -> str:
+def why_not_confirm(status: ChangeStatus, name: str, now_seconds: float, pace: Pace) -> str:
     """Why this person cannot be the second one of a change now, in words; "" when they can."""
-    if one.state is not ChangeState.AWAITING:
-        return f"it is {one.state}: it waits for no second person"
-    if same_person(one.change.actor, name):
-        return f"{name or 'nobody'} cannot be the second person of what {one.change.actor} has accepted"
-    if _is_confirmation_expired(one, now_seconds, pace):
+    if status.state is not ChangeState.AWAITING:
+        return f"it is {status.state}: it waits for no second person"
+    if same_person(status.change.actor, name):
+        return f"{name or 'nobody'} cannot be the second person of what {status.change.actor} has accepted"
+    if _is_confirmation_expired(status, now_seconds, pace):
         return f"it has waited for more than {pace.confirm_seconds / 3600:g} hours"
-    if not pace.may_change and not one.change.guardrails.get("change-window", "").startswith("overridden"):
+    if not pace.may_change and not status.change.guardrails.get("change-window", "").startswith("overridden"):
         return "no change window is open"
     return ""
 
 
-def same_person(one: str, other: str) -> bool:
+def same_person(name: str, other: str) -> bool:
     """Return whether two names may be of one person, ignoring case and a cluster's prefix such as `oidc:`.
 
     The name "" may be that of any person.
     """
-    first, second = sorted((one.casefold(), other.casefold()), key=len)
+    first, second = sorted((name.casefold(), other.casefold()), key=len)
     return not first or first == second or second.endswith((f":{first}", f"#{first}"))
 
 
@@ -125,70 +125,72 @@ def is_verified_again(standing: ChangeStatus, pace: Pace) -> bool:
 
 
 def _settle_steps(batch: Sequence[ChangeStatus]) -> Iterator[DueStep]:
-    for one in batch:
-        if not one.state.settled:
-            yield DueStep(Due.SETTLE, one, "its outcome is unknown")
+    for status in batch:
+        if not status.state.settled:
+            yield DueStep(Due.SETTLE, status, "its outcome is unknown")
 
 
 def _expired_confirmation_steps(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:
-    for one in batch:
-        if one.state is ChangeState.AWAITING and _is_confirmation_expired(one, now_seconds, pace):
+    for status in batch:
+        if status.state is ChangeState.AWAITING and _is_confirmation_expired(status, now_seconds, pace):
             yield DueStep(
-                Due.CANCEL, one, f"no second person confirmed it within {pace.confirm_seconds / 3600:g} hours"
+                Due.CANCEL, status, f"no second person confirmed it within {pace.confirm_seconds / 3600:g} hours"
             )
 
 
-def _is_confirmation_expired(one: ChangeStatus, now_seconds: float, pace: Pace) -> bool:
-    return now_seconds >= one.accepted_seconds + pace.confirm_seconds
+def _is_confirmation_expired(status: ChangeStatus, now_seconds: float, pace: Pace) -> bool:
+    return now_seconds >= status.accepted_seconds + pace.confirm_seconds
 
 
 def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
     """Yield the steps that are due for the waiting changes of a batch and for the changes that went first."""
-    first = [one for one in batch if not one.change.wave]
-    later = [one for one in batch if one.change.wave]
-    if not first or not later or not all(one.state.settled for one in batch):
+    first = [status for status in batch if not status.change.wave]
+    later = [status for status in batch if status.change.wave]
+    if not first or not later or not all(status.state.settled for status in batch):
         return
-    bad = next((one for one in first if one.state in _BAD or one.held), None)
+    bad = next((status for status in first if status.state in _BAD or status.held), None)
     if bad is not None:
-        if any(one.state not in (ChangeState.WAITING, ChangeState.CANCELLED) for one in later):
+        if any(status.state not in (ChangeState.WAITING, ChangeState.CANCELLED) for status in later):
             return  # the rest was done, and is judged by itself
         why = f"{bad.change.workload}, which went first, is {bad.state}" + (f": {bad.words}" if bad.words else "")
-        yield from (DueStep(Due.CANCEL, one, why) for one in later if one.state is ChangeState.WAITING)
-        yield from (DueStep(Due.ROLL_BACK, one, why) for one in first if one.state in _IN_FORCE and not one.held)
-    elif pace.may_change and all(one.state is ChangeState.VERIFIED for one in first):
+        yield from (DueStep(Due.CANCEL, status, why) for status in later if status.state is ChangeState.WAITING)
+        yield from (
+            DueStep(Due.ROLL_BACK, status, why) for status in first if status.state in _IN_FORCE and not status.held
+        )
+    elif pace.may_change and all(status.state is ChangeState.VERIFIED for status in first):
         why = f"{len(first)} went first and did no harm in their soak time"
-        yield from (DueStep(Due.RESUME, one, why) for one in later if one.state is ChangeState.WAITING)
+        yield from (DueStep(Due.RESUME, status, why) for status in later if status.state is ChangeState.WAITING)
 
 
 def _superseded_changes(standings: Sequence[ChangeStatus]) -> frozenset[str]:
     """Verified changes of which a later one in force has written a field again: harm from then on is that one's."""
     last: dict[tuple[str, str, str], str] = {}
     replaced: set[str] = set()
-    for one in standings:
-        if one.state not in _IN_FORCE:
+    for status in standings:
+        if status.state not in _IN_FORCE:
             continue
-        for write in one.change.writes:
+        for write in status.change.writes:
             for pointer in write.after:
                 field = (write.address.path, write.uid, pointer)
                 replaced |= {last[field]} if field in last else set()
-                last[field] = one.change.id
-    return frozenset(one.change.id for one in standings if one.state is ChangeState.VERIFIED) & replaced
+                last[field] = status.change.id
+    return frozenset(status.change.id for status in standings if status.state is ChangeState.VERIFIED) & replaced
 
 
 def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:
-    for one in batch:
-        if one.held:
+    for status in batch:
+        if status.held:
             continue
-        if one.state is ChangeState.REGRESSED and pace.auto_revert:
-            yield DueStep(Due.ROLL_BACK, one, one.words)
-        if any(one.begun_seconds + age <= now_seconds for age in _ages(one, pace)):
-            yield DueStep(Due.VERIFY, one)
+        if status.state is ChangeState.REGRESSED and pace.auto_revert:
+            yield DueStep(Due.ROLL_BACK, status, status.words)
+        if any(status.begun_seconds + age <= now_seconds for age in _ages(status, pace)):
+            yield DueStep(Due.VERIFY, status)
 
 
-def _ages(one: ChangeStatus, pace: Pace) -> tuple[float, ...]:
+def _ages(status: ChangeStatus, pace: Pace) -> tuple[float, ...]:
     """Ages at which the change is still to be judged."""
-    if one.state is ChangeState.APPLIED:
+    if status.state is ChangeState.APPLIED:
         return (pace.soak_seconds,)
-    if one.state is ChangeState.VERIFIED and not is_verified_again(one, pace):
+    if status.state is ChangeState.VERIFIED and not is_verified_again(status, pace):
         return (pace.verify_seconds,)
     return ()

@@ -51,10 +51,10 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
         reasons[Method.IN_PLACE] = "this API server cannot resize running pods: it needs Kubernetes 1.33 or newer"
     elif why := refusal(workload, subject.pods, subject.recommendations):
         reasons[Method.IN_PLACE] = why
-    if any(one.gpu for one in subject.recommendations):
+    if any(recommendation.gpu for recommendation in subject.recommendations):
         why = f"a pod has its GPUs from its beginning to its end, so that it takes a new one: take {NEW_PODS}"
         return {Method.IN_PLACE: why, Method.ANNOTATE: why}
-    if any(one.heap for one in subject.recommendations):
+    if any(recommendation.heap for recommendation in subject.recommendations):
         why = f"the largest heap of its runtime changes too, which takes a new pod: take {NEW_PODS}"
         return {Method.IN_PLACE: why, Method.ANNOTATE: why}
     if subject.quiet or subject.kind not in KINDS:

@@ -68,7 +68,7 @@ def regression_results(
 
     latency: a latency query is configured, so a missing answer to it is a result, too (NO_DATA).
     """
-    by_measure = {one.measure: one for one in comparisons}
+    by_measure = {comparison.measure: comparison for comparison in comparisons}
     measures = [m for m in Measure if latency or m is not Measure.LATENCY]
     silent = "no samples" if comparisons else NO_SOURCE
     return [
@@ -86,36 +86,40 @@ def unanswered_latency_reason(rules: Iterable[RuleResult]) -> str:
 
 def said(comparisons: Sequence[Compared]) -> str:
     """Return the comparisons as one line of text; without any, that throttling and pressure were not compared."""
-    summary = "; ".join(one.words for one in comparisons)
+    summary = "; ".join(comparison.words for comparison in comparisons)
     return summary or f"throttling and pressure were not compared: {NO_SOURCE}"
 
 
-def _check_measure(one: Compared, settings: ActionSettings) -> RuleResult:
+def _check_measure(comparison: Compared, settings: ActionSettings) -> RuleResult:
     """One measure against its bound: latency may grow by a factor, throttling and pressure by an absolute share.
 
     NO_DATA without a value afterwards, or without a latency before.
     """
-    unit = _unit(one.measure)
-    if one.after is None:
-        return RuleResult(one.measure, RuleVerdict.NO_DATA, unit, one.before, words=one.words)
-    if one.measure is Measure.LATENCY:
-        if not one.before or one.before < 0:
-            summary = f"{one.words}: nothing before to compare with"
-            return RuleResult(one.measure, RuleVerdict.NO_DATA, unit, one.before, one.after, words=summary)
+    unit = _unit(comparison.measure)
+    if comparison.after is None:
+        return RuleResult(comparison.measure, RuleVerdict.NO_DATA, unit, comparison.before, words=comparison.words)
+    if comparison.measure is Measure.LATENCY:
+        if not comparison.before or comparison.before < 0:
+            summary = f"{comparison.words}: nothing before to compare with"
+            return RuleResult(
+                comparison.measure, RuleVerdict.NO_DATA, unit, comparison.before, comparison.after, words=summary
+            )
         factor = settings.most_latency_factor
-        return _against(one, one.before * factor, f"more than {factor:g} times as long")
+        return _against(comparison, comparison.before * factor, f"more than {factor:g} times as long")
     rises = {Measure.THROTTLED: MOST_THROTTLED_RISE, Measure.PRESSURE: MOST_PRESSURE_RISE}
-    allowed = rises[one.measure]
+    allowed = rises[comparison.measure]
     # Without a sample before, what is there afterwards counts as the rise.
-    return _against(one, (one.before or 0.0) + allowed, f"more than {percent(allowed)} up")
+    return _against(comparison, (comparison.before or 0.0) + allowed, f"more than {percent(allowed)} up")
 
 
-def _against(one: Compared, most: float, beyond: str) -> RuleResult:
-    assert one.after is not None
-    worse = one.after > most + ROUNDING
+def _against(comparison: Compared, most: float, beyond: str) -> RuleResult:
+    assert comparison.after is not None
+    worse = comparison.after > most + ROUNDING
     verdict = RuleVerdict.WORSE if worse else RuleVerdict.HELD
-    summary = f"{one.words}, {beyond}" if worse else one.words
-    return RuleResult(one.measure, verdict, _unit(one.measure), one.before, one.after, most, summary)
+    summary = f"{comparison.words}, {beyond}" if worse else comparison.words
+    return RuleResult(
+        comparison.measure, verdict, _unit(comparison.measure), comparison.before, comparison.after, most, summary
+    )
 
 
 def _unit(measure: Measure) -> RuleUnit:

@@ -68,9 +68,9 @@ def later_steps(
     return tuple(sorted(steps, key=lambda step: step.from_seconds))
 
 
-def is_out_of_reach(one: Recommendation, resource: Resource, settings: GuardrailSettings) -> bool:
+def is_out_of_reach(recommendation: Recommendation, resource: Resource, settings: GuardrailSettings) -> bool:
     """Return whether a request needs a cut of several steps, but the first step would be within the dead band."""
-    request, now = one.value(resource, Field.REQUEST), request_now(one, resource)
+    request, now = recommendation.value(resource, Field.REQUEST), request_now(recommendation, resource)
     if request is None or request.action is not Action.SET or not now or request.amount is None:
         return False
     is_too_far = request.amount < least_amount(now, largest_cut(resource, settings))
@@ -83,9 +83,11 @@ def planned_steps(
     """Every step of cuts that take several, the first one now; none where everything changes at once."""
     first = first_step(recommendations, settings)
     begun = [
-        NextStep(now_seconds, one.container.container, resource, request_now(one, resource), amount)
-        for one, step in zip(recommendations, first, strict=True)
-        for resource, (amount, _) in _requests(one, step)
+        NextStep(
+            now_seconds, recommendation.container.container, resource, request_now(recommendation, resource), amount
+        )
+        for recommendation, step in zip(recommendations, first, strict=True)
+        for resource, (amount, _) in _requests(recommendation, step)
     ]
     return (*begun, *later_steps(recommendations, first, settings, now_seconds))
 
@@ -116,14 +118,20 @@ def rebase_on_live(
 
     template = template_containers(live, kind)
 
-    def over_now(one: Recommendation) -> Recommendation:
-        name = one.container.container
-        heap = rebased_heap(template[name], one.heap) if one.heap and name in template else one.heap
-        values = tuple(now(name, v) for v in one.values)
-        if heap and one.heap and heap.amount_bytes > one.heap.amount_bytes:  # somebody has given it a larger one
+    def over_now(recommendation: Recommendation) -> Recommendation:
+        name = recommendation.container.container
+        heap = (
+            rebased_heap(template[name], recommendation.heap)
+            if recommendation.heap and name in template
+            else recommendation.heap
+        )
+        values = tuple(now(name, v) for v in recommendation.values)
+        if (
+            heap and recommendation.heap and heap.amount_bytes > recommendation.heap.amount_bytes
+        ):  # somebody has given it a larger one
             values = tuple(({(v.resource, v.field): v for v in values} | _heap_floor_values(values, heap)).values())
-        limits = present[name].limits if name in present else one.present_limits
-        return replace(one, values=values, heap=heap, present_limits=limits)
+        limits = present[name].limits if name in present else recommendation.present_limits
+        return replace(recommendation, values=values, heap=heap, present_limits=limits)
 
     return tuple(_rescale_savings(r, over_now(r)) for r in recommendations)
 
@@ -168,14 +176,14 @@ def _heap_floor_values(values: Iterable[Value], heap: HeapProposal) -> dict[Valu
     return raised_values
 
 
-def _step(one: Recommendation, request: Value, settings: GuardrailSettings) -> int | None:
+def _step(recommendation: Recommendation, request: Value, settings: GuardrailSettings) -> int | None:
     """The request after the first of several steps; None where it changes at once, or not at all.
 
     A request that is set first falls from the limit, which the scheduler has counted until then.
     """
     if not request.changes_template or request.action is not Action.SET or request.amount is None:
         return None
-    walk = _walk(request.resource, request_now(one, request.resource), request.amount, settings)
+    walk = _walk(request.resource, request_now(recommendation, request.resource), request.amount, settings)
     _, amount = next(walk, (0, request.amount))
     return None if amount == request.amount else amount
 
@@ -223,6 +231,6 @@ def _rescale_savings(before: Recommendation, after: Recommendation) -> Recommend
         return after
     savings = {}
     for resource, money in before.monthly_savings.items():
-        old, new = (request_change(one, resource) for one in (before, after))
+        old, new = (request_change(recommendation, resource) for recommendation in (before, after))
         savings[resource] = money * (new or 0) / old if old else money
     return replace(after, monthly_saving=sum(savings.values()), monthly_savings=savings) if savings else after

@@ -73,9 +73,9 @@ def decode_swaps(text: str) -> dict[str, ResourceSwap]:
         raise UsageError(f"{RESOURCES_ANNOTATION} cannot be read: {error}") from error
 
 
-def same(one: Json | None, other: Json | None) -> bool:
+def same(first: Json | None, second: Json | None) -> bool:
     """Return whether two `resources` are equal however they are written; None equals an empty map."""
-    return _plain(one) == _plain(other)
+    return _plain(first) == _plain(second)
 
 
 def above_limits(resources: Json) -> str:

@@ -76,4 +76,4 @@ class Judgement:
     @property
     def harm(self) -> str:
         """The first rule that did not hold, in words; "" when none is broken."""
-        return next((one.words for one in self.rules if one.verdict is RuleVerdict.WORSE), "")
+        return next((rule.words for rule in self.rules if rule.verdict is RuleVerdict.WORSE), "")

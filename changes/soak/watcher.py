@@ -78,9 +78,9 @@ class Watcher:
         with self._opened() as actions:
             moved = _perform_due_steps(actions, self._scope)
             now = actions.journal.clock.now_seconds()
-        news = [one for standing in moved if (one := news_of(standing)) is not None]
-        fresh = [one for one in self._ahead(now) if one.title not in self._told]
-        self._told.update(one.title for one in fresh)
+        news = [item for standing in moved if (item := news_of(standing)) is not None]
+        fresh = [item for item in self._ahead(now) if item.title not in self._told]
+        self._told.update(item.title for item in fresh)
         if news or fresh:
             self._tell([*news, *fresh])
         return moved

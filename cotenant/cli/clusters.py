@@ -30,12 +30,12 @@ def clusters(
     stores = opened_all(url_of(session_of(ctx).read({"store.url": store}).settings))
     overviews: dict[str, Overview | None] = {}
     unread = False
-    for one in stores:
+    for opened in stores:
         try:
-            overviews[one.cluster] = one.read_document("overview", Overview)
+            overviews[opened.cluster] = opened.read_document("overview", Overview)
         except CotenantError as error:
-            overviews[one.cluster], unread = None, True
-            message(f"note: cluster {one.cluster} cannot be read: {error.message}")
+            overviews[opened.cluster], unread = None, True
+            message(f"note: cluster {opened.cluster} cannot be read: {error.message}")
     print_table(clusters_table(overviews), output, headers=not no_headers)
     if unread:
         raise typer.Exit(EXIT_PARTIAL)

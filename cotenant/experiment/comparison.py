@@ -88,9 +88,9 @@ def of(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> list[SharingOutc
 def installed_outcomes(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> list[SharingOutcome]:
     """One way's at the knob that an install has, of every seed; at its first knob where that was not run."""
     ours = of(outcomes, sharing)
-    knobs = {one.knob for one in ours}
+    knobs = {outcome.knob for outcome in ours}
     knob = INSTALLED[sharing] if INSTALLED[sharing] in knobs else next(iter(o.knob for o in ours), 0.0)
-    return [one for one in ours if one.knob == knob]
+    return [outcome for outcome in ours if outcome.knob == knob]
 
 
 def interval(values: Sequence[float], seed: int = 0) -> SeedInterval:

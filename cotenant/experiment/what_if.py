@@ -25,25 +25,25 @@ def what_if(outcomes: Sequence[SharingOutcome], computed_seconds: int) -> WhatIf
         computed_seconds,
         ours[0].scenario.nodes,
         float(ours[0].timeline.capacity_cores.mean()),
-        tuple(_outcome(one, one.knob) for one in ours),
+        tuple(_outcome(outcome, outcome.knob) for outcome in ours),
         None if by_use is None else _outcome(by_use, None),
     )
 
 
-def _outcome(one: SharingOutcome, risk_percent: float | None) -> RiskOutcome:
+def _outcome(outcome: SharingOutcome, risk_percent: float | None) -> RiskOutcome:
     return RiskOutcome(
         risk_percent,
-        one.batch_core_hours,
-        one.utilisation_ratio,
-        one.violation_ratio,
-        one.latency_ratio,
-        one.evictions,
-        tuple(_days(one)),
+        outcome.batch_core_hours,
+        outcome.utilisation_ratio,
+        outcome.violation_ratio,
+        outcome.latency_ratio,
+        outcome.evictions,
+        tuple(_days(outcome)),
     )
 
 
-def _days(one: SharingOutcome) -> Iterator[LentDay]:
-    line = one.timeline
+def _days(outcome: SharingOutcome) -> Iterator[LentDay]:
+    line = outcome.timeline
     starts = line.time_seconds // DAY_SECONDS * DAY_SECONDS
     columns = (line.online_cores, line.offered_cores, line.batch_cores, line.short_ratio)
     for start in np.unique(starts).tolist():

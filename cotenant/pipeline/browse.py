@@ -117,7 +117,7 @@ def _hourly_requests(
     index = (hours.times() - stored.grid.start_seconds) // HOUR_SECONDS
     at = np.clip(index, 0, max(stored.grid.size - 1, 0))
     has_pods = (index >= 0) & (index < stored.grid.size) & (pods[:, at] > 0)
-    requested, running = (np.where(has_pods, one[:, at], np.nan).astype(np.float32) for one in (sums, pods))
+    requested, running = (np.where(has_pods, values[:, at], np.nan).astype(np.float32) for values in (sums, pods))
     return requested, running
 
 

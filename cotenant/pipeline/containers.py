@@ -69,7 +69,7 @@ class ContainerResults:
 
     def recommended(self) -> tuple[Recommendation, ...]:
         """Recommendations in the order of their workloads' places."""
-        return tuple(sorted(self.recommendations, key=lambda one: one.container.workload.place))
+        return tuple(sorted(self.recommendations, key=lambda recommendation: recommendation.container.workload.place))
 
 
 def assess(
@@ -121,8 +121,8 @@ def concatenate_results(parts: Iterable[ContainerResults]) -> ContainerResults:
     """The results of several parts, one after another."""
     parts = tuple(parts)
     return ContainerResults(
-        tuple(one for part in parts for one in part.recommendations),
-        tuple(one for part in parts for one in part.findings),
+        tuple(recommendation for part in parts for recommendation in part.recommendations),
+        tuple(finding for part in parts for finding in part.findings),
     )
 
 

@@ -164,7 +164,7 @@ class _Run:
         container_results = merger.container_results().of_cluster(history, settings)
         most, before = MOST_PROPOSALS, stored_rehearsals(self.store)
         proposed, rehearsed = rehearsed_proposals.proposals(merger.candidates().largest(most), settings, before)
-        since = [*merger.since_seconds, *(one.since_seconds for one in groups if one.since_seconds is not None)]
+        since = [*merger.since_seconds, *(group.since_seconds for group in groups if group.since_seconds is not None)]
         return Analysis(
             history=history,
             workloads=merger.workloads(),
@@ -195,7 +195,7 @@ class _Run:
             weeks=weeks.analyse_weeks(clusters, merger.largest(), settings.forecasting),
             division=division,
             judgements=merger.judgements,
-            learned=merger.learned | {one.group: one.news for one in groups if one.news is not None},
+            learned=merger.learned | {group.group: group.news for group in groups if group.news is not None},
             learned_seconds=min(since, default=None),
         )
 
@@ -214,12 +214,12 @@ class _Run:
         self.progress.stage("Forecasts of nodes and the cluster", len(tasks))
         groups: list[GroupForecast] = []
         with executors.run_in_order(executor, forecast_series, tasks) as results:
-            for one in results:
-                groups.append(one)
+            for result in results:
+                groups.append(result)
                 self.progress.advance()
         by_kind: dict[tuple[str, MeasuredResource], list[Forecasts[Any]]] = defaultdict(list)
-        for name, one in zip(kinds, groups, strict=True):
-            by_kind[name].append(one.forecasts)
+        for name, result in zip(kinds, groups, strict=True):
+            by_kind[name].append(result.forecasts)
         return {name: concatenate_forecasts(of) for name, of in by_kind.items()}, groups
 
 

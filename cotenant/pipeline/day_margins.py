@@ -48,8 +48,8 @@ def write(store: Store, settings: Settings, recommendations: Iterable[Recommenda
     if risk is None:
         return
     listed = tuple(recommendations)
-    newest_seconds = max((one.end_seconds for one in listed), default=0)
-    made_now = _margins(one for one in listed if one.end_seconds == newest_seconds)
+    newest_seconds = max((recommendation.end_seconds for recommendation in listed), default=0)
+    made_now = _margins(recommendation for recommendation in listed if recommendation.end_seconds == newest_seconds)
     margins = _margins(listed) | read(store, settings, now_seconds) | made_now
     if not margins:
         return

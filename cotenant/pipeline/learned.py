@@ -131,13 +131,13 @@ def _decode_learned(
 ) -> Learned:
     """Inverse of `_encode_learned`; KeyError, ValueError or msgspec's errors for what it did not write."""
     boosted = msgspec.json.decode(stamp["fits"], type=list[_Boosted])
-    trees_per_model = len(trees["leaves"]) // max(1, sum(one.models for one in boosted))
+    trees_per_model = len(trees["leaves"]) // max(1, sum(forest.models for forest in boosted))
     fits, first, first_tree = [], 0, 0
-    for one in boosted:
-        rows, own = slice(first, first + one.size), slice(first_tree, first_tree + one.models * trees_per_model)
-        booster = _booster(one, {part: trees[part][own] for part in _TREE_PARTS}) if one.models else None
+    for forest in boosted:
+        rows, own = slice(first, first + forest.size), slice(first_tree, first_tree + forest.models * trees_per_model)
+        booster = _booster(forest, {part: trees[part][own] for part in _TREE_PARTS}) if forest.models else None
         scores, boosted_scores, lifts, errors = (series[part][rows] for part in _SERIES_PARTS)
-        fits.append(MixtureFit(scores, boosted_scores, lifts, errors, booster, one.card))
+        fits.append(MixtureFit(scores, boosted_scores, lifts, errors, booster, forest.card))
         first, first_tree = rows.stop, own.stop
     names = tuple(series["name"].tolist())
     if first != len(names):

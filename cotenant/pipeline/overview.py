@@ -34,8 +34,8 @@ def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
     """Everything on Home. Window ratios rest on the newest hour, waste on the whole window."""
     history, inventory = analysis.history, analysis.history.inventory
     quality = history.quality
-    cpu_freed = freed_of([total_change(one, Resource.CPU) for one in analysis.recommendations])
-    ends = [one.end_seconds for one in analysis.recommendations]
+    cpu_freed = freed_of([total_change(recommendation, Resource.CPU) for recommendation in analysis.recommendations])
+    ends = [recommendation.end_seconds for recommendation in analysis.recommendations]
     kept_ends = [end for end in ends if end < history.window.end_seconds]
     return Overview(
         cluster=inventory.cluster,

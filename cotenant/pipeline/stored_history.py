@@ -163,4 +163,4 @@ def _ends(usage: SparseUsage[PodContainerRef]) -> tuple[int, int]:
 
 
 def _differ_by_day(ends: tuple[int, int], others: tuple[int, int]) -> bool:
-    return any(abs(one - other) >= _DAY_SLOTS for one, other in zip(ends, others, strict=True))
+    return any(abs(end - other_end) >= _DAY_SLOTS for end, other_end in zip(ends, others, strict=True))

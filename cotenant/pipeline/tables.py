@@ -137,7 +137,10 @@ def recommendations(
     for ref, of_workload in by_workload(listed).items():
         allowed = readiness(of_workload, limits, known.get(ref))
         steps |= {first.container: (first, allowed) for first in allowed.first}
-    rows = [_recommendation(one) | _readiness_cells(one, *steps[one.container]) for one in listed]
+    rows = [
+        _recommendation(recommendation) | _readiness_cells(recommendation, *steps[recommendation.container])
+        for recommendation in listed
+    ]
     return Table.from_rows(RECOMMENDATIONS, rows)
 
 

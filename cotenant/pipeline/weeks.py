@@ -25,7 +25,7 @@ def analyse_weeks(
 ) -> tuple[WeekAnalysis, ...]:
     """The cluster's resources, and the CPU of the workloads that use most; workloads: at least these."""
     series: list[Usage[Any]] = [*clusters.values(), largest(workloads, settings.week_workloads)]
-    return tuple(WeekAnalysis(weeks(one, settings), parts(one)) for one in series if one.refs)
+    return tuple(WeekAnalysis(weeks(usage, settings), parts(usage)) for usage in series if usage.refs)
 
 
 def largest(usage: Usage[WorkloadRef], most: int) -> Usage[WorkloadRef]:
@@ -40,7 +40,7 @@ def largest(usage: Usage[WorkloadRef], most: int) -> Usage[WorkloadRef]:
 
 def table(analyses: tuple[WeekAnalysis, ...]) -> Table:
     """Rows of the series that have a week ahead."""
-    return Table.from_rows(WEEKS, [row for one in analyses for row in _rows(one)])
+    return Table.from_rows(WEEKS, [row for analysis in analyses for row in _rows(analysis)])
 
 
 def _rows(analysis: WeekAnalysis) -> list[dict[str, Any]]:

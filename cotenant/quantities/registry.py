@@ -55,8 +55,8 @@ def of_subject(title: str) -> tuple[Quantity, ...]:
 def by_chapter() -> Mapping[str, tuple[Quantity, ...]]:
     """All quantities by the title of their chapter: the subjects first, then the other columns of each table."""
     subjects = {title: of_subject(title) for title in SUBJECTS}
-    claimed = {column for quantities in subjects.values() for one in quantities for column in one.columns}
-    return subjects | {f"Table: {one.title}": tables.quantities(one, claimed) for one in tables.SUBJECTS}
+    claimed = {column for quantities in subjects.values() for quantity in quantities for column in quantity.columns}
+    return subjects | {f"Table: {subject.title}": tables.quantities(subject, claimed) for subject in tables.SUBJECTS}
 
 
 def every_quantity() -> tuple[Quantity, ...]:

@@ -27,7 +27,9 @@ SPEC: Final[Json] = {
 def policy_objects(inventory: Inventory) -> Iterator[tuple[str, Json]]:
     """(collection path, object): one policy, in the namespace that has most Deployments with several replicas."""
     counts = Counter(
-        one.ref.namespace for one in inventory.workloads if one.ref.kind == "Deployment" and one.replicas > 1
+        workload.ref.namespace
+        for workload in inventory.workloads
+        if workload.ref.kind == "Deployment" and workload.replicas > 1
     )
     for namespace, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:1]:
         meta = {"name": NAME, "namespace": namespace, "labels": dict(DEMO_LABELS)}

@@ -111,7 +111,7 @@ def _sum(fields: Mapping[str, Any], kind: str) -> float:
 
     fields: the `resources` of containers, by pointer; kind: `requests` or `limits`.
     """
-    amounts = (one.get(kind) or {} for one in fields.values() if isinstance(one, Mapping))
+    amounts = (entry.get(kind) or {} for entry in fields.values() if isinstance(entry, Mapping))
     return float(sum(parse_millicores(str(some["cpu"])) for some in amounts if "cpu" in some))
 
 

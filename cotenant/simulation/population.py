@@ -94,10 +94,10 @@ def running_status(pod: Json, since: str) -> Json:
         for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
     ]
     early = [
-        container_status(one, since)
-        if resizable(one, "initContainers")
-        else _completed_init_status(container_status(one, since), since)
-        for one in pod["spec"].get("initContainers") or ()
+        container_status(container, since)
+        if resizable(container, "initContainers")
+        else _completed_init_status(container_status(container, since), since)
+        for container in pod["spec"].get("initContainers") or ()
     ]
     return {
         "phase": "Running",
@@ -106,7 +106,7 @@ def running_status(pod: Json, since: str) -> Json:
         "observedGeneration": pod["metadata"].get("generation", 1),
         "conditions": conditions,
         **({"initContainerStatuses": early} if early else {}),
-        "containerStatuses": [container_status(one, since) for one in pod["spec"]["containers"]],
+        "containerStatuses": [container_status(container, since) for container in pod["spec"]["containers"]],
     }
 
 
@@ -307,8 +307,8 @@ def owner_reference(version: str, kind: str, name: str, uid: str) -> Json:
 
 
 def _bounds(inventory: Inventory, pods: Iterable[Json], born: str) -> Iterator[Stored]:
-    for namespace in sorted({one.namespace for one in inventory.limit_ranges}):
-        mine = [one for one in inventory.limit_ranges if one.namespace == namespace]
+    for namespace in sorted({limit_range.namespace for limit_range in inventory.limit_ranges}):
+        mine = [limit_range for limit_range in inventory.limit_ranges if limit_range.namespace == namespace]
         yield ("", "limitranges"), _limit_range(namespace, mine, born)
     listed = list(pods)
     names = sorted({(quota.namespace, quota.name) for quota in inventory.quotas})
@@ -326,13 +326,13 @@ def _bounds(inventory: Inventory, pods: Iterable[Json], born: str) -> Iterator[S
 
 def _limit_range(namespace: str, ranges: Iterable[LimitRange], born: str) -> Json:
     item: Json = {"type": "Container"}
-    for one in ranges:
-        amounts = (("min", one.minimum), ("max", one.maximum))
+    for limit_range in ranges:
+        amounts = (("min", limit_range.minimum), ("max", limit_range.maximum))
         for key, amount in amounts:
             if amount is not None:
-                item.setdefault(key, {})[one.resource.value] = format_amount(one.resource, amount)
-        if one.max_ratio is not None:
-            item.setdefault("maxLimitRequestRatio", {})[one.resource.value] = f"{one.max_ratio:g}"
+                item.setdefault(key, {})[limit_range.resource.value] = format_amount(limit_range.resource, amount)
+        if limit_range.max_ratio is not None:
+            item.setdefault("maxLimitRequestRatio", {})[limit_range.resource.value] = f"{limit_range.max_ratio:g}"
     meta = _meta("team", namespace, "LimitRange", born, labels=dict(DEMO_LABELS))
     return {"apiVersion": "v1", "kind": "LimitRange", "metadata": meta, "spec": {"limits": [item]}}
 

@@ -31,7 +31,7 @@ def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..
     def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def checked(*args: Any) -> Any:
-            if ctx.triggered and all(one["value"] is None for one in ctx.triggered):
+            if ctx.triggered and all(trigger["value"] is None for trigger in ctx.triggered):
                 return _no_updates()  # a button came into the page: nobody has pressed it yet
             try:
                 view.given.people().require(right)

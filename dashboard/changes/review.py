@@ -97,7 +97,7 @@ def parse_terms(search: str) -> ReviewTerms:
 
 
 def _parse_choice(kind: type[Word], word: str | None) -> Word | None:
-    return next((one for one in kind if one.value == word), None)
+    return next((member for member in kind if member.value == word), None)
 
 
 def _share(text: str) -> float:
@@ -193,13 +193,13 @@ class FieldChange:
 def lines(recommendations: Iterable[Recommendation]) -> list[FieldChange]:
     """Every field about which something is said, container by container."""
     field_changes = []
-    for one in recommendations:
-        for value in one.values:
+    for recommendation in recommendations:
+        for value in recommendation.values:
             if value.action is not Action.WITHHELD:
                 observed_max = value.inputs.get("observed_max")
-                total = total_change(one, value.resource) if value.field is Field.REQUEST else None
+                total = total_change(recommendation, value.resource) if value.field is Field.REQUEST else None
                 high = float(observed_max) if isinstance(observed_max, int | float) else None
-                field_changes.append(FieldChange(one.container.container, value, value.then, high, total))
+                field_changes.append(FieldChange(recommendation.container.container, value, value.then, high, total))
     return field_changes
 
 
@@ -209,11 +209,13 @@ def quality_classes(recommendations: Sequence[Recommendation]) -> tuple[str, str
 
 
 def _quality_class(recommendations: Sequence[Recommendation], *, now: bool) -> str:
-    def side(one: Recommendation, field: Field) -> dict[Resource, int]:
-        amounts = {v.resource: (v.now if now else v.then) for v in one.values if v.field is field}
+    def side(recommendation: Recommendation, field: Field) -> dict[Resource, int]:
+        amounts = {v.resource: (v.now if now else v.then) for v in recommendation.values if v.field is field}
         return {resource: amount for resource, amount in amounts.items() if amount is not None}
 
-    return qos_class_of((side(one, Field.REQUEST), side(one, Field.LIMIT)) for one in recommendations).value
+    return qos_class_of(
+        (side(recommendation, Field.REQUEST), side(recommendation, Field.LIMIT)) for recommendation in recommendations
+    ).value
 
 
 def yaml_diff(moves: Sequence[FieldMove]) -> str:
@@ -221,7 +223,7 @@ def yaml_diff(moves: Sequence[FieldMove]) -> str:
     lines: list[str] = []
     for target in dict.fromkeys(move.target for move in moves):
         lines += [f"--- {target}", f"+++ {target}"]
-        for move in (one for one in moves if one.target == target):
+        for move in (move for move in moves if move.target == target):
             lines += [f"@@ {move.pointer} @@", *_changed_lines(move.now, move.new)]
     return "\n".join(lines)
 

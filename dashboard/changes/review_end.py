@@ -191,17 +191,17 @@ def _file(path: str, text: str, *, is_open: bool) -> Component:
 # --- afterwards -------------------------------------------------------------------------------------------------------
 def outcome(standings: Sequence[ChangeStatus], base: str, soak_minutes: float, why_not: str) -> list[Component]:
     """Each change with where it is, and the ways on: the list of changes, judging, rolling back."""
-    rows = [_change(one, base, soak_minutes, why_not) for one in standings]
+    rows = [_change(status, base, soak_minutes, why_not) for status in standings]
     titles = ("Workload", "State", "What happened", "")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     table = html.Div(html.Table([head, html.Tbody(rows)], className="facts"), className="scroll tall", tabIndex=0)
-    force = [one for one in standings if one.state.in_force]
+    force = [status for status in standings if status.state.in_force]
     buttons = [
         html.Button(
             label,
             className="button act",
             disabled=bool(why_not) or not force,
-            **panels.asks(ASKED, act=act, ids=",".join(one.change.id for one in force)),
+            **panels.asks(ASKED, act=act, ids=",".join(status.change.id for status in force)),
         )
         for label, act in (("Roll back all", ROLL_BACK), ("Verify now", VERIFY))
     ]
@@ -213,27 +213,27 @@ def outcome(standings: Sequence[ChangeStatus], base: str, soak_minutes: float, w
 def count_by_state(standings: Sequence[ChangeStatus]) -> str:
     """Count the changes in each state, as a sentence."""
     states: dict[str, int] = {}
-    for one in standings:
-        states[one.state.value] = states.get(one.state.value, 0) + 1
+    for status in standings:
+        states[status.state.value] = states.get(status.state.value, 0) + 1
     return ", ".join(f"{count:,} {word.replace('-', ' ')}" for word, count in states.items()) + "."
 
 
-def _change(one: ChangeStatus, base: str, soak_minutes: float, why_not: str) -> Component:
-    tone, text = STATES[one.state]
-    due = one.accepted_seconds + 60 * soak_minutes
-    soaks = [html.P(["Verified from ", panels.moment(due), " on."])] if one.state is ChangeState.APPLIED else []
-    details = [html.P(visible(one.words))] if one.words else []
+def _change(status: ChangeStatus, base: str, soak_minutes: float, why_not: str) -> Component:
+    tone, text = STATES[status.state]
+    due = status.accepted_seconds + 60 * soak_minutes
+    soaks = [html.P(["Verified from ", panels.moment(due), " on."])] if status.state is ChangeState.APPLIED else []
+    details = [html.P(visible(status.words))] if status.words else []
     back = html.Button(
         "Roll back",
         className="button act",
-        disabled=bool(why_not) or not one.state.in_force,
-        **panels.asks(ASKED, act=ROLL_BACK, ids=one.change.id),
-        **{"aria-label": f"Roll back {visible(one.change.workload)}"},
+        disabled=bool(why_not) or not status.state.in_force,
+        **panels.asks(ASKED, act=ROLL_BACK, ids=status.change.id),
+        **{"aria-label": f"Roll back {visible(status.change.workload)}"},
     )
-    link = dcc.Link("Changes", href=f"{base}changes?open={quote(one.change.id)}", className="quiet-link")
+    link = dcc.Link("Changes", href=f"{base}changes?open={quote(status.change.id)}", className="quiet-link")
     return html.Tr([
-        html.Th(visible(one.change.workload), scope="row"),
-        html.Td(panels.chip(one.state.value, tone)),
+        html.Th(visible(status.change.workload), scope="row"),
+        html.Td(panels.chip(status.state.value, tone)),
         html.Td([html.P(text), *details, *soaks]),
         html.Td([link, back]),
     ])  # fmt: skip

@@ -104,7 +104,12 @@ def _moves(
     titles = ("Container", "Field", "Now", "New", "Highest seen, one pod", "Change over all pods")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     rows = [_row(line) for line in reviewing.lines(recommendations)]
-    body = html.Tbody([*rows, *(_gpu_row(one, one.gpu) for one in recommendations if one.gpu)])
+    body = html.Tbody(
+        [
+            *rows,
+            *(_gpu_row(recommendation, recommendation.gpu) for recommendation in recommendations if recommendation.gpu),
+        ]
+    )
     table = html.Div(html.Table([head, body], className="rows"), className="scroll", tabIndex=0)
     facts = html.P(_facts(look, recommendations, highs, currency), className="panel-note")
     return [table, *all_written(look.lines), *steps(look.next_steps), facts, _yaml(look.moves), _leave_out(look)]
@@ -154,8 +159,8 @@ def _row(line: FieldChange) -> Component:
                     html.Td(total)])  # fmt: skip
 
 
-def _gpu_row(one: Recommendation, gpu: GpuShareProposal) -> Component:
-    cells = (visible(one.container.container), GPU_TITLE, str(gpu.now), html.Strong(str(gpu.share)))
+def _gpu_row(recommendation: Recommendation, gpu: GpuShareProposal) -> Component:
+    cells = (visible(recommendation.container.container), GPU_TITLE, str(gpu.now), html.Strong(str(gpu.share)))
     return html.Tr([html.Td(cell) for cell in (*cells, display.MISSING, display.MISSING)])
 
 
@@ -163,7 +168,7 @@ def _facts(
     look: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
 ) -> str:
     """A workload in one line: its replicas, p99 of the use of all its pods, what the change frees and raises."""
-    replicas = max((one.replicas for one in recommendations), default=0)
+    replicas = max((recommendation.replicas for recommendation in recommendations), default=0)
     amounts = ", ".join(f"{display.amount(v, r)}{' CPU' if r is Resource.CPU else ''}" for r, v in highs.items())
     usage = [f"p99 of all pods together: {amounts}"] if amounts else []
     worth = [f"{When.NOW}: {saving_text(look.savings, currency)}"]

@@ -71,7 +71,7 @@ def section(view: View, standing: ChangeStatus, rows: Sequence[LedgerEntry]) -> 
         return []
     change, judged = standing.change, stored_verdicts(rows)
     workload_story = view.source.story(change.ref)
-    charts = [_chart(one) for one in passages(standing, rows, workload_story, view.given.actions)]
+    charts = [_chart(passage_) for passage_ in passages(standing, rows, workload_story, view.given.actions)]
     return [
         html.H3("Before and after"),
         *(charts or [html.P(NO_USAGE, className="panel-note")]),
@@ -123,7 +123,7 @@ def _series(
     resource: Resource,
 ) -> tuple[list[int], Floats, Floats]:
     """Times, usage and requests: as they were kept with the last verdict, else the results' hours around the change."""
-    traces = [trace for _, one in reversed(judged) for trace in one.traces if trace.resource is resource]
+    traces = [trace for _, verdict in reversed(judged) for trace in verdict.traces if trace.resource is resource]
     if traces:
         return traces[0].times, story.floats(traces[0].usage), story.floats(traces[0].request)
     row = workload_story.portraits.get(resource.value) if workload_story else None
@@ -141,8 +141,8 @@ def _request_at(times: Sequence[int], request: Floats, seconds: float) -> float 
     return float(requests[-1]) if requests else None
 
 
-def _chart(one: Passage) -> Component:
-    return panels.figure(passage.chart(one), f"passage-{one.resource}", HEIGHT)
+def _chart(passage_: Passage) -> Component:
+    return panels.figure(passage.chart(passage_), f"passage-{passage_.resource}", HEIGHT)
 
 
 def _verdict_panel(row: LedgerEntry, judgement: Judgement, times: int) -> Component:

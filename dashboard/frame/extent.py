@@ -78,7 +78,11 @@ def chosen_namespaces(search: str) -> list[str]:
         query = carried.namespace_query(search)
     except UsageError:
         return []
-    return [f"!{value}" if one.negated else _not_excluding(value) for one in query.conditions for value in one.values]
+    return [
+        f"!{value}" if condition.negated else _not_excluding(value)
+        for condition in query.conditions
+        for value in condition.values
+    ]
 
 
 def _not_excluding(pattern: str) -> str:

@@ -133,7 +133,10 @@ def severity(level: Severity) -> Component:
 
 def severity_legend() -> Component:
     """Explain each severity, the worst first, behind a line that opens the list."""
-    lines = [html.Li([severity(level), f" {level.meaning}"]) for level in sorted(Severity, key=lambda one: -one.rank)]
+    lines = [
+        html.Li([severity(level), f" {level.meaning}"])
+        for level in sorted(Severity, key=lambda severity_: -severity_.rank)
+    ]
     summary = html.Summary("What the severities mean")
     return html.Details([summary, html.Ul(lines, className="notes")], className="more legend")
 

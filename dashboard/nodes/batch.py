@@ -263,7 +263,7 @@ def _first(rooms: Room, job: Job, first: int, sure: Counts, likely: Counts) -> S
 
 
 def _window(rooms: Room, job: Job, first: int, at: int, counts: tuple[Counts, Counts]) -> StartWindow:
-    sure, likely = (one[:, at] for one in counts)
+    sure, likely = (count[:, at] for count in counts)
     start = rooms.start_seconds + STEP_SECONDS * (first + at)
     order = [int(i) for i in np.argsort(-sure, kind="stable")[:5] if sure[i] > 0]
     return StartWindow(

@@ -180,8 +180,8 @@ def _state(view: View, search: str) -> list[Any] | None:
         return None
     who, parts = view.given.people(), list[Any]()
     try:
-        for one in (service.round(who), service.round(who, panels.address_value(search, "show") == TONIGHT)):
-            parts += [list(one.status.rows()), list(one.queue.rows()), one.halt, one.gaps]
+        for round_ in (service.round(who), service.round(who, panels.address_value(search, "show") == TONIGHT)):
+            parts += [list(round_.status.rows()), list(round_.queue.rows()), round_.halt, round_.gaps]
         parts.append(list(service.report(who, WEEK_DAYS).rows()))
     except CotenantError as error:
         parts.append(error.message)

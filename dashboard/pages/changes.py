@@ -75,11 +75,11 @@ def _total(label: str, columns: Any, mask: Sequence[bool]) -> Component:
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
-    for one in definitions:
-        if one["field"] in ("state", "verdict"):
-            one["cellRenderer"] = "CotenantChip"
-        if one["field"] == "time":
-            one["valueFormatter"] = {"function": "cotenantStamp(params)"}
+    for definition in definitions:
+        if definition["field"] in ("state", "verdict"):
+            definition["cellRenderer"] = "CotenantChip"
+        if definition["field"] == "time":
+            definition["valueFormatter"] = {"function": "cotenantStamp(params)"}
 
 
 def _empty_state(view: View) -> Component:

@@ -140,7 +140,7 @@ def _history(view: View, service: QueueService, report: QueueReport, search: str
     resource = shown_resource(report, search)
     rows = [row for row in report.quotas if row.resource == resource]
     most_waited = max(rows, key=lambda row: (row.waiting_pods, row.used - row.runtime))
-    row = next((one for one in rows if one.quota == panels.address_value(search, "open")), most_waited)
+    row = next((row for row in rows if row.quota == panels.address_value(search, "open")), most_waited)
     title = f"{HISTORY} of {visible(row.quota)}, {visible(resource)}"
     try:
         past = service.history(view.given.people(), row.quota, resource)

@@ -236,14 +236,18 @@ def outcome(view: View, terms: ReviewTerms) -> list[Component]:
                 "Nothing was accepted under this address.", why="Go back and confirm.", command="cotenant recs changes"
             )
         ]
-    standings.sort(key=lambda one: one.change.workload)
+    standings.sort(key=lambda status: status.change.workload)
     why = acting.why_not(view, Right.ACCEPT)
     return review_end.outcome(standings, view.settings.base_path, view.given.actions.soak_minutes, why)
 
 
 def _accepted_under(view: View, terms: ReviewTerms) -> list[ChangeStatus]:
     """Changes under the key: whoever comes back to Confirm sees them, not the button."""
-    return [one for one in in_cluster(view.given.changes).changes(view.given.people()) if one.change.batch == terms.key]
+    return [
+        status
+        for status in in_cluster(view.given.changes).changes(view.given.people())
+        if status.change.batch == terms.key
+    ]
 
 
 def _files(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Mapping[str, str]:

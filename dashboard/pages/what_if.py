@@ -51,7 +51,7 @@ def _body(view: View) -> Component:
     if replay is None or not replay.risks:
         return _none(view)
     start = min(range(len(replay.risks)), key=lambda place: abs(_risk(replay.risks[place]) - USUAL_PERCENT))
-    marks = [{"value": place, "label": f"{_risk(one):g} %"} for place, one in enumerate(replay.risks)]
+    marks = [{"value": place, "label": f"{_risk(outcome):g} %"} for place, outcome in enumerate(replay.risks)]
     slider = dmc.Slider(
         id=SLIDER,
         value=start,
@@ -119,8 +119,8 @@ def _beside(replay: WhatIf, chosen: RiskOutcome) -> str:
     return f"{chosen.batch_core_hours / replay.by_use.batch_core_hours:.2f} x lending by present use"
 
 
-def _risk(one: RiskOutcome) -> float:
-    return one.risk_percent or 0.0
+def _risk(outcome: RiskOutcome) -> float:
+    return outcome.risk_percent or 0.0
 
 
 def register(app: Dash, view: View) -> None:

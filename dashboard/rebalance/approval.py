@@ -105,7 +105,7 @@ def withdraw_button(chosen: str, what: str, reason: str, texts: ApprovalTexts = 
 
 def form(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Component:
     """Show the dry run's result for each; the form's button approves those that passed."""
-    passed, prefix = [one.pod for one in outcomes if not one.error], f"{texts.subject}s"
+    passed, prefix = [outcome.pod for outcome in outcomes if not outcome.error], f"{texts.subject}s"
     counted = display.counted(len(passed), texts.noun)
     lead = f"Dry run on the server: {counted} of {len(outcomes)} would be {texts.done}. Nothing was written."
     reason = dmc.TextInput(
@@ -115,7 +115,7 @@ def form(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Compo
     confirm = html.Button(label, id=f"{prefix}-approve-now", className="button primary", disabled=not passed)
     close = html.Button("Cancel", id=f"{prefix}-cancel", className="button")
     parts = [html.H3(texts.title), html.P(lead, className="said"), _lines(outcomes, f"would be {texts.done}")]
-    parts += review_steps.all_written([line for one in outcomes for line in one.lines])
+    parts += review_steps.all_written([line for outcome in outcomes for line in outcome.lines])
     parts += [html.P(texts.note, className="panel-note"), reason, html.Div([confirm, close], className="plan-buttons")]
     parts.append(dcc.Store(id=f"{prefix}-chosen", data=passed))
     return html.Section(parts, className="plan-form", **{"aria-label": texts.title})
@@ -129,7 +129,7 @@ def result(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Com
 
 
 def _summary(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts) -> str:
-    count = sum(not one.error for one in outcomes)
+    count = sum(not outcome.error for outcome in outcomes)
     refused = len(outcomes) - count
     more = f" {display.counted(refused, texts.subject)} refused." if refused else ""
     return f"{texts.done.capitalize()} {display.counted(count, texts.noun)}.{more} {texts.follows}"
@@ -139,13 +139,13 @@ def _lines(outcomes: Sequence[MoveOutcome], done: str) -> Component:
     lines = [
         html.Li(
             [
-                html.Strong(visible(one.pod)),
-                f": {visible(one.error)}. {one.fix}"
-                if one.error
-                else f": {f'job {one.job} ' if one.job else ''}{done}",
+                html.Strong(visible(outcome.pod)),
+                f": {visible(outcome.error)}. {outcome.fix}"
+                if outcome.error
+                else f": {f'job {outcome.job} ' if outcome.job else ''}{done}",
             ]
         )
-        for one in outcomes[:MOST_LINES]
+        for outcome in outcomes[:MOST_LINES]
     ]
     more = len(outcomes) - MOST_LINES
     return html.Ul([*lines, *([html.Li(f"and {more} more")] if more > 0 else [])], className="notes")
@@ -157,7 +157,7 @@ def chosen_pods(view: View, pod: str) -> list[str]:
         return [pod]
     who = view.given.people()
     moves = [row["pod"] for row in in_cluster(view.given.moves).report(who).moves.rows() if row["decision"] == "move"]
-    pods = [one for one in moves if who.may(Right.APPROVE, one.partition("/")[0])]
+    pods = [move for move in moves if who.may(Right.APPROVE, move.partition("/")[0])]
     if not pods:
         raise UsageError("the round moves no pod that you may move", fix="Look at the page again.")
     return pods

@@ -238,7 +238,7 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
     chosen = selection(view.source.snapshot(), rows, search, plans)
     asked = shown_words(search) & set(PlanGroup)
-    listed_entries = [one for one in entries if not asked or _group(one) in asked]
+    listed_entries = [entry for entry in entries if not asked or _group(entry) in asked]
     most = len(entries) if asked else MOST_LIVE
     lines = [line for entry in listed_entries[:most] for line in _lines(view, entry, chosen)]
     table = html.Table([head, html.Tbody(lines)], className="facts", id="live-plans")

@@ -218,7 +218,7 @@ def _register_lines(app: Dash, view: View) -> None:
     def on(what: str, right: Right, inputs: Sequence[str], act: Callable[..., Callable[[PlanService], Plan]]) -> None:
         @app.callback(
             Output(f"plan-{what}-lines", "children"),
-            *(Input(f"plan-{what}-{name}", key) for name, _, key in (one.partition(".") for one in inputs)),
+            *(Input(f"plan-{what}-{name}", key) for name, _, key in (id_.partition(".") for id_ in inputs)),
             State("plan-ref", "data"),
             prevent_initial_call=True,
         )
@@ -385,11 +385,11 @@ def _workload(form: Mapping[str, Any]) -> WorkloadRef:
 
 def _field_values(at: int, kind: str, values: Sequence[Any]) -> dict[str, Any]:
     """Return the values of the form's fields by key, from the `at`-th state of the callback."""
-    return {one["id"][kind]: value for one, value in zip(ctx.states_list[at], values, strict=True)}
+    return {entry["id"][kind]: value for entry, value in zip(ctx.states_list[at], values, strict=True)}
 
 
 def _typed_inputs(kind: str, values: Sequence[Any]) -> dict[str, Any]:
-    return {one["id"][kind]: value for one, value in zip(ctx.inputs_list[0], values, strict=True)}
+    return {entry["id"][kind]: value for entry, value in zip(ctx.inputs_list[0], values, strict=True)}
 
 
 def _draw_or_failure(view: View, look: Callable[[PlanService, Person], Component]) -> Component:

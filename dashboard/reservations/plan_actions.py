@@ -282,14 +282,14 @@ def edit_form(plan: Plan) -> Component:
 
 def policy_form(plan: Plan, currency: str) -> Component:
     """Return the form of the conditions under which the plan may approve itself."""
-    one = plan.policy
-    hit = None if one.minimum_hit_ratio is None else 100 * one.minimum_hit_ratio
+    policy = plan.policy
+    hit = None if policy.minimum_hit_ratio is None else 100 * policy.minimum_hit_ratio
     limits = (
         ("hit", "Least hit ratio, %", hit),
-        ("idle", "Most idle core-hours", one.maximum_idle_core_hours),
-        ("cost", f"Most cost, {currency}", one.maximum_cost),
+        ("idle", "Most idle core-hours", policy.maximum_idle_core_hours),
+        ("cost", f"Most cost, {currency}", policy.maximum_cost),
     )
-    auto = dmc.Switch(id="plan-policy-auto", label="Approve each occurrence without a person", checked=one.auto)
+    auto = dmc.Switch(id="plan-policy-auto", label="Approve each occurrence without a person", checked=policy.auto)
     inputs = [
         dmc.NumberInput(
             id=f"plan-policy-{key}", label=label, value="" if v is None else v, min=0, size="xs", w=170, debounce=True
@@ -306,7 +306,7 @@ def policy_form(plan: Plan, currency: str) -> Component:
 
 def new_form(fields: Sequence[FieldOf]) -> Component:
     """A plan by hand: what, when, how much; the next occurrences stand below while it is typed."""
-    inputs = [_input(FOLLOWED, one) for one in fields]
+    inputs = [_input(FOLLOWED, field) for field in fields]
     next_ = html.Div(id="new-next", className="said", role="status")
     look = html.Button("Preview it", id="new-look", className="button")
     make = html.Button("Make the plan", id="new-now", className="button primary")
@@ -360,20 +360,20 @@ def _group(label: str, control: Component) -> Component:
     return html.Div([html.Span(label, className="field-label"), control], role="group", **{"aria-label": label})
 
 
-def _input(kind: str, one: FieldOf) -> Component:
+def _input(kind: str, field: FieldOf) -> Component:
     """One field, with its label and its hint."""
-    id_: Mapping[str, str] = {kind: one.key}
-    common: dict[str, Any] = {"label": one.label, "size": "xs", "description": one.hint or None}
+    id_: Mapping[str, str] = {kind: field.key}
+    common: dict[str, Any] = {"label": field.label, "size": "xs", "description": field.hint or None}
     common["debounce"] = kind != FOLLOWED
     makers: Mapping[str, Callable[[], Component]] = {
-        "number": lambda: dmc.NumberInput(id=id_, value=one.value, min=0, **common),
-        "text": lambda: dmc.TextInput(id=id_, value=one.value, **common),
-        "choice": lambda: _group(one.label, _choice(id_, one)),
+        "number": lambda: dmc.NumberInput(id=id_, value=field.value, min=0, **common),
+        "text": lambda: dmc.TextInput(id=id_, value=field.value, **common),
+        "choice": lambda: _group(field.label, _choice(id_, field)),
     }
-    look = f"field of-{one.group or 'all'}{' wide' if sum(len(label) for _, label in one.choices) > WIDE else ''}"
-    return html.Div(makers[one.kind](), className=look)
+    look = f"field of-{field.group or 'all'}{' wide' if sum(len(label) for _, label in field.choices) > WIDE else ''}"
+    return html.Div(makers[field.kind](), className=look)
 
 
-def _choice(id_: Mapping[str, str], one: FieldOf) -> Component:
-    data = [{"value": value, "label": label} for value, label in one.choices]
-    return dmc.SegmentedControl(id=id_, value=one.value, data=data, size="xs")
+def _choice(id_: Mapping[str, str], field: FieldOf) -> Component:
+    data = [{"value": value, "label": label} for value, label in field.choices]
+    return dmc.SegmentedControl(id=id_, value=field.value, data=data, size="xs")

@@ -105,14 +105,14 @@ def timeline(events: Sequence[TimelineEvent]) -> Component:
         html.Li(
             [
                 html.Span(
-                    "done" if one.done else "ahead", className=f"chip {'tone-teal' if one.done else 'tone-gray'}"
+                    "done" if step.done else "ahead", className=f"chip {'tone-teal' if step.done else 'tone-gray'}"
                 ),
-                html.Strong(f" {one.title} "),
-                panels.moment(one.seconds) if one.seconds else html.Span("time not known yet", className="dim"),
-                html.Div(visible(one.words), className="panel-note"),
+                html.Strong(f" {step.title} "),
+                panels.moment(step.seconds) if step.seconds else html.Span("time not known yet", className="dim"),
+                html.Div(visible(step.words), className="panel-note"),
             ]
         )
-        for one in events
+        for step in events
     ]
     return html.Ol(items, className="time-line", id="plan-line")
 
@@ -172,11 +172,11 @@ def last_peak(plan: Plan, currency: str) -> list[Component]:
     return [title, html.Table(html.Tbody(rows), className="inputs wide-words", id="last-peak")]
 
 
-def _expected_words(one: Expected) -> str:
-    peaks = display.counted(one.occurrences, "past peak")
+def _expected_words(expected: Expected) -> str:
+    peaks = display.counted(expected.occurrences, "past peak")
     return (
-        f"Expected by {peaks}: hit ratio {display.percent(one.hit_ratio)} of the reserved pod-time used, "
-        f"{one.idle_core_hours:,.1f} core-hours idle a day."
+        f"Expected by {peaks}: hit ratio {display.percent(expected.hit_ratio)} of the reserved pod-time used, "
+        f"{expected.idle_core_hours:,.1f} core-hours idle a day."
     )
 
 

@@ -133,7 +133,7 @@ def _inside(row: Row, start_seconds: int) -> Floats:
     times = start_seconds + STEP_SECONDS * np.arange(SLOTS)
     at = (times - own) // STEP_SECONDS
     spans = [peak.span for peak in windows_of(row)]
-    touched = [(times < one.end_seconds) & (times + STEP_SECONDS > one.start_seconds) for one in spans]
+    touched = [(times < span.end_seconds) & (times + STEP_SECONDS > span.start_seconds) for span in spans]
     inside = (at >= 0) & (at < path.size) & (np.any(touched, axis=0) if touched else False)
     pod_counts = np.zeros(SLOTS)
     pod_counts[inside] = np.nan_to_num(path[at[inside]])

@@ -77,7 +77,7 @@ def more_windows(plan: Plan) -> tuple[PeakWindow, ...]:
 
 def condition(plan: Plan, kind: str) -> PlanCondition | None:
     """One of its conditions."""
-    return next((one for one in plan.status.conditions if one.type == kind), None)
+    return next((condition for condition in plan.status.conditions if condition.type == kind), None)
 
 
 def bar_label(plan: Plan) -> str:
@@ -104,7 +104,9 @@ def bars(plan: Plan, windows: Sequence[Span]) -> list[Bar]:
     approved = is_series_approved(plan)
     source = "by its schedule" if plan.recurring else "as the forecast says"
     later = ("approved", "approved with its series") if approved else ("proposed", source)
-    later_bars = [_bar(name, one, plan.most_in(one), *later) for one in windows if present is None or one > present]
+    later_bars = [
+        _bar(name, window, plan.most_in(window), *later) for window in windows if present is None or window > present
+    ]
     return [replace(bar, rank=rank) for bar in (*present_bars, *later_bars)]
 
 
@@ -130,8 +132,10 @@ def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[Wind
     if present and not phase.over and phase not in (PlanPhase.REJECTED, PlanPhase.RELEASED):
         missing = max(0, wanted_pods(plan) - available_pods(plan))
         demands.append(WindowDemand(present.start_seconds, present.end_seconds, missing * amount))
-    later = [one for one in windows if present is None or one > present]
-    return demands + [WindowDemand(one.start_seconds, one.end_seconds, plan.most_in(one) * amount) for one in later]
+    later = [window for window in windows if present is None or window > present]
+    return demands + [
+        WindowDemand(window.start_seconds, window.end_seconds, plan.most_in(window) * amount) for window in later
+    ]
 
 
 def merge_entries(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:

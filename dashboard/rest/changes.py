@@ -268,7 +268,7 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
         who = view.given.people()
         who.require(Right.READ)
         postponed = _service(view).postponed().values()
-        return json_answer([_hidden(one) for one in postponed if who.may(Right.READ, one.workload.namespace)])
+        return json_answer([_hidden(entry) for entry in postponed if who.may(Right.READ, entry.workload.namespace)])
 
     @routes.post("/postponements", summary="Hide recommendations, for days or for good", status_code=204,
                **_doc(None, 403, 422, body=PostponeBody))  # fmt: skip
@@ -326,8 +326,10 @@ def _in_force(service: ChangeService, view: View, batch: str) -> list[str]:
     return change_ids
 
 
-def _hidden(one: PostponedRecommendation) -> HiddenRecommendation:
-    return HiddenRecommendation(str(one.workload), one.until_seconds, one.actor, one.reason, one.since_seconds)
+def _hidden(entry: PostponedRecommendation) -> HiddenRecommendation:
+    return HiddenRecommendation(
+        str(entry.workload), entry.until_seconds, entry.actor, entry.reason, entry.since_seconds
+    )
 
 
 def bundle_answer(files: Mapping[str, str], form: BundleForm) -> Response:

@@ -36,7 +36,7 @@ def router(view: View, prefix: str) -> APIRouter:
         if row is None:
             raise NoData(f"pod {namespace}/{pod} waits for no quota and no gang", fix="GET queues/pods for those.")
         blocking = row.blocking_quota or row.quota
-        quotas = [one for one in report.quotas if one.quota == blocking]
+        quotas = [quota for quota in report.quotas if quota.quota == blocking]
         return json_answer({"pod": row, "gang": gang_of(report, row.gang), "quotas": quotas})
 
     return api

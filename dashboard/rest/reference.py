@@ -43,7 +43,7 @@ def _endpoint(method: str, path: str, operation: Mapping[str, Any]) -> str:
     """One endpoint as a folded HTML block. operation: OpenAPI's object of the path and method; all text is escaped."""
     summary = f"<code>{method} {escape(path)}</code> {escape(str(operation.get('summary', '')))}"
     description = f"<pre>{escape(str(operation['description']))}</pre>" if operation.get("description") else ""
-    rows = "".join(_parameter(one) for one in operation.get("parameters", ()))
+    rows = "".join(_parameter(parameter) for parameter in operation.get("parameters", ()))
     table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
     body = "<p>Takes a JSON body: see openapi.json.</p>" if "requestBody" in operation else ""
     return f"<details><summary>{summary}</summary>{description}{table}{body}</details>"

@@ -38,8 +38,8 @@ class ApiTool:
     @property
     def input_schema(self) -> dict[str, Any]:
         """JSON Schema of the arguments."""
-        properties = {name: _schema(name, one) for name, one in self.parameters.items()}
-        required = [name for name, one in self.parameters.items() if one.get("required")]
+        properties = {name: _schema(name, parameter) for name, parameter in self.parameters.items()}
+        required = [name for name, parameter in self.parameters.items() if parameter.get("required")]
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
     def address(self, arguments: Mapping[str, Any]) -> str:
@@ -48,14 +48,16 @@ class ApiTool:
         if unknown:
             fix = f"It takes {', '.join(self.parameters) or 'no arguments'}."
             raise UsageError(f"{self.name} takes no argument {', '.join(unknown)}", fix=fix)
-        missing = [name for name, one in self.parameters.items() if one.get("required") and name not in arguments]
+        missing = [
+            name for name, parameter in self.parameters.items() if parameter.get("required") and name not in arguments
+        ]
         if missing:
             raise UsageError(f"{self.name} needs {', '.join(map(self._with_choice, missing))}")
         values = {**({"limit": ROWS} if "limit" in self.parameters else {}), **arguments}
         if "limit" in values and not (isinstance(values["limit"], int) and 0 <= values["limit"] <= MOST_ROWS):
             fix = f"Use offset for the rows after the first {MOST_ROWS}, or narrow the filters."
             raise UsageError(f"limit {values['limit']!r} is not in 0 to {MOST_ROWS} rows", fix=fix)
-        in_path = {name for name, one in self.parameters.items() if one["in"] == "path"}
+        in_path = {name for name, parameter in self.parameters.items() if parameter["in"] == "path"}
         path = self.path.format_map({name: quote(str(values[name]), safe="") for name in in_path})
         query = urlencode({name: values[name] for name in values if name not in in_path}, doseq=True)
         return f"{path}?{query}" if query else path
@@ -82,7 +84,7 @@ def _tools(paths: Mapping[str, Mapping[str, Any]]) -> Iterator[ApiTool]:
             continue
         name = operation["operationId"].removesuffix(f"{path_in_id(path)}_get")
         if name not in PAGES:
-            parameters = {one["name"]: one for one in operation.get("parameters", ()) if one["name"] != "format"}
+            parameters = {p["name"]: p for p in operation.get("parameters", ()) if p["name"] != "format"}
             yield ApiTool(name, operation["summary"], operation.get("description", ""), path, parameters)
 
 

@@ -54,9 +54,9 @@ def require_short_lists(body: Any, most: int) -> None:
                 f"{place or 'the body'} has {len(value):,} members, at most {most:,}", fix="Send them in several parts."
             )
         if isinstance(value, list):
-            waiting.extend((f"{place}[{number}]", one) for number, one in enumerate(value))
+            waiting.extend((f"{place}[{number}]", item) for number, item in enumerate(value))
         elif isinstance(value, dict):
-            waiting.extend((f"{place}.{key}".lstrip("."), one) for key, one in value.items())
+            waiting.extend((f"{place}.{key}".lstrip("."), item) for key, item in value.items())
 
 
 def _each_once(raw: Any) -> Any:

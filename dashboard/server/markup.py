@@ -36,7 +36,9 @@ class Markup(Component):
 def addressed_ids(callback_map: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
     """Ids that callbacks read or write; the keys of Dash's map are their outputs: `a.b`, or `..a.b...c.d..`."""
     outputs = (output.rpartition(".")[0] for key in callback_map for output in key.strip(".").split("..."))
-    read = (one["id"] for call in callback_map.values() for part in ("inputs", "state") for one in call[part])
+    read = (
+        dependency["id"] for call in callback_map.values() for part in ("inputs", "state") for dependency in call[part]
+    )
     return frozenset((*outputs, *read))
 
 
@@ -49,7 +51,7 @@ def join(part: Any, addressed: Collection[str]) -> Any:
 def _inside(part: Any, addressed: Collection[str]) -> tuple[Any, bool]:
     """The part with the plain trees below it joined, and whether it is plain itself: then it is as passed in."""
     if isinstance(part, list | tuple):
-        insides = [_inside(one, addressed) for one in part]
+        insides = [_inside(component, addressed) for component in part]
         return (part, True) if all(plain for _, plain in insides) else (_runs(insides), False)
     if not isinstance(part, Component):
         return part, part is None or isinstance(part, str | int | float)
@@ -87,5 +89,5 @@ def _markup(content: Any) -> Any:
 
 def _count(part: Any) -> int:
     if isinstance(part, list | tuple):
-        return sum(_count(one) for one in part)
+        return sum(_count(component) for component in part)
     return 1 + _count(getattr(part, "children", None)) if isinstance(part, Component) else 0

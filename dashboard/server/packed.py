@@ -83,7 +83,7 @@ def _requests_complete_file(scope: MutableMapping[str, Any]) -> bool:
 
 
 def _bytes_kept() -> int:
-    return sum(len(one.body) for one in kept.values())
+    return sum(len(entry.body) for entry in kept.values())
 
 
 def _capturing_send(name: tuple[str, bytes], send: Send) -> Send:

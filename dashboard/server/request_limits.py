@@ -105,11 +105,11 @@ def check_callback(body: bytes, callbacks: Mapping[str, Any]) -> None:
         call = msgspec.json.decode(body, type=_Callback)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise Unreadable(400, f"the body is no callback of this dashboard: {error}", "Load the page again.") from error
-    for one in _properties((*call.inputs, *call.state)):
+    for property_ in _properties((*call.inputs, *call.state)):
         try:
-            require_short_lists(one.value, MOST_MEMBERS)
+            require_short_lists(property_.value, MOST_MEMBERS)
         except UsageError as error:
-            raise Unreadable(400, f"{one.id}.{one.property}: {error.message}", error.fix) from error
+            raise Unreadable(400, f"{property_.id}.{property_.property}: {error.message}", error.fix) from error
     callback = callbacks.get(call.output)
     if callback is None:
         raise Unreadable(400, f"there is no callback with the output {call.output[:200]!r}", "Load the page again.")
@@ -123,13 +123,15 @@ def check_callback(body: bytes, callbacks: Mapping[str, Any]) -> None:
 
 
 def _properties(sent: Iterable[_Property | list[_Property]]) -> Iterator[_Property]:
-    for one in sent:
-        if isinstance(one, list):
-            if len(one) > MOST_MEMBERS:
-                raise Unreadable(400, f"{len(one):,} parts of a page, at most {MOST_MEMBERS:,}", "Load the page again.")
-            yield from one
+    for item in sent:
+        if isinstance(item, list):
+            if len(item) > MOST_MEMBERS:
+                raise Unreadable(
+                    400, f"{len(item):,} parts of a page, at most {MOST_MEMBERS:,}", "Load the page again."
+                )
+            yield from item
         else:
-            yield one
+            yield item
 
 
 def _replay_body(body: bytes, receive: Any) -> Any:

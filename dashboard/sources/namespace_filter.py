@@ -137,7 +137,7 @@ class Narrowing:
 
 def filter_snapshot(full: Snapshot, namespaces: Namespaces) -> Snapshot:
     """The results of these namespaces. Pure."""
-    all_namespaces = {name for one in full.tables.values() for name in one.texts("namespace")}
+    all_namespaces = {name for table in full.tables.values() for name in table.texts("namespace")}
     others = named_in(all_namespaces - namespaces - {""})
     tables = {
         name: _hide_other_namespaces(_rows_of(relation, namespaces), others) for name, relation in full.tables.items()
@@ -199,7 +199,7 @@ def overview_of(
         workloads=queries.count(running, query),
         containers=queries.count(advice, query),
         pods=queries.count(tables[PODS.name], query),
-        waste=[one for one in overview.waste if includes(one.namespace)],
+        waste=[row for row in overview.waste if includes(row.namespace)],
         peak=overview.peak and replace(overview.peak, led_by=overview.peak.led_by if includes(led) else ""),
         severities=_by_text(severities),
         patterns=_by_text(running.groups([("pattern",)], queries.condition(running, query))[0]),

@@ -104,7 +104,7 @@ class Postponing:
 
 
 def _digest(marks: LedgerMarks) -> str:
-    off = (f"{ref} {one.until_seconds} {one.since_seconds}" for ref, one in marks.postponed.items())
+    off = (f"{ref} {entry.until_seconds} {entry.since_seconds}" for ref, entry in marks.postponed.items())
     waiting = (f"{ref} {until}" for ref, until in marks.cool_downs.items())
     return f"{zlib.crc32(';'.join(sorted((*off, *waiting))).encode()):08x}"
 
@@ -150,7 +150,7 @@ def _rows_of(advice: Relation, refs: Sequence[WorkloadRef]) -> tuple[Index, Inde
     return advice.located(NAMES, [(ref.namespace, ref.kind, ref.name) for ref in refs])
 
 
-def postponement_sentence(one: PostponedRecommendation) -> str:
+def postponement_sentence(entry: PostponedRecommendation) -> str:
     """Until when, why and by whom, in one sentence."""
-    until = "for good" if one.until_seconds is None else f"until {display.moment(one.until_seconds)}"
-    return visible(f"{until}: {one.reason} ({one.actor})")
+    until = "for good" if entry.until_seconds is None else f"until {display.moment(entry.until_seconds)}"
+    return visible(f"{until}: {entry.reason} ({entry.actor})")

@@ -57,7 +57,9 @@ def namespace_query(search: str) -> Query:
 
 def admits(search: str) -> Callable[[str], bool]:
     """Return a test of whether the address's namespaces include a name, for data outside of tables."""
-    tests = [(filters.word_test(one.values), one.negated) for one in namespace_query(search).conditions]
+    tests = [
+        (filters.word_test(condition.values), condition.negated) for condition in namespace_query(search).conditions
+    ]
     return lambda name: all(test(name) != negated for test, negated in tests)
 
 

@@ -238,28 +238,30 @@ class Applier:
     # --- writing -----------------------------------------------------------------------------------------------------
     def _carry_out(self, settled: Settled) -> _Pass:
         """Save the notes, write in order, forget what was restored."""
-        one = _Pass()
+        writing = _Pass()
         writes = settled.writes
         if self.denied and self._monotonic() < self._denied_until:
-            return one
+            return writing
         try:
             self._journal.save(settled.notes)
         except StoreError as full:
             allowed = [w for w in writes if self._noted(w)]
-            one.done += [_answer(w, WriteOutcome.NOT_NOTED, message=full.message) for w in writes if w not in allowed]
+            writing.done += [
+                _answer(w, WriteOutcome.NOT_NOTED, message=full.message) for w in writes if w not in allowed
+            ]
             writes = tuple(allowed)
         self.denied = ""
         for write in writes:
-            if not self.denied and write.path not in one.gone and not self._waits(write):
-                self._put(write, one)
-        self._forget(one)
-        return one
+            if not self.denied and write.path not in writing.gone and not self._waits(write):
+                self._put(write, writing)
+        self._forget(writing)
+        return writing
 
-    def _remember(self, one: _Pass) -> None:
+    def _remember(self, writing: _Pass) -> None:
         """Refused values wait longer each time; nothing is remembered of what is not noted any more."""
         now, notes = self._monotonic(), self._journal.notes
-        failed = {p: f for p, f in self._failed.items() if p in notes and p not in one.settled}
-        for write, _ in one.refused:
+        failed = {p: f for p, f in self._failed.items() if p in notes and p not in writing.settled}
+        for write, _ in writing.refused:
             before = failed.get(write.place)
             again = before is not None and before.value == write.value
             delay = min(max(2 * before.delay_seconds, 2.0), TOLD_SECONDS) if before and again else 0.0
@@ -277,8 +279,8 @@ class Applier:
         note = self._journal.notes.get(write.place)
         return note is not None and (write.restores or write.value in note.written)
 
-    def _put(self, write: KnobWrite, one: _Pass) -> None:
-        one.tried.add(write.place)
+    def _put(self, write: KnobWrite, writing: _Pass) -> None:
+        writing.tried.add(write.place)
         refused = self._hierarchy.write_knob(write.path, write.knob, write.value, write.present)
         other = self._cpus_instead(write, refused)
         if other:
@@ -286,19 +288,19 @@ class Applier:
             refused = self._hierarchy.write_knob(write.path, write.knob, write.value)
         if refused == 0:
             if not write.on_the_way:
-                self._read_back(write, one)
+                self._read_back(write, writing)
         elif refused in _GONE:
-            one.gone.add(write.path)
-            one.done.append(_answer(write, WriteOutcome.GONE))
+            writing.gone.add(write.path)
+            writing.done.append(_answer(write, WriteOutcome.GONE))
         elif refused == errno.ENOENT:
-            one.done.append(_answer(write, WriteOutcome.UNSUPPORTED, refused, "this cgroup has no such file"))
+            writing.done.append(_answer(write, WriteOutcome.UNSUPPORTED, refused, "this cgroup has no such file"))
         elif refused in _ORDER or (refused == errno.EACCES and write.knob in SETS):
             if not write.on_the_way:
-                one.refused.append((write, refused))
+                writing.refused.append((write, refused))
         else:
             self.denied = f"{write.path}: {write.knob} cannot be written: {os.strerror(refused)}"
             self._denied_until = self._monotonic() + DENIED_SECONDS
-            one.done.append(_answer(write, WriteOutcome.DENIED, refused, self.denied))
+            writing.done.append(_answer(write, WriteOutcome.DENIED, refused, self.denied))
 
     def _cpus_instead(self, write: KnobWrite, refused: int) -> str:
         """The list that comes to the same as one that the kernel refuses, "" = none."""
@@ -311,22 +313,22 @@ class Applier:
         usable = str(within(write.value, self._hierarchy.usable_cpus()))  # without CPUs that have gone since
         return usable if usable != write.value else ""
 
-    def _read_back(self, write: KnobWrite, one: _Pass) -> None:
+    def _read_back(self, write: KnobWrite, writing: _Pass) -> None:
         reading = self._hierarchy.read_knob(write.path, write.knob)
         if reading is Lack.GONE:
-            one.gone.add(write.path)
-            one.done.append(_answer(write, WriteOutcome.GONE))
+            writing.gone.add(write.path)
+            writing.done.append(_answer(write, WriteOutcome.GONE))
             return
         value = None if isinstance(reading, Lack) else reading
         if value is None or not same(write.knob, value, write.value, self._hierarchy.dialect):
-            one.done.append(
+            writing.done.append(
                 replace(_answer(write, WriteOutcome.FAILED, message=f"reads {value} afterwards"), found=value)
             )
             return
-        one.settled.add(write.place)
+        writing.settled.add(write.place)
         if write.restores:
-            one.restored.add(write.place)
-        one.done.append(replace(self._success(write), found=value))
+            writing.restored.add(write.place)
+        writing.done.append(replace(self._success(write), found=value))
 
     def _success(self, write: KnobWrite) -> Done:
         if write.restores:
@@ -348,13 +350,13 @@ class Applier:
         self._written.add(write.place)
         return len(times) if write.drifted else 0
 
-    def _forget(self, one: _Pass) -> None:
+    def _forget(self, writing: _Pass) -> None:
         """Delete the notes of restored values and of removed cgroups."""
-        done = {p for p in self._journal.notes if p in one.restored or p[0] in one.gone}
+        done = {p for p in self._journal.notes if p in writing.restored or p[0] in writing.gone}
         for place in done:
             self._written.discard(place)
             self._drifts.pop(place, None)
-        for path in one.gone:
+        for path in writing.gone:
             self._hierarchy.forget(path)
         notes: dict[Place, OriginalValue] = {
             place: note for place, note in self._journal.notes.items() if place not in done
@@ -372,17 +374,17 @@ class Applier:
         """Mark repetitions of results reported within the last minute."""
         now = self._monotonic()
         answers = []
-        for one in done:
-            if one.outcome in _ACTS:
-                answers.append(one)
+        for result in done:
+            if result.outcome in _ACTS:
+                answers.append(result)
                 continue
-            key = ((one.path, one.knob), one.outcome)
-            about: object = one.errno if one.outcome is WriteOutcome.CONFLICT else (one.value, one.errno)
+            key = ((result.path, result.knob), result.outcome)
+            about: object = result.errno if result.outcome is WriteOutcome.CONFLICT else (result.value, result.errno)
             before = self._told.get(key)
             repeated = before is not None and before[0] == about and now - before[1] < TOLD_SECONDS
             if not repeated:
                 self._told[key] = (about, now)
-            answers.append(replace(one, repeated=repeated))
+            answers.append(replace(result, repeated=repeated))
         self._told = {key: entry for key, entry in self._told.items() if now - entry[1] < TOLD_SECONDS}
         return answers
 

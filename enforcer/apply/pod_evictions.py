@@ -84,9 +84,11 @@ class PodEvictions:
             self._report(answer.eviction, answer.outcome, answer.message, pods.get(answer.eviction.uid), observation)
             if answer.outcome == "not-stopped":
                 self._refused(answer, observation)
-        self._resting = {uid: one for uid, one in self._resting.items() if uid in pods}
-        resting = {uid: one for uid, one in self._resting.items() if observation.at_seconds < one.until_seconds}
-        return {uid: EvictionRefusal(one.until_seconds, one.why) for uid, one in resting.items()}
+        self._resting = {uid: refusal for uid, refusal in self._resting.items() if uid in pods}
+        resting = {
+            uid: refusal for uid, refusal in self._resting.items() if observation.at_seconds < refusal.until_seconds
+        }
+        return {uid: EvictionRefusal(refusal.until_seconds, refusal.why) for uid, refusal in resting.items()}
 
     def step(self, decided: TickDecision, observation: Observation) -> None:
         """One tick: report the outcome of earlier evictions, request those that are admitted now."""

@@ -164,18 +164,25 @@ def class_commands(device: str, traffic: Traffic) -> Iterator[list[str]]:
     yield _class(
         device, HANDLE, ROOT_CLASS, ["rate", f"{total_bits}bit", "ceil", f"{total_bits}bit", "quantum", "60000"]
     )
-    for one in traffic.classes:
-        quantum = min(max(one.least // 80, 1514), 60_000)
-        rates = ["rate", f"{one.least}bit", "ceil", f"{one.most}bit", "prio", str(one.priority)]
-        yield _class(device, ROOT_CLASS, _id(one), [*rates, "quantum", str(quantum)])
+    for traffic_class in traffic.classes:
+        quantum = min(max(traffic_class.least // 80, 1514), 60_000)
+        rates = [
+            "rate",
+            f"{traffic_class.least}bit",
+            "ceil",
+            f"{traffic_class.most}bit",
+            "prio",
+            str(traffic_class.priority),
+        ]
+        yield _class(device, ROOT_CLASS, _id(traffic_class), [*rates, "quantum", str(quantum)])
 
 
 def _class(device: str, parent: str, number: str, rates: list[str]) -> list[str]:
     return ["tc", "class", "replace", "dev", device, "parent", parent, "classid", number, "htb", *rates]
 
 
-def _id(one: TrafficClass) -> str:
-    return f"{HANDLE}{one.number:x}"
+def _id(traffic_class: TrafficClass) -> str:
+    return f"{HANDLE}{traffic_class.number:x}"
 
 
 def nft_program(shaped: dict[str, Traffic]) -> str:
@@ -192,12 +199,12 @@ def _empty_table() -> str:
 
 
 def _rules(device: str, traffic: Traffic) -> Iterator[str]:
-    for one in traffic.classes:
-        owned = [ipaddress.ip_address(address) for address in one.addresses]
+    for traffic_class in traffic.classes:
+        owned = [ipaddress.ip_address(address) for address in traffic_class.addresses]
         for family, version in (("ip", 4), ("ip6", 6)):
             mine = ", ".join(str(address) for address in owned if address.version == version)
             if mine:
-                yield f'oifname "{device}" {family} saddr {{ {mine} }} meta priority set {_id(one)}'
+                yield f'oifname "{device}" {family} saddr {{ {mine} }} meta priority set {_id(traffic_class)}'
 
 
 def read_uplink(

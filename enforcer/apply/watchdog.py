@@ -111,8 +111,8 @@ def _with_agent(wait: Callable[[float], bool], agent: int, ttl_seconds: float) -
 def _print(done: list[Done]) -> None:
     """A line for each; JSON where the agent's log lines are, without a log's libraries in this small process."""
     is_json = os.environ.get(LOG_FORMAT) == "json"
-    for one in done:
-        text = f"{one.outcome}: {one.path} {one.knob} = {one.value} {one.message}".rstrip()
+    for result in done:
+        text = f"{result.outcome}: {result.path} {result.knob} = {result.value} {result.message}".rstrip()
         line = {"ts": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "level": "warning", "msg": text}
         print(json.dumps(line) if is_json else text, flush=True)  # noqa: T201
 

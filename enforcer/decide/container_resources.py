@@ -216,9 +216,9 @@ def _narrow_amounts(admitted: BatchAmounts, annotated: BatchAmounts) -> BatchAmo
     )
 
 
-def _tighter(one: int, other: int) -> int:
+def _tighter(first: int, second: int) -> int:
     """The smaller limit; 0 and less is none."""
-    return min(one, other) if one > 0 and other > 0 else max(one, other)
+    return min(first, second) if first > 0 and second > 0 else max(first, second)
 
 
 def _parse_batch_amounts(pod: PodSpec, name: str, sides: _Sides) -> BatchAmounts:

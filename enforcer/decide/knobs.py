@@ -126,9 +126,9 @@ def _kept_text(knob: Knob, value: str) -> str:
         return value
 
 
-def same(knob: Knob, one: Value, other: Value, dialect: Dialect) -> bool:
+def same(knob: Knob, first: Value, second: Value, dialect: Dialect) -> bool:
     """Return whether two values are the same for the kernel."""
-    return one == other or kept(knob, one, dialect) == kept(knob, other, dialect)
+    return first == second or kept(knob, first, dialect) == kept(knob, second, dialect)
 
 
 def round_for_write(knob: Knob, value: Value) -> Value:

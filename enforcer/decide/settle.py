@@ -249,9 +249,9 @@ def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob,
         _adjust(targets, group, knob, value, f"not below what is used or {of}")
 
 
-def _is_near(one: Value, other: Value) -> bool:
+def _is_near(first: Value, second: Value) -> bool:
     """Within five percent: not worth a write each tick."""
-    return isinstance(one, int) and isinstance(other, int) and other > 0 and other * 0.95 <= one <= other
+    return isinstance(first, int) and isinstance(second, int) and second > 0 and second * 0.95 <= first <= second
 
 
 def _fit_starts(targets: _Targets, observation: Observation) -> None:

@@ -92,7 +92,7 @@ def _others(of_class: ClassPolicy, policy: NodePolicy, prefix: str) -> Iterator[
     elif network.enable and (network.ingress_request or network.ingress_limit):
         yield Unsupported(f"{prefix}.networkQOS.ingressLimit", "unsupported: incoming traffic is not shaped")
     limits = [block.limits for block in disks.blocks if block.limits is not None] if disks.enable else []
-    if any(getattr(one, name) for one in limits for name in IO_FIELDS):
+    if any(getattr(limit, name) for limit in limits for name in IO_FIELDS):
         yield Unsupported(f"{prefix}.blkioQOS", "unsupported: latency targets and cost models of disks are not written")
 
 

@@ -35,11 +35,11 @@ def ancestors(path: CgroupPath) -> tuple[CgroupPath, ...]:
     return tuple("/".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
 
 
-def wider(one: Value, other: Value) -> bool:
+def wider(first: Value, second: Value) -> bool:
     """Return whether the first quota or amount allows more than the second; false for texts and equal values."""
-    if NO_LIMIT in (one, other):
-        return one == NO_LIMIT != other
-    return isinstance(one, int) and isinstance(other, int) and one > other
+    if NO_LIMIT in (first, second):
+        return first == NO_LIMIT != second
+    return isinstance(first, int) and isinstance(second, int) and first > second
 
 
 def order_writes(writes: Iterable[KnobWrite]) -> tuple[KnobWrite, ...]:

@@ -92,7 +92,7 @@ class PreparedClaim(msgspec.Struct, frozen=True):
     @property
     def exclusive(self) -> set[str]:
         """Names of devices that nobody else may have."""
-        return {one.device for request in self.requests for one in request.devices if not one.shared}
+        return {device.device for request in self.requests for device in request.devices if not device.shared}
 
     def cdi_id(self, request: ClaimRequest) -> str:
         """The name under which a runtime knows a request."""
@@ -100,7 +100,9 @@ class PreparedClaim(msgspec.Struct, frozen=True):
 
     def cpus(self) -> dict[str, Cpus]:
         """CPUs by `request_key`."""
-        return {request_key(self.uid, one.name): parse_cpus(one.cpus) for one in self.requests if one.cpus}
+        return {
+            request_key(self.uid, request.name): parse_cpus(request.cpus) for request in self.requests if request.cpus
+        }
 
 
 def request_key(uid: str, request: str) -> str:
@@ -119,20 +121,26 @@ def prepare_claim(
     meta, key = claim.metadata, f"claim {claim.metadata.namespace}/{claim.metadata.name}"
     if claim.status.allocation is None:
         raise ClaimRefused(f"{key} is not allocated", fix="The scheduler allocates it when it places a pod.")
-    results = [one for one in claim.status.allocation.devices.results or () if (one.driver, one.pool) == (DRIVER, node)]
-    for one in results:
-        if one.device not in offers:
+    results = [
+        result
+        for result in claim.status.allocation.devices.results or ()
+        if (result.driver, result.pool) == (DRIVER, node)
+    ]
+    for result in results:
+        if result.device not in offers:
             raise ClaimRefused(
-                f"{key} has device {one.device}, which node {node} does not offer",
+                f"{key} has device {result.device}, which node {node} does not offer",
                 fix="Delete the pod, so that its claim is allocated anew.",
             )
-        owner = next((o for o in others if one.device in o.exclusive and o.uid != meta.uid), None)
-        if owner is not None and not one.admin_access:
+        owner = next((o for o in others if result.device in o.exclusive and o.uid != meta.uid), None)
+        if owner is not None and not result.admin_access:
             raise ClaimRefused(
-                f"{key} has device {one.device}, which claim {owner.namespace}/{owner.name} still has",
+                f"{key} has device {result.device}, which claim {owner.namespace}/{owner.name} still has",
                 fix="It is given when the other claim's pod has ended.",
             )
-    by_request = groupby(sorted(results, key=lambda one: _main(one.request)), key=lambda one: _main(one.request))
+    by_request = groupby(
+        sorted(results, key=lambda result: _main(result.request)), key=lambda result: _main(result.request)
+    )
     requests = tuple(_request(meta.uid, name, list(members), offers) for name, members in by_request)
     return PreparedClaim(meta.namespace, meta.name, meta.uid, requests)
 
@@ -145,18 +153,18 @@ def _main(request: str) -> str:
 def _request(
     uid: str, name: str, results: list[_AllocationResult], offers: Mapping[str, OfferedDevice]
 ) -> ClaimRequest:
-    chosen = [offers[one.device] for one in results]
-    cpus = format_cpus(frozenset[int]().union(*(one.cpus for one in chosen)))
-    env = {f"{CLAIM_VARIABLE}{request_key(uid, name)}": cpus or ",".join(one.name for one in chosen)}
-    for kind in sorted({one.kind for one in chosen if one.id}):
-        ids = ",".join(one.id for one in chosen if one.kind == kind)
+    chosen = [offers[result.device] for result in results]
+    cpus = format_cpus(frozenset[int]().union(*(offer.cpus for offer in chosen)))
+    env = {f"{CLAIM_VARIABLE}{request_key(uid, name)}": cpus or ",".join(offer.name for offer in chosen)}
+    for kind in sorted({offer.kind for offer in chosen if offer.id}):
+        ids = ",".join(offer.id for offer in chosen if offer.kind == kind)
         env[f"COTENANT_{kind.upper()}_IDS"] = ids
         if kind == "gpu":
             env[VISIBLE_GPUS] = ids
-    for one in chosen:
-        env |= one.edits.env
-    nodes = tuple(dict.fromkeys(path for one in chosen for path in one.edits.device_nodes))
-    devices = tuple(ClaimDevice(one.pool, one.device, bool(one.admin_access)) for one in results)
+    for offer in chosen:
+        env |= offer.edits.env
+    nodes = tuple(dict.fromkeys(path for offer in chosen for path in offer.edits.device_nodes))
+    devices = tuple(ClaimDevice(result.pool, result.device, bool(result.admin_access)) for result in results)
     return ClaimRequest(name, devices, env, nodes, cpus)
 
 
@@ -187,5 +195,5 @@ def claim_in(cdi_file: bytes) -> PreparedClaim:
 
 def keys_in(env: Iterable[str]) -> tuple[str, ...]:
     """`request_key` of each request that a container has, by its variables ("NAME=value")."""
-    names = (one.partition("=")[0] for one in env)
+    names = (variable.partition("=")[0] for variable in env)
     return tuple(name.removeprefix(CLAIM_VARIABLE) for name in names if name.startswith(CLAIM_VARIABLE))

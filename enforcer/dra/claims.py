@@ -42,7 +42,7 @@ class Claims:
         """What the node offers now, by name; None: it was not read yet."""
         self._note, self._cdi, self._node, self._read = folder / NOTE, cdi_folder, node, read
         self._lock = threading.Lock()
-        self._claims: dict[str, PreparedClaim] = {one.uid: one for one in self._noted_claims()}
+        self._claims: dict[str, PreparedClaim] = {claim.uid: claim for claim in self._noted_claims()}
         for claim in self._claims.values():  # a machine that booted has no files
             self._write(claim)
 
@@ -73,7 +73,7 @@ class Claims:
             claim = self._claims.get(uid)
             self._file(uid).unlink(missing_ok=True)
             if claim is not None:
-                self._save({key: one for key, one in self._claims.items() if key != uid})
+                self._save({key: claim for key, claim in self._claims.items() if key != uid})
                 _log.info("claim unprepared", claim=f"{claim.namespace}/{claim.name}")
 
     def cpus_of(self, namespace: str, keys: Iterable[str]) -> Cpus:
@@ -82,8 +82,8 @@ class Claims:
         A container's variables only point at them, and anybody may write a variable: what a pod gets by one it could
         have by naming the claim, which Kubernetes allows within the claim's namespace alone.
         """
-        own = (one for one in self._claims.values() if one.namespace == namespace)
-        by_key = {key: cpus for one in own for key, cpus in one.cpus().items()}
+        own = (claim for claim in self._claims.values() if claim.namespace == namespace)
+        by_key = {key: cpus for claim in own for key, cpus in claim.cpus().items()}
         return frozenset[int]().union(*(by_key.get(key, frozenset()) for key in keys))
 
     def _read_and_prepare(self, namespace: str, name: str, uid: str) -> PreparedClaim:

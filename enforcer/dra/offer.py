@@ -97,8 +97,8 @@ def unshared_offers(
     pods = list(holdings)
     cpus, taken = exclusive_cpus(pods), taken_by(pods)
     shared = {device.name for device in inventory.devices if any(taken.amounts.get(device.key, {}).values())}
-    names = [one.name for one in offers if one.name in shared or one.cpus & cpus]
-    return [one for one in offers if one.name not in names], names
+    names = [offer.name for offer in offers if offer.name in shared or offer.cpus & cpus]
+    return [offer for offer in offers if offer.name not in names], names
 
 
 def with_claimed(
@@ -109,8 +109,8 @@ def with_claimed(
     The former precede: a device that moved to a later slice would be in none between the two writes. A device that is
     no longer described is GONE, so that no other pod gets it when it returns.
     """
-    by_name = {one.name: one for one in described}
-    missing = sorted(set(claimed) - {one.name for one in offers})
+    by_name = {offer.name: offer for offer in described}
+    missing = sorted(set(claimed) - {offer.name for offer in offers})
     return [*(by_name.get(name, OfferedDevice(name, GONE)) for name in missing), *offers]
 
 
@@ -138,8 +138,8 @@ def publication(
     that the scheduler uses none of the old set with it.
     """
     name, uid = node
-    slices = {one["metadata"]["name"]: one for one in published}
-    generations = [one["spec"]["pool"]["generation"] for one in slices.values()]
+    slices = {slice_["metadata"]["name"]: slice_ for slice_ in published}
+    generations = [slice_["spec"]["pool"]["generation"] for slice_ in slices.values()]
     current = max(generations, default=1)
     desired = _bodies(name, uid, offers, current)
     if slices.keys() == desired.keys() and all(slices[key]["spec"] == desired[key]["spec"] for key in desired):
@@ -163,7 +163,7 @@ def _bodies(node: str, uid: str, offers: Sequence[OfferedDevice], generation: in
         bodies[name] = _address(name).manifest(
             "ResourceSlice",
             {"labels": {"app.kubernetes.io/managed-by": NODE_AGENT}, "ownerReferences": [owner]},
-            spec={"driver": DRIVER, "nodeName": node, "pool": pool, "devices": [_device(one) for one in part]},
+            spec={"driver": DRIVER, "nodeName": node, "pool": pool, "devices": [_device(offer) for offer in part]},
         )
     return bodies
 

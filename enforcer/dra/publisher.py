@@ -132,10 +132,10 @@ class SlicePublisher:
         offers, busy = unshared_offers([*devices, *self._cores()], inventory, self._holdings())
         if busy:
             self._warn(f"pods have shares of {', '.join(busy)}")
-        self._offer({one.name: one for one in offers})
+        self._offer({offer.name: offer for offer in offers})
         claimed = self._claimed()
         listed = with_claimed(offers, offered_devices(inventory, edits, claimed), claimed)
-        self._offer({one.name: one for one in listed if one.kind != GONE})
+        self._offer({device.name: device for device in listed if device.kind != GONE})
         selector = f"spec.driver={DRIVER},spec.nodeName={self._node}"
         published = self._client.list(RESOURCE_SLICES, fieldSelector=selector)
         for intent in publication((self._node, node["metadata"]["uid"]), listed, published):
@@ -174,9 +174,11 @@ class SlicePublisher:
         except msgspec.ValidationError as error:
             raise UsageError(f"{self._file}: {error}", fix="env is an object of texts, deviceNodes a list.") from error
         by_key = {
-            (DeviceKind(one.type), one.minor): ContainerEdits(one.env, tuple(one.device_nodes))
-            for one in edits.spec.devices or ()
-            if one.type in set(DeviceKind)
+            (DeviceKind(device_edits.type), device_edits.minor): ContainerEdits(
+                device_edits.env, tuple(device_edits.device_nodes)
+            )
+            for device_edits in edits.spec.devices or ()
+            if device_edits.type in set(DeviceKind)
         }
         return inventory, by_key, True
 

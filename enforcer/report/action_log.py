@@ -78,8 +78,8 @@ class AgentMetrics:
 
     def state(self, mode: AgentMode, observation: Observation, held_knobs: int) -> None:
         """The gauges of one tick."""
-        for one in AgentMode:
-            self.mode.labels(one.value).set(one is mode)
+        for agent_mode in AgentMode:
+            self.mode.labels(agent_mode.value).set(agent_mode is mode)
         self.ages.labels("policy").set(min(observation.policy_age_seconds, 1e9))
         self.ages.labels("pods").set(min(observation.pods_age_seconds, 1e9))
         self.held.set(held_knobs)
@@ -124,15 +124,15 @@ class ActionReporter:
         if not results:
             return
         owners = {path: pod.spec for pod in observation.pods for path in paths_of(pod)} if observation else {}
-        for one in results:
-            self._metrics.actions.labels(one.strategy, one.knob.value, one.outcome.value).inc()
-            if one.repeated or one.outcome is WriteOutcome.GONE:
+        for result in results:
+            self._metrics.actions.labels(result.strategy, result.knob.value, result.outcome.value).inc()
+            if result.repeated or result.outcome is WriteOutcome.GONE:
                 continue
-            pod = owners.get(one.path)
-            action = action_of(one, stamp(now_seconds), pod.key if pod else "", self._dry_run)
+            pod = owners.get(result.path)
+            action = action_of(result, stamp(now_seconds), pod.key if pod else "", self._dry_run)
             self._keep(action)
-            about = _About(pod, EVENT_REASONS.get(one.outcome, "ValueChanged"), one.outcome in BAD)
-            self._event(about, _in_words(one), _same(one), action)
+            about = _About(pod, EVENT_REASONS.get(result.outcome, "ValueChanged"), result.outcome in BAD)
+            self._event(about, _in_words(result), _same(result), action)
 
     def evicted(self, eviction: Evict, outcome: str, message: str, now_seconds: float, pod: PodSpec | None) -> None:
         """An eviction that was asked, would be asked, or was refused."""
@@ -256,14 +256,14 @@ class _Log:
             self._file = None
 
 
-def _in_words(one: Done) -> str:
+def _in_words(result: Done) -> str:
     """A write for people."""
-    before = "" if one.before is None else f" (was {one.before})"
-    verb = {WriteOutcome.WOULD_WRITE: "would set", WriteOutcome.RESTORED: "gives back"}.get(one.outcome, "sets")
-    text = f"{one.strategy} {verb} {one.knob.value} of {one.path} to {one.value}{before}: {one.why}"
-    return f"{text}. {one.outcome.value}: {one.message}" if one.message else text
+    before = "" if result.before is None else f" (was {result.before})"
+    verb = {WriteOutcome.WOULD_WRITE: "would set", WriteOutcome.RESTORED: "gives back"}.get(result.outcome, "sets")
+    text = f"{result.strategy} {verb} {result.knob.value} of {result.path} to {result.value}{before}: {result.why}"
+    return f"{text}. {result.outcome.value}: {result.message}" if result.message else text
 
 
-def _same(one: Done) -> str:
+def _same(result: Done) -> str:
     """Return the identity of a write for Events, which leaves out the value."""
-    return f"{one.strategy} {one.knob.value} {one.outcome.value}"
+    return f"{result.strategy} {result.knob.value} {result.outcome.value}"

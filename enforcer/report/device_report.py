@@ -88,10 +88,10 @@ def device_write(gpus: Sequence[Json], node: tuple[str, str], current: Mapping[s
 def _absent_from_nvml(gpus: Sequence[Json], listed: Iterable[Json]) -> list[Json]:
     """Listed devices that NVML does not speak of: other types as they are, GPUs that are gone as unhealthy."""
     ids, minors = {gpu["id"] for gpu in gpus}, {gpu["minor"] for gpu in gpus}
-    others = [one for one in listed if one.get("type") != _GPU]
+    others = [device for device in listed if device.get("type") != _GPU]
     gone = [
-        {**one, "health": False}
-        for one in listed
-        if one.get("type") == _GPU and one.get("id") not in ids and one.get("minor") not in minors
+        {**device, "health": False}
+        for device in listed
+        if device.get("type") == _GPU and device.get("id") not in ids and device.get("minor") not in minors
     ]
     return [*gone, *others]

@@ -36,7 +36,7 @@ class SuppressionHistory:
     def after(self, sample: LaneSample, tier: GroupReading | None, elapsed_seconds: float) -> SuppressionHistory:
         """Return the history with one more tick."""
         minute, held_seconds = int(sample.time_seconds // 60), share(sample, tier) * elapsed_seconds
-        recent = tuple(one for one in self.minutes if minute - MINUTES < one[0] <= minute)
+        recent = tuple(entry for entry in self.minutes if minute - MINUTES < entry[0] <= minute)
         if recent and recent[-1][0] == minute:
             _, before, observed_seconds = recent[-1]
             return SuppressionHistory(
@@ -46,11 +46,11 @@ class SuppressionHistory:
 
     def fraction(self) -> float | None:
         """0 to 1; None while too little was observed."""
-        observed_seconds = sum(one[2] for one in self.minutes)
+        observed_seconds = sum(entry[2] for entry in self.minutes)
         return (
             None
             if observed_seconds < LEAST_SECONDS
-            else min(sum(one[1] for one in self.minutes) / observed_seconds, 1.0)
+            else min(sum(entry[1] for entry in self.minutes) / observed_seconds, 1.0)
         )
 
 

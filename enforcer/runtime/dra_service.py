@@ -143,12 +143,12 @@ def _devices(claim: PreparedClaim) -> list[Any]:
     return [
         dra.Device(
             request_names=[request.name],
-            pool_name=one.pool,
-            device_name=one.device,
+            pool_name=device.pool,
+            device_name=device.device,
             cdi_device_ids=[claim.cdi_id(request)] if number == 0 else [],
         )
         for request in claim.requests
-        for number, one in enumerate(request.devices)
+        for number, device in enumerate(request.devices)
     ]
 
 

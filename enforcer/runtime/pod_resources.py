@@ -90,7 +90,7 @@ def read_assignments(channel: Any) -> Assignments:
         channel, "GetAllocatableResources", pod_resources.AllocatableRequest(), pod_resources.AllocatableResponse
     )
     pods = [(f"{pod.namespace}/{pod.name}", pod.containers) for pod in listed.pod_resources]
-    cpus_by_pod = {key: _cpus(cpu for one in containers for cpu in one.cpu_ids) for key, containers in pods}
+    cpus_by_pod = {key: _cpus(cpu for container in containers for cpu in container.cpu_ids) for key, containers in pods}
     exclusive = {key: cpus for key, cpus in cpus_by_pod.items() if cpus}
     return Assignments(frozenset(key for key, _ in pods), exclusive, _cpus(offered.cpu_ids))
 

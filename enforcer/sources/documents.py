@@ -100,14 +100,14 @@ def _has_uid(body: Mapping[str, Any]) -> bool:
 
 
 def _objects(parsed: list[Any], name: str) -> Iterator[Mapping[str, Any]]:
-    for one in parsed:
-        if one is None:
+    for document in parsed:
+        if document is None:
             continue
-        if isinstance(one, list):
-            yield from _objects(one, name)
-        elif isinstance(one, Mapping) and isinstance(one.get("items"), list):
-            yield from _objects(one["items"], name)
-        elif isinstance(one, Mapping):
-            yield one
+        if isinstance(document, list):
+            yield from _objects(document, name)
+        elif isinstance(document, Mapping) and isinstance(document.get("items"), list):
+            yield from _objects(document["items"], name)
+        elif isinstance(document, Mapping):
+            yield document
         else:
-            raise UsageError(f"{name} holds {str(one)[:40]!r}, not an object")
+            raise UsageError(f"{name} holds {str(document)[:40]!r}, not an object")

@@ -197,7 +197,7 @@ def pod_of(pod: NodePodWire) -> PodSpec:
         resize=held.resize,
         resizing=is_resizing(held, Resource.CPU.value),
         owner=(owner.kind, owner.name) if owner else ("", ""),
-        addresses=tuple(one.ip for one in status.pod_ips or ()),
+        addresses=tuple(address.ip for address in status.pod_ips or ()),
         host_network=spec.host_network,
         claims=bool(spec.resource_claims),
     )
@@ -240,7 +240,7 @@ def _containers(held: PodResources, status: _StatusWire) -> Iterator[ContainerSp
         *(status.init_container_statuses or ()),
         *(status.ephemeral_container_statuses or ()),
     )
-    status_by_name = {one.name: one for one in reported}
+    status_by_name = {container.name: container for container in reported}
     return (_container(amounts, status_by_name.get(amounts.name)) for amounts in held.containers)
 
 

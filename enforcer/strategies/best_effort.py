@@ -150,7 +150,7 @@ def _unmet_verdicts(observation: Observation, tasks: list[Task], evictions: tupl
         leaving = any(p.spec.deleting and task.counts(p.spec) for p in observation.pods)
         if leaving or any(e.strategy == task.name for e in evictions):
             continue
-        those = [one.pod for one in task.candidates if one.pod.uid in refused]
+        those = [candidate.pod for candidate in task.candidates if candidate.pod.uid in refused]
         if len(those) == len(task.candidates):
             text = f"{task.name}: {task.why}; no pod may be evicted for it"
             if those:

@@ -252,9 +252,9 @@ def _recently_used_tokens(tokens: dict[str, Tokens], at_seconds: float) -> dict[
     The containers of those are gone or no longer limited.
     """
     return {
-        key: one
-        for key, one in tokens.items()
-        if at_seconds - one.counted_seconds <= UNUSED_PERIODS * one.period_seconds
+        key: bucket
+        for key, bucket in tokens.items()
+        if at_seconds - bucket.counted_seconds <= UNUSED_PERIODS * bucket.period_seconds
     }
 
 

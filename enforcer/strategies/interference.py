@@ -295,8 +295,8 @@ def _continue_or_open(
     return _findings(observation, state, verdicts), state
 
 
-def _severity(one: Suffering) -> tuple[float, str]:
-    return one.value / one.bound, one.key
+def _severity(suffering: Suffering) -> tuple[float, str]:
+    return suffering.value / suffering.bound, suffering.key
 
 
 def _open_case(observation: Observation, state: InterferenceState, worst: Suffering, best_effort: int) -> Case:
@@ -305,15 +305,15 @@ def _open_case(observation: Observation, state: InterferenceState, worst: Suffer
     return Case(worst.pod.spec.uid, worst.signal, 1, best_effort, uid, value, tuple(others))
 
 
-def _suspects(observation: Observation, state: InterferenceState, one: Suffering) -> list[tuple[str, float]]:
+def _suspects(observation: Observation, state: InterferenceState, suffering: Suffering) -> list[tuple[str, float]]:
     """Uid and correlation of each pod that moves with the suffering and uses enough; the heaviest user first."""
-    signal = state.windows[one.key]
+    signal = state.windows[suffering.key]
     suspects: list[tuple[float, str, float]] = []
     everything = 0.0
     for pod in _best_effort(observation):
         use = _align_ticks(state.uses[pod.spec.uid], len(signal))
         everything += sum(use)
-        value = correlation(use, signal, one.bound)
+        value = correlation(use, signal, suffering.bound)
         if value >= CORRELATION:
             suspects.append((sum(use), pod.spec.uid, value))
     heaviest_first = sorted(suspects, reverse=True)
@@ -378,8 +378,8 @@ def _findings(observation: Observation, state: InterferenceState, verdicts: tupl
         return Findings(cap, verdicts=verdicts)
     refused = refused_uids(observation)
     named = (case.antagonist, case.correlation)
-    those = (named, *(one for one in case.others if _is_pod_running(observation, one[0])))
-    uid, value = next((one for one in those if one[0] not in refused), named)
+    those = (named, *(suspect for suspect in case.others if _is_pod_running(observation, suspect[0])))
+    uid, value = next((suspect for suspect in those if suspect[0] not in refused), named)
     why = f"it disturbs another pod ({case.signal}, correlation {value:.2f}); suppression did not help"
     return Findings(cap, uid, why, verdicts)
 
@@ -390,21 +390,21 @@ def _verdicts(
     """One verdict for each confirmed suffering pod: being helped, given up on, or suffering without a case."""
     names = {p.spec.uid: p.spec.key for p in observation.pods}
     case = state.case
-    for one in confirmed:
-        mine = case is not None and (case.victim, case.signal) == (one.pod.spec.uid, one.signal)
+    for suffering in confirmed:
+        mine = case is not None and (case.victim, case.signal) == (suffering.pod.spec.uid, suffering.signal)
         if case is not None and mine:
             who = f"{names[case.antagonist]} moves with it ({case.correlation:.2f})" if case.antagonist in names else ""
             done = f"best effort is held at {case.base_millicores >> case.level} m"
             text = "; ".join(
-                part for part in (one.sentence, who or "no pod of best effort moves with it", done) if part
+                part for part in (suffering.sentence, who or "no pod of best effort moves with it", done) if part
             )
-            yield Verdict(one.pod.spec.key, "Interference", text, warning=True)
-        elif one.key in state.given_up:
-            text = f"{one.sentence}; suppressing best effort did not help and none of its pods moves with it"
-            yield Verdict(one.pod.spec.key, "NotBestEffort", text)
+            yield Verdict(suffering.pod.spec.key, "Interference", text, warning=True)
+        elif suffering.key in state.given_up:
+            text = f"{suffering.sentence}; suppressing best effort did not help and none of its pods moves with it"
+            yield Verdict(suffering.pod.spec.key, "NotBestEffort", text)
         else:
             idle = "" if best_effort else "; best effort uses next to nothing"
-            yield Verdict(one.pod.spec.key, "Suffers", f"{one.sentence}{idle}", warning=True)
+            yield Verdict(suffering.pod.spec.key, "Suffers", f"{suffering.sentence}{idle}", warning=True)
 
 
 def _is_pod_running(observation: Observation, uid: str) -> bool:

@@ -107,11 +107,11 @@ def _wants(pod: PodReading, limits: Mapping[str, IoLimits]) -> Iterator[Want]:
     """Limits by device and the smallest weight of a pod; the ordinary weight is not written."""
     assert pod.group is not None
     for knob, name in _FIELDS.items():
-        amounts = {device: getattr(one, name) for device, one in limits.items() if getattr(one, name)}
+        amounts = {device: getattr(limit, name) for device, limit in limits.items() if getattr(limit, name)}
         if amounts:
             text = ",".join(f"{device} {amounts[device]}" for device in sorted(amounts, key=_numbers))
             yield _want(pod, knob, text, "disk limits of its class")
-    weights = [one.io_weight_percent for one in limits.values() if one.io_weight_percent is not None]
+    weights = [limit.io_weight_percent for limit in limits.values() if limit.io_weight_percent is not None]
     if weights and min(weights) != ORDINARY_WEIGHT:
         yield _want(pod, Knob.IO_WEIGHT, min(weights), "disk weight of its class")
 

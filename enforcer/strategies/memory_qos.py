@@ -252,8 +252,8 @@ def _limit(pod: PodSpec, container: ContainerSpec) -> int | None:
     return container.limits.get(_BATCH, 0) if batch else container_limit(pod, container, _MEMORY)
 
 
-def _add_protections(one: ProtectionBytes, other: ProtectionBytes) -> ProtectionBytes:
-    return ProtectionBytes(one.minimum + other.minimum, one.low + other.low)
+def _add_protections(first: ProtectionBytes, second: ProtectionBytes) -> ProtectionBytes:
+    return ProtectionBytes(first.minimum + second.minimum, first.low + second.low)
 
 
 def page_cache_limit(pod: PodSpec, qos: MemoryQos) -> int:

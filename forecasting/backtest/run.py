@@ -155,63 +155,63 @@ def _of_shard(
     first = np.where(np.isnan(shard.values).all(axis=1), 0, (~np.isnan(shard.values)).argmax(axis=1))
     born = shard.grid.start_seconds + first * shard.grid.step_seconds
     for column, moment in enumerate(at):
-        one = trial(shard.values, shard.grid, moment, plan)
-        if len(one.rows):
-            _note_trial(ledger, one, column, (moment - born[one.rows]) / DAY_SECONDS)
+        at_origin = trial(shard.values, shard.grid, moment, plan)
+        if len(at_origin.rows):
+            _note_trial(ledger, at_origin, column, (moment - born[at_origin.rows]) / DAY_SECONDS)
         for place, contender in enumerate(contenders):
-            if len(one.rows):
-                answer = contender.answer(one.past, plan.horizon).take(one.judged)
-                _note_answer(ledger, one, (place, column), answer)
+            if len(at_origin.rows):
+                answer = contender.answer(at_origin.past, plan.horizon).take(at_origin.judged)
+                _note_answer(ledger, at_origin, (place, column), answer)
             progress.advance()
     return ledger
 
 
-def _note_trial(ledger: BacktestScores, one: BacktestTrial, column: int, age_days: Floats) -> None:
+def _note_trial(ledger: BacktestScores, trial: BacktestTrial, column: int, age_days: Floats) -> None:
     step, day = ledger.plan.step_seconds, ledger.plan.slots_per_day
-    present, coarse = ~np.isnan(one.actual), one.past.coarse[one.judged]
+    present, coarse = ~np.isnan(trial.actual), trial.past.coarse[trial.judged]
     columns = {
         "slots": present.sum(axis=1),
-        "scale": _means(np.abs(one.actual)),
+        "scale": _means(np.abs(trial.actual)),
         "naive": _means(np.abs(coarse[:, day:] - coarse[:, :-day])),
         "age_days": age_days,
-        "real": amplitude(one.actual[:, :day]),
-        "equal": equal_peaks(one.actual[:, :day], step),
-        "windows": window_starts(one.actual[:, :day], step).sum(axis=1),
+        "real": amplitude(trial.actual[:, :day]),
+        "equal": equal_peaks(trial.actual[:, :day], step),
+        "windows": window_starts(trial.actual[:, :day], step).sum(axis=1),
     }
     for name, values in columns.items():
-        ledger.of_trial[name][one.rows, column] = values
-    hour = _hours(one, ledger.plan)
+        ledger.of_trial[name][trial.rows, column] = values
+    hour = _hours(trial, ledger.plan)
     np.add.at(ledger.hourly_slots, hour, present.sum(axis=0))
 
 
-def _note_answer(ledger: BacktestScores, one: BacktestTrial, at: tuple[int, int], answer: ContenderForecast) -> None:
-    (place, column), rows = at, one.rows
-    error = one.actual[..., None] - answer.quantiles
+def _note_answer(ledger: BacktestScores, trial: BacktestTrial, at: tuple[int, int], answer: ContenderForecast) -> None:
+    (place, column), rows = at, trial.rows
+    error = trial.actual[..., None] - answer.quantiles
     losses = np.maximum(LEVEL_ARRAY * error, (LEVEL_ARRAY - 1) * error)
     below = error <= 0  # a gap is never below
     low, high = answer.quantiles[..., _LOW], answer.quantiles[..., _HIGH]
-    outside = np.maximum(low - one.actual, 0) + np.maximum(one.actual - high, 0)
+    outside = np.maximum(low - trial.actual, 0) + np.maximum(trial.actual - high, 0)
     noted = {
         "loss": _means(losses[..., :_INNER].mean(axis=2)),
         "error": _means(np.abs(error[..., MEDIAN])),
-        "winkler": _means(np.where(np.isnan(one.actual), np.nan, high - low) + _OUTSIDE_WEIGHT * outside),
-        **_peaks(ledger.plan, one, answer),
+        "winkler": _means(np.where(np.isnan(trial.actual), np.nan, high - low) + _OUTSIDE_WEIGHT * outside),
+        **_peaks(ledger.plan, trial, answer),
     }
     for name, values in noted.items():
         ledger.of_contender[name][place, rows, column] = values
     ledger.covered[place, rows, column] = below.sum(axis=1)
     ledger.level_loss[place] += np.nan_to_num(losses).sum(axis=(0, 1))
-    np.add.at(ledger.hourly[place], _hours(one, ledger.plan), below.sum(axis=0))
+    np.add.at(ledger.hourly[place], _hours(trial, ledger.plan), below.sum(axis=0))
 
 
-def _peaks(plan: BacktestPlan, one: BacktestTrial, answer: ContenderForecast) -> dict[str, Floats]:
+def _peaks(plan: BacktestPlan, trial: BacktestTrial, answer: ContenderForecast) -> dict[str, Floats]:
     """Return the scores of the first day's peaks and peak windows by name, (m,) each."""
     step, day = plan.step_seconds, plan.slots_per_day
-    actual, shape = one.actual[:, :day], answer.shape[:, :day]
+    actual, shape = trial.actual[:, :day], answer.shape[:, :day]
     window_scores = compare(actual, shape, step)
     starts = window_starts(shape, step) & answer.claims[:, None]
     # The highest value is that of the whole horizon: it says nothing of the first day where that is longer.
-    highest = one.highest if plan.horizon == day else np.full_like(one.highest, np.nan)
+    highest = trial.highest if plan.horizon == day else np.full_like(trial.highest, np.nan)
     forecast_peak = np.where(np.isnan(answer.peak[:, MEDIAN]), shape.max(axis=1), answer.peak[:, MEDIAN])
     unknown = np.isnan(answer.peak[:, 0]) | np.isnan(highest)
     coverage_columns = {
@@ -233,9 +233,9 @@ def _peaks(plan: BacktestPlan, one: BacktestTrial, answer: ContenderForecast) ->
     }
 
 
-def _hours(one: BacktestTrial, plan: BacktestPlan) -> npt.NDArray[np.intp]:
+def _hours(trial: BacktestTrial, plan: BacktestPlan) -> npt.NDArray[np.intp]:
     """UTC hour of the day of each slot of the horizon."""
-    times = one.origin_seconds + plan.step_seconds * np.arange(plan.horizon)
+    times = trial.origin_seconds + plan.step_seconds * np.arange(plan.horizon)
     hours: npt.NDArray[np.intp] = times // HOUR_SECONDS % 24
     return hours
 

@@ -86,9 +86,13 @@ def features(moment: BoosterInput, scale: Floats, drawn: npt.NDArray[np.bool_] |
     recent = [_mean(moment.history[:, -k:]) for k in _RECENT_SLOTS]
     own = (_spread(moment.history[:, -48:]), _mean(moment.history), _spread(moment.history[:, -4:]))
     columns = (
-        *((one[row, slot] - centre) / unit for level in (_MIDDLE, _LOW, _HIGH) for one in moment.forecasts[..., level]),
+        *(
+            (forecast[row, slot] - centre) / unit
+            for level in (_MIDDLE, _LOW, _HIGH)
+            for forecast in moment.forecasts[..., level]
+        ),
         *((mean[row] - centre) / unit for mean in recent),
-        *(one[row] / unit for one in own),
+        *(path[row] / unit for path in own),
         moment.stride * slot,
         *((moment.path[row, slot, level] - centre) / unit for level in (_LOW, _HIGH, _UPPER)),
         np.log(scale / moment.base)[row],

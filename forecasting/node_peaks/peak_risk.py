@@ -155,11 +155,11 @@ def served_peaks(
         scores = np.where(usable, (of.after - base) / spread, np.inf)
         ordered, own = np.sort(scores[usable]), np.sort(scores, axis=1)
         of_classes = thresholds(ordered, tails[of.names[index]], risks, days, settings)
-        for one, risk, of_class in zip(candidates, risks, of_classes, strict=True):
+        for candidate, risk, of_class in zip(candidates, risks, of_classes, strict=True):
             added = np.maximum(of_class, _own_thresholds(own, usable, risk, settings))
             peaks = np.clip(base + added[:, None] * spread, 0, 1)
-            one.append((float((np.where(usable, peaks, 0) * weights).sum()), index, peaks))
-    return [_average_best_shapes(one, of.names) for one in candidates]
+            candidate.append((float((np.where(usable, peaks, 0) * weights).sum()), index, peaks))
+    return [_average_best_shapes(candidate, of.names) for candidate in candidates]
 
 
 def thresholds(
@@ -204,7 +204,7 @@ def upper_quantile(ordered: Floats, risk: float) -> float:
 
 
 def _average_best_shapes(candidates: list[tuple[float, int, Floats]], names: Sequence[str]) -> tuple[str, Floats]:
-    best = sorted(candidates, key=lambda one: one[:2])[:2]
+    best = sorted(candidates, key=lambda candidate: candidate[:2])[:2]
     return " + ".join(names[index] for _, index, _ in best), np.mean([peaks for *_, peaks in best], axis=0)
 
 

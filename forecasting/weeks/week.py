@@ -122,7 +122,7 @@ def _ahead(history: FloatMatrix, grid: TimeGrid, cut: int) -> Array:
 
 def _ratio(came: FloatMatrix, member_paths: Sequence[Array] | Array, level: Floats) -> Floats:
     """log(loss / the first member's), (M, n); 0 where nothing came."""
-    loss = np.array([pinball(came, one) for one in member_paths]) + 1e-6 * level
+    loss = np.array([pinball(came, path) for path in member_paths]) + 1e-6 * level
     return np.nan_to_num(np.log(loss / loss[:1]))
 
 

@@ -47,9 +47,9 @@ def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathe
     return gathering
 
 
-def _same(one: Table, other: Table) -> bool:
+def _same(first: Table, second: Table) -> bool:
     """Return whether both tables have the same acts; an act's id identifies the content of its row."""
-    return len(one) == len(other) and list(one.columns["id"]) == list(other.columns["id"])
+    return len(first) == len(second) and list(first.columns["id"]) == list(second.columns["id"])
 
 
 def _revision(gathered: EnforcementHistory, news: Table | None) -> str:

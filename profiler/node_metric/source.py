@@ -177,8 +177,8 @@ def _track(pieces: list[_Piece], grid: TimeGrid, addresses: Mapping[str, str], s
 def _newest(pieces: list[_Piece], addresses: Mapping[str, str]) -> dict[str, float]:
     newest: dict[str, float] = {}
     for piece in pieces:
-        for one, time in zip(piece.labels, piece.values[:, -1].tolist(), strict=True):
-            name = _node(one, addresses)
+        for labels, time in zip(piece.labels, piece.values[:, -1].tolist(), strict=True):
+            name = _node(labels, addresses)
             newest[name] = max(newest.get(name, 0.0), time)
     return newest
 

@@ -70,7 +70,7 @@ def _heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> dict[ContainerRef, 
     for (ref, runtime), figures in highest.items():
         if HeapFact.MAXIMUM in figures:
             heap = _heap(runtime, {HeapFact.LIVE: figures[HeapFact.MAXIMUM], **figures})
-            heaps[ref] = max(heap, heaps.get(ref, heap), key=lambda one: one.maximum_bytes)
+            heaps[ref] = max(heap, heaps.get(ref, heap), key=lambda candidate: candidate.maximum_bytes)
     return heaps
 
 

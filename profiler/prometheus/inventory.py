@@ -287,10 +287,12 @@ def effective_request(containers: Iterable[Container]) -> dict[Resource, int]:
     is never too small.
     """
     listed = list(containers)
-    sidecars = [(one.effective_requests, True) for one in listed if one.role is ContainerRole.SIDECAR]
-    early = [(one.effective_requests, False) for one in listed if one.role is ContainerRole.INIT]
+    sidecars = [(container.effective_requests, True) for container in listed if container.role is ContainerRole.SIDECAR]
+    early = [(container.effective_requests, False) for container in listed if container.role is ContainerRole.INIT]
     outside = (ContainerRole.SIDECAR, ContainerRole.INIT)
-    total = container_total((one.effective_requests for one in listed if one.role not in outside), [*sidecars, *early])
+    total = container_total(
+        (container.effective_requests for container in listed if container.role not in outside), [*sidecars, *early]
+    )
     return {r: v for r, v in total.items() if v}
 
 
@@ -382,7 +384,7 @@ def _workloads(
     own: dict[WorkloadRef, list[Pod]] = {}
     for pod in pods:
         own.setdefault(pod.workload, []).append(pod)
-    containers = {key: tuple(one.values()) for key, one in amounts.items()}
+    containers = {key: tuple(by_name.values()) for key, by_name in amounts.items()}
     refs = frozenset(own)
     for ref, members in sorted(own.items()):
         youngest = max(members, key=lambda p: (p.running, (p.namespace, p.name) in amounts, p.start_seconds, p.name))
@@ -401,8 +403,13 @@ def _unsure(
     """The containers; one that asks for fewer things than the same one of another pod may be half told."""
     alive = [amounts.get((pod.namespace, pod.name), {}) for pod in pods if pod.running]
     for container in containers:
-        others = [one[container.name] for one in alive if container.name in one]
-        asked = {(side, r) for one in others for side, own in enumerate((one.requests, one.limits)) for r in own}
+        others = [by_name[container.name] for by_name in alive if container.name in by_name]
+        asked = {
+            (side, r)
+            for container in others
+            for side, own in enumerate((container.requests, container.limits))
+            for r in own
+        }
         own = {(side, r) for side, mine in enumerate((container.requests, container.limits)) for r in mine}
         unsure = asked - own and Reason.SEVERAL_TEMPLATES not in container.gaps
         yield replace(container, gaps=(*container.gaps, Reason.AMOUNTS_UNKNOWN)) if unsure else container

@@ -262,9 +262,9 @@ def _highest(rates: Rates, cores: float) -> str:
     if not rates.slower:
         return _pieces(rates, cores) if rates.pieces > 1 else mean
     fine = [
-        f"{_pieces(one, cores)} and {_over_cores('max', _as_frequent(one.scrape_seconds), cores)}"
-        for one in rates.each
-        if one.pieces > 1
+        f"{_pieces(rate, cores)} and {_over_cores('max', _as_frequent(rate.scrape_seconds), cores)}"
+        for rate in rates.each
+        if rate.pieces > 1
     ]
     return " or ".join((*fine, mean))
 

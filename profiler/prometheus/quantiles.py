@@ -143,7 +143,7 @@ def collect(
         for _, error in answer.failed:
             raise error
         pool.turn_to(query.shard)
-        for name, ref, values in (one for series in answer.found for one in _preferred_series(series)):
+        for name, ref, values in (found for series in answer.found for found in _preferred_series(series)):
             if name == _POOLED:
                 pool.add(ref, values)
             elif len(values):

@@ -174,7 +174,9 @@ class PrometheusSource:
             if not half and shards is None:
                 raise
         self._defects[Defect.QUERY_SPLIT] += 1
-        pieces = [(moments, one) for one in shards] if shards else [(moments[:half], shard), (moments[half:], shard)]
+        pieces = (
+            [(moments, shard) for shard in shards] if shards else [(moments[:half], shard), (moments[half:], shard)]
+        )
         return [answer for piece in pieces for answer in self._intervals(*piece)]
 
     def _newest(self, metric: str, window: tuple[int, int]) -> int | None:

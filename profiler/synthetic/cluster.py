@@ -109,7 +109,7 @@ def _usage(
     cpu = demand.cpu(rows, crowd, grid, _stream(spec, 6))
     node_cpu = _node_totals((cpu.mean, cpu.maximum, cpu.throttled), nodes, Resource.CPU, node_rows, _stream(spec, 7))
     cut = _Cutter(people.series, rows, gaps)
-    limited = [one for one in people.series if np.isfinite(rows.limit[Resource.CPU][one.seat_row])]
+    limited = [series for series in people.series if np.isfinite(rows.limit[Resource.CPU][series.seat_row])]
     usage: dict[Signal, Usage[Any]] = {
         Signal.CPU_USAGE_MEAN: cut(Signal.CPU_USAGE_MEAN, cpu.mean, grid),
         Signal.CPU_USAGE_MAX: cut(Signal.CPU_USAGE_MAX, cpu.maximum, grid),
@@ -136,10 +136,10 @@ class _Cutter:
     def __call__(self, signal: Signal, values: Matrix, grid: TimeGrid) -> Usage[PodContainerRef]:
         """The series of one signal."""
         out = np.full((len(self.series), grid.size), np.nan, dtype=np.float32)
-        for row, one in enumerate(self.series):
-            out[row, one.start : one.end] = values[one.seat_row, one.start : one.end]
-            out[row, self.gaps[self.rows.node[one.seat_row]]] = np.nan
-        refs = tuple(one.ref for one in self.series)
+        for row, series in enumerate(self.series):
+            out[row, series.start : series.end] = values[series.seat_row, series.start : series.end]
+            out[row, self.gaps[self.rows.node[series.seat_row]]] = np.nan
+        refs = tuple(series.ref for series in self.series)
         return Usage(refs, grid, out, signal.spec.resource, signal.spec.statistic)
 
 
@@ -222,21 +222,23 @@ def _hourly_declared_amounts(
     usage: dict[Signal, Usage[Any]] = {}
     for signal, (field, resource) in _DECLARED.items():
         amounts = [
-            getattr(sized[rows.workload[one.seat_row]].containers[rows.part[one.seat_row]], field).get(resource)
-            for one in people.series
+            getattr(sized[rows.workload[series.seat_row]].containers[rows.part[series.seat_row]], field).get(resource)
+            for series in people.series
         ]
         series_amounts = [
-            (one, amount) for one, amount in zip(people.series, amounts, strict=True) if amount is not None
+            (series, amount) for series, amount in zip(people.series, amounts, strict=True) if amount is not None
         ]
-        values = _hourly([one for one, _ in series_amounts], [float(amount) for _, amount in series_amounts], hours)
-        refs = tuple(one.ref for one, _ in series_amounts)
+        values = _hourly(
+            [series for series, _ in series_amounts], [float(amount) for _, amount in series_amounts], hours
+        )
+        refs = tuple(series.ref for series, _ in series_amounts)
         usage[signal] = Usage(refs, hours, values, resource, signal.spec.statistic)
     return usage
 
 
 def _hourly_event_counts(people: SyntheticPods, hours: TimeGrid) -> dict[Signal, Usage[Any]]:
     """Kills and restarts per hour: 0 while a container lives, NaN else."""
-    refs = tuple(one.ref for one in people.series)
+    refs = tuple(series.ref for series in people.series)
     index = {ref: row for row, ref in enumerate(refs)}
     usage: dict[Signal, Usage[Any]] = {}
     for signal, kind in ((Signal.OOM_KILLS, EventKind.OOM_KILL), (Signal.RESTARTS, EventKind.RESTART)):
@@ -252,6 +254,6 @@ def _hourly(series: Sequence[ContainerSeries], amounts: Sequence[float], hours: 
     """Rows that hold one amount in every hour the series touches, NaN else."""
     slots = HOUR_SECONDS // 300
     values = np.full((len(series), hours.size), np.nan, dtype=np.float32)
-    for row, (one, amount) in enumerate(zip(series, amounts, strict=True)):
-        values[row, one.start // slots : -(-one.end // slots)] = amount
+    for row, (pod_series, amount) in enumerate(zip(series, amounts, strict=True)):
+        values[row, pod_series.start // slots : -(-pod_series.end // slots)] = amount
     return values

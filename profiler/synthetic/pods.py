@@ -63,7 +63,7 @@ def populate(
             events += _events(sized, lives[workload], seat, pod_series[0], grid)
     return SyntheticPods(
         tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name))),
-        tuple(sorted(series, key=lambda one: one.ref)),
+        tuple(sorted(series, key=lambda series: series.ref)),
         tuple(sorted(events, key=lambda event: (event.time_seconds, event.kind, event.subject))),
     )
 

@@ -101,7 +101,7 @@ def _has_fixed_level(sized: Sized) -> bool:
 
 
 def _alive_share(grid: TimeGrid, life: Sequence[Life]) -> Floats:
-    taken = [sum(min(b, grid.size) - max(a, 0) for a, b in one.runs if b > 0 and a < grid.size) for one in life]
+    taken = [sum(min(b, grid.size) - max(a, 0) for a, b in seat.runs if b > 0 and a < grid.size) for seat in life]
     return np.array(taken, dtype=float) / grid.size
 
 

@@ -102,7 +102,9 @@ def explain(reclaimables: Sequence[Reclaimable], context: Context) -> NodeExplai
         metric_age_seconds=context.now_seconds - measured if is_measured and measured is not None else None,
         degrade_seconds=strategy.degrade_minutes * 60,
         layers=tuple(layer.name for layer in context.resolved.layers if layer.values),
-        amounts=tuple(_amount(one, context) for one in sorted(reclaimables, key=lambda r: (r.band, r.resource))),
+        amounts=tuple(
+            _amount(reclaimable, context) for reclaimable in sorted(reclaimables, key=lambda r: (r.band, r.resource))
+        ),
         notes=(*context.resolved.notes, *context.notes),
     )
 

@@ -132,10 +132,10 @@ class _Annotations:
         """
         allocations = self._object(THIRD_PARTY_ALLOCATIONS_ANNOTATION).get("allocations") or []
         amounts: dict[tuple[Band, Resource], int] = {}
-        for one in allocations if isinstance(allocations, list) else []:
-            band = _BANDS.get(str(one.get("priority"))) if isinstance(one, Mapping) else None
+        for allocation in allocations if isinstance(allocations, list) else []:
+            band = _BANDS.get(str(allocation.get("priority"))) if isinstance(allocation, Mapping) else None
             if band is not None:
-                for resource, amount in self._parse_extended_amounts(one.get("resources"), band).items():
+                for resource, amount in self._parse_extended_amounts(allocation.get("resources"), band).items():
                     amounts[band, resource] = amounts.get((band, resource), 0) + amount
         return amounts
 

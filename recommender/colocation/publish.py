@@ -227,7 +227,7 @@ def _paths(facts: ColocationNode, names: Collection[str]) -> Iterator[str]:
     if policy_on(facts) is not None and len(names) == len(EXTENDED_RESOURCES):
         yield _POLICY_PATH
     for part, amounts in (("capacity", facts.node.extended_capacity), ("allocatable", facts.node.extended_allocatable)):
-        for name in (one for one in EXTENDED_RESOURCES.values() if one in names):
+        for name in (resource_name for resource_name in EXTENDED_RESOURCES.values() if resource_name in names):
             if name in amounts:
                 yield f"/status/{part}/{escape_pointer_key(name)}"
 

@@ -161,10 +161,11 @@ class ColocationState:
         """
         keys = [(columns.band, columns.resource, name) for name in columns.nodes]
         doubtful = columns.doubtful
-        for key in (key for key, one in zip(keys, doubtful, strict=True) if not one):
+        for key in (key for key, is_doubtful in zip(keys, doubtful, strict=True) if not is_doubtful):
             self._doubted.pop(key, None)
         since = [
-            self._doubted.setdefault(k, now_seconds) if one else -np.inf for k, one in zip(keys, doubtful, strict=True)
+            self._doubted.setdefault(k, now_seconds) if is_doubtful else -np.inf
+            for k, is_doubtful in zip(keys, doubtful, strict=True)
         ]
         return np.asarray(doubtful & (now_seconds - np.array(since) <= parameters.degrade_seconds))
 

@@ -33,7 +33,9 @@ CLUSTERS: Final = Schema(
 
 def clusters_table(overviews: Mapping[str, Overview | None]) -> Table:
     """One row a cluster by name; None: it has no results yet."""
-    return Table.from_rows(CLUSTERS, [{CLUSTER.name: name, **_figures(one)} for name, one in overviews.items()])
+    return Table.from_rows(
+        CLUSTERS, [{CLUSTER.name: name, **_figures(overview)} for name, overview in overviews.items()]
+    )
 
 
 def _figures(overview: Overview | None) -> Mapping[str, Any]:

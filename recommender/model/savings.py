@@ -90,52 +90,62 @@ class PlannedSavings:
     all_steps: Savings = Savings()
 
 
-def request_change(one: Recommendation, resource: Resource) -> int | None:
+def request_change(recommendation: Recommendation, resource: Resource) -> int | None:
     """Change of what the scheduler counts for one pod, in the unit; None where nothing is said about the request."""
-    request = one.value(resource, Field.REQUEST)
+    request = recommendation.value(resource, Field.REQUEST)
     if request is None:
         return None
-    change = request_then(one, resource) - request_now(one, resource)
+    change = request_then(recommendation, resource) - request_now(recommendation, resource)
     return change if change or request.action is not Action.WITHHELD else None
 
 
-def request_now(one: Recommendation, resource: Resource) -> int:
+def request_now(recommendation: Recommendation, resource: Resource) -> int:
     """Return the request that the scheduler counts for one pod now, in the resource's unit."""
-    request, limit = (one.value(resource, field) for field in Field)
-    limit_now = one.present_limits.get(resource) if limit is None else limit.now
+    request, limit = (recommendation.value(resource, field) for field in Field)
+    limit_now = recommendation.present_limits.get(resource) if limit is None else limit.now
     return int(effective_request(request.now if request else None, limit_now))
 
 
-def request_then(one: Recommendation, resource: Resource) -> int:
+def request_then(recommendation: Recommendation, resource: Resource) -> int:
     """Return what the scheduler counts for one pod once the proposal is applied, in the resource's unit."""
-    request, limit = (one.value(resource, field) for field in Field)
-    limit_then = one.present_limits.get(resource) if limit is None else limit.then
+    request, limit = (recommendation.value(resource, field) for field in Field)
+    limit_then = recommendation.present_limits.get(resource) if limit is None else limit.then
     return int(effective_request(request.then if request else None, limit_then))
 
 
-def total_change(one: Recommendation, resource: Resource) -> int | None:
+def total_change(recommendation: Recommendation, resource: Resource) -> int | None:
     """`request_change` over all pods."""
-    change = request_change(one, resource)
-    return None if change is None else round(change * (one.replicas if one.pods is None else one.pods))
+    change = request_change(recommendation, resource)
+    return (
+        None
+        if change is None
+        else round(change * (recommendation.replicas if recommendation.pods is None else recommendation.pods))
+    )
 
 
-def money_moved(one: Recommendation) -> tuple[float | None, float | None]:
+def money_moved(recommendation: Recommendation) -> tuple[float | None, float | None]:
     """(freed, raised) money a month over all pods, resource by resource; None where nothing is priced."""
-    if one.monthly_saving is None:
+    if recommendation.monthly_saving is None:
         return None, None
-    parts = [*one.monthly_savings.values()] or [one.monthly_saving]
+    parts = [*recommendation.monthly_savings.values()] or [recommendation.monthly_saving]
     return sum(part for part in parts if part > 0), -sum(part for part in parts if part < 0)
 
 
-def saving_cells(one: Recommendation, when: When) -> dict[str, float | None]:
+def saving_cells(recommendation: Recommendation, when: When) -> dict[str, float | None]:
     """The cells of one recommendation in the columns of `COLUMNS`."""
     names = COLUMNS[when]
-    return dict(zip(names.names, (*(total_change(one, r) for r in Resource), *money_moved(one)), strict=True))
+    return dict(
+        zip(
+            names.names,
+            (*(total_change(recommendation, r) for r in Resource), *money_moved(recommendation)),
+            strict=True,
+        )
+    )
 
 
 def savings_of(recommendations: Iterable[Recommendation]) -> Savings:
     """Sums over recommendations as they stand: at their first step, or whole."""
-    rows = [saving_cells(one, When.ALL_STEPS) for one in recommendations]
+    rows = [saving_cells(recommendation, When.ALL_STEPS) for recommendation in recommendations]
     return summed_savings({name: [row[name] for row in rows] for name in COLUMNS[When.ALL_STEPS].names})
 
 
@@ -154,13 +164,15 @@ def summed_savings(columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]], when
 def joined_savings(parts: Iterable[Savings]) -> Savings:
     """The sum of several."""
     listed = list(parts)
-    return Savings(_sum_totals([one.frees for one in listed]), _sum_totals([one.raises for one in listed]))
+    return Savings(_sum_totals([part.frees for part in listed]), _sum_totals([part.raises for part in listed]))
 
 
 def joined_plans(parts: Iterable[PlannedSavings]) -> PlannedSavings:
     """The sum of several."""
     listed = list(parts)
-    return PlannedSavings(joined_savings(one.now for one in listed), joined_savings(one.all_steps for one in listed))
+    return PlannedSavings(
+        joined_savings(part.now for part in listed), joined_savings(part.all_steps for part in listed)
+    )
 
 
 def worth_the_effort(savings: Sequence[int] | npt.NDArray[np.float64]) -> int:
@@ -193,6 +205,6 @@ def _money(amounts: npt.NDArray[np.float64]) -> float | None:
 
 
 def _sum_totals(parts: Sequence[RequestTotals]) -> RequestTotals:
-    priced = [one.monthly for one in parts if one.monthly is not None]
+    priced = [part.monthly for part in parts if part.monthly is not None]
     monthly = _money(np.array(priced, dtype=np.float64))
-    return RequestTotals(sum(one.millicores for one in parts), sum(one.bytes for one in parts), monthly)
+    return RequestTotals(sum(part.millicores for part in parts), sum(part.bytes for part in parts), monthly)

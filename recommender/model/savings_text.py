@@ -28,7 +28,7 @@ class SavingPhrase:
 def saving_phrases(savings: Savings) -> list[SavingPhrase]:
     """Return the phrases for freed requests, and for raised ones with their purpose; empty without a change."""
     phrases = (_phrase(FREES, savings.frees), _phrase(RAISES, savings.raises, WHOM))
-    return [one for one in phrases if one.amounts or one.monthly]
+    return [phrase for phrase in phrases if phrase.amounts or phrase.monthly]
 
 
 def net_phrases(savings: Savings) -> list[SavingPhrase]:
@@ -38,7 +38,7 @@ def net_phrases(savings: Savings) -> list[SavingPhrase]:
     """
     net = savings.net
     turned = RequestTotals(-net.millicores, -net.bytes, None if net.monthly is None else -net.monthly)
-    return [one for one in (_phrase(FREES, net), _phrase(RAISES, turned)) if one.amounts or one.monthly]
+    return [phrase for phrase in (_phrase(FREES, net), _phrase(RAISES, turned)) if phrase.amounts or phrase.monthly]
 
 
 def _phrase(word: str, totals: RequestTotals, whom: str = "") -> SavingPhrase:
@@ -56,12 +56,12 @@ def phrase_text(phrase: SavingPhrase, currency: str) -> str:
 
 def saving_text(savings: Savings, currency: str) -> str:
     """Both lines in one: "frees 302 cores, 421 GiB, 7,483 USD a month; raises 255 cores, ..."."""
-    return "; ".join(phrase_text(one, currency) for one in saving_phrases(savings)) or NOTHING
+    return "; ".join(phrase_text(phrase, currency) for phrase in saving_phrases(savings)) or NOTHING
 
 
 def net_text(savings: Savings, currency: str) -> str:
     """The balance: "net frees 47 cores, 200 USD a month, raises 64 GiB"."""
-    return f"{NET} {', '.join(phrase_text(one, currency) for one in net_phrases(savings)) or 'nothing'}"
+    return f"{NET} {', '.join(phrase_text(phrase, currency) for phrase in net_phrases(savings)) or 'nothing'}"
 
 
 def balanced_text(savings: Savings, currency: str) -> str:

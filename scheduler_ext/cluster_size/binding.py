@@ -35,10 +35,10 @@ def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int) -> Stay:
 def refusal_words(state: PlacingState, pod: int, trial: Trial) -> str:
     """The pod and why each living node refuses it: every node is counted once, by the first rule that does."""
     cluster = state.cluster
-    one = cluster.classes[cluster.class_of[pod]]
+    pod_class = cluster.classes[cluster.class_of[pod]]
     refused = np.zeros(len(state.places), dtype=np.bool_)
     parts: list[tuple[int, str]] = []
-    for words, flags in _refusals(state, one):
+    for words, flags in _refusals(state, pod_class):
         new = int((flags & ~refused).sum())
         refused |= flags
         if new:
@@ -47,15 +47,15 @@ def refusal_words(state: PlacingState, pod: int, trial: Trial) -> str:
     return f"{cluster.pods[pod].address} finds no other place ({trial.words}): {counted} of {len(refused)} nodes"
 
 
-def _refusals(state: PlacingState, one: PodClass) -> list[tuple[str, Flags]]:
-    words = [(text, flags[state.places]) for text, flags in one.refusals.items()]
-    for column, amount in zip(one.columns.tolist(), one.amounts.tolist(), strict=True):
+def _refusals(state: PlacingState, pod_class: PodClass) -> list[tuple[str, Flags]]:
+    words = [(text, flags[state.places]) for text, flags in pod_class.refusals.items()]
+    for column, amount in zip(pod_class.columns.tolist(), pod_class.amounts.tolist(), strict=True):
         free, name = state.free[column], state.cluster.resources[column]
-        usable = free[state.mask_of(one) & (free < amount)]
+        usable = free[state.mask_of(pod_class) & (free < amount)]
         most = int(usable.max()) if len(usable) else 0
         needs = "" if name == PODS else f" (needs {_amount(name, amount)}, at most {_amount(name, max(most, 0))} free)"
         words.append((f"{'pod count' if name == PODS else name}{needs}", free < amount))
-    return [*words, *state.relation_refusals(one)]
+    return [*words, *state.relation_refusals(pod_class)]
 
 
 def _amount(name: str, amount: int) -> str:

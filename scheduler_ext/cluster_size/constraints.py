@@ -120,7 +120,7 @@ class CompiledCluster:
     def counts_on(self, counter: int) -> Ints:
         """Pods on each node that count in a counter, (nodes,)."""
         if counter not in self._counts:
-            counted = np.array([counter in one.counters for one in self.classes], dtype=np.bool_)
+            counted = np.array([counter in pod_class.counters for pod_class in self.classes], dtype=np.bool_)
             places = self.node_of[counted[self.class_of] & (self.node_of >= 0)]
             self._counts[counter] = np.bincount(places, minlength=len(self.nodes)).astype(np.int64)
         return self._counts[counter]
@@ -155,8 +155,8 @@ def compile_cluster(state: ClusterState) -> CompiledCluster:
 
 def _demand(classes: Sequence[PodClass], resources: int) -> Ints:
     matrix = np.zeros((len(classes), resources), dtype=np.int64)
-    for number, one in enumerate(classes):
-        matrix[number, one.columns] = one.amounts
+    for number, pod_class in enumerate(classes):
+        matrix[number, pod_class.columns] = pod_class.amounts
     return matrix
 
 
@@ -208,8 +208,8 @@ class _Builder:
 
     def __post_init__(self) -> None:
         rules = {pod.rules for pod in self.state.pods}
-        selectors = [one.selector for r in rules for one in (*r.affinity, *r.anti_affinity)]
-        selectors += [one.selector for r in rules for one in r.spread]
+        selectors = [term.selector for r in rules for term in (*r.affinity, *r.anti_affinity)]
+        selectors += [rule.selector for r in rules for rule in r.spread]
         self._used_labels = frozenset(r.key for s in selectors for r in s.requirements or ())
 
     def class_number(self, pod: SizedPod) -> int:
@@ -272,24 +272,24 @@ class _Builder:
         """Give every class its counters and checks, once all classes are known."""
         holders: dict[PodTerm, list[PodClass]] = defaultdict(list)
         by_label: dict[tuple[str, str], list[PodClass]] = defaultdict(list)
-        for one in self.classes:
-            self._link_own(one)
-            for term in one.example.rules.anti_affinity:
-                holders[term].append(one)
-            for label in one.example.labels.items():
-                by_label[label].append(one)
+        for pod_class in self.classes:
+            self._link_own(pod_class)
+            for term in pod_class.example.rules.anti_affinity:
+                holders[term].append(pod_class)
+            for label in pod_class.example.labels.items():
+                by_label[label].append(pod_class)
         for term, owners in holders.items():
             key = CounterKey(term.namespaces, term.selector, holders=term.topology_key)
             number = self.counters.setdefault(key, len(self.counters))
             domain = self._domain(DomainCount(number, term.topology_key))
-            for one in owners:
-                one.counters.append(number)
-            for one in self._selected_classes(key, by_label):
-                one.avoided.append(domain)
+            for pod_class in owners:
+                pod_class.counters.append(number)
+            for pod_class in self._selected_classes(key, by_label):
+                pod_class.avoided.append(domain)
         for key, number in self.counters.items():
             if not key.holders:
-                for one in self._selected_classes(key, by_label):
-                    one.counters.append(number)
+                for pod_class in self._selected_classes(key, by_label):
+                    pod_class.counters.append(number)
 
     def _selected_classes(
         self, key: CounterKey, by_label: Mapping[tuple[str, str], list[PodClass]]
@@ -299,18 +299,18 @@ class _Builder:
             (r for r in key.selector.requirements or () if r.operator is Operator.IN and len(r.values) == 1), None
         )
         classes = self.classes if single is None else by_label.get((single.key, min(single.values)), [])
-        return (one for one in classes if is_selected(key, one.example))
+        return (pod_class for pod_class in classes if is_selected(key, pod_class.example))
 
-    def _link_own(self, one: PodClass) -> None:
+    def _link_own(self, pod_class: PodClass) -> None:
         """Checks of the class's own rules."""
-        pod, rules = one.example, one.example.rules
+        pod, rules = pod_class.example, pod_class.example.rules
         for term in rules.anti_affinity:
-            one.avoided.append(self._domain(DomainCount(self._counter(term), term.topology_key)))
+            pod_class.avoided.append(self._domain(DomainCount(self._counter(term), term.topology_key)))
         for term in rules.affinity:
             number = self._counter(term)
             selects_itself = is_selected(CounterKey(term.namespaces, term.selector), pod)
             domain = self._domain(DomainCount(number, term.topology_key))
-            one.affinity.append(AffinityCheck(domain, selects_itself))
+            pod_class.affinity.append(AffinityCheck(domain, selects_itself))
         keyed = self._keyed_nodes(rules)
         for spread in rules.spread:
             namespaces = frozenset((pod.namespace,))
@@ -324,7 +324,7 @@ class _Builder:
                 eligible &= tolerated
             domain = self._domain(DomainCount(number, spread.topology_key, self._mask_number(eligible)))
             own = int(spread.selector.matches(pod.labels))
-            one.spread.append(SpreadCheck(domain, spread.max_skew, spread.min_domains, own))
+            pod_class.spread.append(SpreadCheck(domain, spread.max_skew, spread.min_domains, own))
 
     def _keyed_nodes(self, rules: PodRules) -> Flags:
         """Nodes that have the labels of all the pod's spread constraints: others are no domain of any."""

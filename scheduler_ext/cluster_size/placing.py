@@ -155,22 +155,22 @@ class PlacingState:
     def _domain(self, number: int) -> _DomainState:
         """The sums of a domain count, made at the first use."""
         if number not in self._domains:
-            one = self.cluster.domain_counts[number]
+            counter = self.cluster.domain_counts[number]
             state = self._sum_domain(number) if self.parent is None else self._slice_domain(number, self.parent)
-            for place in self._put[one.counter]:
+            for place in self._put[counter.counter]:
                 if state.counts_on(place):
                     state.sums[state.of_node[place]] += 1
             self._domains[number] = state
-            self._by_counter[one.counter].append(state)
+            self._by_counter[counter.counter].append(state)
         return self._domains[number]
 
     def _sum_domain(self, number: int) -> _DomainState:
-        cluster, one = self.cluster, self.cluster.domain_counts[number]
-        of_node = cluster.domains[one.topology_key][self.places]
-        eligible = None if one.eligible < 0 else cluster.masks[one.eligible][self.places]
-        state = _empty_domain(of_node, eligible, int(cluster.domains[one.topology_key].max(initial=-1)) + 2)
+        cluster, counter = self.cluster, self.cluster.domain_counts[number]
+        of_node = cluster.domains[counter.topology_key][self.places]
+        eligible = None if counter.eligible < 0 else cluster.masks[counter.eligible][self.places]
+        state = _empty_domain(of_node, eligible, int(cluster.domains[counter.topology_key].max(initial=-1)) + 2)
         counted = state.of_node >= 0 if eligible is None else (state.of_node >= 0) & eligible
-        np.add.at(state.sums, of_node[counted], cluster.counts_on(one.counter)[self.places][counted])
+        np.add.at(state.sums, of_node[counted], cluster.counts_on(counter.counter)[self.places][counted])
         return state
 
     def _slice_domain(self, number: int, parent: PlacingState) -> _DomainState:
@@ -184,28 +184,28 @@ class PlacingState:
                 state.sums[whole.of_node[place]] -= 1
         return state
 
-    def mask_of(self, one: PodClass) -> Flags:
+    def mask_of(self, pod_class: PodClass) -> Flags:
         """Living nodes that the class may use by selector, affinity, taints and volumes."""
-        if one.mask not in self._masks:
-            self._masks[one.mask] = self.cluster.masks[one.mask][self.places]
-        return self._masks[one.mask]
+        if pod_class.mask not in self._masks:
+            self._masks[pod_class.mask] = self.cluster.masks[pod_class.mask][self.places]
+        return self._masks[pod_class.mask]
 
-    def fitting_nodes(self, one: PodClass) -> Flags:
+    def fitting_nodes(self, pod_class: PodClass) -> Flags:
         """Living nodes that a pod of the class may be placed on now."""
-        fits = self.mask_of(one) & (self.free[one.columns] >= one.amounts[:, None]).all(axis=0)
-        for _, refused in self.relation_refusals(one):
+        fits = self.mask_of(pod_class) & (self.free[pod_class.columns] >= pod_class.amounts[:, None]).all(axis=0)
+        for _, refused in self.relation_refusals(pod_class):
             fits &= ~refused
         return fits
 
-    def relation_refusals(self, one: PodClass) -> list[tuple[str, Flags]]:
+    def relation_refusals(self, pod_class: PodClass) -> list[tuple[str, Flags]]:
         """(words, nodes refused) by each rule between pods that the class has or that pods have against it."""
         found: list[tuple[str, Flags]] = []
-        for number in one.avoided:
+        for number in pod_class.avoided:
             domain = self._domain(number)
             found.append(("anti-affinity between pods", domain.sums[domain.of_node] > 0))
-        found.extend(("topology spread", ~self._spread_allows(spread)) for spread in one.spread)
-        first = bool(one.affinity) and self._is_first_of_its_kind(one)
-        found.extend(("affinity to pods", self._affinity_refuses(check, first=first)) for check in one.affinity)
+        found.extend(("topology spread", ~self._spread_allows(spread)) for spread in pod_class.spread)
+        first = bool(pod_class.affinity) and self._is_first_of_its_kind(pod_class)
+        found.extend(("affinity to pods", self._affinity_refuses(check, first=first)) for check in pod_class.affinity)
         return found
 
     def _affinity_refuses(self, check: AffinityCheck, *, first: bool) -> Flags:
@@ -214,9 +214,9 @@ class PlacingState:
         without = domain.of_node < 0
         return without if first else without | (domain.sums[domain.of_node] <= 0)
 
-    def _is_first_of_its_kind(self, one: PodClass) -> bool:
+    def _is_first_of_its_kind(self, pod_class: PodClass) -> bool:
         """No pod satisfies any of its terms, and it satisfies all itself: the first of a group may be placed."""
-        return all(check.own and not self._domain(check.domain).sums[:-1].any() for check in one.affinity)
+        return all(check.own and not self._domain(check.domain).sums[:-1].any() for check in pod_class.affinity)
 
     def _spread_allows(self, check: SpreadCheck) -> Flags:
         domain = self._domain(check.domain)
@@ -227,9 +227,9 @@ class PlacingState:
 
     def put(self, pod: int, place: int) -> None:
         """Place a pod on a living node."""
-        one = self.cluster.classes[self.cluster.class_of[pod]]
-        self.free[one.columns, place] -= one.amounts
-        for counter in one.counters:
+        pod_class = self.cluster.classes[self.cluster.class_of[pod]]
+        self.free[pod_class.columns, place] -= pod_class.amounts
+        for counter in pod_class.counters:
             self._put[counter].append(place)
             for domain in self._by_counter.get(counter, ()):
                 if domain.counts_on(place):
@@ -273,10 +273,10 @@ def place_pods(state: PlacingState, pods: Sequence[int], trial: Trial) -> int | 
     while rest:
         refused: list[int] = []
         for pod in rest:
-            one = cluster.classes[cluster.class_of[pod]]
-            fits = state.fitting_nodes(one)
+            pod_class = cluster.classes[cluster.class_of[pod]]
+            fits = state.fitting_nodes(pod_class)
             if not fits.any():
-                if not one.waits_for_others:
+                if not pod_class.waits_for_others:
                     return pod
                 refused.append(pod)
                 continue

@@ -118,7 +118,7 @@ class NotModelledError(Exception):
 def sized_pod(wire: SizedPodWire, objects: ClusterObjects) -> SizedPod:
     """A pod with its rules; QuantityError where its CPU or memory cannot be read."""
     meta, spec = wire.metadata, wire.spec
-    owner = next((one for one in meta.owner_references or () if one.controller), None)
+    owner = next((owner for owner in meta.owner_references or () if owner.controller), None)
     what = f"pod {meta.namespace}/{meta.name}"
     requests = counted_requests(pod_resources(spec, wire.status, what))
     rules, broken = PodRules(), ""
@@ -163,7 +163,7 @@ def _stay_of(
             return Stay(Reason.EVICTION_FORBIDDEN, f"{name} has the annotation {key}={value}")
     if local := _local_storage(wire, objects):
         return Stay(Reason.LOCAL_STORAGE, f"{name} keeps data on its node: {local}")
-    if lent := sorted(_LENT & {one for one, amount in requests.items() if amount}):
+    if lent := sorted(_LENT & {resource for resource, amount in requests.items() if amount}):
         return Stay(Reason.BATCH_WORK, f"{name} requests {lent[0]}")
     if broken:
         return Stay(Reason.RULE_NOT_MODELLED, f"{name} has a rule that is not modelled: {broken}")
@@ -259,9 +259,9 @@ def rules_of(
     return PodRules(
         static=msgspec.json.encode(static, order="deterministic"),
         volumes=volumes,
-        affinity=tuple(_term(one, namespace, objects) for one in terms["podAffinity"]),
-        anti_affinity=tuple(_term(one, namespace, objects) for one in terms["podAntiAffinity"]),
-        spread=tuple(_spread(one, labels) for one in spread),
+        affinity=tuple(_term(term, namespace, objects) for term in terms["podAffinity"]),
+        anti_affinity=tuple(_term(term, namespace, objects) for term in terms["podAntiAffinity"]),
+        spread=tuple(_spread(constraint, labels) for constraint in spread),
     )
 
 
@@ -287,7 +287,9 @@ def _spread(constraint: Mapping[str, Any], labels: Mapping[str, str]) -> SpreadR
     keys = {key: labels[key] for key in constraint.get("matchLabelKeys") or () if key in labels}
     if keys and selector.requirements is not None:
         more = LabelSelector.parse({"matchLabels": keys}).requirements or ()
-        selector = LabelSelector((*selector.requirements, *(one for one in more if one not in selector.requirements)))
+        selector = LabelSelector(
+            (*selector.requirements, *(requirement for requirement in more if requirement not in selector.requirements))
+        )
     return SpreadRule(
         selector=selector,
         topology_key=str(constraint.get("topologyKey", "")),

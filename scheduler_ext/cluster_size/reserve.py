@@ -35,7 +35,7 @@ def find_unplaced(
         left, pods = _fail(state, group)
         exempt = exemptions.get(failure, frozenset())
         pod = (
-            place_pods(left, [one for one in pods if one not in exempt], trial)
+            place_pods(left, [pod for pod in pods if pod not in exempt], trial)
             if len(left.places)
             else next(iter(pods), None)
         )

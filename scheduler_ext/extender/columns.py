@@ -295,12 +295,12 @@ def _above(estimate: Pair, measured: Pair | None) -> Pair:
     return max(estimate[0] - measured[0], 0.0), max(estimate[1] - measured[1], 0.0)
 
 
-def _plus(one: Pair, other: Pair) -> Pair:
-    return one[0] + other[0], one[1] + other[1]
+def _plus(first: Pair, second: Pair) -> Pair:
+    return first[0] + second[0], first[1] + second[1]
 
 
-def _larger(one: Pair, other: Pair | None) -> Pair:
-    return one if other is None else (max(one[0], other[0]), max(one[1], other[1]))
+def _larger(first: Pair, second: Pair | None) -> Pair:
+    return first if second is None else (max(first[0], second[0]), max(first[1], second[1]))
 
 
 def _pair(percentages: Percentages) -> Pair:

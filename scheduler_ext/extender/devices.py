@@ -55,7 +55,7 @@ def free_devices(node: NodeHardware, pods: Iterable[PodFacts]) -> DeviceRoom | N
 
 def _digest(inventory: DeviceInventory, taken: TakenDevices) -> bytes:
     """Return a digest of everything that a placement reads; the devices' own names are not part of it."""
-    devices = tuple(replace(one, id="") for one in inventory.devices)
+    devices = tuple(replace(device, id="") for device in inventory.devices)
     use = (sorted(taken.amounts.items()), sorted(taken.functions))
     content = (devices, sorted(inventory.partitions.items()), inventory.honoured, use)
     return hashlib.blake2b(msgspec.msgpack.encode(content, order="deterministic"), digest_size=16).digest()

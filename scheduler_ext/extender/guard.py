@@ -49,7 +49,7 @@ def let_owners_in(snapshot: NodeSnapshot, pod: PodFacts, rows: npt.NDArray[np.in
     if len(snapshot.reserved):
         for place in np.flatnonzero(refused & snapshot.reserved_rows[rows] & (rows >= 0)).tolist():
             reservations = snapshot.reserved[snapshot.names[int(rows[place])]]
-            if any(one.usable_by(pod.identity) for one in reservations):
+            if any(reservation.usable_by(pod.identity) for reservation in reservations):
                 judged[place] = Code.PASS
     for node, pods in snapshot.guards.items():
         if pod.key in pods and (row := snapshot.rows.get(node)) is not None:

@@ -194,5 +194,5 @@ def words_of(code: Code, percents: tuple[int, int], slots: tuple[int, int]) -> s
     return f"{resource} usage above {share} %{kind}"
 
 
-def _range(ends: list[str], several: str, one: str = "") -> str:
-    return several.format(*ends) if ends[0] != ends[1] else f"{one}{ends[0]}"
+def _range(ends: list[str], several: str, prefix: str = "") -> str:
+    return several.format(*ends) if ends[0] != ends[1] else f"{prefix}{ends[0]}"

@@ -67,7 +67,7 @@ class NodeSlice:
 
 def slice_of(wire: SliceWire) -> NodeSlice:
     """Return the part of a ResourceSlice that is kept: its node and the names of its devices."""
-    return NodeSlice(wire.spec.node_name, frozenset(one.name for one in wire.spec.devices or ()))
+    return NodeSlice(wire.spec.node_name, frozenset(device.name for device in wire.spec.devices or ()))
 
 
 class _ResourceMap(msgspec.Struct):

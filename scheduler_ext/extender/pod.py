@@ -118,11 +118,15 @@ class ExtenderPodStatusWire(PodStatusWire, rename="camel"):
     qos_class: str = ""
     conditions: list[PodConditionWire] | None = None
 
-    def true_since(self, condition: str) -> float | None:
+    def true_since(self, condition_type: str) -> float | None:
         """Unix time since which the condition of this type is true; None: it is not, or does not say since when."""
-        for one in self.conditions or ():
-            if one.type == condition and one.status == "True" and one.last_transition_time is not None:
-                return one.last_transition_time.timestamp()
+        for condition in self.conditions or ():
+            if (
+                condition.type == condition_type
+                and condition.status == "True"
+                and condition.last_transition_time is not None
+            ):
+                return condition.last_transition_time.timestamp()
         return None
 
 

@@ -204,11 +204,11 @@ def _update_reservations(moved: NodeSnapshot, frame: Frame) -> NodeSnapshot:
             reservations[name] = reservation
     by_node: dict[str, tuple[Reservation, ...]] = {}
     rows = np.zeros(len(moved.names), dtype=np.bool_)
-    for one in reservations.values():
-        row = moved.rows.get(one.status.node)
-        if row is not None and one.status.phase is Phase.AVAILABLE:
+    for kept in reservations.values():
+        row = moved.rows.get(kept.status.node)
+        if row is not None and kept.status.phase is Phase.AVAILABLE:
             rows[row] = True
-            by_node[one.status.node] = (*by_node.get(one.status.node, ()), one)
+            by_node[kept.status.node] = (*by_node.get(kept.status.node, ()), kept)
     return replace(moved, reservations=reservations, reserved=by_node, reserved_rows=rows)
 
 

@@ -59,7 +59,7 @@ def relevant_departures(
 ) -> list[Departure]:
     """Departures that the node's forecast, or the next one, may still count as present."""
     oldest = outlook.known_until if outlook else now_seconds - REMEMBERED_SECONDS
-    return [one for one in departures if one.left_seconds > oldest]
+    return [departure for departure in departures if departure.left_seconds > oldest]
 
 
 def came_after(pod: PodFacts, outlook: Outlook) -> bool:
@@ -107,12 +107,12 @@ def _excess(outlook: Outlook, metric: LoadMetric | None, now_seconds: float) -> 
     return cpu, memory
 
 
-def _plus(one: Pair, other: Pair, factor: float = 1.0) -> Pair:
-    return one[0] + factor * other[0], one[1] + factor * other[1]
+def _plus(first: Pair, second: Pair, factor: float = 1.0) -> Pair:
+    return first[0] + factor * second[0], first[1] + factor * second[1]
 
 
-def _least(one: Pair, other: Pair) -> Pair:
-    return min(one[0], other[0]), min(one[1], other[1])
+def _least(first: Pair, second: Pair) -> Pair:
+    return min(first[0], second[0]), min(first[1], second[1])
 
 
 def _not_negative(pair: Pair) -> Pair:

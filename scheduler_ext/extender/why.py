@@ -127,7 +127,7 @@ def explain_placement(
         pod=pod.key,
         nodes=len(rows),
         fits=len(passing),
-        refusals=sorted(refusals, key=lambda one: (-one.nodes, one.rule, one.reason)),
+        refusals=sorted(refusals, key=lambda refusal: (-refusal.nodes, refusal.rule, refusal.reason)),
         notes=[text for text in notes if text],
         best=[snapshot.names[row] for row in order.tolist()],
     )

@@ -91,7 +91,7 @@ class DaemonSetWire(msgspec.Struct):
     @property
     def tolerates_load(self) -> bool:
         """True if its pods are placed on nodes that are refused to others."""
-        return _REFUSING.tolerated([toleration(one) for one in self.spec.template.spec.tolerations or ()])
+        return _REFUSING.tolerated([toleration(entry) for entry in self.spec.template.spec.tolerations or ()])
 
 
 class LoadTaintController(Feature):
@@ -188,7 +188,9 @@ class LoadTaintController(Feature):
         """The cluster as it is; NoData while the first lists are not complete."""
         watching = self._watch()
         frame = watching.frame(with_shares=False)
-        errors = [one.error for name, one in watching.mirrors.items() if name in ("nodes", "pods") and one.error]
+        errors = [
+            mirror.error for name, mirror in watching.mirrors.items() if name in ("nodes", "pods") and mirror.error
+        ]
         if errors:
             raise errors[0]
         if not watching.complete():
@@ -225,7 +227,7 @@ class LoadTaintController(Feature):
         if now_seconds - self._looked_seconds >= DAEMON_SETS_SECONDS:
             listed = self._client.list("/apis/apps/v1/daemonsets", DaemonSetWire)
             self._kept_away = tuple(
-                sorted(f"{one.metadata.namespace}/{one.metadata.name}" for one in listed if not one.tolerates_load)
+                sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in listed if not pod.tolerates_load)
             )
             self._looked_seconds = now_seconds
         return self._kept_away

@@ -53,7 +53,7 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
     gangs = gangs_decided(view, settings)
     return QueueWrites(
         intents=(
-            *(_quota_gate_removal(one) for one in _in_order(admission.let_go)),
+            *(_quota_gate_removal(admitted) for admitted in _in_order(admission.let_go)),
             *revoked.evictions,
             *preemptions(view, settings, admission),
             *gangs.intents,
@@ -66,14 +66,14 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
         over_since=since,
         borrows_since=borrows,
         attempts=gangs.attempts,
-        released=frozenset(one.pod.uid for one in admission.let_go),
+        released=frozenset(admitted.pod.uid for admitted in admission.let_go),
         wake_seconds=min(gangs.wake_seconds, _wake(view, settings, since)),
     )
 
 
 def _in_order(let_go: Sequence[LetGo]) -> list[LetGo]:
     """Members of gangs first, for a gang goes as a whole; the others as queues go, whatever their quotas."""
-    return sorted(let_go, key=lambda one: (not one.pod.gang, *queue_order(one.pod)))
+    return sorted(let_go, key=lambda admitted: (not admitted.pod.gang, *queue_order(admitted.pod)))
 
 
 def _quota_gate_removal(let_go: LetGo) -> Patch:

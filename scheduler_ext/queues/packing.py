@@ -216,7 +216,7 @@ def member_groups(pods: Iterable[QueuePod]) -> tuple[MemberGroup, ...]:
 
 def shortage_text(shortages: Sequence[Shortage]) -> str:
     """All of them in one line for people; of very many node groups the largest."""
-    lines = [str(one) for one in shortages[:_SHOWN_GROUPS]]
+    lines = [str(shortage) for shortage in shortages[:_SHOWN_GROUPS]]
     more = len(shortages) - len(lines)
     return "; ".join(lines) + (f"; and {more} further node groups" if more > 0 else "")
 
@@ -225,7 +225,7 @@ def _node_groups(placement: Placement, nodes: Sequence[QueueNode]) -> Iterator[_
     spec: dict[str, Any] = {
         "nodeSelector": dict(placement.node_selector),
         "affinity": dict(placement.affinity),
-        "tolerations": [msgspec.to_builtins(one) for one in placement.tolerations],
+        "tolerations": [msgspec.to_builtins(toleration) for toleration in placement.tolerations],
     }
     keys, by_name = _selected_label_keys(placement)
     rows: dict[object, list[int]] = {}

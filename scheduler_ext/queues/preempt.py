@@ -27,15 +27,17 @@ def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmiss
     """
     if not settings.preempt:
         return
-    full = [one for one in admission.stuck if not excess(admission.uses[one.unit.quota]) and _preempts(one.unit)]
-    pods = let_go_by_quota(view, {one.unit.quota for one in full})
-    for one in full:
-        lowest = min(pod.priority for pod in one.unit.pods)
-        units, lacking = victims(view, pods.get(one.unit.quota, []), one.missing, below=lowest)
+    full = [
+        stuck for stuck in admission.stuck if not excess(admission.uses[stuck.unit.quota]) and _preempts(stuck.unit)
+    ]
+    pods = let_go_by_quota(view, {stuck.unit.quota for stuck in full})
+    for stuck in full:
+        lowest = min(pod.priority for pod in stuck.unit.pods)
+        units, lacking = victims(view, pods.get(stuck.unit.quota, []), stuck.missing, below=lowest)
         chosen = [pod for unit in units for pod in unit]
-        if lacking or not chosen or not _fits_after_removal(view, one.unit, chosen):
+        if lacking or not chosen or not _fits_after_removal(view, stuck.unit, chosen):
             continue
-        why = f"{one.unit.place} of priority {lowest} waits for quota {one.unit.quota}, and this pod's is lower"
+        why = f"{stuck.unit.place} of priority {lowest} waits for quota {stuck.unit.quota}, and this pod's is lower"
         yield from (eviction(pod, why) for unit in limit_units(units, EVICTIONS_PER_ROUND) for pod in unit)
 
 

@@ -88,7 +88,7 @@ def queue_node(wire: QueueNodeWire) -> QueueNode:
         name=observed.name,
         allocatable=observed.allocatable,
         labels={sys.intern(k): sys.intern(v) for k, v in observed.labels.items()},
-        taints=tuple(Taint(one.key, one.value, one.effect) for one in wire.spec.taints or ()),
+        taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in wire.spec.taints or ()),
         unschedulable=observed.unschedulable,
         ready=wire.is_ready,
     )

@@ -115,7 +115,9 @@ class Shortfall:
 
     def obstacle(self) -> Obstacle:
         """The same in a sentence."""
-        used, requested, limit, missing = (quantity_of(self.resource, one) for one in (*self.figures, self.missing))
+        used, requested, limit, missing = (
+            quantity_of(self.resource, figure) for figure in (*self.figures, self.missing)
+        )
         what = "used by pods that may not be preempted" if self.code is Reason.QUOTA_MIN_EXCEEDED else "used"
         sentence = (
             f"quota {self.quota}, {self.resource}: {used} {what} + {requested} requested > {limit} {self.word}, "
@@ -151,13 +153,13 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
         account.add(quota, amounts, firm)
     queues = queues_of(view, usable, settings.check_parents)
     rounds = [_TreeRound(tree, account, queues, usable, settings) for tree in forest.trees]
-    for one in rounds:
-        one.admit()
-    let_go = [*(one for r in rounds for one in r.let_go), *_of_no_quota(view)]
-    held_back = [*(one for r in rounds for one in r.held_back()), *_of_bad_quotas(view, forest)]
+    for round_ in rounds:
+        round_.admit()
+    let_go = [*(admitted for r in rounds for admitted in r.let_go), *_of_no_quota(view)]
+    held_back = [*(waiting for r in rounds for waiting in r.held_back()), *_of_bad_quotas(view, forest)]
     missed = _ungated_usage(view, forest)
     uses = {name: use for r in rounds for name, use in r.uses(missed).items()}
-    stuck = tuple(one for r in rounds for one in r.stuck_units())
+    stuck = tuple(stuck for r in rounds for stuck in r.stuck_units())
     return QuotaAdmission(forest, tuple(let_go), tuple(held_back), uses, stuck)
 
 
@@ -312,8 +314,8 @@ class _TreeRound:
         remaining: list[QueueUnit] = []
         for unit in self.pending[name]:
             behind = any(need.get(resource) for need in unit.needs.values() for resource in lacking)
-            behind |= unit.follows and any(one.starts(unit) for one in remaining)
-            lacks = set() if unit.obstacle or behind else {one.resource for one in self._shortfalls(unit)}
+            behind |= unit.follows and any(member.starts(unit) for member in remaining)
+            lacks = set() if unit.obstacle or behind else {shortfall.resource for shortfall in self._shortfalls(unit)}
             lacking |= lacks
             if unit.obstacle or behind or lacks:
                 remaining.append(unit)
@@ -441,16 +443,16 @@ class _TreeRound:
             ahead: dict[str, str] = {}
             for unit in units:
                 lacks = [] if unit.obstacle else list(self._shortfalls(unit))
-                first = next((one.place for one in units if unit.follows and one.starts(unit)), "")
+                first = next((other.place for other in units if unit.follows and other.starts(unit)), "")
                 obstacle = unit.obstacle or self._why(unit, lacks, ahead, first)
                 waiting += [HeldBack(pod, self.positions[unit.pods[0].uid], obstacle) for pod in unit.pods]
-                ahead.update({one.resource: unit.place for one in lacks})
+                ahead.update({shortfall.resource: unit.place for shortfall in lacks})
         return waiting
 
     @staticmethod
     def _why(unit: QueueUnit, lacks: Sequence[Shortfall], ahead: Mapping[str, str], first: str) -> Obstacle:
         if lacks:
-            return max(lacks, key=lambda one: one.missing).obstacle()
+            return max(lacks, key=lambda shortfall: shortfall.missing).obstacle()
         if first:
             return Obstacle(Reason.BEHIND_IN_QUOTA, f"its gang starts with {first}, which wait", unit.quota)
         for resource, place in ahead.items():
@@ -463,9 +465,14 @@ class _TreeRound:
         """The first unit of each queue, where less use by others of its quota would let it go."""
         for unit in filter(None, map(self._first, self._stuck())):
             lacks = list(self._shortfalls(unit))
-            if lacks and all(one.resource and one.code is not Reason.QUOTA_MIN_EXCEEDED for one in lacks):
-                resources = {one.resource for one in lacks}
-                yield StuckUnit(unit, {r: max(one.missing for one in lacks if one.resource == r) for r in resources})
+            if lacks and all(
+                shortfall.resource and shortfall.code is not Reason.QUOTA_MIN_EXCEEDED for shortfall in lacks
+            ):
+                resources = {shortfall.resource for shortfall in lacks}
+                yield StuckUnit(
+                    unit,
+                    {r: max(shortfall.missing for shortfall in lacks if shortfall.resource == r) for r in resources},
+                )
 
     def uses(self, missed: Mapping[str, Amounts]) -> dict[str, QuotaUse]:
         """Return what each quota uses and may use."""

@@ -89,7 +89,7 @@ def queues_of(view: QueueView, usable: Mapping[str, QuotaNode], check_parents: b
         units = [_mark_obstacle(_unit((pod,)), usable, check_parents)]
         if gang := view.gangs.get(pod.gang):
             together = [view.gangs[key] for key in gang.group or (gang.key,) if key in view.gangs]
-            done.update(one.key for one in together)
+            done.update(pod.key for pod in together)
             empty = empty or FreeRoom.of(view.nodes, {name for p in waiting for name in p.requests})
             units = [
                 _placeable(_mark_obstacle(unit, usable, check_parents), empty)

@@ -67,7 +67,7 @@ def report_of(
     return QueueReport(
         view.now_seconds,
         tuple(replace(row, namespaces=namespaces.get(row.quota, ())) for row in (*rows, *_aside(view, admission))),
-        tuple(_waiting_row(one, borrowers, likely.get(one.pod.uid)) for one in admission.held_back),
+        tuple(_waiting_row(waiting, borrowers, likely.get(waiting.pod.uid)) for waiting in admission.held_back),
         (),
         (*quota_problems(admission), *view.unreadable),
     )
@@ -84,7 +84,10 @@ def namespaces_of_quotas(view: QueueView) -> dict[str, tuple[str, ...]]:
         if name == quota.namespace or not direct[name]:
             direct[name] |= {quota.namespace}
     counted = {(pod.quota, pod.namespace) for pod in view.pods}
-    plans = {one.annotations.get(OWNER_WORKLOAD_ANNOTATION, "").partition("/")[0] for one in view.reservations} - {""}
+    plans = {
+        reservation.annotations.get(OWNER_WORKLOAD_ANNOTATION, "").partition("/")[0]
+        for reservation in view.reservations
+    } - {""}
     counted |= {(bound.name, namespace) for namespace in plans if (bound := tree.of_pod(namespace, {})) is not None}
     for name, namespace in counted:
         if name in direct:
@@ -135,7 +138,7 @@ def _tree_rows(view: QueueView, admission: QuotaAdmission, tree: ElasticTree) ->
 
 def _aside(view: QueueView, admission: QuotaAdmission) -> Iterator[QuotaRow]:
     """Quotas that cannot be used: what they say, and why not."""
-    waiting = [one.pod.quota for one in admission.held_back]
+    waiting = [waiting.pod.quota for waiting in admission.held_back]
     for name, problem in sorted(admission.forest.problems.items()):
         quota = view.quotas[name]
         for resource in sorted(quota.maximum) or [""]:
@@ -166,9 +169,13 @@ def _likely(view: QueueView, admission: QuotaAdmission) -> dict[str, tuple[float
     if view.runs is None:
         return {}
     queues: dict[tuple[str, str], list[HeldBack]] = {}
-    for one in admission.held_back:
-        if one.position and one.obstacle.code in _QUEUED and one.obstacle.quota == one.pod.quota:
-            queues.setdefault((one.pod.quota, one.obstacle.resource), []).append(one)
+    for waiting_pod in admission.held_back:
+        if (
+            waiting_pod.position
+            and waiting_pod.obstacle.code in _QUEUED
+            and waiting_pod.obstacle.quota == waiting_pod.pod.quota
+        ):
+            queues.setdefault((waiting_pod.pod.quota, waiting_pod.obstacle.resource), []).append(waiting_pod)
     running = let_go_by_quota(view, {quota for quota, _ in queues})
     likely: dict[str, tuple[float, str]] = {}
     for (quota, resource), waiting in queues.items():
@@ -178,8 +185,10 @@ def _likely(view: QueueView, admission: QuotaAdmission) -> dict[str, tuple[float
             (end, pod.requests.get(resource, 0)) for pod in running.get(quota, ()) if (end := _end(pod, view, runs))
         ]
         basis = _basis(quota, len(runs), any(pod.deadline_seconds is not None for pod in running.get(quota, ())))
-        for _, unit in groupby(sorted(waiting, key=lambda one: one.position), key=lambda one: one.position):
-            pods = [one.pod for one in unit]
+        for _, unit in groupby(
+            sorted(waiting, key=lambda waiting_pod: waiting_pod.position), key=lambda waiting_pod: waiting_pod.position
+        ):
+            pods = [waiting_pod.pod for waiting_pod in unit]
             needed += sum(pod.requests.get(resource, 0) for pod in pods)
             if needed > 0 and (moment := when_free(needed, ends)) is not None:
                 likely |= {pod.uid: (moment, basis) for pod in pods}
@@ -217,6 +226,6 @@ def _waiting_row(
         obstacle.resource,
         pod.requests.get(obstacle.resource, 0),
         obstacle.missing,
-        tuple(one for one in holders if one[0] != obstacle.quota)[:HOLDERS],
+        tuple(holder for holder in holders if holder[0] != obstacle.quota)[:HOLDERS],
         *(likely or ()),
     )

@@ -288,9 +288,12 @@ def complete_configuration(
 def _parse_scalars(value: Any) -> Any:
     """Numbers and booleans in the place of their texts; selectors and durations stay text, as Kubernetes has them."""
     if isinstance(value, Mapping):
-        return {key: one if key in SELECTOR_KEYS | DURATION_KEYS else _parse_scalars(one) for key, one in value.items()}
+        return {
+            key: value if key in SELECTOR_KEYS | DURATION_KEYS else _parse_scalars(value)
+            for key, value in value.items()
+        }
     if isinstance(value, list):
-        return [_parse_scalars(one) for one in value]
+        return [_parse_scalars(item) for item in value]
     if not isinstance(value, str):
         return value
     try:
@@ -328,10 +331,10 @@ def migration_of(
         own = {key: value for key, value in own.items() if key not in ACTING_FIELDS}
     outer = _limits_beside_profiles(document)
     problems = [*problems, *deviations(own, MigrationArgs, path), *deviations(outer, ConfigurationLimits)]
-    refuse([str(one) for one in problems if one.fatal])
+    refuse([str(problem) for problem in problems if problem.fatal])
     arguments, limits = msgspec.convert(own, MigrationArgs), msgspec.convert(outer, ConfigurationLimits)
     refuse([*_unusable_migration(arguments, path), *_misplaced_selector(limits.node_selector, "$")])
-    warnings = [str(one) for one in problems if not one.fatal]
+    warnings = [str(problem) for problem in problems if not problem.fatal]
     if arguments.eviction_policy == "Delete":
         policy = f"{path}.evictionPolicy: Delete"
         warnings.append(f"{policy} is not done; pods leave through the Eviction API, which keeps disruption budgets")
@@ -401,8 +404,8 @@ def _contradictions(arguments: RebalanceArgs, load_path: str) -> list[str]:
         problems += _crossed_threshold_problems(fields, path)
         problems += unreadable_selector(fields.node_selector, f"{path}.nodeSelector")
         problems += _unreadable_duration(fields.anomaly_condition.timeout, f"{path}.anomalyCondition.timeout")
-    for number, one in enumerate(load.pod_selectors):
-        problems += unreadable_selector(one.selector, f"{load_path}.podSelectors[{number}].selector")
+    for number, selector in enumerate(load.pod_selectors):
+        problems += unreadable_selector(selector.selector, f"{load_path}.podSelectors[{number}].selector")
     return problems + _unreadable_duration(load.detector_cache_timeout, f"{load_path}.detectorCacheTimeout")
 
 

@@ -166,8 +166,8 @@ def pools_of(inputs: RebalanceInputs, table: LoadTable, arguments: LowNodeLoadAr
     pools = []
     for pool in arguments.pools():
         selectors = [s for s in (arguments.node_selector, pool.node_selector) if s is not None]
-        parsed = [LabelSelector.parse(one, "nodeSelector") for one in selectors]
-        selected = [all(one.matches(load.node.labels) for one in parsed) for load in inputs.loads]
+        parsed = [LabelSelector.parse(selector, "nodeSelector") for selector in selectors]
+        selected = [all(selector.matches(load.node.labels) for selector in parsed) for load in inputs.loads]
         rows = np.flatnonzero(free & np.array(selected, dtype=np.bool_))
         free[rows] = False
         pools.append(_with_thresholds(pool, rows, table))
@@ -196,10 +196,10 @@ def _amounts(
     a resource whose low threshold is not set or 0 is not looked at, which again is 100 %.
     """
     if not pool.use_deviation_thresholds or not len(rows):
-        low, high = (np.array(one.pair(100.0)) for one in percents)
+        low, high = (np.array(percent.pair(100.0)) for percent in percents)
     else:
         mean = 100 * (usage[rows] / table.capacity[rows]).mean(axis=0)
-        below, above = (np.array(one.pair(0.0)) for one in percents)
+        below, above = (np.array(percent.pair(0.0)) for percent in percents)
         low = np.where(below == 0, 100.0, np.clip(mean - below, 0, 100))
         high = np.where(below == 0, 100.0, np.clip(mean + above, 0, 100))
     return table.capacity * low / 100, table.capacity * high / 100

@@ -94,7 +94,10 @@ class WaitingPodWire(msgspec.Struct):
     @property
     def is_unschedulable(self) -> bool:
         """True if the scheduler searched for a node and found none."""
-        return any(one.type == "PodScheduled" and one.reason == "Unschedulable" for one in self.status.conditions or ())
+        return any(
+            condition.type == "PodScheduled" and condition.reason == "Unschedulable"
+            for condition in self.status.conditions or ()
+        )
 
 
 @dataclass(frozen=True, slots=True)

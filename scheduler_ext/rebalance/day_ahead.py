@@ -138,8 +138,8 @@ def _paths(inputs: RebalanceInputs, pods: Sequence[RebalancePod], usage: Floats)
     of_pods = np.array([places[workload] for workload in workloads], dtype=np.intp)
     replicas = np.maximum(np.bincount(of_pods, minlength=len(places)), 1)
     each = [
-        per_pod(inputs.workloads.get(one), count, inputs.now_seconds)
-        for one, count in zip(places, replicas, strict=True)
+        per_pod(inputs.workloads.get(workload), count, inputs.now_seconds)
+        for workload, count in zip(places, replicas, strict=True)
     ]
     paths: Floats = np.stack(each, axis=1)[:, of_pods] if each else np.zeros((DAY_STEPS + 1, 0, 2))
     has_forecast = np.isfinite(paths).all(axis=0) & (paths[0] >= 1.0)

@@ -85,7 +85,7 @@ class Eligibility:
         resting: workloads (NAMESPACE/KIND/NAME) of which no further pod may leave now. failed: uids of pods that rest
         after a failed move.
         """
-        selectors = [LabelSelector.parse(one.selector, "podSelectors") for one in load.pod_selectors]
+        selectors = [LabelSelector.parse(selector.selector, "podSelectors") for selector in load.pod_selectors]
         own = LabelSelector.parse(migration.label_selector, "labelSelector") if migration.label_selector else None
 
         def unselected(pod: RebalancePod) -> bool:
@@ -93,7 +93,7 @@ class Eligibility:
             admitted = load.evictable_namespaces.admit(identity.namespace) and migration.namespaces.admit(
                 identity.namespace
             )
-            chosen = not selectors or any(one.matches(identity.labels) for one in selectors)
+            chosen = not selectors or any(selector.matches(identity.labels) for selector in selectors)
             below = pod.priority < migration.priority_threshold.priority
             return not (admitted and chosen and below) or (own is not None and not own.matches(identity.labels))
 

@@ -99,15 +99,15 @@ class RebalancePod:
         """The workload that the pod belongs to, as forecasts of workloads name it."""
         identity = self.facts.identity
         by_label = [identity.labels.get(label, "") for label in (TEMPLATE_HASH_LABEL, DEPLOYMENT_CONFIG_LABEL)]
-        for one in identity.controllers:
-            if one.controlling:
-                return workload_by_name(WorkloadRef(identity.namespace, one.kind, one.name), *by_label)
+        for owner in identity.controllers:
+            if owner.controlling:
+                return workload_by_name(WorkloadRef(identity.namespace, owner.kind, owner.name), *by_label)
         return WorkloadRef(identity.namespace, "Pod", identity.name)
 
     @property
     def is_job(self) -> bool:
         """True if a restart loses the work that the pod has done so far, because a Job controls it."""
-        return any(one.controlling and one.kind == "Job" for one in self.facts.identity.controllers)
+        return any(owner.controlling and owner.kind == "Job" for owner in self.facts.identity.controllers)
 
     def constraints(self) -> Mapping[str, Any]:
         """The part of its spec that limits where it may run."""
@@ -138,7 +138,7 @@ def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePo
         leaving=more.metadata.deletion_timestamp is not None,
         failed=more.status.phase == "Failed",
         pending=more.status.phase == "Pending",
-        static=MIRROR_ANNOTATION in annotations or any(one.kind == "Node" for one in owners),
+        static=MIRROR_ANNOTATION in annotations or any(owner.kind == "Node" for owner in owners),
         local_storage=any(bytes(v.empty_dir) or bytes(v.host_path) for v in volumes),
         volume_claim=any(bytes(v.persistent_volume_claim) for v in volumes),
         eviction_cost=_int32_or_zero(annotations.get(EVICTION_COST_ANNOTATION, "")),
@@ -240,7 +240,7 @@ class RebalanceInputs:
     @property
     def foreseen_workloads(self) -> int:
         """The number of workloads that have a forecast of the present moment."""
-        return sum(one.covers(self.now_seconds) for one in self.workloads.values())
+        return sum(workload.covers(self.now_seconds) for workload in self.workloads.values())
 
 
 def usage_of(pod: RebalancePod, metric: LoadMetric | None) -> tuple[float, float] | None:

@@ -65,7 +65,7 @@ def _spare_once(work: RebalanceRound, current: ThresholdPass, row: int) -> Reaso
         return reason if reason is not Reason.OK else Reason.NOTHING_GAINED
     foreseen = [pod for pod in load.pods if pod.key in work.day.columns and pod.key not in work.moved]
     reasons = [_pod_refusal(work, pod) for pod in foreseen]
-    pods = [pod for pod, one in zip(foreseen, reasons, strict=True) if one is Reason.OK]
+    pods = [pod for pod, reason in zip(foreseen, reasons, strict=True) if reason is Reason.OK]
     if not pods:
         return next(iter(reasons), Reason.MOVE_DOES_NOT_PAY)
     above = work.day.above(current.high, np.array([row]))

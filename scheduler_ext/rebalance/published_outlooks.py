@@ -60,7 +60,7 @@ def _pack_outlooks(outlooks: Sequence[tuple[WorkloadRef, WorkloadOutlook]]) -> b
     rows = [
         _PublishedOutlook(
             ref.namespace, ref.kind, ref.name, int(outlook.start_seconds),
-            [round(one) for one in outlook.median[0]], [round(one / MIB) for one in outlook.median[1]],
+            [round(amount) for amount in outlook.median[0]], [round(amount / MIB) for amount in outlook.median[1]],
             list(outlook.replicas),
         )
         for ref, outlook in outlooks
@@ -80,7 +80,7 @@ def outlooks_in(body: Mapping[str, Any] | None) -> dict[WorkloadRef, WorkloadOut
     return {
         WorkloadRef(row.namespace, row.kind, row.name): WorkloadOutlook(
             row.start_seconds,
-            (tuple(map(float, row.cpu)), tuple(float(one * MIB) for one in row.memory)),
+            (tuple(map(float, row.cpu)), tuple(float(mebibytes * MIB) for mebibytes in row.memory)),
             tuple(row.replicas),
         )
         for row in rows

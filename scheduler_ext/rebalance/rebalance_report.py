@@ -75,8 +75,8 @@ def _notes(
 
 def _failed_notes(plan: RebalancePlan, reading: RebalanceReading, caps: RoundCaps) -> Iterator[str]:
     """Why the last moves of pods failed that stay because of it, in the words that their jobs got."""
-    staying = {one.pod for one in plan.refusals if one.reason is Reason.MOVE_FAILED}
-    texts = sentences([one for one in caps.failed.values() if one.pod in staying], reading.inputs.now_seconds)
+    staying = {refusal.pod for refusal in plan.refusals if refusal.reason is Reason.MOVE_FAILED}
+    texts = sentences([move for move in caps.failed.values() if move.pod in staying], reading.inputs.now_seconds)
     yield from texts[:MOST_NAMES]
     if len(texts) > MOST_NAMES:
         yield f"{len(texts) - MOST_NAMES} further pods stay because their last move failed"
@@ -147,7 +147,7 @@ def node_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
         moves[move.target] = moves.get(move.target, 0) + 1
     marks = {mark.node: mark.change.value for mark in plan.marks}
     rows = []
-    for node in sorted(plan.nodes, key=lambda one: (-max(one.now), one.name)):
+    for node in sorted(plan.nodes, key=lambda node: (-max(node.now), node.name)):
         judged = node.reason in (Reason.OK, Reason.FORECAST_MISSING)
         row: dict[str, Any] = {"node": node.name, "pool": node.pool, "moves": moves.get(node.name, 0)}
         row["mark"] = marks.get(node.name, "")
@@ -165,7 +165,7 @@ def emptying_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
     """A row a mark that is set, stays or goes; then a row a node that is not begun, with what stands against it."""
     if not plan.emptying:
         return []
-    blocked = {one.node: one.pod for one in plan.refusals}
+    blocked = {refusal.node: refusal.pod for refusal in plan.refusals}
     rows = []
     for mark in plan.marks:
         is_set = mark.change is MarkChange.SET
@@ -180,9 +180,9 @@ def emptying_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
         )  # fmt: skip
     marked = {mark.node for mark in plan.marks}
     return rows + [
-        {"node": one.node, "decision": LEFT_ALONE, "pod": one.pod, "reason": one.reason.value}
-        for one in plan.refusals
-        if one.node not in marked
+        {"node": refusal.node, "decision": LEFT_ALONE, "pod": refusal.pod, "reason": refusal.reason.value}
+        for refusal in plan.refusals
+        if refusal.node not in marked
     ]
 
 
@@ -202,5 +202,6 @@ def move_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
             }
         )  # fmt: skip
     return rows + [
-        {"decision": "stay", "pod": one.pod, "source": one.node, "reason": one.reason.value} for one in plan.refusals
+        {"decision": "stay", "pod": refusal.pod, "source": refusal.node, "reason": refusal.reason.value}
+        for refusal in plan.refusals
     ]

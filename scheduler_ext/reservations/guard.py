@@ -85,7 +85,7 @@ class Guard:
         """Parse the object; an unreadable part is an error, because a guess could reserve the same capacity twice."""
         spec = manifest.get("spec") or {}
         return cls(
-            tuple(_swap(one) for one in spec.get("swaps") or ()),
+            tuple(_swap(swap) for swap in spec.get("swaps") or ()),
             moment_of(spec.get("servedUntil"), "swapguard") or 0.0,
             str((manifest.get("metadata") or {}).get("resourceVersion") or ""),
             moment_of(spec.get("queuesServedUntil"), "swapguard") or 0.0,
@@ -119,7 +119,7 @@ def _swap(entry: Json) -> ReservationSwap:
         str(entry["reservationUid"]),
         str(entry["node"]),
         Reference("Pod", owner["name"], owner["namespace"], owner["uid"]) if owner else None,
-        tuple(_held_placeholder(one, what) for one in entry.get("placeholders") or ()),
+        tuple(_held_placeholder(placeholder, what) for placeholder in entry.get("placeholders") or ()),
         _held_placeholder(rest, what) if rest else None,
         moment_of(entry.get("started"), what) or 0.0,
         moment_of(entry.get("expires"), what) or 0.0,

@@ -89,7 +89,7 @@ class PlanController(Feature):
         owners, unknown = self._owners(active, now_seconds)
         view = PlanView(
             plans=all_plans,
-            reservations=tuple(one for one in self._mirrors["reservations"].snapshot().values()),
+            reservations=tuple(reservation for reservation in self._mirrors["reservations"].snapshot().values()),
             owners=owners,
             autoscalers=self._autoscalers(all_plans, now_seconds),
             buffers=buffers,
@@ -203,9 +203,9 @@ class PlanController(Feature):
                 raise
             return {}
         by_target = {}
-        for one in listed:
-            target = (one.get("spec") or {}).get("scaleTargetRef") or {}
-            by_target[one["metadata"]["namespace"], target.get("kind", ""), target.get("name", "")] = one
+        for scaler in listed:
+            target = (scaler.get("spec") or {}).get("scaleTargetRef") or {}
+            by_target[scaler["metadata"]["namespace"], target.get("kind", ""), target.get("name", "")] = scaler
         return by_target
 
     def _buffers(self, all_plans: Sequence[Plan]) -> tuple[str, dict[str, Json]]:
@@ -221,7 +221,7 @@ class PlanController(Feature):
             listed = self._client.list(path, dict[str, Any], labelSelector=PLAN_LABEL)
         except ClusterAbsent:
             return "", {}
-        return version, {one["metadata"]["labels"][PLAN_LABEL]: one for one in listed}
+        return version, {reservation["metadata"]["labels"][PLAN_LABEL]: reservation for reservation in listed}
 
     def _allocatable(self) -> dict[str, int]:
         """Return the allocatable amounts of all nodes; {} while nodes are not known: then no budget is checked."""
@@ -249,7 +249,12 @@ class PlanController(Feature):
             return None
         reservations = self._mirrors["reservations"].snapshot().values()
         millicores_by_node = dict.fromkeys(
-            (one.status.node for one in reservations if plan_decisions.has_unused_capacity(one)), 0
+            (
+                reservation.status.node
+                for reservation in reservations
+                if plan_decisions.has_unused_capacity(reservation)
+            ),
+            0,
         )
         if not millicores_by_node:
             return {}

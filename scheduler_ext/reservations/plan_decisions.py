@@ -104,9 +104,9 @@ def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> Contro
     intents: list[Intent] = []
     notes: list[ObjectNote] = []
     by_key: dict[str, list[Reservation]] = {}
-    for one in view.reservations:
-        if key := one.labels.get(PLAN_LABEL):
-            by_key.setdefault(key, []).append(one)
+    for reservation in view.reservations:
+        if key := reservation.labels.get(PLAN_LABEL):
+            by_key.setdefault(key, []).append(reservation)
     for plan in view.plans:
         try:
             plan_intents = _plan_intents(
@@ -215,11 +215,17 @@ def _reservation_use(
         return ReservationUse(
             reserved, reserved if plan.status.phase is PlanPhase.RELEASED else 0, pending, complete=reserved >= want > 0
         )
-    present = [one for one in reservations if realise.free(one) or _of_present(plan, one)]
+    present = [
+        reservation for reservation in reservations if realise.free(reservation) or _of_present(plan, reservation)
+    ]
     every = plan.source is WindowSource.FORECAST
-    used = sum(_runs(one, owner) for one in reservations if every or _of_present(plan, one))
-    free = sum(has_unused_capacity(one) for one in present) - _count_arriving_pods(plan, reservations, owner)
-    waiting = sum(realise.free(one) and one.status.phase is not Phase.AVAILABLE for one in present)
+    used = sum(_runs(reservation, owner) for reservation in reservations if every or _of_present(plan, reservation))
+    free = sum(has_unused_capacity(reservation) for reservation in present) - _count_arriving_pods(
+        plan, reservations, owner
+    )
+    waiting = sum(
+        realise.free(reservation) and reservation.status.phase is not Phase.AVAILABLE for reservation in present
+    )
     released = plan.status.phase is PlanPhase.RELEASED
     reserved = used + free + (waiting if released else 0)
     running = _count_extra_pods(plan, owner, proposal)
@@ -242,13 +248,13 @@ def _count_arriving_pods(plan: Plan, reservations: Sequence[Reservation], owner:
     """
     if plan.source is not WindowSource.FORECAST or owner is None:
         return 0
-    named = {user.name for one in reservations for user in one.status.owners}
-    return min(len(owner.fresh - named), sum(has_unused_capacity(one) for one in reservations))
+    named = {user.name for reservation in reservations for user in reservation.status.owners}
+    return min(len(owner.fresh - named), sum(has_unused_capacity(reservation) for reservation in reservations))
 
 
-def _runs(one: Reservation, owner: OwnerView | None) -> bool:
+def _runs(reservation: Reservation, owner: OwnerView | None) -> bool:
     """Return whether the pod that took a Reservation is still there."""
-    names = {user.name for user in one.status.owners}
+    names = {user.name for user in reservation.status.owners}
     return bool(names if owner is None or owner.pods is None else names & owner.pods)
 
 
@@ -271,41 +277,45 @@ def _others_waiting(view: PlanView, plan: Plan, owner: OwnerView | None) -> int 
     )
 
 
-def has_unused_capacity(one: Reservation) -> bool:
+def has_unused_capacity(reservation: Reservation) -> bool:
     """Return whether it has capacity on a node that no pod uses yet."""
-    return realise.free(one) and one.status.phase is Phase.AVAILABLE
+    return realise.free(reservation) and reservation.status.phase is Phase.AVAILABLE
 
 
 def _lent(view: PlanView, mine: Iterable[Reservation]) -> float | None:
     """Cores of a plan's free capacity in which batch runs; batch's cores on a node are shared by its Reservations."""
     if view.batch is None:
         return None
-    free = [(one.status.node, one.size.get("cpu", 0) / 1000) for one in mine if has_unused_capacity(one)]
+    free = [
+        (reservation.status.node, reservation.size.get("cpu", 0) / 1000)
+        for reservation in mine
+        if has_unused_capacity(reservation)
+    ]
     total = dict.fromkeys((node for node, _ in free), 0.0)
-    for one in view.reservations:
-        if one.status.node in total and has_unused_capacity(one):
-            total[one.status.node] += one.size.get("cpu", 0) / 1000
+    for reservation in view.reservations:
+        if reservation.status.node in total and has_unused_capacity(reservation):
+            total[reservation.status.node] += reservation.size.get("cpu", 0) / 1000
     lent = {
         node: lent_cores(reserved_cores, *view.batch.get(node, (0.0, 0.0))) for node, reserved_cores in total.items()
     }
     return sum(lent[node] * cores / total[node] for node, cores in free if cores)
 
 
-def _of_present(plan: Plan, one: Reservation) -> bool:
+def _of_present(plan: Plan, reservation: Reservation) -> bool:
     window = plan.status.window
-    return window is not None and one.name.startswith(realise.unit_name(plan, window, 0).removesuffix("0"))
+    return window is not None and reservation.name.startswith(realise.unit_name(plan, window, 0).removesuffix("0"))
 
 
 def _units(plan: Plan, reservations: Iterable[Reservation]) -> tuple[PlanReservation, ...]:
     return tuple(
         PlanReservation(
-            one.name,
-            one.status.node,
-            one.status.phase.value,
-            ", ".join(f"{o.namespace}/{o.name}" for o in one.status.owners),
+            reservation.name,
+            reservation.status.node,
+            reservation.status.phase.value,
+            ", ".join(f"{o.namespace}/{o.name}" for o in reservation.status.owners),
         )
-        for one in sorted(reservations, key=lambda r: r.name)
-        if realise.free(one) or _of_present(plan, one)
+        for reservation in sorted(reservations, key=lambda r: r.name)
+        if realise.free(reservation) or _of_present(plan, reservation)
     )
 
 
@@ -366,11 +376,11 @@ def _orphans(view: PlanView, by_key: Mapping[str, Sequence[Reservation]]) -> lis
     keys = {plan.key for plan in view.plans}
     intents: list[Intent] = []
     for key in sorted(by_key.keys() - keys):
-        for one in by_key[key]:
-            ours = one.labels.get(MANAGED_BY_LABEL) == MANAGED_BY
-            if ours and realise.free(one) and not one.deleting:
-                address = Address(SCHEDULING_GROUP, "reservations", one.name)
-                intents.append(Delete(address, one.uid, why="its plan is gone"))
+        for reservation in by_key[key]:
+            ours = reservation.labels.get(MANAGED_BY_LABEL) == MANAGED_BY
+            if ours and realise.free(reservation) and not reservation.deleting:
+                address = Address(SCHEDULING_GROUP, "reservations", reservation.name)
+                intents.append(Delete(address, reservation.uid, why="its plan is gone"))
     for (namespace, _, _), scaler in sorted(view.autoscalers.items()):
         remembered = realise.floor_of(scaler)
         if remembered and remembered.plan not in keys and (patch := realise.restore(scaler, namespace)):

@@ -66,7 +66,7 @@ class PodView:
             tuple(gate.get("name") or "" for gate in spec.get("schedulingGates") or ()),
             requests_of_pod(pod, what),
             int(spec.get("priority") or 0),
-            tuple(toleration(one) for one in spec.get("tolerations") or ()),
+            tuple(toleration(entry) for entry in spec.get("tolerations") or ()),
             spec.get("affinity") or {},
             _unschedulable(status),
             moment_of(meta.get("creationTimestamp"), what) or 0.0,

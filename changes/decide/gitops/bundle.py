@@ -43,7 +43,7 @@ def bundle(
     judged_workloads: Sequence[JudgedWorkload], form: BundleForm, settings: PatchSettings, currency: str = ""
 ) -> dict[str, str]:
     """Text by path; for KUBECTL one file of commands. `PULL_REQUEST.md` is always included."""
-    every = [r for one in judged_workloads for r in one.recommendations]
+    every = [r for workload in judged_workloads for r in workload.recommendations]
     files = _files(every, form, settings)
     return {**files, PULL_REQUEST: "\n".join(_text(judged_workloads, form, sorted(files), currency)) + "\n"}
 
@@ -63,45 +63,45 @@ def _files(recommendations: Sequence[Recommendation], form: BundleForm, settings
 def _text(
     judged_workloads: Sequence[JudgedWorkload], form: BundleForm, paths: Sequence[str], currency: str
 ) -> Iterator[str]:
-    savings = savings_of(r for one in judged_workloads for r in one.recommendations)
-    count = sum(bool(one.recommendations) for one in judged_workloads)
+    savings = savings_of(r for workload in judged_workloads for r in workload.recommendations)
+    count = sum(bool(workload.recommendations) for workload in judged_workloads)
     yield f"# Requests and limits of {count} workloads, as they are used"
     yield ""
     yield f"Over all pods: {balanced_text(savings, currency)}."
     yield "Money is saved once nodes are given back."
     yield ""
     yield f"Written as {form}: {', '.join(f'`{path}`' for path in paths) or 'nothing could be written'}."
-    for one in judged_workloads:
+    for workload in judged_workloads:
         yield ""
-        yield f"## {_plain(str(one.workload))}"
+        yield f"## {_plain(str(workload.workload))}"
         yield ""
-        yield from _workload(one, currency)
+        yield from _workload(workload, currency)
 
 
-def _workload(one: JudgedWorkload, currency: str) -> Iterator[str]:
-    if not one.recommendations:
-        yield f"Left out: {_plain(one.error)}."
+def _workload(workload: JudgedWorkload, currency: str) -> Iterator[str]:
+    if not workload.recommendations:
+        yield f"Left out: {_plain(workload.error)}."
         return
-    if one.error:
-        yield f"Not checked against the cluster: {_plain(one.error)}."
+    if workload.error:
+        yield f"Not checked against the cluster: {_plain(workload.error)}."
         yield ""
     yield "| container | field | now | new | highest seen | why |"
     yield "|---|---|---|---|---|---|"
-    for recommendation in one.recommendations:
+    for recommendation in workload.recommendations:
         for value in recommendation.values:
             if value.changes_template:
                 yield _row(recommendation, value)
         if gpu := recommendation.gpu:
             yield f"| {_plain(recommendation.container.container)} | GPUs | {gpu.now} | {gpu.share} | | oversized-gpu |"
-    for recommendation in one.recommendations:
+    for recommendation in workload.recommendations:
         if why := file_refusal(recommendation):
             yield ""
             yield f"Not in the files: {_plain(recommendation.container.container)}: {_plain(why)}."
     yield ""
-    yield f"Over all pods: {saving_text(savings_of(one.recommendations), currency)}."
-    if one.rules:
+    yield f"Over all pods: {saving_text(savings_of(workload.recommendations), currency)}."
+    if workload.rules:
         yield ""
-        yield from (f"- {rule.outcome}: {rule.rule}: {_plain(rule.why)}" for rule in one.rules)
+        yield from (f"- {rule.outcome}: {rule.rule}: {_plain(rule.why)}" for rule in workload.rules)
 
 
 def _row(recommendation: Recommendation, value: Value) -> str:

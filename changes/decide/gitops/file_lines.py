@@ -14,29 +14,29 @@ from cotenant.recommender.model.recommendation import Recommendation
 
 def file_lines(recommendations: Sequence[Recommendation]) -> list[FieldMove]:
     """Return one workload's field changes in the files: those of every bundle form, and the autoscaler's target."""
-    written = [one for one in recommendations if not file_refusal(one)]
-    lines = [line for one in written for line in _container_lines(one)]
+    written = [recommendation for recommendation in recommendations if not file_refusal(recommendation)]
+    lines = [line for recommendation in written for line in _container_lines(recommendation)]
     for move in autoscaler_targets.moves(written):
         target = f"{autoscaler_targets.KIND} {move.namespace}/{move.name}"
         lines.append(FieldMove(target, f"{move.resource} averageUtilization", str(move.before), str(move.after)))
     return lines
 
 
-def _container_lines(one: Recommendation) -> Iterator[FieldMove]:
-    now = _present(one)
-    for side, amounts in resources(one).items():
+def _container_lines(recommendation: Recommendation) -> Iterator[FieldMove]:
+    now = _present(recommendation)
+    for side, amounts in resources(recommendation).items():
         for name, amount in amounts.items():
-            label = f"{one.container.container} {name} {side.removesuffix('s')}"
+            label = f"{recommendation.container.container} {name} {side.removesuffix('s')}"
             old, new = now.get((side, name), NOTHING), NOTHING if amount is None else str(amount)
             if old != new:
-                yield FieldMove(str(one.container.workload), label, old, new)
+                yield FieldMove(str(recommendation.container.workload), label, old, new)
 
 
-def _present(one: Recommendation) -> Mapping[tuple[str, str], str]:
+def _present(recommendation: Recommendation) -> Mapping[tuple[str, str], str]:
     amounts = {
         (FIELDS[value.field], value.resource.value): format_amount(value.resource, value.now)
-        for value in one.values
+        for value in recommendation.values
         if value.now is not None
     }
-    devices = one.gpu.now.resources if one.gpu else {}
+    devices = recommendation.gpu.now.resources if recommendation.gpu else {}
     return amounts | {(side, name): amount for side in FIELDS.values() for name, amount in devices.items()}

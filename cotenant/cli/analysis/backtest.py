@@ -152,7 +152,7 @@ def _backtest_stored(clusters: Sequence[StoredCluster], run: _BacktestRun, form:
         _write_scores(_combine_scores({name: contents.scores for name, (contents, _) in answers.items()}), str, form)
     else:
         _write(next(iter(answers.values()))[0], form)
-    for store in (one.store for one in clusters if one.store.cluster in answers):
+    for store in (cluster.store for cluster in clusters if cluster.store.cluster in answers):
         contents, report = answers[store.cluster]
         store.write_document(BACKTEST, report)
         if not form.quiet:
@@ -203,11 +203,11 @@ class _BacktestRun:
             drawn = _frontiers(series, self.pods_per_node, settings, progress) if self.pods_per_node else ()
         return _contents(series, ledger, drawn), ledger
 
-    def of_stored(self, one: StoredCluster) -> tuple[BacktestContents, BacktestReport]:
+    def of_stored(self, stored: StoredCluster) -> tuple[BacktestContents, BacktestReport]:
         """The scores of a stored history, and the report of them for the dashboard."""
         from cotenant.backtesting.sources import StoredSeries
 
-        contents, ledger = self.of(StoredSeries.of(one.store, self.metric), one.settings)
+        contents, ledger = self.of(StoredSeries.of(stored.store, self.metric), stored.settings)
         return contents, _report(contents, ledger)
 
 
@@ -223,17 +223,17 @@ def _reclaim(clusters: Sequence[StoredCluster], form: _Form, *, all_clusters: bo
     from cotenant.cli.analysis.backtest_reclaim import store_trial, summary, table, trial
     from cotenant.cli.report.backtest_report import policies_page
 
-    def tried(one: StoredCluster) -> PolicyTrial:
+    def tried(stored: StoredCluster) -> PolicyTrial:
         with bars(quiet=form.quiet) as progress:
-            return trial(one.store, one.settings, progress, SystemClock().now_seconds())
+            return trial(stored.store, stored.settings, progress, SystemClock().now_seconds())
 
     trials, failures = computed_for_each(clusters, tried, "back-tested", all_clusters=all_clusters)
     name, first = next(iter(trials.items()))
     lead = f"Reclaim policies on {first.nodes} nodes of cluster {name}, {first.tested_days:.1f} tested days."
-    scores = {name: table(one) for name, one in trials.items()}
+    scores = {name: table(trial) for name, trial in trials.items()}
     shown = _combine_scores(scores) if all_clusters else scores[name]
     _write_scores(shown, lambda: policies_page(lead, first.computed_seconds, shown), form)
-    for store in (one.store for one in clusters if one.store.cluster in trials):
+    for store in (cluster.store for cluster in clusters if cluster.store.cluster in trials):
         done = trials[store.cluster]
         store_trial(store, done)
         if not form.quiet:

@@ -44,7 +44,7 @@ def mcp(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption = 
     settings = session_of(ctx).read({"store.url": store}).settings
     alone = msgspec.structs.replace(settings, access=AccessSettings())  # no port: whoever starts it may read the store
     stores = open_scans(settings, cluster, all_clusters=cluster is None).stores
-    api = application([ServedCluster(one, alone, {}) for one in stores])
+    api = application([ServedCluster(store, alone, {}) for store in stores])
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # its line for each call says nothing that the client lacks
     asyncio.run(_serve(server_of(api)))
 

@@ -152,17 +152,17 @@ def chosen_rows(
     clusters: Sequence[ScannedCluster], namespaces: list[str] | None, query: str | None, *, of_all: bool
 ) -> ScanRows:
     """The rows that were asked for; UsageError for a namespace that no cluster has."""
-    scans = StoredScans(tuple(one.store for one in clusters), of_all)
+    scans = StoredScans(tuple(cluster.store for cluster in clusters), of_all)
     if not of_all:
         rows = chosen_of_scan(scans, clusters[0].recommendations, namespaces, query)
         return ScanRows(rows, (Results(clusters[0].store, clusters[0].settings, rows),), of_all)
     schema = clusters[0].recommendations.schema
-    together = of_clusters(schema, {one.store.cluster: one.recommendations for one in clusters})
+    together = of_clusters(schema, {cluster.store.cluster: cluster.recommendations for cluster in clusters})
     rows = chosen_of_scan(scans, together, namespaces, query)
     plain = Table(schema, {name: column for name, column in rows.columns.items() if name != CLUSTER.name})
     each = (
-        Results(one.store, one.settings, plain.take(rows.columns[CLUSTER.name] == one.store.cluster))
-        for one in clusters
+        Results(cluster.store, cluster.settings, plain.take(rows.columns[CLUSTER.name] == cluster.store.cluster))
+        for cluster in clusters
     )
     return ScanRows(rows, tuple(each), of_all)
 

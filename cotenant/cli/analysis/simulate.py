@@ -219,7 +219,7 @@ def _answers_by_cluster(
         return {"": ask(None, session_of(ctx).read().settings)}, {}
     clusters = stored_clusters_of(ctx, options["store"], options["cluster"], options["all_clusters"])
     return computed_for_each(
-        clusters, lambda one: ask(one.store, one.settings), "simulated", all_clusters=options["all_clusters"]
+        clusters, lambda stored: ask(stored.store, stored.settings), "simulated", all_clusters=options["all_clusters"]
     )
 
 
@@ -326,12 +326,12 @@ def replay_summary(replays: Sequence[PeakReplay]) -> str:
     """Over all services: pods' waits, and what stood idle for them."""
     import numpy as np
 
-    arms = [one.without for one in replays], [one.reserved for one in replays]
+    arms = [replay.without for replay in replays], [replay.reserved for replay in replays]
     waits = [np.concatenate([outcome.pending_seconds for outcome in arm]) for arm in arms]
     if not all(map(len, waits)):
         return f"{len(replays)} services, none of which had a peak in these days"
     before, after = (float(np.quantile(wait, 0.95)) for wait in waits)
-    idle = sum(one.reserved.idle for one in replays)
+    idle = sum(replay.reserved.idle for replay in replays)
     return (
         f"{len(replays)} services with forecast-driven plans: p95 wait of peak pods {after:.0f} s, {before:.0f} s "
         f"without; {idle:,.0f} reserved core-hours idle (a simulation: docs/simulate.md says what it assumes)"
@@ -373,7 +373,7 @@ def command_of(options: Mapping[str, Any]) -> str:
         unset = value is None or value is False
         values = value if isinstance(value, list | tuple) else [] if unset else [value]
         if name not in UNSAID:
-            arguments += [argument for one in values for argument in (f"--{name.replace('_', '-')}", str(one))]
+            arguments += [argument for value in values for argument in (f"--{name.replace('_', '-')}", str(value))]
     return shlex.join(arguments)
 
 
@@ -389,7 +389,9 @@ def _keep(store: Store, outcomes: Sequence[SharingOutcome]) -> None:
     scenario = outcomes[0].scenario
     if scenario.incident is not None:
         return
-    document = what_if([one for one in outcomes if one.scenario == scenario], int(SystemClock().now_seconds()))
+    document = what_if(
+        [outcome for outcome in outcomes if outcome.scenario == scenario], int(SystemClock().now_seconds())
+    )
     if document is not None:
         store.write_document(WHAT_IF, document)
 
@@ -410,12 +412,12 @@ def summary(outcomes: Sequence[SharingOutcome]) -> str:
     from cotenant.experiment.outcome import Sharing
 
     ours, theirs = installed_outcomes(outcomes, Sharing.COTENANT), installed_outcomes(outcomes, Sharing.KOORDINATOR)
-    their_hours = sum(one.batch_core_hours for one in theirs)
+    their_hours = sum(outcome.batch_core_hours for outcome in theirs)
     if not ours or their_hours <= 0:
         scenario = outcomes[0].scenario
         return f"{len(outcomes)} runs of {scenario.days} days on {scenario.nodes} nodes"
-    ratio = sum(one.batch_core_hours for one in ours) / their_hours
-    short, their_short = (fmean(one.violation_ratio for one in way) for way in (ours, theirs))
+    ratio = sum(outcome.batch_core_hours for outcome in ours) / their_hours
+    short, their_short = (fmean(outcome.violation_ratio for outcome in way) for way in (ours, theirs))
     return (
         f"cotenant at {ours[0].knob:g} % risk: {ratio:.2f} x the batch core-hours of Koordinator's formulas, nodes "
         f"short {percent(short, 2)} of the time against {percent(their_short, 2)} "

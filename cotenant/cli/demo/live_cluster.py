@@ -127,9 +127,9 @@ def run_demo_verification(cluster: DemoCluster, store: Store) -> Iterator[None]:
 
     def tell(news: list[News]) -> None:
         notify(news)
-        for one in news:
-            if one.bad:
-                cluster.course.tell(f"{one.title}: {one.words}")
+        for item in news:
+            if item.bad:
+                cluster.course.tell(f"{item.title}: {item.words}")
 
     stop = service.watcher(tell, peaks_of(store)).start(WATCH_SECONDS)
     try:

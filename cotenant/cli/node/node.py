@@ -190,8 +190,8 @@ def _heading(status: NodeStatus) -> Iterator[str]:
     if status.ready:
         yield f"not ready: {status.ready}"
     yield from status.notes
-    for one in status.unsupported:
-        yield f"{one.field}: {one.why}"
+    for unsupported in status.unsupported:
+        yield f"{unsupported.field}: {unsupported.why}"
 
 
 def _changes(tick: Replayed, before: dict[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:

@@ -132,7 +132,9 @@ def _saving_tiles(contents: ReportContents) -> str:
 def _saving_tile(contents: ReportContents, when: When) -> str:
     """Return the HTML tile of what the shown proposals free and raise, one line per phrase, and the net amount."""
     savings = summed_savings(contents.rows.columns, when)
-    lines = "<br>".join(text(phrase_text(one, contents.currency)) for one in saving_phrases(savings)) or text(NOTHING)
+    lines = "<br>".join(text(phrase_text(phrase, contents.currency)) for phrase in saving_phrases(savings)) or text(
+        NOTHING
+    )
     return (
         f'<div class="tile wide-tile" data-when="{when.name.lower()}"><div class="name">{text(when.capitalize())}</div>'
         f'<div class="saving">{lines}</div><div class="note">{text(net_text(savings, contents.currency))}; '

@@ -68,10 +68,10 @@ def page(contents: SimulationContents) -> str:
 def _lead(outcomes: Sequence[SharingOutcome]) -> str:
     if not outcomes:
         return "Incidents, replayed by the product's own decisions."
-    one, seeds = outcomes[0].scenario, len({o.scenario.seed for o in outcomes})
+    scenario, seeds = outcomes[0].scenario, len({o.scenario.seed for o in outcomes})
     return (
-        f"{one.nodes:,} nodes and {one.pods:,} pods ({one.trace}), {one.days} days, {seeds} seeds: what each way to "
-        "share nodes gives batch work, and what it costs services."
+        f"{scenario.nodes:,} nodes and {scenario.pods:,} pods ({scenario.trace}), {scenario.days} days, "
+        f"{seeds} seeds: what each way to share nodes gives batch work, and what it costs services."
     )
 
 

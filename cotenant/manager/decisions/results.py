@@ -154,7 +154,7 @@ def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
 
 def medians(workloads: WorkloadColumns, floors: Iterable[ReplicaFloor] = ()) -> tuple[WorkloadMedian, ...]:
     """Return the median forecast of each workload with a forecast of at least one resource, in the order of names."""
-    replicas = {one.workload: list(one.floor) for one in floors if one.most is not None}
+    replicas = {floor.workload: list(floor.floor) for floor in floors if floor.most is not None}
     by_workload: dict[WorkloadRef, dict[Resource, list[int]]] = defaultdict(dict)
     for resource, paths in workloads.medians.items():
         for row in np.flatnonzero(np.isfinite(paths).all(axis=1)).tolist():

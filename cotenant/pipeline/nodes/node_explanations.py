@@ -36,10 +36,10 @@ def of_node(store: Store, node: str) -> NodeExplained:
     explanations = store.read_document(DOCUMENT, list[NodeExplained])
     if explanations is None:
         raise NoData(f"no explanation of nodes is stored at {store.url}", fix="Run cotenant scan once more.")
-    one = next((e for e in explanations if e.node == node), None)
-    if one is None:
+    explanation = next((e for e in explanations if e.node == node), None)
+    if explanation is None:
         raise NoData(f"no node is named {node}", fix="cotenant get reclaimable lists all of them.")
-    return one
+    return explanation
 
 
 def of_cluster(inputs: NodeInputs, now_seconds: float) -> NodeExplained:
@@ -71,8 +71,8 @@ def of_cluster(inputs: NodeInputs, now_seconds: float) -> NodeExplained:
 def _of_analysis(analysis: Analysis, settings: ReclaimableSettings) -> list[NodeExplained]:
     config, inventory = ColocationConfig.of_settings(settings), analysis.history.inventory
     by_node: dict[str, list[Reclaimable]] = defaultdict(list)
-    for one in analysis.reclaimable:
-        by_node[one.node].append(one)
+    for lendable in analysis.reclaimable:
+        by_node[lendable.node].append(lendable)
     measured = _newest_sample_times(analysis)
     return [
         explain(

@@ -163,7 +163,7 @@ def reuse_results(
     ends = {ref: int(before.end_seconds[row]) for ref, row in zip(containers.refs, rows.tolist(), strict=True)}
     wanted = {ref: ends[ref] for ref, row in zip(containers.refs, rows.tolist(), strict=True) if row >= 0}
     try:
-        said = {one.container: one for one in _read_recommendations(store, wanted)}
+        said = {recommendation.container: recommendation for recommendation in _read_recommendations(store, wanted)}
     except (StoreError, msgspec.MsgspecError) as error:
         structlog.get_logger(__name__).info("workloads are judged anew", reason=str(error))
         said = {}
@@ -171,7 +171,7 @@ def reuse_results(
     whole = frozenset(ref.workload for ref in wanted) - lost
     rows = np.where([ref.workload in whole for ref in containers.refs], rows, -1)
     recommendations = tuple(said[ref] for ref in wanted if ref.workload in whole)
-    findings = tuple(one for one in before.findings if _workload(one) in whole)
+    findings = tuple(finding for finding in before.findings if _workload(finding) in whole)
     return Kept(whole, ContainerResults(recommendations, findings), rows)
 
 

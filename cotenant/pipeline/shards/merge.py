@@ -108,7 +108,7 @@ class Merger:
 
     def requested(self) -> dict[Resource, HourlySum]:
         """Return the amounts requested by all pods, by resource."""
-        return {r: reduce(HourlySum.joined, [one[r] for one in self._requested]) for r in Resource}
+        return {r: reduce(HourlySum.joined, [amounts[r] for amounts in self._requested]) for r in Resource}
 
     def largest(self) -> Usage[WorkloadRef]:
         """The largest workloads of each shard."""

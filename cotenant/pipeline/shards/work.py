@@ -130,7 +130,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     for resource, signal in POD_SIGNAL.items():
         of_groups[resource] = _forecast(store, shard, totals[signal], portraits[resource], settings)
         give_back()
-    forecasts = {r: one.forecasts for r, one in of_groups.items()}
+    forecasts = {r: group_forecast.forecasts for r, group_forecast in of_groups.items()}
     stage("Sums and tables")
     analysis = WorkloadAnalysis(history, workloads, totals, portraits, forecasts, throttled, sums.coverage.by_workload)
     return _result(analysis, judged, sums, list(of_groups.values()), settings)
@@ -258,9 +258,9 @@ def _result(
         candidates=rehearsed_proposals.candidates(
             inventory, analysis.totals[cpu], analysis.forecasts[Resource.CPU], settings
         ),
-        learned={one.group: one.news for one in groups if one.news is not None},
+        learned={group.group: group.news for group in groups if group.news is not None},
         judgements={judged.group: judged.judgements},
-        since_seconds=tuple(one.since_seconds for one in groups if one.since_seconds is not None),
+        since_seconds=tuple(group.since_seconds for group in groups if group.since_seconds is not None),
     )
 
 

@@ -25,7 +25,7 @@ _COUNTED: Final = ("cpu", "memory")
 
 def with_limit_range_defaults(pod: Json, ranges: Iterable[Json]) -> Json:
     """A new pod with the amounts that the namespace's LimitRanges give to containers that name none."""
-    items = [item for one in ranges for item in _items(one)]
+    items = [item for limit_range in ranges for item in _items(limit_range)]
     if not items:
         return pod
     spec = {key: [_with_default_amounts(c, items) for c in pod["spec"][key]] for key in _LISTS if pod["spec"].get(key)}
@@ -34,8 +34,8 @@ def with_limit_range_defaults(pod: Json, ranges: Iterable[Json]) -> Json:
 
 def out_of_bounds(pod: Json, ranges: Iterable[Json]) -> Refusal | None:
     """The API server's 403 for the first bound of these LimitRanges that a container breaks; None when it keeps all."""
-    for one in ranges:
-        for item in _items(one):
+    for limit_range in ranges:
+        for item in _items(limit_range):
             for container in _containers(pod):
                 if message := next(_limit_range_violations(container, item), ""):
                     return _forbidden_refusal(pod, message)

@@ -90,7 +90,7 @@ def subject_review(body: Json, accounts: Iterable[Account]) -> dict[str, Any]:
         raise Refusal(
             422, 'SubjectAccessReview is invalid: spec.user: Invalid value: "": at least one of user or group'
         )
-    meant = [one for one in accounts if one.name == user or one.name in groups]
+    meant = [account for account in accounts if account.name == user or account.name in groups]
     return {**body, "status": {"allowed": _is_allowed(body, meant)}}
 
 

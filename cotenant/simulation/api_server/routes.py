@@ -187,7 +187,7 @@ class Api:
         kinds = [kind for kind in self._kinds.values() if path == _root(kind)]
         if not kinds:
             raise Refusal(404, "the server could not find the requested resource")
-        resources = [one for kind in kinds for one in _resources(kind)]
+        resources = [resource for kind in kinds for resource in _resources(kind)]
         body = {"groupVersion": kinds[0].api_version, "resources": resources}
         return {"kind": "APIResourceList", "apiVersion": "v1", **body}
 

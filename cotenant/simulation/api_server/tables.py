@@ -26,8 +26,8 @@ def table(body: Json, columns: Sequence[Json], now_seconds: float) -> Json:
     shown = [*columns] or [AGE]
     definitions = [{"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}]
     definitions += [
-        {"format": "", "description": "", "priority": 0} | {k: v for k, v in one.items() if k not in _SOURCES}
-        for one in shown
+        {"format": "", "description": "", "priority": 0} | {k: v for k, v in column.items() if k not in _SOURCES}
+        for column in shown
     ]
     return {
         "kind": "Table",
@@ -36,7 +36,7 @@ def table(body: Json, columns: Sequence[Json], now_seconds: float) -> Json:
         "columnDefinitions": definitions,
         "rows": [
             {
-                "cells": [item["metadata"]["name"], *(_cell(item, one, now_seconds) for one in shown)],
+                "cells": [item["metadata"]["name"], *(_cell(item, column, now_seconds) for column in shown)],
                 "object": {
                     "kind": "PartialObjectMetadata",
                     "apiVersion": "meta.k8s.io/v1",
@@ -56,7 +56,7 @@ def _cell(item: Json, column: Json, now_seconds: float) -> Any:
     if moment is None:
         return value
     seconds = now_seconds - moment
-    _, unit, letter = next((one for one in UNITS if seconds >= one[0]), UNITS[-1])
+    _, unit, letter = next((unit for unit in UNITS if seconds >= unit[0]), UNITS[-1])
     return f"{max(0, int(seconds // unit))}{letter}"
 
 
@@ -66,8 +66,8 @@ def _values(value: Any, path: Sequence[str]) -> Iterator[Any]:
         return
     first, *rest = path
     if first == "*":
-        for one in value if isinstance(value, list) else ():
-            yield from _values(one, rest)
+        for item in value if isinstance(value, list) else ():
+            yield from _values(item, rest)
     elif isinstance(value, dict) and first in value:
         yield from _values(value[first], rest)
 
@@ -93,25 +93,25 @@ def _part(name: str, path: str, of: str) -> Json:
 
 def _containers_ready(pod: Json) -> str:
     statuses = _of(pod, "status", "containerStatuses") or ()
-    return f"{sum(bool(one.get('ready')) for one in statuses)}/{len(pod['spec'].get('containers') or ())}"
+    return f"{sum(bool(status.get('ready')) for status in statuses)}/{len(pod['spec'].get('containers') or ())}"
 
 
 def _pod_status(pod: Json) -> str:
     """Why a container waits or has ended, where one does; else the phase."""
     if "deletionTimestamp" in pod["metadata"]:
         return "Terminating"
-    states = [one.get("state") or {} for one in _of(pod, "status", "containerStatuses") or ()]
+    states = [status.get("state") or {} for status in _of(pod, "status", "containerStatuses") or ()]
     reasons = (body.get("reason") for state in states for kind, body in state.items() if kind != "running" and body)
     return next(filter(None, reasons), None) or _of(pod, "status", "phase") or "Pending"
 
 
 def _restarts(pod: Json) -> int:
-    return sum(one.get("restartCount") or 0 for one in _of(pod, "status", "containerStatuses") or ())
+    return sum(status.get("restartCount") or 0 for status in _of(pod, "status", "containerStatuses") or ())
 
 
 def _node_status(node: Json) -> str:
     conditions = _of(node, "status", "conditions") or ()
-    ready = next((one["status"] for one in conditions if one["type"] == "Ready"), "Unknown")
+    ready = next((condition["status"] for condition in conditions if condition["type"] == "Ready"), "Unknown")
     word = {"True": "Ready", "False": "NotReady"}.get(ready, "Unknown")
     return f"{word},SchedulingDisabled" if _of(node, "spec", "unschedulable") else word
 

@@ -151,18 +151,18 @@ class ClusterControllers:
         if self._state.get(SETS, key) is None:
             fresh = replica_set(deployment, digest, 0)
             wrote.append(self._hand.create(path_of(fresh).rpartition("/")[0], fresh))
-        for (namespace, name), one in self._state.items(SETS):
-            if namespace == key[0] and one["metadata"]["ownerReferences"][0]["uid"] == meta["uid"]:
+        for (namespace, name), owned in self._state.items(SETS):
+            if namespace == key[0] and owned["metadata"]["ownerReferences"][0]["uid"] == meta["uid"]:
                 mine = [p for p in pods if p["metadata"]["ownerReferences"][0]["name"] == name]
-                wrote.append(self._count(one, len(mine), sum(rollouts.is_ready(p) for p in mine)))
+                wrote.append(self._count(owned, len(mine), sum(rollouts.is_ready(p) for p in mine)))
         return self._state.get(SETS, key), wrote
 
-    def _count(self, one: Json, replicas: int, ready: int) -> bool:
+    def _count(self, replica_set: Json, replicas: int, ready: int) -> bool:
         """A ReplicaSet's count as its controller writes it."""
         wrote = False
-        if one["spec"]["replicas"] != replicas:
-            wrote = self._hand.patched(one, [{"op": "replace", "path": "/spec/replicas", "value": replicas}])
-        live = self._state.get(SETS, _key(one))
+        if replica_set["spec"]["replicas"] != replicas:
+            wrote = self._hand.patched(replica_set, [{"op": "replace", "path": "/spec/replicas", "value": replicas}])
+        live = self._state.get(SETS, _key(replica_set))
         status = {"replicas": replicas, "readyReplicas": ready, "availableReplicas": ready}
         if live is not None and live.get("status") != status:
             wrote |= self._hand.told(live, status)
@@ -180,7 +180,9 @@ class ClusterControllers:
         guard = self._state.get(GUARDS, ("", SWAP_GUARD))
         if not reservations or guard is None:
             return pod
-        offers = Offers.of((Reservation.parse(one) for _, one in reservations), Guard.parse(guard).served_until_seconds)
+        offers = Offers.of(
+            (Reservation.parse(body) for _, body in reservations), Guard.parse(guard).served_until_seconds
+        )
         return dict(add_reservation_gate(pod, offers, pod["metadata"]["namespace"], now_seconds))
 
     def _pods_of(self, controller: Json) -> list[Json]:

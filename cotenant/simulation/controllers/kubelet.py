@@ -88,16 +88,23 @@ def resized_status(
         return changed if changed != status else None
     changed = {**status, "conditions": conditions, "observedGeneration": generation}
     for group, key in _STATUSES.items():
-        every = [(one, told) for one, told in _containers_with_status(pod, group, key) if told or group == "containers"]
+        every = [
+            (container, told)
+            for container, told in _containers_with_status(pod, group, key)
+            if told or group == "containers"
+        ]
         if every:
-            changed[key] = [_in_force(one, told, now_seconds) if resizable(one, group) else told for one, told in every]
+            changed[key] = [
+                _in_force(container, told, now_seconds) if resizable(container, group) else told
+                for container, told in every
+            ]
     return changed
 
 
 def _containers_with_status(pod: Json, group: str, key: str) -> Iterator[tuple[Json, Json]]:
     """A group's containers with their statuses; {} for one without."""
-    statuses = {one["name"]: one for one in pod["status"].get(key) or ()}
-    return ((one, statuses.get(one["name"], {})) for one in pod["spec"].get(group) or ())
+    statuses = {status["name"]: status for status in pod["status"].get(key) or ()}
+    return ((container, statuses.get(container["name"], {})) for container in pod["spec"].get(group) or ())
 
 
 def _in_force(container: Json, told: Json, now_seconds: float) -> Json:
@@ -114,8 +121,8 @@ def _since(status: Json, why: str, now_seconds: float) -> str:
 def _differs(pod: Json) -> bool:
     """Return whether a container, or a native sidecar, has resources in force that differ from its spec."""
     return any(
-        (one.get("resources") or {}) != (told.get("resources") or {})
+        (container.get("resources") or {}) != (told.get("resources") or {})
         for group, key in _STATUSES.items()
-        for one, told in _containers_with_status(pod, group, key)
-        if told and resizable(one, group)
+        for container, told in _containers_with_status(pod, group, key)
+        if told and resizable(container, group)
     )

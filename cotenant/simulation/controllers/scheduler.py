@@ -145,7 +145,7 @@ def _nominated_node(pod: Json) -> str:
 
 def _preference(pod: Json, place: NodeSpace) -> tuple[bool, int]:
     """Return whether the pod is nominated for the node, and the sum of the weights of the preferred terms it meets."""
-    weight = sum(int(one["weight"]) for one in _preferred_terms(pod) if _meets(one.get("preference") or {}, place))
+    weight = sum(int(term["weight"]) for term in _preferred_terms(pod) if _meets(term.get("preference") or {}, place))
     return _nominated_node(pod) == place.name, weight
 
 

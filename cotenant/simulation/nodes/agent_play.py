@@ -79,13 +79,13 @@ class AgentPlay:
         A result that was not written, as in a dry run, is recorded when the value changes.
         """
         owners = {path: pod.spec.key for pod in observation.pods for path in paths_of(pod)}
-        for one in results:
-            place = (one.path, one.knob.value)
-            if one.outcome not in (WriteOutcome.WRITTEN, WriteOutcome.RESTORED):
-                if self._told.get(place) == one.value:
+        for result in results:
+            place = (result.path, result.knob.value)
+            if result.outcome not in (WriteOutcome.WRITTEN, WriteOutcome.RESTORED):
+                if self._told.get(place) == result.value:
                     continue
-                self._told[place] = one.value
-            action = action_of(one, stamp(observation.wall_seconds), owners.get(one.path, ""), self.dry)
+                self._told[place] = result.value
+            action = action_of(result, stamp(observation.wall_seconds), owners.get(result.path, ""), self.dry)
             self.acts.append(act_of(action, self.node))
 
     def _evict(self, machine: SimulatedNode, observation: Observation, decided: TickDecision, rate: Rate) -> None:

@@ -95,7 +95,7 @@ def analyse_services(sizes: Sequence[Size], usage: Usage[WorkloadRef], settings:
 
 def service_proposals(analysis: Analysed, settings: Settings) -> tuple[Proposal, ...]:
     """Return the proposal of the analysis for each service, in their order."""
-    by_workload = {one.workload: one for one in proposals_after(*analysis, settings)}
+    by_workload = {proposal.workload: proposal for proposal in proposals_after(*analysis, settings)}
     return tuple(by_workload[size.workload] for size in analysis[0].sizes)
 
 

@@ -32,15 +32,15 @@ def peak_replays(replays: Sequence[PeakReplay]) -> Table:
         PEAK_REPLAYS,
         [
             {
-                "workload": str(one.workload),
-                "peak_pods": len(one.reserved.pending_seconds),
-                "pending_without": one.without.p95_seconds,
-                "pending_with": one.reserved.p95_seconds,
-                "reserved": one.reserved_share,
-                "idle_core_hours": one.reserved.idle,
-                "peak_core_hours": one.reserved.peak,
-                "idle_of_cluster": one.idle_of_cluster,
+                "workload": str(replay.workload),
+                "peak_pods": len(replay.reserved.pending_seconds),
+                "pending_without": replay.without.p95_seconds,
+                "pending_with": replay.reserved.p95_seconds,
+                "reserved": replay.reserved_share,
+                "idle_core_hours": replay.reserved.idle,
+                "peak_core_hours": replay.reserved.peak,
+                "idle_of_cluster": replay.idle_of_cluster,
             }
-            for one in replays
+            for replay in replays
         ],
     )

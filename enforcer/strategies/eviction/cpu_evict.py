@@ -100,12 +100,12 @@ def _task(observation: Observation, amount: int, mean: Sample) -> Task:
     return Task(TaskName.BE_CPU, Resource.CPU, amount, why, ordered, _request, best_effort_only)
 
 
-def _order(one: Candidate) -> tuple[int, float, str]:
-    return priority_value(one.pod), -one.use(Resource.CPU) / max(_request(one), 1), one.pod.key
+def _order(candidate: Candidate) -> tuple[int, float, str]:
+    return priority_value(candidate.pod), -candidate.use(Resource.CPU) / max(_request(candidate), 1), candidate.pod.key
 
 
-def _request(one: Candidate) -> int:
-    return one.requests[Resource.CPU]
+def _request(candidate: Candidate) -> int:
+    return candidate.requests[Resource.CPU]
 
 
 def _mean(samples: Sequence[Sample]) -> Sample:

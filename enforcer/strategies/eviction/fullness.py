@@ -134,9 +134,9 @@ def _belongs_to_class(cls: PriorityClass, pod: PodSpec) -> bool:
     return pod.effective_priority is cls
 
 
-def _use(resource: Resource, one: Candidate) -> int:
-    return one.use(resource)
+def _use(resource: Resource, candidate: Candidate) -> int:
+    return candidate.use(resource)
 
 
-def _request(resource: Resource, one: Candidate) -> int:
-    return one.requests[resource]
+def _request(resource: Resource, candidate: Candidate) -> int:
+    return candidate.requests[resource]

@@ -74,5 +74,5 @@ def _runs_out(observation: Observation, trend: MemoryTrend) -> bool:
     return falls > 0 and available <= falls * MEMORY_COOLDOWN_SECONDS
 
 
-def _memory(one: Candidate) -> int:
-    return one.use(Resource.MEMORY)
+def _memory(candidate: Candidate) -> int:
+    return candidate.use(Resource.MEMORY)

@@ -229,7 +229,9 @@ def choose(
 
 def refused_uids(observation: Observation) -> set[str]:
     """Pods that are not asked to leave now, because their eviction was refused."""
-    return {uid for uid, one in observation.eviction_refusals.items() if observation.at_seconds < one.until_seconds}
+    return {
+        uid for uid, refusal in observation.eviction_refusals.items() if observation.at_seconds < refusal.until_seconds
+    }
 
 
 def _still_requested(
@@ -237,17 +239,17 @@ def _still_requested(
 ) -> tuple[tuple[RequestedEviction, ...], Mapping[Resource, float]]:
     """Requests that still count, and the last one of each resource among those that are over and were not refused."""
     present, now = {p.spec.uid: p for p in observation.pods}, observation.at_seconds
-    asked = [one for one in before.told if one.eviction.uid not in refused and one.at_seconds <= now]
-    still = tuple(one for one in asked if _is_still_pending(one, present, now, settings))
+    asked = [request for request in before.told if request.eviction.uid not in refused and request.at_seconds <= now]
+    still = tuple(request for request in asked if _is_still_pending(request, present, now, settings))
     over = {resource: at for resource, at in before.last_seconds.items() if at <= now}
-    return still, _last_seconds([one for one in asked if one not in still], over)
+    return still, _last_seconds([request for request in asked if request not in still], over)
 
 
 def _last_seconds(requested: Iterable[RequestedEviction], before: Mapping[Resource, float]) -> Mapping[Resource, float]:
     """Return the time of the last requested eviction per resource, including these."""
     last = dict(before)
-    for one in requested:
-        last[one.task.resource] = max(last.get(one.task.resource, one.at_seconds), one.at_seconds)
+    for request in requested:
+        last[request.task.resource] = max(last.get(request.task.resource, request.at_seconds), request.at_seconds)
     return last
 
 
@@ -264,29 +266,29 @@ def _choose_victims(
         freed = [*leaving, *(c for _, c in taken)]
         credit = sum(max(task.measure(c), 0) for c in freed if task.counts(c.pod))
         chosen = {c.pod.uid for c in freed} | passed_over
-        for one in task.candidates:
-            gain = task.measure(one)
+        for candidate in task.candidates:
+            gain = task.measure(candidate)
             if credit >= task.amount:
                 break
             if (
                 gain > 0
-                and one.pod.uid not in chosen
-                and evictable(one.pod)
-                and is_eviction_allowed(one.pod, task.name)
+                and candidate.pod.uid not in chosen
+                and evictable(candidate.pod)
+                and is_eviction_allowed(candidate.pod, task.name)
             ):
-                taken.append((task, one))
+                taken.append((task, candidate))
                 credit += gain
     return taken
 
 
-def _evict(one: Candidate, task: Task, settings: BestEffortSettings) -> Evict:
+def _evict(candidate: Candidate, task: Task, settings: BestEffortSettings) -> Evict:
     """The eviction of a chosen pod, with what it releases (millicores, bytes) where that is known.
 
     Pods outside best effort leave through the API server only, and are never urgent.
     """
-    releases = {resource: one.use(resource) for resource in Resource if one.uses.get(resource) is not None}
-    by_api = settings.only_evict_by_api or not best_effort_only(one.pod)
-    pod = one.pod
+    releases = {resource: candidate.use(resource) for resource in Resource if candidate.uses.get(resource) is not None}
+    by_api = settings.only_evict_by_api or not best_effort_only(candidate.pod)
+    pod = candidate.pod
     urgent = task.urgent and best_effort_only(pod)
     return Evict(pod.namespace, pod.name, pod.uid, task.name, task.why, releases, by_api, urgent)
 

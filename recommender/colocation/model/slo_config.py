@@ -157,8 +157,8 @@ class SloConfig:
         form, layers = FORMS[key], self.layers.get(key, Layers())
         yield form.cluster or "cluster", layers.cluster
         if entry is not None:
-            one = layers.entries[entry]
-            yield f"{form.entries}[{entry}]{f' {one.name}' if one.name else ''}", one.values
+            override = layers.entries[entry]
+            yield f"{form.entries}[{entry}]{f' {override.name}' if override.name else ''}", override.values
 
 
 def origins(config: SloConfig, key: SloKey, labels: Mapping[str, str]) -> Iterator[ValueOrigin]:

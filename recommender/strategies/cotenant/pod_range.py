@@ -48,40 +48,44 @@ class _Pod:
         return self._sum(drafts, field, [*sidecars, self.parts[position]])
 
     def _sum(self, drafts: Drafts, field: Field, parts: Sequence[tuple[int, Container]]) -> int:
-        new = [self._apply_drafts(drafts, index, one) for index, one in parts]
+        new = [self._apply_drafts(drafts, index, container) for index, container in parts]
         return pod_amount(new, self.resource, SIDES[field])
 
     def has(self, drafts: Drafts, field: Field) -> bool:
         """Return whether any container of the pod sets the resource in this field under the drafts."""
-        new = (self._apply_drafts(drafts, index, one) for index, one in self.parts)
+        new = (self._apply_drafts(drafts, index, container) for index, container in self.parts)
         return any(self.resource in (c.limits if field is Field.LIMIT else c.requests) for c in new)
 
     def together(self, drafts: Drafts, field: Field) -> dict[Slot, Draft]:
         """Drafts of containers that run at the same time."""
-        slots = (Slot(i, self.resource, field) for i, one in self.parts if one.role is not ContainerRole.INIT)
+        slots = (
+            Slot(i, self.resource, field) for i, container in self.parts if container.role is not ContainerRole.INIT
+        )
         return {slot: drafts[slot] for slot in slots if slot in drafts}
 
     def limit(self, drafts: Drafts, slot: Slot) -> int | None:
         """The limit above a request: the draft's, else the template's."""
         draft = drafts.get(replace(slot, field=Field.LIMIT))
-        own = next((one.limits.get(self.resource) for index, one in self.parts if index == slot.index), None)
+        own = next(
+            (container.limits.get(self.resource) for index, container in self.parts if index == slot.index), None
+        )
         return own if draft is None else draft.amount
 
-    def _apply_drafts(self, drafts: Drafts, index: int, one: Container) -> Container:
+    def _apply_drafts(self, drafts: Drafts, index: int, container: Container) -> Container:
         requests, limits = (
             {
                 **own,
                 **({self.resource: drafts[slot].amount} if (slot := Slot(index, self.resource, f)) in drafts else {}),
             }
-            for f, own in ((Field.REQUEST, one.requests), (Field.LIMIT, one.limits))
+            for f, own in ((Field.REQUEST, container.requests), (Field.LIMIT, container.limits))
         )
-        return replace(one, requests=requests, limits=limits)
+        return replace(container, requests=requests, limits=limits)
 
 
 def in_pod_range(drafts: Drafts, workload: Workload, names: Mapping[int, str], bound: LimitRange) -> Drafts:
     """The drafts within one bound on a pod's sum; `names` gives each container of the drafts its name."""
     place = {name: index for index, name in names.items()}
-    pod = _Pod(tuple((place.get(one.name, -1), one) for one in workload.containers), bound)
+    pod = _Pod(tuple((place.get(container.name, -1), container) for container in workload.containers), bound)
     if bound.maximum is not None:
         for field in SIDES:
             drafts = _at_most(pod, drafts, field, bound.maximum)
@@ -118,7 +122,7 @@ def _at_most(pod: _Pod, drafts: Drafts, field: Field, maximum: int) -> Drafts:
 
 def _start_at_most(pod: _Pod, drafts: Drafts, field: Field, position: int, maximum: int) -> None:
     """Raises of an init container, then of the sidecars before it, cut until their sum is at most the maximum."""
-    sidecars = [index for index, one in pod.parts[:position] if one.role is ContainerRole.SIDECAR]
+    sidecars = [index for index, container in pod.parts[:position] if container.role is ContainerRole.SIDECAR]
     for index in (pod.parts[position][0], *sidecars):
         slot = Slot(index, pod.resource, field)
         excess = pod.before_mains(drafts, field, position) - maximum

@@ -29,7 +29,7 @@ def points(columns: Floats, load: Floats, peaks: Floats, settings: BalanceSettin
     total = sum(weight for weight, _ in views.values())
     if total == 0:
         return load
-    weighted: Floats = sum((weight * one for weight, one in views.values()), np.zeros_like(load))
+    weighted: Floats = sum((weight * points for weight, points in views.values()), np.zeros_like(load))
     return weighted / total
 
 

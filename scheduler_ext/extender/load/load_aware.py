@@ -142,9 +142,11 @@ def points(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwa
     total, dominant = np.zeros(columns.shape[1]), np.full(columns.shape[1], float(HIGHEST))
     weights = (settings.weights.cpu, settings.weights.memory)
     for offset, weight in enumerate(weights):
-        one = least_used(columns[first + offset] + pod.estimate[offset], columns[SnapshotColumn.CAPACITY_CPU + offset])
-        total += one * weight
-        np.minimum(dominant, one, out=dominant)
+        score = least_used(
+            columns[first + offset] + pod.estimate[offset], columns[SnapshotColumn.CAPACITY_CPU + offset]
+        )
+        total += score * weight
+        np.minimum(dominant, score, out=dominant)
     total += dominant * settings.dominant_weight
     weight_sum = sum(weights) + settings.dominant_weight
     if weight_sum == 0:

@@ -62,7 +62,7 @@ class HardwareAllocation:
     def __init__(self, allocators: Sequence[Allocator]) -> None:
         """Asked in this order."""
         self._allocators = tuple(allocators)
-        self._keys = frozenset(key for one in allocators for key in (*one.wishes, one.result))
+        self._keys = frozenset(key for allocator in allocators for key in (*allocator.wishes, allocator.result))
 
     def allocate(self, client: KubeClient, pod: PodFacts, node: str) -> Allotment:
         """Annotations for the Binding of the pod, or why it gets nothing on this node. ClusterError, UsageError.
@@ -198,7 +198,7 @@ def _resource_slice_devices(client: KubeClient, node: str) -> frozenset[str]:
         slices = client.list(RESOURCE_SLICES, SliceWire, limit=None, fieldSelector=selector)
     except ClusterAbsent:
         return frozenset()
-    return frozenset[str]().union(*(slice_of(one).devices for one in slices))
+    return frozenset[str]().union(*(slice_of(slice_object).devices for slice_object in slices))
 
 
 def _document(client: KubeClient, collection: str, node: str) -> dict[str, Any] | None:

@@ -126,7 +126,7 @@ class NodeTable:
             self.pods[key] = self._on[pod.node][key] = pod
             self._touch(pod.node)
         placeholders = (before and before.placeholder_of, pod and pod.placeholder_of)
-        self._other_placeholders |= any(one is not None for one in placeholders)
+        self._other_placeholders |= any(placeholder is not None for placeholder in placeholders)
 
     def _touch(self, node: str) -> None:
         """Its pods are others."""

@@ -53,7 +53,7 @@ class LiveQueues:
         if own is not None and (quota := self.view.quotas.get(own.quota)) is not None:
             tree = QuotaTree(self.view.quotas)
             quotas = (quota, *(self.view.quotas[n] for n in tree.ancestors(quota) if n in self.view.quotas))
-            names |= {f"elasticquotas/{one}" for q in quotas for one in (q.name, f"{q.namespace}/{q.name}")}
+            names |= {f"elasticquotas/{name}" for q in quotas for name in (q.name, f"{q.namespace}/{q.name}")}
         kept = [problem for problem in self.report.problems if problem[0] in names or "/" not in problem[0]]
         return replace(self.report, problems=tuple(kept))
 

@@ -135,7 +135,7 @@ class GangGroup:
     @cached_property
     def reservations(self) -> dict[str, Reservation]:
         """The Reservations of the group by uid of the member."""
-        return {uid: one for members in self.gangs for uid, one in members.reservations.items()}
+        return {uid: reservation for members in self.gangs for uid, reservation in members.reservations.items()}
 
     @cached_property
     def pods(self) -> tuple[QueuePod, ...]:
@@ -198,10 +198,14 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
         if pod.gang and not pod.deleting and not pod.placeholder:
             pods.setdefault(pod.gang, []).append(pod)
     reservations = gang_reservations(view.reservations)
-    by_uid = {member_uid(one): one for one in reservations}
+    by_uid = {member_uid(reservation): reservation for reservation in reservations}
     living = {pod.uid for group in pods.values() for pod in group}
-    memberless = tuple(one for one in reservations if member_uid(one) not in living)
-    used = {one.annotations[GANG_ANNOTATION] for one in memberless if one.status.phase is Phase.SUCCEEDED}
+    memberless = tuple(reservation for reservation in reservations if member_uid(reservation) not in living)
+    used = {
+        reservation.annotations[GANG_ANNOTATION]
+        for reservation in memberless
+        if reservation.status.phase is Phase.SUCCEEDED
+    }
     gangs = {**{key: _undefined_gang(key) for key in pods}, **view.gangs}
     natives = view.native_groups or {}
     ended = view.ended_members
@@ -217,9 +221,9 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
     groups = tuple(_group_gangs(by_key, used))
     awaiting = {members.gang.key for group in groups if group.awaiting for members in group.gangs}
     needless = tuple(
-        one
-        for one in memberless
-        if one.status.phase is not Phase.SUCCEEDED or one.annotations[GANG_ANNOTATION] not in awaiting
+        reservation
+        for reservation in memberless
+        if reservation.status.phase is not Phase.SUCCEEDED or reservation.annotations[GANG_ANNOTATION] not in awaiting
     )
     return groups, needless
 

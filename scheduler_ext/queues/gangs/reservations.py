@@ -111,8 +111,8 @@ def _template(pod: QueuePod) -> dict[str, Any]:
     placement = pod.placement or Placement()
     requests = format_quantities({name: amount for name, amount in pod.requests.items() if amount > 0})
     tolerations = [
-        {name: text for name in ("key", "operator", "value", "effect") if (text := getattr(one, name))}
-        for one in placement.tolerations
+        {name: text for name in ("key", "operator", "value", "effect") if (text := getattr(toleration, name))}
+        for toleration in placement.tolerations
     ]
     optional = {
         "nodeSelector": dict(placement.node_selector),

@@ -169,7 +169,7 @@ class _GangRound:
                 self.intents.append(gang_gate_removal(pod, f"capacity for all of gang {group.key} is reserved"))
             return self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
         limit = min(self.settings.gang_place_seconds, group.wait_seconds())
-        deadline = min(one.created_seconds for one in group.reservations.values()) + limit
+        deadline = min(reservation.created_seconds for reservation in group.reservations.values()) + limit
         if why := self.failure(group, deadline, limit):
             until = self.now + back_off_seconds(failures + 1, self.settings)
             self.attempts[group.key] = (failures + 1, until)
@@ -180,7 +180,11 @@ class _GangRound:
     def failure(self, group: GangGroup, deadline_seconds: float, limit_seconds: float) -> str:
         """Why the attempt is over, or ""."""
         ours = [group.reservations[pod.uid] for pod in group.chosen if pod.uid in group.reservations]
-        refused = [one for one in ours if refusal(one) and (group.strict or one.status.phase is Phase.FAILED)]
+        refused = [
+            reservation
+            for reservation in ours
+            if refusal(reservation) and (group.strict or reservation.status.phase is Phase.FAILED)
+        ]
         if refused:
             return f"no place for {len(refused)} of {len(group.chosen)} members: {refusal(refused[0])}"
         if self.now >= deadline_seconds:
@@ -230,7 +234,9 @@ class _GangRound:
 
     def release(self, reservations: Iterable[Reservation], why: str) -> None:
         """Delete Reservations; their placeholders follow."""
-        self.intents += [reservation_deletion(one, why) for one in reservations if not one.deleting]
+        self.intents += [
+            reservation_deletion(reservation, why) for reservation in reservations if not reservation.deleting
+        ]
 
     def stand(self, group: GangGroup, state: GangState, code: Reason, text: str = "", position: int = 0) -> None:
         """Note where it stands."""

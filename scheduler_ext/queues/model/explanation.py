@@ -80,7 +80,7 @@ def _amounts(report: QueueReport, row: WaitingPodRow) -> Iterator[tuple[str, str
     yield "requested", f"{human_amount(row.resource, row.requested)} {row.resource}"
     yield "missing", f"{human_amount(row.resource, row.missing)} {row.resource}"
     blocking = (row.blocking_quota or row.quota, row.resource)
-    quota = next((one for one in report.quotas if (one.quota, one.resource) == blocking), None)
+    quota = next((quota for quota in report.quotas if (quota.quota, quota.resource) == blocking), None)
     yield "its amounts", _quota_words(quota) if quota else ""
     holders = ", ".join(f"{name} {human_amount(row.resource, amount)}" for name, amount in row.holders)
     yield "used beyond guarantees", holders

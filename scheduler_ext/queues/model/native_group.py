@@ -36,7 +36,9 @@ class NativeGroup:
         metadata, spec = body.get("metadata") or {}, body.get("spec") or {}
         gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}
         conditions = (body.get("status") or {}).get("conditions") or ()
-        placed: Mapping[str, Any] = next((one for one in conditions if one.get("type") == "PodGroupScheduled"), {})
+        placed: Mapping[str, Any] = next(
+            (condition for condition in conditions if condition.get("type") == "PodGroupScheduled"), {}
+        )
         return cls(
             str(metadata.get("namespace") or ""),
             str(metadata.get("name") or ""),

@@ -104,7 +104,7 @@ class _Others:
         gang = self.words(row.gang, HIDDEN)
         reason = self.words(row.reason, _sentence(row.code))
         if not {row.quota, row.blocking_quota} & self.quotas:
-            holders = tuple(one for one in row.holders if one[0] not in self.quotas)
+            holders = tuple(holder for holder in row.holders if holder[0] not in self.quotas)
             basis = self.words(row.likely_basis, "")
             return replace(row, gang=gang, reason=reason, holders=holders, likely_basis=basis)
         return replace(

@@ -119,7 +119,7 @@ class DeschedulerController(Feature):
         """Forecasts of workloads that all who decide rounds are to decide by; None while the published ones serve."""
         outlooks = outlooks_of(self._results)
         newest, last = (
-            max((one.start_seconds for one in those.values()), default=-math.inf)
+            max((outlook.start_seconds for outlook in those.values()), default=-math.inf)
             for those in (outlooks, reading.inputs.workloads)
         )
         is_due = newest - last >= self._manager.forecast_interval_seconds
@@ -196,10 +196,10 @@ def outlooks_of(results: Callable[[], MedianResults]) -> dict[WorkloadRef, Workl
         return {}
     cpu, memory = Resource.CPU, Resource.MEMORY
     return {
-        one.ref: WorkloadOutlook(
-            one.start_seconds,
-            (tuple(one.median.get(cpu, ())), tuple(one.median.get(memory, ()))),
-            tuple(one.replicas),
+        median.ref: WorkloadOutlook(
+            median.start_seconds,
+            (tuple(median.median.get(cpu, ())), tuple(median.median.get(memory, ()))),
+            tuple(median.replicas),
         )
-        for one in medians
+        for median in medians
     }

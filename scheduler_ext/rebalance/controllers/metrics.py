@@ -96,5 +96,5 @@ class DeschedulerMetrics:
             self._nodes.labels(load.value).set(loads[load])
         self._moves.set(len(plan.moves))
         self._refusals.clear()
-        for reason, count in Count(one.reason for one in plan.refusals).items():
+        for reason, count in Count(refusal.reason for refusal in plan.refusals).items():
             self._refusals.labels(reason.value).set(count)

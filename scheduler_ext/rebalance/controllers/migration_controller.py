@@ -72,7 +72,7 @@ class MigrationController(Feature):
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Count evictions against their rate, and remember which were refused."""
-        evictions = [one for one in outcomes if one.intent.address.resource == "pods"]
+        evictions = [outcome for outcome in outcomes if outcome.intent.address.resource == "pods"]
         self._rate = self._rate.less(len(evictions))
         for outcome in evictions:
             if self._metrics:
@@ -85,13 +85,15 @@ class MigrationController(Feature):
     def _view(self, now_seconds: float) -> MigrationView:
         self._now_seconds, self._rate = now_seconds, self._rate.at(now_seconds)
         self._evictions_refused = {
-            place: one for place, one in self._evictions_refused.items() if one.until_seconds > now_seconds
+            place: refusal for place, refusal in self._evictions_refused.items() if refusal.until_seconds > now_seconds
         }
         pods = self._mirrors["migration-pods"].snapshot()
         return MigrationView(
             jobs=tuple(job for _, job in sorted(self._mirrors["migration-jobs"].snapshot().items())),
             pods=pods,
-            reservations={name: one for (_, name), one in self._mirrors["reservations"].snapshot().items()},
+            reservations={
+                name: reservation for (_, name), reservation in self._mirrors["reservations"].snapshot().items()
+            },
             budgets=tuple(self._mirrors["disruption-budgets"].snapshot().values()),
             arguments=self._arguments,
             evictions_refused=dict(self._evictions_refused),

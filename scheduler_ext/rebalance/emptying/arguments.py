@@ -116,8 +116,8 @@ def emptying_arguments_of(document: Any) -> EmptyingArgs:
 def _contradictions(arguments: HighNodeLoadArgs, path: str) -> list[str]:
     problems = low_above_high_problems(f"{path}.lowThresholds", arguments.low_thresholds, arguments.high_thresholds)
     problems += unreadable_selector(arguments.node_selector, f"{path}.nodeSelector")
-    for number, one in enumerate(arguments.pod_selectors):
-        problems += unreadable_selector(one.selector, f"{path}.podSelectors[{number}].selector")
+    for number, selector in enumerate(arguments.pod_selectors):
+        problems += unreadable_selector(selector.selector, f"{path}.podSelectors[{number}].selector")
     return problems
 
 

@@ -303,7 +303,7 @@ def _try_node(work: _EmptyingRound, row: int) -> MoveRefusal | None:
             break
         _put(work, placement, 1)
         placements.append(placement)
-    if refusal is None and sum(one.price.cost for one in placements) >= _horizon(work):
+    if refusal is None and sum(placement.price.cost for placement in placements) >= _horizon(work):
         refusal = MoveRefusal("", name, Reason.MOVE_DOES_NOT_PAY)
     if refusal is not None:
         for placement in placements:
@@ -383,20 +383,22 @@ def _put(work: _EmptyingRound, placement: _Placement, times: int) -> None:
 def _plan(work: _EmptyingRound, row: int, placements: Sequence[_Placement]) -> None:
     """The moves that the limits of a round permit; the other pods leave in a later one."""
     table, name = work.table, work.table.names[row]
-    work.arrived |= {int(work.receivers.rows[one.place]) for one in placements}
-    for one in placements:
+    work.arrived |= {int(work.receivers.rows[placement.place]) for placement in placements}
+    for placement in placements:
         reason = work.limits.node_refusal(name)
-        reason = work.limits.refusal(one.pod) if reason is Reason.OK else reason
+        reason = work.limits.refusal(placement.pod) if reason is Reason.OK else reason
         if reason is not Reason.OK:
-            work.refusals.append(MoveRefusal(one.pod.key, name, reason))
+            work.refusals.append(MoveRefusal(placement.pod.key, name, reason))
             continue
-        work.limits.count(one.pod, name)
-        target = table.names[int(work.receivers.rows[one.place])]
-        cpu, memory = one.path[0].tolist()
+        work.limits.count(placement.pod, name)
+        target = table.names[int(work.receivers.rows[placement.place])]
+        cpu, memory = placement.path[0].tolist()
         work.moves.append(
-            PlannedMove(one.pod.key, name, target, (cpu, memory), one.price, False, False, one.pod.unjudged())
+            PlannedMove(
+                placement.pod.key, name, target, (cpu, memory), placement.price, False, False, placement.pod.unjudged()
+            )
         )
-    leaving = np.sum([one.path for one in placements], axis=0) if placements else np.zeros(2)
+    leaving = np.sum([placement.path for placement in placements], axis=0) if placements else np.zeros(2)
     table.ahead[:, row] = np.maximum(table.ahead[:, row] - leaving, 0)
     table.usage[row] = np.maximum(table.usage[row] - (leaving[0] if placements else leaving), 0)
 
@@ -408,8 +410,8 @@ def _emptied_nodes(work: _EmptyingRound, before: tuple[Floats, Floats]) -> Itera
     expiration = work.arguments.high_node_load.node_metric_expiration_seconds
     capacity = np.where(table.capacity > 0, table.capacity, np.nan)
     shares = [
-        [(cpu, memory) for cpu, memory in (one / capacity).tolist()]
-        for one in (work.high, before[0], table.usage, before[1], peak)
+        [(cpu, memory) for cpu, memory in (usage / capacity).tolist()]
+        for usage in (work.high, before[0], table.usage, before[1], peak)
     ]
     emptied = {mark.node for mark in work.marks if mark.change is not MarkChange.TAKEN}
     for row, name in enumerate(table.names):
@@ -423,5 +425,5 @@ def _emptied_nodes(work: _EmptyingRound, before: tuple[Floats, Floats]) -> Itera
             node_class = NodeClass.EMPTYING
         elif (before[0][row] > work.high[row]).any():
             node_class = NodeClass.HIGH
-        high, now, after, peak_before, peak_after = (one[row] for one in shares)
+        high, now, after, peak_before, peak_after = (share[row] for share in shares)
         yield RebalancedNode(name, "", node_class, False, reason, high, now, after, peak_before, peak_after)

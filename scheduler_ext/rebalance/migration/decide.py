@@ -98,6 +98,6 @@ def _expired_job_deletions(view: MigrationView, keep_ended_seconds: float) -> It
     for job in view.jobs:
         if not job.status.phase.ended or job.deleting or not MANAGED.items() <= dict(job.labels).items():
             continue
-        moments = [moment_of(one.since, "condition") or 0.0 for one in job.status.conditions]
+        moments = [moment_of(condition.since, "condition") or 0.0 for condition in job.status.conditions]
         if view.now_seconds - max(moments, default=job.created_seconds) >= keep_ended_seconds:
             yield Delete(address_of(job.name), job.uid, "it ended long ago")

@@ -37,34 +37,34 @@ def resting_pods(
         if job.status.phase is JobPhase.FAILED and job.pod.uid:
             failed[job.pod.uid].append((failed_seconds(job, default_ttl_seconds), job))
     found = {uid: _last(those) for uid, those in failed.items()}
-    return {uid: one for uid, one in found.items() if now_seconds < one.until_seconds}
+    return {uid: move for uid, move in found.items() if now_seconds < move.until_seconds}
 
 
 def failed_seconds(job: MigrationJob, default_ttl_seconds: float) -> float:
     """Return when a failed job ended, Unix time: at its deadline, or else with the last of its conditions."""
     if job.status.reason == JobReason.TIMEOUT:
         return job.deadline_seconds(default_ttl_seconds)
-    moments = [moment_of(one.since, "condition") or 0.0 for one in job.status.conditions]
+    moments = [moment_of(condition.since, "condition") or 0.0 for condition in job.status.conditions]
     return max(job.created_seconds, *moments) if moments else job.created_seconds
 
 
 def sentences(failed: Iterable[FailedMove], now_seconds: float) -> Sequence[str]:
     """A sentence for each: why its last move failed, and when it is tried again; the next ones first."""
     return [
-        f"{one.pod} stays: its last move failed ({one.why}); it is tried again in "
-        f"{max(one.until_seconds - now_seconds, 0.0) / 60:.0f} min"
-        for one in sorted(failed, key=lambda one: (one.until_seconds, one.pod))
+        f"{move.pod} stays: its last move failed ({move.why}); it is tried again in "
+        f"{max(move.until_seconds - now_seconds, 0.0) / 60:.0f} min"
+        for move in sorted(failed, key=lambda move: (move.until_seconds, move.pod))
     ]
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
     """`name`, or the first of name-2, name-3 ... that no job has: the next try of the same pod."""
     names = (name if number == 1 else f"{name}-{number}" for number in range(1, len(taken) + 2))
-    return next(one for one in names if one not in taken)
+    return next(name for name in names if name not in taken)
 
 
 def _last(failed: Sequence[tuple[float, MigrationJob]]) -> FailedMove:
-    at_seconds, job = max(failed, key=lambda one: (one[0], one[1].name))
+    at_seconds, job = max(failed, key=lambda failure: (failure[0], failure[1].name))
     rest = min(FIRST_REST_SECONDS * 2 ** min(len(failed) - 1, 10), LONGEST_REST_SECONDS)
     why = ": ".join(part for part in (job.status.reason, job.status.message) if part)
     return FailedMove("/".join(job.pod_key), len(failed), at_seconds + rest, why)

@@ -90,27 +90,29 @@ class JobStatus:
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of a type."""
-        return next((one for one in self.conditions if one.type == type_), None)
+        return next((condition for condition in self.conditions if condition.type == type_), None)
 
     def holds(self, type_: str) -> bool:
         """Return whether the condition of a type is present and true."""
-        one = self.condition(type_)
-        return one is not None and one.status == "True"
+        condition = self.condition(type_)
+        return condition is not None and condition.status == "True"
 
     @property
     def source(self) -> tuple[str, str]:
         """(NAMESPACE/KIND/NAME of the pod's controller, node) as they were at arbitration; "" where unknown."""
-        one = self.condition(ARBITRATED)
-        workload, _, node = one.message.rpartition(_ON) if one is not None else ("", "", "")
+        arbitrated = self.condition(ARBITRATED)
+        workload, _, node = arbitrated.message.rpartition(_ON) if arbitrated is not None else ("", "", "")
         return workload, node
 
     @property
     def evicted_seconds(self) -> float | None:
         """Unix time from which the pod was evicted; None: not yet, or never, because the eviction was refused."""
-        one = self.condition(EVICTION)
-        if one is None or (self.phase.ended and one.status != "True" and one.reason == JobReason.FAILED_EVICT):
+        evicted = self.condition(EVICTION)
+        if evicted is None or (
+            self.phase.ended and evicted.status != "True" and evicted.reason == JobReason.FAILED_EVICT
+        ):
             return None
-        return moment_of(one.since, EVICTION)
+        return moment_of(evicted.since, EVICTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,7 @@ def _status_body(status: JobStatus) -> Json:
             "name": pod.name,
             "uid": pod.uid,
         }
-    return body | {"conditions": [condition_body(one) for one in status.conditions]}
+    return body | {"conditions": [condition_body(condition) for condition in status.conditions]}
 
 
 def _status(body: Json, what: str) -> JobStatus:
@@ -246,7 +248,7 @@ def _status(body: Json, what: str) -> JobStatus:
         str(body.get("message") or ""),
         str(body.get("nodeName") or ""),
         _reference(successor) if successor else None,
-        tuple(Condition.parse(one) for one in body.get("conditions") or ()),
+        tuple(Condition.parse(condition) for condition in body.get("conditions") or ()),
     )
 
 

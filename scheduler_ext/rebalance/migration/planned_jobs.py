@@ -175,4 +175,4 @@ def _why(move: PlannedMove, *, emptying: bool) -> str:
 
 def _moved_seconds(job: MigrationJob) -> float:
     """Return when the job's last step was, Unix time; 0 for a job without conditions."""
-    return max((moment_of(one.since, "condition") or 0.0 for one in job.status.conditions), default=0.0)
+    return max((moment_of(condition.since, "condition") or 0.0 for condition in job.status.conditions), default=0.0)

@@ -40,7 +40,7 @@ def job_reservation_name(job: MigrationJob) -> str:
 def successor_reservation_creation(job: MigrationJob, pod: RebalancePod, left_seconds: float) -> Create:
     """Reserve capacity for the pod's successor on another node. left_seconds: what is left of the job's time."""
     identity = pod.facts.identity
-    controller = next(one for one in identity.controllers if one.controlling)
+    controller = next(owner for owner in identity.controllers if owner.controlling)
     own: dict[str, Any] = {
         "template": {"metadata": {"namespace": identity.namespace}, "spec": _pod_template(pod)},
         "owners": [
@@ -88,10 +88,10 @@ def refusal(reservation: Reservation) -> str:
 def release_reservations(reservations: Iterable[Reservation], jobs: Iterable[MigrationJob]) -> Iterator[Delete]:
     """Give back the capacity of every job that has ended or is gone."""
     open_rooms = {job_reservation_name(job) for job in jobs if not job.status.phase.ended}
-    for one in reservations:
-        over = one.status.phase.ended or one.deleting
-        if MIGRATION_LABEL in one.labels and one.name not in open_rooms and not over:
-            yield Delete(address_of(one), one.uid, "the move that it was for has ended")
+    for reservation in reservations:
+        over = reservation.status.phase.ended or reservation.deleting
+        if MIGRATION_LABEL in reservation.labels and reservation.name not in open_rooms and not over:
+            yield Delete(address_of(reservation), reservation.uid, "the move that it was for has ended")
 
 
 def _pod_template(pod: RebalancePod) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _pod_template(pod: RebalancePod) -> dict[str, Any]:
 
 
 def _forget_node(term: dict[str, Any]) -> None:
-    fields = [one for one in term.pop("matchFields", None) or () if one.get("key") != _NODE_NAME]
+    fields = [expression for expression in term.pop("matchFields", None) or () if expression.get("key") != _NODE_NAME]
     if fields:
         term["matchFields"] = fields
 

@@ -68,8 +68,8 @@ class MigrationView:
 
     def refusal_of(self, job: MigrationJob) -> EvictionRefusal | None:
         """The refusal of the job's eviction, while it is not tried again."""
-        one = self.evictions_refused.get(job.pod_key)
-        return one if one is not None and one.until_seconds > self.now_seconds else None
+        refusal = self.evictions_refused.get(job.pod_key)
+        return refusal if refusal is not None and refusal.until_seconds > self.now_seconds else None
 
     def mode_of(self, job: MigrationJob) -> JobMode:
         """Return the mode in which a job moves its pod."""

@@ -68,7 +68,11 @@ def job_row(body: Json) -> dict[str, Any]:
 
 def _fulfilled_conditions(conditions: Sequence[Condition]) -> list[str]:
     """Types of the conditions that hold, the earliest first."""
-    return [one.type for one in sorted(conditions, key=lambda one: one.since) if one.status == "True"]
+    return [
+        condition.type
+        for condition in sorted(conditions, key=lambda condition: condition.since)
+        if condition.status == "True"
+    ]
 
 
 def open_job_of(rows: Sequence[Mapping[str, Any]], pod: str) -> str:

@@ -283,7 +283,7 @@ class _PlannedMoves:
         if meta.get("deletionTimestamp") or node != row["source"]:
             raise UsageError(f"pod {pod} is not on {row['source']} any more", fix=LOOK_AGAIN)
         move = JobMove(pod, str(meta.get("uid") or ""), row["source"], row["target"], row["reason"])
-        taken = {str(one["job"]) for one in self.jobs}
+        taken = {str(job["job"]) for job in self.jobs}
         return job_of(move, self.arguments, {"annotations": {APPROVED_BY_ANNOTATION: by}}, taken)
 
     def tried(self, pod: str, by: str) -> MoveOutcome:

@@ -147,8 +147,10 @@ def preview_table(preview: Preview, currency: str) -> Table:
         *((f"quota left, {name}", _amount(name, amount)) for name, amount in sorted(preview.quota_left.items())),
     ]
     if preview.expected:
-        one = preview.expected
-        rows.append(("back-test", f"{percent(one.hit_ratio)} used, {one.idle_core_hours:.1f} core-hours idle a day"))
+        expected = preview.expected
+        rows.append(
+            ("back-test", f"{percent(expected.hit_ratio)} used, {expected.idle_core_hours:.1f} core-hours idle a day")
+        )
     rows += [(v.guard, f"{'passed' if v.passed else 'STOPS IT'}: {v.message}") for v in preview.guards]
     rows += [("note", note) for note in (*preview.notes, preview.without) if note]
     return Table.from_rows(PREVIEWS, [{"what": what, "answer": answer} for what, answer in rows])

@@ -129,7 +129,7 @@ def status_body(status: PlanStatus, generation: int) -> dict[str, Any]:
     if status.settings_digest:
         body["settingsDigest"] = status.settings_digest
     if status.conditions:
-        body["conditions"] = [_condition_body(one) for one in status.conditions]
+        body["conditions"] = [_condition_body(condition) for condition in status.conditions]
     return body
 
 
@@ -154,7 +154,9 @@ def _recurrence(body: Any, what: str) -> Recurrence | None:
         str(body.get("timeZone") or "Etc/UTC"),
         seconds_of(str(body.get("duration") or ""), f"{what}: recurring.duration"),
         seconds_of(str(late), f"{what}: recurring.startingDeadline") if late is not None else None,
-        tuple(s for one in body.get("skip") or () if (s := moment_of(one, f"{what}: recurring.skip")) is not None),
+        tuple(
+            s for moment in body.get("skip") or () if (s := moment_of(moment, f"{what}: recurring.skip")) is not None
+        ),
     )
 
 
@@ -193,7 +195,7 @@ def _status(body: Json, what: str) -> PlanStatus:
         ),
         progress=_progress(body.get("progress") or {}, what),
         score=_score(body.get("score"), what),
-        history=tuple(s for one in body.get("history") or () if (s := _score(one, what))),
+        history=tuple(s for entry in body.get("history") or () if (s := _score(entry, what))),
         settings_digest=str(body.get("settingsDigest") or ""),
         conditions=tuple(
             PlanCondition(
@@ -219,16 +221,16 @@ def _parse_expected(body: Any) -> Expected | None:
     )
 
 
-def _expected_body(one: Expected) -> dict[str, Any]:
+def _expected_body(expected: Expected) -> dict[str, Any]:
     body = {
-        "hitRatio": round(one.hit_ratio, 4),
-        "missedPods": round(one.missed_pods, 3),
-        "occurrences": one.occurrences,
-        "idleCoreHours": round(one.idle_core_hours, 3),
-        "displacedBatchCoreHours": round(one.displaced_batch_core_hours, 3),
-        "cost": round(one.cost, 4),
+        "hitRatio": round(expected.hit_ratio, 4),
+        "missedPods": round(expected.missed_pods, 3),
+        "occurrences": expected.occurrences,
+        "idleCoreHours": round(expected.idle_core_hours, 3),
+        "displacedBatchCoreHours": round(expected.displaced_batch_core_hours, 3),
+        "cost": round(expected.cost, 4),
     }
-    return {**body, "currency": one.currency} if one.currency else body
+    return {**body, "currency": expected.currency} if expected.currency else body
 
 
 def _unit_body(unit: PlanReservation) -> dict[str, str]:
@@ -253,23 +255,23 @@ def _progress(body: Json, what: str) -> OccurrenceProgress:
     )
 
 
-def _progress_body(one: OccurrenceProgress) -> dict[str, Any]:
+def _progress_body(progress: OccurrenceProgress) -> dict[str, Any]:
     body: dict[str, Any] = {
-        "asOf": moment(one.as_of_seconds),
-        "heldPodSeconds": round(one.held_pod_seconds, 1),
-        "usedPodSeconds": round(one.used_pod_seconds, 1),
-        "missedPodSeconds": round(one.missed_pod_seconds, 1),
-        "mostHeld": one.most_held,
-        "mostUsed": one.most_used,
-        "mostMissed": one.most_missed,
+        "asOf": moment(progress.as_of_seconds),
+        "heldPodSeconds": round(progress.held_pod_seconds, 1),
+        "usedPodSeconds": round(progress.used_pod_seconds, 1),
+        "missedPodSeconds": round(progress.missed_pod_seconds, 1),
+        "mostHeld": progress.most_held,
+        "mostUsed": progress.most_used,
+        "mostMissed": progress.most_missed,
     }
-    if one.available_at_seconds is not None:
-        body["availableAt"] = moment(one.available_at_seconds)
-    if one.changed_at_seconds:
-        body["changedAt"] = moment(one.changed_at_seconds)
-    if one.lent_core_seconds is not None:
-        body["lentCoreSeconds"] = round(one.lent_core_seconds, 1)
-    optional = {"mostNeeded": one.most_needed, "mostOthersWaiting": one.most_others_waiting}
+    if progress.available_at_seconds is not None:
+        body["availableAt"] = moment(progress.available_at_seconds)
+    if progress.changed_at_seconds:
+        body["changedAt"] = moment(progress.changed_at_seconds)
+    if progress.lent_core_seconds is not None:
+        body["lentCoreSeconds"] = round(progress.lent_core_seconds, 1)
+    optional = {"mostNeeded": progress.most_needed, "mostOthersWaiting": progress.most_others_waiting}
     return {**body, **{key: value for key, value in optional.items() if value is not None}}
 
 
@@ -296,34 +298,34 @@ def _score(body: Any, what: str) -> Score | None:
     )
 
 
-def _score_body(one: Score) -> dict[str, Any]:
+def _score_body(score: Score) -> dict[str, Any]:
     body: dict[str, Any] = {
-        "start": moment(one.start_seconds),
-        "end": moment(one.end_seconds),
-        "held": one.held,
-        "used": one.used,
-        "missed": one.missed,
-        "hitRatio": round(one.hit_ratio, 4),
-        "coverage": round(one.coverage, 4),
-        "idleCoreHours": round(one.idle_core_hours, 3),
-        "cost": round(one.cost, 4),
-        "missedCoreMinutes": round(one.missed_core_minutes, 1),
+        "start": moment(score.start_seconds),
+        "end": moment(score.end_seconds),
+        "held": score.held,
+        "used": score.used,
+        "missed": score.missed,
+        "hitRatio": round(score.hit_ratio, 4),
+        "coverage": round(score.coverage, 4),
+        "idleCoreHours": round(score.idle_core_hours, 3),
+        "cost": round(score.cost, 4),
+        "missedCoreMinutes": round(score.missed_core_minutes, 1),
     }
     optional = {
-        "leadSeconds": one.lead_seconds,
-        "lentCoreHours": one.lent_core_hours,
-        "planned": one.planned,
-        "needed": one.needed,
-        "othersWaiting": one.others_waiting,
+        "leadSeconds": score.lead_seconds,
+        "lentCoreHours": score.lent_core_hours,
+        "planned": score.planned,
+        "needed": score.needed,
+        "othersWaiting": score.others_waiting,
     }
     return {**body, **{key: value for key, value in optional.items() if value is not None}}
 
 
-def _condition_body(one: PlanCondition) -> dict[str, str]:
+def _condition_body(condition: PlanCondition) -> dict[str, str]:
     return {
-        "type": one.type,
-        "status": one.status,
-        "reason": one.reason,
-        "message": one.message,
-        "lastTransitionTime": one.since,
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": condition.since,
     }

@@ -130,6 +130,6 @@ def _peaks(needed_pods: Floats, used: Floats) -> tuple[int, int]:
     edges = np.flatnonzero(np.diff(inside)).reshape(-1, 2)
     if not len(edges):
         return 0, 0
-    sums = [np.concatenate([[0.0], np.cumsum(one)]) for one in (needed_pods, used)]
-    total, covered = (one[edges[:, 1]] - one[edges[:, 0]] for one in sums)
+    sums = [np.concatenate([[0.0], np.cumsum(amounts)]) for amounts in (needed_pods, used)]
+    total, covered = (running_sum[edges[:, 1]] - running_sum[edges[:, 0]] for running_sum in sums)
     return len(edges), int((covered < ENOUGH * total).sum())

@@ -40,7 +40,7 @@ def check_guards(situation: Situation, settings: PlanSettings) -> tuple[PlanGuar
 
 def first_blocking_verdict(verdicts: tuple[PlanGuardResult, ...]) -> PlanGuardResult | None:
     """The first that does not pass."""
-    return next((one for one in verdicts if not one.passed), None)
+    return next((verdict for verdict in verdicts if not verdict.passed), None)
 
 
 def _switch(settings: PlanSettings) -> PlanGuardResult:

@@ -65,10 +65,10 @@ def reservations(
     """
     window = plan.status.window
     standing = sorted(
-        (one for one in existing if free(one) and not one.deleting),
-        key=lambda one: (one.status.phase is not Phase.AVAILABLE, one.name),
+        (reservation for reservation in existing if free(reservation) and not reservation.deleting),
+        key=lambda reservation: (reservation.status.phase is not Phase.AVAILABLE, reservation.name),
     )
-    late = [one.name for one in standing[:want] if (one.expires_seconds or 0) < expires_seconds]
+    late = [reservation.name for reservation in standing[:want] if (reservation.expires_seconds or 0) < expires_seconds]
     due = [(name, "it is needed for longer") for name in late]
     if window:
         due += [
@@ -84,22 +84,22 @@ def reservations(
             )
             for name, why in due
         ]
-    for one in standing[want:]:
-        address = Address(SCHEDULING_GROUP, "reservations", one.name)
-        intents.append(Delete(address, one.uid, why="the plan no longer wants it"))
+    for reservation in standing[want:]:
+        address = Address(SCHEDULING_GROUP, "reservations", reservation.name)
+        intents.append(Delete(address, reservation.uid, why="the plan no longer wants it"))
     return intents
 
 
 def _unused_unit_names(plan: Plan, window: Span, count: int, existing: Sequence[Reservation]) -> list[str]:
     """The first names of an occurrence's Reservations that none has."""
-    names = {one.name for one in existing}
+    names = {reservation.name for reservation in existing}
     candidates = (unit_name(plan, window, number) for number in range(len(names) + max(0, count)))
     return list(islice((name for name in candidates if name not in names), max(0, count)))
 
 
-def free(one: Reservation) -> bool:
+def free(reservation: Reservation) -> bool:
     """Return whether the Reservation has, or may come to have, capacity that no pod uses."""
-    return not one.status.phase.ended and not one.status.owners
+    return not reservation.status.phase.ended and not reservation.status.owners
 
 
 def _reservation(plan: Plan, name: str, expires_seconds: float, owner: OwnerTemplate) -> dict[str, Any]:

@@ -133,9 +133,9 @@ def proposals(
     known = before.of if before is not None and before.settings_digest == rests_on else ()
     end_seconds, most_seconds = of.usage.grid.end_seconds, settings.forecasting.relearn_hours * HOUR_SECONDS
     lasting = {
-        (one.workload, one.request_millicores): one
-        for one in known
-        if 0 <= end_seconds - one.end_seconds < most_seconds
+        (proposal.workload, proposal.request_millicores): proposal
+        for proposal in known
+        if 0 <= end_seconds - proposal.end_seconds < most_seconds
     }
     rows = [row for row, size in enumerate(of.sizes) if (size.workload, size.request_millicores) not in lasting]
     for row, past in zip(rows, _pasts(of.usage, rows, settings) if rows else [], strict=True):
@@ -144,7 +144,9 @@ def proposals(
         lasting[size.workload, size.request_millicores] = found
     every = [lasting[size.workload, size.request_millicores] for size in of.sizes]
     # who is no candidate now may be one again in an hour
-    return _make_proposals(of, [one.tested for one in every], settings), Rehearsals(rests_on, tuple(lasting.values()))
+    return _make_proposals(of, [proposal.tested for proposal in every], settings), Rehearsals(
+        rests_on, tuple(lasting.values())
+    )
 
 
 def rehearsals(of: Candidates, settings: Settings) -> list[Rehearsal]:
@@ -199,35 +201,35 @@ def table(proposals: Sequence[Proposal]) -> Table:
     return Table.from_rows(PLANS, [_row(p) for p in proposals])
 
 
-def _row(one: Proposal) -> dict[str, Any]:
-    ref, expected = one.workload, one.expected
-    memory = one.per_pod.get("memory")
+def _row(proposal: Proposal) -> dict[str, Any]:
+    ref, expected = proposal.workload, proposal.expected
+    memory = proposal.per_pod.get("memory")
     return {
         "namespace": ref.namespace,
         "kind": ref.kind,
         "workload": ref.name,
-        "start": int(one.window.start_seconds) if one.window else None,
-        "end": int(one.window.end_seconds) if one.window else None,
-        "pods": one.count,
-        "cpu": parse_millicores(one.per_pod["cpu"]),
+        "start": int(proposal.window.start_seconds) if proposal.window else None,
+        "end": int(proposal.window.end_seconds) if proposal.window else None,
+        "pods": proposal.count,
+        "cpu": parse_millicores(proposal.per_pod["cpu"]),
         "memory": parse_bytes(memory) if memory else None,
-        "quantile": one.quantile,
+        "quantile": proposal.quantile,
         "hit_ratio": expected.hit_ratio if expected else None,
-        "coverage": one.coverage,
+        "coverage": proposal.coverage,
         "idle_core_hours": expected.idle_core_hours if expected else None,
         "cost": expected.cost if expected else None,
-        "skill": one.skill,
-        "reason": one.reason,
-        "base_pods": one.base_pods,
+        "skill": proposal.skill,
+        "reason": proposal.reason,
+        "base_pods": proposal.base_pods,
         "occurrences": expected.occurrences if expected else 0,
-        "words": one.words,
-        "path_start": one.start_seconds,
-        "wanted": [float(v) for v in one.wanted],
-        "median": [float(v) for v in one.median],
+        "words": proposal.words,
+        "path_start": proposal.start_seconds,
+        "wanted": [float(v) for v in proposal.wanted],
+        "median": [float(v) for v in proposal.median],
         "windows": [
-            float(v) for peak in one.windows for v in (peak.span.start_seconds, peak.span.end_seconds, peak.count)
+            float(v) for peak in proposal.windows for v in (peak.span.start_seconds, peak.span.end_seconds, peak.count)
         ],
-        "standby": one.standby,
+        "standby": proposal.standby,
     }
 
 

@@ -38,8 +38,8 @@ def reservation_mirror(name: str, client: KubeClient, wake: threading.Event) -> 
     if name == "reservations":
         return Mirror(client, f"/apis/{SCHEDULING_GROUP}/reservations", json, Reservation.parse, wake)
     if name == "swapguards":
-        one = f"metadata.name={SWAP_GUARD}"
-        return Mirror(client, f"/apis/{OWN_GROUP}/swapguards", json, Guard.parse, wake, fieldSelector=one)
+        selector = f"metadata.name={SWAP_GUARD}"
+        return Mirror(client, f"/apis/{OWN_GROUP}/swapguards", json, Guard.parse, wake, fieldSelector=selector)
     if name == "priorityclasses":
         path = "/apis/scheduling.k8s.io/v1/priorityclasses"
         return Mirror(client, path, _MirroredPriorityClass, lambda item: item.value, wake)

@@ -51,7 +51,7 @@ def plans(client: KubeClient, namespaces: Sequence[str] = ()) -> list[Plan]:
     """All plans of the namespaces, of all without; by name."""
     root = f"/apis/{OWN_GROUP}"
     paths = [f"{root}/namespaces/{n}/{PLURAL}" for n in namespaces] or [f"{root}/{PLURAL}"]
-    listed = [parse_plan(one) for path in paths for one in client.list(path, dict[str, Any])]
+    listed = [parse_plan(body) for path in paths for body in client.list(path, dict[str, Any])]
     return sorted(listed, key=lambda plan: (plan.namespace, plan.name))
 
 
@@ -65,17 +65,17 @@ def plan(client: KubeClient, namespace: str, name: str) -> Plan:
     return parse_plan(body)
 
 
-def require_seen(one: Plan, generation: int | None) -> None:
+def require_seen(plan: Plan, generation: int | None) -> None:
     """Raise UsageError when the plan is no longer of the generation that somebody decides about; None: of any."""
-    if generation is not None and one.generation != generation:
+    if generation is not None and plan.generation != generation:
         raise UsageError(
-            f"somebody has changed plan {one.namespace}/{one.name} since you looked: it is generation {one.generation} "
-            f"now, and you saw {generation}",
+            f"somebody has changed plan {plan.namespace}/{plan.name} since you looked: it is generation "
+            f"{plan.generation} now, and you saw {generation}",
             fix="Look at it again.",
         )
 
 
-def decide_plan(one: Plan, approval: Approval, standby: int | None = None) -> Apply:
+def decide_plan(plan: Plan, approval: Approval, standby: int | None = None) -> Apply:
     """The approval or rejection of a plan; UsageError for an occurrence that is already over.
 
     The API server takes it only for the plan as it was read: one that was changed since is not decided on unseen.
@@ -83,9 +83,9 @@ def decide_plan(one: Plan, approval: Approval, standby: int | None = None) -> Ap
     standby: pods that are approved with it, None: as the plan has it. It is written with the approval, so that a later
     decision does not drop one that this writer owns.
     """
-    if approval.decision is PlanDecision.APPROVED and one.status.phase is PlanPhase.MISSED:
+    if approval.decision is PlanDecision.APPROVED and plan.status.phase is PlanPhase.MISSED:
         raise UsageError(
-            f"the last occurrence of {one.namespace}/{one.name} was missed, and the next is not proposed yet",
+            f"the last occurrence of {plan.namespace}/{plan.name} was missed, and the next is not proposed yet",
             fix="Try again in a minute.",
         )
     decision = {
@@ -95,11 +95,11 @@ def decide_plan(one: Plan, approval: Approval, standby: int | None = None) -> Ap
         "at": moment(approval.at_seconds),
     }
     spec: dict[str, Any] = {"approval": {**decision, **({"reason": approval.reason} if approval.reason else {})}}
-    if standby is not None or one.standby:
-        spec["amount"] = {"standby": one.standby if standby is None else standby}
-    address = Address(OWN_GROUP, PLURAL, one.name, one.namespace)
-    same = {"uid": one.uid} if one.uid else {}  # a plan that was deleted meanwhile is not made anew
-    same |= {"resourceVersion": one.version} if one.version else {}
+    if standby is not None or plan.standby:
+        spec["amount"] = {"standby": plan.standby if standby is None else standby}
+    address = Address(OWN_GROUP, PLURAL, plan.name, plan.namespace)
+    same = {"uid": plan.uid} if plan.uid else {}  # a plan that was deleted meanwhile is not made anew
+    same |= {"resourceVersion": plan.version} if plan.version else {}
     body = address.manifest(KIND, same, spec=spec)
     return Apply(address, body, why=f"{approval.decision.value} by {approval.by}")
 
@@ -183,28 +183,28 @@ def nothing_ahead(_at_seconds: float) -> Mapping[str, Mapping[str, int]]:
 
 
 def preview_plan(
-    client: KubeClient, one: Plan, now_seconds: float, settings: Settings, ahead: Ahead = nothing_ahead
+    client: KubeClient, plan: Plan, now_seconds: float, settings: Settings, ahead: Ahead = nothing_ahead
 ) -> Preview:
     """Return what approving a plan would mean now, guards included; NoData when it has no window to come.
 
     A forecast's skill is known where the pipeline runs, so its guard is not asked here: the plan's condition has it.
     """
-    window = one.status.window or one.window
-    if window is None and one.recurring:
-        window = next(schedule.occurrences(one.recurring, now_seconds), None)
+    window = plan.status.window or plan.window
+    if window is None and plan.recurring:
+        window = next(schedule.occurrences(plan.recurring, now_seconds), None)
     if window is None:
-        raise NoData(f"plan {one.namespace}/{one.name} has no window to come")
+        raise NoData(f"plan {plan.namespace}/{plan.name} has no window to come")
     nodes = [node_of(wire) for wire in client.list("/api/v1/nodes", NodeWire)]
     used = ahead(max(window.start_seconds, now_seconds))
     place = PreviewContext(
         _node_capacities(client, nodes, used),
-        quota_left(client, one.namespace),
+        quota_left(client, plan.namespace),
         settings.recommender.prices.per_core_hour,
     )
-    others = [p for p in plans(client) if p.key != one.key]
+    others = [p for p in plans(client) if p.key != plan.key]
     situation = Situation(
         WindowSource.MANUAL,
-        wanted={name: amount * one.count for name, amount in one.per_pod.items()},
+        wanted={name: amount * plan.count for name, amount in plan.per_pod.items()},
         held=sum_amounts({n: a * p.reserved_pods for n, a in p.per_pod.items()} for p in others),
         allocatable=sum_amounts(node.allocatable for node in nodes),
         quota_left=place.quota_left,
@@ -212,7 +212,7 @@ def preview_plan(
     verdicts = tuple(
         verdict for verdict in check_guards(situation, settings.plans) if verdict.guard != "forecast skill"
     )
-    return preview(one, window, place, verdicts)
+    return preview(plan, window, place, verdicts)
 
 
 def _node_capacities(

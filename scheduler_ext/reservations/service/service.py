@@ -116,19 +116,19 @@ class ClusterPlanService:
         """Return what approving the plan would mean now."""
         who.require(Right.REVIEW, ref.namespace)
         with self._acts.client(who) as client:
-            one = plans.plan(client, ref.namespace, ref.name)
+            plan = plans.plan(client, ref.namespace, ref.name)
             if terms is not None:
-                one = plan_terms.plan_with_terms(one, plan_terms.validate_terms(terms, self._now()))
-            return self._preview_with_notes(client, one)
+                plan = plan_terms.plan_with_terms(plan, plan_terms.validate_terms(terms, self._now()))
+            return self._preview_with_notes(client, plan)
 
     def preview_new(self, who: Person, workload: WorkloadRef, terms: PlanTerms) -> Preview:
         """The same for a plan that does not exist yet."""
         who.require(Right.REVIEW, workload.namespace)
-        one = _new(workload, plan_terms.validate_terms(terms, self._now()), "")
+        plan = _new(workload, plan_terms.validate_terms(terms, self._now()), "")
         with self._acts.client(who) as client:
-            size = plans.size_of(client, one)
+            size = plans.size_of(client, plan)
             return self._preview_with_notes(
-                client, replace(one, per_pod=parse_quantities(size, str(workload)), per_pod_text=size)
+                client, replace(plan, per_pod=parse_quantities(size, str(workload)), per_pod_text=size)
             )
 
     def occurrences(self, plan: Plan, days: float, most: int = 200) -> Sequence[Span]:
@@ -183,33 +183,35 @@ class ClusterPlanService:
     def skip(self, who: Person, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
         """Leave out the occurrence that begins then."""
 
-        def skipped(one: Plan, by: str) -> Intent:
-            if one.source is WindowSource.MANUAL:
+        def skipped(plan: Plan, by: str) -> Intent:
+            if plan.source is WindowSource.MANUAL:
                 raise UsageError(f"plan {ref} has one window only", fix="Reject it.")
-            if one.recurring:
-                return plan_terms.skip_start_patch(one, start_seconds, self._now())
-            window = one.status.window or one.window
+            if plan.recurring:
+                return plan_terms.skip_start_patch(plan, start_seconds, self._now())
+            window = plan.status.window or plan.window
             if window is None or window.start_seconds != start_seconds:
                 raise UsageError(f"the forecast has moved the window of {ref}", fix="Look at it again.")
             message = reason.strip() or "skipped"
-            return plans.decide_plan(one, Approval(PlanDecision.REJECTED, DecisionScope.ONCE, by, self._now(), message))
+            return plans.decide_plan(
+                plan, Approval(PlanDecision.REJECTED, DecisionScope.ONCE, by, self._now(), message)
+            )
 
         return self._change(who, Right.PLAN, ref, PlanEvent.SKIPPED, skipped)
 
     def restore(self, who: Person, ref: PlanRef, start_seconds: float) -> Plan:
         """Let a skipped occurrence of a schedule happen after all."""
 
-        def restored(one: Plan, _by: str) -> Intent:
-            return plan_terms.restore_start_patch(one, start_seconds, self._now())
+        def restored(plan: Plan, _by: str) -> Intent:
+            return plan_terms.restore_start_patch(plan, start_seconds, self._now())
 
         return self._change(who, Right.PLAN, ref, PlanEvent.RESTORED, restored)
 
     def make(self, who: Person, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
         """A plan by schedule or for one window; it still has to be approved."""
-        one = _new(workload, plan_terms.validate_terms(terms, self._now()), name)
-        ref = PlanRef(one.namespace, plan_terms.checked_name(one.name))
+        plan = _new(workload, plan_terms.validate_terms(terms, self._now()), name)
+        ref = PlanRef(plan.namespace, plan_terms.checked_name(plan.name))
         try:
-            return self._do(who, Right.PLAN, ref, PlanEvent.MADE, lambda client, _by: plans.plan_creation(client, one))
+            return self._do(who, Right.PLAN, ref, PlanEvent.MADE, lambda client, _by: plans.plan_creation(client, plan))
         except ClusterConflict as error:
             raise UsageError(f"there is a plan {ref} already", fix="Edit that one, or choose another name.") from error
 
@@ -217,8 +219,8 @@ class ClusterPlanService:
         """Change it, if it still is the generation that was looked at."""
         plan_terms.validate_terms(terms, self._now())
 
-        def edited(one: Plan, _by: str) -> Intent:
-            return plan_terms.edit_patch(one, terms, generation)
+        def edited(plan: Plan, _by: str) -> Intent:
+            return plan_terms.edit_patch(plan, terms, generation)
 
         return self._change(who, Right.PLAN, ref, PlanEvent.EDITED, edited)
 
@@ -226,8 +228,8 @@ class ClusterPlanService:
         """Set the conditions under which the plan may approve itself, and return the plan."""
         plan_terms.checked_policy(policy)
 
-        def with_policy(one: Plan, _by: str) -> Intent:
-            return plan_terms.with_policy(one, policy)
+        def with_policy(plan: Plan, _by: str) -> Intent:
+            return plan_terms.with_policy(plan, policy)
 
         return self._change(who, Right.ADMINISTER, ref, PlanEvent.POLICY, with_policy)
 
@@ -248,9 +250,9 @@ class ClusterPlanService:
     ) -> Plan:
         word, scope, reason = choice
 
-        def decided(one: Plan, by: str) -> Intent:
-            plans.require_seen(one, generation)
-            return plans.decide_plan(one, Approval(word, scope, by, self._now(), reason), standby)
+        def decided(plan: Plan, by: str) -> Intent:
+            plans.require_seen(plan, generation)
+            return plans.decide_plan(plan, Approval(word, scope, by, self._now(), reason), standby)
 
         event = PlanEvent.APPROVED if word is PlanDecision.APPROVED else PlanEvent.REJECTED
         return self._change(who, Right.APPROVE, ref, event, decided)
@@ -274,9 +276,9 @@ class ClusterPlanService:
             self._lists.clear()
         return parse_plan(answer)
 
-    def _preview_with_notes(self, client: KubeClient, one: Plan) -> Preview:
-        preview = plans.preview_plan(client, one, self._now(), self._office.settings, self._office.ahead)
-        short = one.ttl_seconds is not None and one.ttl_seconds < preview.window.seconds + one.lead_seconds
+    def _preview_with_notes(self, client: KubeClient, plan: Plan) -> Preview:
+        preview = plans.preview_plan(client, plan, self._now(), self._office.settings, self._office.ahead)
+        short = plan.ttl_seconds is not None and plan.ttl_seconds < preview.window.seconds + plan.lead_seconds
         early = "The TTL ends before the window does: the capacity is released early."
         return replace(preview, notes=(*preview.notes, early)) if short else preview
 
@@ -312,5 +314,5 @@ def _new(workload: WorkloadRef, terms: PlanTerms, name: str) -> Plan:
     when = terms.recurring or terms.window
     assert when is not None, "checked terms have one of them"
     title = name.strip() or f"{proposal_name(workload)}-{'schedule' if terms.recurring else 'once'}"
-    one = plans.new_plan((workload.namespace, workload.kind, workload.name), title, terms.pods, when)
-    return plan_terms.plan_with_terms(one, terms)
+    plan = plans.new_plan((workload.namespace, workload.kind, workload.name), title, terms.pods, when)
+    return plan_terms.plan_with_terms(plan, terms)

@@ -146,7 +146,11 @@ def edit_patch(plan: Plan, terms: PlanTerms, generation: int) -> Patch:
 
 
 def _fields(operations: list[Operation]) -> list[str]:
-    return [str(one["path"]).removeprefix("/spec/").replace("/", ".") for one in operations if "/spec/" in one["path"]]
+    return [
+        str(operation["path"]).removeprefix("/spec/").replace("/", ".")
+        for operation in operations
+        if "/spec/" in operation["path"]
+    ]
 
 
 def _differences(plan: Plan, terms: PlanTerms) -> Iterator[Operation]:

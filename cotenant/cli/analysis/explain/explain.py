@@ -72,11 +72,11 @@ def workload(
     scans = open_scans(settings, cluster, all_clusters)
     by_cluster = _by_cluster(scans, workload, container)
     if output is not DocumentFormat.TABLE:
-        rows = [(name, one) for name, of_one in by_cluster.items() for one in of_one]
+        rows = [(name, recommendation) for name, of_one in by_cluster.items() for recommendation in of_one]
         print_document(
-            [recommendation_with_cluster(name, one) for name, one in rows]
+            [recommendation_with_cluster(name, recommendation) for name, recommendation in rows]
             if all_clusters
-            else [one for _, one in rows],
+            else [recommendation for _, recommendation in rows],
             output,
         )
         return

@@ -40,7 +40,7 @@ def plan_leftover_removals(client: KubeClient, progress: Progress) -> list[Remov
     A kind that we may not read becomes a row of its own.
     """
     looks: list[tuple[Address, Callable[[], Iterable[Removal]]]] = [
-        *((one, partial(generated_object_removals, client, (one,))) for one in MADE),
+        *((kind, partial(generated_object_removals, client, (kind,))) for kind in MADE),
         (
             Address("v1", "pods", "placeholders"),
             lambda: _deletions(leftovers.placeholders(client), "holds reserved capacity"),

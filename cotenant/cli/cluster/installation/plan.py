@@ -127,8 +127,8 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
         for key in sorted({*before, *after}):
             yield from differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        for index, (one, other) in enumerate(zip(before, after, strict=True)):
-            yield from differences(one, other, f"{path}[{index}]")
+        for index, (first, second) in enumerate(zip(before, after, strict=True)):
+            yield from differences(first, second, f"{path}[{index}]")
     elif before != after:
         yield path
 

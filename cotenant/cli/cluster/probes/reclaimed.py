@@ -47,8 +47,8 @@ def probe_namespace_limits(client: KubeClient, profiles: Sequence[Profile]) -> P
     from cotenant.admission.profile import PriorityClassEntry
 
     classes = {
-        str(one["metadata"]["name"]): PriorityClassEntry(int(one.get("value") or 0))
-        for one in client.list(PRIORITY_CLASSES, dict[str, Any])
+        str(priority_class["metadata"]["name"]): PriorityClassEntry(int(priority_class.get("value") or 0))
+        for priority_class in client.list(PRIORITY_CLASSES, dict[str, Any])
     }
     demands: dict[str, list[Demand]] = defaultdict(list)
     for path, demands_of in ((LIMIT_RANGES, demands_of_range), (QUOTAS, demands_of_quota)):

@@ -193,7 +193,9 @@ def managed_fields(owners: Owners) -> list[dict[str, Any]]:
             "fieldsV1": to_fields_v1(owned.fields),
             **({"subresource": manager.subresource} if manager.subresource else {}),
         }
-        for manager, owned in sorted(owners.items(), key=lambda one: (one[0].operation, one[1].time, one[0].name))
+        for manager, owned in sorted(
+            owners.items(), key=lambda owner: (owner[0].operation, owner[1].time, owner[0].name)
+        )
     ]
 
 
