@@ -141,17 +141,17 @@ class Actions:
     def __init__(
         self,
         client: KubeClient,
-        journal: ChangeJournal,
+        change_ledger: ChangeJournal,
         settings: ActionSettings,
         person: ClusterUser,
         reached: Callable[[str], None] = unheard,
     ) -> None:
         self.client = client
-        self.journal = journal
+        self.journal = change_ledger
         self.settings = settings
         self.person = person
         self.reached = reached
-        self.teller = EventReporter(journal, client)
+        self.teller = EventReporter(change_ledger, client)
         self._writer = Writer(client, FIELD_MANAGER)
         self.anchor_namespace = ""
         """Namespace in which the ledger's head is kept; empty: it is not."""

@@ -19,8 +19,8 @@ def export_bundle(
     actions: Actions, reviews: Sequence[Review], form: BundleForm, settings: RecommenderSettings, key: str
 ) -> dict[str, str]:
     """Text by path; NoData when nothing of it can be written. The row in the ledger names the workloads and files."""
-    judged = [JudgedWorkload(r.workload, r.recommendations, r.guardrails, r.error) for r in reviews]
-    files = bundle(judged, form, settings.patches, settings.prices.currency)
+    reviewed = [JudgedWorkload(r.workload, r.recommendations, r.guardrails, r.error) for r in reviews]
+    files = bundle(reviewed, form, settings.patches, settings.prices.currency)
     if set(files) == {PULL_REQUEST}:
         raise NoData("nothing of this can be written to files", fix="`cotenant recs show` says why, one by one.")
     names = [str(review.workload) for review in reviews]

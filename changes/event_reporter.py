@@ -49,24 +49,24 @@ class _Object(msgspec.Struct):
 class EventReporter:
     """Tells of changes in the name of one person; for one thread."""
 
-    def __init__(self, journal: ChangeJournal, client: KubeClient) -> None:
-        self.journal = journal
+    def __init__(self, change_ledger: ChangeJournal, client: KubeClient) -> None:
+        self.journal = change_ledger
         self._client = client
         self._writer = Writer(client, FIELD_MANAGER)
-        self._events = EventRecorder(client, FIELD_MANAGER, journal.clock)
+        self._events = EventRecorder(client, FIELD_MANAGER, change_ledger.clock)
 
     def accept(self, changes: Sequence[Change], *, second: bool = False) -> None:
         """Write changes ahead of doing them, all or none; what waits (second: for a person) waits from then on."""
         self.journal.accept(list(changes), second=second)
 
     def tell(
-        self, standing: ChangeStatus, happened: ChangeEvent, message: str = "", judged: Judgement | None = None
+        self, standing: ChangeStatus, happened: ChangeEvent, message: str = "", verdict: Judgement | None = None
     ) -> ChangeStatus:
         """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now.
 
         judged: what it was judged by, which the ledger keeps with the verdict.
         """
-        more = {} if judged is None else {"judged": msgspec.to_builtins(judged)}
+        more = {} if verdict is None else {"judged": msgspec.to_builtins(verdict)}
         moved = self.journal.tell(standing, happened, message, **more)
         self._mark(moved)
         reason, warning = REASONS.get(happened, ("", False))

@@ -239,14 +239,14 @@ class ClusterChangeService:
     def postpone(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide for so many days, None for good."""
         require_right(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
-        with self._noting(who) as journal:
-            postpone(journal, workloads, days, reason)
+        with self._noting(who) as change_ledger:
+            postpone(change_ledger, workloads, days, reason)
 
     def recall(self, who: Person, workloads: Sequence[WorkloadRef]) -> None:
         """Show them again."""
         require_right(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
-        with self._noting(who) as journal:
-            recall(journal, workloads)
+        with self._noting(who) as change_ledger:
+            recall(change_ledger, workloads)
 
     def cool_downs(self) -> Mapping[WorkloadRef, float]:
         """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
@@ -270,9 +270,9 @@ class ClusterChangeService:
             verdict.rows, verdict.wrong_seq or 0, verdict.why, anchored_there, tuple(filter(None, notes))
         )
 
-    def watcher(self, tell: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
+    def watcher(self, report: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
         """One that does what is due here in our own name, and says that and what is `ahead` to who wants to hear it."""
-        return Watcher(lambda: self._writable_actions(Person(""), "the watcher looks"), tell, ahead)
+        return Watcher(lambda: self._writable_actions(Person(""), "the watcher looks"), report, ahead)
 
     def trouble(self) -> str:
         """Why nothing can be done in the cluster now; as it was a moment ago."""
@@ -332,9 +332,9 @@ class ClusterChangeService:
         office = self._office
         named_person = ClusterUser(who.name, who.groups, who.way is not IdentitySource.LOOPBACK)
         person = named_person if who.name else asked_who(client)
-        journal = ChangeJournal(ledger, office.clock, person.name, self._known, who.source)
-        journal.cluster = client.access.cluster
-        actions = Actions(client, journal, office.settings, person)
+        change_ledger = ChangeJournal(ledger, office.clock, person.name, self._known, who.source)
+        change_ledger.cluster = client.access.cluster
+        actions = Actions(client, change_ledger, office.settings, person)
         actions.compare, actions.trace, actions.guard = office.compare, office.trace, office.guard
         actions.raising = office.raising
         return actions

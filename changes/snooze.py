@@ -30,24 +30,24 @@ class _Body(msgspec.Struct):
     reason: str = ""
 
 
-def postpone(journal: ChangeJournal, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
+def postpone(change_ledger: ChangeJournal, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
     """Hide from now on for so many days, None for good; UsageError without a reason, or with days that are none."""
     visible_reason = visible(" ".join(reason.split()))
     if not visible_reason or len(visible_reason) > LONGEST_REASON:
         raise UsageError(f"a reason of 1 to {LONGEST_REASON} characters is needed", fix="Say why: others will ask.")
     if days is not None and not 0 < days <= MOST_DAYS:
         raise UsageError(f"{days:g} days are none", fix=f"Give more than 0 and at most {MOST_DAYS:g}, or dismiss it.")
-    until = None if days is None else journal.clock.now_seconds() + days * DAY_SECONDS
+    until = None if days is None else change_ledger.clock.now_seconds() + days * DAY_SECONDS
     body = {"until_seconds": until, "reason": visible_reason}
-    journal.note([(POSTPONED, str(workload), body) for workload in workloads])
+    change_ledger.note([(POSTPONED, str(workload), body) for workload in workloads])
 
 
-def recall(journal: ChangeJournal, workloads: Sequence[WorkloadRef]) -> None:
+def recall(change_ledger: ChangeJournal, workloads: Sequence[WorkloadRef]) -> None:
     """Show them again; a row for those alone that are hidden."""
-    hidden = postponed_recommendations(journal.ledger, journal.clock.now_seconds())
+    hidden = postponed_recommendations(change_ledger.ledger, change_ledger.clock.now_seconds())
     rows = [(RECALLED, str(workload), dict[str, str]()) for workload in workloads if workload in hidden]
     if rows:
-        journal.note(rows)
+        change_ledger.note(rows)
 
 
 def postponed_recommendations(ledger: Ledger, now_seconds: float) -> Mapping[WorkloadRef, PostponedRecommendation]:

@@ -189,9 +189,9 @@ def assemble_agent(settings: Settings, env: Mapping[str, str]) -> Iterator[Assem
         client = None if own.pods_file else _client(settings, env)
         metrics = Metrics(__version__, platform.python_version())
         boot_id = _text(Path(own.proc_root) / BOOT_ID).strip()
-        journal = OriginalsJournal(folder, boot_id)
-        stack.callback(journal.close)
-        for complaint in journal.complaints:
+        originals = OriginalsJournal(folder, boot_id)
+        stack.callback(originals.close)
+        for complaint in originals.complaints:
             structlog.get_logger(__name__).warning("journal", problem=complaint)
         raise_file_limit()
         hierarchy = Hierarchy(Path(own.cgroup_root))
@@ -205,8 +205,8 @@ def assemble_agent(settings: Settings, env: Mapping[str, str]) -> Iterator[Assem
             clock=clock,
             sources=_with_kubelet(_sources(own, LastInputsFile(folder, boot_id, node), node, client), own, kubelet),
             node_reader=KubeletTreeReader(hierarchy, own, kubelet),
-            knob_writer=Applier(hierarchy, journal, own.dry_run),
-            journal=journal,
+            knob_writer=Applier(hierarchy, originals, own.dry_run),
+            journal=originals,
             strategies=running,
             metrics=measured,
             reporter=action_reporter,

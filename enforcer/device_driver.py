@@ -114,12 +114,12 @@ def _heal_periodically(heal: Callable[[], None]) -> Iterator[None]:
     """Look after the sockets every few seconds."""
     ended = threading.Event()
 
-    def look() -> None:
+    def heal_until_ended() -> None:
         while not ended.wait(HEAL_SECONDS):
             with contextlib.suppress(OSError):
                 heal()
 
-    thread = threading.Thread(target=look, name="dra-sockets", daemon=True)
+    thread = threading.Thread(target=heal_until_ended, name="dra-sockets", daemon=True)
     thread.start()
     try:
         yield

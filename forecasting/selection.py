@@ -80,7 +80,7 @@ def back_test(
     rehearsed = min(REHEARSALS, origins)
     forecasts = np.empty((len(members), rehearsed, len(history), day, len(LEVELS)), dtype=np.float32)
     loss = np.empty((len(members), origins, len(history)))
-    judged = np.empty((origins, len(history)), dtype=bool)
+    scored = np.empty((origins, len(history)), dtype=bool)
     for origin in range(origins):
         cut = grid.size - (origin + 1) * day
         past = history[:, :cut]
@@ -91,8 +91,8 @@ def back_test(
             forecasts[:, origin] = ahead
         # Half a day known before and a quarter of a day to compare with, or the comparison says nothing.
         past_count, day_count = (~np.isnan(past)).sum(axis=1), (~np.isnan(actual[origin])).sum(axis=1)
-        judged[origin] = (past_count >= day // 2) & (day_count >= day // 4)
-    log_ratio, baseline_loss = _daily(actual, loss, judged)
+        scored[origin] = (past_count >= day // 2) & (day_count >= day // 4)
+    log_ratio, baseline_loss = _daily(actual, loss, scored)
     return BackTests(actual, forecasts, log_ratio, baseline_loss, near_test(members, history, grid))
 
 
@@ -194,8 +194,8 @@ def near_test(members: Sequence[Forecaster], history: FloatMatrix, grid: TimeGri
 _NEAR_HOURS: Final = 2
 
 
-def _daily(actual: FloatMatrix, loss: Floats, judged: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def _daily(actual: FloatMatrix, loss: Floats, scored: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """Log ratios (M, K, n) of losses (M, K, n) and the baseline's losses (K, n), NaN where not judged."""
     floor = 1e-6 * level_of(actual)
     ratio = np.clip(np.log((loss + floor) / (loss[:1] + floor)), -RATIO_LIMIT, RATIO_LIMIT)
-    return np.where(judged, ratio, np.nan), np.where(judged, loss[0], np.nan)
+    return np.where(scored, ratio, np.nan), np.where(scored, loss[0], np.nan)

@@ -73,11 +73,11 @@ def measure(tests: BackTests, served: Array) -> tuple[MeasuredError, ...]:
     """Error of what was served on each rehearsed day (R, n, H, L), the pinball loss relative to the baseline's."""
     own, base, covered, count = np.zeros((4, tests.actual.shape[1]))
     for origin, path in enumerate(served):
-        actual, judged = tests.actual[origin], ~np.isnan(tests.log_ratio[0, origin])
-        own += np.where(judged, pinball(actual, path), 0.0)
-        base += np.where(judged, tests.baseline_loss[origin], 0.0)
-        covered += np.where(judged, coverage(actual, path[:, :, _LEVEL_95]), 0.0)
-        count += judged
+        actual, scored = tests.actual[origin], ~np.isnan(tests.log_ratio[0, origin])
+        own += np.where(scored, pinball(actual, path), 0.0)
+        base += np.where(scored, tests.baseline_loss[origin], 0.0)
+        covered += np.where(scored, coverage(actual, path[:, :, _LEVEL_95]), 0.0)
+        count += scored
     floor = 1e-6 * level_of(tests.actual)
     relative = np.exp(np.clip(np.log((own + floor) / (base + floor)), -RATIO_LIMIT, RATIO_LIMIT))
     tested = count > 0

@@ -281,7 +281,7 @@ _HELD_STRIDE: Final = 4
 def _card(shard: _Shard, tests: BackTests, booster: Booster, log_ratio: npt.NDArray[np.float64]) -> ModelCard:
     """The booster's model card: training data, features, levels, loss relative to the mixture on the day held out."""
     grid, day = shard.grid, shard.grid.slots_per_day * shard.grid.step_seconds
-    judged = log_ratio[~np.isnan(log_ratio)]
+    scored = log_ratio[~np.isnan(log_ratio)]
     return ModelCard(
         name="quantile booster",
         trained_seconds=grid.end_seconds,
@@ -293,6 +293,6 @@ def _card(shard: _Shard, tests: BackTests, booster: Booster, log_ratio: npt.NDAr
         levels=TRAINED_LEVELS,
         seed=SEED,
         settings_digest=digest(shard.settings),
-        relative_loss=float(np.exp(judged.mean())) if judged.size else float("nan"),
+        relative_loss=float(np.exp(scored.mean())) if scored.size else float("nan"),
         weight=float("nan"),
     )

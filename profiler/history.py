@@ -141,8 +141,8 @@ def pull(
     again = [hole.path for hole in lost if hole.start_seconds + DAY_SECONDS > keep_since]
     done = finish_pull(state, spans, keep_since, state.holes[hole_count:])
     store.write_document(STATE_DOCUMENT, replace(done, asked_again=_still_aside(store, [*state.asked_again, *again])))
-    judged = inventory if snapshot.pods else by_usage(inventory, sightings)
-    complete = with_history(judged, sightings)
+    classified = inventory if snapshot.pods else by_usage(inventory, sightings)
+    complete = with_history(classified, sightings)
     store.write_inventory(complete)
     notes = (*notes, *unnamed_notes(complete), *left_out_notes(complete))
     if old := store.keep(settings.keep_days):

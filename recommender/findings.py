@@ -154,20 +154,20 @@ def idle_nodes(
     for pod in inventory.pods:
         pods[pod.node].append(pod)
     for node in inventory.nodes:
-        row, room = row_of.get(node.name, -1), node.allocatable.get(CPU, 0)
+        row, allocatable = row_of.get(node.name, -1), node.allocatable.get(CPU, 0)
         if (
             row < 0
-            or not room
+            or not allocatable
             or seen_days[row] < settings.minimum_days
             or any(k in node.labels for k in CONTROL_PLANE_KEYS)
         ):
             continue
         share = _pod_share(pods[node.name], window)
-        if p95[row] <= IDLE_NODE_FRACTION * room and share <= IDLE_NODE_POD_SHARE:
+        if p95[row] <= IDLE_NODE_FRACTION * allocatable and share <= IDLE_NODE_POD_SHARE:
             figures: Figures = {
                 "cpu_p95_millicores": round(float(p95[row])),
                 "cpu_max_millicores": round(float(highest[row])),
-                "cpu_allocatable_millicores": room,
+                "cpu_allocatable_millicores": allocatable,
                 "memory_allocatable_bytes": node.allocatable.get(MEMORY, 0),
                 "daemon_pods": sum(p.running for p in pods[node.name]),
                 "share_of_time_with_other_pods": round(share, 3),

@@ -58,8 +58,8 @@ def too_much_harm(acts: Sequence[PastAct], since_seconds: float, settings: Autop
 
     `stop_share` is taken of `stop_changes`, also while fewer have been judged: of 40, 5 % are two.
     """
-    judged = [a for a in acts if a.state in (ActState.HELD, ActState.HARMFUL) and a.since_seconds > since_seconds]
-    last = sorted(judged, key=lambda act: act.since_seconds)[-settings.stop_changes :]
+    verified = [a for a in acts if a.state in (ActState.HELD, ActState.HARMFUL) and a.since_seconds > since_seconds]
+    last = sorted(verified, key=lambda act: act.since_seconds)[-settings.stop_changes :]
     bad = [act for act in last if act.state is ActState.HARMFUL]
     if not bad or len(bad) < settings.stop_share * settings.stop_changes:
         return ""

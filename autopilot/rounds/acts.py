@@ -271,9 +271,9 @@ class Acts:
             closing(open_ledger(config.ledger)) as ledger,
         ):
             person: ClusterUser = person_of(client)
-            journal = ChangeJournal(ledger, config.clock, person.name, source="autopilot")
-            journal.cluster = client.access.cluster
-            actions = Actions(client, journal, settings, person)
+            change_ledger = ChangeJournal(ledger, config.clock, person.name, source="autopilot")
+            change_ledger.cluster = client.access.cluster
+            actions = Actions(client, change_ledger, settings, person)
             actions.anchor_namespace = config.anchor_namespace
             actions.compare, actions.trace, actions.guard = config.compare, config.trace, guard
             yield actions

@@ -114,9 +114,9 @@ class CpuAllocator:
         on_node = request_on(request, node_policies(node.labels))
         if on_node is None:
             return Allotment(refusal=OTHER_POLICY)
-        room = amplified_free_cpus(node, holdings)
-        if room is not None and room < on_node.count:
-            return Allotment(refusal=AMPLIFIED.format(room))
+        free_cpus = amplified_free_cpus(node, holdings)
+        if free_cpus is not None and free_cpus < on_node.count:
+            return Allotment(refusal=AMPLIFIED.format(free_cpus))
         chosen = allocate_cpus(cpus.topology, occupation(cpus, node, holdings), on_node)
         if chosen is None:
             return Allotment(refusal=TOO_FEW)

@@ -64,8 +64,8 @@ class Audit:
         for outcome in outcomes:
             fields = action(feature, outcome.intent, before)
             if outcome.error is None:
-                tell = log.debug if getattr(outcome.intent, "routine", False) else log.info
-                tell("wrote", **fields)
+                log_write = log.debug if getattr(outcome.intent, "routine", False) else log.info
+                log_write("wrote", **fields)
                 self._writes.labels(feature, "ok").inc()
             else:
                 log.warning("not written", **fields, error=str(outcome.error))

@@ -81,12 +81,12 @@ def _merge_containers(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Con
     for pod in pods:
         for container in containers[pod.namespace, pod.name]:
             holders.setdefault(container.name, []).append((pod, container))
-    for held in sorted(
+    for pairs in sorted(
         holders.values(), key=lambda holder: holder[0][1].role in (ContainerRole.INIT, ContainerRole.SIDECAR)
     ):
-        container = held[0][1]
-        mixed = len({pod.role for pod, _ in held}) > 1 or len({_shape([other]) for _, other in held}) > 1
-        count = None if len(held) == len(pods) else sum(pod.serving for pod, _ in held)
+        container = pairs[0][1]
+        mixed = len({pod.role for pod, _ in pairs}) > 1 or len({_shape([other]) for _, other in pairs}) > 1
+        count = None if len(pairs) == len(pods) else sum(pod.serving for pod, _ in pairs)
         yield replace(container, pods=count, gaps=(Reason.SEVERAL_TEMPLATES,) if mixed else ())
 
 

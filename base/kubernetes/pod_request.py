@@ -120,29 +120,29 @@ def parse_readable_quantities(quantities: Mapping[str, Any]) -> dict[str, int]:
     return amounts
 
 
-def format_quantities(room: Room) -> dict[str, str]:
+def format_quantities(amounts: Room) -> dict[str, str]:
     """Amounts as the API writes them: bytes in binary suffixes for memory and storage, plain numbers else."""
-    return {name: _format(name, amount) for name, amount in sorted(room.items())}
+    return {name: _format(name, amount) for name, amount in sorted(amounts.items())}
 
 
 def sum_amounts(rooms: Iterable[Mapping[Name, int]]) -> dict[Name, int]:
     """Sum by resource name."""
     total: dict[Name, int] = {}
-    for room in rooms:
-        for name, amount in room.items():
+    for amounts in rooms:
+        for name, amount in amounts.items():
             total[name] = total.get(name, 0) + amount
     return total
 
 
-def rest(room: Room, taken: Room) -> dict[str, int]:
+def rest(amounts: Room, taken: Room) -> dict[str, int]:
     """Return what is left of the named resources, never below zero."""
-    return {name: max(0, amount - taken.get(name, 0)) for name, amount in room.items()}
+    return {name: max(0, amount - taken.get(name, 0)) for name, amount in amounts.items()}
 
 
-def fits(request: Room, room: Room, only: Iterable[str] | None = None) -> bool:
+def fits(request: Room, capacity: Room, only: Iterable[str] | None = None) -> bool:
     """Return whether the capacity covers a request; `only`: the resources that are checked, None = all."""
     names = request.keys() if only is None else request.keys() & set(only)
-    return all(request[name] <= room.get(name, 0) for name in names)
+    return all(request[name] <= capacity.get(name, 0) for name in names)
 
 
 def select_amounts(request: Room, names: Iterable[str]) -> dict[str, int]:

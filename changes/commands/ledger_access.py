@@ -42,9 +42,9 @@ def open_actions(settings: Settings, what: str = "a command") -> Iterator[Action
     with ledger_turn(place, f"{what} of {person.name}", PATIENCE_SECONDS), closing(client):
         ledger = open_ledger(settings)
         with closing(ledger):
-            journal = ChangeJournal(ledger, SystemClock(), person.name)
-            journal.cluster = client.access.cluster
-            actions = Actions(client, journal, settings.actions, person)
+            change_ledger = ChangeJournal(ledger, SystemClock(), person.name)
+            change_ledger.cluster = client.access.cluster
+            actions = Actions(client, change_ledger, settings.actions, person)
             actions.anchor_namespace = _anchor_namespace(settings, actions)
             yield actions
 

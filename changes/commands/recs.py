@@ -212,7 +212,7 @@ def settle(
 def verify(
     ctx: typer.Context,
     which: Annotated[str, typer.Argument(metavar="CHANGE|BATCH", help="Default: all that are applied.")] = "",
-    revert: Annotated[bool, typer.Option("--revert", help="Roll back what regressed.")] = False,
+    roll_back: Annotated[bool, typer.Option("--revert", help="Roll back what regressed.")] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: OutputOption = Format.TABLE,
@@ -228,7 +228,7 @@ def verify(
         if which and not chosen:  # a script that misnames its batch must not read this as "no harm"
             raise UsageError(f"no change and no batch begins with {which!r}", fix="`cotenant recs changes` lists both.")
         due = [s for s in chosen if s.state is ChangeState.APPLIED]
-        done = [s for standing in due if (s := _verify_change(actions, standing, revert)) is not None]
+        done = [s for standing in due if (s := _verify_change(actions, standing, roll_back)) is not None]
         print_table(changes_table(done), output, headers=not no_headers)
         bad = (ChangeState.REGRESSED, ChangeState.ROLLED_BACK)
         raise typer.Exit(EXIT_FINDINGS if any(s.state in bad for s in done) else 0)
@@ -285,7 +285,7 @@ def _is_dry_run_accepted(actions: Actions, review: Review) -> bool:
     return True
 
 
-def _verify_change(actions: Actions, standing: ChangeStatus, revert: bool) -> ChangeStatus | None:
+def _verify_change(actions: Actions, standing: ChangeStatus, roll_back: bool) -> ChangeStatus | None:
     from cotenant.base.errors import NoData
     from cotenant.changes.model.change import ChangeState
     from cotenant.changes.soak.reconcile import verify as verified
@@ -295,7 +295,7 @@ def _verify_change(actions: Actions, standing: ChangeStatus, revert: bool) -> Ch
     except NoData as error:
         message(str(error))
         return None
-    return actions.roll_back(checked) if revert and checked.state is ChangeState.REGRESSED else checked
+    return actions.roll_back(checked) if roll_back and checked.state is ChangeState.REGRESSED else checked
 
 
 def _has_id_or_batch(standing: ChangeStatus, which: str) -> bool:

@@ -26,13 +26,13 @@ def news_notifier(settings: Settings) -> Callable[[list[News]], None]:
 
     url = receiver_of(settings.notify.url_file)
 
-    def tell(news: list[News]) -> None:
+    def print_news(news: list[News]) -> None:
         for item in news:
             message(f"{item.title}: {item.words}", style="yellow" if item.bad else "")
         if url:
             send(url, settings.kube.context or "cluster", news, settings.notify)
 
-    return tell
+    return print_news
 
 
 def peaks_of(store: Store | None) -> Callable[[float], list[News]]:

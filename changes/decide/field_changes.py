@@ -141,11 +141,11 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
     before = {pointer: old for pointer, (old, new) in marks.items() if old != new}
     now = {pointer: marks[pointer][1] for pointer in before}
     uid = str(meta.get("uid", ""))
-    room = [] if meta.get("labels") else [_LABELS]
+    label_operations = [] if meta.get("labels") else [_LABELS]
     operations = (
         *_tests(uid, spec, base, templates),
         *_change_note_operations(live, change),
-        *room,
+        *label_operations,
         *_field_operations(before, now),
     )
     return Write(address_of(workload), uid, tuple(operations), before, now)
@@ -194,9 +194,11 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
             tests.append({"op": "test", "path": pointer, "value": present})
         sets.extend(_field_operations({pointer: present}, {pointer: old}))
     head = {"op": "test", "path": "/metadata/uid", "value": write.uid}
-    room = [] if (live.get("metadata") or {}).get("labels") else [_LABELS] if _LABELLED in write.before else []
+    label_operations = (
+        [] if (live.get("metadata") or {}).get("labels") else [_LABELS] if _LABELLED in write.before else []
+    )
     noted = () if write.subresource else tuple(_change_note_operations(live, change))
-    return (head, *tests, *noted, *room, *sets)
+    return (head, *tests, *noted, *label_operations, *sets)
 
 
 def carries(live: Json, write: Write, change: str) -> bool:

@@ -51,13 +51,13 @@ def verify(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
         raise NoData(
             f"change {standing.change.id} soaks for {remaining_seconds / 60:.0f} more minutes", fix="Come back then."
         )
-    happened, message, judgement = compute_change_verdict(actions, standing)
+    happened, message, verdict = compute_change_verdict(actions, standing)
     if happened is ChangeEvent.UNJUDGED and standing.words == message:
         return standing
-    judged = actions.teller.tell(standing, happened, message, judgement)
+    verified = actions.teller.tell(standing, happened, message, verdict)
     actions.reached("judged")
     actions.finish()
-    return judged
+    return verified
 
 
 def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
@@ -77,8 +77,8 @@ def _settle_change(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
     back = standing.state is ChangeState.ROLLBACK_UNKNOWN
     note = undo_note(standing.change) if back else standing.change.id
     write_states = [(write, _holds(actions, write, note, back)) for write in standing.change.writes]
-    live_writes = [write for write, held_ in write_states if held_]
-    complete = bool(live_writes) and not any(held_ is False for _, held_ in write_states)
+    live_writes = [write for write, is_live in write_states if is_live]
+    complete = bool(live_writes) and not any(is_live is False for _, is_live in write_states)
     if back:
         return _rolled_back(actions, standing, write_states)
     if complete:
@@ -99,10 +99,10 @@ def _rolled_back(
     actions: Actions, standing: ChangeStatus, write_states: Sequence[tuple[Write, bool | None]]
 ) -> ChangeStatus:
     """A rollback that was begun is gone on with, one that never reached the cluster is not; pods end."""
-    if write_states and all(held_ is False for _, held_ in write_states):
+    if write_states and all(is_live is False for _, is_live in write_states):
         return actions.teller.tell(standing, ChangeEvent.ROLLBACK_LOST, "the cluster still holds the change")
     try:
-        actions.take_back([write for write, held_ in write_states if held_ is False], standing.change)
+        actions.take_back([write for write, is_live in write_states if is_live is False], standing.change)
     except CotenantError as error:
         return actions.teller.tell(standing, ChangeEvent.ROLLBACK_REFUSED, f"it was done by half: {error}")
     message = "; ".join(filter(None, (FOUND, actions.give_back(standing.change))))

@@ -46,13 +46,13 @@ def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[Ch
         *_of_pods(actions, change, live, since),
         *regression_results(compared, actions.settings, latency=has_latency),
     ]
-    judgement = Judgement(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
-    if judgement.harm:
-        return ChangeEvent.REGRESSED, judgement.harm, judgement
+    verdict = Judgement(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
+    if verdict.harm:
+        return ChangeEvent.REGRESSED, verdict.harm, verdict
     if silent := unanswered_latency_reason(rules):
-        return ChangeEvent.UNJUDGED, f"not verified: {silent}", judgement
+        return ChangeEvent.UNJUDGED, f"not verified: {silent}", verdict
     looked = ", ".join(rule.words for rule in rules if rule.rule in POD_RULES)
-    return ChangeEvent.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", judgement
+    return ChangeEvent.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", verdict
 
 
 def _latency_query(live: Json | None, change: Change, setting: str) -> tuple[str, str]:

@@ -63,13 +63,13 @@ class Watcher:
     def __init__(
         self,
         opened: Opened,
-        tell: Callable[[list[News]], None],
+        report: Callable[[list[News]], None],
         ahead: Callable[[float], Iterable[News]] = lambda _now: (),
         scope: WatchScope | None = None,
     ) -> None:
         self._opened = opened
         self._scope = scope or WatchScope()
-        self._tell = tell
+        self._tell = report
         self._ahead = ahead
         self._told: set[str] = set()
 

@@ -110,19 +110,19 @@ class Tally:
 def tally(trial: ReclaimTrial, peaks: Floats) -> Tally:
     """Sums of predictions (n, decisions) in the unit of usage; decisions whose day is mostly missing do not count."""
     came = highest_after(trial)
-    judged = np.isfinite(came) & np.isfinite(peaks)
+    compared = np.isfinite(came) & np.isfinite(peaks)
     limits = np.broadcast_to(trial.limits[:, None], peaks.shape)
     predicted = np.minimum(peaks, limits)
-    passed = judged & (predicted < came - ROUNDING * limits)
+    passed = compared & (predicted < came - ROUNDING * limits)
     with np.errstate(invalid="ignore", divide="ignore"):
         depth = np.where(passed, (came - predicted) / came, 0.0)
     over, measured = overshoot(trial, predicted)
     return Tally(
-        decisions=judged.sum(axis=1).astype(float),
+        decisions=compared.sum(axis=1).astype(float),
         violated=passed.sum(axis=1).astype(float),
         severity=depth.sum(axis=1),
-        saved=np.where(judged, limits - predicted, 0).sum(axis=1),
-        could=np.where(judged, limits - came, 0).sum(axis=1),
+        saved=np.where(compared, limits - predicted, 0).sum(axis=1),
+        could=np.where(compared, limits - came, 0).sum(axis=1),
         samples=measured.sum(axis=1).astype(float),
         above=(over > 0).sum(axis=1).astype(float),
         evicted_hours=over.sum(axis=1) * 24 / trial.slots_per_day,

@@ -68,8 +68,8 @@ def _evaluated_slots(world: World) -> npt.NDArray[np.intp]:
 
 def _cold(past: NodesPast, slots: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
     """Requests of pods without a past at these decisions, (n, D); those of the last day are not judged elsewhere."""
-    judged = decision_slots(past.grid, past.older)
-    place: npt.NDArray[np.intp] = np.searchsorted(judged, slots).clip(max=len(judged) - 1).astype(np.intp)
+    past_slots = decision_slots(past.grid, past.older)
+    place: npt.NDArray[np.intp] = np.searchsorted(past_slots, slots).clip(max=len(past_slots) - 1).astype(np.intp)
     return past.cold[:, place]
 
 

@@ -164,23 +164,23 @@ class SharingLoop:
         """One step of use: everybody gets CPU in the order of their class, and who finds no memory leaves."""
         needed, bound = self._needed(slot), self._bound()
         unused = self.capacity[CPU] - needed[0]
-        room = np.minimum(agents.batch_cpu_millicores(self.capacity[CPU], needed[0], self.policy), unused)
-        speed = np.divide(room, bound[0], out=np.ones(self.nodes), where=bound[0] > room)
+        available = np.minimum(agents.batch_cpu_millicores(self.capacity[CPU], needed[0], self.policy), unused)
+        speed = np.divide(available, bound[0], out=np.ones(self.nodes), where=bound[0] > available)
         evicted = self._evict(needed[1], accounts)
         running = self.running
         progress = np.minimum(speed[running.node], running.left)
         used = np.bincount(running.node, progress * self.request[CPU][running.job], self.nodes)
-        held = self._bound()[1] * MEMORY_USED_SHARE
+        used_memory = self._bound()[1] * MEMORY_USED_SHARE
         running.left -= progress
         running.done += progress
         has_ended = running.left <= ROUNDING
         accounts.ended(running.job[has_ended], step)
         self.running = running.take(~has_ended)
-        self.batch_used = np.stack([used, held])
+        self.batch_used = np.stack([used, used_memory])
         self.suppressed += (1.0 - speed - self.suppressed) / HOUR_STEPS
         short = needed[0] + bound[0] > self.capacity[CPU] * (1 + ROUNDING)
         short |= needed[1] + bound[1] > self.capacity[MEMORY] * (1 + ROUNDING)
-        amounts = {"offered": offered[0], "bound": bound[0], "suppressed": np.maximum(bound[0] - room, 0.0)}
+        amounts = {"offered": offered[0], "bound": bound[0], "suppressed": np.maximum(bound[0] - available, 0.0)}
         accounts.step(step, needed, self.batch_used, amounts | {"short": short.astype(np.float64)}, evicted)
 
     def _evict(self, needed_bytes: Floats, accounts: Accounts) -> int:
@@ -188,12 +188,12 @@ class SharingLoop:
         if MEMORY not in self.world.past or not len(self.running.job):
             return 0
         running = self.running
-        held = self.request[MEMORY][running.job] * MEMORY_USED_SHARE
-        used = needed_bytes + np.bincount(running.node, held, self.nodes)
+        used_memory = self.request[MEMORY][running.job] * MEMORY_USED_SHARE
+        used = needed_bytes + np.bincount(running.node, used_memory, self.nodes)
         leaving: list[int] = []
         for node in agents.nodes_short_of_memory(self.capacity[MEMORY], used, self.policy).tolist():
             here = np.flatnonzero(running.node == node)
-            pods = list(zip(running.job[here].tolist(), held[here].tolist(), strict=True))
+            pods = list(zip(running.job[here].tolist(), used_memory[here].tolist(), strict=True))
             leaving += agents.jobs_to_evict(self.capacity[MEMORY][node], used[node], pods, self.policy) if pods else []
         if leaving:
             self._begin_anew(np.isin(running.job, leaving), accounts)

@@ -104,8 +104,8 @@ class BatchPlacement:
         offered = {}
         for kind, rows in fitting.items():
             pod = self._pods[kind]
-            judgement, _ = decide.check_nodes(snapshot, pod, rows, now, self._settings, context)
-            passed = rows[judgement.passed]
+            checked, _ = decide.check_nodes(snapshot, pod, rows, now, self._settings, context)
+            passed = rows[checked.passed]
             if len(passed):
                 best = best_nodes.best_row_indices(snapshot, pod, passed, now, self._settings, context)
                 offered[kind] = self._rng.permutation(passed[best]).tolist()

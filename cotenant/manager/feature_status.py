@@ -62,8 +62,8 @@ class Board(Feature):
             self._states[state.feature] = (
                 replace(state, since_seconds=before.since_seconds) if same and before else state
             )
-        tell = log.info if state.standing in QUIET else log.warning
-        tell("feature", feature=state.feature, state=state.standing.value, message=state.message)
+        log_state = log.info if state.standing in QUIET else log.warning
+        log_state("feature", feature=state.feature, state=state.standing.value, message=state.message)
         if self._events and state.standing not in QUIET:
             self._events.record(self._subject(), state.standing.value, f"{state.feature}: {state.message}", True)
 

@@ -97,10 +97,10 @@ def _headline(analysis: Analysis) -> Headline:
     inventory = analysis.history.inventory
     ratios = []
     for resource in Resource:
-        room = allocatable(inventory, resource) or float("nan")
+        capacity = allocatable(inventory, resource) or float("nan")
         requested = sum(_committed_amount(w, resource, Field.REQUEST) for w in inventory.workloads)
         limited = sum(_committed_amount(w, resource, Field.LIMIT) for w in inventory.workloads)
-        ratios += [now(analysis.cluster_totals[resource]) / room, requested / room, limited / room]
+        ratios += [now(analysis.cluster_totals[resource]) / capacity, requested / capacity, limited / capacity]
     return Headline(*ratios)
 
 
@@ -164,13 +164,16 @@ def _request_history(analysis: Analysis, resource: Resource, hours: npt.NDArray[
 
 
 def _heat(analysis: Analysis) -> list[list[float]]:
-    usage, room = analysis.cluster_totals[Resource.CPU], allocatable(analysis.history.inventory, Resource.CPU) or np.nan
+    usage, capacity = (
+        analysis.cluster_totals[Resource.CPU],
+        allocatable(analysis.history.inventory, Resource.CPU) or np.nan,
+    )
     slot = hour_of_week(usage.grid.times())
     row = usage.values[0].astype(np.float64)
     present = ~np.isnan(row)
     total = np.bincount(slot[present], weights=row[present], minlength=168)
     count = np.bincount(slot[present], minlength=168)
-    mean = np.divide(total, count, out=np.full(168, np.nan), where=count > 0) / room
+    mean = np.divide(total, count, out=np.full(168, np.nan), where=count > 0) / capacity
     return [_floats(day) for day in mean.reshape(7, 24)]
 
 

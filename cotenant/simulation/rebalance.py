@@ -108,7 +108,9 @@ def metric_status(total: Pair, system: Pair, pods: Sequence[tuple[str, str, Pair
     return {
         "updateTime": moment(time_seconds),
         "nodeMetric": {"nodeUsage": _usage(total), "systemUsage": _usage(system)},
-        "podsMetric": [{"namespace": space, "name": name, "podUsage": _usage(used)} for space, name, used in pods],
+        "podsMetric": [
+            {"namespace": namespace, "name": name, "podUsage": _usage(used)} for namespace, name, used in pods
+        ],
     }
 
 

@@ -220,8 +220,10 @@ class TimeCourse:
         The grid is wide while no capacity is held; the moments at which an approved plan reserves are part of it.
         """
         plans = [plan for plan in self._plans() if _is_approved(plan)]
-        held = any(p.status.phase and (p.status.phase.holds or p.status.phase is PlanPhase.RELEASED) for p in plans)
-        stride = STEP_SECONDS if held else STRIDE_SECONDS
+        has_capacity = any(
+            p.status.phase and (p.status.phase.holds or p.status.phase is PlanPhase.RELEASED) for p in plans
+        )
+        stride = STEP_SECONDS if has_capacity else STRIDE_SECONDS
         moments = [p.status.reserve_at_seconds for p in plans if p.status.reserve_at_seconds > now]
         return min([(now // stride + 1) * stride, *moments])
 

@@ -162,8 +162,8 @@ def observed(
         capacity = np.array([float(node.capacity.get(resource, 0)) for node in nodes])
         system = np.array([system_level(amount, resource) for amount in capacity])
         demanded = _by_node(pod_load, values, len(nodes))
-        room = np.maximum(FULL * capacity - system, 0.0)[:, None]
-        squeeze = np.minimum(room / np.maximum(demanded, 1.0), 1.0)
+        allocatable = np.maximum(FULL * capacity - system, 0.0)[:, None]
+        squeeze = np.minimum(allocatable / np.maximum(demanded, 1.0), 1.0)
         sums = demanded * squeeze
         used = np.minimum(sums + system[:, None], capacity[:, None])
         for into, matrix in zip(tracks, (used, sums), strict=True):
@@ -195,8 +195,8 @@ def outlooks(
         peaks = np.quantile(_by_node(pod_load, values, len(nodes)), PEAK_QUANTILE, axis=1)
         requested = np.array([float(pod.requests.get(resource, 0)) for pod in pod_load.pods])
         requests: Floats = np.bincount(pod_load.node, requested, minlength=len(nodes)).astype(np.float64)
-        room = np.array([float(node.allocatable.get(resource, 0)) for node in nodes])
-        for row, amount in enumerate(prod_reclaimable(requests, room, MARGIN * peaks).astype(np.int64).tolist()):
+        allocatable = np.array([float(node.allocatable.get(resource, 0)) for node in nodes])
+        for row, amount in enumerate(prod_reclaimable(requests, allocatable, MARGIN * peaks).astype(np.int64).tolist()):
             amounts[row][resource] = amount
     return {node.name: ProdOutlook(reclaimable=amounts[row]) for row, node in enumerate(nodes)}
 

@@ -102,7 +102,7 @@ def _cluster(view: View) -> Component:
     if any(p.allowed is False for p in permissions):
         spaces = _namespaces(view)[:NAMESPACES_SHOWN]
         permissions = service.permissions(who, spaces) if spaces else permissions
-    heads = ("Feature", "Needs", "Everywhere", *(visible(space) for space in spaces))
+    heads = ("Feature", "Needs", "Everywhere", *(visible(namespace) for namespace in spaces))
     note = "By SelfSubjectAccessReview, with your own rights where the login gives them."
     return panels.panel(title, panels.facts(heads, rows(permissions, spaces), title), note=note)
 
@@ -115,7 +115,7 @@ def rows(permissions: Sequence[Permission], namespaces: Sequence[str]) -> list[t
         if p.namespace in namespaces and p.namespace:
             continue
         where = f" in {visible(p.namespace)}" if p.namespace else ""
-        cells = [_chip(allowed.get((p.feature, p.verb, p.resource, space))) for space in namespaces]
+        cells = [_chip(allowed.get((p.feature, p.verb, p.resource, namespace))) for namespace in namespaces]
         lines.append((p.feature, html.Code(f"{p.verb} {visible(p.resource)}{where}"), _chip(p.allowed), *cells))
     return lines
 

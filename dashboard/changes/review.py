@@ -136,7 +136,7 @@ def default_method(looks: Sequence[WorkloadReview]) -> Method:
     It is BUNDLE if the service suggests it for all. Otherwise it is IN_PLACE if the service suggests that for every
     workload that no GitOps tool owns (those without BUNDLE), else TEMPLATE.
     """
-    suggested = {look.suggested for look in looks if not look.error}
+    suggested = {review.suggested for review in looks if not review.error}
     if suggested == {Method.BUNDLE}:
         return Method.BUNDLE
     return Method.IN_PLACE if suggested - {Method.BUNDLE} == {Method.IN_PLACE} else Method.TEMPLATE
@@ -155,22 +155,24 @@ def split_by_obstacle(
     looks: Sequence[WorkloadReview], terms: ReviewTerms, method: Method
 ) -> tuple[list[WorkloadReview], list[Out]]:
     """Split the workloads into those that are changed and those left out; each is decided independently."""
-    judged = [(look, _obstacle(look, terms, method)) for look in looks]
-    return [look for look, out in judged if out is None], [out for _, out in judged if out is not None]
+    with_obstacles = [(review, _obstacle(review, terms, method)) for review in looks]
+    return [review for review, out in with_obstacles if out is None], [
+        out for _, out in with_obstacles if out is not None
+    ]
 
 
-def _obstacle(look: WorkloadReview, terms: ReviewTerms, method: Method) -> Out | None:
-    if look.error:
-        return Out(look, look.error)
+def _obstacle(review: WorkloadReview, terms: ReviewTerms, method: Method) -> Out | None:
+    if review.error:
+        return Out(review, review.error)
     if method not in BY_ITSELF:
         return None
-    if method in look.impossible:
-        return Out(look, f"{method}: {look.impossible[method]}", "Choose another method.")
-    if blocked := look.blocked(terms.overridden):
+    if method in review.impossible:
+        return Out(review, f"{method}: {review.impossible[method]}", "Choose another method.")
+    if blocked := review.blocked(terms.overridden):
         names = ", ".join(rule.name for rule in blocked)
-        return Out(look, f"{names}: {blocked[0].why}", "Override the rule in step 2, or leave it for later.")
-    if look.tried is not None and not look.tried.accepted:
-        return Out(look, f"the server refuses: {look.tried.words}", look.tried.fix)
+        return Out(review, f"{names}: {blocked[0].why}", "Override the rule in step 2, or leave it for later.")
+    if review.tried is not None and not review.tried.accepted:
+        return Out(review, f"the server refuses: {review.tried.words}", review.tried.fix)
     return None
 
 
@@ -250,21 +252,21 @@ def _field(name: str, now: str | None, new: str | None) -> list[str]:
 def failed_rules(looks: Sequence[WorkloadReview]) -> dict[str, list[tuple[WorkloadRef, str]]]:
     """Failed rule -> the workloads that fail it, each with why."""
     failures: dict[str, list[tuple[WorkloadRef, str]]] = {}
-    for look in looks:
-        for rule in look.rules:
+    for review in looks:
+        for rule in review.rules:
             if rule.outcome == "fail":
-                failures.setdefault(rule.name, []).append((look.workload, rule.why))
+                failures.setdefault(rule.name, []).append((review.workload, rule.why))
     return failures
 
 
 def stepped_rules(looks: Sequence[WorkloadReview]) -> dict[str, list[tuple[WorkloadRef, str]]]:
     """Step rule -> the workloads whose cut is taken in steps because of it, each with how."""
     stepped: dict[str, list[tuple[WorkloadRef, str]]] = {}
-    for look in looks:
-        names = {f"{step.resource}-step" for step in look.next_steps}
-        for rule in look.rules:
+    for review in looks:
+        names = {f"{step.resource}-step" for step in review.next_steps}
+        for rule in review.rules:
             if rule.name in names and rule.outcome != "fail":
-                stepped.setdefault(rule.name, []).append((look.workload, rule.why))
+                stepped.setdefault(rule.name, []).append((review.workload, rule.why))
     return stepped
 
 

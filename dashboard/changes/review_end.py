@@ -79,11 +79,11 @@ def _every_change(going: Sequence[WorkloadReview]) -> list[Component]:
     """Each workload by name, everything that is written object by object and field by field, what is left for later."""
     items = [
         html.Li([
-            html.Strong(visible(str(look.workload))),
-            review_steps.written_lines(look.lines),
-            *review_steps.steps(look.next_steps),
+            html.Strong(visible(str(review.workload))),
+            review_steps.written_lines(review.lines),
+            *review_steps.steps(review.next_steps),
         ])
-        for look in going
+        for review in going
     ]  # fmt: skip
     return [html.H3("What changes"), html.Ul(items, className="reasons", id="review-changes")]
 
@@ -91,7 +91,7 @@ def _every_change(going: Sequence[WorkloadReview]) -> list[Component]:
 def _second(going: Sequence[WorkloadReview]) -> str:
     """Return the second-person rule's reasons for the workloads that require a second person."""
     reasons = [
-        rule.why for look in going for rule in look.rules if (rule.name, rule.outcome) == (SECOND_PERSON, "warn")
+        rule.why for review in going for rule in review.rules if (rule.name, rule.outcome) == (SECOND_PERSON, "warn")
     ]
     return visible("; ".join(dict.fromkeys(reasons)))
 
@@ -111,7 +111,7 @@ def _canary(terms: ReviewTerms, count: int) -> str:
 
 
 def _restarts(going: Sequence[WorkloadReview]) -> str:
-    kinds = dict.fromkeys(review_steps.RESTARTS.get(look.restart, look.restart) for look in going)
+    kinds = dict.fromkeys(review_steps.RESTARTS.get(review.restart, review.restart) for review in going)
     return "; ".join(kinds)
 
 
@@ -124,7 +124,7 @@ def _person(who: Person) -> str:
 
 def _written_objects(going: Sequence[WorkloadReview]) -> list[Component]:
     """The ledger first, then objects."""
-    targets = dict.fromkeys(move.target for look in going for move in look.moves)
+    targets = dict.fromkeys(move.target for review in going for move in review.moves)
     text = f"{display.counted(len(targets), 'object')}, each in one patch that fails if somebody was faster; first the "
     items = html.Ul([html.Li(visible(target)) for target in targets], className="reasons")
     listed = html.Details([html.Summary("Which objects"), items], className="more")
@@ -133,7 +133,7 @@ def _written_objects(going: Sequence[WorkloadReview]) -> list[Component]:
 
 def summary_line(going: Sequence[WorkloadReview], out: int, currency: str) -> list[Any]:
     """The line at the foot of every step."""
-    total = joined_savings(look.savings for look in going)
+    total = joined_savings(review.savings for review in going)
     parts: list[Any] = [
         html.Strong(display.counted(len(going), "workload")),
         html.Span([f"{When.NOW}: ", *savings.saving_parts(total, currency)], className="selection-sum"),
@@ -171,11 +171,11 @@ def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:
 
     Files beyond MOST_TEXT characters are left to the download, with a line that counts them.
     """
-    shown, room = [], MOST_TEXT
+    shown, characters_left = [], MOST_TEXT
     for place, (path, text) in enumerate(contents.items()):
-        if len(text) > room:
+        if len(text) > characters_left:
             break
-        room -= len(text)
+        characters_left -= len(text)
         shown.append(_file(path, text, is_open=commands or place < 2))
     rest = len(contents) - len(shown)
     more = [html.P(f"{display.counted(rest, 'more file')} in the download.", className="panel-note")] if rest else []

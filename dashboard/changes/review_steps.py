@@ -58,16 +58,16 @@ CANARIES: Final = {"": "All at once", "0.1": "A tenth first", "0.5": "Half first
 
 
 def workload_section(
-    look: WorkloadReview, content: Sequence[Any], chips: Sequence[Component], *, is_open: bool
+    review: WorkloadReview, content: Sequence[Any], chips: Sequence[Component], *, is_open: bool
 ) -> Component:
     """One workload, to open and close."""
-    head = html.Summary([html.Strong(visible(str(look.workload))), *chips])
+    head = html.Summary([html.Strong(visible(str(review.workload))), *chips])
     return html.Details([head, html.Div(content, className="review-inner")], open=is_open, className="container")
 
 
-def no_change_reason(look: WorkloadReview) -> Component:
+def no_change_reason(review: WorkloadReview) -> Component:
     """Why there is nothing to change."""
-    return html.P([panels.chip("left out", "gray"), " ", visible(look.error)], className="said")
+    return html.P([panels.chip("left out", "gray"), " ", visible(review.error)], className="said")
 
 
 # --- 1: diff ----------------------------------------------------------------------------------------------------------
@@ -81,26 +81,26 @@ def diff(
     highs: p99 of the whole workload by resource, where it is known.
     """
     return [
-        workload_section(look, _moves(look, look.recommendations, highs.get(look.workload, {}), currency),
-               _costs(look, look.recommendations), is_open=place < OPEN_AT_FIRST)
-        for place, look in enumerate(looks)
+        workload_section(review, _moves(review, review.recommendations, highs.get(review.workload, {}), currency),
+               _costs(review, review.recommendations), is_open=place < OPEN_AT_FIRST)
+        for place, review in enumerate(looks)
     ]  # fmt: skip
 
 
-def _costs(look: WorkloadReview, recommendations: Sequence[Recommendation]) -> list[Component]:
+def _costs(review: WorkloadReview, recommendations: Sequence[Recommendation]) -> list[Component]:
     """Return the chips beside a workload's name: nothing to do, restart, a changed QoS class."""
-    if look.error:
+    if review.error:
         return [panels.chip("left out", "gray")]
     now, then = reviewing.quality_classes(recommendations)
     changed = [panels.chip(f"QoS class {now} → {then}", "orange")] if recommendations and now != then else []
-    return [panels.chip(RESTARTS.get(look.restart, look.restart), "blue"), *changed]
+    return [panels.chip(RESTARTS.get(review.restart, review.restart), "blue"), *changed]
 
 
 def _moves(
-    look: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
+    review: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
 ) -> list[Component]:
-    if look.error:
-        return [no_change_reason(look), _leave_out(look)]
+    if review.error:
+        return [no_change_reason(review), _leave_out(review)]
     titles = ("Container", "Field", "Now", "New", "Highest seen, one pod", "Change over all pods")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     rows = [_row(line) for line in reviewing.lines(recommendations)]
@@ -111,8 +111,15 @@ def _moves(
         ]
     )
     table = html.Div(html.Table([head, body], className="rows"), className="scroll", tabIndex=0)
-    facts = html.P(_facts(look, recommendations, highs, currency), className="panel-note")
-    return [table, *all_written(look.lines), *steps(look.next_steps), facts, _yaml(look.moves), _leave_out(look)]
+    facts = html.P(_facts(review, recommendations, highs, currency), className="panel-note")
+    return [
+        table,
+        *all_written(review.lines),
+        *steps(review.next_steps),
+        facts,
+        _yaml(review.moves),
+        _leave_out(review),
+    ]
 
 
 def all_written(lines: Sequence[FieldMove]) -> list[Component]:
@@ -165,13 +172,13 @@ def _gpu_row(recommendation: Recommendation, gpu: GpuShareProposal) -> Component
 
 
 def _facts(
-    look: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
+    review: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
 ) -> str:
     """A workload in one line: its replicas, p99 of the use of all its pods, what the change frees and raises."""
     replicas = max((recommendation.replicas for recommendation in recommendations), default=0)
     amounts = ", ".join(f"{display.amount(v, r)}{' CPU' if r is Resource.CPU else ''}" for r, v in highs.items())
     usage = [f"p99 of all pods together: {amounts}"] if amounts else []
-    worth = [f"{When.NOW}: {saving_text(look.savings, currency)}"]
+    worth = [f"{When.NOW}: {saving_text(review.savings, currency)}"]
     return " · ".join([display.counted(replicas, "replica"), *usage, *worth]) + "."
 
 
@@ -189,9 +196,9 @@ def _tone(line: str) -> str:
     return "diff-new" if line.startswith("+") else "diff-old" if line.startswith("-") else ""
 
 
-def _leave_out(look: WorkloadReview) -> Component:
-    name = reviewing.name_of(look.workload)
-    label = f"Leave it out: {visible(str(look.workload))}"
+def _leave_out(review: WorkloadReview) -> Component:
+    name = reviewing.name_of(review.workload)
+    label = f"Leave it out: {visible(str(review.workload))}"
     return html.Button("Leave it out", className="quiet-button leave-out", title=label,
                        **{"data-ref": name, "aria-label": label})  # fmt: skip
 
@@ -207,8 +214,8 @@ def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_overr
     fields = [*([_because(terms)] if (failed or stepped) and not why_no_override else []),
               *([_second(terms)] if "second-person" in failed or terms.second_person else [])]  # fmt: skip
     each = [
-        workload_section(look, [_rules(look)], _counts(look), is_open=len(looks) == 1)
-        for look in sorted(looks, key=lambda k: not k.blocked(()))
+        workload_section(review, [_rules(review)], _counts(review), is_open=len(looks) == 1)
+        for review in sorted(looks, key=lambda k: not k.blocked(()))
     ]
     return [html.Div(rules, className="review-rules"), *fields, html.H3("Every rule"), *each]
 
@@ -266,17 +273,17 @@ def _second(terms: ReviewTerms) -> Component:
     )
 
 
-def _counts(look: WorkloadReview) -> list[Component]:
-    if look.error:
+def _counts(review: WorkloadReview) -> list[Component]:
+    if review.error:
         return [panels.chip("left out", "gray")]
-    numbers = {word: sum(rule.outcome == word for rule in look.rules) for word in ORDER}
+    numbers = {word: sum(rule.outcome == word for rule in review.rules) for word in ORDER}
     return [panels.chip(f"{count} {word}", TONES[word]) for word, count in numbers.items() if count]
 
 
-def _rules(look: WorkloadReview) -> Component:
-    if look.error:
-        return no_change_reason(look)
-    ordered = sorted(look.rules, key=lambda rule: ORDER.index(rule.outcome) if rule.outcome in ORDER else 0)
+def _rules(review: WorkloadReview) -> Component:
+    if review.error:
+        return no_change_reason(review)
+    ordered = sorted(review.rules, key=lambda rule: ORDER.index(rule.outcome) if rule.outcome in ORDER else 0)
     rows = [_outcome(rule) for rule in ordered]
     return html.Table(html.Tbody(rows), className="facts")
 
@@ -289,26 +296,26 @@ def _outcome(rule: GuardrailResult) -> Component:
 # --- 3: dry run -------------------------------------------------------------------------------------------------------
 def dry_run(looks: Sequence[WorkloadReview]) -> list[Component]:
     """The server's answer, workload by workload; a refusal in its words, with what helps."""
-    rows = [html.Tr([html.Th(visible(str(look.workload)), scope="row"), *_answer(look)]) for look in looks]
+    rows = [html.Tr([html.Th(visible(str(review.workload)), scope="row"), *_answer(review)]) for review in looks]
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in ("Workload", "Answer", "In words")]))
     return [html.Div(html.Table([head, html.Tbody(rows)], className="facts"), className="scroll tall", tabIndex=0)]
 
 
-def _answer(look: WorkloadReview) -> list[Component]:
-    if look.error:
-        return [html.Td(panels.chip("left out", "gray")), html.Td(visible(look.error))]
-    if look.tried is None:
+def _answer(review: WorkloadReview) -> list[Component]:
+    if review.error:
+        return [html.Td(panels.chip("left out", "gray")), html.Td(visible(review.error))]
+    if review.tried is None:
         return [html.Td(panels.chip("not tried", "gray")), html.Td("There was nothing to send.")]
-    if not look.tried.accepted:
-        parts = [html.P(visible(look.tried.words))]
-        parts += [html.P(visible(look.tried.fix), className="panel-note")] if look.tried.fix else []
+    if not review.tried.accepted:
+        parts = [html.P(visible(review.tried.words))]
+        parts += [html.P(visible(review.tried.fix), className="panel-note")] if review.tried.fix else []
         return [html.Td(panels.chip("refused", "red")), html.Td(parts)]
-    notes = [html.P(visible(look.tried.words))] if look.tried.words else []
-    if not look.tried.added:
+    notes = [html.P(visible(review.tried.words))] if review.tried.words else []
+    if not review.tried.added:
         return [html.Td(panels.chip("accepted", "teal")), html.Td([*notes, "Exactly as proposed; nothing was kept."])]
-    text = visible_lines(reviewing.yaml_diff(look.tried.added))
+    text = visible_lines(reviewing.yaml_diff(review.tried.added))
     added = html.Details([
-        html.Summary(f"Admission would change {display.counted(len(look.tried.added), 'more field')}"),
+        html.Summary(f"Admission would change {display.counted(len(review.tried.added), 'more field')}"),
         html.Pre(html.Code(text), className="diff", tabIndex=0),
     ], className="more", open=True)  # fmt: skip
     return [html.Td(panels.chip("accepted, changed", "orange")), html.Td([*notes, added])]
@@ -330,7 +337,7 @@ def method(looks: Sequence[WorkloadReview], terms: ReviewTerms, chosen: Method) 
     if value == "bundle":
         data = [{"value": form.value, "label": label} for form, label in FORMS.items()]
         more = [html.H3("Written as"), dmc.SegmentedControl(id="review-form", value=asked_form.value, data=data)]
-    elif value == "in-place" or (value != "kubectl" and sum(not look.error for look in looks) > 1):
+    elif value == "in-place" or (value != "kubectl" and sum(not review.error for review in looks) > 1):
         data = [{"value": key or "0", "label": label} for key, label in CANARIES.items()]
         now = f"{terms.canary:g}" if f"{terms.canary:g}" in CANARIES else "0"
         note = html.P("The others wait for the soak time of the first ones.", className="panel-note")
@@ -341,8 +348,8 @@ def method(looks: Sequence[WorkloadReview], terms: ReviewTerms, chosen: Method) 
 def _option(word: str, looks: Sequence[WorkloadReview]) -> Component:
     label, description = METHODS[word]
     kind = Method.BUNDLE if word == "kubectl" else Method(word)
-    changing = [look for look in looks if not look.error]
-    cannot = {look.workload: look.impossible[kind] for look in changing if kind in look.impossible}
+    changing = [review for review in looks if not review.error]
+    cannot = {review.workload: review.impossible[kind] for review in changing if kind in review.impossible}
     none = bool(changing) and len(cannot) == len(changing)
     why = "; ".join(dict.fromkeys(visible(reason) for reason in cannot.values()))
     if cannot:

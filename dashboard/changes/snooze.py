@@ -60,7 +60,7 @@ def workload_buttons(view: View, ref: WorkloadRef) -> Component:
     """Return the buttons for one workload, and whether it is snoozed or dismissed."""
     reading, doing = select_bar.why_not(view, Right.REVIEW), select_bar.why_not(view, Right.ACCEPT)
     href = reviewing.href(view.settings.base_path, [ref])
-    look = (
+    review = (
         html.Button("Review", id="review-open", className="button act primary", disabled=True, title=reading)
         if reading
         else dcc.Link("Review", href=href, id="review-open", className="button act primary")
@@ -74,10 +74,10 @@ def workload_buttons(view: View, ref: WorkloadRef) -> Component:
             disabled=bool(doing),
             **panels.asks(RECALL, ref=reviewing.name_of(ref)),
         )
-        return html.Div([look, again, _postponed_note(postponed), _why(reading, doing)], className="one-acts")
+        return html.Div([review, again, _postponed_note(postponed), _why(reading, doing)], className="one-acts")
     name = reviewing.name_of(ref)
     buttons = [select_bar.button(word, word.lower(), name, doing) for word in ("Snooze", "Dismiss")]
-    return html.Div([look, *buttons, _why(reading, doing)], className="one-acts")
+    return html.Div([review, *buttons, _why(reading, doing)], className="one-acts")
 
 
 def _postponed_note(postponed: PostponedRecommendation) -> Component:

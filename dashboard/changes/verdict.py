@@ -57,11 +57,11 @@ def stored_verdicts(rows: Iterable[LedgerEntry]) -> list[tuple[LedgerEntry, Judg
         if row.event not in VERDICTS:
             continue
         try:
-            judgement = msgspec.json.decode(row.body, type=_VerdictBody).judged
+            verdict = msgspec.json.decode(row.body, type=_VerdictBody).judged
         except msgspec.MsgspecError:
             continue
-        if judgement is not None:
-            judgements.append((row, judgement))
+        if verdict is not None:
+            judgements.append((row, verdict))
     return judgements
 
 
@@ -69,14 +69,14 @@ def section(view: View, standing: ChangeStatus, rows: Sequence[LedgerEntry]) -> 
     """Chart and rules for one change; nothing where no pod ever ran with it."""
     if standing.state not in DONE:
         return []
-    change, judged = standing.change, stored_verdicts(rows)
+    change, verdicts = standing.change, stored_verdicts(rows)
     workload_story = view.source.story(change.ref)
     charts = [_chart(passage_) for passage_ in passages(standing, rows, workload_story, view.given.actions)]
     return [
         html.H3("Before and after"),
         *(charts or [html.P(NO_USAGE, className="panel-note")]),
         html.H3("Rules of the verdict"),
-        *([_verdict_panel(*judged[-1], len(judged))] if judged else [_ahead(standing, view.given.actions)]),
+        *([_verdict_panel(*verdicts[-1], len(verdicts))] if verdicts else [_ahead(standing, view.given.actions)]),
     ]
 
 
@@ -102,12 +102,12 @@ def passages(
     """Usage through the change of each resource that moves (of both where neither does), as far as it is known."""
     saved = {Resource.CPU: standing.change.saved_millicores, Resource.MEMORY: standing.change.saved_bytes}
     moving = [resource for resource in Resource if saved[resource]] or list(Resource)
-    judged = stored_verdicts(rows)
-    end = judged[-1][1].until_seconds if judged else standing.begun_seconds + 60 * settings.soak_minutes
+    verdicts = stored_verdicts(rows)
+    end = verdicts[-1][1].until_seconds if verdicts else standing.begun_seconds + 60 * settings.soak_minutes
     back = next((row.seconds for row in rows if row.event == ChangeEvent.ROLLED_BACK), None)
     by_resource = []
     for resource in moving:
-        times, usage, request = _series(standing, judged, workload_story, resource)
+        times, usage, request = _series(standing, verdicts, workload_story, resource)
         if not len(usage) or np.isnan(usage).all():
             continue
         before = _request_at(times, request, standing.begun_seconds)
@@ -118,12 +118,12 @@ def passages(
 
 def _series(
     standing: ChangeStatus,
-    judged: Sequence[tuple[LedgerEntry, Judgement]],
+    verdicts: Sequence[tuple[LedgerEntry, Judgement]],
     workload_story: Story | None,
     resource: Resource,
 ) -> tuple[list[int], Floats, Floats]:
     """Times, usage and requests: as they were kept with the last verdict, else the results' hours around the change."""
-    traces = [trace for _, verdict in reversed(judged) for trace in verdict.traces if trace.resource is resource]
+    traces = [trace for _, verdict in reversed(verdicts) for trace in verdict.traces if trace.resource is resource]
     if traces:
         return traces[0].times, story.floats(traces[0].usage), story.floats(traces[0].request)
     row = workload_story.portraits.get(resource.value) if workload_story else None
@@ -145,13 +145,13 @@ def _chart(passage_: Passage) -> Component:
     return panels.figure(passage.chart(passage_), f"passage-{passage_.resource}", HEIGHT)
 
 
-def _verdict_panel(row: LedgerEntry, judgement: Judgement, times: int) -> Component:
+def _verdict_panel(row: LedgerEntry, verdict: Judgement, times: int) -> Component:
     """The last verdict, and each rule with its numbers."""
     word, tone = VERDICTS[ChangeEvent(row.event)]
-    age = display.duration(judgement.until_seconds - judgement.since_seconds)
+    age = display.duration(verdict.until_seconds - verdict.since_seconds)
     again = f", verified {times} times" if times > 1 else ""
     line = [panels.chip(word, tone), " ", panels.moment(row.seconds), f", {age} after the change{again}"]
-    return html.Div([html.P(line), _table([_rule(rule) for rule in judgement.rules])])
+    return html.Div([html.P(line), _table([_rule(rule) for rule in verdict.rules])])
 
 
 def _rule(rule: RuleResult) -> list[Any]:

@@ -18,10 +18,10 @@ WORDS: Final = {Resource.CPU: "CPU", Resource.MEMORY: "memory"}
 
 def chart(columns: Mapping[str, npt.NDArray[Any]], resource: Resource) -> Chart:
     """Draw requested % of allocatable (across) against used % (up), from columns of NODES."""
-    room = np.asarray(columns[f"{resource}_allocatable"], dtype=np.float64)
+    allocatable = np.asarray(columns[f"{resource}_allocatable"], dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         requested, used = (
-            100 * np.asarray(columns[f"{resource}_{w}"], dtype=np.float64) / room for w in ("request", "usage")
+            100 * np.asarray(columns[f"{resource}_{w}"], dtype=np.float64) / allocatable for w in ("request", "usage")
         )
     measured = np.flatnonzero(np.isfinite(requested) & np.isfinite(used))
     positions, counts = _thin_points(requested[measured], used[measured])

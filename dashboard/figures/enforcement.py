@@ -180,7 +180,12 @@ def _cpu(shown: Shown) -> list[Trace]:
 
 
 def _line(
-    lanes: NodeLanes, which: str, times: Any, inside: Any, look: tuple[str, str], style: dict[str, Any] | None = None
+    lanes: NodeLanes,
+    which: str,
+    times: Any,
+    inside: Any,
+    appearance: tuple[str, str],
+    style: dict[str, Any] | None = None,
 ) -> list[Trace]:
     """One of the numbers in cores, in no more points than a trace may have; nothing where there is none."""
     values = np.full(len(times), np.nan)
@@ -192,7 +197,7 @@ def _line(
     positions = base.drawn_positions(values)
     stroke = {k: v for k, v in (style or {}).items() if k in ("dash", "shape")}
     rest = {k: v for k, v in (style or {}).items() if k not in stroke}
-    trace = lines.line([1000 * x[i] for i in positions], values[positions], *look, **stroke)
+    trace = lines.line([1000 * x[i] for i in positions], values[positions], *appearance, **stroke)
     return [trace | rest | {"hovertemplate": "%{y:,.2f} cores, %{x}"}]
 
 

@@ -189,9 +189,9 @@ def _bar_labels(placed: Sequence[tuple[int, Bar]], start_seconds: int, days: int
     places = []
     for at, bar in placed:
         later = [b.start_seconds for y, b in placed if y == at and b.start_seconds > bar.start_seconds]
-        space = (free.get(at, start_seconds), min([end_seconds, *later]))
+        gap = (free.get(at, start_seconds), min([end_seconds, *later]))
         need = days * DAY_SECONDS * LETTER * (len(_label(bar)) + 2)
-        places.append(_beside(bar, need, space))
+        places.append(_beside(bar, need, gap))
         free[at] = max(bar.end_seconds, places[-1][0] + need if places[-1][1] == "middle right" else 0)
     return {
         "type": "scatter",
@@ -212,12 +212,12 @@ def _label(bar: Bar) -> str:
     return _short(bar.words, BESIDE)
 
 
-def _beside(bar: Bar, need_seconds: float, space: tuple[float, float]) -> tuple[int, str]:
+def _beside(bar: Bar, need_seconds: float, gap: tuple[float, float]) -> tuple[int, str]:
     """Return the time and text position of a bar's label within the free space around it.
 
     The order of preference is after the bar, before it, inside it; the position is "" where the label fits nowhere.
     """
-    first, after = space
+    first, after = gap
     middle = (max(bar.start_seconds, int(first)) + min(bar.end_seconds, int(after))) // 2
     if after - bar.end_seconds >= need_seconds:
         return bar.end_seconds, "middle right"

@@ -75,9 +75,9 @@ def _requests(passage: Passage, ends: Sequence[float], scale: int) -> list[Trace
 
 def _marks(passage: Passage) -> list[dict[str, Any]]:
     """The change, the window by which it is judged, and the way back."""
-    begin_milliseconds, judged = 1000 * passage.begun_seconds, 1000 * passage.judged_seconds
+    begin_milliseconds, verified = 1000 * passage.begun_seconds, 1000 * passage.judged_seconds
     ground = {"fillcolor": base.with_alpha(base.VIOLET, 0.1), "line": {"width": 0}, "layer": "below"}
-    window = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": begin_milliseconds, "x1": judged, **ground}
+    window = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": begin_milliseconds, "x1": verified, **ground}
     marks = [window, lines.vertical(begin_milliseconds, width=2) | {"label": _label("change")}]
     if passage.back_seconds is not None:
         way_back = lines.vertical(1000 * passage.back_seconds, color=base.RED, width=2)

@@ -127,10 +127,10 @@ def _lending_nodes(lent: Relation) -> str:
 
 def day(view: View) -> Component:
     """Both resources over the last and the next day."""
-    overview, room = view.source.snapshot().overview, view.source.batch_room()
-    if overview is None or room is None:
+    overview, lendable = view.source.snapshot().overview, view.source.batch_room()
+    if overview is None or lendable is None:
         return panels.panel("The next 24 hours", _no_capacity(view))
-    charts = [_ahead(view, overview, room, r) for r in Resource]
+    charts = [_ahead(view, overview, lendable, r) for r in Resource]
     return html.Div(charts, className="row halves")
 
 
@@ -139,7 +139,7 @@ def _no_capacity(view: View) -> Component:
     return panels.empty(UNKNOWN if why else NO_ROOM, why=why or NO_ROOM_WHY, command="cotenant scan")
 
 
-def _ahead(view: View, overview: Overview, room: Room, resource: Resource) -> Component:
+def _ahead(view: View, overview: Overview, lendable: Room, resource: Resource) -> Component:
     band: BandSeries = overview.cpu if resource is Resource.CPU else overview.memory
     hours, half_hours = len(band.times), len(band.ahead)
     line = chart.RoomSeries(
@@ -149,24 +149,24 @@ def _ahead(view: View, overview: Overview, room: Room, resource: Resource) -> Co
         ahead=band.ahead,
         likely=chart.pad_values(band.batch_ahead.get(LIKELY, ()), half_hours),
         sure=chart.pad_values(band.batch_ahead.get(SURE, ()), half_hours),
-        used=float(room.used[resource].sum()),
+        used=float(lendable.used[resource].sum()),
         mid_past=chart.pad_values(band.mid, hours),
         mid_likely=chart.pad_values(band.mid_ahead.get(LIKELY, ()), half_hours),
     )
-    now = None if overview.demo or view.now_seconds() >= room.end_seconds else view.now_seconds()
+    now = None if overview.demo or view.now_seconds() >= lendable.end_seconds else view.now_seconds()
     figure = panels.figure(chart.chart(line, now), f"batch-{resource}", CHART_HEIGHT)
-    return panels.panel(AHEAD[resource], figure, note=_note(room))
+    return panels.panel(AHEAD[resource], figure, note=_note(lendable))
 
 
-def _note(room: Room) -> str:
-    missing = len(room.nodes) - room.known
+def _note(lendable: Room) -> str:
+    missing = len(lendable.nodes) - lendable.known
     text = (
         "What batch pods may take, all nodes together, what they use already included: so far, now, and while prod "
         "follows the median of its forecast; the dotted line is the sum of every node's 95 % value. " + batch.NOT_DRAWN
     )
     if not missing:
         return text
-    return f"{text} {missing:,} of {display.counted(len(room.nodes), 'node')} are not known and count as nothing."
+    return f"{text} {missing:,} of {display.counted(len(lendable.nodes), 'node')} are not known and count as nothing."
 
 
 def _form(search: str) -> Component:
@@ -198,27 +198,27 @@ def answer(view: View, search: str) -> Component:
         job = batch.job_of(search)
     except UsageError as error:
         return panels.failure_state(error.message, error.fix)
-    overview, room = view.source.snapshot().overview, view.source.batch_room()
-    if overview is None or room is None:
+    overview, lendable = view.source.snapshot().overview, view.source.batch_room()
+    if overview is None or lendable is None:
         return _no_capacity(view)
-    now = float(room.start_seconds) if overview.demo else view.now_seconds()
-    if now >= room.end_seconds:
-        ended = display.duration(now - room.end_seconds)
+    now = float(lendable.start_seconds) if overview.demo else view.now_seconds()
+    if now >= lendable.end_seconds:
+        ended = display.duration(now - lendable.end_seconds)
         why = f"They ended {ended} ago, so nothing can be said about the hours to come."
         return panels.empty("These forecasts are over.", why=why, command="cotenant scan")
     address = f"{view.settings.base_path}api/v1/fit?{urlencode(asdict(job))}"
     link = html.A("API", href=address, className="quiet-link", title="The same answer for scripts", target="_blank")
-    return html.Div([_fit_panel(batch.fit(room, job, now), job, room, now), link])
+    return html.Div([_fit_panel(batch.fit(lendable, job, now), job, lendable, now), link])
 
 
-def _fit_panel(fit: Fit, job: Job, room: Room, now: float) -> Component:
-    sentence = html.P(verdict(fit, job, room), className="verdict", role="status", id="fit-verdict")
-    reach = [html.P(_reach(room), className="panel-note")] if fit.late else []
+def _fit_panel(fit: Fit, job: Job, lendable: Room, now: float) -> Component:
+    sentence = html.P(verdict(fit, job, lendable), className="verdict", role="status", id="fit-verdict")
+    reach = [html.P(_reach(lendable), className="panel-note")] if fit.late else []
     table = [windows(fit.windows, now)] if fit.windows else []
     return html.Div([sentence, *table, *reach, html.P(HONEST, className="panel-note")])
 
 
-def verdict(fit: Fit, job: Job, room: Room) -> str:
+def verdict(fit: Fit, job: Job, lendable: Room) -> str:
     """The answer in a sentence."""
     cores, hours = (f"{n:g} {noun}{'' if n == 1 else 's'}" for n, noun in ((job.cores, "core"), (job.hours, "hour")))
     size = f"a pod of {cores} and {job.gib:g} GiB for {hours}"
@@ -229,7 +229,7 @@ def verdict(fit: Fit, job: Job, room: Room) -> str:
         return f"From {display.moment(first.start_seconds)}: {nodes}, {pods} together (95 % sure)."
     if not fit.starts:
         return "There is no half hour to start at: the run would end after its deadline or after the forecasts."
-    if not room.known:
+    if not lendable.known:
         return "No node is known in both CPU and memory, so nothing can be said."
     if fit.likely:
         start, nodes = fit.likely.start_seconds, display.counted(fit.likely.likely_nodes, "node")
@@ -238,8 +238,8 @@ def verdict(fit: Fit, job: Job, room: Room) -> str:
     return f"No node can take {size} in time. The most that one node has free so long is {cpu}, or {memory}."
 
 
-def _reach(room: Room) -> str:
-    return f"The forecasts reach to {display.moment(room.end_seconds)}: what comes after is not known."
+def _reach(lendable: Room) -> str:
+    return f"The forecasts reach to {display.moment(lendable.end_seconds)}: what comes after is not known."
 
 
 def windows(starts: tuple[StartWindow, ...], now: float) -> Component:

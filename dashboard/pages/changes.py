@@ -206,12 +206,12 @@ def allowed_acts(view: View, standing: ChangeStatus, others: Any, left_seconds: 
     """Return what can be done with one change now, and why the rest cannot."""
     why = acting.why_not(view, Right.ACCEPT, standing.change.namespace)
     holds = "" if standing.state.in_force else f"It is {standing.state}: there is nothing to roll back."
-    judged = "" if left_seconds is not None else f"It is {standing.state}: there is nothing to verify."
+    nothing_due = "" if left_seconds is not None else f"It is {standing.state}: there is nothing to verify."
     soaking = f"{display.duration(left_seconds)} of soak time left." if left_seconds else ""
     if standing.state is ChangeState.AWAITING:
         return _second_person_acts(view, standing, why)
     together = [s.change.id for s in others if s.change.batch == standing.change.batch and s.state.in_force]
-    return Allowed(why or holds, why or judged or soaking, () if why else tuple(together))
+    return Allowed(why or holds, why or nothing_due or soaking, () if why else tuple(together))
 
 
 def _second_person_acts(view: View, standing: ChangeStatus, why: str) -> Allowed:

@@ -180,10 +180,10 @@ def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
 
 
 def _usage_stat(row: Mapping[str, Any], resource: Resource) -> Component:
-    used, room, request = (row[f"{resource}_{w}"] for w in ("usage", "allocatable", "request"))
-    share = used / room if used is not None and room else float("nan")
-    requested = f", {display.percent(request / room)} requested" if request is not None and room else ""
-    detail = html.Span([f"{display.percent(share)} of ", panels.amount(room, resource), requested])
+    used, allocatable, request = (row[f"{resource}_{w}"] for w in ("usage", "allocatable", "request"))
+    share = used / allocatable if used is not None and allocatable else float("nan")
+    requested = f", {display.percent(request / allocatable)} requested" if request is not None and allocatable else ""
+    detail = html.Span([f"{display.percent(share)} of ", panels.amount(allocatable, resource), requested])
     label = "CPU used now" if resource is Resource.CPU else "Memory used now"
     return panels.stat(label, panels.amount(used, resource), detail, bar=share)
 

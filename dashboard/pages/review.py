@@ -134,7 +134,7 @@ def contents(view: View, listing: Listing, search: str) -> Component:
 
 def _step(view: View, terms: ReviewTerms, method: Method, looks: Sequence[WorkloadReview]) -> list[Component]:
     if terms.step == DIFF:
-        return review_steps.diff(looks, p99(view, [look.workload for look in looks]), view.currency)
+        return review_steps.diff(looks, p99(view, [review.workload for review in looks]), view.currency)
     if terms.step == GUARDRAILS:
         return review_steps.guardrails(looks, terms, _why_no_override(view, looks))
     if terms.step == DRY_RUN:
@@ -151,7 +151,7 @@ def _confirm(view: View, terms: ReviewTerms, method: Method, looks: Sequence[Wor
         return [*review_end.before_files(going, terms.form), *review_steps.left_out(outs), answer]
     soak = view.given.actions.soak_minutes
     shown = {
-        "ids": [reviewing.name_of(look.workload) for look in going],
+        "ids": [reviewing.name_of(review.workload) for review in going],
         "version": view.source.snapshot().results_version,
         "method": method.value,
     }
@@ -256,8 +256,8 @@ def _files(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Mappi
 
 def _why_no_override(view: View, looks: Sequence[WorkloadReview]) -> str:
     """Why nobody may pass over a rule here; the right is asked for each namespace in question."""
-    spaces = dict.fromkeys(look.workload.namespace for look in looks if look.blocked(()))
-    return next((why for space in spaces if (why := acting.why_not(view, Right.OVERRIDE, space))), "")
+    spaces = dict.fromkeys(review.workload.namespace for review in looks if review.blocked(()))
+    return next((why for namespace in spaces if (why := acting.why_not(view, Right.OVERRIDE, namespace))), "")
 
 
 # --- the foot ---------------------------------------------------------------------------------------------------------
@@ -279,8 +279,8 @@ def foot(view: View, terms: ReviewTerms, method: Method, going: Sequence[Workloa
 
 def _step_button(label: str, id_: str, step: str, *, keys: str = "", primary: bool = False) -> Component:
     parts = [label, *([" ", html.Kbd(keys)] if keys else [])]
-    look = "button act primary walk" if primary else "button act walk"
-    return html.Button(parts, id=id_, className=look, **{"data-to": step})
+    button_class = "button act primary walk" if primary else "button act walk"
+    return html.Button(parts, id=id_, className=button_class, **{"data-to": step})
 
 
 def _final_button(view: View, terms: ReviewTerms, method: Method, going: Sequence[WorkloadReview]) -> list[Component]:
@@ -296,8 +296,8 @@ def _final_button(view: View, terms: ReviewTerms, method: Method, going: Sequenc
 
 
 def _why_not_accept(view: View, terms: ReviewTerms, going: Sequence[WorkloadReview]) -> str:
-    spaces = dict.fromkeys(look.workload.namespace for look in going)
-    missing = next((why for space in spaces if (why := acting.why_not(view, Right.ACCEPT, space))), "")
+    spaces = dict.fromkeys(review.workload.namespace for review in going)
+    missing = next((why for namespace in spaces if (why := acting.why_not(view, Right.ACCEPT, namespace))), "")
     if missing or not going:
         return missing or "Nothing is left to change."
     if terms.overridden and not terms.because:
@@ -337,7 +337,7 @@ def _register_steps(app: Dash, view: View, listing: Listing) -> None:
         prevent_initial_call=True,
     )
     @acts(view, Right.REVIEW)
-    def _look_again(_ticks: Any, _redo: Any, search: str | None) -> Any:
+    def _refresh(_ticks: Any, _redo: Any, search: str | None) -> Any:
         return panels.render_guarded(lambda: html.Div(outcome(view, reviewing.parse_terms(search or ""))))
 
 
@@ -432,10 +432,10 @@ def run_follow_up(view: View, act: str, ids: Sequence[str]) -> str:
         done = service.roll_back(who, ids)
         view.source.forget()
         return f"Rolled back: {review_end.count_by_state(done)}"
-    judged = service.verify(who, ids)
-    waiting = len(ids) - len(judged)
-    text = f"Verified: {review_end.count_by_state(judged)}" if judged else "No soak time is over yet."
-    return f"{text} {waiting:,} still in their soak time." if judged and waiting else text
+    verified = service.verify(who, ids)
+    waiting = len(ids) - len(verified)
+    text = f"Verified: {review_end.count_by_state(verified)}" if verified else "No soak time is over yet."
+    return f"{text} {waiting:,} still in their soak time." if verified and waiting else text
 
 
 def _register_browser(app: Dash) -> None:

@@ -69,10 +69,10 @@ WIDTHS: Final = {"start": 96, "end": 96, "pods": 66, "quantile": 88, "skill": 70
 def totals(snapshot: Snapshot, query: Query, _currency: str) -> Sequence[Component]:
     """Return the totals of the proposed plans in the list."""
     sums = proposed_plans.sums(queries.columns_of(snapshot.tables[PLANS.name], query))
-    room = f"{display.counted(sums.pods, 'pod')}, {display.amount(sums.millicores, Resource.CPU)} at most"
+    size = f"{display.counted(sums.pods, 'pod')}, {display.amount(sums.millicores, Resource.CPU)} at most"
     idle = f"{sums.idle_core_hours:,.1f} core-hours a day"
     return [
-        _total("Proposed by the forecast", display.counted(sums.workloads, "workload"), room),
+        _total("Proposed by the forecast", display.counted(sums.workloads, "workload"), size),
         _total("Would stay idle", idle, "by the back-tests"),
     ]
 

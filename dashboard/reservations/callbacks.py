@@ -297,7 +297,7 @@ def _register_edit(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     @acts(view, Right.REVIEW)
-    def _look(clicks: int | None, values: Sequence[Any], generation: int, ref: str) -> Any:
+    def _preview(clicks: int | None, values: Sequence[Any], generation: int, ref: str) -> Any:
         form = _field_values(0, "plan-term", values)
 
         def shown(service: PlanService, who: Person) -> Component:
@@ -329,14 +329,14 @@ def _register_new(app: Dash, view: View) -> None:
     )
     def _next(values: Sequence[Any]) -> tuple[Any, Any]:
         form = _typed_inputs("new-term", values)
-        look = f"plan-fields kind-{form.get('when', 'schedule')}"
+        class_name = f"plan-fields kind-{form.get('when', 'schedule')}"
         if form.get("when") != "schedule":
-            return "It happens once.", look
+            return "It happens once.", class_name
         try:
             rule: Recurrence = plan_forms.recurrence(form)
-            return plan_actions.next_three(in_cluster(view.given.plans).next_windows(rule, NEXT)), look
+            return plan_actions.next_three(in_cluster(view.given.plans).next_windows(rule, NEXT)), class_name
         except CotenantError as error:
-            return f"{error.message}. {error.fix}", look
+            return f"{error.message}. {error.fix}", class_name
 
 
 def _register_make(app: Dash, view: View) -> None:
@@ -347,7 +347,7 @@ def _register_make(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     @acts(view, Right.REVIEW)
-    def _look(clicks: int | None, values: Sequence[Any]) -> Any:
+    def _preview(clicks: int | None, values: Sequence[Any]) -> Any:
         form = _field_values(0, "new-term", values)
 
         def shown(service: PlanService, who: Person) -> Component:
@@ -392,10 +392,10 @@ def _typed_inputs(kind: str, values: Sequence[Any]) -> dict[str, Any]:
     return {entry["id"][kind]: value for entry, value in zip(ctx.inputs_list[0], values, strict=True)}
 
 
-def _draw_or_failure(view: View, look: Callable[[PlanService, Person], Component]) -> Component:
+def _draw_or_failure(view: View, draw: Callable[[PlanService, Person], Component]) -> Component:
     """Return what `look` returns, or why there is nothing to show."""
     try:
-        return look(in_cluster(view.given.plans), view.given.people())
+        return draw(in_cluster(view.given.plans), view.given.people())
     except CotenantError as error:
         announce(f"{error.message} {error.fix}".strip())
         return panels.trouble(error)

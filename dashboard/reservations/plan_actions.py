@@ -77,8 +77,8 @@ def plan_status(plan: Plan, now_seconds: float) -> list[Component]:
     """Phase, window and what comes next; the Reservations when there are any."""
     window, phase = story.window_of(plan), phase_of(plan)
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else ["no window"]
-    room = f"{display.counted(wanted_pods(plan), 'pod')} of {plan.cores_per_pod:g} cores"
-    line = html.P([panels.chip(phase.value, state_of(plan).tone), " ", *when, f" · {room}"], className="verdict")
+    size = f"{display.counted(wanted_pods(plan), 'pod')} of {plan.cores_per_pod:g} cores"
+    line = html.P([panels.chip(phase.value, state_of(plan).tone), " ", *when, f" · {size}"], className="verdict")
     lines = [line, html.P(story.next_step(plan, now_seconds), className="said", id="plan-next")]
     lines += _beside(plan, "plan-beside")
     return [*lines, *units(plan)] if plan.status.units else lines
@@ -89,9 +89,9 @@ def _beside(plan: Plan, id_: str) -> list[Component]:
     parts = _windows(story.more_windows(plan))
     parts = ["Other windows: ", *parts, "."] if parts else []
     if plan.standby:
-        room = f"{display.counted(plan.standby, 'pod')} of {plan.cores_per_pod:g} cores"
+        size = f"{display.counted(plan.standby, 'pod')} of {plan.cores_per_pod:g} cores"
         idle = f"at most {plan.standby_core_hours:,.1f} idle core-hours a day"
-        parts.append(f" While it is approved, capacity for {room} is kept ready at any time: {idle}. Edit changes it.")
+        parts.append(f" While it is approved, capacity for {size} is kept ready at any time: {idle}. Edit changes it.")
     return [html.P(parts, className="panel-note", id=id_)] if parts else []
 
 
@@ -274,10 +274,10 @@ def edit_form(plan: Plan) -> Component:
     if plan.source is WindowSource.FORECAST:
         note = "Until this window is over, the forecast leaves a window or pods alone that you change."
         parts.append(html.P(note, className="panel-note"))
-    look = html.Button("Preview these", id="plan-edit-look", className="button")
+    preview = html.Button("Preview these", id="plan-edit-look", className="button")
     store = dcc.Store(id="plan-edit-of", data=plan.generation)
     shown = html.Div(id="plan-edit-preview")
-    return html.Div([_form("Edit", [*parts, store], look, _submit("edit", "Save")), shown])
+    return html.Div([_form("Edit", [*parts, store], preview, _submit("edit", "Save")), shown])
 
 
 def policy_form(plan: Plan, currency: str) -> Component:
@@ -308,10 +308,10 @@ def new_form(fields: Sequence[FieldOf]) -> Component:
     """A plan by hand: what, when, how much; the next occurrences stand below while it is typed."""
     inputs = [_input(FOLLOWED, field) for field in fields]
     next_ = html.Div(id="new-next", className="said", role="status")
-    look = html.Button("Preview it", id="new-look", className="button")
+    preview = html.Button("Preview it", id="new-look", className="button")
     make = html.Button("Make the plan", id="new-now", className="button primary")
     body = [html.Div(inputs, id="new-fields", className="plan-fields kind-schedule"), next_]
-    return html.Div([_form("New plan", body, look, make), html.Div(id="new-preview")])
+    return html.Div([_form("New plan", body, preview, make), html.Div(id="new-preview")])
 
 
 def next_three(windows: Sequence[Span]) -> list[Any]:
@@ -370,8 +370,10 @@ def _input(kind: str, field: FieldOf) -> Component:
         "text": lambda: dmc.TextInput(id=id_, value=field.value, **common),
         "choice": lambda: _group(field.label, _choice(id_, field)),
     }
-    look = f"field of-{field.group or 'all'}{' wide' if sum(len(label) for _, label in field.choices) > WIDE else ''}"
-    return html.Div(makers[field.kind](), className=look)
+    class_name = (
+        f"field of-{field.group or 'all'}{' wide' if sum(len(label) for _, label in field.choices) > WIDE else ''}"
+    )
+    return html.Div(makers[field.kind](), className=class_name)
 
 
 def _choice(id_: Mapping[str, str], field: FieldOf) -> Component:

@@ -142,11 +142,13 @@ def _inside(row: Row, start_seconds: int) -> Floats:
 
 def pods(row: Row, reserve_at_seconds: float = 0.0) -> Pods | None:
     """One plan's day for its chart; None where the results hold no path."""
-    held_pods, median = floats(row["wanted"]), floats(row["median"])
-    if not held_pods.size or held_pods.size != median.size or row["path_start"] is None:
+    reserved_pods, median = floats(row["wanted"]), floats(row["median"])
+    if not reserved_pods.size or reserved_pods.size != median.size or row["path_start"] is None:
         return None
     quantile = float(row["quantile"] or 0)
-    return Pods(int(row["path_start"]), float(row["base_pods"] or 0), held_pods, median, quantile, reserve_at_seconds)
+    return Pods(
+        int(row["path_start"]), float(row["base_pods"] or 0), reserved_pods, median, quantile, reserve_at_seconds
+    )
 
 
 def withheld(rows: Sequence[Row]) -> list[tuple[str, int, str]]:
@@ -193,12 +195,12 @@ def facts(row: Row, currency: str) -> list[tuple[str, str]]:
     peaks = display.counted(int(row["occurrences"] or 0), "peak")
     hits = f"{display.percent(row['hit_ratio'] or 0.0)} of the reserved pod-time used"
     covered = f"{display.percent(row['coverage'] or 0.0)} of the needed pod-time, over {peaks}"
-    room, idle = display.counted(int(row["pods"] or 0), "pod"), row["idle_core_hours"]
+    pods, idle = display.counted(int(row["pods"] or 0), "pod"), row["idle_core_hours"]
     per_day = display.MISSING if idle is None else f"{idle:,.1f} core-hours a day"
     money = "" if row["cost"] is None else f" ({display.money(row['cost'], currency)})"
     skill = display.MISSING if row["skill"] is None else f"{row['skill']:+.2f} against the same time last week"
     return [
-        ("Capacity", f"{room} of {display.amount(row['cpu'], Resource.CPU)}{memory}"),
+        ("Capacity", f"{pods} of {display.amount(row['cpu'], Resource.CPU)}{memory}"),
         ("Standby", f"{display.counted(int(row.get('standby') or 0), 'pod')} at any time"),
         ("Quantile", f"{display.percent(float(row['quantile'] or 0))} of the demand"),
         ("Coverage", covered if row["coverage"] is not None else "not back-tested"),

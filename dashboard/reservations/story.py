@@ -160,16 +160,18 @@ def rows_without_plan(rows: Sequence[Row], plans: Sequence[Plan]) -> list[Row]:
 def reserve_words(plan: Plan, now_seconds: float) -> str:
     """Describe when the plan's capacity is reserved."""
     window, status = window_of(plan), plan.status
-    room = f"Capacity for {display.counted(plan.count, 'pod')}"
+    capacity = f"Capacity for {display.counted(plan.count, 'pod')}"
     if window is None:
-        return f"{room} is reserved when the plan has a window to come."
+        return f"{capacity} is reserved when the plan has a window to come."
     if not status.reserve_at_seconds:
-        return f"{room} is reserved before {display.moment(window.start_seconds)}; the manager says when in a moment."
+        return (
+            f"{capacity} is reserved before {display.moment(window.start_seconds)}; the manager says when in a moment."
+        )
     start, lead = display.clock(window.start_seconds), _lead(plan)
     if status.reserve_at_seconds <= now_seconds:
-        return f"{room} is reserved now: start {start} UTC − lead {lead} has passed."
+        return f"{capacity} is reserved now: start {start} UTC − lead {lead} has passed."
     when = f"{display.moment(status.reserve_at_seconds)} (start {start} − lead {lead})"
-    return f"{room} will be reserved at {when}, in {display.duration(status.reserve_at_seconds - now_seconds)}."
+    return f"{capacity} will be reserved at {when}, in {display.duration(status.reserve_at_seconds - now_seconds)}."
 
 
 def next_step(plan: Plan, now_seconds: float) -> str:

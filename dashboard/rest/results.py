@@ -151,14 +151,14 @@ def _job_fit(view: View, job: Job) -> Mapping[str, Any]:
     Now is the end of the history where the data are a demo's: their clock does not advance. Raises NoData without a
     forecast that reaches beyond now.
     """
-    overview, room = view.source.snapshot().overview, view.source.batch_room()
-    if overview is None or room is None:
+    overview, lendable = view.source.snapshot().overview, view.source.batch_room()
+    if overview is None or lendable is None:
         raise NoData("no node has a forecast", fix="Run `cotenant scan` or `cotenant demo`.")
-    now = float(room.start_seconds) if overview.demo else view.now_seconds()
-    if now >= room.end_seconds:
+    now = float(lendable.start_seconds) if overview.demo else view.now_seconds()
+    if now >= lendable.end_seconds:
         raise NoData("the forecasts of these results are over", fix="Run `cotenant scan`.")
-    fit = batch.fit(room, job, now)
-    return {"job": job, "now": int(now), "until": room.end_seconds, "known_nodes": room.known, "fit": fit}
+    fit = batch.fit(lendable, job, now)
+    return {"job": job, "now": int(now), "until": lendable.end_seconds, "known_nodes": lendable.known, "fit": fit}
 
 
 def _add_table(api: APIRouter, view: View, schema: Schema) -> None:

@@ -154,10 +154,10 @@ def _spaced_parts(parts: Sequence[Component]) -> list[Any]:
 
 def way(word: str, id_: str, href: str, why: str, *, primary: bool = False) -> Component:
     """A link that leads on, or the same as a button that says why it does not."""
-    look = "button act primary" if primary else "button act"
+    class_name = "button act primary" if primary else "button act"
     if why:
-        return html.Button(word, id=id_, className=look, disabled=True, title=why)
-    return dcc.Link(word, href=href, id=id_, className=look)
+        return html.Button(word, id=id_, className=class_name, disabled=True, title=why)
+    return dcc.Link(word, href=href, id=id_, className=class_name)
 
 
 def button(word: str, kind: str, of: str, why: str) -> Component:

@@ -83,7 +83,7 @@ class Applier:
     def __init__(
         self,
         hierarchy: Hierarchy,
-        journal: OriginalsJournal,
+        originals: OriginalsJournal,
         dry_run: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -91,8 +91,8 @@ class Applier:
 
         dry_run: return what would be written, restore nothing.
         """
-        self._hierarchy, self._journal, self._dry_run, self._monotonic = hierarchy, journal, dry_run, monotonic
-        self._lost = journal.lost
+        self._hierarchy, self._journal, self._dry_run, self._monotonic = hierarchy, originals, dry_run, monotonic
+        self._lost = originals.lost
         self._held: frozenset[Place] = frozenset()
         self._told: dict[tuple[Place, WriteOutcome], tuple[object, float]] = {}
         self._drifts: dict[Place, deque[float]] = {}
@@ -161,8 +161,8 @@ class Applier:
             return self._journal.notes
         self._lost = observation.pods_age_seconds >= OLDEST_SECONDS
         notes = {**lost_notes(observation), **self._journal.notes}
-        held = {path for path, _ in notes}
-        self.unexplained = tuple(text for path, text in unexplained_limits(observation) if path not in held)
+        noted_paths = {path for path, _ in notes}
+        self.unexplained = tuple(text for path, text in unexplained_limits(observation) if path not in noted_paths)
         with contextlib.suppress(StoreError):  # told when they are saved before the writes
             self._journal.begin(notes)
         return notes

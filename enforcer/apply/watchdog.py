@@ -61,11 +61,11 @@ def watch(
 def give_back(watched: WatchedAgent, hierarchy: Hierarchy) -> list[Done]:
     """Restore every value in the journal; [] when it is empty."""
     try:
-        journal = OriginalsJournal(watched.folder, watched.boot_id)
+        originals = OriginalsJournal(watched.folder, watched.boot_id)
     except UsageError:  # the agent lives, but stands still
-        journal = OriginalsJournal(watched.folder, watched.boot_id, wait_for_lock=False)
-    with journal:
-        return Applier(hierarchy, journal, dry_run=False).give_back() if journal.notes else []
+        originals = OriginalsJournal(watched.folder, watched.boot_id, wait_for_lock=False)
+    with originals:
+        return Applier(hierarchy, originals, dry_run=False).give_back() if originals.notes else []
 
 
 def _beat(folder: Path) -> int:

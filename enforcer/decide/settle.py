@@ -95,9 +95,9 @@ def settle(
     targets = {(w.path, w.knob): _of_want(w) for w, no in zip(wants, refusals, strict=True) if no is None}
     targets |= _restores(targets, groups, notes, dialect)
     _fit(targets, groups, observation, notes, around)
-    writes, next_notes, held_values = _plan_writes(targets, groups, notes, around)
+    writes, next_notes, values_in_force = _plan_writes(targets, groups, notes, around)
     refused = tuple(done for done in refusals if done is not None)
-    return Settled(order_writes(writes), next_notes, (*clashes, *refused), held_values)
+    return Settled(order_writes(writes), next_notes, (*clashes, *refused), values_in_force)
 
 
 # --- wants -------------------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def _plan_writes(
     A value that is restored and stands there needs no note any more. One that is wanted and stands there is noted when
     a runtime hook made it so (`_made_so`).
     """
-    writes, held_values, dialect = [], {}, around.dialect
+    writes, values_in_force, dialect = [], {}, around.dialect
     next_notes = {place: note for place, note in notes.items() if _is_note_needed(note, targets, groups)}
     for place, target in targets.items():
         present = groups[place[0]].knobs.get(place[1])
@@ -357,8 +357,8 @@ def _plan_writes(
         if place in next_notes and target.back_to is not None:
             next_notes[place] = _record_kubelet_value(next_notes[place], target.back_to)
         if place in next_notes and not target.restores:
-            held_values[place] = target.value
-    return writes, next_notes, held_values
+            values_in_force[place] = target.value
+    return writes, next_notes, values_in_force
 
 
 def _record_kubelet_value(note: OriginalValue, told: Value) -> OriginalValue:

@@ -77,8 +77,8 @@ def raise_file_limit() -> int:
 class Hierarchy:
     """All mounted cgroup hierarchies below one root: v1, v2 or both. base: a folder that bounds everything."""
 
-    def __init__(self, root: Path = Path("/sys/fs/cgroup"), base: str = "", held_limit: int | None = None) -> None:
-        """Open the roots. held_limit: files kept open at most; None = half of what the process may have open.
+    def __init__(self, root: Path = Path("/sys/fs/cgroup"), base: str = "", open_limit: int | None = None) -> None:
+        """Open the roots. open_limit: files kept open at most; None = half of what the process may have open.
 
         UsageError when there is no hierarchy at root.
         """
@@ -90,7 +90,7 @@ class Hierarchy:
         self._parsed: dict[tuple[CgroupPath, Knob], tuple[bytes, Value]] = {}
         self._linkless = frozenset[str]()
         """Controllers whose hierarchy is a cgroup file system: nobody can make a link there."""
-        self._limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 if held_limit is None else held_limit
+        self._limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 if open_limit is None else open_limit
         versions = {}
         kinds = _file_systems()
         for controller, (version, folder) in _mounts(root).items():

@@ -82,8 +82,8 @@ class CycleReader:
         self.keep_only(set())
 
     def _begin(self, path: CgroupPath) -> _Counted | None:
-        room = MOST_FILES - sum(2 * len(c.files) for c in self._counted.values())
-        if self.denied or room < 2 * len(self._cpus):
+        files_left = MOST_FILES - sum(2 * len(c.files) for c in self._counted.values())
+        if self.denied or files_left < 2 * len(self._cpus):
             return None
         folder = self._hierarchy.perf_folder(path)
         if isinstance(folder, Lack):

@@ -164,24 +164,24 @@ class Observer:
         elapsed = at - self._before if self._before is not None else 1.0
         self.refused = []
         self._probe()
-        look = _Look(self, _by_path(fresh), elapsed)
+        reader = _Look(self, _by_path(fresh), elapsed)
         node = self._node(facts)
-        kubepods = look.group(self._layout.kubepods(), Level.KUBEPODS)
-        tiers = {q: look.group(self._layout.tier(q), Level.QOS) for q in (KubeQos.BURSTABLE, KubeQos.BEST_EFFORT)}
+        kubepods = reader.group(self._layout.kubepods(), Level.KUBEPODS)
+        tiers = {q: reader.group(self._layout.tier(q), Level.QOS) for q in (KubeQos.BURSTABLE, KubeQos.BEST_EFFORT)}
         observation = Observation(
             at_seconds=at,
             wall_seconds=self._clock.now_seconds(),
             node=node,
             kubepods=kubepods,
             tiers={qos: group for qos, group in {KubeQos.GUARANTEED: kubepods, **tiers}.items() if group is not None},
-            pods=tuple(look.pod(pod) for pod in pods),
-            host_applications=tuple(look.application(application) for application in applications),
+            pods=tuple(reader.pod(pod) for pod in pods),
+            host_applications=tuple(reader.application(application) for application in applications),
             supported=self._supported,
             elapsed_seconds=elapsed,
         )
         self._before = at
         self._tick += 1
-        self._forget_all_but(look.seen)
+        self._forget_all_but(reader.seen)
         return observation
 
     def close(self) -> None:

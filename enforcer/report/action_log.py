@@ -76,13 +76,13 @@ class AgentMetrics:
         self.dry_run = Gauge("cotenant_enforcer_dry_run", "1 while nothing is written.", ["node"], registry=at)
         self.late = Counter("cotenant_enforcer_ticks_missed_total", "Ticks left out, not caught up.", registry=at)
 
-    def state(self, mode: AgentMode, observation: Observation, held_knobs: int) -> None:
+    def state(self, mode: AgentMode, observation: Observation, overridden_knobs: int) -> None:
         """The gauges of one tick."""
         for agent_mode in AgentMode:
             self.mode.labels(agent_mode.value).set(agent_mode is mode)
         self.ages.labels("policy").set(min(observation.policy_age_seconds, 1e9))
         self.ages.labels("pods").set(min(observation.pods_age_seconds, 1e9))
-        self.held.set(held_knobs)
+        self.held.set(overridden_knobs)
 
     def lanes(self, node: str, now: LaneSample, dry_run: bool) -> None:
         """The CPU of one tick."""

@@ -35,14 +35,14 @@ class SuppressionHistory:
 
     def after(self, sample: LaneSample, tier: GroupReading | None, elapsed_seconds: float) -> SuppressionHistory:
         """Return the history with one more tick."""
-        minute, held_seconds = int(sample.time_seconds // 60), share(sample, tier) * elapsed_seconds
+        minute, suppressed_seconds = int(sample.time_seconds // 60), share(sample, tier) * elapsed_seconds
         recent = tuple(entry for entry in self.minutes if minute - MINUTES < entry[0] <= minute)
         if recent and recent[-1][0] == minute:
             _, before, observed_seconds = recent[-1]
             return SuppressionHistory(
-                (*recent[:-1], (minute, before + held_seconds, observed_seconds + elapsed_seconds))
+                (*recent[:-1], (minute, before + suppressed_seconds, observed_seconds + elapsed_seconds))
             )
-        return SuppressionHistory((*recent, (minute, held_seconds, elapsed_seconds)))
+        return SuppressionHistory((*recent, (minute, suppressed_seconds, elapsed_seconds)))
 
     def fraction(self) -> float | None:
         """0 to 1; None while too little was observed."""

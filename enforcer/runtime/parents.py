@@ -51,7 +51,7 @@ class Parents:
 
     def _memory_limit(self, limit: int, cgroup_parent: str, container_id: str) -> int | None:
         try:
-            with Hierarchy(self.root, held_limit=0) as node:
+            with Hierarchy(self.root, open_limit=0) as node:
                 for path in container_paths(cgroup_parent, container_id):
                     memory, present = node.memory_use(path), node.read_knob(path, Knob.MEMORY_LIMIT)
                     if memory is not None and isinstance(present, int):

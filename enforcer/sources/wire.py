@@ -168,13 +168,13 @@ def pod_of(pod: NodePodWire) -> PodSpec:
     labels, annotations = meta.labels or {}, meta.annotations or {}
     owner = next((o for o in meta.owner_references or () if o.controller), None)
     what = f"pod {meta.namespace}/{meta.name}"
-    held = pod_resources(spec, status, what)
-    containers = tuple(_containers(held, status))
+    resources = pod_resources(spec, status, what)
+    containers = tuple(_containers(resources, status))
     return PodSpec(
         namespace=meta.namespace,
         name=meta.name,
         uid=_static_uid(annotations) or meta.uid,
-        kube_qos=kube_qos(status.qos_class, containers, _pod_own_amounts(held)),
+        kube_qos=kube_qos(status.qos_class, containers, _pod_own_amounts(resources)),
         qos_class=qos_of(labels),
         priority_class=priority_of(labels, spec.priority),
         priority=spec.priority or 0,
@@ -188,14 +188,14 @@ def pod_of(pod: NodePodWire) -> PodSpec:
         containers=tuple(c for c in containers if c.kind is ContainerKind.MAIN),
         init_containers=tuple(c for c in containers if c.kind in _EARLY),
         ephemeral_containers=tuple(c for c in containers if c.kind is ContainerKind.EPHEMERAL),
-        own_requests=held.own_requests,
-        own_limits=held.own_limits,
-        own_actual_requests=held.own_actual_requests,
-        own_actual_limits=held.own_actual_limits,
-        own_allocated=held.own_allocated,
-        overhead=held.overhead,
-        resize=held.resize,
-        resizing=is_resizing(held, Resource.CPU.value),
+        own_requests=resources.own_requests,
+        own_limits=resources.own_limits,
+        own_actual_requests=resources.own_actual_requests,
+        own_actual_limits=resources.own_actual_limits,
+        own_allocated=resources.own_allocated,
+        overhead=resources.overhead,
+        resize=resources.resize,
+        resizing=is_resizing(resources, Resource.CPU.value),
         owner=(owner.kind, owner.name) if owner else ("", ""),
         addresses=tuple(address.ip for address in status.pod_ips or ()),
         host_network=spec.host_network,
@@ -234,14 +234,14 @@ def container_id(text: str) -> str:
     return bare_id if _ID.fullmatch(bare_id) else ""
 
 
-def _containers(held: PodResources, status: _StatusWire) -> Iterator[ContainerSpec]:
+def _containers(resources: PodResources, status: _StatusWire) -> Iterator[ContainerSpec]:
     reported = (
         *(status.container_statuses or ()),
         *(status.init_container_statuses or ()),
         *(status.ephemeral_container_statuses or ()),
     )
     status_by_name = {container.name: container for container in reported}
-    return (_container(amounts, status_by_name.get(amounts.name)) for amounts in held.containers)
+    return (_container(amounts, status_by_name.get(amounts.name)) for amounts in resources.containers)
 
 
 def _container(amounts: ContainerResources, status: _ContainerStatus | None) -> ContainerSpec:
@@ -258,10 +258,10 @@ def _container(amounts: ContainerResources, status: _ContainerStatus | None) -> 
     )
 
 
-def _pod_own_amounts(held: PodResources) -> OwnAmounts | None:
-    if held.own_requests is None and held.own_limits is None:
+def _pod_own_amounts(resources: PodResources) -> OwnAmounts | None:
+    if resources.own_requests is None and resources.own_limits is None:
         return None
-    return held.own_requests or {}, held.own_limits or {}
+    return resources.own_requests or {}, resources.own_limits or {}
 
 
 def _static_uid(annotations: Texts) -> str:

@@ -111,8 +111,8 @@ def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Backte
     first += (cut - first) % factor
     past, after = values[:, first:cut], values[:, cut : cut + plan.horizon * factor]
     shown = np.flatnonzero(_share_without_gaps(past) >= max(plan.known_share, 1e-9))
-    judged = _share_without_gaps(after[shown]) >= JUDGED_SHARE
-    fine, came = past[shown], after[shown[judged]]
+    scored = _share_without_gaps(after[shown]) >= JUDGED_SHARE
+    fine, came = past[shown], after[shown[scored]]
     start = grid.start_seconds + first * step
     history = Past(
         fine=fine,
@@ -122,7 +122,7 @@ def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Backte
         statistic=plan.statistic,
     )
     return BacktestTrial(
-        origin_seconds, shown[judged], history, judged, join_slots(came, factor, plan.statistic), _highest(came)
+        origin_seconds, shown[scored], history, scored, join_slots(came, factor, plan.statistic), _highest(came)
     )
 
 

@@ -269,5 +269,5 @@ def strata(ledger: BacktestScores) -> dict[str, Flags]:
     masks["idle (mean < 1 % of limit)"] = np.broadcast_to((share < IDLE_SHARE)[:, None], shape)
     masks["active (mean >= 1 % of limit)"] = np.broadcast_to((share >= IDLE_SHARE)[:, None], shape)
     masks |= {name: (age >= low) & (age < high) for name, (low, high) in _OF_AGE.items()}
-    judged = ~np.isnan(ledger.of_trial["slots"])
-    return {name: mask & judged for name, mask in masks.items() if (mask & judged).any()}
+    scored = ~np.isnan(ledger.of_trial["slots"])
+    return {name: mask & scored for name, mask in masks.items() if (mask & scored).any()}

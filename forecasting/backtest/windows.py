@@ -69,19 +69,19 @@ def compare(actual: Floats, shape: Floats, step_seconds: int, hours: float = WIN
     """Windows of forecast shapes (n, H) against those of actual values (n, H)."""
     width = max(1, round(hours * HOUR_SECONDS / step_seconds))
     real, forecast_start = best_start(actual, width), best_start(shape, width)
-    judged = (real >= 0) & (forecast_start >= 0)
+    comparable = (real >= 0) & (forecast_start >= 0)
     slots_late = (forecast_start - real).astype(np.float64)
     shared = np.maximum(0, width - np.abs(slots_late))
     means = run_means(actual, width)
     row = np.arange(len(actual))
     at_real, at_said = means[row, np.maximum(real, 0)], means[row, np.maximum(forecast_start, 0)]
-    capture = np.divide(at_said, at_real, out=np.full(len(actual), np.nan), where=judged & (at_real > 0))
+    capture = np.divide(at_said, at_real, out=np.full(len(actual), np.nan), where=comparable & (at_real > 0))
     minutes, day = slots_late * step_seconds / 60, 24 * 60
     return WindowScores(
-        hit=np.where(judged, np.abs(minutes) <= 60, np.nan),
-        iou=np.where(judged, shared / (2 * width - shared), np.nan),
+        hit=np.where(comparable, np.abs(minutes) <= 60, np.nan),
+        iou=np.where(comparable, shared / (2 * width - shared), np.nan),
         capture=capture,
-        late_minutes=np.where(judged, (minutes + day / 2) % day - day / 2, np.nan),
+        late_minutes=np.where(comparable, (minutes + day / 2) % day - day / 2, np.nan),
     )
 
 

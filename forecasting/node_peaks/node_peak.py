@@ -81,7 +81,7 @@ class NodeLimits:
 
 def node_peaks(
     usage: Usage[RefT],
-    room: NodeLimits,
+    node_limits: NodeLimits,
     risks: Sequence[float],
     settings: NodePeakSettings,
     pods: Floats | None = None,
@@ -94,7 +94,7 @@ def node_peaks(
     """
     if not isinstance(usage.resource, Resource):
         raise ValueError("a node's peak needs usage of CPU or memory")
-    limits = np.maximum(room.limits, np.finfo(np.float32).tiny)
+    limits = np.maximum(node_limits.limits, np.finfo(np.float32).tiny)
     values = np.clip(usage.values, 0, limits[:, None])
     slots = usage.grid.slots_per_day
     newest = block_maxima(values, slots)
@@ -115,12 +115,12 @@ def node_peaks(
         refs=usage.refs,
         resource=usage.resource,
         risks=tuple(risks),
-        peaks=np.minimum(peaks + room.cold[:, None], limits[:, None]),
+        peaks=np.minimum(peaks + node_limits.cold[:, None], limits[:, None]),
         violation=_violation(calibrations, short),
         days=np.where(short, 0, first.days if first else 0),
         model=tuple(FALLBACK if s or first is None else first.shapes for s in short.tolist()),
         reason=_reasons(np.asarray(np.isnan(peaks).all(axis=1)), short),
-        class_peaks=np.minimum(of_class + room.cold, limits),
+        class_peaks=np.minimum(of_class + node_limits.cold, limits),
         tested=_tested(first, blocks, limits, of.day if usage.resource is Resource.MEMORY else None),
     )
 

@@ -177,8 +177,8 @@ def _node_totals(
     for n, (node, mine) in enumerate(zip(nodes, node_rows, strict=True)):
         system = _system(node, resource, matrices[0].shape[1], rng)
         pods_total = matrices[0][mine].sum(axis=0, dtype=np.float32)
-        room = np.maximum(0.98 * node.capacity[resource] - system, 0.0)
-        squeeze = np.minimum(room / np.maximum(pods_total, 1.0), 1.0).astype(np.float32)
+        available = np.maximum(0.98 * node.capacity[resource] - system, 0.0)
+        squeeze = np.minimum(available / np.maximum(pods_total, 1.0), 1.0).astype(np.float32)
         if (squeeze < 1.0).any():
             for matrix in matrices:
                 matrix[mine] *= squeeze

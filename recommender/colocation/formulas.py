@@ -228,7 +228,7 @@ def mid(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> Ban
     )
 
 
-def prod_reclaimable(requested: Floats, room: Floats, unreclaimable: Floats) -> Floats:
+def prod_reclaimable(requested: Floats, unrequested: Floats, unreclaimable: Floats) -> Floats:
     """Return the part of prod's requests that prod will not use in the next 24 hours, (n,), in the resource's unit.
 
     The formula is max(min(requested, room) - unreclaimable, 0), and 0 where unreclaimable is NaN (not known).
@@ -237,7 +237,7 @@ def prod_reclaimable(requested: Floats, room: Floats, unreclaimable: Floats) -> 
     the pods' peaks and of what the class and the system reach together, since the smaller of both answers counts.
     Source: koordlet, pod and priority-class predictors: min(requests - peaks, allocatable - peaks), floor 0.
     """
-    reclaimable = np.minimum(requested, room) - unreclaimable
+    reclaimable = np.minimum(requested, unrequested) - unreclaimable
     return np.where(np.isfinite(reclaimable), np.maximum(reclaimable, 0.0), 0.0)
 
 

@@ -127,12 +127,12 @@ class PlacingState:
         index[places] = np.arange(len(places))
         on = index[cluster.node_of]
         pods = np.flatnonzero(on >= 0)
-        held = np.zeros((len(places), len(cluster.resources)), dtype=np.int64)
-        np.add.at(held, on[pods], cluster.demand[cluster.class_of[pods]])
+        used = np.zeros((len(places), len(cluster.resources)), dtype=np.int64)
+        np.add.at(used, on[pods], cluster.demand[cluster.class_of[pods]])
         allocatable = cluster.allocatable[:, places]
         capacity = np.maximum(allocatable[: len(SCORED)], 1).astype(float)
         there = dict(zip(pods.tolist(), on[pods].tolist(), strict=True))
-        return cls(cluster, places, allocatable - held.T, capacity, there)
+        return cls(cluster, places, allocatable - used.T, capacity, there)
 
     def copy_without(self, leaving: Flags) -> PlacingState:
         """The same without some of the living nodes and the pods on them."""

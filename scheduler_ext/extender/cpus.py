@@ -79,24 +79,24 @@ def free_cpu_capacity(node: NodeHardware, pods: Iterable[PodFacts]) -> CpuRoom:
     return CpuRoom("", free, whole, idle, sizes, step, bind, numa, strategy, amplified_free_cpus(node, holdings))
 
 
-def refusal(room: CpuRoom | None, request: CpuRequest) -> Code:
+def refusal(cpus: CpuRoom | None, request: CpuRequest) -> Code:
     """Return a code: PASS if a node with this capacity may take the pod, by counts of CPUs; else the obstacle.
 
     room None: the node publishes no CPU topology, NO_CPU_TOPOLOGY.
     """
-    if room is None or room.closed:
-        return _REFUSED[room.closed] if room else Code.NO_CPU_TOPOLOGY
-    on_node = request_on(request, _policies(room))
+    if cpus is None or cpus.closed:
+        return _REFUSED[cpus.closed] if cpus else Code.NO_CPU_TOPOLOGY
+    on_node = request_on(request, _policies(cpus))
     if on_node is None:
         return Code.CPU_POLICY
-    if room.amplified is not None and room.amplified < on_node.count:
+    if cpus.amplified is not None and cpus.amplified < on_node.count:
         return Code.NO_CPUS
-    of_kind = room.free
+    of_kind = cpus.free
     if on_node.required:
-        if on_node.bind is CpuBindPolicy.FULL_PCPUS and on_node.count % room.step:
+        if on_node.bind is CpuBindPolicy.FULL_PCPUS and on_node.count % cpus.step:
             return Code.NO_CPUS
-        of_kind = room.whole if on_node.bind is CpuBindPolicy.FULL_PCPUS else room.cores
-    numa_nodes = _most_numa_nodes(room, on_node)
+        of_kind = cpus.whole if on_node.bind is CpuBindPolicy.FULL_PCPUS else cpus.cores
+    numa_nodes = _most_numa_nodes(cpus, on_node)
     return Code.PASS if sum(sorted(of_kind, reverse=True)[:numa_nodes]) >= on_node.count else Code.NO_CPUS
 
 
@@ -122,7 +122,7 @@ def together(snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, settings: CpuAll
     if request is None:  # nearly every pod
         return everywhere
     rooms = [snapshot.rooms.get(snapshot.names[row]) if row >= 0 else None for row in rows.tolist()]
-    near = np.array([room is not None and max(room.free, default=0) >= request.count for room in rooms], np.bool_)
+    near = np.array([cpus is not None and max(cpus.free, default=0) >= request.count for cpus in rooms], np.bool_)
     return everywhere[near] if near.any() else everywhere
 
 
@@ -139,17 +139,17 @@ def _request(pod: PodFacts, settings: CpuAllocationSettings) -> tuple[CpuRequest
         return None, True
 
 
-def _policies(room: CpuRoom) -> NodeCpuPolicies:
+def _policies(cpus: CpuRoom) -> NodeCpuPolicies:
     return NodeCpuPolicies(
-        CpuBindPolicy(room.bind) if room.bind else None,
-        NumaPolicy(room.numa) if room.numa else None,
-        NumaStrategy(room.strategy) if room.strategy else None,
+        CpuBindPolicy(cpus.bind) if cpus.bind else None,
+        NumaPolicy(cpus.numa) if cpus.numa else None,
+        NumaStrategy(cpus.strategy) if cpus.strategy else None,
     )
 
 
-def _most_numa_nodes(room: CpuRoom, request: CpuRequest) -> int:
+def _most_numa_nodes(cpus: CpuRoom, request: CpuRequest) -> int:
     if request.numa is NumaPolicy.SINGLE_NUMA_NODE:
         return 1
     if request.numa is NumaPolicy.RESTRICTED:
-        return fewest_numa_nodes(room.sizes, request.count)
-    return len(room.sizes)
+        return fewest_numa_nodes(cpus.sizes, request.count)
+    return len(cpus.sizes)

@@ -93,16 +93,16 @@ def check_nodes(
     if len(snapshot.names) == 0:
         return NodeJudgement.passing(len(rows)), stance
     if stance.load_off or pod.unread:
-        judgement = NodeJudgement.passing(len(rows))
+        verdicts = NodeJudgement.passing(len(rows))
     else:
-        judgement = opinions.judged(snapshot, pod, rows, now.unix)
-        guard.let_owners_in(snapshot, pod, rows, judgement.codes)
-    guard.apply(judgement.codes, rows, guard.codes(snapshot, pod, stance.reservations_stale))
-    cpus.apply(judgement.codes, snapshot, rows, pod, settings.cpus)
-    devices.apply(judgement.codes, snapshot, rows, pod, settings.devices)
-    if len(rows) and judgement.codes.all():  # a row that is not known, -1, passes: here all are known
-        stance = replace(stance, yielded=load_rules.without_estimates(judgement, snapshot.columns[:, rows], pod))
-    return judgement, stance
+        verdicts = opinions.judged(snapshot, pod, rows, now.unix)
+        guard.let_owners_in(snapshot, pod, rows, verdicts.codes)
+    guard.apply(verdicts.codes, rows, guard.codes(snapshot, pod, stance.reservations_stale))
+    cpus.apply(verdicts.codes, snapshot, rows, pod, settings.cpus)
+    devices.apply(verdicts.codes, snapshot, rows, pod, settings.devices)
+    if len(rows) and verdicts.codes.all():  # a row that is not known, -1, passes: here all are known
+        stance = replace(stance, yielded=load_rules.without_estimates(verdicts, snapshot.columns[:, rows], pod))
+    return verdicts, stance
 
 
 def points(
@@ -179,10 +179,10 @@ def protected_nodes(
             columns = without_victims(snapshot, node, uids, shares)
             if columns is None:
                 continue
-            judged = load_aware.check_usage(columns, pod, now.unix, settings.load_aware)
-            if judged.codes[0]:
-                reasons[node] = judged.refused().words[0]
-                estimated += [node] if load_rules.without_estimates(judged, columns, pod) else []
+            usage_verdicts = load_aware.check_usage(columns, pod, now.unix, settings.load_aware)
+            if usage_verdicts.codes[0]:
+                reasons[node] = usage_verdicts.refused().words[0]
+                estimated += [node] if load_rules.without_estimates(usage_verdicts, columns, pod) else []
     if len(reasons) == len(victims):
         for node in estimated:
             del reasons[node]

@@ -61,18 +61,18 @@ def _digest(inventory: DeviceInventory, taken: TakenDevices) -> bytes:
     return hashlib.blake2b(msgspec.msgpack.encode(content, order="deterministic"), digest_size=16).digest()
 
 
-def refusal(room: DeviceRoom | None, demand: DeviceDemand, asked: _Demand | None = None) -> Code:
+def refusal(of_node: DeviceRoom | None, demand: DeviceDemand, asked: _Demand | None = None) -> Code:
     """Return the code for a node with this device capacity and a pod with this demand; PASS if it may take the pod.
 
-    room None: the node has no Device, NO_DEVICES. asked: the demand as a `_Demand` that the caller made once.
+    of_node None: the node has no Device, NO_DEVICES. asked: the demand as a `_Demand` that the caller made once.
     """
-    if room is None:
+    if of_node is None:
         return Code.NO_DEVICES
     for kind, request in demand.requests.items():
-        devices = room.free.get(kind.value, [])
+        devices = of_node.free.get(kind.value, [])
         if not devices or _count_fitting_devices(devices, request) < (request.count or 1):
             return Code.FEW_DEVICES
-    if demand.joint and room.inventory is not None and not _near(_State(room), asked or _Demand(demand)):
+    if demand.joint and of_node.inventory is not None and not _near(_State(of_node), asked or _Demand(demand)):
         return Code.DEVICES_APART
     return Code.PASS
 
@@ -80,9 +80,9 @@ def refusal(room: DeviceRoom | None, demand: DeviceDemand, asked: _Demand | None
 class _State:
     """A node's devices and their use, equal to those of another node on which pods find the same."""
 
-    def __init__(self, room: DeviceRoom) -> None:
-        self.inventory, self.taken = room.inventory or DeviceInventory(), room.taken or TakenDevices()
-        self._digest = room.digest
+    def __init__(self, devices: DeviceRoom) -> None:
+        self.inventory, self.taken = devices.inventory or DeviceInventory(), devices.taken or TakenDevices()
+        self._digest = devices.digest
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _State) and self._digest == other._digest
@@ -119,8 +119,8 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: PodFacts, setti
     asked = _Demand(demand) if demand else None
     for place, row in enumerate(rows.tolist()):
         if row >= 0:
-            room = snapshot.device_rooms.get(snapshot.names[row])
-            code = refusal(room, demand, asked) if demand else Code.DEVICE_REQUEST
+            devices = snapshot.device_rooms.get(snapshot.names[row])
+            code = refusal(devices, demand, asked) if demand else Code.DEVICE_REQUEST
             if code != Code.PASS:
                 codes[place] = code
 
@@ -137,9 +137,9 @@ def begun(snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, settings: DeviceAll
         return everywhere
     rooms = [snapshot.device_rooms.get(snapshot.names[row]) if row >= 0 else None for row in rows.tolist()]
     fitting = [
-        room is not None
-        and all(_count_fitting_devices(room.begun.get(k.value, []), r) >= (r.count or 1) for k, r in shares.items())
-        for room in rooms
+        devices is not None
+        and all(_count_fitting_devices(devices.begun.get(k.value, []), r) >= (r.count or 1) for k, r in shares.items())
+        for devices in rooms
     ]
     near = np.array(fitting, np.bool_)
     return everywhere[near] if near.any() else everywhere

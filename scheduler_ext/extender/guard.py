@@ -39,26 +39,26 @@ def owns(snapshot: NodeSnapshot, pod: PodFacts, reservation: str) -> bool:
     return record is not None and record.usable_by(pod.identity)
 
 
-def let_owners_in(snapshot: NodeSnapshot, pod: PodFacts, rows: npt.NDArray[np.intp], judged: Codes) -> None:
+def let_owners_in(snapshot: NodeSnapshot, pod: PodFacts, rows: npt.NDArray[np.intp], codes: Codes) -> None:
     """Take back refusals by load where capacity is held for the pod: a Reservation holds also on a busy node."""
     if not snapshot.reserved and not snapshot.guards:  # nearly always
         return
-    refused = judged != Code.PASS
+    refused = codes != Code.PASS
     if not refused.any():
         return
     if len(snapshot.reserved):
         for place in np.flatnonzero(refused & snapshot.reserved_rows[rows] & (rows >= 0)).tolist():
             reservations = snapshot.reserved[snapshot.names[int(rows[place])]]
             if any(reservation.usable_by(pod.identity) for reservation in reservations):
-                judged[place] = Code.PASS
+                codes[place] = Code.PASS
     for node, pods in snapshot.guards.items():
         if pod.key in pods and (row := snapshot.rows.get(node)) is not None:
-            judged[rows == row] = Code.PASS
+            codes[rows == row] = Code.PASS
 
 
-def apply(judged: Codes, rows: npt.NDArray[np.intp], refused: dict[int, Code]) -> None:
+def apply(codes: Codes, rows: npt.NDArray[np.intp], refused: dict[int, Code]) -> None:
     """Write refusals into `judged` in place. rows: snapshot row of each code, (n,); refused: code by snapshot row."""
     if not refused:
         return
     for row, code in refused.items():
-        judged[rows == row] = code
+        codes[rows == row] = code

@@ -88,12 +88,12 @@ class Opinions:
         """
         opinion = self._opinion(snapshot, pod, rows, now_seconds)
         if opinion is None:
-            judgement = load_rules.check_load(snapshot, rows, pod, now_seconds, self._settings)
+            verdicts = load_rules.check_load(snapshot, rows, pod, now_seconds, self._settings)
         else:
             all_ = opinion.judged
-            judgement = NodeJudgement(all_.codes[rows], all_.percent[rows], all_.slot[rows])
-        judgement.codes[rows < 0] = Code.PASS
-        return judgement
+            verdicts = NodeJudgement(all_.codes[rows], all_.percent[rows], all_.slot[rows])
+        verdicts.codes[rows < 0] = Code.PASS
+        return verdicts
 
     def points(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Floats:
         """Points of each row, (n,), 0 to 100, more is better; 0 for row -1, a node that the snapshot does not have."""
@@ -164,9 +164,9 @@ class Opinions:
 
     def _renew(self, opinion: Opinion, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> None:
         """Judge all that changed anew."""
-        judgement = load_rules.check_load(snapshot, rows, pod, now_seconds, self._settings)
+        verdicts = load_rules.check_load(snapshot, rows, pod, now_seconds, self._settings)
         mine = opinion.judged
-        mine.codes[rows], mine.percent[rows], mine.slot[rows] = judgement.codes, judgement.percent, judgement.slot
+        mine.codes[rows], mine.percent[rows], mine.slot[rows] = verdicts.codes, verdicts.percent, verdicts.slot
         points = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
         opinion.points[rows], opinion.standings[rows] = points, _of_reporting(snapshot, rows, points)
         opinion.until = min(opinion.until, self._same_until(snapshot, rows, now_seconds))

@@ -155,8 +155,8 @@ def _update_capacities(
     if not changed and not fresh:
         return before
     changed = changed or {}
-    kept = {} if fresh else {name: room for name, room in before.items() if name not in changed}
-    return kept | {name: room for name, room in changed.items() if room is not None}
+    kept = {} if fresh else {name: free for name, free in before.items() if name not in changed}
+    return kept | {name: free for name, free in changed.items() if free is not None}
 
 
 def _touched_rows(frame: Frame) -> npt.NDArray[np.int32]:

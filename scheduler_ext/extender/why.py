@@ -114,14 +114,14 @@ def explain_placement(
     free = np.ones(len(rows), dtype=np.bool_)
     for refused in stock.values():
         free &= ~refused
-    judged, stance = NodeJudgement.passing(len(rows)), Posture()
+    verdicts, stance = NodeJudgement.passing(len(rows)), Posture()
     if with_rules:
-        judged, stance = _rule_verdicts(snapshot, pod, np.flatnonzero(free), now, settings)
-    passing = np.flatnonzero(free & judged.passed)
+        verdicts, stance = _rule_verdicts(snapshot, pod, np.flatnonzero(free), now, settings)
+    passing = np.flatnonzero(free & verdicts.passed)
     points = decide.points(snapshot, pod, passing, now, settings)
     order = passing[np.argsort(-points, kind="stable")][: BEST if with_rules else 0]
     counted = {key: int(refused.sum()) for key, refused in stock.items() if refused.any()}
-    refusals = refusals_of(judged.counts()) + refusals_of(counted)
+    refusals = refusals_of(verdicts.counts()) + refusals_of(counted)
     notes = (*_of_rules(stance, with_rules), *_not_tried(pod, settings), pod.unread, snapshot.problem())
     return Explanation(
         pod=pod.key,
@@ -141,11 +141,11 @@ def _rule_verdicts(
     The scheduler asks about those rows alone.
     """
     rows = np.arange(len(snapshot.names), dtype=np.intp)
-    judged, stance = decide.check_nodes(snapshot, pod, rows, now, settings)
+    verdicts, stance = decide.check_nodes(snapshot, pod, rows, now, settings)
     if 0 < len(fitting) < len(rows):
-        fitting_judgement, stance = decide.check_nodes(snapshot, pod, fitting, now, settings)
-        judged.put(fitting, fitting_judgement)
-    return judged, stance
+        fitting_verdicts, stance = decide.check_nodes(snapshot, pod, fitting, now, settings)
+        verdicts.put(fitting, fitting_verdicts)
+    return verdicts, stance
 
 
 def insufficient_resources(snapshot: NodeSnapshot, pod: PodFacts) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:

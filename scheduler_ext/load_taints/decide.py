@@ -118,14 +118,16 @@ def changes_of(loads: NodeLoads, plan: LoadTaintPlan, arguments: LoadTaintArgs) 
     A node is refused only while those that are refused now, and those that become so, are within the cap: what is
     given back counts once it has been given back, in whatever order writes arrive.
     """
-    room = cap(loads.schedulable, arguments.refused_share) - int(np.count_nonzero(loads.effects == LoadEffect.REFUSED))
+    taintable = cap(loads.schedulable, arguments.refused_share) - int(
+        np.count_nonzero(loads.effects == LoadEffect.REFUSED)
+    )
     due = np.flatnonzero(plan.effects != loads.effects)
     for place in sorted(due.tolist(), key=lambda place: -int(loads.effects[place])):
         before, after = LoadEffect(loads.effects[place]), LoadEffect(plan.effects[place])
         if after is LoadEffect.REFUSED:
-            if room <= 0:
+            if taintable <= 0:
                 continue
-            room -= 1
+            taintable -= 1
         yield LoadTaintChange(loads.names[place], before, after, float(loads.now[place]), float(loads.peak[place]))
 
 

@@ -136,11 +136,11 @@ class FreeRoom:
 
     def _places(self, group: MemberGroup, free: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Members that each node could take if there were no others, at most all of them."""
-        room = self.free if free is None else free
+        capacity = self.free if free is None else free
         row = self._row(group.needs)
         unknown = any(name not in self.names for name in group.needs)
         needed = row > 0
-        fitting = np.floor(room[:, needed] / row[needed]).min(axis=1) if len(self.nodes) else np.zeros(0)
+        fitting = np.floor(capacity[:, needed] / row[needed]).min(axis=1) if len(self.nodes) else np.zeros(0)
         mask, _ = self._groups(group.placement)
         return np.where(mask & (not unknown), np.minimum(fitting, group.count), 0.0)
 

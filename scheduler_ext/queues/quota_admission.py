@@ -156,11 +156,11 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
     for round_ in rounds:
         round_.admit()
     let_go = [*(admitted for r in rounds for admitted in r.let_go), *_of_no_quota(view)]
-    held_back = [*(waiting for r in rounds for waiting in r.held_back()), *_of_bad_quotas(view, forest)]
+    waiting_pods = [*(waiting for r in rounds for waiting in r.held_back()), *_of_bad_quotas(view, forest)]
     missed = _ungated_usage(view, forest)
     uses = {name: use for r in rounds for name, use in r.uses(missed).items()}
     stuck = tuple(stuck for r in rounds for stuck in r.stuck_units())
-    return QuotaAdmission(forest, tuple(let_go), tuple(held_back), uses, stuck)
+    return QuotaAdmission(forest, tuple(let_go), tuple(waiting_pods), uses, stuck)
 
 
 Charges: TypeAlias = dict[str, tuple[dict[str, int], dict[str, int]]]

@@ -175,10 +175,10 @@ def pools_of(inputs: RebalanceInputs, table: LoadTable, arguments: LowNodeLoadAr
 
 
 def _with_thresholds(pool: NodePoolArgs, rows: npt.NDArray[np.intp], table: LoadTable) -> PoolThresholds:
-    judged = rows[table.judged[rows]]
-    low, high = _amounts(pool, (pool.low_thresholds, pool.high_thresholds), table, table.usage, judged)
+    with_metric = rows[table.judged[rows]]
+    low, high = _amounts(pool, (pool.low_thresholds, pool.high_thresholds), table, table.usage, with_metric)
     prod_low, prod_high = _amounts(
-        pool, (pool.prod_low_thresholds, pool.prod_high_thresholds), table, table.prod, judged
+        pool, (pool.prod_low_thresholds, pool.prod_high_thresholds), table, table.prod, with_metric
     )
     return PoolThresholds(pool, rows, low, high, prod_low, prod_high)
 

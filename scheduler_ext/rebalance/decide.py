@@ -198,8 +198,8 @@ def _receiver_capacity_reason(work: RebalanceRound, current: ThresholdPass) -> R
     """Koordinator's stop: receivers' sum of threshold less usage is used up for some resource."""
     rows = current.receivers.rows
     usage = work.table.prod if current.prod else work.table.usage
-    room = (current.high[rows] - usage[rows]).sum(axis=0)
-    return Reason.TARGETS_USED_UP if (room <= 0).any() else Reason.OK
+    headroom = (current.high[rows] - usage[rows]).sum(axis=0)
+    return Reason.TARGETS_USED_UP if (headroom <= 0).any() else Reason.OK
 
 
 def _try_move(

@@ -148,14 +148,14 @@ def node_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
     marks = {mark.node: mark.change.value for mark in plan.marks}
     rows = []
     for node in sorted(plan.nodes, key=lambda node: (-max(node.now), node.name)):
-        judged = node.reason in (Reason.OK, Reason.FORECAST_MISSING)
+        is_classified = node.reason in (Reason.OK, Reason.FORECAST_MISSING)
         row: dict[str, Any] = {"node": node.name, "pool": node.pool, "moves": moves.get(node.name, 0)}
         row["mark"] = marks.get(node.name, "")
         row["load"] = "high soon" if node.by_forecast else node.load.value
         row["reason"] = "" if node.reason is Reason.OK else node.reason.value
         for place, resource in enumerate(name for name, _ in RESOURCES):
             for name, _, _ in SHARES:
-                has_value = judged or name.startswith("peak")
+                has_value = is_classified or name.startswith("peak")
                 row[f"{resource}_{name}"] = getattr(node, name)[place] if has_value else None
         rows.append(row)
     return rows

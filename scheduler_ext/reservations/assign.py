@@ -74,9 +74,9 @@ def rooms(view: ReservationView, default: Mode) -> list[ReservationRoom]:
             and reservation.mode(default) is Mode.PINNED
             and not _is_expired(reservation, view)
         ):
-            room = _reservation_capacity(reservation, view)
-            if room.held or room.busy:
-                pinned.append(room)
+            capacity = _reservation_capacity(reservation, view)
+            if capacity.held or capacity.busy:
+                pinned.append(capacity)
     return pinned + [_standby(r, pod, view) for r, pod in view.standby if r.open_to_owners and pod.alive and pod.node]
 
 
@@ -99,19 +99,19 @@ class _Assigner:
         self.nodes = {swap.node for swap in view.guard.swaps}
         self.groups: dict[object, list[ReservationRoom]] = {}
         self.places: dict[tuple[str, str] | None, list[object]] = {}
-        for room in rooms:
-            likeness = _likeness(room)
+        for capacity in rooms:
+            likeness = _likeness(capacity)
             if likeness not in self.groups:
-                for label in room.reservation.owner_labels:
+                for label in capacity.reservation.owner_labels:
                     self.places.setdefault(label, []).append(likeness)
-            self.groups.setdefault(likeness, []).append(room)
+            self.groups.setdefault(likeness, []).append(capacity)
 
     def serve(self, pod: PodView) -> None:
         """Begin the pod's hand-over, or put it into `waiting` or `in_vain`; a gang's member has its capacity."""
         places = (None, ("", pod.uid), *pod.identity.labels.items())
         likely = [like for place in places for like in self.places.get(place, ())]
         groups = [usable for like in dict.fromkeys(likely) if (usable := self._usable(self.groups[like], pod))]
-        free = [room for group in groups for room in self._free(group)]
+        free = [capacity for group in groups for capacity in self._free(group)]
         if free and len(self.found.begun) + len(self.view.guard.swaps) < SWAPS_AT_ONCE:
             self._begin(min(free, key=lambda r: (r.reservation.order or LAST, -r.score(pod), r.reservation.name)), pod)
         elif pod.gated:
@@ -131,20 +131,20 @@ class _Assigner:
 
     def _free(self, group: list[ReservationRoom]) -> list[ReservationRoom]:
         """The first free one stands for all that are alike."""
-        return next(([room] for room in group if not room.busy and room.node not in self.nodes), [])
+        return next(([capacity] for capacity in group if not capacity.busy and capacity.node not in self.nodes), [])
 
-    def _begin(self, room: ReservationRoom, pod: PodView) -> None:
-        self.found.begun.append(begun(room, pod, self.view))
-        self.nodes.add(room.node)
-        group = self.groups[_likeness(room)]
-        group.remove(room)
+    def _begin(self, capacity: ReservationRoom, pod: PodView) -> None:
+        self.found.begun.append(begun(capacity, pod, self.view))
+        self.nodes.add(capacity.node)
+        group = self.groups[_likeness(capacity)]
+        group.remove(capacity)
 
 
-def begun(room: ReservationRoom, pod: PodView, view: ReservationView) -> ReservationSwap:
+def begun(capacity: ReservationRoom, pod: PodView, view: ReservationView) -> ReservationSwap:
     """The record of a new hand-over: the smallest placeholder that is enough, or all of them."""
-    reservation = room.reservation
+    reservation = capacity.reservation
     request = {name: pod.requests.get(name, 0) for name in reservation.size}
-    used = next(([p] for p in room.held if fits(request, p.requests)), list(room.held))
+    used = next(([p] for p in capacity.held if fits(request, p.requests)), list(capacity.held))
     over = rest({n: a for n, a in sum_amounts(p.requests for p in used).items() if n in reservation.size}, request)
     remains = None
     if not reservation.allocate_once and any(over.values()):
@@ -157,7 +157,7 @@ def begun(room: ReservationRoom, pod: PodView, view: ReservationView) -> Reserva
         used[0].uid,
         reservation.name,
         reservation.uid,
-        room.node,
+        capacity.node,
         owner,
         tuple(p.held() for p in used),
         remains,
@@ -198,9 +198,13 @@ def _standby(reservation: Reservation, pod: PodView, view: ReservationView) -> R
     return ReservationRoom(reservation, pod.node, () if busy else (pod,), {} if busy else pod.requests, {}, busy)
 
 
-def _likeness(room: ReservationRoom) -> object:
-    r = room.reservation
-    sums = (tuple(sorted(r.size.items())), tuple(sorted(room.allocated.items())), tuple(sorted(room.left.items())))
+def _likeness(capacity: ReservationRoom) -> object:
+    r = capacity.reservation
+    sums = (
+        tuple(sorted(r.size.items())),
+        tuple(sorted(capacity.allocated.items())),
+        tuple(sorted(capacity.left.items())),
+    )
     return (r.owners, r.taints, r.allocate_policy, r.order, sums)
 
 

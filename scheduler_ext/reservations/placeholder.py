@@ -208,14 +208,16 @@ def _spec(
     return spec | {name: value for name, value in optional.items() if value}
 
 
-def _container(room: Mapping[str, int], image: str) -> dict[str, Any]:
-    """The one container: requests are the held amounts; limits equal them for extended resources, which demand that."""
-    amounts = {name: text for name, text in format_quantities(room).items() if name != BIND_RESOURCE and room[name]}
-    fixed = {name: text for name, text in amounts.items() if name not in OVERCOMMITTED}
+def _container(reserved: Mapping[str, int], image: str) -> dict[str, Any]:
+    """The one container: requests are the reserved amounts; extended resources demand limits that equal them."""
+    requests = {
+        name: text for name, text in format_quantities(reserved).items() if name != BIND_RESOURCE and reserved[name]
+    }
+    fixed = {name: text for name, text in requests.items() if name not in OVERCOMMITTED}
     return {
         "name": "hold",
         "image": image,
-        "resources": {"requests": amounts} | ({"limits": fixed} if fixed else {}),
+        "resources": {"requests": requests} | ({"limits": fixed} if fixed else {}),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

@@ -180,8 +180,8 @@ def _abandon_swap(swap: ReservationSwap, view: ReservationView, why: HandOverOut
     name = fresh_name(reservation, taken)
     expires = view.now_seconds + SWAP_TIMEOUT_SECONDS
     back = HeldPlaceholder(PLACEHOLDER_NAMESPACE, name)
-    undo = replace(swap, id=name, owner=None, placeholders=(), rest=back, expires_seconds=expires)
-    return SwapStep(freed, undo, why)
+    rollback = replace(swap, id=name, owner=None, placeholders=(), rest=back, expires_seconds=expires)
+    return SwapStep(freed, rollback, why)
 
 
 def _undo_step(swap: ReservationSwap, reservation: Reservation | None, view: ReservationView) -> SwapStep:

@@ -43,9 +43,9 @@ class Subtree:
         self._hierarchies: list[Hierarchy] = []
         self.make("")
 
-    def hierarchy(self, held_limit: int | None = None) -> Hierarchy:
+    def hierarchy(self, open_limit: int | None = None) -> Hierarchy:
         """Ours, bounded by the subtree; closed in the end."""
-        found = Hierarchy(ROOT, self.base, held_limit)
+        found = Hierarchy(ROOT, self.base, open_limit)
         self._hierarchies.append(found)
         return found
 

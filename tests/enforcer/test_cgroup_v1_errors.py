@@ -172,7 +172,7 @@ from cotenant.base.errors import NodeUnreadable
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.contract import Knob
 resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
-with Hierarchy(base=sys.argv[1], held_limit=100) as h:
+with Hierarchy(base=sys.argv[1], open_limit=100) as h:
     told = ""
     try:
         for name in sorted(h.children("", "cpu")):

@@ -227,7 +227,7 @@ def test_files_running_out_skip_the_tick_and_the_next_one_works(subtree: Subtree
 def test_a_limit_on_held_files_only_makes_it_slower(subtree: Subtree) -> None:
     pods = [pod(n) for n in range(5)]
     made(subtree, *pods)
-    hierarchy = subtree.hierarchy(held_limit=3)
+    hierarchy = subtree.hierarchy(open_limit=3)
     observer = Observer(hierarchy, LAYOUT)
     for _ in range(3):
         seen = observer.read(pods, [], FACTS)

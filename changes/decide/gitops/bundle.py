@@ -40,12 +40,12 @@ class JudgedWorkload:
 
 
 def bundle(
-    judged_workloads: Sequence[JudgedWorkload], form: BundleForm, settings: PatchSettings, currency: str = ""
+    reviewed_workloads: Sequence[JudgedWorkload], form: BundleForm, settings: PatchSettings, currency: str = ""
 ) -> dict[str, str]:
     """Text by path; for KUBECTL one file of commands. `PULL_REQUEST.md` is always included."""
-    every = [r for workload in judged_workloads for r in workload.recommendations]
+    every = [r for workload in reviewed_workloads for r in workload.recommendations]
     files = _files(every, form, settings)
-    return {**files, PULL_REQUEST: "\n".join(_text(judged_workloads, form, sorted(files), currency)) + "\n"}
+    return {**files, PULL_REQUEST: "\n".join(_text(reviewed_workloads, form, sorted(files), currency)) + "\n"}
 
 
 def _files(recommendations: Sequence[Recommendation], form: BundleForm, settings: PatchSettings) -> dict[str, str]:
@@ -61,17 +61,17 @@ def _files(recommendations: Sequence[Recommendation], form: BundleForm, settings
 
 
 def _text(
-    judged_workloads: Sequence[JudgedWorkload], form: BundleForm, paths: Sequence[str], currency: str
+    reviewed_workloads: Sequence[JudgedWorkload], form: BundleForm, paths: Sequence[str], currency: str
 ) -> Iterator[str]:
-    savings = savings_of(r for workload in judged_workloads for r in workload.recommendations)
-    count = sum(bool(workload.recommendations) for workload in judged_workloads)
+    savings = savings_of(r for workload in reviewed_workloads for r in workload.recommendations)
+    count = sum(bool(workload.recommendations) for workload in reviewed_workloads)
     yield f"# Requests and limits of {count} workloads, as they are used"
     yield ""
     yield f"Over all pods: {balanced_text(savings, currency)}."
     yield "Money is saved once nodes are given back."
     yield ""
     yield f"Written as {form}: {', '.join(f'`{path}`' for path in paths) or 'nothing could be written'}."
-    for workload in judged_workloads:
+    for workload in reviewed_workloads:
         yield ""
         yield f"## {_plain(str(workload.workload))}"
         yield ""

@@ -125,13 +125,13 @@ def run_demo_verification(cluster: DemoCluster, store: Store) -> Iterator[None]:
     service = change_service_of(settings, store, clock=cluster.clock, comparison=cluster.comparison)
     notify = news_notifier(settings)
 
-    def tell(news: list[News]) -> None:
+    def print_news(news: list[News]) -> None:
         notify(news)
         for item in news:
             if item.bad:
                 cluster.course.tell(f"{item.title}: {item.words}")
 
-    stop = service.watcher(tell, peaks_of(store)).start(WATCH_SECONDS)
+    stop = service.watcher(print_news, peaks_of(store)).start(WATCH_SECONDS)
     try:
         yield
     finally:

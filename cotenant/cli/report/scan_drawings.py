@@ -98,15 +98,17 @@ def band(series: BandSeries, unit: float, label: str) -> str:
         return '<p class="dim">No usage is stored.</p>'
     usage, request = ([values[i] / unit for i in indices] for values in (series.usage, series.request))
     ahead = {q: [v / unit for v in values] for q, values in series.quantiles.items()}
-    room = [series.allocatable / unit] * 2
-    scale = _Scale.of([*times, *series.ahead], [*usage, *request, *room, *(v for vs in ahead.values() for v in vs)])
+    allocatable = [series.allocatable / unit] * 2
+    scale = _Scale.of(
+        [*times, *series.ahead], [*usage, *request, *allocatable, *(v for vs in ahead.values() for v in vs)]
+    )
     edge, back = (scale.points(series.ahead, ahead.get(q, ())) for q in ("0.9", "0.1"))
     outline = [p for p in (*edge, *reversed(back)) if p]
     drawn = [
         _grid(scale),
         _days(scale),
         f'<path class="area" d="{_path(outline)}Z"/>' if outline else "",
-        _line("room", scale.points([scale.left, scale.right], room)),
+        _line("room", scale.points([scale.left, scale.right], allocatable)),
         _line("request", scale.points(times, request)),
         _line("usage", scale.points(times, usage)),
         _line("median", scale.points(series.ahead, ahead.get("0.5", ()))),

@@ -176,10 +176,10 @@ def _node_and_workload(pod: Pod) -> Place:
 def _node_limits(inventory: Inventory, total: Usage[NodeRef]) -> NodeLimits:
     """Allocatable of each node, and its cold pods; a node that states none is bounded by what it ever used."""
     assert isinstance(total.resource, Resource)
-    room = {n.name: float(n.allocatable.get(total.resource, 0)) for n in inventory.nodes}
+    allocatable_by_node = {n.name: float(n.allocatable.get(total.resource, 0)) for n in inventory.nodes}
     now = total.grid.end_seconds
     cold = cold_pods(inventory, total.resource, now, total.grid.start_seconds)
-    stated = np.array([room.get(ref.name, 0.0) for ref in total.refs], dtype=np.float64)
+    stated = np.array([allocatable_by_node.get(ref.name, 0.0) for ref in total.refs], dtype=np.float64)
     used = np.nan_to_num(total.values).max(axis=1, initial=0.0)
     return NodeLimits(
         limits=np.where(stated > 0, stated, used),

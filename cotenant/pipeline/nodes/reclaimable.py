@@ -236,7 +236,7 @@ def _prod_reclaimable(
     for pod in inventory.pods:
         if pod.running and (pod.namespace, pod.name) in owned:
             requested[pod.node] += pod.requests.get(resource, 0)
-    room = {n.name: float(n.allocatable.get(resource, 0)) for n in inventory.nodes}
+    allocatable_by_node = {n.name: float(n.allocatable.get(resource, 0)) for n in inventory.nodes}
     names = [ref.name for ref in prod.refs]
     young = np.array([model == FALLBACK for model in prod.model], dtype=bool)
     system = np.array([forecasts.get(name, NO_FORECAST).system_peak for name in names], dtype=np.float64)
@@ -244,7 +244,7 @@ def _prod_reclaimable(
     of_class = peaks if prod.class_peaks is None else prod.class_peaks.astype(np.float64)
     amounts = prod_reclaimable(
         np.array([requested[name] for name in names]),
-        np.array([room[name] for name in names]),
+        np.array([allocatable_by_node[name] for name in names]),
         np.where(young, np.maximum(peaks, of_class + system), peaks),
     )
     rows = zip(names, amounts.tolist(), np.isfinite(prod.peaks[:, 0]).tolist(), strict=True)

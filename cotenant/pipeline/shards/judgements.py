@@ -88,11 +88,11 @@ class Containers:
         refs = tuple(ContainerRef(inventory.workloads[number].ref, name) for number, name in place)
         return cls(refs, workloads, facts[workloads], rows)
 
-    def others(self, usage: Usages, held: npt.NDArray[np.bool_]) -> Usages:
+    def others(self, usage: Usages, present: npt.NDArray[np.bool_]) -> Usages:
         """Usage of the containers that are not held, (n,), alone."""
-        if not held.any():
+        if not present.any():
             return usage
-        open_ones = np.append(~held, False)
+        open_ones = np.append(~present, False)
         return {signal: series.take(np.flatnonzero(open_ones[self.rows[signal]])) for signal, series in usage.items()}
 
     def noted(self, usage: Usages, basis: str, until_seconds: int) -> Judgements:
@@ -182,11 +182,11 @@ def merge_kept_results(
     findings = (*of.results.findings, *anew)
     if before is None:
         return replace(now, findings=findings)
-    held = of.rows >= 0
+    present = of.rows >= 0
 
     columns: dict[str, Any] = {name: getattr(now, name).copy() for name in _COLUMNS}
     for name, own in columns.items():
-        own[held] = getattr(before, name)[of.rows[held]]
+        own[present] = getattr(before, name)[of.rows[present]]
     return replace(now, **columns, findings=findings)
 
 

@@ -120,7 +120,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     throttled = throttled_ratios(usage, shard.inventory, workloads)
     portraits = {r: portraits_of(totals[s], settings) for r, s in POD_SIGNAL.items()}
     stage("Recommendations")
-    judged = _evaluate_containers(task, store, history, of_pods)
+    evaluated = _evaluate_containers(task, store, history, of_pods)
     sums = _sums(counted, shard)
     # back-tests take as much memory as the series of pods, which are needed no more
     del of_pods, counted, usage
@@ -133,7 +133,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     forecasts = {r: group_forecast.forecasts for r, group_forecast in of_groups.items()}
     stage("Sums and tables")
     analysis = WorkloadAnalysis(history, workloads, totals, portraits, forecasts, throttled, sums.coverage.by_workload)
-    return _result(analysis, judged, sums, list(of_groups.values()), settings)
+    return _result(analysis, evaluated, sums, list(of_groups.values()), settings)
 
 
 def compute_packed(task: ShardTask) -> ShardResult:
@@ -234,20 +234,20 @@ def _sums(history: History, shard: WorkloadShard) -> _SumsOfPods:
 
 def _result(
     analysis: WorkloadAnalysis,
-    judged: _Judged,
+    evaluated: _Judged,
     sums: _SumsOfPods,
     groups: list[GroupForecast],
     settings: Settings,
 ) -> ShardResult:
     inventory, cpu = analysis.history.inventory, POD_SIGNAL[Resource.CPU]
-    advice = tables.recommendations(judged.results.recommended(), settings.actions.guardrails, inventory.workloads)
+    advice = tables.recommendations(evaluated.results.recommended(), settings.actions.guardrails, inventory.workloads)
     rows = [advice]
     rows += [tables.forecast_table(analysis.forecasts[resource]) for resource in Resource]
     cluster = cluster_wide_members(inventory.cluster, len(analysis.workloads))
     return ShardResult(
         workloads=_columns(analysis),
         tables=(tables.workloads(analysis), *rows, *browse.portraits(analysis)),
-        container_results=judged.results,
+        container_results=evaluated.results,
         floors=tuple(replica_floors(inventory.workloads, analysis.forecasts, settings.recommender.replicas)),
         pods=sums.pods,
         totals={r: partial_totals(analysis.totals[s], cluster) for r, s in POD_SIGNAL.items()},
@@ -259,7 +259,7 @@ def _result(
             inventory, analysis.totals[cpu], analysis.forecasts[Resource.CPU], settings
         ),
         learned={group.group: group.news for group in groups if group.news is not None},
-        judgements={judged.group: judged.judgements},
+        judgements={evaluated.group: evaluated.judgements},
         since_seconds=tuple(group.since_seconds for group in groups if group.since_seconds is not None),
     )
 

@@ -165,8 +165,8 @@ def _quantity(name: str, amount: int) -> str:
     return format_quantities({resource: amount})[resource] if resource in _COUNTED else str(amount)
 
 
-def _text(room: Room) -> str:
-    return ",".join(f"{name}={_quantity(name, amount)}" for name, amount in sorted(room.items()))
+def _text(amounts: Room) -> str:
+    return ",".join(f"{name}={_quantity(name, amount)}" for name, amount in sorted(amounts.items()))
 
 
 def _forbidden_refusal(pod: Json, message: str) -> Refusal:

@@ -70,12 +70,12 @@ def resized_status(
     status = pod.get("status") or {}
     if status.get("phase") != "Running" or not _differs(pod):
         return None
-    room, requests = (
+    of_node, requests = (
         parse_quantities(allocatable),
         {n: a for n, a in requests_of(pod["spec"]).items() if n in ("cpu", "memory")},
     )
-    free = {name: room.get(name, 0) - others.get(name, 0) for name in requests}
-    why = "Infeasible" if not fits(requests, room) else "Deferred" if not fits(requests, free) else ""
+    free = {name: of_node.get(name, 0) - others.get(name, 0) for name in requests}
+    why = "Infeasible" if not fits(requests, of_node) else "Deferred" if not fits(requests, free) else ""
     conditions = [c for c in status.get("conditions") or () if c["type"] not in (RESIZE_PENDING, RESIZE_IN_PROGRESS)]
     generation = pod["metadata"].get("generation", 1)
     if why:

@@ -93,8 +93,8 @@ class _Maker:
 
 def _rolling_update_step(maker: _Maker, staff: ControllerPods, desired: int) -> tuple[list[Json], list[Json]]:
     existing = len(staff.new) + len(staff.old)
-    room = desired + max(1, math.ceil(SURGE * desired)) - existing if staff.old else desired - existing
-    number = max(0, min(desired - len(staff.new), room))
+    startable = desired + max(1, math.ceil(SURGE * desired)) - existing if staff.old else desired - existing
+    number = max(0, min(desired - len(staff.new), startable))
     created = [_pod(maker, name, _sibling_pod(staff)) for name in maker.fresh_names(number)]
     spare = max(0, staff.ready - desired)
     waiting = [p for p in staff.old if not is_ready(p)]

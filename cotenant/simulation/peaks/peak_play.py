@@ -107,9 +107,9 @@ class Planner:
             allocatable={"cpu": int(self._service.cluster.cores * MILLICORES_PER_CORE)},
             skill=self._proposal.skill,
         )
-        look = ReservationUse(running + standing, running, max(0, pending - standing), complete, running=running)
+        use = ReservationUse(running + standing, running, max(0, pending - standing), complete, running=running)
         observed = PlanObservation(
-            look=look,
+            look=use,
             lead=lead(plan.lead_seconds, (), self._settings),
             guards=check_guards(situation, self._settings),
             outlook=outlook(plan, self._proposal),
@@ -222,29 +222,29 @@ def play_peaks(
     waited for the scheduler, `settings.scheduler_seconds`; one that goes before it has a node, until then.
     """
     period = settings.interval_seconds
-    per_slot, judged = int(SLOT_SECONDS // period), len(wanted_pods) - FILLING_SLOTS
+    per_slot, counted_slots = int(SLOT_SECONDS // period), len(wanted_pods) - FILLING_SLOTS
     run = _initial_cluster(service, wanted_pods, seed, settings, is_planned=bool(proposals))
     for now in range(len(wanted_pods) * per_slot):
-        slot, judged_slot = now // per_slot, now // per_slot - FILLING_SLOTS
+        slot, counted_slot = now // per_slot, now // per_slot - FILLING_SLOTS
         run.jobs.end(now, run.nodes)
         if now == FILLING_SLOTS * per_slot:
             run.pods.pending_steps.clear()
             run.unplanned = 0
         if now % per_slot == 0:
             run.scale(int(wanted_pods[slot]), now)
-        if run.planner and judged_slot >= 0:
+        if run.planner and counted_slot >= 0:
             if now % (per_slot * HOUR_SLOTS) == 0:
-                run.planner.hear(proposals[judged_slot // HOUR_SLOTS])
+                run.planner.hear(proposals[counted_slot // HOUR_SLOTS])
             at_seconds = start_seconds + (now - FILLING_SLOTS * per_slot) * period
             run.planner.turn(at_seconds, len(run.pods.running), len(run.pods.waiting), run.nodes)
         run.place(now)
-        if judged_slot >= 0:
+        if counted_slot >= 0:
             run.count()
     run.pods.scale(0, len(wanted_pods) * per_slot, run.nodes)
     hours = period / HOUR_SECONDS
     waits = tuple(steps * period + settings.scheduler_seconds for steps in run.pods.pending_steps)
     handed_over = run.planner.handed_over if run.planner else 0
-    cluster = service.cluster.cores * judged * SLOT_SECONDS / HOUR_SECONDS
+    cluster = service.cluster.cores * counted_slots * SLOT_SECONDS / HOUR_SECONDS
     return PeakOutcome(waits, handed_over, run.unplanned, run.idle * hours, run.peak * hours, run.done * hours, cluster)
 
 

@@ -111,9 +111,9 @@ def hourly(
     One analysis serves all settings, which differ in how they use forecasts.
     """
     by_settings: list[list[tuple[Proposal, ...]]] = [[] for _ in some]
-    judged = range(first_slot, usage.grid.size, HOUR_SLOTS)
-    progress.stage("Analyses", len(judged))
-    for now in judged:
+    origins = range(first_slot, usage.grid.size, HOUR_SLOTS)
+    progress.stage("Analyses", len(origins))
+    for now in origins:
         analysis = analyse_services(sizes, _before(usage, now), some[0])
         for hours, settings in zip(by_settings, some, strict=True):
             hours.append(service_proposals(analysis, settings))

@@ -59,8 +59,8 @@ class _ReservationPolicy(msgspec.Struct, frozen=True, rename="camel"):
 
 def headroom(capacity: CountT, online: CountT, percent: int) -> CountT:
     """Return what the threshold leaves best effort, millicores, of a node or an array of nodes; may be negative."""
-    room: CountT = capacity * percent // 100 - online
-    return room
+    spare: CountT = capacity * percent // 100 - online
+    return spare
 
 
 def suppressible(pod: PodSpec) -> bool:

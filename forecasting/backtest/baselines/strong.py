@@ -75,11 +75,11 @@ def log_ratios(pool: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid)
         actual = history[:, cut : cut + day]
         forecasts = (member.quantiles(past, before, day)[..., :_SCORED] for member in pool)
         loss = np.stack([pinball(actual, path, LEVEL_ARRAY[:_SCORED]) for path in forecasts])
-        judged = ((~np.isnan(past)).sum(axis=1) >= day // 2) & ((~np.isnan(actual)).sum(axis=1) >= day // 4)
+        scored = ((~np.isnan(past)).sum(axis=1) >= day // 2) & ((~np.isnan(actual)).sum(axis=1) >= day // 4)
         # Two losses that are both next to nothing against the level are equal.
         floor = 1e-6 * np.nan_to_num(np.abs(actual)).mean(axis=1) + np.finfo(np.float32).tiny
         ratio = np.log((loss + floor) / (loss[:1] + floor))
-        ratios[:, test] = np.where(judged, np.clip(ratio, -_LIMIT, _LIMIT), np.nan)
+        ratios[:, test] = np.where(scored, np.clip(ratio, -_LIMIT, _LIMIT), np.nan)
     return ratios
 
 

@@ -58,8 +58,8 @@ def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds
         else:
             drafts = _in_range(drafts, limit_range)
     rooms = bounds.rooms_of_daemons if workload.ref.kind == "DaemonSet" else bounds.rooms
-    for resource, room in rooms.items():
-        drafts = _on_a_node(drafts, workload, names, (resource, room))
+    for resource, capacity in rooms.items():
+        drafts = _on_a_node(drafts, workload, names, (resource, capacity))
     for quota in bounds.quotas.get(namespace, ()):
         drafts = _in_quota(drafts, quota, max(1, workload.replicas))
     return cap_requests_at_limits(drafts)
@@ -134,7 +134,7 @@ def _in_ratio(limit: tuple[Slot, Draft], request: Draft, ratio: float, rule: str
 
 def _on_a_node(drafts: Drafts, workload: Workload, names: Mapping[int, str], bound: tuple[Resource, int]) -> Drafts:
     """Cut what does not fit: the requests in proportion, and a memory limit with its request."""
-    resource, room = bound
+    resource, capacity = bound
     place = {name: index for index, name in names.items()}
     together: dict[Slot, Draft] = {}
     fixed = 0
@@ -145,19 +145,21 @@ def _on_a_node(drafts: Drafts, workload: Workload, names: Mapping[int, str], bou
         if draft is None:
             fixed += 0 if container.role is ContainerRole.INIT else container.effective_requests.get(resource, 0)
         elif container.role is ContainerRole.INIT:
-            bounded[slot] = draft.at_most("largest node", room, Reason.NODE_SIZE)
+            bounded[slot] = draft.at_most("largest node", capacity, Reason.NODE_SIZE)
         else:
             together[slot] = draft
     requested = sum(draft.amount for draft in together.values())
-    if requested and fixed + requested > room:
-        share = max(room - fixed, 0) / requested
+    if requested and fixed + requested > capacity:
+        share = max(capacity - fixed, 0) / requested
         for slot, draft in together.items():
             # where the others fill the node alone nothing fits: not our change to make, but no reason for a raise
             cut = floor(draft.amount * share) or min(draft.counted or 1, draft.amount)
             bounded[slot] = draft.at_most("largest node", cut, Reason.NODE_SIZE)
     if resource is MEMORY:
         for slot in [s for s in bounded if s.resource is MEMORY and s.field is Field.LIMIT]:
-            bounded[slot] = bounded[slot].at_most("largest node", max(room, bounded[slot].now or 0), Reason.NODE_SIZE)
+            bounded[slot] = bounded[slot].at_most(
+                "largest node", max(capacity, bounded[slot].now or 0), Reason.NODE_SIZE
+            )
     return bounded
 
 
@@ -167,13 +169,13 @@ def _in_quota(drafts: Drafts, quota: Quota, replicas: int) -> Drafts:
     mine = {s: d for s, d in drafts.items() if s.resource is quota.resource and s.field is field}
     raises = {s: d.amount - (d.counted or 0) for s, d in mine.items() if d.amount > (d.counted or 0)}
     cuts = sum(max((d.counted or 0) - d.amount, 0) for d in mine.values())
-    room = max(0, quota.hard - quota.used) // replicas + cuts
+    capacity = max(0, quota.hard - quota.used) // replicas + cuts
     total_raise = sum(raises.values())
-    if total_raise <= room:
+    if total_raise <= capacity:
         return drafts
     remaining = human_amount(quota.resource, max(0, quota.hard - quota.used))
     rule = f"ResourceQuota {quota.name}: {remaining} left"
-    share = room / total_raise
+    share = capacity / total_raise
     bounded = dict(drafts)
     for slot, more in raises.items():
         draft = mine[slot]

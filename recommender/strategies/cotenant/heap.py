@@ -124,9 +124,9 @@ def _proposal(place: ContainerContext, heap: ManagedHeap, request: Draft, demand
 
 
 def _is_movable(place: ContainerContext, request: Draft, demand: ResourceDemand) -> bool:
-    is_held = place.guaranteed or autoscaler.follows(place.workload, MEMORY) or place.container.role not in MOVABLE
+    is_fixed = place.guaranteed or autoscaler.follows(place.workload, MEMORY) or place.container.role not in MOVABLE
     is_short = request.reason is Reason.OOM_BUMP or bool(np.isfinite(demand.leak[place.index]))
-    return not is_held and not is_short
+    return not is_fixed and not is_short
 
 
 def _request(place: ContainerContext, request: Draft, heap: HeapProposal) -> Draft:

@@ -67,8 +67,8 @@ def growth(evidence: Evidence) -> Growth:
     newest_is_full = np.isfinite(days[:, -1:])  # the newest day is often only half over
     newest = _mean(np.where(newest_is_full, days[:, -WEEK_DAYS:], days[:, -WEEK_DAYS - 1 : -1]))
     per_week = np.divide(slope * WEEK_DAYS, newest, out=np.zeros_like(slope), where=newest > 0)
-    judged = (pairs >= LEAST_PAIRS) & (newest >= LEAST_MILLICORES)
-    real = judged & (agreement >= AGREEMENT) & (per_week >= GROWTH_WEEKLY_FRACTION)
+    measurable = (pairs >= LEAST_PAIRS) & (newest >= LEAST_MILLICORES)
+    real = measurable & (agreement >= AGREEMENT) & (per_week >= GROWTH_WEEKLY_FRACTION)
     per_week = np.where(real, per_week, 0.0)
     length = np.isfinite(days).sum(axis=1)
 
@@ -92,15 +92,15 @@ def leak(evidence: Evidence) -> Floats:
     # a pod of fewer samples than so many full days hold cannot be judged, and most that are gone lived shorter
     least = LEAK_DAYS * FULL_DAY * usage.grid.slots_per_day
     owned_rows = np.flatnonzero((rows >= 0) & (np.isfinite(usage.values).sum(axis=1) >= least))
-    judged, leaking, worst = np.zeros(len(evidence)), np.zeros(len(evidence)), np.zeros(len(evidence))
+    measurable, leaking, worst = np.zeros(len(evidence)), np.zeros(len(evidence)), np.zeros(len(evidence))
     for start in range(0, len(owned_rows), ROWS_AT_ONCE):
         part = owned_rows[start : start + ROWS_AT_ONCE]
         since = np.array([began.get(usage.refs[row], 0) for row in part], dtype=np.float64)
         slopes = _leak_of_rows(_daily_maxima(usage.values[part], usage.grid, since))
-        np.add.at(judged, rows[part], np.isfinite(slopes))
+        np.add.at(measurable, rows[part], np.isfinite(slopes))
         np.add.at(leaking, rows[part], slopes > 0)
         np.maximum.at(worst, rows[part], np.nan_to_num(slopes))
-    return np.where((leaking > 0) & (2 * leaking >= judged), worst, unknown)
+    return np.where((leaking > 0) & (2 * leaking >= measurable), worst, unknown)
 
 
 def _full_days(means: Floats, counts: Floats) -> Floats:

@@ -67,8 +67,8 @@ def why(
     if bool(pod) is bool(file):
         raise UsageError("give the name of a pod, or --file", fix="cotenant explain pod POD -n NAMESPACE")
     settings = settings_of(ctx, None, kubeconfig, context)
-    space, _, name = pod.rpartition("/")
-    body, explanation = _explain_pod(settings, (space or namespace, name), file, extender)
+    named_namespace, _, name = pod.rpartition("/")
+    body, explanation = _explain_pod(settings, (named_namespace or namespace, name), file, extender)
     rows = [
         {"rule": r.rule, "nodes": r.nodes, "reason": r.reason} for r in (*explanation.refusals, *explanation.scheduler)
     ]

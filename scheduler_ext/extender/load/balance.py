@@ -45,8 +45,8 @@ def free_share_at_peak(columns: Floats, peaks: Floats) -> Floats:
 
 def calm(columns: Floats) -> Floats:
     """Return points for how seldom best effort was suppressed on each node, (n,), 0 to 100; 50 where unknown."""
-    held_back = columns[SnapshotColumn.SUPPRESSED]
-    return np.where(np.isnan(held_back), UNKNOWN, (1.0 - held_back) * HIGHEST)
+    suppressed = columns[SnapshotColumn.SUPPRESSED]
+    return np.where(np.isnan(suppressed), UNKNOWN, (1.0 - suppressed) * HIGHEST)
 
 
 def spread(columns: Floats) -> Floats:
@@ -54,9 +54,9 @@ def spread(columns: Floats) -> Floats:
 
     50 where the node offers none, or where they are not known.
     """
-    room = columns[SnapshotColumn.BATCH_ROOM_CPU : SnapshotColumn.BATCH_ROOM_MEMORY + 1]
+    batch_amounts = columns[SnapshotColumn.BATCH_ROOM_CPU : SnapshotColumn.BATCH_ROOM_MEMORY + 1]
     requested = columns[SnapshotColumn.BATCH_CPU : SnapshotColumn.BATCH_MEMORY + 1]
-    some = room > 0
-    free = np.where(some, np.clip(1.0 - requested / np.where(some, room, 1.0), 0.0, 1.0) * HIGHEST, np.nan)
+    some = batch_amounts > 0
+    free = np.where(some, np.clip(1.0 - requested / np.where(some, batch_amounts, 1.0), 0.0, 1.0) * HIGHEST, np.nan)
     least: Floats = np.fmin.reduce(free, axis=0)
     return np.where(np.isfinite(least), least, UNKNOWN)

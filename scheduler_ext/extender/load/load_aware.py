@@ -54,9 +54,9 @@ def check_usage(columns: Floats, pod: PodFacts, now_seconds: float, settings: Lo
 
     A daemon's pod passes everywhere, and so does every pod while load-aware scheduling is off.
     """
-    judgement = NodeJudgement.passing(columns.shape[1])
+    verdicts = NodeJudgement.passing(columns.shape[1])
     if pod.daemon or not settings.on:
-        return judgement
+        return verdicts
     old = expired_metric_mask(columns, now_seconds, settings)
     measured = ~np.isnan(columns[SnapshotColumn.UPDATED]) & ~old & (columns[SnapshotColumn.MEASURED] > 0)
     prod = _by_prod(columns, pod)
@@ -69,12 +69,12 @@ def check_usage(columns: Floats, pod: PodFacts, now_seconds: float, settings: Lo
         percent = percent_of(used + pod.estimate[offset], capacity)
         high = measured & (limit > 0) & (capacity > 0) & (percent > limit)
         codes = np.where(aggregated, Code.AGGREGATED_CPU + offset, Code.CPU + offset)
-        judgement.codes[high] = codes[high]
-        judgement.percent[high] = np.minimum(limit[high], LARGEST_PERCENT).astype(np.int64)
+        verdicts.codes[high] = codes[high]
+        verdicts.percent[high] = np.minimum(limit[high], LARGEST_PERCENT).astype(np.int64)
     if not settings.schedule_when_expired:
-        judgement.codes[old] = Code.EXPIRED
-        judgement.percent[old] = 0
-    return judgement
+        verdicts.codes[old] = Code.EXPIRED
+        verdicts.percent[old] = 0
+    return verdicts
 
 
 def over_by_report(columns: Floats, pod: PodFacts) -> Booleans:

@@ -43,31 +43,31 @@ def check_load(
     snapshot: NodeSnapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings
 ) -> NodeJudgement:
     """Return whether each of these nodes is too busy for the pod, now or at a peak ahead."""
-    judgement = load_aware.check_usage(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
+    verdicts = load_aware.check_usage(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
     ahead = prediction.check_predicted_peak(snapshot, part, pod, now_seconds, settings.prediction)
-    later = judgement.passed & ~ahead.passed
+    later = verdicts.passed & ~ahead.passed
     for mine, other in (
-        (judgement.codes, ahead.codes),
-        (judgement.percent, ahead.percent),
-        (judgement.slot, ahead.slot),
+        (verdicts.codes, ahead.codes),
+        (verdicts.percent, ahead.percent),
+        (verdicts.slot, ahead.slot),
     ):
         mine[later] = other[later]
-    return judgement
+    return verdicts
 
 
-def without_estimates(judgement: NodeJudgement, columns: Floats, pod: PodFacts) -> str:
+def without_estimates(verdicts: NodeJudgement, columns: Floats, pod: PodFacts) -> str:
     """Let nodes pass that only our estimates refuse; the rule that lost its say, "" when none did.
 
     For a question in which no node is left: a forecast, and what pods will use, are estimates, and a cluster must not
     stand still because of them. The rule of forecasts goes first; what a node reports to use stays a refusal.
     judgement: changed in place; columns: (WIDTH, n) of its nodes.
     """
-    by_forecast = np.isin(judgement.codes, BY_FORECAST)
+    by_forecast = np.isin(verdicts.codes, BY_FORECAST)
     if by_forecast.any():
-        judgement.take_back(by_forecast)
+        verdicts.take_back(by_forecast)
         return RULES[Code.PEAK_CPU]
-    by_estimate = np.isin(judgement.codes, BY_USE) & ~load_aware.over_by_report(columns, pod)
-    judgement.take_back(by_estimate)
+    by_estimate = np.isin(verdicts.codes, BY_USE) & ~load_aware.over_by_report(columns, pod)
+    verdicts.take_back(by_estimate)
     return RULES[Code.CPU] if by_estimate.any() else ""
 
 

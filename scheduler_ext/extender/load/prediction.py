@@ -51,9 +51,9 @@ def check_predicted_peak(
     The formula is the module's; a node without a forecast passes (a comparison with NaN is false), and so do
     DaemonSets' pods. Memory is judged first and CPU second, so that CPU is the reason named when both refuse.
     """
-    judgement = NodeJudgement.passing(len(snapshot.column(SnapshotColumn.CAPACITY_CPU)[rows]))
+    verdicts = NodeJudgement.passing(len(snapshot.column(SnapshotColumn.CAPACITY_CPU)[rows]))
     if pod.daemon or not settings.on:
-        return judgement
+        return verdicts
     part = window(snapshot, pod, now_seconds, settings)
     highest = peaks(snapshot, part, rows)
     for offset in (1, 0):
@@ -63,18 +63,18 @@ def check_predicted_peak(
         total = highest[offset] + since + pod.predicted[offset]
         percent = percent_of(total, capacity)
         high = (capacity > 0) & (limit > 0) & (percent > limit)
-        judgement.codes[high] = Code.PEAK_CPU + offset
-        judgement.percent[high] = np.minimum(percent[high], LARGEST_PERCENT).astype(np.int64)
-    _name_times(judgement, snapshot, part, rows)
-    return judgement
+        verdicts.codes[high] = Code.PEAK_CPU + offset
+        verdicts.percent[high] = np.minimum(percent[high], LARGEST_PERCENT).astype(np.int64)
+    _name_times(verdicts, snapshot, part, rows)
+    return verdicts
 
 
-def _name_times(judgement: NodeJudgement, snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> None:
+def _name_times(verdicts: NodeJudgement, snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> None:
     """The half hour of the peak, of refused nodes only."""
-    refused = np.flatnonzero(judgement.codes)
+    refused = np.flatnonzero(verdicts.codes)
     if not len(refused):
         return
     numbers = np.arange(snapshot.columns.shape[1])[rows][refused]
-    which = (judgement.codes[refused] - Code.PEAK_CPU).astype(np.intp)
+    which = (verdicts.codes[refused] - Code.PEAK_CPU).astype(np.intp)
     ahead = snapshot.ahead[which[:, None], np.arange(part.start, part.stop)[None, :], numbers[:, None]]
-    judgement.slot[refused] = snapshot.first_slot + part.start + np.nanargmax(ahead, axis=1)
+    verdicts.slot[refused] = snapshot.first_slot + part.start + np.nanargmax(ahead, axis=1)

@@ -153,11 +153,11 @@ class ExtenderApp:
         snapshot, names, pod, now = self._parts.view.snapshot, args.node_names, self._facts(args.pod), self._now()
         rows = snapshot.rows_of(names)
         context = self._of_now(snapshot, now)
-        judged, stance = decide.check_nodes(snapshot, pod, rows, now, self._settings, context)
-        self._note(pod, len(names), stance, judged.counts())
-        places = np.flatnonzero(judged.passed)
+        verdicts, stance = decide.check_nodes(snapshot, pod, rows, now, self._settings, context)
+        self._note(pod, len(names), stance, verdicts.counts())
+        places = np.flatnonzero(verdicts.passed)
         if not len(places):
-            return wire.refused_all(wire.quoted_names(snapshot, names, rows), judged.refused())
+            return wire.refused_all(wire.quoted_names(snapshot, names, rows), verdicts.refused())
         if self._settings.cpus.on:
             places = places[cpus.together(snapshot, pod, rows[places], self._settings.cpus)]
         if self._settings.devices.on:

@@ -227,7 +227,7 @@ class NodeTable:
         self._slot = slot
 
     def _changed_capacities(
-        self, collection: str, room: Callable[[NodeHardware, Iterable[PodFacts]], RoomT | None]
+        self, collection: str, count_free: Callable[[NodeHardware, Iterable[PodFacts]], RoomT | None]
     ) -> dict[str, RoomT | None]:
         """Return the free capacity by node, for nodes whose document of the collection, pods or labels changed.
 
@@ -242,7 +242,7 @@ class NodeTable:
                 continue
             claimed = frozenset[str]().union(*self.claimed.get(name, {}).values())
             hardware = NodeHardware(name, node.labels, node.cpu_annotations, {collection: body}, claimed)
-            rooms[name] = room(hardware, self._on[name].values() if name in self._on else ())
+            rooms[name] = count_free(hardware, self._on[name].values() if name in self._on else ())
         return rooms
 
     def _ahead(self, names: list[str], slot: int) -> bytes:

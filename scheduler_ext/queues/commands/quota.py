@@ -129,10 +129,10 @@ def explain(
     """Say why a pod waits: which quota blocks it, what is missing, who uses it, its place in the queue, its gang."""
     from cotenant.scheduler_ext.queues.model.explanation import UNSERVED, explanation, gang_of, row_of
 
-    space, _, name = pod.rpartition("/")
-    space = space or namespace
-    queues = open_queues(session_of(ctx), kubeconfig, context, pod=(space, name))
-    row = row_of(queues.report, space, name)
+    named_namespace, _, name = pod.rpartition("/")
+    pod_namespace = named_namespace or namespace
+    queues = open_queues(session_of(ctx), kubeconfig, context, pod=(pod_namespace, name))
+    row = row_of(queues.report, pod_namespace, name)
     if row is None:
         message(queues.why_not_waiting())
     elif queues.unserved_gates_of_pod:

@@ -182,8 +182,8 @@ class GangGroup:
 
     def placed(self, members: GangMembers) -> int:
         """Members of one of its gangs that are bound or whose capacity is reserved."""
-        with_room = [pod for pod in members.pods if not pod.node and self.has_room(pod)]
-        return len(members.bound) + len(with_room)
+        placeable = [pod for pod in members.pods if not pod.node and self.has_room(pod)]
+        return len(members.bound) + len(placeable)
 
     def has_room(self, pod: QueuePod) -> bool:
         """Return whether the member's capacity is reserved, or it requests nothing that could be reserved."""

@@ -207,20 +207,20 @@ class _GangRound:
         """Begin with groups of the queue that fit beside those that are being placed."""
         if not self.queue:
             return
-        room = _Room(self.view, [*self.queue, *self.placing], [s.group for s in self.standings])
+        capacity = _Room(self.view, [*self.queue, *self.placing], [s.group for s in self.standings])
         for group in self.placing:
-            room.take(_members_without_capacity(group))
+            capacity.take(_members_without_capacity(group))
         for position, group in enumerate(sorted(self.queue, key=self.rank), 1):
             _, not_before = self.attempts.get(group.key, (0, 0.0))
             if self.now < not_before:
                 self.moments.append(not_before)
                 self.stand(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, self.pause(not_before), position)
-            elif refused := room.refusal(member_groups(group.chosen)):
+            elif refused := capacity.refusal(member_groups(group.chosen)):
                 state, code, text = refused
                 self.stand(group, state, code, text, position)
             else:
                 self.begin(group)
-                room.take(member_groups(group.chosen))
+                capacity.take(member_groups(group.chosen))
 
     def rank(self, group: GangGroup) -> tuple[bool, int, float, str]:
         """Gangs that waited too long already go last; else by priority and age."""

@@ -208,13 +208,13 @@ def _is_peak_covered(work: _EmptyingRound, staying: Flags) -> bool:
 
     Only the present use counts where the round has no forecast.
     """
-    room = work.high[staying].sum(axis=0)
+    headroom = work.high[staying].sum(axis=0)
     chosen = work.chosen
     present = work.table.usage[chosen].sum(axis=0)
     if not work.with_forecast:
-        return bool((present <= room).all())
+        return bool((present <= headroom).all())
     ahead = np.where(np.isnan(work.table.ahead[:, chosen]), work.table.usage[chosen], work.table.ahead[:, chosen])
-    return bool((present <= room).all() and (ahead.sum(axis=1) <= room).all())
+    return bool((present <= headroom).all() and (ahead.sum(axis=1) <= headroom).all())
 
 
 def _under_used(work: _EmptyingRound) -> Flags:

@@ -83,9 +83,9 @@ def _apply_arbitration(view: MigrationView, job: MigrationJob, verdict: Arbitrat
         text = "the pod requests nothing, so that no capacity can be reserved for it; EvictDirectly moves it without"
         return fail_job(view, job, JobReason.FAILED_CREATE_RESERVATION, text)
     if job.name not in verdict.passed:
-        held_back = verdict.waiting.get(job.name, Reason.MOVE_LIMIT)
+        reason = verdict.waiting.get(job.name, Reason.MOVE_LIMIT)
         status = status_with_changes(
-            job, view.now_seconds, step="WaitForArbitration", message=f"{held_back}: {SENTENCES[held_back]}"
+            job, view.now_seconds, step="WaitForArbitration", message=f"{reason}: {SENTENCES[reason]}"
         )
         return JobAdvance(status)
     conditions = (arbitrated_condition(pod.owner, pod.facts.node),)

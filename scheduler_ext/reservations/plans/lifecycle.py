@@ -323,18 +323,18 @@ def _step_while_reserved(turn: _Turn, status: PlanStatus) -> PlanStep:
         return PlanStep(_with_condition(turn, replace(status, phase=PlanPhase.RELEASED), RESERVED, *stop))
     first = not status.progress.changed_at_seconds
     current = ReservedPods(0) if first else ReservedPods(status.count, status.progress.changed_at_seconds)
-    now_held = reserve_pods(current, _demand(turn, window, status.count), turn.now)
-    progress = replace(status.progress, changed_at_seconds=now_held.changed_at_seconds)
+    reserved_now = reserve_pods(current, _demand(turn, window, status.count), turn.now)
+    progress = replace(status.progress, changed_at_seconds=reserved_now.changed_at_seconds)
     phase = PlanPhase.RESERVED if not started else PlanPhase.HELD
     if turn.now >= window.end_seconds:
         phase = PlanPhase.EXTENDED
     ready_pods = turn.seen.look.free + turn.seen.look.present
-    word = f"Capacity for {ready_pods} of {now_held.count} pods is reserved."
-    status = replace(status, phase=phase, count=now_held.count, progress=progress)
+    word = f"Capacity for {ready_pods} of {reserved_now.count} pods is reserved."
+    status = replace(status, phase=phase, count=reserved_now.count, progress=progress)
     status = _with_condition(
-        turn, status, RESERVED, "Held" if ready_pods >= now_held.count else "Reserving", word, ready_pods > 0
+        turn, status, RESERVED, "Held" if ready_pods >= reserved_now.count else "Reserving", word, ready_pods > 0
     )
-    return PlanStep(status, now_held.count, max(0, now_held.count - turn.seen.look.present))
+    return PlanStep(status, reserved_now.count, max(0, reserved_now.count - turn.seen.look.present))
 
 
 def _with_standby(turn: _Turn, due: PlanStep) -> PlanStep:

@@ -106,15 +106,15 @@ def pods_per_node(per_pod: Mapping[str, int], count: int, nodes: Sequence[NodeRo
     """Pods on each node, (nodes,): one after the other to the node with most free CPU that still has capacity."""
     names = [name for name, amount in per_pod.items() if amount > 0] or ["cpu"]
     size = np.array([max(per_pod.get(name, 0), 0) for name in names], dtype=np.float64)
-    room = np.array([[n.free.get(name, 0) for name in names] for n in nodes], dtype=np.float64).reshape(-1, len(names))
+    free = np.array([[n.free.get(name, 0) for name in names] for n in nodes], dtype=np.float64).reshape(-1, len(names))
     open_ = np.array([n.schedulable for n in nodes], dtype=bool)
     counts = np.zeros(len(nodes), dtype=np.int64)
     for _ in range(count):
-        fits = open_ & (room >= size).all(axis=1)
+        fits = open_ & (free >= size).all(axis=1)
         if not fits.any():
             break
-        best = int(np.where(fits, room[:, 0], -np.inf).argmax())
-        room[best] -= size
+        best = int(np.where(fits, free[:, 0], -np.inf).argmax())
+        free[best] -= size
         counts[best] += 1
     return counts
 

@@ -196,8 +196,8 @@ def _by_standby(size: Size, past: Rehearsal, taus: Sequence[float], most: int) -
     present[late:] = np.nan_to_num(need_of(past.demand, size))[: present.size - late]
     paths = np.stack([level_path(past.quantiles, tau) for tau in taus]) * (1 + HEADROOM_RATIO)
     needed_pods = np.maximum(pods(paths, size.base, size.capacity), present)
-    held = replay_reserved_pods(needed_pods, past.step_seconds)
-    return [np.maximum(held, present + standby) for standby in range(most + 1)]
+    reserved_pods = replay_reserved_pods(needed_pods, past.step_seconds)
+    return [np.maximum(reserved_pods, present + standby) for standby in range(most + 1)]
 
 
 def a_week_before(demand: Floats, step_seconds: int) -> Floats:

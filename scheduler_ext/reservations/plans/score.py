@@ -51,29 +51,29 @@ def lent_cores(reserved_cores: float, batch: float, lendable: float) -> float:
     return min(reserved_cores, max(0.0, batch - max(0.0, lendable - reserved_cores)))
 
 
-def observe(progress: OccurrenceProgress, look: ReservationUse, now_seconds: float, counts: bool) -> OccurrenceProgress:
+def observe(progress: OccurrenceProgress, use: ReservationUse, now_seconds: float, counts: bool) -> OccurrenceProgress:
     """The progress with the time since the last observation added; `counts`: whether the window has begun.
 
     What is seen now is taken for the whole time since the last look, which is one control period.
     """
     passed = max(0.0, now_seconds - progress.as_of_seconds) if progress.as_of_seconds else 0.0
-    missed = look.missed if counts else 0
+    missed = use.missed if counts else 0
     available = progress.available_at_seconds
     lent = progress.lent_core_seconds
-    if look.lent_cores is not None:
-        lent = (lent or 0.0) + passed * look.lent_cores
+    if use.lent_cores is not None:
+        lent = (lent or 0.0) + passed * use.lent_cores
     return replace(
         progress,
         as_of_seconds=now_seconds,
-        held_pod_seconds=progress.held_pod_seconds + passed * look.held,
-        used_pod_seconds=progress.used_pod_seconds + passed * look.used,
+        held_pod_seconds=progress.held_pod_seconds + passed * use.held,
+        used_pod_seconds=progress.used_pod_seconds + passed * use.used,
         missed_pod_seconds=progress.missed_pod_seconds + passed * missed,
-        most_held=max(progress.most_held, look.held),
-        most_used=max(progress.most_used, look.used),
+        most_held=max(progress.most_held, use.held),
+        most_used=max(progress.most_used, use.used),
         most_missed=max(progress.most_missed, missed),
-        most_needed=max(progress.most_needed or 0, look.used + missed),
-        most_others_waiting=_most(progress.most_others_waiting, look.others_waiting),
-        available_at_seconds=now_seconds if available is None and look.complete else available,
+        most_needed=max(progress.most_needed or 0, use.used + missed),
+        most_others_waiting=_most(progress.most_others_waiting, use.others_waiting),
+        available_at_seconds=now_seconds if available is None and use.complete else available,
         lent_core_seconds=lent,
     )
 

@@ -53,9 +53,9 @@ def plan_leftover_removals(client: KubeClient, progress: Progress) -> list[Remov
     ]
     progress.stage("looking at the cluster", len(looks))
     removals: list[Removal] = []
-    for kind, look in looks:
+    for kind, find_removals in looks:
         try:
-            removals += look()
+            removals += find_removals()
         except ClusterError as error:
             removals.append(unread_removal(client, kind.resource, kind, error))
         progress.advance()

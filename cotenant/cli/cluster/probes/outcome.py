@@ -55,10 +55,10 @@ class Probe:
     tried: str
     required: bool = False
 
-    def run(self, look: Callable[[], ProbeOutcome]) -> ProbeFinding:
+    def run(self, probe: Callable[[], ProbeOutcome]) -> ProbeFinding:
         """Look; an error of ours is a finding with the error's own fix, any other one too: a doctor does not faint."""
         try:
-            outcome = look()
+            outcome = probe()
         except Exception as error:  # noqa: BLE001 - reported as a finding
             outcome = self._error_outcome(error)
         return ProbeFinding(self.name, outcome.state, self.required, self.tried, outcome.found, outcome.fix)
