@@ -99,7 +99,10 @@ def act(
     from cotenant.base.settings.sections.actions import ledger_location
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    approved = _service(settings, None).act(_person(settings), policy, reason)
+    service, who = _service(settings, None), _person(settings)
+    read = service.policy(who, policy)
+    message(f"{policy} has digest {read.digest}: {read.text}" if read.digest else f"{policy}: {read.refused}")
+    approved = service.act(who, policy, reason, read.digest)
     message(f"approved with digest {approved.digest}: {approved.text}")
     place = ledger_location(settings.actions, os.environ)
     message(f"{policy} acts from the next round of a manager with this ledger: {place}")

@@ -274,4 +274,7 @@ class AutopilotService(Protocol):
         """Resume everything, or one workload that was left alone."""
 
     def switch(self, who: Person, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
-        """Let a policy act, or take that back; UsageError when its digest is another one, where one is given."""
+        """Let a policy act, or take that back; UsageError when its digest is another one.
+
+        UnseenVersion when a policy should act and no digest is given.
+        """

@@ -42,7 +42,7 @@ from cotenant.autopilot.rounds.reading import (
     RoundScope,
     read_round,
 )
-from cotenant.base.errors import ClusterForbidden, NoData, UsageError
+from cotenant.base.errors import ClusterForbidden, NoData, UnseenVersion, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer, access_review
 from cotenant.base.kubernetes.protocol import OWN_GROUP
@@ -220,16 +220,25 @@ class ClusterAutopilotService:
                 set_switch(client, anchor, NOT_PAUSED)
         self._forget()
 
-    def act(self, who: Person, name: str, reason: str = "") -> NamespacedPolicy:
-        """Let a policy (NAMESPACE/NAME) act as it stands. The ledger is written first, then spec.mode."""
-        return self._switch_mode(who, name, AutopilotMode.ACT, AutopilotEvent.ACT, reason)
+    def act(self, who: Person, name: str, reason: str = "", digest: str = "") -> NamespacedPolicy:
+        """Let a policy (NAMESPACE/NAME) act as it stands. The ledger is written first, then spec.mode.
+
+        digest: of the policy that was read; UsageError when it has another one now. "": whichever it has.
+        """
+        return self._switch_mode(who, name, AutopilotMode.ACT, AutopilotEvent.ACT, reason, digest)
 
     def observe(self, who: Person, name: str, reason: str = "") -> NamespacedPolicy:
         """Take that back: it observes."""
         return self._switch_mode(who, name, AutopilotMode.OBSERVE, AutopilotEvent.OBSERVE, reason)
 
     def switch(self, who: Person, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
-        """`act` or `observe`, only while the policy still is the one with that digest, where one is given."""
+        """`act` or `observe`, only while the policy still is the one with that digest; `act` takes one."""
+        if mode is AutopilotMode.ACT and not digest:
+            who.require(Right.APPROVE, _split(name)[0])
+            raise UnseenVersion(
+                f"the approval of AutopilotPolicy {name} does not name the digest of the policy that was read",
+                fix="Read the policy, then send its digest: what was changed since is not approved.",
+            )
         event = AutopilotEvent.ACT if mode is AutopilotMode.ACT else AutopilotEvent.OBSERVE
         self._switch_mode(who, name, mode, event, reason, digest)
 

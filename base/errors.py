@@ -2,6 +2,7 @@
 
     CotenantError                 exit code 1
     |-- UsageError                exit code 2: the caller's words are wrong
+    |   |-- UnseenVersion         428: an approval does not name the version of the object that was read
     |   |-- SettingsError         unknown key, value out of its domain
     |   |-- FrameError            a column of a DataFrame is missing or holds what it cannot hold
     |   `-- QuantityError         not a Kubernetes quantity
@@ -54,6 +55,10 @@ class UsageError(CotenantError):
 
 class KeyTaken(UsageError):
     """The key of a request was used before for another one; nothing was done."""
+
+
+class UnseenVersion(UsageError):
+    """An approval does not name the version of the object that was read, which may have changed since."""
 
 
 class SettingsError(UsageError):

@@ -33,7 +33,7 @@ class SwitchBody(msgspec.Struct, forbid_unknown_fields=True):
 class ModeBody(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request that changes what a policy may do.
 
-    digest: that of the policy which is approved, as `GET policies/...` returns it; "": the present version.
+    digest: that of the policy which is approved, as `GET policies/...` returns it; Act is refused without (428).
     """
 
     mode: AutopilotMode

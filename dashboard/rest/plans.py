@@ -100,7 +100,8 @@ class EditPlanBody(PlanTermsBody, forbid_unknown_fields=True, kw_only=True):
 class PlanDecisionBody(msgspec.Struct, forbid_unknown_fields=True):
     """A decision: scope Series or Once, and why; dry_run: the lines that would be written, and nothing is kept.
 
-    generation: of the plan that was read, for an approval: refused when the plan has changed since.
+    generation: of the plan that was read, needed for an approval (428 without, but in a dry run) and refused when the
+    plan has changed since; a rejection needs none.
     """
 
     scope: DecisionScope = DecisionScope.SERIES

@@ -26,6 +26,7 @@ from cotenant.base.errors import (
     SourceForbidden,
     StoreError,
     StoreForbidden,
+    UnseenVersion,
     UsageError,
 )
 from cotenant.base.identity import WorkloadRef
@@ -279,6 +280,7 @@ def invalid_request_response(message: str) -> Response:
 def _status(error: CotenantError) -> int:
     forbidden = (SourceForbidden, ClusterForbidden, StoreForbidden, NotAllowed)
     kinds = (
+        (UnseenVersion, 428),
         (UsageError, 400),
         (NoData, 404),
         (ClusterAbsent, 404),

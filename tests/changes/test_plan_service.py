@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.base.errors import ClusterConflict, ClusterForbidden, CotenantError, NoData, UsageError
+from cotenant.base.errors import ClusterConflict, ClusterForbidden, CotenantError, NoData, UnseenVersion, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import Writer, connect
 from cotenant.base.kubernetes.moments import moment
@@ -62,7 +62,7 @@ def test_an_approval_names_who_gave_it_and_the_ledger_has_it_before_and_after(
     scene: Scene, service: ClusterPlanService
 ) -> None:
     scene.plan()
-    plan = service.approve(APPROVER, PEAK, DecisionScope.ONCE, "sale")
+    plan = plans.approve(service, APPROVER, PEAK, DecisionScope.ONCE, "sale")
     assert plan.approval is not None and plan.approval.scope is DecisionScope.ONCE
     # Signed with the name that the API server knows; the ledger has the person's.
     assert scene.spec("web-peak")["approval"] == {
@@ -104,6 +104,18 @@ def test_a_plan_that_was_changed_since_it_was_shown_is_not_approved(
     assert service.approve(APPROVER, PEAK, DecisionScope.SERIES, generation=seen).approval is not None
 
 
+def test_an_approval_that_names_no_generation_is_refused_and_may_be_tried(
+    scene: Scene, service: ClusterPlanService
+) -> None:
+    scene.plan()
+    with pytest.raises(UnseenVersion, match="plan shop/web-peak does not name the generation"):
+        service.approve(APPROVER, PEAK, DecisionScope.SERIES)
+    assert "approval" not in scene.spec("web-peak")
+    assert [row.event for row in scene.rows()] == ["plan-refused"]
+    lines = service.lines_of(lambda tried: tried.approve(APPROVER, PEAK, DecisionScope.SERIES))
+    assert lines and "approval" not in scene.spec("web-peak")
+
+
 def test_what_only_the_manager_counts_is_no_change_of_the_plan(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan()
     shown = service.plan(APPROVER, PEAK)
@@ -127,16 +139,16 @@ def test_who_approves_a_plan_says_how_much_is_kept_ready_and_later_decisions_kee
     scene: Scene, service: ClusterPlanService
 ) -> None:
     scene.plan()
-    plan = service.approve(APPROVER, PEAK, DecisionScope.SERIES, standby=2)
+    plan = plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES, standby=2)
     assert plan.standby == 2
     service.reject(APPROVER, PEAK, "not now")
-    assert service.approve(APPROVER, PEAK, DecisionScope.SERIES).standby == 2
+    assert plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES).standby == 2
     # two pods of two cores, all day
     seen = service.preview(OWNER, PEAK)
     assert (seen.standby, seen.standby_core_hours) == (2, 96.0)
-    assert service.approve(APPROVER, PEAK, DecisionScope.SERIES, standby=0).standby == 0
+    assert plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES, standby=0).standby == 0
     with pytest.raises(UsageError, match="standby 101 pods is out of its range"):
-        service.approve(APPROVER, PEAK, DecisionScope.SERIES, standby=101)
+        plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES, standby=101)
 
 
 def test_a_rejection_needs_a_reason(scene: Scene, service: ClusterPlanService) -> None:
@@ -150,7 +162,10 @@ def test_a_rejection_needs_a_reason(scene: Scene, service: ClusterPlanService) -
 
 ACTS: dict[str, tuple[Callable[[ClusterPlanService, Any], object], frozenset[Role]]] = {
     "preview": (lambda d, who: d.preview(who, PEAK), frozenset({Role.OWNER, Role.APPROVER, Role.ADMIN})),
-    "approve": (lambda d, who: d.approve(who, PEAK, DecisionScope.SERIES), frozenset({Role.APPROVER, Role.ADMIN})),
+    "approve": (
+        lambda d, who: d.approve(who, PEAK, DecisionScope.SERIES, generation=1),
+        frozenset({Role.APPROVER, Role.ADMIN}),
+    ),
     "reject": (lambda d, who: d.reject(who, PEAK, "no"), frozenset({Role.APPROVER, Role.ADMIN})),
     "edit": (
         lambda d, who: d.edit(who, PEAK, PlanTerms(3, Span(SIX, SIX + 2 * HOUR)), 1),
@@ -185,7 +200,7 @@ def test_a_role_in_another_namespace_is_none_here_and_shows_nothing(scene: Scene
     scene.plan()
     elsewhere = person(Role.ADMIN, "pay")
     with pytest.raises(NotAllowed):
-        service.approve(elsewhere, PEAK, DecisionScope.SERIES)
+        service.approve(elsewhere, PEAK, DecisionScope.SERIES, generation=1)
     assert (list(service.plans(elsewhere)), [p.name for p in service.plans(VIEWER)]) == ([], ["web-peak"])
 
 
@@ -289,7 +304,7 @@ def test_a_forecast_plan_is_skipped_by_its_window_and_a_plan_for_one_window_is_n
 
 def test_a_policy_is_written_without_touching_the_approval(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan()
-    service.approve(APPROVER, PEAK, DecisionScope.SERIES)
+    plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES)
     plan = service.set_policy(ADMIN, PEAK, ApprovalPolicy(True, 0.8, 5.0, None))
     assert plan.approval is not None
     assert scene.spec("web-peak")["policy"] == {
@@ -299,7 +314,7 @@ def test_a_policy_is_written_without_touching_the_approval(scene: Scene, service
 
 def test_what_is_not_there_is_said_and_written_down(scene: Scene, service: ClusterPlanService) -> None:
     with pytest.raises(NoData, match="there is no reservation plan shop/gone"):
-        service.approve(APPROVER, PlanRef(NAMESPACE, "gone"), DecisionScope.SERIES)
+        service.approve(APPROVER, PlanRef(NAMESPACE, "gone"), DecisionScope.SERIES, generation=1)
     with pytest.raises(NoData, match="there is no Deployment shop/none"):
         service.make(OWNER, WorkloadRef(NAMESPACE, "Deployment", "none"), PlanTerms(1, Span(SIX, SIX + HOUR)))
     assert [row.event for row in scene.rows()] == ["plan-refused", "plan-refused"]
@@ -314,7 +329,7 @@ def test_what_no_plan_can_be_called_is_not_there_and_leads_to_no_other_object(
         with pytest.raises(NoData, match="there is no reservation plan"):
             service.plan(ADMIN, ref)
         with pytest.raises(NoData, match="there is no reservation plan"):
-            service.approve(ADMIN, ref, DecisionScope.SERIES)
+            service.approve(ADMIN, ref, DecisionScope.SERIES, generation=1)
     assert "approval" not in scene.spec("web-peak")
 
 
@@ -323,8 +338,8 @@ def test_the_history_of_a_plan_is_what_people_did_to_it_and_leaves_the_chain_who
 ) -> None:
     scene.plan()
     scene.plan("other")
-    service.approve(APPROVER, PEAK, DecisionScope.SERIES)
-    service.approve(APPROVER, PlanRef(NAMESPACE, "other"), DecisionScope.SERIES)
+    plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES)
+    plans.approve(service, APPROVER, PlanRef(NAMESPACE, "other"), DecisionScope.SERIES)
     told = service.history(VIEWER, PEAK)
     assert [(d.event, d.actor) for d in told] == [(PlanEvent.APPROVED, "ann"), (PlanEvent.ASKED, "ann")]
     assert Ledger(Path(scene.settings.actions.ledger), reading=True).verify().wrong_seq is None
@@ -377,7 +392,7 @@ def test_what_the_cluster_forbids_is_said_written_down_and_nothing_changes(scene
     other.write_text(json.dumps(document))
     settings = msgspec.structs.replace(scene.settings, kube=KubeSettings(kubeconfig=str(other)))
     with pytest.raises(ClusterForbidden):
-        plan_service_of(settings, clock=scene.clock).approve(APPROVER, PEAK, DecisionScope.SERIES)
+        plan_service_of(settings, clock=scene.clock).approve(APPROVER, PEAK, DecisionScope.SERIES, generation=1)
     assert [row.event for row in scene.rows()] == ["plan-refused"]
     assert "approval" not in scene.spec("web-peak")
 
@@ -387,8 +402,8 @@ def test_many_people_at_once_each_leave_their_rows_and_a_whole_chain(scene: Scen
 
     def approve(name: str) -> str:
         try:
-            return service.approve(
-                person(Role.APPROVER, name=f"by-{name}"), PlanRef(NAMESPACE, name), DecisionScope.SERIES
+            return plans.approve(
+                service, person(Role.APPROVER, name=f"by-{name}"), PlanRef(NAMESPACE, name), DecisionScope.SERIES
             ).name
         except CotenantError as error:
             return str(error)

@@ -268,7 +268,7 @@ def sent(house: House, path: str) -> dict[str, Any]:
         "/postponements/recall": workloads,
         "/reservations": {**window, "workload": house.values.parts["ref"]},
         "/reservations/{namespace}/{name}": {**window, "generation": 1},
-        "/reservations/{namespace}/{name}/approve": {"scope": "Once"},
+        "/reservations/{namespace}/{name}/approve": {"scope": "Once", "generation": 1},
         "/reservations/{namespace}/{name}/reject": {"reason": "no"},
         "/reservations/{namespace}/{name}/policy": {"auto": True},
         "/reservations/{namespace}/{name}/skip": {"start": moment(begin)},

@@ -63,7 +63,8 @@ def test_plans_are_listed_with_their_occurrences_and_one_with_its_history(
     daily, once = api.get("", params={"days": 2}).json()
     assert (daily["plan"]["name"], once["plan"]["status"]["phase"]) == ("daily", "Proposed")
     assert [w["start_seconds"] for w in daily["occurrences"]] == [SIX, SIX + 24 * HOUR]
-    assert api.post("/shop/web-peak/approve", {"scope": "Once"}).status_code == 200
+    read = once["plan"]["generation"]
+    assert api.post("/shop/web-peak/approve", {"scope": "Once", "generation": read}).status_code == 200
     found = api.get("/shop/web-peak").json()
     assert [d["event"] for d in found["history"]] == ["plan-approved", "plan-asked"]
     assert found["plan"]["approval"]["by"] == "administrator"
@@ -80,6 +81,21 @@ def test_a_script_approves_what_it_has_read_and_nothing_that_came_after(served: 
     assert "approval" not in scene.spec("daily")
     body = {"scope": "Series", "generation": api.get("/shop/daily").json()["plan"]["generation"]}
     assert api.post("/shop/daily/approve", body).status_code == 200
+
+
+@pytest.mark.parametrize("body", [{}, {"scope": "Series"}, {"generation": None, "reason": "sale"}])
+def test_a_script_that_names_no_generation_approves_nothing_and_may_try(
+    served: tuple[Scene, str], api: Script, body: dict[str, Any]
+) -> None:
+    # It may not have read the plan, or read it before somebody asked for a hundred times as much.
+    refused = api.post("/shop/web-peak/approve", body)
+    assert (refused.status_code, refused.json()["error"]) == (428, "UnseenVersion")
+    assert "shop/web-peak does not name the generation" in refused.json()["message"] and refused.json()["fix"]
+    assert "approval" not in served[0].spec("web-peak")
+    tried = api.post("/shop/web-peak/approve", {**body, "dry_run": True})
+    assert tried.status_code == 200 and "approval" not in served[0].spec("web-peak")
+    # To reserve nothing is safe, whatever the plan has become.
+    assert api.post("/shop/web-peak/reject", {"reason": "over"}).status_code == 200
 
 
 def test_a_plan_is_made_previewed_edited_and_rejected_by_script(served: tuple[Scene, str], api: Script) -> None:

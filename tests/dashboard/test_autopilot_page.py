@@ -155,7 +155,7 @@ def test_a_draft_is_decided_without_being_kept(scene: EmbeddedAutopilot) -> None
 
 def test_saving_replaces_what_was_looked_at_and_nothing_else(scene: EmbeddedAutopilot) -> None:
     service = scene.service()
-    service.switch(APPROVER, POLICY, AutopilotMode.ACT)
+    service.act(APPROVER, POLICY)
     acting_spec = scene.policy()["spec"]
     assert service.save_policy(APPROVER, body(atOnce=3), acting_spec, "slower") == POLICY
     assert scene.policy()["spec"] == {**SPEC, "atOnce": 3}
@@ -182,7 +182,7 @@ def test_a_policy_without_a_mode_is_saved_again_and_again(scene: EmbeddedAutopil
 
 def test_saving_ends_an_approval_also_when_the_approved_text_is_saved_again(scene: EmbeddedAutopilot) -> None:
     service = scene.service()
-    service.switch(APPROVER, POLICY, AutopilotMode.ACT)
+    service.act(APPROVER, POLICY)
     approved = scene.policy()["spec"]
     service.save_policy(APPROVER, {**body(), "spec": approved}, approved)
     (row,) = service.round(APPROVER).status.rows()
@@ -289,6 +289,11 @@ def test_scripts_see_pause_and_resume_by_the_same_rights(scene: EmbeddedAutopilo
         assert post("/resume", {"reason": "over"}).status_code == 200
         assert requests.get(root, timeout=60).json()["halt"] == ""
         stored = requests.get(f"{root}/policies/{POLICY}", timeout=60).json()
+        for unread in ({"mode": "Act"}, {"mode": "Act", "digest": "", "reason": "sure"}):
+            refused = post(f"/policies/{POLICY}/mode", unread)
+            assert (refused.status_code, refused.json()["error"]) == (428, "UnseenVersion")
+            assert f"{POLICY} does not name the digest" in refused.json()["message"]
+        assert scene.policy()["spec"]["mode"] == "Observe"
         agreed = {"mode": "Act", "digest": stored["digest"]}
         assert post(f"/policies/{POLICY}/mode", agreed).status_code == 200
         assert scene.policy()["spec"]["mode"] == "Act"

@@ -135,9 +135,9 @@ def pages(scene: Scene, what: str, ref: PlanRef) -> set[Line]:
 Act = Callable[[PlanService, Person], object]
 TERMS: Final = PlanTerms(3, Span(SIX, SIX + HOUR), standby=1, lead_seconds=600)
 ACTS: Final[Mapping[str, Act]] = {
-    "approve once": lambda d, who: d.approve(who, PEAK, DecisionScope.ONCE),
-    "approve a series with a reason": lambda d, who: d.approve(who, DAILY, DecisionScope.SERIES, "sale: 50 %"),
-    "approve with standby": lambda d, who: d.approve(who, PEAK, DecisionScope.SERIES, "", 2),
+    "approve once": lambda d, who: plans.approve(d, who, PEAK, DecisionScope.ONCE),
+    "approve a series with a reason": lambda d, who: plans.approve(d, who, DAILY, DecisionScope.SERIES, "sale: 50 %"),
+    "approve with standby": lambda d, who: plans.approve(d, who, PEAK, DecisionScope.SERIES, "", 2),
     "reject": lambda d, who: d.reject(who, PEAK, "not now"),
     "skip": lambda d, who: d.skip(who, DAILY, SIX),
     "skip a forecast's": lambda d, who: d.skip(who, PlanRef(NAMESPACE, "deployment-web"), SIX),
@@ -190,8 +190,8 @@ def test_a_second_decision_lists_what_it_takes_back_of_the_first(scene: Scene, f
 
 @server
 @pytest.mark.parametrize(("what", "ref", "act"), [
-    ("approve", PEAK, lambda d: d.approve(ADMIN, PEAK, DecisionScope.ONCE)),
-    ("approve", DAILY, lambda d: d.approve(ADMIN, DAILY, DecisionScope.ONCE)),
+    ("approve", PEAK, lambda d: plans.approve(d, ADMIN, PEAK, DecisionScope.ONCE)),
+    ("approve", DAILY, lambda d: plans.approve(d, ADMIN, DAILY, DecisionScope.ONCE)),
     ("skip", DAILY, lambda d: (d.skip(ADMIN, DAILY, SIX), d.restore(ADMIN, DAILY, SIX + 48 * HOUR))),
     ("skip", PlanRef(NAMESPACE, "deployment-web"), lambda d: d.skip(ADMIN, PlanRef(NAMESPACE, "deployment-web"), SIX)),
 ])  # fmt: skip

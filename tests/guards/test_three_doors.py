@@ -164,7 +164,7 @@ ACTS: dict[str, tuple[set[Need], tuple[Callable[[Door, str], None], ...]]] = {
         {PATCH, APPROVE},
         (
             by_kubectl(decision("Approved")),
-            by_rest("POST", "/approve", {"scope": "Series"}),
+            by_rest("POST", "/approve", {"scope": "Series", "generation": 1}),
             lambda door, name: _press(
                 door,
                 "plan-approve-now",

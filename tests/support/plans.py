@@ -28,6 +28,8 @@ from cotenant.base.store import Store
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import ResultSource, StoreSource
+from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, Plan
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanService
 from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
 from cotenant.simulation.api_server import EmbeddedServer
@@ -126,6 +128,14 @@ class Scene:
     ) -> AbstractContextManager[str]:
         """The same behind a real server; gives its address."""
         return support.served(self.app(source, people))
+
+
+def approve(
+    service: PlanService, who: Person, ref: PlanRef, scope: DecisionScope = DecisionScope.SERIES, reason: str = "",
+    standby: int | None = None,
+) -> Plan:  # fmt: skip
+    """Approve a plan as it is read now."""
+    return service.approve(who, ref, scope, reason, standby, service.plan(who, ref).generation)
 
 
 def window(start: float = SIX, hours: float = 2.0) -> Json:

@@ -47,7 +47,10 @@ StandbyOption = Annotated[
 GenerationOption = Annotated[
     int | None,
     typer.Option(
-        "--generation", min=1, metavar="N", help="Only if the plan still is this one, as the dry run has printed."
+        "--generation",
+        min=1,
+        metavar="N",
+        help="Only if the plan still is this one, as the dry run has printed; else the one that is printed now.",
     ),
 ]
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who read it later.")]
@@ -72,13 +75,19 @@ def approve(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Approve a plan: its capacity is reserved at the start of its window less the lead."""
+    """Approve a plan: its capacity is reserved at the start of its window less the lead.
+
+    The plan is printed first, and approved only as printed.
+    """
     from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, PlanDecision
 
     scope = DecisionScope.ONCE if once else DecisionScope.SERIES
 
     def act(service: PlanService, ref: PlanRef) -> str:
-        approved = service.approve(person(""), ref, scope, reason, standby, generation)
+        read = service.plan(person(""), ref)
+        _print_approved(read, standby)
+        seen = read.generation if generation is None else generation
+        approved = service.approve(person(""), ref, scope, reason, standby, seen)
         beside = "".join(f"\n{line}" for line in _beside(approved).splitlines())
         if not approved.status.window:
             return f"Approved by {_approver_name(approved)}; written{beside}"
@@ -221,14 +230,23 @@ def _approval(
     def trial(plan: Plan, now_seconds: float, name: str) -> Apply:
         require_seen(plan, generation)
         if decision is PlanDecision.APPROVED:
-            message(f"generation {plan.generation}; --generation {plan.generation} approves no other")
-        if decision is PlanDecision.APPROVED and (
-            beside := _beside(plan if standby is None else replace(plan, standby=standby))
-        ):
-            message(beside)
+            _print_approved(plan, standby)
         return decide_plan(plan, Approval(decision, scope, name, now_seconds, reason), standby)
 
     return trial
+
+
+def _print_approved(plan: Plan, standby: int | None) -> None:
+    """What an approval with this standby is about (None: the plan's own): amounts, windows, and their generation."""
+    from cotenant.scheduler_ext.reservations.commands.rows import terms_text
+
+    chosen = plan if standby is None else replace(plan, standby=standby)
+    lines = [
+        f"{plan.namespace}/{plan.name}: {terms_text(plan)}",
+        f"generation {plan.generation}; --generation {plan.generation} approves no other",
+        *_beside(chosen).splitlines(),
+    ]
+    message("\n".join(lines))
 
 
 def _beside(plan: Plan) -> str:

@@ -186,6 +186,20 @@ def _plan(plan: Plan) -> dict[str, Any]:
     }
 
 
+def terms_text(plan: Plan) -> str:
+    """What an approval of a plan lets be reserved, for whom and when (UTC), such as "2 pods of cpu 500m for ..."."""
+    size = ", ".join(f"{name} {amount}" for name, amount in sorted(plan.per_pod_text.items())) or "no amount"
+    pods = f"{plan.count} {'pod' if plan.count == 1 else 'pods'} of {size}"
+    when = "in the next window of the forecast"
+    if plan.recurring:
+        when = f"at {plan.recurring.schedule} {plan.recurring.zone} for {plan.recurring.duration_seconds / 3600:g} h"
+    elif plan.window:
+        begin, end = (datetime.fromtimestamp(at, UTC) for at in (plan.window.start_seconds, plan.window.end_seconds))
+        when = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
+    itself = "; it approves itself later" if plan.policy.auto else ""
+    return f"{pods} for {plan.owner.kind}/{plan.owner.name}, {when}, as {plan.realisation.value}{itself}"
+
+
 def window_text(peaks: Sequence[PeakWindow]) -> str:
     """Return the peak windows as text in UTC, such as "11:30-13:00 x2, 18:00-20:00 x4"."""
     clocks = [

@@ -181,7 +181,8 @@ class PlanService(Protocol):
     ) -> Plan:
         """Let its capacity be reserved at start - lead, with this standby (None: its own). Right.APPROVE.
 
-        generation: of the plan that was shown; UsageError when it has changed since. None: whichever it is now.
+        generation: of the plan that was shown; UsageError when it has changed since. None: UnseenVersion, but in
+        `lines_of`, which writes nothing.
         """
 
     def reject(self, who: Person, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from cotenant.base.errors import ClusterConflict, UsageError
+from cotenant.base.errors import ClusterConflict, UnseenVersion, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Intent
@@ -251,11 +251,21 @@ class ClusterPlanService:
         word, scope, reason = choice
 
         def decided(plan: Plan, by: str) -> Intent:
-            plans.require_seen(plan, generation)
+            if word is PlanDecision.APPROVED:
+                self._require_seen(plan, generation)
             return plans.decide_plan(plan, Approval(word, scope, by, self._now(), reason), standby)
 
         event = PlanEvent.APPROVED if word is PlanDecision.APPROVED else PlanEvent.REJECTED
         return self._change(who, Right.APPROVE, ref, event, decided)
+
+    def _require_seen(self, plan: Plan, generation: int | None) -> None:
+        """Raise unless the plan still is as it was read."""
+        if generation is None:
+            raise UnseenVersion(
+                f"the approval of plan {plan.namespace}/{plan.name} does not name the generation that was read",
+                fix="Read the plan, then send its generation: what was changed since is not approved.",
+            )
+        plans.require_seen(plan, generation)
 
     def _change(
         self, who: Person, right: Right, ref: PlanRef, event: PlanEvent, decided: Callable[[Plan, str], Intent]
@@ -292,6 +302,10 @@ class _TriedPlans(ClusterPlanService):
     def __init__(self, office: PlanServiceConfig, acts: AuditedActs) -> None:
         super().__init__(office, acts)
         self.lines: list[FieldMove] = []
+
+    def _require_seen(self, plan: Plan, generation: int | None) -> None:
+        """What is only tried may be tried on the plan as it is."""
+        plans.require_seen(plan, generation)
 
     def _do(self, who: Person, right: Right, ref: PlanRef, _event: PlanEvent, make_intent: IntentMaker) -> Plan:
         who.require(right, ref.namespace)
