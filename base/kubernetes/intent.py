@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -100,14 +100,18 @@ class Create:
     why: str = ""
 
 
+OURS: Final = {"app.kubernetes.io/managed-by": "cotenant"}
+
+
 def eviction_of(pod: Address, uid: str, why: str, options: Mapping[str, Any] | None = None) -> Create:
     """Ask the API server, which honours disruption budgets, for the end of the very pod with this uid.
 
-    options: DeleteOptions as JSON; of their preconditions the uid is always this one.
+    options: DeleteOptions as JSON; of their preconditions the uid is always this one. The label is what the policies on
+    our accounts' evictions go by, which refuse those without.
     """
     preconditions = {**((options or {}).get("preconditions") or {}), "uid": uid}
     body = Address("policy/v1", "evictions", pod.name, pod.namespace).manifest(
-        "Eviction", deleteOptions={**(options or {}), "preconditions": preconditions}
+        "Eviction", {"labels": OURS}, deleteOptions={**(options or {}), "preconditions": preconditions}
     )
     return Create(pod, body, "eviction", why)
 

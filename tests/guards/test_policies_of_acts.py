@@ -6,11 +6,13 @@ import copy
 import json
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 
+from cotenant.base.kubernetes.intent import Address, eviction_of
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.kubernetes.reservation import Mode
 from cotenant.base.runtimes.heap import HeapProposal
@@ -154,8 +156,13 @@ def runs(admin: Api, node: str, name: str, namespace: str = SHOP, **spec: Any) -
 
 def eviction(path: str) -> Act:
     name, namespace = path.split("/")[-2], path.split("/")[4]
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
-    return Act("evict", "POST", path, body)
+    pod = Address("v1", "pods", name, namespace)
+    return Act("evict", "POST", path, {**eviction_of(pod, "", "").body, "deleteOptions": {}})
+
+
+def unmarked(act: Act, labels: Json) -> Act:
+    """The same eviction with these labels in the place of ours."""
+    return replace(act, body={**act.body, "metadata": {**act.body["metadata"], "labels": labels}})
 
 
 def test_the_manager_evicts_no_pod_that_the_cluster_needs(
@@ -166,10 +173,19 @@ def test_the_manager_evicts_no_pod_that_the_cluster_needs(
     ordinary = eviction(runs(admin, node, "ordinary"))
     critical = eviction(runs(admin, node, "critical", "kube-system", priorityClassName="system-node-critical"))
     system = eviction(runs(admin, node, "system", "kube-system"))
-    wait_for("the policy to hear of the pod", lambda: outcome(manager, ordinary).status == 201 or 200)
-    assert outcome(manager, ordinary).status < 300
-    for act in (critical, system):
+    elsewhere = eviction(runs(admin, node, "needed", SHOP, priorityClassName="system-cluster-critical"))
+    wait_for("the policy to hear of the pod", lambda: outcome(manager, ordinary).status < 300)
+    wait_for("the policy to hear of the critical pod", lambda: outcome(manager, elsewhere).by_policy)
+    for act in (critical, system, elsewhere):
         assert outcome(manager, act).by_policy
+    # Without our label the policy that looks at the pods would not look: the account is refused, whatever the pod.
+    for act in (ordinary, critical, elsewhere):
+        for labels in ({}, {"app.kubernetes.io/managed-by": "me"}, {"managed-by": "cotenant"}):
+            assert outcome(manager, unmarked(act, labels)).by_policy, (act.path, labels)
+    # Other people's evictions are theirs: with or without a label, of any pod.
+    for act in (ordinary, unmarked(ordinary, {}), unmarked(elsewhere, {})):
+        assert outcome(admin, act).status < 300, act
+    admin.delete(f"/api/v1/namespaces/{SHOP}/pods/needed", gracePeriodSeconds="0")
     for path in ("ordinary", "critical", "system"):
         where = SHOP if path == "ordinary" else "kube-system"
         admin.delete(f"/api/v1/namespaces/{where}/pods/{path}", gracePeriodSeconds="0")

@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant.base.kubernetes.intent import OURS
 from tests.guards.forbidden_acts import changes
 from tools.guarded_fields import GUARDS
 from tools.stolen_rights import LEFT
@@ -80,3 +81,22 @@ def _merged(live: Any, patch: Any) -> Any:
     for key, value in patch.items():
         found[key] = _merged(found.get(key), value)
     return found
+
+
+def policies() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """(name, spec, spec of the binding) of every policy that is shipped."""
+    found = [body for file in sorted(DEPLOY.glob("*.yaml")) for body in yaml.safe_load_all(file.read_text()) if body]
+    specs = {one["metadata"]["name"]: one["spec"] for one in found if one["kind"] == "ValidatingAdmissionPolicy"}
+    bindings = [one["spec"] for one in found if one["kind"] == "ValidatingAdmissionPolicyBinding"]
+    return [(one["policyName"], specs[one["policyName"]], one) for one in bindings]
+
+
+def test_no_policy_looks_through_objects_because_of_a_write_of_somebody_else() -> None:
+    # The API server asks a policy once for each of its parameters, also whether the writer is one that it is about. A
+    # selection of parameters (all pods of a namespace) is therefore made for requests alone that bear our label.
+    selecting = {name: spec for name, spec, binding in policies() if "selector" in binding.get("paramRef", {})}
+    assert selecting.keys() == {"cotenant-manager-evictions", "cotenant-enforcer-own-pods"}
+    for name, spec in selecting.items():
+        assert spec["matchConstraints"]["objectSelector"] == {"matchLabels": dict(OURS)}, name
+    rest = [name for name, spec, binding in policies() if "paramKind" in spec and "name" not in binding["paramRef"]]
+    assert set(rest) == selecting.keys()  # all others have one parameter
