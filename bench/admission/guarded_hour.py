@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,14 +25,14 @@ import yaml
 
 from bench.closed_loop.closed_loop_live import NODES, PODS_A_NODE, SEED, WallPace
 from bench.closed_loop.live_cluster import live_cluster, live_world
-from bench.closed_loop.live_play import LivePlay, LoopRecord
+from bench.closed_loop.live_play import LivePlay
 from bench.record import Row, above, below, record
 from cotenant.base.process.shipped_manifests import deploy
 from cotenant.experiment.install import USAGE
 from cotenant.experiment.loop import HOUR_STEPS, jobs_of
 from cotenant.experiment.outcome import STEP_SECONDS, SharingScenario
 from cotenant.experiment.world import SLOTS_PER_DAY, SYNTHETIC
-from tests.cluster.api import Api
+from tests.cluster.control_plane import ControlPlane
 
 MINUTES, SPEED = 60.0, 60.0
 ACCOUNTS: Final = "system:serviceaccount:cotenant:"
@@ -80,16 +81,16 @@ def played(folder: Path, minutes: float) -> list[WrittenBy]:
     with live_cluster(live, folder, USAGE, SPEED, words) as plane:
         play = LivePlay(live, jobs_of(live.world), plane.api())
         play.begin(lambda: True)
-        asking = plane.api()
-        play.run(steps, WallPace(STEP_SECONDS / SPEED), lambda step, so_far: _ask(asking, step, so_far))
+        play.run(steps, WallPace(STEP_SECONDS / SPEED), lambda step, _so_far: _ask(plane, step))
     return list(written_by_us(log.read_text().splitlines()))
 
 
-def _ask(api: Api, step: int, _so_far: LoopRecord) -> None:
-    """Somebody reserves capacity once a simulated hour."""
+def _ask(plane: ControlPlane, step: int) -> None:
+    """Somebody reserves capacity once a simulated hour, by a new connection: the server ends those that idle."""
     if step % HOUR_STEPS == 0:
         body = yaml.safe_load((deploy() / "examples" / "reservation.yaml").read_text())
-        api.create(RESERVATIONS, {**body, "metadata": {"name": f"asked-{step}"}})
+        with closing(plane.api()) as api:
+            api.create(RESERVATIONS, {**body, "metadata": {"name": f"asked-{step}"}})
 
 
 def rows(written: list[WrittenBy], minutes: float) -> list[Row]:
