@@ -145,6 +145,7 @@ docs: $(VENV)/.test  ## What is generated: settings, reasons, commands, objects,
 	@$(PY) -m tools.write_metrics > docs/metrics.md
 	@$(PY) -m tools.write_guards
 	@$(PY) -m tools.write_rights > docs/rights.md
+	@$(PY) -m tools.write_reading > docs/reading.md
 	@$(PY) -m tools.write_crds
 	@$(PY) -m tools.write_chart_schema
 	@$(PY) -m tools.write_reference

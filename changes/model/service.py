@@ -156,11 +156,12 @@ class PostponedRecommendation:
 class LedgerHealth:
     """The result of verifying the ledger's hash chain.
 
-    rows: their number; bad_row: the first bad row, or 0; words: what is wrong; anchored: whether the head is kept in
-    the cluster; notes: what else is to be known, as text, such as rows that were passed over.
+    rows: their number, None for who may not read all of them; bad_row: the first bad row, or 0; words: what is wrong;
+    anchored: whether the head is kept in the cluster; notes: what else is to be known, as text, such as rows that were
+    passed over.
     """
 
-    rows: int
+    rows: int | None
     bad_row: int = 0
     words: str = ""
     anchored: bool = False

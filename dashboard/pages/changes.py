@@ -152,7 +152,7 @@ def ledger(view: View) -> Component:
     """Show whether the ledger is intact, and the changes without an outcome."""
     if view.given.changes is None:
         return html.Span()
-    health = view.given.changes.ledger()
+    health = change_tables.visible_health(view.given.changes.ledger(), view.given.people())
     tone = "red" if health.bad_row else "teal" if health.anchored else "gray"
     standings = change_tables.standings_of(view)
     open_ones = sum(not s.state.settled for s in standings)

@@ -175,8 +175,9 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
     @routes.get("/ledger", summary="Whether the ledger is what was written, against the head in the cluster",
               **_doc(LedgerHealth, 403))  # fmt: skip
     def ledger() -> Response:
-        view.given.people().require(Right.READ)
-        return json_answer(_service(view).ledger())
+        who = view.given.people()
+        who.require(Right.READ)
+        return json_answer(change_tables.visible_health(_service(view).ledger(), who))
 
     @routes.get("/ledger/entries", summary="Every row of the ledger", **_table_doc(ENTRIES))
     def entries(

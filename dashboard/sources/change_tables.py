@@ -134,10 +134,20 @@ def chip(state: ChangeState) -> Component:
     return panels.chip(state.value, TONES.get(state, "gray"))
 
 
+def visible_health(health: LedgerHealth, who: Person) -> LedgerHealth:
+    """Whether the ledger is intact, for anybody; how much it holds and what it says, for who may read all of it."""
+    return health if who.reads is None else replace(health, rows=None, words="", notes=())
+
+
 def health_words(health: LedgerHealth) -> str:
     """State of the ledger in one sentence."""
     if health.bad_row:
-        return f"Audit log damaged: entry {health.bad_row} is not what was written ({health.words})."
+        why = f" ({health.words})" if health.words else ""
+        return f"Audit log damaged: entry {health.bad_row} is not what was written{why}."
+    if health.rows is None:
+        return (
+            "Audit log intact (anchored in the cluster)" if health.anchored else "What there is of the audit log fits"
+        )
     entries = "1 entry" if health.rows == 1 else f"{health.rows:,} entries"
     if health.anchored:
         return f"Audit log intact ({entries}, anchored in the cluster)"

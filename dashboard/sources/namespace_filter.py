@@ -182,7 +182,8 @@ def _hide_other_namespaces(relation: Relation, others: re.Pattern[str] | None) -
 
 def _overview(overview: Overview, tables: Mapping[str, Relation], namespaces: Namespaces) -> Overview:
     """Counts and sums over the rows that are left; what is of the whole cluster stays and is said to be."""
-    return replace(overview_of(overview, tables, Query(), namespaces.__contains__), notes=[NOTE])
+    narrow = overview_of(overview, tables, Query(), namespaces.__contains__)
+    return replace(narrow, notes=[NOTE], kept_recommendations=None, kept_seconds=None)
 
 
 def overview_of(

@@ -480,8 +480,8 @@ class Overview:
     notes: list[str] = field(default_factory=list)
     learned_seconds: int | None = None
     """End of the history whose back-tests the forecasts rest on; None where no series could be tested."""
-    kept_recommendations: int = 0
-    """Recommendations of an earlier analysis that still hold."""
+    kept_recommendations: int | None = 0
+    """Recommendations of an earlier analysis that still hold; None: not told, for they may be of any namespace."""
     kept_seconds: int | None = None
     """End of the history that the oldest of them rests on."""
     savings: PlannedSavings | None = None

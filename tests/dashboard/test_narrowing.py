@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotenant.autopilot.configured_service import autopilot_service_of
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, Person, Role
@@ -32,18 +34,22 @@ from cotenant.dashboard import pages
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.namespace_filter import HIDDEN, NOTE, OF_THESE, filter_snapshot
-from cotenant.dashboard.sources.source import Snapshot, StoreSource
+from cotenant.dashboard.sources.source import SCHEMAS, Snapshot, StoreSource
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 from cotenant.pipeline import corridor
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, RECOMMENDATIONS, WORKLOADS
+from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from cotenant.simulation import cluster_population, demo
 from cotenant.simulation.api_server import EmbeddedServer
+from tests.contract.target import embedded_api
 from tests.support import access, canaries, sweep
 from tests.support.access import Browser
 from tests.support.dashboard import QUICK, served
 from tests.support.extent import full
 from tests.support.sweep import Values
+from tools import write_reading
+from tools.write_reading import Limit
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 SPEC = SyntheticSpec(nodes=4, workloads=60, days=9, seed=7)
@@ -101,13 +107,18 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         _fill_ledger(folder / "ledger.db", source.snapshot(), end)
         refs = [WorkloadRef(r["namespace"], r["kind"], r["workload"]) for r in _workloads(source.snapshot())]
         service.postpone(Person("house", grants=(Grant(Role.ADMIN),)), refs[::2], 7, "not now")
+        names = source.snapshot().tables[WORKLOADS.name].texts("namespace")
+        others = sorted(set(names) - {SEEN})
+        canaries.write_plans_and_policies(embedded_api(server), SEEN, others)
+        door = kubeconfig_door(settings.kube)
         people = access.by_proxy("127.0.0.1/32", roles=rules, own_namespaces=True)
-        others = [name for name in source.snapshot().tables[WORKLOADS.name].texts("namespace") if name != SEEN]
         given = DashboardContext(
             kubectl_command,
             manifest,
             access=people,
             changes=service,
+            plans=plan_service_of(settings, door, FixedClock(end)),
+            autopilot=autopilot_service_of(settings, lambda _namespace: [], door, FixedClock(end)),
             queues=canaries.queues(SEEN, others),
             moves=canaries.moves(SEEN, others),
             topologies=canaries.FixedMachine(SEEN, others),
@@ -144,10 +155,17 @@ def endpoints(house: House) -> Iterator[str]:
     for path in sweep.reads(house.app):
         if "/auth/" in path or "_dash-component-suites" in path:
             continue
-        filled = {"change": f"{0:012x}", "node": "x", "quota": f"q-{SEEN}", "namespace": SEEN, "pod": "mine-0"}
+        filled = {
+            "change": f"{0:012x}",
+            "node": "x",
+            "quota": f"q-{SEEN}",
+            "namespace": SEEN,
+            "pod": "mine-0",
+            "name": "mine",
+        }
         address = sweep.filled(path, filled)
         yield address
-        yield sweep.filled(path, {**filled, "pod": "mine-1", "quota": "x"})
+        yield sweep.filled(path, {**filled, "pod": "mine-1", "quota": "x", "name": "x"})
         if path.startswith("/api/v1") and "{" not in path:
             yield f"{address}?format=csv"
 
@@ -181,6 +199,70 @@ def test_no_endpoint_names_a_namespace_in_which_one_has_no_role(house: House, ro
     rows = answers["/api/v1/workloads"].json()
     assert {row["namespace"] for row in rows["rows"]} == {SEEN} and rows["of"] == len(house.workloads(SEEN))
     assert {row["namespace"] for row in answers["/api/v1/changes"].json()["rows"]} == {SEEN}
+
+
+def test_plans_and_policies_of_ones_own_are_read_and_those_of_others_are_as_if_they_were_not_there(
+    house: House,
+) -> None:
+    browser, other = house.as_("admin-there"), next(name for name in house.names if name != SEEN)
+    own = [f"/api/v1/{kind}/{SEEN}/mine" for kind in ("reservations", "autopilot/policies")]
+    assert [browser.get(path).status_code for path in own] == [200, 200]
+    assert [row["plan"]["name"] for row in browser.get("/api/v1/reservations").json()] == ["mine"]
+    assert [row["policy"] for row in browser.get("/api/v1/autopilot/status").json()["rows"]] == ["mine"]
+    assert browser.get("/api/v1/reservations/calendar.ics?days=60").status_code == 200
+    for kind in ("reservations", "autopilot/policies"):
+        theirs, never = (browser.get(f"/api/v1/{kind}/{other}/{name}") for name in (f"of-{other}", "nothing"))
+        said = [(one.status_code, one.text.replace(f"of-{other}", "nothing")) for one in (theirs, never)]
+        assert said[0] == said[1] and said[0][0] in (403, 404), kind
+
+
+# --- the generated list of what limits each answer ------------------------------------------------------------------
+def test_the_page_of_what_limits_each_answer_is_the_programs_own_and_knows_every_path() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "reading.md").read_text(encoding="utf-8")
+    assert text == f"{write_reading.page()}\n", "run: python -m tools.write_reading > docs/reading.md"
+    tables = {f"/{name}" for name in SCHEMAS}
+    assert {path for path, _ in write_reading.reads()} == tables | write_reading.PATHS.keys()
+    assert {page.path for page in pages.ALL} == write_reading.PAGES.keys()
+    shown = {path for paths in write_reading.PAGES.values() for path in paths}
+    assert shown <= tables | write_reading.PATHS.keys()
+
+
+def test_each_answer_is_limited_as_the_page_says(house: House) -> None:
+    narrow, wide = house.as_("admin-there"), house.as_("everywhere")
+    asked: Counter[Limit] = Counter()
+    wrong: dict[str, tuple[str, str]] = {}
+    for path, _ in write_reading.reads():
+        limit, address = write_reading.limit_of(path), f"/api/v1{path}"
+        if "{" not in address and limit is not Limit.CALLER:
+            own, whole = narrow.get(address), wide.get(address)
+            if leaks(house, own) or not _is_limited(limit, own, whole):
+                wrong[path] = (own.text[:500], whole.text[:500])
+            asked[limit] += own.status_code == whole.status_code
+    assert wrong == {}
+    assert asked[Limit.ROWS] >= 15 and asked[Limit.CLUSTER] >= 3 and asked[Limit.PARTS] >= 4, asked
+
+
+def _is_limited(limit: Limit, own: Any, whole: Any) -> bool:
+    """Whether the answer to somebody of one namespace is what the limit leaves of the answer to who reads all."""
+    if limit is Limit.ALL:
+        return bool(own.status_code == 404)
+    if limit is Limit.CLUSTER:
+        said = [(one.status_code, _without_version(one.text)) for one in (own, whole)]
+        return said[0] == said[1]
+    if limit is Limit.ROWS and own.status_code == 200 and '"rows"' in own.text:
+        return _places(own) <= {SEEN, ""} and len(own.json()["rows"]) <= len(whole.json()["rows"])
+    return bool(own.status_code == whole.status_code)
+
+
+def _without_version(text: str) -> str:
+    """An answer without the version of the results, which differs for people who read other namespaces."""
+    return re.sub(r'"version":"[^"]*"', "", text)
+
+
+def _places(answer: Any) -> set[str]:
+    """Namespaces of the rows: of their column, or of what they name as NAMESPACE/NAME."""
+    rows = answer.json()["rows"]
+    return {str(row.get("namespace", str(row.get("pod", "")).partition("/")[0]) or "") for row in rows}
 
 
 def test_no_callback_on_any_page_names_a_namespace_in_which_one_has_no_role(house: House) -> None:
@@ -270,11 +352,27 @@ def test_probes_answer_without_a_person(house: House) -> None:
 
 
 # --- what is narrowed -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("group", ["viewer-there", "everywhere"])
+def test_how_much_the_ledger_holds_is_told_to_who_may_read_all_of_it(house: House, group: str) -> None:
+    # There is one row for each workload of every namespace, and those of what was put off: more than one's own.
+    browser, sees_all = house.as_(group), group == "everywhere"
+    health = browser.get("/api/v1/ledger").json()
+    assert (health["rows"] is not None) == sees_all and (health["bad_row"], health["words"]) == (0, "")
+    assert sees_all or health["notes"] == []
+    page = next(t for t in showing(house) if t.output == "page.children")
+    text = sweep.press(browser, page, addressed("changes")).text
+    assert ("entries of the audit log fit" in text) == sees_all
+    assert ("What there is of the audit log fits" in text) == (not sees_all)
+    kept = browser.get("/api/v1/overview").json()["kept_recommendations"]
+    assert (kept is not None) == sees_all
+
+
 def test_counts_and_sums_over_all_namespaces_are_those_of_the_whole(house: House) -> None:
     whole = house.snapshot.overview
     found = filter_snapshot(house.snapshot, frozenset(house.names)).overview
     assert whole is not None and found is not None
-    assert replace(found, notes=whole.notes) == whole
+    kept = {"kept_recommendations": whole.kept_recommendations, "kept_seconds": whole.kept_seconds}
+    assert replace(found, notes=whole.notes, **kept) == whole
 
 
 def test_a_text_about_a_node_names_nobody_whom_one_does_not_see(house: House) -> None:

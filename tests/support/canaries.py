@@ -13,6 +13,8 @@ from cotenant.scheduler_ext.queues.model.queue_service import HISTORY_STEP_SECON
 from cotenant.scheduler_ext.queues.model.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
 from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
 from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, MOVES, NODES
+from tests.cluster.api import Api, Json
+from tests.cluster.crds import install_crd
 from tests.support.moves import FixedMoves, job
 from tests.support.queues import NOW, FixedQueues
 
@@ -42,6 +44,30 @@ def queues(own: str, others: Sequence[str]) -> FixedQueues:
     problems += [(f"elasticquotas/{mine}", f"hangs below {top}: min is {AMOUNT}")]
     past = QuotaHistory("", "cpu", int(NOW) - HISTORY_STEP_SECONDS, series={"used": (5.0, 6.0)})
     return FixedQueues(QueueReport(NOW, tuple(quotas), tuple(waiting), tuple(gangs), tuple(problems)), past)
+
+
+def write_plans_and_policies(api: Api, own: str, others: Sequence[str]) -> None:
+    """A reservation plan `mine` and an autopilot policy `mine` of the own namespace; the like of each other."""
+    for kind in ("reservationplans", "autopilotpolicies"):
+        install_crd(api, f"{kind}.cotenant.dev")
+    for namespace in (own, *others):
+        name, cpu = ("mine", "2") if namespace == own else (f"of-{namespace}", f"{AMOUNT}m")
+        root = f"/apis/cotenant.dev/v1alpha1/namespaces/{namespace}"
+        api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        plan = {
+            "source": "Manual",
+            "owner": {"apiVersion": "apps/v1", "kind": "Deployment", "name": f"web-{namespace}"},
+            "amount": {"perPod": {"cpu": cpu, "memory": "1Gi"}, "count": 4},
+            "window": {"start": "2027-03-01T18:00:00.000000Z", "end": "2027-03-01T20:00:00.000000Z"},
+        }
+        _write(api, f"{root}/reservationplans", "ReservationPlan", name, plan)
+        policy = {"mode": "Observe", "selector": {"matchLabels": {"team": f"of-{namespace}"}}, "atOnce": 3}
+        _write(api, f"{root}/autopilotpolicies", "AutopilotPolicy", name, policy)
+
+
+def _write(api: Api, path: str, kind: str, name: str, spec: Json) -> None:
+    head = {"apiVersion": "cotenant.dev/v1alpha1", "kind": kind, "metadata": {"name": name}}
+    api.create(path, {**head, "spec": spec})
 
 
 def _quota(name: str, parent: str, amount: int, namespaces: tuple[str, ...]) -> QuotaRow:
