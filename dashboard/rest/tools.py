@@ -17,6 +17,8 @@ PAGES: Final = frozenset({"backtest"})
 ROWS: Final = 50
 """Rows of a table where the caller names no limit: a model reads every row it is sent."""
 MOST_ROWS: Final = 500
+MOST_ADDRESS: Final = 32_768
+"""Characters of a call's path and query, escaped: what the dashboard's server takes of them by HTTP too."""
 INSTRUCTIONS: Final = (
     "Usage portraits, forecasts, findings, reclaimable capacity and request recommendations of Kubernetes clusters, "
     "read-only. Start with `overview`, or with `clusters` where tools ask for a `cluster`. Amounts are raw: "
@@ -57,10 +59,19 @@ class ApiTool:
         if "limit" in values and not (isinstance(values["limit"], int) and 0 <= values["limit"] <= MOST_ROWS):
             fix = f"Use offset for the rows after the first {MOST_ROWS}, or narrow the filters."
             raise UsageError(f"limit {values['limit']!r} is not in 0 to {MOST_ROWS} rows", fix=fix)
-        in_path = {name for name, parameter in self.parameters.items() if parameter["in"] == "path"}
-        path = self.path.format_map({name: quote(str(values[name]), safe="") for name in in_path})
-        query = urlencode({name: values[name] for name in values if name not in in_path}, doseq=True)
-        return f"{path}?{query}" if query else path
+        in_path = [name for name, parameter in self.parameters.items() if parameter["in"] == "path"]
+        try:
+            path = self.path.format_map({name: quote(_segment(name, values[name]), safe="") for name in in_path})
+            query = urlencode({name: values[name] for name in values if name not in in_path}, doseq=True)
+        except UnicodeEncodeError as error:
+            raise UsageError(f"an argument of {self.name} is no text: half of a surrogate pair stands in it") from error
+        address = f"{path}?{query}" if query else path
+        if len(address) > MOST_ADDRESS:
+            raise UsageError(
+                f"the arguments of {self.name} take {len(address):,} characters, at most {MOST_ADDRESS:,}",
+                fix="Ask for fewer at a time.",
+            )
+        return address
 
     def _with_choice(self, name: str) -> str:
         choice = self.parameters[name]["schema"].get("enum", ())
@@ -86,6 +97,14 @@ def _tools(paths: Mapping[str, Mapping[str, Any]]) -> Iterator[ApiTool]:
         if name not in PAGES:
             parameters = {p["name"]: p for p in operation.get("parameters", ()) if p["name"] != "format"}
             yield ApiTool(name, operation["summary"], operation.get("description", ""), path, parameters)
+
+
+def _segment(name: str, value: object) -> str:
+    """A value as one part of a path; UsageError for what would lead to another path instead."""
+    text = str(value)
+    if text in ("", ".", ".."):
+        raise UsageError(f"{name} {text!r} is no name", fix="Write the name as the tables have it.")
+    return text
 
 
 def _schema(name: str, parameter: Mapping[str, Any]) -> dict[str, Any]:

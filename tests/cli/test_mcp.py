@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from posixpath import normpath
 from typing import Any
 
 import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from cotenant.base.errors import UsageError
+from cotenant.dashboard.rest.tools import ApiTool, tools_of
 from tests.support import command_line
 from tests.support import dashboard as support
 from tests.support.clusters import copies
 from tests.support.dashboard import Results
+from tools.write_reference import openapi
 
 COMMAND = "from cotenant.cli.main import run; run()"
 Conversation = Callable[[ClientSession], Awaitable[Any]]
@@ -61,6 +66,9 @@ def test_a_client_asks_what_it_would_ask_the_rest_api(results: Results) -> None:
             await client.call_tool("nodes", {"limit": 501}),
             await client.call_tool("nodes", {"colour": "red"}),
             await client.call_tool("node_history", {"node": "no such?node"}),
+            await client.call_tool("node_history", {"node": ".."}),
+            await client.call_tool("workload", {"namespace": "..", "kind": "..", "name": "health"}),
+            await client.call_tool("nodes", {"q": ["a" * 100_000]}),
             await client.call_tool("accept", {}),
         )
 
@@ -82,6 +90,9 @@ def test_a_client_asks_what_it_would_ask_the_rest_api(results: Results) -> None:
         "limit 501 is not in 0 to 500 rows. Use offset for the rows after the first 500, or narrow the filters.",
         "nodes takes no argument colour. It takes " + ", ".join(tools["nodes"].input_schema["properties"]) + ".",
         '{"error":"NoData","message":"no history of a node named no such?node","fix":""}',
+        "node '..' is no name. Write the name as the tables have it.",
+        "namespace '..' is no name. Write the name as the tables have it.",
+        "the arguments of nodes take 100,026 characters, at most 32,768. Ask for fewer at a time.",
         f"there is no tool accept; there are {', '.join(tools)}",
     ]
 
@@ -111,6 +122,36 @@ def test_of_several_clusters_each_call_names_its_own(tmp_path: Path) -> None:
     assert overview["nodes"] == clusters["rows"][0]["nodes"] + 1
     assert text(nameless) == "nodes needs cluster (east, west)."
     assert (unknown.is_error, "there is no cluster 'north'" in text(unknown)) == (True, True)
+
+
+ODD = [
+    "", ".", "..", "../..", "/", "//", "a/../b", "%2e%2e", "%00", "\x00", "\n", "\r\nX: y", "?", "#", "&a=b", "\ud800",
+    "\u202e", "a" * 30_000, "a" * 100_000, "null", -1, 1e400, None, True, [], {}, ["..", ".."], {"..": ".."},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tools() -> tuple[ApiTool, ...]:
+    return tools_of(openapi())
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: f"{str(odd)[:8]!a} of {len(str(odd))}")
+def test_no_value_of_an_argument_leads_to_another_path_of_the_api(tools: tuple[ApiTool, ...], odd: Any) -> None:
+    asked = 0
+    for tool in tools:
+        for name in tool.parameters:
+            plain = {key: "x" for key, one in tool.parameters.items() if one.get("required")}
+            try:
+                path, _, query = tool.address({**plain, name: odd}).partition("?")
+            except UsageError as error:
+                assert error.message, (tool.name, name)
+                continue
+            # Written as a path that a client resolves, it has the tool's own parts, and each argument is one of them.
+            assert normpath(path) == path and path.count("/") == tool.path.count("/"), (tool.name, name, path)
+            own = re.sub(r"\\{\w+\\}", "[^/?#]+", re.escape(tool.path))
+            assert re.fullmatch(own, path) and "#" not in path + query, (tool.name, name, path)
+            asked += 1
+    assert asked or odd in ("\ud800", "a" * 100_000)
 
 
 def text(result: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 import pytest
@@ -41,6 +41,7 @@ from tests.contract.target import embedded_api
 from tests.support import sweep
 from tests.support.access import Browser
 from tests.support.dashboard import QUICK, served
+from tests.support.extent import full
 from tests.support.machines import FixedTopologies
 from tests.support.moves import FixedMoves
 from tests.support.queues import FixedQueues
@@ -214,6 +215,65 @@ def raw(house: House, target: str) -> tuple[int, str]:
         return answer.status, answer.read().decode("utf-8", "replace")
     finally:
         connection.close()
+
+
+ODD = ["", "..", "\x00", "'", "-1", "9" * 400, "a" * 30_000]
+MORE_ODD = [
+    " ", "\n", "\x1b[31m", "../..", "/etc/passwd", "\ud7ff\uffff", "\u202e", "%", "%00", '"', "`", "1e400", "nan",
+    "inf", "null", "[]", "{}", "*", "a," * 15_000, "*" * 10_000, "\u00e9" * 5_000,
+]  # fmt: skip
+
+
+def odd_addresses(house: House, odd: str) -> Iterator[str]:
+    """Every parameter of every path for reading, one at a time, with this value; and pages below which it stands."""
+    text = quote(odd, safe="")
+    for path, operations in house.spec["paths"].items():
+        if "get" not in operations:
+            continue
+        plain = re.sub(r"\{\w+\}", "x", path)
+        for one in operations["get"].get("parameters", ()):
+            if one["in"] == "path":
+                yield re.sub(r"\{\w+\}", "x", path.replace(f"{{{one['name']}}}", text))
+            elif one["in"] == "query":
+                yield f"{plain}?{one['name']}={text}"
+        yield f"{plain}?{text}={text}"
+    for page in ("", "assets/", "_dash-component-suites/", "_dash-component-suites/dash/", "workloads/", "api/v1/"):
+        yield f"/{page}{text}"
+        yield f"/{page}?q={text}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("odd", [*ODD, *full(*MORE_ODD)], ids=lambda odd: f"{len(odd)} of {odd[:8]!r}")
+def test_no_value_of_any_parameter_of_any_address_is_a_fault_of_ours(house: House, odd: str) -> None:
+    answers = {address: raw(house, address) for address in odd_addresses(house, odd)}
+    faults = {address[:120]: said for address, said in answers.items() if not 200 <= said[0] < 500}
+    assert faults == {}
+    refused = [text for status, text in answers.values() if 400 <= status < 500]
+    assert all(text for text in refused)  # a sentence, not a bare status
+    assert not [address[:120] for address, (_, text) in answers.items() if "Traceback (most recent" in text]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "odd",
+    [
+        None,
+        -1,
+        "..",
+        {"a": ["b"]},
+        *full(True, 1e308, 9**40, "", "\x00", "a/b/c", "a" * 30_000, [], [[]], [None], {}, {"": {}}),
+    ],
+    ids=lambda odd: f"{str(odd)[:12]!a}",
+)
+def test_no_value_of_any_field_of_any_body_is_a_fault_of_ours(house: House, odd: Any) -> None:
+    found: dict[tuple[str, str, str], tuple[int, str]] = {}
+    for method, path, properties in house.bodies():
+        for name in properties:
+            place = sweep.filled(path, {})
+            answer = house.send(method, place, {name: odd}, {"Idempotency-Key": f"{name}-{len(found)}"})
+            found[method, path, name] = answer.status_code, answer.text
+    assert len(found) > 40
+    assert {one: said for one, said in found.items() if said[0] >= 500 or "Traceback (most recent" in said[1]} == {}
 
 
 @pytest.mark.parametrize(
