@@ -98,7 +98,7 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def limit_of(path: str) -> Limit:
-    """What limits a path below PREFIX; KeyError for one that nobody has thought about."""
+    """Return what limits a path below PREFIX; KeyError for one that is in no table here."""
     schema = SCHEMAS.get(path.removeprefix("/"))
     if schema is None:
         return PATHS[path]
@@ -106,14 +106,14 @@ def limit_of(path: str) -> Limit:
 
 
 def reads() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each path for reading below PREFIX with its operation."""
+    """Yield each path for reading below PREFIX with its operation."""
     for path, operations in openapi()["paths"].items():
         if "get" in operations:
             yield path.removeprefix(PREFIX), operations["get"]
 
 
 def _formats(operation: dict[str, Any]) -> str:
-    """Formats of an endpoint; a file in another format has the same rows."""
+    """Return the formats of an endpoint; a file in another format has the same rows."""
     found = next((one["schema"] for one in operation.get("parameters", ()) if one["name"] == "format"), {})
     return ", ".join(found.get("enum", ["ics" if "iCalendar" in operation["summary"] else "json"]))
 

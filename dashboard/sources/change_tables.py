@@ -135,7 +135,7 @@ def chip(state: ChangeState) -> Component:
 
 
 def visible_health(health: LedgerHealth, who: Person) -> LedgerHealth:
-    """Whether the ledger is intact, for anybody; how much it holds and what it says, for who may read all of it."""
+    """Return whether the ledger is intact; its size and texts only for a person who may read all of it."""
     return health if who.reads is None else replace(health, rows=None, words="", notes=())
 
 

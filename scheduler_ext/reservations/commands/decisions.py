@@ -237,7 +237,7 @@ def _approval(
 
 
 def _print_approved(plan: Plan, standby: int | None) -> None:
-    """What an approval with this standby is about (None: the plan's own): amounts, windows, and their generation."""
+    """Print what an approval with this standby (None: the plan's own) lets be reserved, and the generation."""
     from cotenant.scheduler_ext.reservations.commands.rows import terms_text
 
     chosen = plan if standby is None else replace(plan, standby=standby)

@@ -187,7 +187,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
 
 
 def terms_text(plan: Plan) -> str:
-    """What an approval of a plan lets be reserved, for whom and when (UTC), such as "2 pods of cpu 500m for ..."."""
+    """Return what an approval lets be reserved, for whom and when (UTC), such as "2 pods of cpu 500m for ..."."""
     size = ", ".join(f"{name} {amount}" for name, amount in sorted(plan.per_pod_text.items())) or "no amount"
     pods = f"{plan.count} {'pod' if plan.count == 1 else 'pods'} of {size}"
     when = "in the next window of the forecast"

@@ -304,7 +304,7 @@ class _TriedPlans(ClusterPlanService):
         self.lines: list[FieldMove] = []
 
     def _require_seen(self, plan: Plan, generation: int | None) -> None:
-        """What is only tried may be tried on the plan as it is."""
+        """Raise if a generation is named and is not the plan's; a trial needs none."""
         plans.require_seen(plan, generation)
 
     def _do(self, who: Person, right: Right, ref: PlanRef, _event: PlanEvent, make_intent: IntentMaker) -> Plan:
