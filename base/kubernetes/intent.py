@@ -101,17 +101,22 @@ class Create:
 
 
 OURS: Final = {"app.kubernetes.io/managed-by": "cotenant"}
+COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 
 
-def eviction_of(pod: Address, uid: str, why: str, options: Mapping[str, Any] | None = None) -> Create:
+def eviction_of(
+    pod: Address, uid: str, why: str, options: Mapping[str, Any] | None = None, component: str = "manager"
+) -> Create:
     """Ask the API server, which honours disruption budgets, for the end of the very pod with this uid.
 
-    options: DeleteOptions as JSON; of their preconditions the uid is always this one. The label is what the policies on
-    our accounts' evictions go by, which refuse those without.
+    options: DeleteOptions as JSON; of their preconditions the uid is always this one. component: manager or
+    enforcer, whose policies go by our labels and refuse evictions without.
     """
     preconditions = {**((options or {}).get("preconditions") or {}), "uid": uid}
     body = Address("policy/v1", "evictions", pod.name, pod.namespace).manifest(
-        "Eviction", {"labels": OURS}, deleteOptions={**(options or {}), "preconditions": preconditions}
+        "Eviction",
+        {"labels": {**OURS, COMPONENT_LABEL: component}},
+        deleteOptions={**(options or {}), "preconditions": preconditions},
     )
     return Create(pod, body, "eviction", why)
 

@@ -127,4 +127,4 @@ def request_of(eviction: Evict, grace_seconds: int) -> Create:
         grace_seconds = AT_ONCE_SECONDS
     options = {"gracePeriodSeconds": grace_seconds} if grace_seconds >= 0 else {}
     pod = Address("v1", "pods", eviction.name, eviction.namespace)
-    return eviction_of(pod, eviction.uid, eviction.why, options)
+    return eviction_of(pod, eviction.uid, eviction.why, options, "enforcer")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.base.kubernetes.intent import Address, eviction_of
+from cotenant.base.kubernetes.intent import COMPONENT_LABEL, OURS, Address, eviction_of
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.kubernetes.reservation import Mode
 from cotenant.base.runtimes.heap import HeapProposal
@@ -180,7 +180,8 @@ def test_the_manager_evicts_no_pod_that_the_cluster_needs(
         assert outcome(manager, act).by_policy
     # Without our label the policy that looks at the pods would not look: the account is refused, whatever the pod.
     for act in (ordinary, critical, elsewhere):
-        for labels in ({}, {"app.kubernetes.io/managed-by": "me"}, {"managed-by": "cotenant"}):
+        marked = dict(OURS)
+        for labels in ({}, marked, {**marked, COMPONENT_LABEL: "enforcer"}, {COMPONENT_LABEL: "manager"}):
             assert outcome(manager, unmarked(act, labels)).by_policy, (act.path, labels)
     # Other people's evictions are theirs: with or without a label, of any pod.
     for act in (ordinary, unmarked(ordinary, {}), unmarked(elsewhere, {})):

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.kubernetes.intent import OURS
+from cotenant.base.kubernetes.intent import COMPONENT_LABEL, OURS
 from tests.guards.forbidden_acts import changes
 from tools.guarded_fields import GUARDS
 from tools.stolen_rights import LEFT
@@ -94,9 +94,11 @@ def policies() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
 def test_no_policy_looks_through_objects_because_of_a_write_of_somebody_else() -> None:
     # The API server asks a policy once for each of its parameters, also whether the writer is one that it is about. A
     # selection of parameters (all pods of a namespace) is therefore made for requests alone that bear our label.
+    components = {"cotenant-manager-evictions": "manager", "cotenant-enforcer-own-pods": "enforcer"}
     selecting = {name: spec for name, spec, binding in policies() if "selector" in binding.get("paramRef", {})}
-    assert selecting.keys() == {"cotenant-manager-evictions", "cotenant-enforcer-own-pods"}
+    assert selecting.keys() == components.keys()
     for name, spec in selecting.items():
-        assert spec["matchConstraints"]["objectSelector"] == {"matchLabels": dict(OURS)}, name
+        labels = {**OURS, COMPONENT_LABEL: components[name]}  # nor one of the other of our accounts
+        assert spec["matchConstraints"]["objectSelector"] == {"matchLabels": labels}, name
     rest = [name for name, spec, binding in policies() if "paramKind" in spec and "name" not in binding["paramRef"]]
     assert set(rest) == selecting.keys()  # all others have one parameter
