@@ -16,9 +16,6 @@ from cotenant.changes.model.service import BundleForm, Method
 from cotenant.recommender.model.confidence_columns import CONFIDENCE_COLUMNS
 
 POLICIES: Final = "autopilotpolicies"
-SWITCH_CONFIG_MAP: Final = "cotenant-autopilot"
-"""In the namespace of the manager's Lease (`manager.namespace`); its key `paused` stops every act within seconds."""
-PAUSED_KEY: Final = "paused"
 EVERYTHING: Final = "*"
 """Subject of a row of the ledger that is about the whole autopilot."""
 

@@ -30,7 +30,7 @@ from cotenant.autopilot.model import (
     StoredPolicy,
 )
 from cotenant.autopilot.policy_draft import DraftClient, draft_write, parse_draft, require_name, strip_server_fields
-from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, NOT_PAUSED, policy_address, set_mode, set_switch
+from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, policy_address, set_mode, set_switch
 from cotenant.autopilot.rounds.floors import floor_forecasts
 from cotenant.autopilot.rounds.hindsight import WEEK_DAYS, WeekAfter, weeks_after
 from cotenant.autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
@@ -61,6 +61,7 @@ from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, accepted_by_auto
 from cotenant.changes.model.service import BundleForm, ChangeRequest
 from cotenant.changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
 from cotenant.changes.shared_reading import SharedReading
+from cotenant.changes.soak.stop_switch import NOT_PAUSED
 from cotenant.recommender.model.confidence_columns import confidence_cells
 
 PATIENCE_SECONDS: Final = 90.0

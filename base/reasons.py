@@ -139,6 +139,18 @@ class Reason(StrEnum):
     EVICTION_FORBIDDEN = "eviction-forbidden"
     CONTROL_PLANE_NODE = "control-plane-node"
     BATCH_WORK = "batch-work"
+    # accepted ladders: why the next step is not taken
+    LADDER_NO_VERDICT = "ladder-no-verdict"
+    LADDER_STEP_ENDED = "ladder-step-ended"
+    LADDER_OTHER_WRITER = "ladder-other-writer"
+    LADDER_RECOMMENDATION_ROSE = "ladder-recommendation-rose"
+    LADDER_WITHHELD = "ladder-withheld"
+    LADDER_RESULTS_OLD = "ladder-results-old"
+    LADDER_GUARDRAIL = "ladder-guardrail"
+    LADDER_REFUSED = "ladder-refused"
+    LADDER_PAUSED = "ladder-paused"
+    LADDER_PERSON = "ladder-person"
+    LADDER_QUEUE_FULL = "ladder-queue-full"
     # workloads that the autopilot leaves as they are
     AUTOPILOT_PAUSED = "autopilot-paused"
     AUTOPILOT_STOPPED = "autopilot-stopped"
@@ -282,6 +294,17 @@ SENTENCES: dict[Reason, str] = {
     Reason.EVICTION_FORBIDDEN: "An annotation forbids to evict the pod or to take the node away.",
     Reason.CONTROL_PLANE_NODE: "The node runs the cluster's control plane.",
     Reason.BATCH_WORK: "Batch or mid work lives there on lent capacity, which shrinks in a smaller cluster.",
+    Reason.LADDER_NO_VERDICT: "The step before has no verdict yet on its first day; the next one follows it.",
+    Reason.LADDER_STEP_ENDED: "A step of the ladder did harm, was refused, cancelled or rolled back, so that no further one is taken.",
+    Reason.LADDER_OTHER_WRITER: "Somebody else has changed the workload since the last step, so that the ladder ended.",
+    Reason.LADDER_RECOMMENDATION_ROSE: "More is recommended now than the next step would leave, so that the ladder ended; accept the new recommendation.",
+    Reason.LADDER_WITHHELD: "Nothing is recommended now for a field of the next step; it waits for the recommendation.",
+    Reason.LADDER_RESULTS_OLD: "The recommendations are missing, or of before the last step; the next step waits for a scan.",
+    Reason.LADDER_GUARDRAIL: "A guardrail of accepting stops the next step for now.",
+    Reason.LADDER_REFUSED: "The API server refuses the next step for now, or a right to write it is missing.",
+    Reason.LADDER_PAUSED: "The autopilot's switch is on, or cannot be read: no program takes a step.",
+    Reason.LADDER_PERSON: "A person stopped the ladder, or went back.",
+    Reason.LADDER_QUEUE_FULL: "As many steps of ladders soak as workloads may be changed together; the next step waits its turn.",
     Reason.AUTOPILOT_PAUSED: "The autopilot is paused; `cotenant autopilot resume` ends that.",
     Reason.AUTOPILOT_STOPPED: "Too many of the last changes did harm, so that the autopilot does nothing until a person resumes it.",
     Reason.AUTOPILOT_CLUSTER_IN_TROUBLE: "Too many nodes are not ready, the operator's own query says so, or nobody can say, so that nothing is changed.",

@@ -31,7 +31,9 @@ from cotenant.changes.decide.guardrails import (
     judge_batch,
 )
 from cotenant.changes.decide.in_place import RESIZE, summarize_resize_answers
-from cotenant.changes.decide.methods import MethodContext, first_of, impossible, suggest_method, waves, writes
+from cotenant.changes.decide.ladder import moves_of, planned_ladder, why_no_ladder
+from cotenant.changes.decide.methods import MethodContext, impossible, suggest_method, waves, writes
+from cotenant.changes.decide.pacing import waves_of
 from cotenant.changes.decide.patches import by_workload
 from cotenant.changes.decide.regression_check import Compared
 from cotenant.changes.decide.steps import first_step, later_steps, rebase_on_live
@@ -39,6 +41,7 @@ from cotenant.changes.event_reporter import EventReporter
 from cotenant.changes.live_context import ClusterUser, LiveContext, LiveWorkload, around
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write, last_changed
 from cotenant.changes.model.judgement import UsageTrace
+from cotenant.changes.model.ladder import Ladder, ladder_id
 from cotenant.changes.model.service import Method
 from cotenant.changes.resize import answers, read_new_pod_writes
 from cotenant.recommender.model.recommendation import Recommendation
@@ -98,6 +101,8 @@ class Review:
     suggested: Method = Method.TEMPLATE
     live: Mapping[str, Any] = field(default_factory=dict)
     next_steps: tuple[NextStep, ...] = ()
+    whole: tuple[Recommendation, ...] = ()
+    """The recommendations over the values of now, with all steps."""
 
     def blocked(self, overridden: Iterable[str]) -> list[Guardrail]:
         """Failed rules that nobody overrode."""
@@ -110,6 +115,11 @@ class Review:
             guardrail.rule == SECOND_PERSON and guardrail.outcome is not GuardrailOutcome.PASS
             for guardrail in self.guardrails
         )
+
+    @property
+    def no_ladder(self) -> str:
+        """Why its later steps cannot be accepted together with the first one, in words; "" when they can."""
+        return self.error or why_no_ladder(self.whole, self.next_steps, self.takes_two)
 
     @property
     def savings(self) -> Savings:
@@ -133,6 +143,10 @@ class AcceptanceTerms:
     canary: float = 0.0
     because: str = ""
     """Why rules are overridden, in the person's words; kept with each of them."""
+    ladder: bool = False
+    """Whether all steps of a cut are accepted, and not the first one alone."""
+    step_of: str = ""
+    """Id of the ladder of which the changes are a later step."""
 
 
 class Actions:
@@ -200,7 +214,10 @@ class Actions:
         for review in going:
             self.guard(str(review.workload), 0)
         second_required = self.person.logs_in and SECOND_PERSON not in terms.overridden
-        self.teller.accept(changes, second=second_required and any(review.takes_two for review in going))
+        second = second_required and any(review.takes_two for review in going)
+        ladders = self._ladders(going, terms)
+        changes = [replace(one, ladder=ladders[one.ref].id) if one.ref in ladders else one for one in changes]
+        self.teller.accept(changes, second=second, ladders=list(ladders.values()))
         self.reached("accepted")
         standings = self.journal.standings()
         accepted = [standings[change.id] for change in changes]
@@ -367,7 +384,8 @@ class Actions:
         limits, now_seconds = self.settings.guardrails, self.journal.clock.now_seconds()
         complete = rebase_on_live(live.workload, live.pods, review.recommendations)
         first = first_step(complete, limits, whole)
-        return replace(review, recommendations=first, next_steps=later_steps(complete, first, limits, now_seconds))
+        later = later_steps(complete, first, limits, now_seconds)
+        return replace(review, recommendations=first, next_steps=later, whole=complete)
 
     def _subject(self, review: Review, live: LiveWorkload) -> MethodContext:
         return MethodContext(
@@ -380,8 +398,9 @@ class Actions:
         )
 
     def _check_batch(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> None:
-        moved = sum(abs(review.savings.net.millicores) for review in reviews)
-        rules = judge_batch(len(reviews), moved, terms.requested_millicores, self.settings.guardrails)
+        """UsageError for a workload that alone moves too much; a batch of many is divided into waves."""
+        moved = max((abs(review.savings.net.millicores) for review in reviews), default=0)
+        rules = judge_batch(min(len(reviews), 1), moved, terms.requested_millicores, self.settings.guardrails)
         for rule in blocking(rules, terms.overridden):
             raise UsageError(f"guardrail {rule.rule}: {rule.why}", fix=f"Take fewer, or --override {rule.rule}.")
 
@@ -393,8 +412,14 @@ class Actions:
                 ahead = replace(self._change(reviews[0], terms), id=secrets.token_hex(6), writes=tuple(first))
                 later = replace(self._change(reviews[0], terms), writes=tuple(rest), wave=1)
                 return [ahead.promising(Savings()), later]
-        count = first_of(len(reviews), terms.canary)
-        return [replace(self._change(r, terms), wave=int(i >= count)) for i, r in enumerate(reviews)]
+        moved = [abs(review.savings.net.millicores) for review in reviews]
+        limits, overridden = self.settings.guardrails, terms.overridden
+        waves_ = waves_of(moved, terms.requested_millicores, limits, terms.canary, overridden)
+        is_paced = max(waves_, default=0) > int(terms.canary > 0)
+        return [
+            replace(self._change(review, terms), wave=wave, paced=is_paced and not (terms.canary and not wave))
+            for review, wave in zip(reviews, waves_, strict=True)
+        ]
 
     def _change(self, review: Review, terms: AcceptanceTerms) -> Change:
         first = review.recommendations[0]
@@ -411,7 +436,32 @@ class Actions:
             writes=review.writes,
             guardrails={g.rule: _outcome_text(g, terms) for g in review.guardrails},
             next_steps=review.next_steps,
+            ladder=terms.step_of,
         ).promising(review.savings)
+
+    def _ladders(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> dict[WorkloadRef, Ladder]:
+        """The ladder of each workload of which all steps are approved; empty where nobody asked for that."""
+        now_seconds = self.journal.clock.now_seconds()
+        return {
+            review.workload: planned_ladder(
+                Ladder(
+                    id=ladder_id(terms.batch, review.workload),
+                    namespace=review.workload.namespace,
+                    kind=review.workload.kind,
+                    name=review.workload.name,
+                    actor=self.person.name,
+                    groups=self.person.groups,
+                    method=review.method.value,
+                    batch=terms.batch,
+                    targets=(),
+                    steps=(*moves_of(review.recommendations, now_seconds), *review.next_steps),
+                    canary=terms.canary,
+                ),
+                review.whole,
+            )
+            for review in reviews
+            if terms.ladder and not review.no_ladder
+        }
 
     def _of_living_pods(self, writes: Sequence[Write]) -> list[Write]:
         """All but those of pods that have ended since: there is nothing to change any more."""

@@ -19,6 +19,7 @@ from cotenant.base.people import Person
 from cotenant.base.process.clock import Clock
 from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus
+from cotenant.changes.model.ladder import Ladder, LadderEvent, LadderStatus
 
 ANCHOR: Final = "cotenant-ledger"
 FIELD_MANAGER: Final = "cotenant-actions"
@@ -48,13 +49,18 @@ class ChangeJournal:
         """Every change by id, in the order in which they were accepted."""
         return self._known.upto(self.ledger)
 
-    def accept(self, changes: list[Change], *, second: bool = False) -> None:
+    def ladders(self) -> dict[str, LadderStatus]:
+        """Every ladder by id, in the order in which they were accepted."""
+        return self._known.ladders(self.ledger)
+
+    def accept(self, changes: list[Change], *, second: bool = False, ladders: Sequence[Ladder] = ()) -> None:
         """Write changes ahead of doing them, all or none; those of a later wave wait from the same moment on.
 
-        second: all of them wait for a second person before that.
+        second: all of them wait for a second person before that. ladders: of which some are the first steps.
         """
         more = {**self._source, **({"cluster": self.cluster} if self.cluster else {})}
-        rows = [(ChangeEvent.ACCEPTED.value, c.id, {**msgspec.to_builtins(c), **more}) for c in changes]
+        rows = [(LadderEvent.ACCEPTED.value, one.id, {**msgspec.to_builtins(one), **more}) for one in ladders]
+        rows += [(ChangeEvent.ACCEPTED.value, c.id, {**msgspec.to_builtins(c), **more}) for c in changes]
         awaits = {"words": "it waits for a second person", **self._source}
         rows += [(ChangeEvent.AWAITED.value, c.id, awaits) for c in changes] if second else self._later(changes)
         self.ledger.append(self.clock.now_seconds(), self.actor, rows)
@@ -77,6 +83,16 @@ class ChangeJournal:
         """Write (event, subject, body) rows that are about no change, all or none."""
         signed_rows = [(event, subject, {**body, **self._source}) for event, subject, body in rows]
         self.ledger.append(self.clock.now_seconds(), self.actor, signed_rows)
+
+    def tell_ladder(
+        self, status: LadderStatus, happened: LadderEvent, reason: str = "", message: str = ""
+    ) -> LadderStatus:
+        """Write what happened to a ladder; its status afterwards. UsageError when it has ended."""
+        seconds = self.clock.now_seconds()
+        moved = status.advance(happened, seconds, self.actor, reason, message)
+        body = {"reason": reason, "words": message, **self._source}
+        self.ledger.append(seconds, self.actor, [(happened.value, status.ladder.id, body)])
+        return moved
 
     def tell(self, standing: ChangeStatus, happened: ChangeEvent, message: str = "", **more: Any) -> ChangeStatus:
         """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now."""

@@ -38,6 +38,7 @@ def to_workload_review(review: Review) -> WorkloadReview:
         suggested=review.suggested,
         recommendations=review.recommendations,
         next_steps=review.next_steps,
+        no_ladder=review.no_ladder,
     )
 
 

@@ -21,6 +21,7 @@ from cotenant.changes.decide.field_changes import RESOURCES
 from cotenant.changes.decide.lifecycle import Regressed, regressed_condition
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus
 from cotenant.changes.model.judgement import Judgement
+from cotenant.changes.model.ladder import Ladder
 from cotenant.recommender.model.recommendation import PLURAL, object_name
 
 REASONS: Final[Mapping[ChangeEvent, tuple[str, bool]]] = {
@@ -55,9 +56,9 @@ class EventReporter:
         self._writer = Writer(client, FIELD_MANAGER)
         self._events = EventRecorder(client, FIELD_MANAGER, change_ledger.clock)
 
-    def accept(self, changes: Sequence[Change], *, second: bool = False) -> None:
+    def accept(self, changes: Sequence[Change], *, second: bool = False, ladders: Sequence[Ladder] = ()) -> None:
         """Write changes ahead of doing them, all or none; what waits (second: for a person) waits from then on."""
-        self.journal.accept(list(changes), second=second)
+        self.journal.accept(list(changes), second=second, ladders=ladders)
 
     def tell(
         self, standing: ChangeStatus, happened: ChangeEvent, message: str = "", verdict: Judgement | None = None

@@ -16,13 +16,17 @@ from cotenant.base.errors import UsageError
 from cotenant.base.ledger.chain import GENESIS, LedgerRow
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, fold_events
+from cotenant.changes.model.ladder import Ladder, LadderEvent, LadderState, LadderStatus
 
 _NAMES: Final = frozenset(happened.value for happened in ChangeEvent)
+_LADDER_NAMES: Final = frozenset(happened.value for happened in LadderEvent)
 _CHANGE: Final = msgspec.json.Decoder(Change)
+_LADDER: Final = msgspec.json.Decoder(Ladder)
 
 
 class _Words(msgspec.Struct):
     words: str = ""
+    reason: str = ""
 
 
 _WORDS: Final = msgspec.json.Decoder(_Words)
@@ -46,16 +50,26 @@ class LedgerCache:
     def _forget(self) -> None:
         self._seq, self._hash = 0, GENESIS
         self._found: dict[str, ChangeStatus] = {}
+        self._ladders: dict[str, LadderStatus] = {}
         self._passed: tuple[Passed, ...] = ()
 
     def upto(self, ledger: Ledger) -> dict[str, ChangeStatus]:
         """Every change by id, in the order in which they were accepted, with what happened since the last look."""
         with self._lock:
-            if not self._continues(ledger):
-                self._forget()
-            for entry in ledger.entries(after=self._seq):
-                self._take(entry)
+            self._read_on(ledger)
             return dict(self._found)
+
+    def ladders(self, ledger: Ledger) -> dict[str, LadderStatus]:
+        """Every ladder by id, in the order in which they were accepted, with what happened since the last look."""
+        with self._lock:
+            self._read_on(ledger)
+            return dict(self._ladders)
+
+    def _read_on(self, ledger: Ledger) -> None:
+        if not self._continues(ledger):
+            self._forget()
+        for entry in ledger.entries(after=self._seq):
+            self._take(entry)
 
     @property
     def seq(self) -> int:
@@ -76,10 +90,10 @@ class LedgerCache:
 
     def _take(self, entry: LedgerRow) -> None:
         self._seq, self._hash = entry.seq, entry.hash
-        if entry.event not in _NAMES:
+        if entry.event not in _NAMES and entry.event not in _LADDER_NAMES:
             return
         try:
-            self._fold(entry)
+            (self._fold if entry.event in _NAMES else self._fold_ladder)(entry)
         except (UsageError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             self._passed = (*self._passed, Passed(entry.seq, f"row {entry.seq} was skipped: {error}"))
 
@@ -93,3 +107,15 @@ class LedgerCache:
         if last is None:
             raise UsageError(f"change {id_!r} was never accepted")
         self._found[id_] = last.moved(happened, entry.seconds, entry.actor, _WORDS.decode(entry.body).words)
+
+    def _fold_ladder(self, entry: LedgerRow) -> None:
+        happened, id_ = LadderEvent(entry.event), entry.subject
+        if happened is LadderEvent.ACCEPTED:
+            ladder = _LADDER.decode(entry.body)
+            self._ladders[id_] = LadderStatus(ladder, LadderState.UNDER_WAY, entry.seconds, entry.seconds, entry.actor)
+            return
+        last = self._ladders.get(id_)
+        if last is None:
+            raise UsageError(f"ladder {id_!r} was never accepted")
+        body = _WORDS.decode(entry.body)
+        self._ladders[id_] = last.advance(happened, entry.seconds, entry.actor, body.reason, body.words)

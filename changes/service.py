@@ -57,6 +57,7 @@ from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.live_context import who as asked_who
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, ChangeState, ChangeStatus, cool_downs
+from cotenant.changes.model.ladder import LADDER_KEY_PREFIX, LadderProgress, LadderStatus
 from cotenant.changes.model.service import (
     BundleForm,
     ChangeRequest,
@@ -69,7 +70,9 @@ from cotenant.changes.model.service import (
     require_right,
 )
 from cotenant.changes.snooze import postpone, postponed_recommendations, recall
-from cotenant.changes.soak.reconcile import settle, verify
+from cotenant.changes.soak.ladder_acts import go_back, ladders_of, stop_ladder
+from cotenant.changes.soak.ladders import Ladders
+from cotenant.changes.soak.reconcile import pace_of, settle, verify
 from cotenant.changes.soak.watcher import News, Watcher
 from cotenant.recommender.model.recommendation import Recommendation
 
@@ -109,6 +112,8 @@ class ChangeServiceConfig:
     gpu_shares: Callable[[Collection[WorkloadRef]], Sequence[Recommendation]] = nothing_proposed
     """Shares of GPUs that findings propose for these workloads."""
     anchor_namespace: str = ""
+    switch_namespace: str = "koordinator-system"
+    """Namespace of the switch that stops every program."""
     recommender: RecommenderSettings = field(default_factory=RecommenderSettings)
     """How bundles are written, and what they call money."""
     compare: Compare = nothing_compared
@@ -153,8 +158,10 @@ class ClusterChangeService:
     def accept(self, who: Person, request: ChangeRequest) -> list[ChangeStatus]:
         """Write down, then do; the same key again does nothing more."""
         require_right(Right.ACCEPT, who, request)
-        if request.key.startswith(AUTOPILOT_KEY_PREFIX) and not self._office.for_autopilot:
-            message = f"the key {request.key!r} begins with {AUTOPILOT_KEY_PREFIX!r}, which is the autopilot's"
+        reserved = {AUTOPILOT_KEY_PREFIX: "the autopilot's", LADDER_KEY_PREFIX: "that of ladders' steps"}
+        prefix = next((one for one in reserved if request.key.startswith(one)), "")
+        if prefix and not (self._office.for_autopilot and prefix == AUTOPILOT_KEY_PREFIX):
+            message = f"the key {request.key!r} begins with {prefix!r}, which is {reserved[prefix]}"
             raise KeyTaken(message, fix="Use another key; nothing was done.")
         with self._writable_actions(who, f"{len(request.workloads)} workloads are changed for {who.name}") as actions:
             if already := _same(actions.journal.standings(), request):
@@ -162,7 +169,13 @@ class ClusterChangeService:
             reviews = self._reviews(actions, who, request)
             requested = self._office.requested_millicores()
             terms = AcceptanceTerms(
-                request.overridden, request.second_person, request.key, requested, request.canary, request.because
+                request.overridden,
+                request.second_person,
+                request.key,
+                requested,
+                request.canary,
+                request.because,
+                request.ladder,
             )
             return actions.accept(reviews, terms)
 
@@ -214,6 +227,23 @@ class ClusterChangeService:
         """Never do what waits for a second person: for that one, and for the person who accepted it."""
         with self._writable_actions(who, f"{who.name} declines what waits for a second person") as actions:
             return second_approval.decline(actions, who, change)
+
+    def ladders(self, who: Person) -> list[LadderProgress]:
+        """The newest first, of the namespaces that the person may read; asks no cluster."""
+        who.require(Right.READ)
+        with self._reading() as ledger:
+            ladders = self._known.ladders(ledger)
+        return ladders_of(ladders, list(self._standings().values()), pace_of(self._office.settings), who)
+
+    def stop_ladder(self, who: Person, ladder: str, why: str = "") -> LadderStatus:
+        """Take no further step of it; what was taken stays."""
+        with self._writable_actions(who, f"a ladder is stopped for {who.name}") as actions:
+            return stop_ladder(actions, who, ladder, why)
+
+    def go_back(self, who: Person, ladder: str, place: int) -> list[ChangeStatus]:
+        """Take its steps back, the last one first, down to step `place`; 0: as it was before the first one."""
+        with self._writable_actions(who, f"a ladder goes back for {who.name}") as actions:
+            return go_back(actions, who, ladder, place)
 
     def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
         """Verify those of the changes that have soaked, and return their standings."""
@@ -272,7 +302,9 @@ class ClusterChangeService:
 
     def watcher(self, report: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
         """One that does what is due here in our own name, and says that and what is `ahead` to who wants to hear it."""
-        return Watcher(lambda: self._writable_actions(Person(""), "the watcher looks"), report, ahead)
+        office = self._office
+        climb = Ladders(office.recommended, office.switch_namespace, office.requested_millicores)
+        return Watcher(lambda: self._writable_actions(Person(""), "the watcher looks"), report, ahead, climb=climb)
 
     def trouble(self) -> str:
         """Why nothing can be done in the cluster now; as it was a moment ago."""

@@ -17,7 +17,7 @@ from cotenant.autopilot.decide.candidates import PolicyInForce
 from cotenant.autopilot.decide.policy import read_policy
 from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry, ended_rests, withheld
 from cotenant.autopilot.model import Way
-from cotenant.autopilot.rounds.cluster_state import policy_address, read_switch
+from cotenant.autopilot.rounds.cluster_state import policy_address
 from cotenant.autopilot.rounds.reading import RoundReading
 from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, CotenantError, NotLeader, StoreBusy
 from cotenant.base.identity import WorkloadRef
@@ -39,6 +39,7 @@ from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, ChangeState, Cha
 from cotenant.changes.model.service import ChangeRequest, WorkloadReview
 from cotenant.changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
 from cotenant.changes.soak.reconcile import pace_of
+from cotenant.changes.soak.stop_switch import read_switch
 from cotenant.changes.soak.watcher import Watcher, WatchScope
 
 PATIENCE_SECONDS: Final = 20.0

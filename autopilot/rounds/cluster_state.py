@@ -12,7 +12,7 @@ from cotenant.autopilot.decide.candidates import LiveNamespace
 from cotenant.autopilot.decide.halt import ClusterHealth
 from cotenant.autopilot.decide.kills import OomKills
 from cotenant.autopilot.decide.policy import NamespacedPolicy, read_policy
-from cotenant.autopilot.model import PAUSED_KEY, POLICIES, SWITCH_CONFIG_MAP
+from cotenant.autopilot.model import POLICIES
 from cotenant.base.errors import ClusterAbsent, CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer
@@ -22,12 +22,11 @@ from cotenant.base.kubernetes.owners import deployment_of
 from cotenant.base.kubernetes.protocol import OWN_GROUP
 from cotenant.base.kubernetes.qos import QosClass, qos_of
 from cotenant.changes.decide.field_changes import RESOURCES
+from cotenant.changes.soak.stop_switch import PAUSED_KEY, read_switch, switch_address
 
 KINDS: Final = ("Deployment", "StatefulSet", "DaemonSet")
 VPAS: Final = "verticalpodautoscalers"
 VPA_GROUP: Final = "autoscaling.k8s.io/v1"
-NOT_PAUSED: Final = "false"
-"""The one value of the switch, beside none, that does not pause."""
 FIELD_MANAGER: Final = "cotenant-autopilot"
 
 
@@ -86,18 +85,9 @@ def read_health(client: KubeClient, namespace: str) -> ClusterHealth:
     return ClusterHealth(len(nodes), sum(nodes), paused=paused)
 
 
-def read_switch(client: KubeClient, namespace: str) -> str:
-    """Why the autopilot is paused, "" when it is not; the error when nobody can say."""
-    config_map = client.get(_switch(namespace).path) or {}
-    value = str((config_map.get("data") or {}).get(PAUSED_KEY) or "").strip()
-    if value.lower() in ("", NOT_PAUSED):
-        return ""
-    return f"ConfigMap {namespace}/{SWITCH_CONFIG_MAP} says: {value}"
-
-
 def set_switch(client: KubeClient, namespace: str, value: str, dry_run: bool = False) -> None:
     """Write the switch's key: a reason pauses, "false" does not; dry_run: only ask whether that would do."""
-    address = _switch(namespace)
+    address = switch_address(namespace)
     body = address.manifest("ConfigMap", data={PAUSED_KEY: value})
     Writer(client, FIELD_MANAGER).send(Apply(address, body, why="the autopilot's switch"), dry_run)
 
@@ -112,10 +102,6 @@ def set_mode(client: KubeClient, policy: NamespacedPolicy, mode: str, dry_run: b
 def policy_address(policy: NamespacedPolicy) -> Address:
     """Return the API address of a policy."""
     return Address(OWN_GROUP, POLICIES, policy.name, policy.namespace)
-
-
-def _switch(namespace: str) -> Address:
-    return Address("v1", "configmaps", SWITCH_CONFIG_MAP, namespace)
 
 
 def _vpas(client: KubeClient, namespace: str) -> Sequence[dict[str, Any]]:

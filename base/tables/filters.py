@@ -37,6 +37,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "pattern": ("pattern",),
     "severity": ("severity",),
     "waste": ("waste",),
+    "todo": ("todo",),
     "ready": ("ready",),
     "reason": ("cpu_reason", "memory_reason", "reason"),
     "strategy": ("strategy",),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
     from cotenant.changes.service import ClusterAccess, ClusterChangeService
+    from cotenant.changes.soak.ladders import Ladders
     from cotenant.recommender.model.recommendation import Recommendation
 
 
@@ -43,6 +44,7 @@ def change_service_of(
         gpu_shares=gpu_shares_of(store),
         requested_millicores=lambda: requested_millicores(store),
         anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
+        switch_namespace=settings.manager.namespace,
         **(comparison_of(settings.profiler.prometheus) if comparison is None else comparison),
     )
     return ClusterChangeService(office)
@@ -58,6 +60,14 @@ def recommended_of(store: Store) -> Callable[[WorkloadRef], Sequence[Recommendat
         return [r for r in of_namespace(workload.namespace) if r.container.workload == workload]
 
     return recommended
+
+
+def climber_of(settings: Settings, store: Store) -> Ladders:
+    """The function that takes the next steps of accepted ladders by the recommendations of a store."""
+    from cotenant.changes.soak.ladders import Ladders
+    from cotenant.recommender.stored_recommendations import requested_millicores
+
+    return Ladders(recommended_of(store), settings.manager.namespace, lambda: requested_millicores(store))
 
 
 def gpu_shares_of(store: Store) -> Callable[[Collection[WorkloadRef]], Sequence[Recommendation]]:

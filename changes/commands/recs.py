@@ -16,7 +16,7 @@ from cotenant.base.commands.results import ClusterOption, StoreOption
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.table import Kind
-from cotenant.changes.commands import recs_approval, recs_bundle, recs_list
+from cotenant.changes.commands import recs_approval, recs_bundle, recs_ladders, recs_list
 from cotenant.changes.commands.ledger_access import (
     find_change,
     open_actions,
@@ -40,7 +40,7 @@ class DryRun(StrEnum):
 
 
 app = new_app()
-for _part in (recs_list, recs_bundle, recs_approval):
+for _part in (recs_list, recs_bundle, recs_approval, recs_ladders):
     app.registered_commands.extend(_part.app.registered_commands)
 
 
@@ -89,6 +89,7 @@ def show(
         "cotenant recs apply pay/checkout --yes",
         "cotenant recs apply pay/checkout --method in-place --yes  # nothing restarts",
         "cotenant recs apply pay/checkout pay/fraud-gateway --canary 0.1 --yes",
+        "cotenant recs apply pay/checkout --ladder --yes  # all steps of a large cut",
         "cotenant recs apply pay/checkout --dry-run none --yes --override cpu-step",
         "cotenant recs apply recsys/ranker --gpu-shares  # of an oversized GPU",
     )
@@ -104,6 +105,13 @@ def apply(
     approved_by: Second = "",
     method: MethodOption = Method.TEMPLATE,
     canary: Canary = 0.0,
+    ladder: Annotated[
+        bool,
+        typer.Option(
+            "--ladder",
+            help="Accept all steps of a cut: each later one is taken by itself, after the verdict on the one before.",
+        ),
+    ] = False,
     gpu_shares: GpuShares = False,
     dry_run: Annotated[
         DryRun, typer.Option("--dry-run", help="server: try it there before; none: trust the review.")
@@ -127,7 +135,9 @@ def apply(
     settings = settings_of(ctx, store, kubeconfig, context)
     recommendations = (proposed_gpu_shares if gpu_shares else workload_recommendations)(settings, cluster, workloads)
     requested = requested_millicores(open_store(settings, cluster))
-    terms = AcceptanceTerms(tuple(override or ()), approved_by, requested_millicores=requested, canary=canary)
+    terms = AcceptanceTerms(
+        tuple(override or ()), approved_by, requested_millicores=requested, canary=canary, ladder=ladder
+    )
     with open_actions(settings) as actions:
         reviews = actions.review(recommendations, approved_by, method, terms.overridden)
         good, bad = _select_applicable_reviews(actions, reviews, terms.overridden, dry_run)
@@ -136,6 +146,7 @@ def apply(
             message(f"dry run: {len(good)} {noun} would be changed, {bad} would not; --yes does it")
             raise typer.Exit(EXIT_FINDINGS if bad else 0)
         done = actions.accept(good, terms)
+        _tell_ladders(good, ladder)
         print_table(changes_table(done), output, headers=not no_headers)
         refused = bad + sum(s.state in (ChangeState.FAILED, ChangeState.UNKNOWN) for s in done)
         if waiting := sum(s.state is ChangeState.WAITING for s in done):
@@ -283,6 +294,18 @@ def _is_dry_run_accepted(actions: Actions, review: Review) -> bool:
     for field in dry_run.added:
         message(f"  its admission would make of {field.pointer}: {field.new or 'nothing'}")
     return True
+
+
+def _tell_ladders(reviews: list[Review], asked: bool) -> None:
+    """Say which later steps follow by themselves, and of which workloads they do not, and why."""
+    if not asked:
+        return
+    going = [review for review in reviews if not review.no_ladder]
+    if going:
+        message(f"the later steps of {len(going)} follow, each after its verdict: cotenant recs ladders")
+    for review in reviews:
+        if review.no_ladder and review.next_steps:
+            message(f"{review.workload}: the first step alone: {review.no_ladder}", style="yellow")
 
 
 def _verify_change(actions: Actions, standing: ChangeStatus, roll_back: bool) -> ChangeStatus | None:

@@ -72,15 +72,18 @@ def watch(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Continue canaries, verify changes after their soak time, resolve unknown outcomes, and notify the chat."""
+    """Continue canaries and ladders, verify changes after their soak time, settle unknown outcomes, notify the chat."""
+    from cotenant.changes.access.configured_service import climber_of
     from cotenant.changes.model.tables import changes_table
-    from cotenant.changes.soak.watcher import Watcher
+    from cotenant.changes.soak.watcher import Watcher, nothing_climbed
 
     settings = settings_of(ctx, None, kubeconfig, context)
+    stored = _find_store(settings, session_of(ctx).cluster)
     watcher = Watcher(
         lambda: open_actions_with_metrics(settings),
         news_notifier(settings),
-        peaks_of(_find_store(settings, session_of(ctx).cluster)),
+        peaks_of(stored),
+        climb=climber_of(settings, stored) if stored is not None else nothing_climbed,
     )
     if once:
         print_table(changes_table(watcher.step()), output, headers=not no_headers)

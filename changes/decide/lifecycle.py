@@ -62,6 +62,7 @@ class Regressed:
 
 
 _BAD: Final = (ChangeState.FAILED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK, ChangeState.ROLLBACK_UNKNOWN)
+_NOT_BEGUN: Final = (ChangeState.WAITING, ChangeState.CANCELLED, ChangeState.AWAITING)
 _IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
 
 
@@ -121,7 +122,7 @@ def same_person(name: str, other: str) -> bool:
 
 def is_verified_again(standing: ChangeStatus, pace: Pace) -> bool:
     """Return whether a change has already been verified at its second age."""
-    return standing.since_seconds >= standing.begun_seconds + pace.verify_seconds
+    return standing.verified_seconds >= standing.begun_seconds + pace.verify_seconds
 
 
 def _settle_steps(batch: Sequence[ChangeStatus]) -> Iterator[DueStep]:
@@ -143,23 +144,43 @@ def _is_confirmation_expired(status: ChangeStatus, now_seconds: float, pace: Pac
 
 
 def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
-    """Yield the steps that are due for the waiting changes of a batch and for the changes that went first."""
-    first = [status for status in batch if not status.change.wave]
-    later = [status for status in batch if status.change.wave]
-    if not first or not later or not all(status.state.settled for status in batch):
+    """Yield the steps that are due for the waiting changes of a batch and for the changes that went before them.
+
+    In a batch that is only paced harm ends the rest, and what was refused holds nothing up; a canary speaks for all.
+    """
+    if not any(status.change.wave for status in batch) or not all(status.state.settled for status in batch):
         return
-    bad = next((status for status in first if status.state in _BAD or status.held), None)
+    begun = [status for status in batch if status.state not in _NOT_BEGUN]
+    front = max((status.change.wave for status in begun), default=0)
+    before = [status for status in batch if status.change.wave <= front]
+    later = [status for status in batch if status.change.wave > front]
+    bad = next((status for status in before if _is_bad(status)), None)
     if bad is not None:
-        if any(status.state not in (ChangeState.WAITING, ChangeState.CANCELLED) for status in later):
-            return  # the rest was done, and is judged by itself
         why = f"{bad.change.workload}, which went first, is {bad.state}" + (f": {bad.words}" if bad.words else "")
         yield from (DueStep(Due.CANCEL, status, why) for status in later if status.state is ChangeState.WAITING)
-        yield from (
-            DueStep(Due.ROLL_BACK, status, why) for status in first if status.state in _IN_FORCE and not status.held
-        )
-    elif pace.may_change and all(status.state is ChangeState.VERIFIED for status in first):
-        why = f"{len(first)} went first and did no harm in their soak time"
-        yield from (DueStep(Due.RESUME, status, why) for status in later if status.state is ChangeState.WAITING)
+        if not bad.change.paced and bad.change.wave == front and later:
+            same = [status for status in before if status.change.wave == front]
+            yield from (
+                DueStep(Due.ROLL_BACK, status, why) for status in same if status.state in _IN_FORCE and not status.held
+            )
+    elif pace.may_change and all(_is_through(status) for status in before):
+        following = min((status.change.wave for status in later if status.state is ChangeState.WAITING), default=0)
+        why = f"{len(before)} went first and did no harm in their soak time"
+        resumed = [
+            status for status in later if status.state is ChangeState.WAITING and status.change.wave == following
+        ]
+        yield from (DueStep(Due.RESUME, status, why) for status in resumed)
+
+
+def _is_bad(status: ChangeStatus) -> bool:
+    """Return whether a change keeps those after it from being done."""
+    return status.held or (status.state in _BAD and not (status.change.paced and status.state is ChangeState.FAILED))
+
+
+def _is_through(status: ChangeStatus) -> bool:
+    """Return whether a change lets those after it follow."""
+    ended = status.change.paced and status.state in (ChangeState.FAILED, ChangeState.CANCELLED)
+    return status.state is ChangeState.VERIFIED or ended
 
 
 def _superseded_changes(standings: Sequence[ChangeStatus]) -> frozenset[str]:
@@ -181,7 +202,7 @@ def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Ite
     for status in batch:
         if status.held:
             continue
-        if status.state is ChangeState.REGRESSED and pace.auto_revert:
+        if status.state is ChangeState.REGRESSED and (pace.auto_revert or status.change.ladder):
             yield DueStep(Due.ROLL_BACK, status, status.words)
         if any(status.begun_seconds + age <= now_seconds for age in _ages(status, pace)):
             yield DueStep(Due.VERIFY, status)

@@ -124,8 +124,8 @@ class Change:
 
     id: also the annotation on the object by which a change is recognized; batch: changes accepted together;
     recommendation: digest and end of the history that it rests on; guardrails: rule -> "pass", "warn: ...",
-    "overridden: ..."; wave: 0 goes first, 1 waits until wave 0 of the batch has soaked without harm; next_steps: what
-    is left of a cut of which this is the first step.
+    "overridden: ..."; wave: 0 goes first, each other one waits until those before it have soaked without harm;
+    next_steps: what is left of a cut of which this is the first step.
     """
 
     id: str
@@ -148,6 +148,10 @@ class Change:
     wave: int = 0
     cluster: str = ""
     next_steps: tuple[NextStep, ...] = ()
+    ladder: str = ""
+    """Id of the ladder of which it is a step; empty for a change that stands alone."""
+    paced: bool = False
+    """Whether its batch goes wave by wave because it is larger than what may change at once: none is a canary."""
 
     def promising(self, savings: Savings) -> Change:
         """The same change that frees and raises so much."""
@@ -196,6 +200,8 @@ class ChangeStatus:
     words: str = ""
     begun_seconds: float = 0.0
     held: bool = False
+    verified_seconds: float = 0.0
+    """When a verdict last found no harm; 0: never."""
 
     @property
     def changed_seconds(self) -> float:
@@ -213,6 +219,7 @@ class ChangeStatus:
             words=note,
             begun_seconds=seconds if happened in (ChangeEvent.RESUMED, ChangeEvent.CONFIRMED) else self.begun_seconds,
             held=self.held or happened is ChangeEvent.ROLLBACK_REFUSED,
+            verified_seconds=seconds if happened is ChangeEvent.VERIFIED else self.verified_seconds,
         )
 
 

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person, Right
 from cotenant.changes.model.change import ChangeStatus
+from cotenant.changes.model.ladder import LadderProgress, LadderStatus
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import Savings
 from cotenant.recommender.model.steps import NextStep
@@ -68,7 +69,8 @@ class ChangeRequest:
     key: created once by the page, so that a second click does nothing more; canary: share of the workloads that is
     changed first, the rest after they soaked; 0: all at once; because: why rules are overridden, in the person's
     words; kept with each change; gpu_shares: the change is of the shares of GPUs that findings propose, in place of
-    CPU and memory.
+    CPU and memory; ladder: all steps of a cut are accepted with the first one, each taken after the verdict on the one
+    before.
     """
 
     workloads: tuple[WorkloadRef, ...]
@@ -79,6 +81,7 @@ class ChangeRequest:
     because: str = ""
     key: str = field(default_factory=lambda: secrets.token_hex(4))
     gpu_shares: bool = False
+    ladder: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ class WorkloadReview:
     restart: what applying it costs the pods by this method; impossible: methods that cannot be had -> why;
     suggested: the method that we would take; recommendations: what is applied, over the values of now; next_steps: what
     is left for later of a cut that is taken in steps; savings: of what is written now; lines: everything that is
-    written, object by object and field by field.
+    written, object by object and field by field; no_ladder: why the later steps cannot be accepted with the first one.
     """
 
     workload: WorkloadRef
@@ -135,6 +138,7 @@ class WorkloadReview:
     suggested: Method = Method.TEMPLATE
     recommendations: tuple[Recommendation, ...] = ()
     next_steps: tuple[NextStep, ...] = ()
+    no_ladder: str = ""
 
     def blocked(self, overridden: Sequence[str]) -> tuple[GuardrailResult, ...]:
         """Failed rules that are not overridden."""
@@ -224,6 +228,15 @@ class ChangeService(Protocol):
 
     def decline(self, who: Person, change: str) -> list[ChangeStatus]:
         """Never do what waits for a second person."""
+
+    def ladders(self, who: Person) -> list[LadderProgress]:
+        """Return every ladder that the person may read, with its steps, the newest first."""
+
+    def stop_ladder(self, who: Person, ladder: str, why: str = "") -> LadderStatus:
+        """Take no further step of it; what was taken stays."""
+
+    def go_back(self, who: Person, ladder: str, place: int) -> list[ChangeStatus]:
+        """Take its steps back, the last one first, down to step `place`; 0: as it was before the first one."""
 
     def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
         """Verify now; those that still soak are left out."""

@@ -20,7 +20,7 @@ from cotenant.base.kube import access_review
 from cotenant.changes.accept import Actions
 from cotenant.changes.decide.change_windows import is_open
 from cotenant.changes.decide.lifecycle import Due, DueStep, due
-from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, accepted_by_autopilot
+from cotenant.changes.model.change import ChangeState, ChangeStatus, Write, accepted_by_autopilot
 from cotenant.changes.soak.reconcile import pace_of, settle_change, verify
 
 ROUNDS: Final = 8
@@ -39,6 +39,15 @@ class News:
 
 Opened = Callable[[], AbstractContextManager[Actions]]
 """Actions with the ledger's turn, in the watcher's own name."""
+
+
+Climb = Callable[[Actions], list[ChangeStatus]]
+"""A function that takes the next steps of accepted ladders; the changes that this made."""
+
+
+def nothing_climbed(_actions: Actions) -> list[ChangeStatus]:
+    """Take no step of any ladder; the default where no recommendations are at hand."""
+    return []
 
 
 def accepted_by_people(standing: ChangeStatus) -> bool:
@@ -66,8 +75,11 @@ class Watcher:
         report: Callable[[list[News]], None],
         ahead: Callable[[float], Iterable[News]] = lambda _now: (),
         scope: WatchScope | None = None,
+        climb: Climb = nothing_climbed,
     ) -> None:
+        """climb: takes the next steps of accepted ladders, once all else that was due is done."""
         self._opened = opened
+        self._climb = climb
         self._scope = scope or WatchScope()
         self._tell = report
         self._ahead = ahead
@@ -77,6 +89,7 @@ class Watcher:
         """Look once, and do what is due; the changes that moved. StoreBusy while somebody else is acting."""
         with self._opened() as actions:
             moved = _perform_due_steps(actions, self._scope)
+            moved += self._climb(actions)
             now = actions.journal.clock.now_seconds()
         news = [item for standing in moved if (item := news_of(standing)) is not None]
         fresh = [item for item in self._ahead(now) if item.title not in self._told]
@@ -155,22 +168,22 @@ def _key(step: DueStep) -> tuple[str, Due]:
     return step.standing.change.id, step.due
 
 
-def _require(actions: Actions, change: Change) -> None:
+def require_patching(actions: Actions, namespace: str, writes: Iterable[Write]) -> None:
     """ClusterForbidden when the watcher itself may not write what is due: it is left for somebody who may."""
-    kinds = {(w.address.resource, w.address.api_version.rpartition("/")[0], w.subresource) for w in change.writes}
+    kinds = {(w.address.resource, w.address.api_version.rpartition("/")[0], w.subresource) for w in writes}
     for resource, group, subresource in sorted(kinds):
-        where = (resource, group, change.namespace, subresource)
+        where = (resource, group, namespace, subresource)
         if not access_review(actions.client, "patch", *where):
             name = "/".join(filter(None, where[::3]))
             raise ClusterForbidden(
-                f"{actions.journal.actor} may not patch {name} in namespace {change.namespace}",
+                f"{actions.journal.actor} may not patch {name} in namespace {namespace}",
                 fix="Bind the ClusterRole cotenant-applier to it there, or do it by hand.",
             )
 
 
 def _perform_step(actions: Actions, step: DueStep) -> ChangeStatus:
     if step.due in (Due.RESUME, Due.ROLL_BACK):
-        _require(actions, step.standing.change)
+        require_patching(actions, step.standing.change.namespace, step.standing.change.writes)
     doing: dict[Due, Callable[[], ChangeStatus]] = {
         Due.SETTLE: lambda: settle_change(actions, step.standing),
         Due.VERIFY: lambda: verify(actions, step.standing),

@@ -58,6 +58,7 @@ def enabled_features(settings: Settings) -> list[str]:
         "migrations": descheduler.enabled and descheduler.handled_by == "cotenant",
         "descheduler": descheduler.enabled,
         "autopilot": settings.autopilot.enabled,
+        "ladders": settings.autopilot.enabled,
     }
     off = {*settings.manager.features_off, *(name for name, on in asked_for.items() if not on)}
     return [name for name in NAMES if name not in off]
@@ -77,6 +78,7 @@ def features(parts: FeatureDependencies, names: Sequence[str]) -> list[Feature]:
         "migrations": _migration_feature,
         "descheduler": _descheduler_feature,
         "autopilot": _autopilot_feature,
+        "ladders": _ladder_feature,
         "load-taints": _load_taint_feature,
     }
     missing = set() if parts.settings.profiler.prometheus.url else {"node-metric"}
@@ -140,6 +142,12 @@ def _autopilot_feature(parts: FeatureDependencies) -> Feature:
     return autopilot_controller(
         parts.client, parts.settings, parts.cluster, parts.leadership, parts.metrics, parts.clock
     )
+
+
+def _ladder_feature(parts: FeatureDependencies) -> Feature:
+    from cotenant.autopilot.ladder_controller import ladder_controller
+
+    return ladder_controller(parts.client, parts.settings, parts.cluster, parts.leadership, parts.clock)
 
 
 def _load_taint_feature(parts: FeatureDependencies) -> Feature:

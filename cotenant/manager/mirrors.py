@@ -47,6 +47,7 @@ READ: Final[Mapping[str, tuple[str, ...]]] = {
     "migrations": ("disruption-budgets", "migration-jobs", "migration-pods", "reservations", "swapguards"),
     "descheduler": ("migration-jobs",),
     "autopilot": (),
+    "ladders": (),
     "load-taints": (),
     "queues": QUEUE_MIRRORS,
 }

@@ -28,6 +28,7 @@ from cotenant.recommender.model.finding import ClusterFinding
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
 from cotenant.recommender.model.savings import When, saving_cells
 from cotenant.recommender.model.steps import Ready
+from cotenant.recommender.model.todo import todo_list
 from cotenant.recommender.model.views import (
     FINDINGS,
     FORECASTS,
@@ -169,6 +170,7 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
         "replicas": recommendation.replicas,
         "severity": recommendation.severity.value,
         "waste": recommendation.waste.value,
+        "todo": todo_list(recommendation).value,
         "strategy": recommendation.strategy,
     }
     row |= _later_stage_cells(recommendation)

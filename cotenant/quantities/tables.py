@@ -13,6 +13,7 @@ from typing import Final
 from cotenant.autopilot import model
 from cotenant.base.table import Column, Kind, Schema
 from cotenant.base.usage import week
+from cotenant.changes.model import ladder_tables
 from cotenant.changes.model import tables as change_tables
 from cotenant.enforcer.model import enforcement_tables
 from cotenant.quantities.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Sign, Unit
@@ -142,6 +143,10 @@ SUBJECTS: Final[tuple[TableSubject, ...]] = (
                  "cotenant.recommender.model.clusters.clusters_table"),
     TableSubject("Changes", change_tables.CHANGES, Level.WORKLOAD, f"{_CHANGES}.changes_table",
                  Moment.NOW),
+    TableSubject("Ladders", ladder_tables.LADDERS, Level.WORKLOAD,
+                 "cotenant.changes.model.ladder_tables.ladders_table"),
+    TableSubject("Steps of a ladder", ladder_tables.RUNGS, Level.WORKLOAD,
+                 "cotenant.changes.model.ladder_tables.rungs_table"),
     TableSubject("Audit log", change_tables.ENTRIES, Level.WORKLOAD, f"{_CHANGES}.entries_table",
                  Moment.NOW),
     TableSubject("Autopilot's queue", model.QUEUE, Level.WORKLOAD, "cotenant.autopilot.service.queue_table",

@@ -338,15 +338,29 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     api.refreshCells({ force: true });
   });
 
-  // Columns that stay in sight, where as much again as one column is left beside them.
-  const BESIDE = 140;
+  // Columns that stay in sight: at most half of the width. The name comes first, then what the rows are sorted by, then
+  // the list's others in their order, as far as they fit; where not even the name fits, none stays.
+  const BOXES = "ag-Grid-SelectionColumn";
   function pinFitting(api, name) {
     const frame = document.getElementById("frame-" + name);
-    const pinned = ((frame && frame.dataset.pinned) || "").split(",").filter((column) => column && api.getColumn(column));
-    if (!pinned.length || api.isDestroyed()) return;
-    const shown = pinned.filter((column) => api.getColumn(column).isVisible());
-    const width = shown.reduce((sum, column) => sum + api.getColumn(column).getActualWidth(), 0);
-    api.setColumnsPinned(pinned, frame.clientWidth - width >= BESIDE ? "left" : null);
+    if (!frame || api.isDestroyed()) return;
+    const own = (frame.dataset.pinned || "").split(",").filter((column) => column && api.getColumn(column));
+    if (!own.length) return;
+    const sorted = sortNow(api).map((sort) => sort.replace(/^-/, "")).slice(0, 1), first = own.slice(0, 2);
+    const wanted = [...new Set([...first, ...sorted, ...own])].filter((id) => api.getColumn(id) && api.getColumn(id).isVisible());
+    const width = (id) => (api.getColumn(id) ? api.getColumn(id).getActualWidth() : 0);
+    let left = frame.clientWidth / 2 - width(BOXES);
+    const pinned = [];
+    for (const id of wanted) {
+      if (width(id) > left) { if (first.includes(id)) break; else continue; }
+      pinned.push(id);
+      left -= width(id);
+    }
+    const kept = first.every((id) => pinned.includes(id) || !wanted.includes(id)) ? pinned : [];
+    const now = api.getColumnState().filter((c) => c.pinned && c.colId !== BOXES).map((c) => c.colId);
+    if ([...now].sort().join() === [...kept].sort().join()) return;
+    api.setColumnsPinned(now.filter((id) => !kept.includes(id)), null);
+    api.setColumnsPinned(kept, "left");
   }
 
   function wire(api, name) {
@@ -369,6 +383,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     api.addEventListener("cellKeyDown", (event) => { if (event.event.key === "Enter") openRow(name, event.data); });
     api.addEventListener("sortChanged", (event) => {
       skeleton(api);
+      pinFitting(api, name);
       if (event.source === "api") return;
       const frame = document.getElementById("frame-" + name), params = new URLSearchParams(location.search);
       const sort = sortNow(api);

@@ -89,10 +89,10 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   // From the second step on the review is of these workloads and this method, whatever the filters show by then.
   function pinned(params) {
     const step = by("review-step");
-    if (!step || !step.dataset.ids) return;
+    if (!step || !step.dataset.method) return;
     if (!params.has("method")) params.set("method", step.dataset.method);
-    if (!params.has("all")) return;
-    const own = /^(step|key|method|form|override|because|second|canary)$/;
+    if (!params.has("all") || !step.dataset.ids) return; // very many stay a filter
+    const own = /^(step|key|method|form|override|because|second|canary|ladder)$/;
     [...new Set(params.keys())].filter((key) => !own.test(key)).forEach((key) => params.delete(key));
     step.dataset.ids.split(",").forEach((ref) => params.append("ids", ref));
   }
@@ -210,6 +210,9 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
         if (!now.has("method") && step && step.dataset.method === value) return; // what was chosen for them
         if (wanted !== location.pathname + location.search) ct.go(wanted, true);
       } else term(key, value);
+    },
+    reviewLadder(checked) {
+      if (checked !== undefined && checked !== null) term("ladder", checked ? "1" : "");
     },
     reviewOverrides(checked, ids) {
       const wanted = ids.filter((_, i) => checked[i]).map((id) => id.rule), params = new URLSearchParams(location.search);

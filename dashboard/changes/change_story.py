@@ -81,7 +81,9 @@ def body(
             *verdict,
             html.H3("What moved"),
             _moved_fields(change),
-            *review_steps.steps(change.next_steps if standing.state.in_force else (), "Next steps"),
+            *review_steps.steps(
+                change.next_steps if standing.state.in_force and not change.ladder else (), "Next steps"
+            ),
             html.H3("Freed and raised"),
             _freed_requests(standing),
             html.H3("Guardrails"),

@@ -31,11 +31,13 @@ STEPS: Final = {
 """Steps in their order; DONE follows the last."""
 
 OWN: Final = frozenset(
-    {"ids", "all", "step", "key", "method", "form", "override", "because", "second", "canary", "gpu"}
+    {"ids", "all", "step", "key", "method", "form", "override", "because", "second", "canary", "gpu", "ladder"}
 )
 """Keys of the address that are the review's; the others are filters of the list."""
 
 KEY: Final = re.compile(r"[0-9a-f]{8,32}")
+MOST_NAMED: Final = 200
+"""Workloads that an address names; more are a filter of the list."""
 BY_ITSELF: Final = (Method.TEMPLATE, Method.IN_PLACE, Method.ANNOTATE)
 """Methods by which the cluster is changed."""
 RULE_NAMED: Final = re.compile(r"guardrail ([a-z][a-z-]*):")
@@ -61,6 +63,8 @@ class ReviewTerms:
     second_person: str = ""
     canary: float = 0.0
     gpu_shares: bool = False
+    ladder: bool = False
+    """Whether all steps of cuts are accepted, and not the first ones alone."""
 
     def wanted(self, workloads: Sequence[WorkloadRef], method: Method) -> ChangeRequest:
         """Return the service's request to change these workloads under these terms."""
@@ -73,6 +77,7 @@ class ReviewTerms:
             because=self.because,
             key=self.key,
             gpu_shares=self.gpu_shares,
+            ladder=self.ladder,
         )
 
 
@@ -93,6 +98,7 @@ def parse_terms(search: str) -> ReviewTerms:
         second_person=last.get("second", "").strip(),
         canary=_share(last.get("canary", "")),
         gpu_shares=last.get("gpu") == "1",
+        ladder=last.get("ladder") == "1",
     )
 
 

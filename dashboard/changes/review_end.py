@@ -16,6 +16,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base.people import IdentitySource, Person
+from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import visible, visible_lines
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.model.service import BundleForm, Method, WorkloadReview
@@ -39,6 +40,8 @@ STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
 }
 ASKED: Final = "review-asked"
 """What the buttons of the outcome ask for: {"act": ROLL_BACK or VERIFY, "ids": changes, with commas}."""
+STOP_ASKED: Final = "review-stop-asked"
+"""What the button that stops a review of many workloads asks for."""
 ROLL_BACK: Final = "roll-back"
 VERIFY: Final = "verify"
 SECOND_PERSON: Final = "second-person"
@@ -47,32 +50,86 @@ MOST_TEXT: Final = 200_000
 """Characters of files that a page shows; all of them are in the download."""
 
 
+def progress(done: int, total: int, left_seconds: float | None) -> Component:
+    """The progress of a review of many workloads, how long it still takes, and the way to stop it."""
+    left = "" if left_seconds is None else f"; about {display.duration(left_seconds)} left"
+    return html.Div(
+        [
+            html.P(
+                [display.number(done), " of ", display.counted(total, "workload"), f" reviewed{left}"], role="status"
+            ),
+            html.Progress(value=str(done), max=str(total), **{"aria-label": "Workloads reviewed"}),
+            html.Button("Stop here", className="button act", **panels.asks(STOP_ASKED, act="stop")),
+            html.P("What was reviewed until then can be accepted by itself.", className="panel-note"),
+            dcc.Interval(id="review-progress-tick", interval=1_000),
+        ],
+        className="review-progress",
+    )
+
+
 def confirm(
     going: Sequence[WorkloadReview],
     outs: Sequence[Out],
     terms: ReviewTerms,
     method: Method,
     who: Person,
-    soak_minutes: float,
+    actions: ActionSettings,
 ) -> list[Component]:
-    """Sum, who, what is written, how long it soaks."""
+    """Sum, who, what is written, how many at a time, how long it soaks."""
     facts: list[tuple[str, Any]] = [
         ("Workloads", f"{len(going):,}"),
         ("Method", review_steps.METHODS[method.value][0] + _canary(terms, len(going))),
         ("Pods", _restarts(going)),
         ("Written by", _person(who)),
         ("Written", _written_objects(going)),
-        ("Verified", f"after {soak_minutes:g} minutes of soak time; until then and later it can be rolled back"),
+        *pace_facts(len(going), actions.guardrails.most_workloads, actions.soak_minutes),
+        (
+            "Verified",
+            f"after {actions.soak_minutes:g} minutes of soak time; until then and later it can be rolled back",
+        ),
         *([("Overridden", f"{', '.join(terms.overridden)}: {visible(terms.because)}")] if terms.overridden else []),
         *([("Second person", text)] if (text := _second(going)) else []),
     ]
     rows = [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in facts]
     table = html.Table(html.Tbody(rows), className="facts", id="review-facts")
     return (
-        [table, *_every_change(going), *review_steps.left_out(outs)]
+        [table, *ladder_choice(going, terms), *_every_change(going), *review_steps.left_out(outs)]
         if going
         else [_none(), *review_steps.left_out(outs)]
     )
+
+
+def pace_facts(count: int, most_at_once: int, soak_minutes: float) -> list[tuple[str, Any]]:
+    """The fact that a batch goes in waves; empty where all of it goes at once."""
+    if count <= most_at_once:
+        return []
+    text = (
+        f"{display.number(most_at_once)} workloads at a time; the next follow by themselves once those before have "
+        f"soaked for {soak_minutes:g} minutes without harm, inside change windows. Harm ends it."
+    )
+    return [("Pace", text)]
+
+
+def ladder_choice(going: Sequence[WorkloadReview], terms: ReviewTerms) -> list[Component]:
+    """The switch that accepts all steps of cuts, with what follows from it; empty where everything changes at once."""
+    stepped = [look for look in going if look.next_steps]
+    able = [look for look in stepped if not look.no_ladder]
+    if not stepped:
+        return []
+    later = sum(len({step.from_seconds for step in look.next_steps}) for look in able)
+    switch = dmc.Switch(
+        id="review-ladder",
+        label=f"Accept all steps: {display.counted(later, 'later step')} of {display.counted(len(able), 'workload')}",
+        description="Each later step is taken by itself once a whole day has shown no harm of the one before, inside "
+        "change windows, and never below what is recommended then. It can be stopped, and taken back step by step.",
+        checked=terms.ladder and bool(able),
+        disabled=not able,
+        size="sm",
+        className="review-field",
+    )
+    whys = [html.Li(f"{visible(str(one.workload))}: {one.no_ladder}.") for one in stepped if one.no_ladder]
+    note = [html.P("The first step alone:"), html.Ul(whys, className="reasons")] if whys else []
+    return [html.Div([switch, *note], id="review-ladder-choice")]
 
 
 def _every_change(going: Sequence[WorkloadReview]) -> list[Component]:

@@ -28,6 +28,8 @@ from cotenant.recommender.model.savings_text import saving_text
 from cotenant.recommender.model.steps import NextStep
 
 GPU_TITLE: Final = "GPU share"
+MOST_SHOWN: Final = 60
+"""Workloads that a step draws; the last step lists all of them."""
 OPEN_AT_FIRST: Final = 3
 """Workloads whose details are open when the step is drawn."""
 RESTARTS: Final = {
@@ -81,10 +83,22 @@ def diff(
     highs: p99 of the whole workload by resource, where it is known.
     """
     return [
-        workload_section(review, _moves(review, review.recommendations, highs.get(review.workload, {}), currency),
-               _costs(review, review.recommendations), is_open=place < OPEN_AT_FIRST)
-        for place, review in enumerate(looks)
+        *(
+            workload_section(review, _moves(review, review.recommendations, highs.get(review.workload, {}), currency),
+                   _costs(review, review.recommendations), is_open=place < OPEN_AT_FIRST)
+            for place, review in enumerate(looks[:MOST_SHOWN])
+        ),
+        *more_of(len(looks)),
     ]  # fmt: skip
+
+
+def more_of(count: int) -> list[Component]:
+    """The note that a step shows the first workloads of many; empty where it shows all."""
+    if count <= MOST_SHOWN:
+        return []
+    first = f"The first {display.number(MOST_SHOWN)} of {display.counted(count, 'workload')}"
+    text = f"{first}; the last step lists every change of all of them."
+    return [html.P(text, className="panel-note", role="note")]
 
 
 def _costs(review: WorkloadReview, recommendations: Sequence[Recommendation]) -> list[Component]:
@@ -215,8 +229,9 @@ def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_overr
               *([_second(terms)] if "second-person" in failed or terms.second_person else [])]  # fmt: skip
     each = [
         workload_section(review, [_rules(review)], _counts(review), is_open=len(looks) == 1)
-        for review in sorted(looks, key=lambda k: not k.blocked(()))
+        for review in sorted(looks, key=lambda k: not k.blocked(()))[:MOST_SHOWN]
     ]
+    each += more_of(len(looks))
     return [html.Div(rules, className="review-rules"), *fields, html.H3("Every rule"), *each]
 
 

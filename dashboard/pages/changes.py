@@ -17,7 +17,7 @@ from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.model.service import ChangeService
 from cotenant.changes.model.tables import CHANGES, moves
 from cotenant.dashboard.changes import callbacks as acting
-from cotenant.dashboard.changes import change_story, verdict
+from cotenant.dashboard.changes import change_story, ladders, verdict
 from cotenant.dashboard.changes.callbacks import acts
 from cotenant.dashboard.changes.change_story import Allowed
 from cotenant.dashboard.frame import panels
@@ -121,8 +121,10 @@ def render(view: View, search: str) -> Component:
     )
     told = html.Div(panels.skeleton(60, 200, 200), id="change-told")
     drawer = panels.drawer("change-drawer", "Change", told, width=760)
-    stores = [dcc.Store(id=NEWS, data=_version(view)), *(dcc.Store(id=store) for store in change_story.ASKED)]
-    head = html.Div([*heading, side], className="page-head")
+    asked = (*change_story.ASKED, ladders.ASKED)
+    stores = [dcc.Store(id=NEWS, data=_version(view)), *(dcc.Store(id=store) for store in asked)]
+    climbing = html.Div(panels.render_guarded(lambda: ladders.summary(view)), id="ladder-list", className="ladder-list")
+    head = html.Div([*heading, side, climbing], className="page-head")
     return html.Div([head, body, drawer, _question(), *stores], className="page list-page")
 
 
@@ -198,7 +200,8 @@ def story(view: View, id_: str) -> tuple[str, Component]:
     left_seconds = change_tables.soaks(standing, soak, view.now_seconds())
     rows, can = service.story(who, id_), allowed_acts(view, standing, standings.values(), left_seconds)
     why = panels.render_guarded(lambda: html.Div(verdict.section(view, standing, rows)))
-    body = change_story.body(standing, rows, can, left_seconds, [why])
+    steps = ladders.section(view, standing.change.ladder)
+    body = change_story.body(standing, rows, can, left_seconds, [why, *steps])
     return change_story.title(standing.change), body
 
 
@@ -259,6 +262,7 @@ def register(app: Dash, view: View) -> None:
     _register_dialog(app, view)
     _register_acts(app, view)
     _register_confirmation(app, view)
+    ladders.register(app, view, NEWS, lambda: _version(view))
 
 
 def _register_reads(app: Dash, view: View) -> None:
@@ -272,9 +276,14 @@ def _register_reads(app: Dash, view: View) -> None:
         now = _version(view)
         return no_update if now == shown_version else now
 
-    @app.callback(Output("ledger-line", "children"), Input("tick", "n_intervals"), Input(NEWS, "data"))
-    def _ledger(_ticks: int | None, _news: str) -> Component:
-        return panels.render_guarded(lambda: ledger(view))
+    @app.callback(
+        Output("ledger-line", "children"),
+        Output("ladder-list", "children"),
+        Input("tick", "n_intervals"),
+        Input(NEWS, "data"),
+    )
+    def _ledger(_ticks: int | None, _news: str) -> tuple[Component, Component]:
+        return panels.render_guarded(lambda: ledger(view)), panels.render_guarded(lambda: ladders.summary(view))
 
     @app.callback(
         Output("change-drawer", "opened"),

@@ -29,10 +29,11 @@ from cotenant.dashboard.sources import snoozed as postponing
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import grid, list_page, savings, select_bar
 from cotenant.dashboard.tables.labels import label
-from cotenant.dashboard.tables.list_page import Listing
+from cotenant.dashboard.tables.list_page import Listing, ListTab
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import Savings, When
 from cotenant.recommender.model.steps import Ready
+from cotenant.recommender.model.todo import TodoList
 from cotenant.recommender.model.views import RECOMMENDATIONS
 
 PROPOSED: Final = {
@@ -100,14 +101,14 @@ LIST: Final = Listing(
     shown=(
         "severity",
         "workload",
+        "cpu_step",
+        "memory_step",
         "ready",
-        "waste",
         "saving_month",
         "memory_observed_max",
         "confidence_level",
-        "cpu_step",
+        "waste",
         "cpu_step_total",
-        "memory_step",
         "memory_step_total",
         "cpu_request",
         "cpu_delta_total",
@@ -135,6 +136,11 @@ LIST: Final = Listing(
     hidden=postponing.HIDDEN,
     revealed=(postponing.STATE, postponing.WHY),
     bar=select_bar.bar_container,
+    tabs=(
+        ListTab("todo", TodoList.RAISE, "At risk (raise)", "severity"),
+        ListTab("todo", TodoList.CUT, "Waste (cut)"),
+        ListTab("todo", "", "All"),
+    ),
 )
 
 

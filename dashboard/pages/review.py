@@ -7,10 +7,11 @@ address. The browser's part is `assets/review.js`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import dash_mantine_components as dmc
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.base.errors import CotenantError, UsageError
@@ -21,9 +22,10 @@ from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.service import BundleForm, Method, WorkloadReview
 from cotenant.dashboard.changes import callbacks as acting
 from cotenant.dashboard.changes import review as reviewing
-from cotenant.dashboard.changes import review_end, review_steps
+from cotenant.dashboard.changes import review_browser, review_end, review_steps
 from cotenant.dashboard.changes.callbacks import acts
 from cotenant.dashboard.changes.review import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, ReviewTerms
+from cotenant.dashboard.changes.review_job import AT_ONCE, Ask, ReviewJob, ReviewJobs
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.tables import display
@@ -42,6 +44,9 @@ TITLES: Final = {
 P99: Final = 4
 """Place of p99 in a portrait's ladder."""
 DRY: Final = (DRY_RUN, CONFIRM)
+JOBS: Final = ReviewJobs()
+FIRST_SECONDS: Final = 1.0
+"""How long an answer waits for the end of a job, before it says how far it is."""
 ACCEPT: Final = "Accept"
 
 
@@ -98,6 +103,7 @@ def _frame(view: View, search: str) -> Component:
             dcc.Store(id="review-redo", data=0),
             dcc.Store(id=review_end.ASKED),
             dcc.Store(id="review-done", data=None),
+            dcc.Store(id=review_end.STOP_ASKED),
             dcc.Download(id="review-download"),
         ],
         id="review-frame",
@@ -117,12 +123,15 @@ def contents(view: View, listing: Listing, search: str) -> Component:
         return html.Div(panels.skeleton(40, 220, 60))
     if terms.step == DONE or (terms.step == CONFIRM and _accepted_under(view, terms)):
         return _step_frame(DONE, html.Div(outcome(view, terms), id="review-outcome"), None)
-    refs, more = select_workloads(view, listing, terms, search)
+    refs = select_workloads(view, listing, terms, search)
     if not refs:
         return panels.empty("None of these is in the results any more.", why="Choose anew.", link=_to_list(view, terms))
-    looks, method = review_workloads(view, terms, refs)
+    answer = review_workloads(view, terms, refs)
+    if isinstance(answer, ReviewJob):
+        return _step_frame(terms.step, review_end.progress(answer.done, answer.total, answer.left_seconds()), None)
+    looks, method = answer
     going, outs = reviewing.split_by_obstacle(looks, terms, method)
-    parts: list[Component] = _partial(more)
+    parts: list[Component] = _partial(len(refs) - len(looks), len(refs))
     parts += _step(view, terms, method, looks)
     return _step_frame(
         terms.step,
@@ -149,13 +158,12 @@ def _confirm(view: View, terms: ReviewTerms, method: Method, looks: Sequence[Wor
     answer = html.Div(id="review-answer")
     if method is Method.BUNDLE and going:
         return [*review_end.before_files(going, terms.form), *review_steps.left_out(outs), answer]
-    soak = view.given.actions.soak_minutes
     shown = {
         "ids": [reviewing.name_of(review.workload) for review in going],
         "version": view.source.snapshot().results_version,
         "method": method.value,
     }
-    stated = review_end.confirm(going, outs, terms, method, view.given.people(), soak)
+    stated = review_end.confirm(going, outs, terms, method, view.given.people(), view.given.actions)
     return [*stated, answer, dcc.Store(id="review-seen", data=shown)]
 
 
@@ -175,45 +183,73 @@ def _step_frame(
 def _pinned_parameters(refs: Sequence[WorkloadRef], method: Method) -> dict[str, str]:
     """Return the address parameters that fix the workloads and the method of the next step.
 
-    They stay the same whatever the filters show later.
+    They stay the same whatever the filters show later. An address does not hold very many: those stay a filter, and
+    what is accepted is what the last step has shown.
     """
-    return {"ids": ",".join(reviewing.name_of(ref) for ref in refs), "method": method.value}
+    few = refs if len(refs) <= reviewing.MOST_NAMED else ()
+    return {"ids": ",".join(reviewing.name_of(ref) for ref in few), "method": method.value}
 
 
-def _partial(more: int) -> list[Component]:
-    if not more:
+def _partial(left: int, of: int) -> list[Component]:
+    if not left:
         return []
-    text = f"{display.counted(more, 'more workload')} of the selection wait for the next review: one takes no more."
+    words = f"Stopped: {display.number(of - left)} of {display.counted(of, 'workload')} were reviewed"
+    text = f"{words}; the other {display.number(left)} are left out, and wait for a review of their own."
     return [html.P(text, className="note-partial", role="note")]
 
 
 # --- what is asked ----------------------------------------------------------------------------------------------------
-def select_workloads(view: View, listing: Listing, terms: ReviewTerms, search: str) -> tuple[list[WorkloadRef], int]:
-    """The workloads of the review, and how many more there are than one review takes."""
-    refs = list(terms.workloads)
-    if terms.everything:
-        advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
-        refs = choosing.workloads(advice, listing.query(reviewing.filters_of(search), advice.schema))
-    most = view.given.actions.guardrails.most_workloads
-    return refs[:most], max(0, len(refs) - most)
+def select_workloads(view: View, listing: Listing, terms: ReviewTerms, search: str) -> list[WorkloadRef]:
+    """The workloads of the review: those of the address, or all that its filters show."""
+    if not terms.everything:
+        return list(terms.workloads)
+    advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
+    return choosing.workloads(advice, listing.query(reviewing.filters_of(search), advice.schema))
 
 
 def review_workloads(
     view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]
-) -> tuple[list[WorkloadReview], Method]:
-    """Each workload as it is now, tried on the server where the step needs that, by the method in force."""
+) -> tuple[list[WorkloadReview], Method] | ReviewJob:
+    """Each workload as it is now, tried on the server where the step needs that, by the method in force.
+
+    Of very many the job that asks, until it is over.
+    """
     service, who = in_cluster(view.given.changes), view.given.people()
+
+    def ask(dry: bool, method: Method, some: Sequence[WorkloadRef]) -> list[WorkloadReview]:
+        return (service.dry_run if dry else service.review)(who, terms.wanted(some, method))
+
     method = terms.method
     looks: list[WorkloadReview] = []
     if method is None:
-        looks = service.review(who, terms.wanted(refs, Method.TEMPLATE))
-        method = reviewing.default_method(looks)
+        first = _ask_or_start(view, terms, refs, False, partial(ask, False, Method.TEMPLATE), Method.TEMPLATE)
+        if isinstance(first, ReviewJob):
+            return first
+        looks, method = first, reviewing.default_method(first)
     way = Method.TEMPLATE if method is Method.BUNDLE else method
-    if terms.step in DRY:
-        return service.dry_run(who, terms.wanted(refs, way)), method
-    if not looks or way is not Method.TEMPLATE:
-        looks = service.review(who, terms.wanted(refs, way))
-    return looks, method
+    dry = terms.step in DRY
+    if looks and way is Method.TEMPLATE and not dry:
+        return looks, method
+    some = refs[: len(looks)] if looks else refs
+    found = _ask_or_start(view, terms, some, dry, partial(ask, dry, way), way)
+    return found if isinstance(found, ReviewJob) else (found, method)
+
+
+def _ask_or_start(
+    view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef], dry: bool, ask: Ask, method: Method
+) -> list[WorkloadReview] | ReviewJob:
+    """The reviews of some workloads, at once where they are few; else the job that makes them, until it is over."""
+    if len(refs) <= AT_ONCE:
+        return ask(refs)
+    version = view.source.snapshot().results_version
+    key = (_owner(view, terms), dry, method, terms.overridden, terms.second_person, version, hash(tuple(refs)))
+    job = JOBS.job(key, refs, ask)
+    return job.looks() if job.wait(FIRST_SECONDS) else job
+
+
+def _owner(view: View, terms: ReviewTerms) -> tuple[str, str]:
+    """The owner of a review: the person, and the key that their address has."""
+    return view.given.people().name, terms.key
 
 
 def p99(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, dict[Resource, float]]:
@@ -312,7 +348,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
     """The step follows the address; accepting, downloading, judging and rolling back."""
     _register_steps(app, view, listing)
     _register_actions(app, view)
-    _register_browser(app)
+    review_browser.register(app)
 
 
 def _register_steps(app: Dash, view: View, listing: Listing) -> None:
@@ -327,6 +363,23 @@ def _register_steps(app: Dash, view: View, listing: Listing) -> None:
     def _walk_to(search: str | None, _away: str | None, pathname: str | None) -> Any:
         if not (pathname or "").rstrip("/").endswith(reviewing.PATH):
             return no_update
+        return panels.render_guarded(lambda: contents(view, listing, search or ""))
+
+    @app.callback(
+        Output("review-body", "children", allow_duplicate=True),
+        Input("review-progress-tick", "n_intervals"),
+        Input(review_end.STOP_ASKED, "data"),
+        State("url", "search"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.REVIEW)
+    def _go_on(_ticks: int | None, stop: Any, search: str | None, pathname: str | None) -> Any:
+        if not (pathname or "").rstrip("/").endswith(reviewing.PATH):
+            return no_update
+        if stop and ctx.triggered_id == review_end.STOP_ASKED:
+            owner = _owner(view, reviewing.parse_terms(search or ""))
+            JOBS.stop(lambda key: isinstance(key, tuple) and key[0] == owner)
         return panels.render_guarded(lambda: contents(view, listing, search or ""))
 
     @app.callback(
@@ -436,34 +489,3 @@ def run_follow_up(view: View, act: str, ids: Sequence[str]) -> str:
     waiting = len(ids) - len(verified)
     text = f"Verified: {review_end.count_by_state(verified)}" if verified else "No soak time is over yet."
     return f"{text} {waiting:,} still in their soak time." if verified and waiting else text
-
-
-def _register_browser(app: Dash) -> None:
-    """Register what the browser does without the server.
-
-    The address follows switches and choices, the stepper follows the address.
-    """
-    for id_ in ("review-method", "review-form", "review-canary"):
-        app.clientside_callback(
-            ClientsideFunction("cotenant", "reviewTerm"), Input(id_, "value"), State(id_, "id"),
-            prevent_initial_call=True,
-        )  # fmt: skip
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "reviewOverrides"),
-        Input({"type": "review-override", "rule": ALL}, "checked"),
-        State({"type": "review-override", "rule": ALL}, "id"),
-        prevent_initial_call=True,
-    )
-    app.clientside_callback(ClientsideFunction("cotenant", "reviewStep"), Input("review-steps", "active"))
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "reviewActive"),
-        Output("review-steps", "active"),
-        Output("review-poll", "disabled"),
-        Input("url", "search"),
-    )
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "reviewShown"), Input("review-body", "children"), prevent_initial_call=True
-    )
-    app.clientside_callback(
-        ClientsideFunction("cotenant", "reviewDone"), Input("review-done", "data"), prevent_initial_call=True
-    )

@@ -18,6 +18,8 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import NotAllowed, Right
 from cotenant.base.table import Kind, Schema
 from cotenant.changes.model.change import ChangeStatus
+from cotenant.changes.model.ladder import LadderProgress
+from cotenant.changes.model.ladder_tables import ladders_table, rungs_table
 from cotenant.changes.model.service import (
     BundleForm,
     ChangeRequest,
@@ -64,7 +66,8 @@ Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="A
 class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
     """Workloads as NAMESPACE/KIND/NAME, and on what terms. dry_run: also try it on the server.
 
-    gpu_shares: of the shares of GPUs that findings propose, in place of CPU and memory.
+    gpu_shares: of the shares of GPUs that findings propose, in place of CPU and memory. ladder: accept all steps of a
+    cut; each later one is taken by itself, after the verdict on the one before.
     """
 
     workloads: list[str]
@@ -75,6 +78,7 @@ class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
     canary: float = 0.0
     dry_run: bool = False
     gpu_shares: bool = False
+    ladder: bool = False
 
     def wanted(self, key: str = "") -> ChangeRequest:
         """Return the request for the service.
@@ -92,6 +96,7 @@ class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
             self.canary,
             self.because,
             gpu_shares=self.gpu_shares,
+            ladder=self.ladder,
         )
         return replace(request, key=key) if key else request
 
@@ -114,6 +119,25 @@ class WorkloadsBody(msgspec.Struct, forbid_unknown_fields=True):
     """Workloads as NAMESPACE/KIND/NAME."""
 
     workloads: list[str]
+
+
+class StopBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Why a ladder takes no further step; the ledger keeps it."""
+
+    why: str = ""
+
+
+class BackBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The last step of a ladder that stays; 0: none."""
+
+    step: int
+
+
+class LadderDetail(msgspec.Struct):
+    """A ladder as a row of its table, and every step of it."""
+
+    ladder: dict[str, Any]
+    rungs: list[dict[str, Any]]
 
 
 class HiddenRecommendation(msgspec.Struct):
@@ -142,6 +166,7 @@ def router(view: View, prefix: str) -> APIRouter:
     _add_ledger(routes, view, source)
     _add_previews(routes, view)
     _add_writes(routes, view)
+    _add_ladders(routes, view)
     _add_postponing(routes, view)
     return routes
 
@@ -259,6 +284,49 @@ def _add_writes(routes: APIRouter, view: View) -> None:
     @routes.post("/changes/settle", summary="Resolve changes with unknown outcome", **_doc(_CHANGED, 403, 503))
     def settle() -> Response:
         return _answer_or_error(lambda: json_answer({"changes": _rows(_service(view).settle(who()))}))
+
+
+def _add_ladders(routes: APIRouter, view: View) -> None:
+    who = view.given.people
+
+    @routes.get(
+        "/ladders",
+        summary="Cuts of several steps that were accepted as a whole, and how far each is",
+        **_doc(list[LadderDetail], 403),
+    )
+    def listed() -> Response:
+        return json_answer([_ladder_detail(one) for one in _service(view).ladders(who())])
+
+    @routes.post(
+        "/ladders/{ladder}/stop",
+        summary="Take no further step of it; what was taken stays",
+        **_doc(LadderDetail, 403, 422, 503, body=StopBody),
+    )
+    def stop(ladder: str, body: Raw) -> Response:
+        def act() -> Response:
+            service = _service(view)
+            stopped = service.stop_ladder(who(), ladder, read_body(body, StopBody).why)
+            found = [one for one in service.ladders(who()) if one.status.ladder.id == stopped.ladder.id]
+            return json_answer(_ladder_detail(found[0]))
+
+        return _answer_or_error(act)
+
+    @routes.post(
+        "/ladders/{ladder}/back",
+        summary="Take its steps back, the last one first, down to a step; 0: as it was before the first one",
+        **_doc(_CHANGED, 403, 409, 422, 503, body=BackBody),
+    )
+    def back(ladder: str, body: Raw) -> Response:
+        def act() -> Response:
+            done = _service(view).go_back(who(), ladder, read_body(body, BackBody).step)
+            return json_answer({"changes": _rows(done)})
+
+        return _answer_or_error(act)
+
+
+def _ladder_detail(one: LadderProgress) -> LadderDetail:
+    (row,) = ladders_table([one]).rows()
+    return LadderDetail(dict(row), [dict(rung) for rung in rungs_table(one).rows()])
 
 
 def _add_postponing(routes: APIRouter, view: View) -> None:

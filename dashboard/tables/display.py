@@ -83,6 +83,11 @@ def duration(seconds: float) -> str:
     return f"{max(0, seconds):.0f} s"
 
 
+def number(count: int) -> str:
+    """A count with separated thousands, as in "1,234"."""
+    return f"{count:,}"
+
+
 def counted(number: int, noun: str) -> str:
     """A number with its noun, in the plural where due."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

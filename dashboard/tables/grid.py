@@ -79,7 +79,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 }
 """Of every column. Headings break into lines rather than lose their ends."""
 
-TWO_LINES: Final[Mapping[str, Any]] = {"rowHeight": 42}
+TWO_LINES: Final[Mapping[str, Any]] = {"rowHeight": 37}
 """Options of a list whose names are drawn with their places below."""
 
 BOXES: Final[Mapping[str, Any]] = {

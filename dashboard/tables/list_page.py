@@ -37,6 +37,19 @@ PATCHES: Final = "What applies the recommendations of these rows, as YAML to rev
 
 
 @dataclass(frozen=True, slots=True)
+class ListTab:
+    """One of the lists that a table is divided into: the rows of one value of a filter key, in an order of their own.
+
+    value: "" is all rows.
+    """
+
+    key: str
+    value: str
+    title: str
+    order: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """The properties that distinguish one list from another."""
 
@@ -73,6 +86,8 @@ class Listing:
     """Columns that stay in sight while the others scroll, where the window is wide enough; the first of `shown`."""
     bar: Callable[[], Sequence[Component]] = tuple
     """What stands between the tools and the grid."""
+    tabs: tuple[ListTab, ...] = ()
+    """Lists that this one is divided into, which links above the tools lead to."""
 
     def query(self, search: str, schema: Schema | None = None) -> Query:
         """The URL's query, in the list's own order unless the URL says another."""
@@ -292,18 +307,54 @@ def tools(listing: Listing, view: View, search: str) -> Component:
         display.counted(of, listing.noun) if count == of else f"{count:,} of {display.counted(of, listing.noun)}"
     )
     hidden_note = _put_off(listing, snapshot, search)
+    lists = tabs(listing, snapshot, query, _links(search, schema))
     line = [
         html.Strong(count_text, id=f"count-{listing.schema.name}", role="status"),
         *hidden_note,
         *_active(listing, query, _links(search, schema)),
     ]
     if not count:
-        return html.Div([html.Div(line, className="tool-line"), _empty_state(listing, view, query)])
+        return html.Div([*lists, html.Div(line, className="tool-line"), _empty_state(listing, view, query)])
     totals = [*listing.totals(snapshot, query, view.currency)]
     if totals and view.given.people().reads is not None:
         totals.append(html.Span(OF_THESE, className="total-parts"))
     exports = _exports(listing, view, snapshot, filters.encode(listing.query(search, schema)))
-    return html.Div([html.Div([*line, exports], className="tool-line"), html.Div([*totals], className="totals")])
+    sums = html.Div([*totals], className="totals")
+    return html.Div([*lists, html.Div([*line, exports], className="tool-line"), sums])
+
+
+def tabs(listing: Listing, snapshot: Snapshot, query: Query, link: Href) -> list[Component]:
+    """The links that lead to the lists, each with the number of its rows under all the other filters.
+
+    Empty where the list is one, or the results are of a version that did not divide them.
+    """
+    present = [tab for tab in listing.tabs if tab.key in filters.keys_of(snapshot.tables[listing.schema.name].schema)]
+    items = []
+    for tab in present:
+        rest = tuple(c for c in query.conditions if c.key != tab.key)
+        wanted = (FilterCondition(tab.key, (tab.value,)),) if tab.value else ()
+        narrowed = replace(query, conditions=tuple(sorted((*rest, *wanted))), sort=())
+        on = query.values(tab.key) == ((tab.value,) if tab.value else ()) and not query.values(tab.key, negated=True)
+        count = snapshot.count(listing.schema.name, narrowed)
+        href = link(narrowed) + (f"&sort={tab.order}" if tab.order else "")
+        words = [html.Span(tab.title), " ", html.Strong(display.number(count))]
+        chosen = {"aria-current": "true"} if on else {}
+        items.append(
+            html.Li(
+                dcc.Link(
+                    words,
+                    href=href,
+                    id=f"tab-{listing.schema.name}-{tab.value or 'all'}",
+                    className="choice current" if on else "choice",
+                ),
+                **chosen,
+            )
+        )
+    return (
+        [html.Nav(html.Ul(items, className="choice-list"), className="list-tabs", **{"aria-label": "Lists"})]
+        if items
+        else []
+    )
 
 
 def _empty_state(listing: Listing, view: View, query: Query) -> Component:

@@ -21,6 +21,7 @@ from cotenant.dashboard.frame import panels
 from cotenant.recommender.model.savings import COLUMNS, PlannedSavings, Savings, When, summed_savings
 from cotenant.recommender.model.savings_text import NET, NOTHING, SavingPhrase, net_phrases, saving_phrases
 from cotenant.recommender.model.steps import Ready
+from cotenant.recommender.model.todo import TodoList
 
 WORKLOAD: Final = ("namespace", "kind", "workload")
 POSTPONED: Final = "postponed"
@@ -60,6 +61,20 @@ def ready_counts(advice: Relation, query: Query) -> ReadyCounts:
     where = queries.condition(advice, query) & in_sight(advice)
     second = f"ready = '{Ready.SECOND_PERSON.value}'"
     return ReadyCounts(*advice.sums([f"count_if({_IS_READY})", f"count_if({second})"], where))
+
+
+@dataclass(frozen=True, slots=True)
+class TodoCounts:
+    """The number of containers in each of the two lists of what there is to do: at risk, and waste."""
+
+    raises: int
+    cuts: int
+
+
+def todo_counts(advice: Relation, query: Query) -> TodoCounts:
+    """Over the rows of a query that nobody has put off; results of a version without the lists count as none."""
+    where = queries.condition(advice, query) & in_sight(advice)
+    return TodoCounts(*advice.sums([f"count_if(todo = '{one}')" for one in (TodoList.RAISE, TodoList.CUT)], where))
 
 
 def second_person_words(count: int) -> str:

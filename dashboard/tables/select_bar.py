@@ -65,14 +65,13 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
     worth = None if of_these is None else choosing.worth(advice, of_these)
     rows = worth.rows if worth else 0
     refs = [] if chosen.everything else choosing.workloads(advice, of_these)
-    most = view.given.actions.guardrails.most_workloads
     totals: list[Any] = [NONE_YET]
     if worth and rows:
-        written = savings.next_review(advice, choosing.first_workloads(advice, of_these, most))
+        written = savings.next_review(advice, choosing.workloads(advice, of_these))
         totals = _selection_summary(worth, written, chosen, matching, view.currency)
     ways = {
-        "Review": choosing.review_href(view.settings.base_path, search, refs, chosen, most),
-        "Bundle": choosing.review_href(view.settings.base_path, search, refs, chosen, most,
+        "Review": choosing.review_href(view.settings.base_path, search, refs, chosen),
+        "Bundle": choosing.review_href(view.settings.base_path, search, refs, chosen,
                                        method="bundle", step=reviewing.CONFIRM),
     }  # fmt: skip
     reading, doing = why_not(view, Right.REVIEW), why_not(view, Right.ACCEPT)
@@ -86,7 +85,7 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
     clear = [html.Button("Clear", id="clear-selection", className="quiet-button")] if rows else []
     reasons = dict.fromkeys(filter(None, (reading, doing)))
     why = [html.Span(" ".join(reasons), className="panel-note", id="selection-why")] if reasons else []
-    first = first_of(worth.workloads if worth else 0, most)
+    first = first_of(len(refs), reviewing.MOST_NAMED)
     sums = html.Div([*totals, *first, *every, *clear], className="selection-sums", role="status")
     return line([sums, html.Div([*why, *buttons], className="selection-acts")], chosen)
 

@@ -129,12 +129,12 @@ def worth_most(advice: Relation, count: int, query: Query = ANY) -> list[tuple[W
     return sorted(pairs, key=lambda pair: -pair[1])
 
 
-def review_href(base: str, search: str, refs: list[WorkloadRef], chosen: Selection, most: int, **more: str) -> str:
-    """Return the address of the selection's review: all matching rows by the filters, or at most `most` workloads.
+def review_href(base: str, search: str, refs: list[WorkloadRef], chosen: Selection, **more: str) -> str:
+    """Return the address of the selection's review: all matching rows by the filters, or the workloads by name.
 
-    These are listed by name.
+    An address names MOST_NAMED of them.
     """
     if chosen.everything:
         filter_query = review.filters_of(search)
         return f"{base}{review.PATH}?" + "&".join(filter(None, ("all=1", filter_query, urlencode(more))))
-    return review.href(base, refs[:most], **more)
+    return review.href(base, refs[: review.MOST_NAMED], **more)

@@ -63,7 +63,7 @@ def contents(view: View, listing: Listing, search: str, ticked: Selection) -> Co
     of_these = choosing.chosen_rows(shown, ticked) or shown
     count, monthly = _shares(findings, of_these)
     refs = choosing.workloads(findings, _with_proposals(of_these)) if count else []
-    most = view.given.actions.guardrails.most_workloads
+    most = reviewing.MOST_NAMED
     what = "of the ticked rows" if ticked else "of the rows shown"
     sums = [
         html.Strong(f"{display.counted(count, 'share')} of GPUs", id="shares-count"),

@@ -16,7 +16,7 @@ import pytest
 from cotenant.admission.webhook_server.service import WebhookService
 from cotenant.autopilot.decide.floors import FloorForecast
 from cotenant.autopilot.decide.starts import ready_since
-from cotenant.autopilot.model import SWITCH_CONFIG_MAP, QueueVerdict
+from cotenant.autopilot.model import QueueVerdict
 from cotenant.autopilot.rounds.reading import PolicyReading, RoundReading
 from cotenant.base.errors import CotenantError
 from cotenant.base.identity import WorkloadRef
@@ -27,6 +27,7 @@ from cotenant.base.usage.usage import HALF_HOUR_SECONDS
 from cotenant.changes.decide.regression_check import Compared, Measure
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import BundleForm
+from cotenant.changes.soak.stop_switch import SWITCH_CONFIG_MAP
 from cotenant.recommender.model.recommendation import Action, Field, Value
 from tests.autopilot.dying import DyingRound, dying_round
 from tests.autopilot.scene import APPROVER, HOUR, AutopilotScene, shut_window

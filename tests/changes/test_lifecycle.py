@@ -45,7 +45,7 @@ def test_a_change_is_judged_at_two_ages_and_then_no_more() -> None:
     assert steps(applied, now=1799.0) == [] and steps(applied, now=1800.0) == [(Due.VERIFY, "a")]
     verified = standing("a", ChangeState.VERIFIED, since=1800.0)
     assert steps(verified, now=86_399.0) == [] and steps(verified, now=86_400.0) == [(Due.VERIFY, "a")]
-    again = standing("a", ChangeState.VERIFIED, since=86_401.0)
+    again = standing("a", ChangeState.VERIFIED, since=86_401.0, verified_seconds=86_401.0)
     assert steps(again, now=900_000.0) == []
 
 
@@ -107,6 +107,32 @@ def test_harm_to_one_of_the_first_takes_all_of_them_back_and_cancels_the_rest(st
     assert cancel.why == f"shop/Deployment/a, which went first, is {state}: 2 restarts"
     # Whoever comes after a process that died in between goes on where it was.
     assert steps(bad, good, replace(waiting, state=ChangeState.CANCELLED)) == expected[1:]
+
+
+def paced(id_: str, state: ChangeState, wave: int) -> ChangeStatus:
+    one = standing(id_, state, wave=wave)
+    return replace(one, change=replace(one.change, paced=True))
+
+
+def test_a_batch_of_many_waves_goes_on_one_wave_at_a_time() -> None:
+    good, refused = paced("a", ChangeState.VERIFIED, 0), paced("b", ChangeState.FAILED, 0)
+    second, third = (paced(id_, ChangeState.WAITING, wave) for id_, wave in (("c", 1), ("d", 2)))
+    # What the server refused of it harmed nobody, and holds no other workload up.
+    assert steps(good, refused, second, third, now=MINUTE) == [(Due.RESUME, "c")]
+    soaks = replace(second, state=ChangeState.APPLIED)
+    assert steps(good, refused, soaks, third, now=MINUTE) == []
+    through = replace(second, state=ChangeState.VERIFIED)
+    assert steps(good, refused, through, third, now=MINUTE) == [(Due.RESUME, "d")]
+    assert steps(good, refused, through, third, now=MINUTE, pace=replace(PACE, may_change=False)) == []
+
+
+@pytest.mark.parametrize("state", [ChangeState.REGRESSED, ChangeState.ROLLED_BACK])
+def test_harm_in_a_wave_ends_the_batch_and_takes_no_other_workload_back(state: ChangeState) -> None:
+    good, bad = paced("a", ChangeState.VERIFIED, 0), paced("b", state, 1)
+    other, last = paced("c", ChangeState.VERIFIED, 1), paced("d", ChangeState.WAITING, 2)
+    assert steps(good, bad, other, last, now=MINUTE) == [(Due.CANCEL, "d")]
+    # Harm of a wave that was verified already, a day later, ends the rest too.
+    assert steps(replace(bad, change=replace(bad.change, wave=0)), other, last, now=MINUTE) == [(Due.CANCEL, "d")]
 
 
 def test_what_nobody_saw_the_end_of_comes_first() -> None:

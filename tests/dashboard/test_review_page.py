@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,19 @@ import pytest
 from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
-from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.errors import CotenantError, StoreBusy, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import send_all
 from cotenant.base.kubernetes.intent import Delete
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.sections.actions import GuardrailSettings
-from cotenant.base.tables import filters, queries
+from cotenant.base.tables import filters
 from cotenant.changes.decide import in_place
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.model.change import ChangeState
-from cotenant.changes.model.service import ChangeRequest, Method
-from cotenant.dashboard.changes import change_story, review_steps, snooze
+from cotenant.changes.model.service import ChangeRequest, Method, WorkloadReview
+from cotenant.dashboard.changes import change_story, review_end, review_job, review_steps, snooze
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes.change_story import Allowed
 from cotenant.dashboard.frame import panels
@@ -35,7 +36,6 @@ from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.snoozed import Postponing
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import display, select_bar
-from cotenant.dashboard.tables import selection as choosing
 from cotenant.dashboard.tables.selection import Selection
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from tests.cluster.waiting import wait_for
@@ -179,19 +179,6 @@ def test_red_data_disable_every_action_and_are_refused_on_the_server_too(scene: 
     assert scene.service().changes(ADMIN) == [] and scene.service().postponed() == {}
 
 
-def test_the_bar_says_that_a_review_takes_the_first_of_more_rows_than_it_may_change(scene: Scene) -> None:
-    view = view_of(scene)
-    advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
-    refs = choosing.workloads(advice, choosing.ANY)
-    most = len(refs) - 1
-    guardrails = msgspec.structs.replace(scene.settings.actions.guardrails, most_workloads=most)
-    few = view_of(scene, actions=msgspec.structs.replace(scene.settings.actions, guardrails=guardrails))
-    columns = queries.page(advice, choosing.ANY, columns=(*choosing.NAMES, "container")).columns
-    ticked = Selection(tuple("/".join(row) for row in zip(*columns.values(), strict=True)))
-    assert f"a review takes the first {most}" in text(select_bar.contents(few, LIST, "", ticked))
-    assert "a review takes the first" not in text(select_bar.contents(view, LIST, "", ticked))
-
-
 def test_one_that_fails_is_left_out_and_the_others_are_accepted(scene: Scene) -> None:
     refs = free(scene, 2)
     gone = next(w for w in scene.workloads if w not in refs)
@@ -215,13 +202,61 @@ def test_a_server_that_does_not_answer_is_told_and_tried_again(made: Prepared, t
     assert "Nothing is left to change." in asked and "Accept 1 change" not in asked
 
 
-def test_no_more_than_a_batch_may_hold_is_reviewed_at_once(made: Prepared, tmp_path: Path) -> None:
-    few = msgspec.structs.replace(acting.ACTIONS, guardrails=GuardrailSettings(most_workloads=2))
+def test_a_filter_becomes_one_review_of_any_size_and_is_applied_in_waves(made: Prepared, tmp_path: Path) -> None:
+    few = msgspec.structs.replace(
+        acting.ACTIONS, guardrails=msgspec.structs.replace(acting.LENIENT, most_workloads=2), soak_minutes=30.0
+    )
     with acting.embedded(tmp_path, made, few) as scene:
-        found = text(review.contents(view_of(scene), LIST, f"?all=1&key={KEY}&step=diff"))
+        view = view_of(scene)
+        found = text(review.contents(view, LIST, f"?all=1&key={KEY}&step=diff"))
         rows = scene.store.read_table(RECOMMENDATIONS).rows()
         count = len({(r["namespace"], r["kind"], r["workload"]) for r in rows})
-        assert f"{count - 2} more workloads of the selection wait for the next review" in found
+        assert count > 4 and "wait for the next review" not in found and found.count("Leave it out:") >= count
+        refs = free(scene, 5)
+        search = search_of(refs, step="confirm")
+        assert "2 workloads at a time" in text(review.contents(view, LIST, search))
+        shown = {"ids": [reviewing.name_of(ref) for ref in refs], "method": "template"}
+        shown["version"] = view.source.snapshot().results_version
+        done = review.accept_changes(view, reviewing.parse_terms(search), shown)
+        # Five in waves of two: two are sent, the others wait for their verdict.
+        assert [(one.change.wave, one.state.value) for one in done] == [
+            (0, "applied"), (0, "applied"), (1, "waiting"), (1, "waiting"), (2, "waiting")
+        ]  # fmt: skip
+
+
+def test_a_large_review_says_how_far_it_is_and_what_was_reviewed_when_it_is_stopped_is_kept() -> None:
+    refs = [WorkloadRef("pay", "Deployment", f"w{place}") for place in range(35)]
+    asked, go_on = [], threading.Event()
+
+    def ask(some: Sequence[WorkloadRef]) -> list[WorkloadReview]:
+        asked.append(len(some))
+        assert len(asked) == 1 or go_on.wait(60)
+        return [WorkloadReview(ref) for ref in some]
+
+    job = review_job.ReviewJob(refs, ask)
+    wait_for("the first answer", lambda: job.done == review_job.CHUNK)
+    assert not job.is_over and job.left_seconds() is not None
+    said = text(review_end.progress(job.done, job.total, job.left_seconds()))
+    assert "10" in said and "35 workloads" in said and "Stop here" in said
+    job.stop()
+    go_on.set()
+    assert job.wait(60) and job.is_partial
+    # The question that was under way is answered; no further one is asked.
+    assert [look.workload for look in job.looks()] == refs[:20] and asked == [10, 10]
+
+
+def test_a_large_review_that_fails_says_why_and_one_that_ends_has_all() -> None:
+    refs = [WorkloadRef("pay", "Deployment", f"w{place}") for place in range(15)]
+
+    def refuse(_some: Sequence[WorkloadRef]) -> list[WorkloadReview]:
+        raise StoreBusy("8 others are asking the cluster now")
+
+    failed = review_job.ReviewJob(refs, refuse)
+    assert failed.wait(60)
+    with pytest.raises(StoreBusy):
+        failed.looks()
+    whole = review_job.ReviewJob(refs, lambda some: [WorkloadReview(ref) for ref in some])
+    assert whole.wait(60) and not whole.is_partial and [look.workload for look in whole.looks()] == refs
 
 
 def test_names_and_reasons_stay_text(scene: Scene) -> None:

@@ -15,13 +15,13 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.autopilot.configured_service import autopilot_service_of
-from cotenant.autopilot.model import PAUSED_KEY, SWITCH_CONFIG_MAP
 from cotenant.autopilot.service import ClusterAutopilotService
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Role
 from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
+from cotenant.changes.soak.stop_switch import PAUSED_KEY, SWITCH_CONFIG_MAP
 from cotenant.recommender.model.recommendation import Recommendation, Trust
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.changes.world import RESOURCES, recommended

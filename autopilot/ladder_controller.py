@@ -1,0 +1,96 @@
+"""EDGE: the manager's controller of accepted ladders: verifies their steps, and takes the next one after each verdict.
+
+A round is the watcher's look at the changes of ladders alone, with a client that writes under the Lease. A dry run of
+the manager does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+
+import structlog
+
+from cotenant.autopilot.rounds.acts import PATIENCE_SECONDS, LedClient
+from cotenant.base.controllers.contract import ControllerDecision
+from cotenant.base.controllers.loop import Changes, Feature
+from cotenant.base.controllers.sender import Leadership
+from cotenant.base.errors import StoreBusy
+from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.intent import Outcome
+from cotenant.base.ledger.bucket_ledger import ledger_turn, open_ledger
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import ledger_location
+from cotenant.base.settings.sections.store import store_url
+from cotenant.base.store import Store
+from cotenant.changes.accept import Actions
+from cotenant.changes.access.configured_service import climber_of
+from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.live_context import who as person_of
+from cotenant.changes.model.change import ChangeStatus
+from cotenant.changes.soak.usage_comparison import comparison_of
+from cotenant.changes.soak.watcher import Watcher, WatchScope
+
+log = structlog.get_logger(__name__)
+
+
+def is_step(standing: ChangeStatus) -> bool:
+    """Return whether a change is a step of a ladder, the first one, which a person took, included."""
+    return bool(standing.change.ladder)
+
+
+class LadderController(Feature):
+    """Feature `ladders`."""
+
+    name = "ladders"
+    needs: tuple[str, ...] = ()
+
+    def __init__(self, watcher: Watcher, interval_seconds: float) -> None:
+        """No look yet."""
+        self._watcher = watcher
+        self.interval_seconds = interval_seconds
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it goes by time
+        """Decide nothing: a step is written in `sent`, which is called where the manager leads."""
+        return ControllerDecision()
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:  # noqa: ARG002 - nothing was asked for
+        """Do what is due of ladders; somebody else's turn at the ledger is waited for until the next round."""
+        try:
+            moved = self._watcher.step()
+        except StoreBusy as error:
+            log.info("the ledger is in use", err=error.message)
+            return
+        for one in moved:
+            log.info("ladder step moved", ladder=one.change.ladder, change=one.change.id, state=one.state)
+
+
+def ladder_controller(
+    client: KubeClient, settings: Settings, cluster: str, leadership: Leadership, clock: Clock
+) -> LadderController:
+    """Its controller; nothing is asked yet."""
+    store = Store(store_url(settings.store, os.environ), cluster)
+    place = ledger_location(settings.actions, os.environ)
+    comparison = comparison_of(settings.profiler.prometheus)
+
+    @contextmanager
+    def open_actions() -> Iterator[Actions]:
+        led = LedClient.of(client, leadership.require)
+        with (
+            closing(led),
+            ledger_turn(place, "the manager looks at ladders", PATIENCE_SECONDS),
+            closing(open_ledger(place)) as ledger,
+        ):
+            person = person_of(led)
+            journal = ChangeJournal(ledger, clock, person.name, source="ladder")
+            journal.cluster = led.access.cluster
+            actions = Actions(led, journal, settings.actions, person)
+            actions.anchor_namespace = settings.manager.namespace if settings.actions.anchor else ""
+            actions.compare = comparison.get("compare", actions.compare)
+            actions.trace = comparison.get("trace", actions.trace)
+            yield actions
+
+    watcher = Watcher(open_actions, lambda _news: None, scope=WatchScope(is_step), climb=climber_of(settings, store))
+    return LadderController(watcher, settings.actions.watch_seconds)

@@ -1,0 +1,92 @@
+"""`cotenant recs ladders|stop|back`: cuts of several steps that were accepted as a whole."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, DeclaredClusterOption, Kubeconfig, settings_of
+from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app, session_of
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.people import Grant, Person, Role
+from cotenant.changes.commands.ledger_access import open_actions
+from cotenant.changes.model.tables import changes_table
+
+LadderId = Annotated[str, typer.Argument(metavar="LADDER", help="Id of a ladder, or its beginning.")]
+
+app = new_app()
+
+
+@app.command(epilog=examples("cotenant recs ladders", "cotenant recs ladders 3f9c21  # each step"))
+def ladders(
+    ctx: typer.Context,
+    ladder: Annotated[str, typer.Argument(metavar="LADDER", help="Show each step of this one.")] = "",
+    cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Cuts of several steps that were accepted as a whole, and how far each is; asks no cluster."""
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.changes.change_ledger import ChangeJournal
+    from cotenant.changes.commands.ledger_access import open_ledger
+    from cotenant.changes.decide.ladder import ladder_progress
+    from cotenant.changes.model.ladder_tables import ladders_table, rungs_table
+    from cotenant.changes.soak.ladder_acts import find_ladder, ladders_of
+    from cotenant.changes.soak.reconcile import pace_of
+
+    settings = session_of(ctx).load().settings
+    ledger = open_ledger(settings)
+    journal, pace = ChangeJournal(ledger, SystemClock(), ""), pace_of(settings.actions)
+    standings, who = list(journal.standings().values()), _whoever("")
+    if ladder:
+        found = ladder_progress(find_ladder(journal.ladders(), who, ladder), standings, pace)
+        print_table(rungs_table(found), output, headers=not no_headers)
+        if found.words:
+            message(f"{found.status.state}: {found.words}")
+    else:
+        print_table(ladders_table(ladders_of(journal.ladders(), standings, pace, who)), output, headers=not no_headers)
+    ledger.close()
+
+
+@app.command(epilog=examples("cotenant recs stop 3f9c21 --reason 'we move to other nodes'"))
+def stop(
+    ctx: typer.Context,
+    ladder: LadderId,
+    reason: Annotated[str, typer.Option("--reason", help="Why; the ledger keeps it.")] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Take no further step of a ladder; what was taken stays."""
+    from cotenant.changes.soak.ladder_acts import stop_ladder
+
+    with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:
+        stopped = stop_ladder(actions, _whoever(actions.person.name), ladder, reason)
+    message(f"ladder {stopped.ladder.id} of {stopped.ladder.ref} is {stopped.state}: {stopped.words}")
+
+
+@app.command(epilog=examples("cotenant recs back 3f9c21 --to 2", "cotenant recs back 3f9c21 --to 0  # all of it"))
+def back(
+    ctx: typer.Context,
+    ladder: LadderId,
+    to: Annotated[int, typer.Option("--to", min=0, metavar="STEP", help="The last step that stays; 0: none.")],
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Take the last steps of a ladder back, one after the other, and stop it there.
+
+    Exit code 3 when a step could not be taken back: somebody has changed the workload since.
+    """
+    from cotenant.changes.soak.ladder_acts import go_back
+
+    with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:
+        done = go_back(actions, _whoever(actions.person.name), ladder, to)
+    print_table(changes_table(done), output, headers=not no_headers)
+    raise typer.Exit(EXIT_FINDINGS if any(one.state.in_force for one in done) else 0)
+
+
+def _whoever(name: str) -> Person:
+    """Return the person at the command line: what they may write, the cluster decides."""
+    return Person(name, grants=(Grant(Role.OWNER),))

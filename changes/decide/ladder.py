@@ -1,0 +1,248 @@
+"""When the next step of an accepted ladder may be taken, what it writes, and what ends the ladder. Pure.
+
+A step never goes below what was approved and never below what is recommended now. It follows the verdict of a whole day
+on the step before; what nobody can say keeps it waiting, and what somebody else has done ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from cotenant.base.kubernetes.quantity import format_amount
+from cotenant.base.reasons import Reason
+from cotenant.changes.decide.field_changes import holds_values
+from cotenant.changes.decide.in_place import RESIZE
+from cotenant.changes.decide.lifecycle import Pace, is_verified_again
+from cotenant.changes.model.change import ChangeState, ChangeStatus, Write
+from cotenant.changes.model.ladder import (
+    Ladder,
+    LadderProgress,
+    LadderState,
+    LadderStatus,
+    LadderTarget,
+    rungs,
+    steps_taken,
+)
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.steps import NextStep
+
+_NOTHING: Final = "nothing is recommended now"
+_OVER: Final = {
+    ChangeState.FAILED: "was refused",
+    ChangeState.CANCELLED: "was cancelled",
+    ChangeState.REGRESSED: "did harm",
+    ChangeState.ROLLED_BACK: "was rolled back",
+    ChangeState.ROLLBACK_UNKNOWN: "is being rolled back",
+}
+
+
+class LadderVerdict(StrEnum):
+    """The decision on a ladder at one time."""
+
+    TAKE = "take"
+    """The next step may be taken now."""
+    WAIT = "wait"
+    STOP = "stop"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class LadderDecision:
+    """A verdict with its reason, in a code of docs/reasons.md and in words."""
+
+    verdict: LadderVerdict
+    reason: Reason = Reason.OK
+    words: str = ""
+
+
+def wait(reason: Reason, words: str) -> LadderDecision:
+    """The next step is not taken now."""
+    return LadderDecision(LadderVerdict.WAIT, reason, words)
+
+
+def stop(reason: Reason, words: str) -> LadderDecision:
+    """No further step is taken."""
+    return LadderDecision(LadderVerdict.STOP, reason, words)
+
+
+def why_no_ladder(recommendations: Sequence[Recommendation], steps: Sequence[NextStep], takes_two: bool) -> str:
+    """Why a workload's later steps cannot be accepted with the first one, in words; "" when they can."""
+    if not steps:
+        return "it is done in one step"
+    if takes_two:
+        return "its class takes a second person for each step"
+    if any("hpa" in value.inputs for one in recommendations for value in one.values if value.changes_template):
+        return "its requests are computed together with an autoscaler, anew for each step"
+    return ""
+
+
+def planned_ladder(ladder: Ladder, whole: Sequence[Recommendation]) -> Ladder:
+    """The ladder with what `whole`, the recommendations over the values of now, come to in the end."""
+    targets = tuple(
+        LadderTarget(one.container.container, value.resource, value.field, value.then)
+        for one in whole
+        for value in one.values
+        if value.changes_template
+    )
+    heaps = {one.container.container: one.heap.amount_bytes for one in whole if one.heap}
+    return replace(ladder, targets=targets, heaps=heaps)
+
+
+def judge_history(status: LadderStatus, standings: Sequence[ChangeStatus], pace: Pace) -> LadderDecision:
+    """Judge what the ledger says of the steps that were taken, and of other changes of the workload since."""
+    taken = steps_taken(status.ladder, standings)
+    if not taken:
+        return stop(Reason.LADDER_STEP_ENDED, "no change of it is in the ledger")
+    for place, batch in enumerate(taken, 1):
+        for one in batch:
+            if one.state in _OVER or one.held:
+                what = "could not be rolled back" if one.held else _OVER[one.state]
+                why = f": {one.words}" if one.words else ""
+                return stop(Reason.LADDER_STEP_ENDED, f"step {place} (change {one.change.id}) {what}{why}")
+    if (other := _later_change(status.ladder, standings, taken[-1])) is not None:
+        words = f"{other.change.actor} changed the workload too: change {other.change.id}"
+        return stop(Reason.LADDER_OTHER_WRITER, words)
+    for one in taken[-1]:
+        if one.state is not ChangeState.VERIFIED:
+            return wait(Reason.LADDER_NO_VERDICT, f"step {len(taken)} (change {one.change.id}) is {one.state}")
+        if not is_verified_again(one, pace):
+            hours = pace.verify_seconds / 3600
+            words = f"step {len(taken)} (change {one.change.id}) has no verdict yet on its first {hours:g} hours"
+            return wait(Reason.LADDER_NO_VERDICT, words)
+    return LadderDecision(LadderVerdict.TAKE)
+
+
+def _later_change(
+    ladder: Ladder, standings: Sequence[ChangeStatus], last: Sequence[ChangeStatus]
+) -> ChangeStatus | None:
+    """A change of the workload that is none of the ladder, accepted after its last step, and in force or unknown."""
+    ids = [one.change.id for one in standings]
+    after = ids.index(last[-1].change.id) + 1
+    return next(
+        (
+            one
+            for one in standings[after:]
+            if one.change.ref == ladder.ref
+            and one.change.ladder != ladder.id
+            and (one.state.in_force or not one.state.settled)
+        ),
+        None,
+    )
+
+
+def object_writes(last: Sequence[ChangeStatus]) -> list[Write]:
+    """The writes of a step whose objects stay: all but those of pods, which come and go."""
+    return [write for one in last for write in one.change.writes if write.subresource != RESIZE]
+
+
+def judge_objects(last: Sequence[ChangeStatus], live: Mapping[str, Mapping[str, Any] | None]) -> LadderDecision:
+    """Judge whether the objects still have what the last step wrote. live: API path -> the object, None: it is gone."""
+    for write in object_writes(last):
+        found = live.get(write.address.path)
+        if found is None or (found.get("metadata") or {}).get("uid") != write.uid:
+            return stop(Reason.LADDER_OTHER_WRITER, f"{write.address} was deleted, or is another one of that name")
+        if not holds_values(found, write):
+            words = f"somebody changed {write.address}: it has not what change {last[-1].change.id} wrote"
+            return stop(Reason.LADDER_OTHER_WRITER, words)
+    return LadderDecision(LadderVerdict.TAKE)
+
+
+def judge_results(last: Sequence[ChangeStatus], fresh: Sequence[Recommendation]) -> LadderDecision:
+    """Judge whether the recommendations rest on history from after the last step."""
+    if not fresh:
+        return wait(Reason.LADDER_RESULTS_OLD, "nothing is recommended for the workload now")
+    begun = max(one.changed_seconds for one in last)
+    if min(one.end_seconds for one in fresh) <= begun:
+        return wait(Reason.LADDER_RESULTS_OLD, "the recommendations are of before the last step: the next scan counts")
+    return LadderDecision(LadderVerdict.TAKE)
+
+
+def within_approval(ladder: Ladder, fresh: Sequence[Recommendation]) -> list[Recommendation]:
+    """The approved amounts in the place of the recommended ones: what was not approved is left out.
+
+    A heap without an approved size is left out too.
+    """
+    targets = {(t.container, t.resource, t.field): t.amount for t in ladder.targets}
+
+    def limit(name: str, value: Value) -> Value | None:
+        if (name, value.resource, value.field) not in targets:
+            return None
+        amount = targets[name, value.resource, value.field]
+        action = Action.UNSET if amount is None else Action.SET
+        return replace(value, amount=amount, action=action, clamps=())
+
+    limited = []
+    for one in fresh:
+        name = one.container.container
+        values = tuple(found for value in one.values if (found := limit(name, value)) is not None)
+        size = ladder.heaps.get(name)
+        heap = replace(one.heap, amount_bytes=size) if one.heap and size else None
+        limited.append(replace(one, values=values, heap=heap))
+    return limited
+
+
+def judge_step(ladder: Ladder, step: Sequence[Recommendation], fresh: Sequence[Recommendation]) -> LadderDecision:
+    """Judge the next step against what is recommended now, field by field. step: over the values of now."""
+    by_container = {one.container.container: one for one in fresh}
+    stated = {(one.container.container, value.resource, value.field) for one in step for value in one.values}
+    for target in ladder.targets:
+        if (target.container, target.resource, target.field) not in stated:
+            return wait(Reason.LADDER_WITHHELD, f"{target.container} {target.resource} {target.field}: {_NOTHING}")
+    if not any(value.changes_template for one in step for value in one.values):
+        return LadderDecision(LadderVerdict.DONE, words="all approved amounts are reached")
+    for one in step:
+        name = one.container.container
+        recommended = by_container[name]
+        if name in ladder.heaps and (one.heap is None or recommended.heap is None):
+            return wait(Reason.LADDER_WITHHELD, f"{name}: no heap is recommended now, with which its memory changes")
+        if one.heap and recommended.heap and one.heap.amount_bytes < recommended.heap.amount_bytes:
+            return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{name}: a larger heap is recommended now than the step's")
+        for value in one.values:
+            if value.changes_template and (found := _judge_value(name, value, recommended)) is not None:
+                return found
+    return LadderDecision(LadderVerdict.TAKE)
+
+
+def _judge_value(name: str, value: Value, recommended: Recommendation) -> LadderDecision | None:
+    """Why a field may not be written now; None when it may."""
+    field = f"{name} {value.resource} {value.field}"
+    now = recommended.value(value.resource, value.field)
+    if now is None or now.action is Action.WITHHELD:
+        why = f" ({now.reason})" if now else ""
+        return wait(Reason.LADDER_WITHHELD, f"{field}: {_NOTHING}{why}")
+    if value.then is None:
+        if now.then is None:
+            return None
+        return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{field}: it is no longer recommended to remove it")
+    if now.then is None or now.then > value.then:
+        least = "to remove it" if now.then is None else format_amount(value.resource, now.then)
+        step = format_amount(value.resource, value.then)
+        return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{field}: recommended now is {least}, the step is {step}")
+    return None
+
+
+def moves_of(recommendations: Sequence[Recommendation], seconds: float) -> tuple[NextStep, ...]:
+    """The requests that recommendations change, as one step at a time."""
+    return tuple(
+        NextStep(seconds, one.container.container, value.resource, value.now, value.then)
+        for one in recommendations
+        for value in one.values
+        if value.field is Field.REQUEST and value.changes_template and value.now is not None and value.then is not None
+    )
+
+
+def ladder_progress(status: LadderStatus, standings: Sequence[ChangeStatus], pace: Pace) -> LadderProgress:
+    """A ladder with every step, from what the ledger says."""
+    own = [one for one in standings if one.change.ladder == status.ladder.id]
+    kept = {one.change.id: one.state is ChangeState.VERIFIED and is_verified_again(one, pace) for one in own}
+    found = tuple(rungs(status, own, kept))
+    if status.state is not LadderState.UNDER_WAY:
+        return LadderProgress(status, found, status.reason, status.words)
+    decision = judge_history(status, standings, pace)
+    if decision.verdict is not LadderVerdict.TAKE:
+        return LadderProgress(status, found, decision.reason.value, decision.words)
+    is_news = status.reason and status.since_seconds > max(one.changed_seconds for one in own)
+    return LadderProgress(status, found, status.reason, status.words) if is_news else LadderProgress(status, found)

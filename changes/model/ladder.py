@@ -1,0 +1,219 @@
+"""A ladder: a cut that takes several steps, which a person accepted once as a whole. Pure.
+
+Its row of the ledger keeps what was approved: the amounts of all steps, and where they end. Each step is a change of
+its own, with a verdict and a rollback of its own; the ladder's events say how far the whole is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.recommender.model.recommendation import Field
+from cotenant.recommender.model.steps import NextStep
+
+LADDER_KEY_PREFIX: Final = "ladder-"
+"""Beginning of the batch of every step that a program has taken of an accepted ladder."""
+
+
+class LadderEvent(StrEnum):
+    """An event of a ladder, as the ledger writes it; its subject is the ladder's id."""
+
+    ACCEPTED = "ladder-accepted"
+    """A person accepted all steps; written together with the first of them."""
+    WAITS = "ladder-waits"
+    """The next step could not be taken for a reason that is new."""
+    STOPPED = "ladder-stopped"
+    DONE = "ladder-done"
+
+
+class LadderState(StrEnum):
+    """The state of a ladder."""
+
+    UNDER_WAY = "under-way"
+    STOPPED = "stopped"
+    """No further step is taken; what was taken stays."""
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class LadderTarget:
+    """The end of one field of a container, in the resource's unit. amount: None: the field is removed."""
+
+    container: str
+    resource: Resource
+    field: Field
+    amount: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The approval of all steps of one workload's cut, by a person.
+
+    batch: of the first step; first: the id of its change; targets: where all steps together end; heaps: the largest
+    heap of each container at the end, bytes; steps: all of them, the first one included, as they were shown; canary:
+    share of the pods that go first in each step.
+    """
+
+    id: str
+    namespace: str
+    kind: str
+    name: str
+    actor: str
+    method: str
+    batch: str
+    targets: tuple[LadderTarget, ...]
+    steps: tuple[NextStep, ...]
+    heaps: Mapping[str, int] = field(default_factory=dict)
+    canary: float = 0.0
+    groups: tuple[str, ...] = ()
+    cluster: str = ""
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload that is changed."""
+        return WorkloadRef(self.namespace, self.kind, self.name)
+
+    def key(self, taken: int) -> str:
+        """The batch of the step after so many: the same step twice is one change."""
+        return f"{LADDER_KEY_PREFIX}{self.id}-{taken + 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class LadderStatus:
+    """A ladder and how far it is: since when, by whom, and why in a code of docs/reasons.md and in words."""
+
+    ladder: Ladder
+    state: LadderState
+    accepted_seconds: float
+    since_seconds: float
+    actor: str
+    reason: str = ""
+    words: str = ""
+
+    def advance(self, happened: LadderEvent, seconds: float, actor: str, reason: str, words: str) -> LadderStatus:
+        """Return the status after the next event. Raises UsageError once the ladder has ended."""
+        if self.state is not LadderState.UNDER_WAY or happened is LadderEvent.ACCEPTED:
+            raise UsageError(
+                f"ladder {self.ladder.id} is {self.state} already: it cannot become {happened}",
+                fix="`cotenant recs ladders` says where it is.",
+            )
+        ended = {LadderEvent.STOPPED: LadderState.STOPPED, LadderEvent.DONE: LadderState.DONE}
+        return replace(
+            self,
+            state=ended.get(happened, self.state),
+            since_seconds=seconds,
+            actor=actor,
+            reason=reason,
+            words=words,
+        )
+
+
+class RungState(StrEnum):
+    """The state of one step of a ladder."""
+
+    PLANNED = "planned"
+    """It may be taken once the one before was kept."""
+    UNDER_WAY = "under-way"
+    """It is being applied, or its soak time runs."""
+    KEPT = "kept"
+    """A whole day after it nothing was harmed."""
+    TAKEN_BACK = "taken-back"
+    ENDED = "ended"
+    """It was refused, cancelled or did harm."""
+    LEFT_OUT = "left-out"
+    """The ladder ended before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One step of a ladder. place: 1 is the first; changes: ids of the changes that took it; moves: its requests.
+
+    from_seconds: when it was taken, or the earliest time at which it may be.
+    """
+
+    place: int
+    state: RungState
+    from_seconds: float
+    moves: tuple[NextStep, ...]
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LadderProgress:
+    """A ladder as people see it: every step with its state, and why the next one is not taken yet.
+
+    reason: a code of docs/reasons.md, "" where nothing keeps it; words: the same for people.
+    """
+
+    status: LadderStatus
+    rungs: tuple[Rung, ...]
+    reason: str = ""
+    words: str = ""
+
+    @property
+    def steps_begun(self) -> int:
+        """The number of steps that were begun."""
+        return sum(bool(rung.changes) for rung in self.rungs)
+
+    @property
+    def steps_accepted(self) -> int:
+        """The number of steps that were accepted."""
+        return len(planned_rungs(self.status.ladder.steps))
+
+
+def ladder_id(key: str, workload: WorkloadRef) -> str:
+    """Return the id of the ladder of a workload that is accepted under a key: the same for the same question."""
+    return hashlib.sha256(f"{key} {workload}".encode()).hexdigest()[:12]
+
+
+def steps_taken(ladder: Ladder, standings: Iterable[ChangeStatus]) -> list[list[ChangeStatus]]:
+    """The changes of a ladder, step by step in their order; the changes of one step were accepted together."""
+    batches: dict[str, list[ChangeStatus]] = {}
+    for one in standings:
+        if one.change.ladder == ladder.id:
+            batches.setdefault(one.change.batch, []).append(one)
+    return list(batches.values())
+
+
+def planned_rungs(steps: Sequence[NextStep]) -> list[tuple[NextStep, ...]]:
+    """The steps of a plan, those of one time together, the earliest first."""
+    times = sorted({step.from_seconds for step in steps})
+    return [tuple(step for step in steps if step.from_seconds == time) for time in times]
+
+
+def rungs(status: LadderStatus, standings: Iterable[ChangeStatus], is_kept: Mapping[str, bool]) -> list[Rung]:
+    """Every step of a ladder with its state. is_kept: id of a change -> whether its last verdict found no harm."""
+    taken = steps_taken(status.ladder, standings)
+    planned = planned_rungs(status.ladder.steps)
+    later = RungState.PLANNED if status.state is LadderState.UNDER_WAY else RungState.LEFT_OUT
+    found = [
+        Rung(
+            place,
+            _rung_state(batch, is_kept),
+            batch[0].accepted_seconds,
+            planned[place - 1] if place <= len(planned) else (),
+            tuple(one.change.id for one in batch),
+        )
+        for place, batch in enumerate(taken, 1)
+    ]
+    if status.state is LadderState.DONE:
+        return found
+    rest = enumerate(planned[len(taken) :], len(taken) + 1)
+    return [*found, *(Rung(place, later, moves[0].from_seconds, moves) for place, moves in rest)]
+
+
+def _rung_state(batch: Sequence[ChangeStatus], is_kept: Mapping[str, bool]) -> RungState:
+    states = {one.state for one in batch}
+    if states & {ChangeState.ROLLED_BACK, ChangeState.ROLLBACK_UNKNOWN}:
+        return RungState.TAKEN_BACK
+    if states & {ChangeState.FAILED, ChangeState.CANCELLED, ChangeState.REGRESSED}:
+        return RungState.ENDED
+    return RungState.KEPT if all(is_kept.get(one.change.id, False) for one in batch) else RungState.UNDER_WAY

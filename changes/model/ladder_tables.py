@@ -1,0 +1,90 @@
+"""Ladders and their steps as tables, one contract for the command, the page and the API. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from cotenant.base.kubernetes.quantity import format_amount
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.changes.model.ladder import LadderProgress, Rung, RungState
+
+LADDERS: Final = Schema(
+    "ladders",
+    (
+        Column("ladder", "Ladder", Kind.TEXT, "Its id."),
+        Column("time", "Accepted", Kind.TIME, "When all of its steps were accepted."),
+        Column("actor", "By", Kind.TEXT, "Who accepted them."),
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload."),
+        Column("kind", "Kind", Kind.TEXT, "Kind of the workload."),
+        Column("workload", "Workload", Kind.TEXT, "Name of the workload."),
+        Column("state", "State", Kind.TEXT, "under-way, stopped, done."),
+        Column("taken", "Taken", Kind.INTEGER, "Steps that were begun."),
+        Column("steps", "Steps", Kind.INTEGER, "Steps of the whole, as it was accepted."),
+        Column("next", "Next from", Kind.TIME, "Earliest time of the next step; empty where none follows."),
+        Column("moves", "Next step", Kind.TEXT, "Requests before and after the next step, as they were accepted."),
+        Column("reason", "Reason", Kind.TEXT, "Code of docs/reasons.md: why the next step waits, or why it ended."),
+        Column("words", "Why", Kind.TEXT, "The same for people."),
+    ),
+    ("ladder",),
+)
+RUNGS: Final = Schema(
+    "rungs",
+    (
+        Column("step", "Step", Kind.INTEGER, "1 is the first."),
+        Column("state", "State", Kind.TEXT, "planned, under-way, kept, taken-back, ended, left-out."),
+        Column("time", "From", Kind.TIME, "When it was taken, or the earliest time at which it may be."),
+        Column("moves", "Requests", Kind.TEXT, "Requests before and after it."),
+        Column("changes", "Changes", Kind.TEXT, "Ids of the changes that took it."),
+    ),
+    ("step",),
+)
+
+
+def ladders_table(ladders: Iterable[LadderProgress]) -> Table:
+    """Ladders as rows of LADDERS, in their order."""
+    return Table.from_rows(LADDERS, [_row(one) for one in ladders])
+
+
+def rungs_table(ladder: LadderProgress) -> Table:
+    """The steps of one ladder as rows of RUNGS; times are Unix seconds."""
+    rows = [
+        {
+            "step": rung.place,
+            "state": rung.state.value,
+            "time": rung.from_seconds,
+            "moves": moves_text(rung),
+            "changes": ", ".join(rung.changes),
+        }
+        for rung in ladder.rungs
+    ]
+    return Table.from_rows(RUNGS, rows)
+
+
+def moves_text(rung: Rung) -> str:
+    """The requests of a step in one line: `app cpu 1 → 700m; app memory 1Gi → 820Mi`."""
+    return "; ".join(
+        f"{move.container} {move.resource} {format_amount(move.resource, move.now)} → "
+        f"{format_amount(move.resource, move.amount)}"
+        for move in rung.moves
+    )
+
+
+def _row(one: LadderProgress) -> dict[str, object]:
+    ladder = one.status.ladder
+    following = next((rung for rung in one.rungs if rung.state is RungState.PLANNED), None)
+    return {
+        "ladder": ladder.id,
+        "time": one.status.accepted_seconds,
+        "actor": ladder.actor,
+        "namespace": ladder.namespace,
+        "kind": ladder.kind,
+        "workload": ladder.name,
+        "state": one.status.state.value,
+        "taken": one.steps_begun,
+        "steps": max(len(one.rungs), one.steps_accepted),
+        "next": following.from_seconds if following else None,
+        "moves": moves_text(following) if following else "",
+        "reason": one.reason,
+        "words": one.words,
+    }

@@ -1,0 +1,72 @@
+"""EDGE: what a person does with accepted ladders: look at their steps, stop one, go back to an earlier step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cotenant.base.errors import UsageError
+from cotenant.base.people import Person, Right
+from cotenant.base.reasons import Reason
+from cotenant.changes.accept import Actions
+from cotenant.changes.decide.ladder import ladder_progress
+from cotenant.changes.decide.lifecycle import Pace
+from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.changes.model.ladder import LadderEvent, LadderProgress, LadderState, LadderStatus, steps_taken
+
+FIX = "`cotenant recs ladders` lists them."
+
+
+def ladders_of(
+    ladders: Mapping[str, LadderStatus], standings: Sequence[ChangeStatus], pace: Pace, who: Person
+) -> list[LadderProgress]:
+    """The ladders of namespaces that the person may read, with every step, the newest first."""
+    mine = [one for one in ladders.values() if who.may(Right.READ, one.ladder.namespace)]
+    return [ladder_progress(one, standings, pace) for one in sorted(mine, key=lambda s: -s.accepted_seconds)]
+
+
+def find_ladder(ladders: Mapping[str, LadderStatus], who: Person, id_: str) -> LadderStatus:
+    """The ladder of that id, or of its unambiguous beginning; UsageError when the person reads none."""
+    found = [one for key, one in ladders.items() if key.startswith(id_) and who.may(Right.READ, one.ladder.namespace)]
+    if len(found) != 1 or not id_:
+        message = f"{len(found)} ladders begin with {id_!r}" if found else f"there is no ladder {id_!r}"
+        raise UsageError(message, fix=FIX)
+    return found[0]
+
+
+def stop_ladder(actions: Actions, who: Person, id_: str, why: str = "") -> LadderStatus:
+    """Take no further step of it; what was taken stays. UsageError when it has ended."""
+    status = find_ladder(actions.journal.ladders(), who, id_)
+    who.require(Right.ACCEPT, status.ladder.namespace)
+    words = f"stopped by {actions.person.name}" + (f": {why}" if why else "")
+    stopped = actions.journal.tell_ladder(status, LadderEvent.STOPPED, Reason.LADDER_PERSON.value, words)
+    actions.finish()
+    return stopped
+
+
+def go_back(actions: Actions, who: Person, id_: str, place: int) -> list[ChangeStatus]:
+    """Take its steps back, the last one first, down to step `place`; 0: as it was before the first one.
+
+    It ends with that. A step that cannot be taken back, because somebody has changed the workload since, ends the way
+    back: those before it stay.
+    """
+    status = find_ladder(actions.journal.ladders(), who, id_)
+    ladder = status.ladder
+    who.require(Right.ACCEPT, ladder.namespace)
+    taken = steps_taken(ladder, actions.journal.standings().values())
+    if not 0 <= place < len(taken):
+        raise UsageError(
+            f"ladder {ladder.id} has taken {len(taken)} steps: there is no way back to {place}",
+            fix=f"Name a step of 0 to {len(taken) - 1}; 0 is the state before the first one.",
+        )
+    if status.state is LadderState.UNDER_WAY:
+        words = f"{actions.person.name} went back to step {place}"
+        actions.journal.tell_ladder(status, LadderEvent.STOPPED, Reason.LADDER_PERSON.value, words)
+    done: list[ChangeStatus] = []
+    for one in [one for batch in taken[place:][::-1] for one in batch[::-1]]:
+        if one.state in (ChangeState.WAITING, ChangeState.AWAITING):
+            done.append(actions.cancel(one, f"{actions.person.name} went back"))
+        elif one.state.in_force:
+            done.append(actions.roll_back(one))
+            if done[-1].state is not ChangeState.ROLLED_BACK:
+                break
+    return done

@@ -1,0 +1,31 @@
+"""EDGE: reads the switch that stops every program which changes workloads by itself.
+
+It is the key `paused` of ConfigMap `cotenant-autopilot` in the namespace of the manager's Lease.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.intent import Address
+
+SWITCH_CONFIG_MAP: Final = "cotenant-autopilot"
+"""In the namespace of the manager's Lease (`manager.namespace`); its key `paused` stops every act within seconds."""
+PAUSED_KEY: Final = "paused"
+NOT_PAUSED: Final = "false"
+"""The one value of the switch, beside none, that does not pause."""
+
+
+def read_switch(client: KubeClient, namespace: str) -> str:
+    """Why the autopilot is paused, "" when it is not; the error when nobody can say."""
+    config_map = client.get(switch_address(namespace).path) or {}
+    value = str((config_map.get("data") or {}).get(PAUSED_KEY) or "").strip()
+    if value.lower() in ("", NOT_PAUSED):
+        return ""
+    return f"ConfigMap {namespace}/{SWITCH_CONFIG_MAP} says: {value}"
+
+
+def switch_address(namespace: str) -> Address:
+    """Return the API address of the switch."""
+    return Address("v1", "configmaps", SWITCH_CONFIG_MAP, namespace)

@@ -1,0 +1,162 @@
+"""Accepted ladders on the page Changes: how far each is, every step of one, and the ways to stop it and to go back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.base.people import Right
+from cotenant.base.text import visible
+from cotenant.changes.model.ladder import LadderProgress, LadderState, Rung, RungState
+from cotenant.changes.model.ladder_tables import moves_text
+from cotenant.dashboard.changes import callbacks as acting
+from cotenant.dashboard.changes.callbacks import acts
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.sources import change_tables
+from cotenant.dashboard.tables import display
+
+ASKED: Final = "ladder-asked"
+"""Store of what a button asks for: {"ladder": id, "act": STOP or BACK, "step": the last one that stays}."""
+STOP: Final = "stop"
+BACK: Final = "back"
+MOST: Final = 50
+"""Ladders that the page lists; the command lists all."""
+TONES: Final[Mapping[RungState, tuple[str, str]]] = {
+    RungState.PLANNED: ("planned", "gray"),
+    RungState.UNDER_WAY: ("under way", "blue"),
+    RungState.KEPT: ("kept", "teal"),
+    RungState.TAKEN_BACK: ("taken back", "gray"),
+    RungState.ENDED: ("ended", "orange"),
+    RungState.LEFT_OUT: ("not taken", "gray"),
+}
+STATES: Final[Mapping[LadderState, tuple[str, str]]] = {
+    LadderState.UNDER_WAY: ("under way", "blue"),
+    LadderState.STOPPED: ("stopped", "gray"),
+    LadderState.DONE: ("done", "teal"),
+}
+
+
+def ladders_of(view: View) -> list[LadderProgress]:
+    """The ladders that the person may read, the newest first; none where nobody can act."""
+    if view.given.changes is None:
+        return []
+    return view.given.changes.ladders(view.given.people())
+
+
+def summary(view: View) -> Component:
+    """The ladders under way as a list that opens: how far each is, when the next step may come, and why it waits."""
+    found = [one for one in ladders_of(view) if one.status.state is LadderState.UNDER_WAY]
+    if not found:
+        return html.Div()
+    titles = ("Workload", "Accepted by", "Step", "Next step", "Earliest", "Waits for")
+    rows = [_line(one) for one in found[:MOST]]
+    more = [html.P(f"and {len(found) - MOST} more: cotenant recs ladders", className="panel-note")]
+    word = "1 ladder is" if len(found) == 1 else f"{display.number(len(found))} ladders are"
+    return html.Details(
+        [
+            html.Summary(f"{word} under way"),
+            panels.facts(titles, rows, "Ladders"),
+            *(more if len(found) > MOST else []),
+        ],
+        className="more",
+        open=len(found) <= 3,
+    )
+
+
+def _line(one: LadderProgress) -> Sequence[Any]:
+    ladder = one.status.ladder
+    following = next((rung for rung in one.rungs if rung.state is RungState.PLANNED), None)
+    last = next((rung for rung in reversed(one.rungs) if rung.changes), None)
+    name = visible(str(ladder.ref))
+    link = dcc.Link(name, href=panels.address("", open=last.changes[-1])) if last else name
+    return (
+        link,
+        [visible(ladder.actor), " ", panels.moment(one.status.accepted_seconds)],
+        f"{one.steps_begun} of {max(len(one.rungs), one.steps_accepted)}",
+        visible(moves_text(following)) if following else "the last one was taken",
+        panels.moment(following.from_seconds) if following else "",
+        visible(one.words),
+    )
+
+
+def section(view: View, ladder_id: str) -> list[Component]:
+    """Every step of the ladder that a change belongs to, with the ways to stop it and to go back; empty without one."""
+    found = next((one for one in ladders_of(view) if one.status.ladder.id == ladder_id), None)
+    if not ladder_id or found is None:
+        return []
+    word, tone = STATES[found.status.state]
+    status = found.status
+    head = html.P([
+        panels.chip(word, tone),
+        f" {visible(status.ladder.actor)} accepted {found.steps_accepted} steps at once, ",
+        panels.moment(status.accepted_seconds),
+        ".",
+    ])  # fmt: skip
+    why_not = acting.why_not(view, Right.ACCEPT, status.ladder.namespace)
+    rows = [_step(found, rung, why_not) for rung in found.rungs]
+    table = panels.facts(("Step", "State", "From", "Requests", ""), rows, "Steps of the ladder")
+    ended = status.state is not LadderState.UNDER_WAY
+    buttons = [
+        _button("Stop: take no further step", found, STOP, 0, why_not or ("It has ended." if ended else "")),
+        _button("Go back to before the first step", found, BACK, 0, why_not or _why_no_way(found, 0)),
+    ]
+    note = [html.P(visible(found.words), className="panel-note", id="ladder-why")] if found.words else []
+    return [html.H3("Steps of the ladder"), head, *note, table, html.Div(buttons, className="one-acts")]
+
+
+def _step(found: LadderProgress, rung: Rung, why_not: str) -> Sequence[Any]:
+    word, tone = TONES[rung.state]
+    way = ""
+    if rung.changes and rung.place < found.steps_begun:
+        way = _button("Go back to here", found, BACK, rung.place, why_not or _why_no_way(found, rung.place))
+    return (
+        str(rung.place),
+        panels.chip(word, tone),
+        panels.moment(rung.from_seconds),
+        visible(moves_text(rung)),
+        way,
+    )
+
+
+def _why_no_way(found: LadderProgress, place: int) -> str:
+    """Why there is nothing to take back after a step; "" when there is."""
+    later = [rung for rung in found.rungs if rung.changes and rung.place > place]
+    gone = all(rung.state in (RungState.TAKEN_BACK, RungState.ENDED) for rung in later)
+    return "Nothing after it is in force." if gone else ""
+
+
+def _button(word: str, found: LadderProgress, act: str, step: int, why: str) -> Component:
+    title = {"title": why} if why else {}
+    asked = panels.asks(ASKED, ladder=found.status.ladder.id, act=act, step=str(step))
+    return html.Button(word, className="button act", disabled=bool(why), **title, **asked)
+
+
+def register(app: Dash, view: View, news: str, version: Any) -> None:
+    """The acts on a ladder. news: id of the store of the page's news; version: what it holds then."""
+
+    @app.callback(
+        Output(news, "data", allow_duplicate=True),
+        Input(ASKED, "data"),
+        State("url", "search"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.ACCEPT)
+    def _act(request: Mapping[str, Any] | None, _search: str | None) -> Any:
+        if not request:
+            return no_update
+        acting.announce(visible(act_on(view, str(request["act"]), str(request["ladder"]), int(request["step"]))))
+        view.source.forget()
+        return version()
+
+
+def act_on(view: View, act: str, ladder: str, step: int) -> str:
+    """Stop a ladder or go back; what came of it, as text."""
+    service, who = change_tables.require_changes(view), view.given.people()
+    if act == STOP:
+        stopped = service.stop_ladder(who, ladder)
+        return f"No further step of {stopped.ladder.ref} is taken."
+    return change_tables.done_words(service.go_back(who, ladder, step), "take back")

@@ -1,0 +1,52 @@
+"""Which of the two lists a container belongs to, by every combination of what its values do."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.todo import TodoList, todo_list
+
+CPU, MEMORY, REQUEST, LIMIT = Resource.CPU, Resource.MEMORY, Field.REQUEST, Field.LIMIT
+FALLS, RISES, STAYS, FIRST, GONE = (1000, 500), (1000, 2000), (1000, 1000), (None, 700), (1000, None)
+
+
+def value(resource: Resource, field: Field, amounts: tuple[int | None, int | None]) -> Value:
+    now, amount = amounts
+    return Value(resource, field, now, amount, Action.UNSET if amount is None else Action.SET, Reason.OK)
+
+
+def of(*values: Value, limits: dict[Resource, int] | None = None) -> TodoList:
+    ref = ContainerRef(WorkloadRef("pay", "Deployment", "web"), "app")
+    return todo_list(Recommendation(ref, "cotenant", 2, values, 0, "", 0, present_limits=limits or {}))
+
+
+@pytest.mark.parametrize(("cpu", "memory"), list(product((FALLS, RISES, STAYS), repeat=2)))
+def test_what_rises_is_at_risk_whatever_falls_beside_it(cpu: tuple[int, int], memory: tuple[int, int]) -> None:
+    # A rise anywhere: at risk. Else a fall: waste. Else nothing changes.
+    wanted = TodoList.RAISE if RISES in (cpu, memory) else TodoList.CUT if FALLS in (cpu, memory) else TodoList.NOTHING
+    assert of(value(CPU, REQUEST, cpu), value(MEMORY, REQUEST, memory)) is wanted
+
+
+def test_a_limit_that_rises_is_a_risk_and_one_that_only_falls_or_goes_frees_nothing() -> None:
+    assert of(value(MEMORY, REQUEST, FALLS), value(MEMORY, LIMIT, RISES)) is TodoList.RAISE
+    assert of(value(MEMORY, REQUEST, STAYS), value(MEMORY, LIMIT, FALLS)) is TodoList.LIMITS
+    assert of(value(CPU, REQUEST, STAYS), value(CPU, LIMIT, GONE)) is TodoList.LIMITS
+    assert of(value(MEMORY, REQUEST, STAYS), value(MEMORY, LIMIT, FIRST)) is TodoList.LIMITS
+
+
+def test_a_request_that_is_set_first_counts_from_the_limit_and_without_one_from_nothing() -> None:
+    # Without a request and a limit the scheduler counts 0, so 700 is a rise; with a limit of 1000 it counts 1000.
+    assert of(value(CPU, REQUEST, FIRST)) is TodoList.RAISE
+    assert of(value(CPU, REQUEST, FIRST), limits={CPU: 1000}) is TodoList.CUT
+
+
+def test_what_is_withheld_changes_nothing() -> None:
+    withheld = Value(CPU, REQUEST, 1000, None, Action.WITHHELD, Reason.OK)
+    assert of(withheld) is TodoList.NOTHING
+    assert of() is TodoList.NOTHING
