@@ -89,6 +89,12 @@ class KindRequest:
         """True if no other pod can have a share of its devices."""
         return any(amount == WHOLE for name, amount in self.share.items() if name not in (GPU_CORE, GPU_MEMORY))
 
+    @property
+    def chooses(self) -> bool:
+        """True if the devices' labels, functions or places matter, or if all of them are requested."""
+        plain = (LabelSelector(), None, DeviceScope.NODE, False)
+        return self.count is None or (self.selector, self.function_selector, self.scope, self.apart) != plain
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceDemand:
@@ -104,6 +110,11 @@ class DeviceDemand:
     together: bool = False
     restricted: bool = False
     ring_bandwidth: int = 0
+
+    @property
+    def chooses(self) -> bool:
+        """True if it matters which devices are free, beyond how many of them have the requested share."""
+        return bool(self.joint) or any(request.chooses for request in self.requests.values())
 
     def most(self, kind: DeviceKind, leading: int) -> int | None:
         """Return the most devices of a kind that the pod may get; 0 = it asks for none, None = all that exist.

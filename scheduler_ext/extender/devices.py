@@ -1,9 +1,9 @@
 """Which nodes have devices for a pod that asks for shares of them: a summary a node, and one answer a pod. Pure.
 
-The filter looks at what is free of each device, and for a pod whose kinds of devices are to be near each other it asks
-the placement itself: else a node would pass again and again that the bind verb refuses. Nodes of the same devices in
-the same use are asked once. Hints and partitions of one kind the bind verb decides, on what it reads itself; a node
-that passes may still refuse there, and the scheduler then asks again.
+The filter looks at what is free of each device, and where more than its number decides, for hints, partitions and kinds
+that are to be near each other, it asks the placement itself: else a node would pass again and again that the bind verb
+refuses. Nodes of the same devices in the same use are asked once. A node that passes may still refuse at the bind where
+another pod came first.
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ def free_devices(node: NodeHardware, pods: Iterable[PodFacts]) -> DeviceRoom | N
             free.setdefault(device.kind.value, []).append((left, device.memory_bytes))
             if left != device.amounts:
                 begun.setdefault(device.kind.value, []).append((left, device.memory_bytes))
-    if len({device.kind for device in inventory.devices}) < 2:
-        return DeviceRoom(free, begun)
     return DeviceRoom(free, begun, inventory, taken, _digest(inventory, taken))
 
 
@@ -72,9 +70,9 @@ def refusal(of_node: DeviceRoom | None, demand: DeviceDemand, asked: _Demand | N
         devices = of_node.free.get(kind.value, [])
         if not devices or _count_fitting_devices(devices, request) < (request.count or 1):
             return Code.FEW_DEVICES
-    if demand.joint and of_node.inventory is not None and not _near(_State(of_node), asked or _Demand(demand)):
-        return Code.DEVICES_APART
-    return Code.PASS
+    if of_node.inventory is None or not (demand.chooses or of_node.inventory.partitions):
+        return Code.PASS
+    return _placed(_State(of_node), asked or _Demand(demand))
 
 
 class _State:
@@ -106,9 +104,10 @@ class _Demand:
 
 
 @lru_cache(maxsize=4096)
-def _near(state: _State, asked: _Demand) -> bool:
-    """Return whether the placement finds devices that are near enough to each other."""
-    return not place_devices(state.inventory, state.taken, asked.demand).refusal
+def _placed(state: _State, asked: _Demand) -> Code:
+    """Return PASS where the placement finds devices that fit, else DEVICES_UNFIT."""
+    placement = place_devices(state.inventory, state.taken, asked.demand)
+    return Code.DEVICES_UNFIT if placement.refusal else Code.PASS
 
 
 def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: PodFacts, settings: DeviceAllocationSettings) -> None:

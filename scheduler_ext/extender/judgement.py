@@ -44,7 +44,7 @@ class Code(IntEnum):
     NO_DEVICES = 15
     FEW_DEVICES = 16
     DEVICE_REQUEST = 17
-    DEVICES_APART = 18
+    DEVICES_UNFIT = 18
 
 
 RULES: Final[dict[Code, str]] = {
@@ -65,7 +65,7 @@ RULES: Final[dict[Code, str]] = {
     Code.NO_DEVICES: "devices",
     Code.FEW_DEVICES: "devices",
     Code.DEVICE_REQUEST: "devices",
-    Code.DEVICES_APART: "devices",
+    Code.DEVICES_UNFIT: "devices",
 }
 """The rule behind each refusal."""
 
@@ -84,11 +84,11 @@ _WORDS: Final[dict[Code, str]] = {
     Code.NO_DEVICES: NO_DEVICES,
     Code.FEW_DEVICES: "too few of its devices have so much free",
     Code.DEVICE_REQUEST: "no device can serve what the pod asks for; docs/devices.md has the combinations",
-    Code.DEVICES_APART: "its free devices are not near enough to each other for a joint allocation",
+    Code.DEVICES_UNFIT: "its free devices do not fit the pod's joint allocation, hint or partition",
 }
 """Of refusals that are the same on every node."""
 BY_CPUS: Final = frozenset({Code.NO_CPU_TOPOLOGY, Code.KUBELET_CPUS, Code.CPU_POLICY, Code.NO_CPUS, Code.CPU_REQUEST})
-BY_DEVICES: Final = frozenset({Code.NO_DEVICES, Code.FEW_DEVICES, Code.DEVICE_REQUEST, Code.DEVICES_APART})
+BY_DEVICES: Final = frozenset({Code.NO_DEVICES, Code.FEW_DEVICES, Code.DEVICE_REQUEST, Code.DEVICES_UNFIT})
 UNRESOLVABLE: Final = frozenset({Code.HELD, Code.MAY_BE_HELD}) | BY_CPUS | BY_DEVICES
 """Refusals that no preemption mends: the preempt verb looks neither at CPUs nor at devices."""
 

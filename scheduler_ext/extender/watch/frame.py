@@ -73,8 +73,7 @@ class DeviceRoom(msgspec.Struct, frozen=True, array_like=True):
     """The free amounts of each healthy device of a node, by kind.
 
     free: per device, amounts by resource name, and all of its memory in bytes; begun: the same of devices in use.
-    inventory, taken: where there are devices of several kinds, which may be requested near each other; digest: of
-    both, equal on nodes where the same pods find their devices.
+    inventory, taken: what a placement reads; digest: of both, equal on nodes where the same pods find their devices.
     """
 
     free: dict[str, list[tuple[dict[str, int], int]]] = {}

@@ -14,8 +14,22 @@ from hypothesis import strategies as st
 
 from cotenant.base.allocation.allocator import HardwareClaim, Holding, NodeHardware
 from cotenant.base.allocation.device_allocator import COLLECTION, NO_DEVICES, DeviceAllocator
-from cotenant.base.allocation.device_request import JOINT_ANNOTATION, SHARED_RESOURCES
-from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
+from cotenant.base.allocation.device_request import (
+    HINT_ANNOTATION,
+    JOINT_ANNOTATION,
+    PARTITION_ANNOTATION,
+    SHARED_RESOURCES,
+)
+from cotenant.base.allocation.devices import (
+    DEVICE_ALLOCATED_ANNOTATION,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_PARTITION_POLICY_LABEL,
+    GPU_PARTITIONS_ANNOTATION,
+    RDMA,
+)
+from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.reservation import PodIdentity
 from cotenant.base.settings.sections.extender import DeviceAllocationSettings, ExtenderSettings, LoadAwareSettings
 from cotenant.scheduler_ext.extender import devices
@@ -145,7 +159,7 @@ def test_a_node_whose_free_devices_are_apart_is_not_chosen_for_a_joint_allocatio
         devices.apply(found, snapshot, snapshot.rows_of(["a", "b"]), pod(requests, annotations=wish), ON)
         codes[scope] = [Code(code) for code in found.tolist()]
     # nearness that is only preferred refuses no node
-    assert codes == {"": [Code.PASS, Code.PASS], "SamePCIe": [Code.DEVICES_APART, Code.PASS]}
+    assert codes == {"": [Code.PASS, Code.PASS], "SamePCIe": [Code.DEVICES_UNFIT, Code.PASS]}
 
 
 def test_nodes_in_the_same_state_are_placed_on_once() -> None:
@@ -160,9 +174,106 @@ def test_nodes_in_the_same_state_are_placed_on_once() -> None:
     assert holder is not None
     used = devices.free_devices(node, [holder])
     assert used is not None and used.digest != rooms[0].digest
-    # devices of one kind are never asked for near another
-    alone = devices.free_devices(hardware(2), [])
-    assert alone is not None and alone.inventory is None
+
+
+def hinted(kind: str, **hint: object) -> dict[str, str]:
+    return {HINT_ANNOTATION: json.dumps({kind: hint})}
+
+
+def fast(*labels: str) -> dict[str, Any]:
+    """A hint's selector."""
+    return {"matchExpressions": [{"key": "speed", "operator": "In", "values": list(labels)}]}
+
+
+SCOPES = ("Device", "PCIe", "NUMANode", "Node")
+single_wishes = st.one_of(
+    st.just({}),
+    st.sampled_from(SCOPES).map(lambda scope: hinted("gpu", requiredTopologyScope=scope)),
+    st.sampled_from(["fast", "slow", "none"]).map(lambda label: hinted("gpu", selector=fast(label))),
+    st.sampled_from(["fast", "slow"]).map(lambda label: hinted("rdma", selector=fast(label))),
+    st.sampled_from(["a", "b"]).map(lambda label: hinted("rdma", vfSelector=fast(label))),
+    st.sampled_from(["ApplyForAll", "RequestsAsCount"]).map(lambda how: hinted("rdma", allocateStrategy=how)),
+    st.just(hinted("rdma", exclusivePolicy="PCIeLevel")),
+    st.just(hinted("rdma", allocateStrategy="RequestsAsCount", exclusivePolicy="DeviceLevel")),
+    st.builds(
+        lambda policy, bandwidth: {
+            PARTITION_ANNOTATION: json.dumps({"allocatePolicy": policy, "ringBusBandwidth": bandwidth})
+        },
+        st.sampled_from(["", "BestEffort", "Restricted"]), st.sampled_from(["0", "100Gi", "400Gi"]),
+    ),
+)  # fmt: skip
+"""What one kind of devices may be chosen by: scope, label, function, exclusiveness, all of them, partition."""
+
+
+def labelled(
+    body: dict[str, Any], speeds: list[str], functions: list[str], pairs: bool, honoured: bool
+) -> NodeHardware:
+    """The Device with a label on each device, functions of its cards, and GPUs in pairs of different bandwidth."""
+    for place, one in enumerate(body["spec"]["devices"]):
+        one["labels"] = {"speed": speeds[place % len(speeds)]}
+        if one["type"] == "rdma":
+            listed = [{"minor": i, "busID": f"{place}:{i}", "labels": {"speed": f}} for i, f in enumerate(functions)]
+            one["vfGroups"] = [{"labels": {"speed": f["labels"]["speed"]}, "vfs": [f]} for f in listed]
+    if pairs:
+        count = sum(one["type"] == "gpu" for one in body["spec"]["devices"])
+        table = [
+            {"minors": [i, i + 1], "gpuLinkType": "NVLink", "ringBusBandwidth": "400Gi" if i else "200Gi",
+             "allocationScore": i}
+            for i in range(0, count - 1, 2)
+        ]  # fmt: skip
+        body["metadata"]["annotations"] = {GPU_PARTITIONS_ANNOTATION: json.dumps({"2": table})}
+    labels = {GPU_PARTITION_POLICY_LABEL: "Honor"} if honoured else {}
+    return NodeHardware("n", labels, documents={COLLECTION: body})
+
+
+@given(
+    st.builds(
+        labelled,
+        st.builds(
+            switches, st.lists(st.integers(0, 2), min_size=2, max_size=5), st.lists(st.integers(0, 3), max_size=3)
+        ),
+        st.lists(st.sampled_from(["fast", "slow"]), min_size=1, max_size=3),
+        st.lists(st.sampled_from(["a", "b"]), max_size=2),
+        st.booleans(),
+        st.booleans(),
+    ),
+    st.lists(st.tuples(st.one_of(amounts, joint_requests), st.one_of(single_wishes, joint_wishes)), max_size=3),
+    st.one_of(amounts, joint_requests),
+    st.one_of(single_wishes, joint_wishes),
+)
+def test_the_filter_passes_a_choice_of_devices_exactly_where_the_bind_verb_would_place_it(
+    node: NodeHardware,
+    earlier: list[tuple[dict[str, int], dict[str, str]]],
+    requests: dict[str, int],
+    wishes: dict[str, str],
+) -> None:
+    holders = list[PodFacts]()
+    for asked, wished in earlier:
+        with contextlib.suppress(UsageError):
+            bound = placed_on(node, holders, asked, wished)
+            holders += [bound] if bound else []
+    room = msgspec.msgpack.decode(msgspec.msgpack.encode(devices.free_devices(node, holders)), type=DeviceRoom | None)
+    try:
+        demand = DeviceAllocator().request(HardwareClaim(pod(requests, annotations=wishes).identity, requests))
+    except UsageError:
+        return  # refused on every node
+    passes = devices.refusal(room, demand) is Code.PASS
+    assert passes is (placed_on(node, holders, requests, wishes) is not None)
+
+
+def test_the_number_of_free_devices_alone_passes_no_hint_and_no_partition() -> None:
+    # three free GPUs on three switches; the partitions are of GPUs 0 and 1 alone, at 200 Gi
+    node = labelled(switches([0, 1, 2], [0]), ["slow", "fast", "slow"], [], pairs=True, honoured=True)
+    room = devices.free_devices(node, [])
+    wanted = {GPU: 200}
+    for wishes, code in (
+        ({}, Code.PASS),
+        (hinted("gpu", requiredTopologyScope="PCIe"), Code.DEVICES_UNFIT),  # no switch has two
+        (hinted("gpu", selector=fast("fast")), Code.DEVICES_UNFIT),  # one alone is fast
+        ({PARTITION_ANNOTATION: json.dumps({"ringBusBandwidth": "300Gi"})}, Code.DEVICES_UNFIT),
+    ):
+        demand = DeviceAllocator().request(HardwareClaim(pod(wanted, annotations=wishes).identity, wanted))
+        assert devices.refusal(room, demand) is code, wishes
 
 
 def snapshot_of(table: NodeTable) -> NodeSnapshot:
