@@ -90,13 +90,17 @@ def _workloads(recorded: Sequence[Workload], running: PodsOf, live: LiveCluster)
 def _workload(recorded: Workload, pods: Sequence[Pod], live: LiveCluster) -> Workload:
     """The workload as its pods are; during a rollout the youngest one has the new template."""
     marks = live.marks.get(recorded.ref, Marks(recorded.labels, recorded.annotations))
+    answered = {
+        *(() if live.autoscalers is None else (Reason.AUTOSCALER_UNKNOWN,)),
+        *((Reason.ANNOTATIONS_UNKNOWN,) if recorded.ref in live.marks else ()),
+    }
     current = replace(
         recorded,
         autoscaler=recorded.autoscaler if live.autoscalers is None else live.autoscalers.get(recorded.ref),
         labels=marks.labels,
         annotations=marks.annotations,
         replicas=sum(pod.serving for pod in pods) if pods else recorded.replicas,
-        gaps=tuple(gap for gap in recorded.gaps if live.autoscalers is None or gap is not Reason.AUTOSCALER_UNKNOWN),
+        gaps=tuple(gap for gap in recorded.gaps if gap not in answered),
     )
     if not pods:
         return current

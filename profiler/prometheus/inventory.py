@@ -21,9 +21,9 @@ from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, PriorityClass, Qo
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.profiler.prometheus.instances import address
-from cotenant.profiler.prometheus.kube_state import autoscalers, declared, phases
+from cotenant.profiler.prometheus.kube_state import autoscalers, declared, gaps, phases
 from cotenant.profiler.prometheus.kube_state.owners import LINKS, POD_OWNER, Chains, chains
-from cotenant.profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, OOM, REQUESTS, RESTARTS, TERMINATED
+from cotenant.profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, REQUESTS, RESTARTS, TERMINATED
 from cotenant.profiler.prometheus.promql import Matcher, metric_name_matcher, selector, union
 
 OWNERS: Final = (POD_OWNER, *(metric for metric, _ in LINKS.values()), "kube_pod_info")
@@ -38,11 +38,14 @@ STATE: Final = (
     RESTARTS,
     REQUESTS,
     LIMITS,
-    "kube_pod_init_container_info",
+    TERMINATED,
+    gaps.INIT_INFO,
     INIT_REQUESTS,
     INIT_LIMITS,
+    gaps.INIT_RESTARTS,
+    gaps.INIT_TERMINATED,
     declared.NODE_INFO,
-    "kube_node_labels",
+    gaps.NODE_LABELS,
     "kube_node_status_capacity",
     "kube_node_status_allocatable",
     *autoscalers.METRICS,
@@ -58,6 +61,7 @@ ANCHORS: Final[Mapping[str, tuple[str, ...]]] = {
     RESTARTS: (RESTARTS,),
     REQUESTS: (REQUESTS, INIT_REQUESTS),
     LIMITS: (LIMITS, INIT_LIMITS),
+    **{metric: (metric,) for metric in gaps.READ_LATE},
 }
 """Metric -> those that are read at its newest sample where the moment of the snapshot has none of it, in this order.
 
@@ -142,16 +146,8 @@ class InventoryBuild:
     """Address -> node."""
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """Metrics that the server has in the window, and when those were read that the snapshot's moment has not."""
-
-    names: Collection[str]
-    read_at: Mapping[str, int] = field(default_factory=dict)
-
-
 def build(
-    cluster: str, now_seconds: int, rows: Rows, marks: Marks | None, coverage: Coverage | None = None
+    cluster: str, now_seconds: int, rows: Rows, marks: Marks | None, coverage: gaps.Coverage | None = None
 ) -> InventoryBuild:
     """The inventory at a moment. Pods of the window that are gone have end_seconds = now; usage may know better.
 
@@ -166,17 +162,22 @@ def build(
     amounts = _amounts(rows.state)
     classes = marks if marks is not None else _marks(rows)
     pods = tuple(_pods(now_seconds, rows, _KnownOfPods(present, owned, amounts, classes, labels)))
-    told = coverage or Coverage({metric for metric, some in rows.state.items() if some})
+    told = coverage or gaps.Coverage({metric for metric, some in rows.state.items() if some})
     scalers = autoscalers.autoscalers(rows.state)
     notes = (
-        *(() if marks is not None else _missing_metric_notes(bool(classes), rows.state)),
+        *(
+            ()
+            if marks is not None
+            else _missing_metric_notes(bool(classes), rows.state, {p.workload.kind for p in pods if p.running})
+        ),
         *owned.notes(),
         *_phase_notes(pods, told),
+        *told.notes(),
     )
     annotations = declared.own_annotations(rows.state)
     workloads = tuple(
         replace(w, annotations=annotations.get(w.ref, {}))
-        for w in _workloads(pods, amounts, scalers, _gaps(rows.state, told))
+        for w in _workloads(pods, amounts, scalers, gaps.find_gaps(rows.state, told, pods, amounts))
     )
     inventory = Inventory(
         cluster, now_seconds, tuple(_nodes(rows.state)), workloads, pods, notes=notes,
@@ -191,40 +192,7 @@ def _present(state: declared.State) -> frozenset[Key]:
     return frozenset(_pod_of(x) for metric in OF_PODS for x, _ in state[metric])
 
 
-def _gaps(state: declared.State, coverage: Coverage) -> Gaps:
-    """Return the gaps in the metrics that affect every workload, and those that affect workloads with restarts."""
-    names, read_at = coverage.names, coverage.read_at
-    since = min((read_at[metric] for metric in (REQUESTS, LIMITS) if metric in read_at), default=None)
-    unknown = [metric for metric in (REQUESTS, LIMITS) if metric not in names or not state[metric]]
-    everybody = (Reason.AMOUNTS_UNKNOWN,) if unknown else ()
-    if RESTARTS not in names and OOM not in names:
-        return Gaps((*everybody, Reason.KILLS_UNKNOWN), frozenset(), since)
-    if TERMINATED in names or OOM in names:
-        return Gaps(everybody, frozenset(), since)
-    return Gaps(everybody, frozenset(_pod_of(x) for x, count in state[RESTARTS] if count), since)
-
-
-@dataclass(frozen=True, slots=True)
-class Gaps:
-    """Gaps that every workload has; `restarted`: pods that restarted where nothing tells why.
-
-    amounts_until: what pods ask for was told up to then; None = up to now.
-    """
-
-    everybody: tuple[Reason, ...]
-    restarted: frozenset[Key]
-    amounts_until: int | None = None
-
-    def of(self, youngest: Pod, members: Iterable[Pod]) -> Iterator[Reason]:
-        """Yield the reasons among the gaps that apply to a workload."""
-        yield from self.everybody
-        if self.amounts_until is not None and not 0 < youngest.start_seconds < self.amounts_until:
-            yield Reason.AMOUNTS_UNKNOWN
-        if not self.restarted.isdisjoint((p.namespace, p.name) for p in members):
-            yield Reason.KILLS_UNKNOWN
-
-
-def _phase_notes(pods: Iterable[Pod], coverage: Coverage) -> Iterable[str]:
+def _phase_notes(pods: Iterable[Pod], coverage: gaps.Coverage) -> Iterable[str]:
     """A note where kube-state-metrics tells of phases, but not of all pods'."""
     unclear = sum(pod.running and pod.phase is PodPhase.UNKNOWN for pod in pods)
     if unclear and phases.PHASE in coverage.names:
@@ -234,13 +202,23 @@ def _phase_notes(pods: Iterable[Pod], coverage: Coverage) -> Iterable[str]:
         )
 
 
-def _missing_metric_notes(classes: bool, state: declared.State) -> Iterable[str]:
-    """Notes on what kube-state-metrics does not export, while the Kubernetes API cannot be read for it."""
+def _missing_metric_notes(classes: bool, state: declared.State, kinds: AbstractSet[str]) -> Iterable[str]:
+    """Notes on what kube-state-metrics does not export, while the Kubernetes API cannot be read for it.
+
+    kinds: of workloads.
+    """
     blind = "no access to the Kubernetes API, and kube-state-metrics"
     if not classes:
         yield f"QoS and priority are unknown: {blind} shows no such labels"
-    if not any(state[metric] for metric in declared.ANNOTATED):
+    told = {kind for metric, (kind, _) in declared.ANNOTATED.items() if state[metric]}
+    silent = sorted(kinds & {kind for kind, _ in declared.ANNOTATED.values()} - told)
+    if not told:
         yield f"annotations of workloads are unknown: {blind} exports none (--metric-annotations-allowlist)"
+    elif silent:
+        yield (
+            f"annotations of {', '.join(f'{kind}s' for kind in silent)} are unknown: {blind} exports those of "
+            f"{', '.join(f'{kind}s' for kind in sorted(told))} alone (--metric-annotations-allowlist)"
+        )
 
 
 def _amounts(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[Key, dict[str, Container]]:
@@ -248,17 +226,19 @@ def _amounts(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[Ke
 
     Containers that request nothing are known by their restarts, which every container counts (kube_pod_container_info
     tells the same in ten times as many bytes).
-    Where the label `restart_policy` is not exported, a sidecar counts as an init container. Which
+    Where the label `restart_policy` is not exported, a sidecar counts as an init container; where no series tells
+    which of the two a container is, it counts as a sidecar, so that its pod is not taken for smaller than it is. Which
     containers were injected cannot be seen here.
     """
     amounts: dict[tuple[Key, bool, str], tuple[dict[Resource, int], dict[Resource, int]]] = {}
     stays: set[tuple[Key, str]] = set()
     for x, _ in state[RESTARTS]:
         amounts[_pod_of(x), False, x.get("container", "")] = ({}, {})
-    for x, _ in state["kube_pod_init_container_info"]:
+    for x, _ in state[gaps.INIT_INFO]:
         amounts[_pod_of(x), True, x.get("container", "")] = ({}, {})
         if x.get("restart_policy") == "Always":
             stays.add((_pod_of(x), x.get("container", "")))
+    stays |= {((namespace, pod), name) for namespace, pod, name in gaps.roles_unknown(state)}
     for metric, init, side in _AMOUNTS:
         for x, value in state[metric]:
             resource = next((r for r in Resource if r == x.get("resource")), None)
@@ -378,7 +358,7 @@ def _workloads(
     pods: Sequence[Pod],
     amounts: Mapping[Key, dict[str, Container]],
     scalers: autoscalers.Autoscalers,
-    gaps: Gaps,
+    found: gaps.Gaps,
 ) -> Iterable[Workload]:
     """A workload for each owner, with the containers of its pods (`cotenant.base.inventory.pod_templates`)."""
     own: dict[WorkloadRef, list[Pod]] = {}
@@ -388,7 +368,7 @@ def _workloads(
     refs = frozenset(own)
     for ref, members in sorted(own.items()):
         youngest = max(members, key=lambda p: (p.running, (p.namespace, p.name) in amounts, p.start_seconds, p.name))
-        reasons = [*gaps.of(youngest, members)]
+        reasons = [*found.of(ref, youngest, members)]
         if scalers.half_told(ref, refs):
             reasons.append(Reason.AUTOSCALER_UNKNOWN)
         yield Workload(
@@ -423,7 +403,7 @@ def _nodes(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> Iterable[
             resource = next((r for r in Resource if r == x.get("resource")), None)
             if resource:
                 sides.setdefault(x.get("node", ""), ({}, {}))[side][resource] = declared.amount(resource, value)
-    labels = {x.get("node", ""): declared.node_labels(x) for x, _ in state["kube_node_labels"]}
+    labels = {x.get("node", ""): declared.node_labels(x) for x, _ in state[gaps.NODE_LABELS]}
     return (Node(name, *sides[name], labels.get(name, {})) for name in sorted(sides))
 
 

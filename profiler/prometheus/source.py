@@ -40,6 +40,7 @@ from cotenant.profiler.prometheus import (
 )
 from cotenant.profiler.prometheus.answers import CutAnswer
 from cotenant.profiler.prometheus.heaps import HeapRow
+from cotenant.profiler.prometheus.kube_state import gaps
 from cotenant.profiler.prometheus.parts import CPU, QueryPart, Rates, device_parts, hourly_parts, usage_parts
 from cotenant.profiler.prometheus.plan import (
     NamespaceShard,
@@ -218,8 +219,8 @@ class PrometheusSource:
         whole = everywhere(surveyed.population.containers)
         owners = self._owners(inventory.OWNERS, window, whole)
         moment, state, read_at = self._newest_state(now_seconds, window, whole)
-        coverage = inventory.Coverage(surveyed.names, read_at)
-        built = inventory.build(self._cluster, moment, inventory.Rows.of(owners, state), self._marks, coverage)
+        rows, coverage = inventory.Rows.of(owners, state), gaps.Coverage(surveyed.names, read_at)
+        built = inventory.build(self._cluster, moment, rows, self._marks, coverage)
         self._node_names = dict(built.node_names)
         self._defects[Defect.UNKNOWN_OWNER] += built.unknown_owners
         described = replace(built.inventory, created_seconds=surveyed.created_seconds)
@@ -274,10 +275,8 @@ class PrometheusSource:
         cut = (f"owners are incomplete, some pods count as bare pods: {text}" for text in self._cut_owners[:1])
         own = (*self._notes, *(surveyed.notes if surveyed else ()), *self._lateness, *cut)
         notes = (*own, *sorted(account.warnings))
-        scrape = float(surveyed.rates.scrape_seconds) if surveyed else 0.0
-        errors = tuple(self._errors.values())
-        scrapes = surveyed.scrapes if surveyed else ()
-        waited = account.waited_seconds
+        scrape, scrapes = (float(surveyed.rates.scrape_seconds), surveyed.scrapes) if surveyed else (0.0, ())
+        errors, waited = tuple(self._errors.values()), account.waited_seconds
         return SourceReport(scrape, account.queries, self._samples, waited, defects, notes, errors, scrapes)
 
     def _reads(self, surveyed: Survey, window: tuple[int, int]) -> list[_Stretch]:
@@ -340,11 +339,12 @@ class PrometheusSource:
             if anchor not in surveyed.names or not inventory.lacks(anchor, {x.get("__name__", "") for x, _ in rows}):
                 continue
             text = selector((metric_name_matcher(anchor), *of_labels(self._settings.labels)))
-            newest = self._newest(text, (window[0], now_seconds))
+            alone = anchor in gaps.READ_LATE
+            newest = self._newest(text, (now_seconds - gaps.LATE_SECONDS if alone else window[0], now_seconds))
             if newest is not None:
                 rows = [row for row in rows if row[0].get("__name__") not in metrics]
                 rows += self._state(metrics, newest, shard)
-                latest = min(latest, newest)
+                latest = latest if alone else min(latest, newest)
                 moment = newest if anchor == survey.POD_INFO else moment
                 read_at |= {} if newest >= moment else {anchor: newest}
         self._lateness = survey.lateness(now_seconds, surveyed, latest)

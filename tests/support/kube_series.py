@@ -57,7 +57,10 @@ class Line:
     @property
     def subject(self) -> str:
         """The object that it speaks of."""
-        names = ("pod", "replicaset", "replicationcontroller", "job_name", "horizontalpodautoscaler", "node")
+        names = (
+            *("pod", "replicaset", "replicationcontroller", "job_name", "horizontalpodautoscaler", "node"),
+            *("deployment", "statefulset", "daemonset", "cronjob", "limitrange", "resourcequota"),
+        )
         return next((self.labels[name] for name in names if name in self.labels), "")
 
 
@@ -141,6 +144,38 @@ def autoscaler(name: str, target: tuple[str, str], percent: float = 60) -> Itera
     yield Line(f"{prefix}spec_max_replicas", own, 9)
     metric = {"metric_name": "cpu", "metric_target_type": "utilization"}
     yield Line(f"{prefix}spec_target_metric", own | metric, percent)
+
+
+def sidecar(
+    pod: str, name: str, uses: tuple[float, float], asks: tuple[float, float], killed_at: int = 0
+) -> Iterator[Line]:
+    """A native sidecar of a pod of the namespace shop, which was killed once for lack of memory if a time is given."""
+    plain = {"namespace": "shop", "pod": pod, "container": name}
+    own, of = plain | {"uid": f"uid-{pod}"}, "kube_pod_init_container"
+    yield Line(f"{of}_info", own | {"restart_policy": "Always"})
+    yield from restarts(f"{of}_status", own, killed_at)
+    amounts = (("cpu", asks[0] / 1000), ("memory", asks[1] * MIB))
+    for side, some in (("requests", amounts), ("limits", amounts[1:])):
+        for resource, amount in some:
+            yield Line(f"{of}_resource_{side}", own | {"node": NODE, "resource": resource}, amount)
+    yield Line("container_cpu_usage_seconds_total", plain, uses[0] / 1000, counter=True)
+    yield Line("container_memory_working_set_bytes", plain, uses[1] * MIB)
+
+
+def restarts(of: str, own: Mapping[str, str], killed_at: int = 0) -> Iterator[Line]:
+    """A container's restarts, and why it ended, if it was killed at a time."""
+    until = killed_at - STEP if killed_at else END
+    yield Line(f"{of}_restarts_total", own, 0.0, until=until)
+    if killed_at:
+        yield Line(f"{of}_restarts_total", own, 1.0, since=killed_at)
+        yield Line(f"{of}_last_terminated_reason", {**own, "reason": "OOMKilled"}, since=killed_at)
+
+
+def declared(kind: str, name: str, **annotations: str) -> Iterator[Line]:
+    """A workload object and its annotations of cotenant.dev, with "_" for "-"."""
+    own = {"namespace": "shop", kind: name}
+    yield Line(f"kube_{kind}_created", own, float(START - 30 * 86400))
+    yield Line(f"kube_{kind}_annotations", own | {f"annotation_cotenant_dev_{k}": v for k, v in annotations.items()})
 
 
 def changed(lines: Sequence[Line], metric: str, change: Callable[[Line], Sequence[Line]]) -> list[Line]:

@@ -1,0 +1,153 @@
+"""What kube-state-metrics leaves out of a workload, by object, where it tells the same of others. Pure.
+
+A metric that tells of every object of its kind, and not of one, has lost it: a shard is away, or a rule drops series.
+What it would have told of that object is unknown, and neither "nothing" nor "zero".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotenant.base.cluster import Container, ContainerRole, Pod, PodPhase
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.profiler.prometheus.kube_state.declared import ANNOTATED, LIMIT_RANGE, NODE_INFO
+from cotenant.profiler.prometheus.parts import (
+    INIT_LIMITS,
+    INIT_REQUESTS,
+    LIMITS,
+    OOM,
+    REQUESTS,
+    RESTARTS,
+    TERMINATED,
+    of_init,
+)
+
+Key = tuple[str, str]
+State = Mapping[str, Sequence[tuple[dict[str, str], float]]]
+
+INIT_INFO: Final = "kube_pod_init_container_info"
+NODE_LABELS: Final = "kube_node_labels"
+INIT_RESTARTS: Final = of_init(RESTARTS)
+INIT_TERMINATED: Final = of_init(TERMINATED)
+READ_LATE: Final = (
+    *(INIT_INFO, INIT_REQUESTS, INIT_LIMITS, INIT_RESTARTS),
+    *(NODE_INFO, NODE_LABELS, LIMIT_RANGE, *ANNOTATED),
+)
+"""Metrics that are read each by itself at its newest sample of the last day where the snapshot's moment has none.
+
+Most have a series for each object that there is. After the last LimitRange of a cluster was deleted its bounds hold
+for a day more; the other way round, a bound that is not read would let a proposal fall below it.
+"""
+LATE_SECONDS: Final = DAY_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Metrics that the server has in the window, and when those were read that the snapshot's moment has not."""
+
+    names: Collection[str]
+    read_at: Mapping[str, int] = field(default_factory=dict)
+
+    def notes(self) -> Iterator[str]:
+        """Yield a note on the metrics that were read by themselves at an earlier moment."""
+        late = sorted(metric for metric in self.read_at if metric in READ_LATE)
+        if late:
+            yield f"{', '.join(late)}: no series now, though there were some in the last day, so those are used"
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Gaps that every workload has, and objects of which something is not told.
+
+    restarted: pods of which nothing tells whether they were killed. unlimited: pods with a container that was killed at
+    a limit that nothing tells. annotated: the workloads of which annotations are told. amounts_until: what pods ask for
+    was told up to then; None = up to now.
+    """
+
+    everybody: tuple[Reason, ...]
+    restarted: frozenset[Key]
+    unlimited: frozenset[Key] = frozenset()
+    annotated: frozenset[WorkloadRef] = frozenset()
+    amounts_until: int | None = None
+
+    def of(self, ref: WorkloadRef, youngest: Pod, members: Iterable[Pod]) -> Iterator[Reason]:
+        """Yield the reasons among the gaps that apply to a workload. youngest: of its pods, `members`."""
+        yield from self.everybody
+        keys = {(p.namespace, p.name) for p in members}
+        late = self.amounts_until is not None and not 0 < youngest.start_seconds < self.amounts_until
+        if late or not self.unlimited.isdisjoint(keys):
+            yield Reason.AMOUNTS_UNKNOWN
+        if not self.restarted.isdisjoint(keys):
+            yield Reason.KILLS_UNKNOWN
+        kinds = {told.kind for told in self.annotated}
+        if youngest.running and ref.kind in kinds and ref not in self.annotated:
+            yield Reason.ANNOTATIONS_UNKNOWN
+
+
+def find_gaps(
+    state: State, coverage: Coverage, pods: Iterable[Pod], containers: Mapping[Key, Mapping[str, Container]]
+) -> Gaps:
+    """The gaps in the metrics. containers: of each pod, by name."""
+    names, read_at = coverage.names, coverage.read_at
+    since = min((read_at[metric] for metric in (REQUESTS, LIMITS) if metric in read_at), default=None)
+    unknown = [metric for metric in (REQUESTS, LIMITS) if metric not in names or not state[metric]]
+    everybody = (Reason.AMOUNTS_UNKNOWN,) if unknown else ()
+    restarted: Iterable[Key] = ()
+    if OOM not in names and RESTARTS not in names:
+        everybody = (*everybody, Reason.KILLS_UNKNOWN)
+    elif OOM not in names:
+        restarted = (*_restarted_for_unknown_reasons(state), *_uncounted(state, pods, containers))
+    unlimited = () if INIT_LIMITS in names else (_pod_of(x) for x, _ in state[INIT_TERMINATED] if _is_kill(x))
+    return Gaps(everybody, frozenset(restarted), frozenset(unlimited), _annotated(state), since)
+
+
+def _is_kill(labels: Mapping[str, str]) -> bool:
+    return labels.get("reason") == "OOMKilled"
+
+
+def _restarted_for_unknown_reasons(state: State) -> set[Key]:
+    """Pods with a container that restarted and whose last end no series tells: every restarted one has an end."""
+    told = {_container_of(x) for metric in (TERMINATED, INIT_TERMINATED) for x, _ in state[metric]}
+    counts = ((x, count) for metric in (RESTARTS, INIT_RESTARTS) for x, count in state[metric])
+    return {_pod_of(x) for x, count in counts if count and _container_of(x) not in told}
+
+
+def _uncounted(state: State, pods: Iterable[Pod], containers: Mapping[Key, Mapping[str, Container]]) -> Iterator[Key]:
+    """Yield the running pods with a container that stays and whose restarts no series tells."""
+    counted = {_container_of(x) for metric in (RESTARTS, INIT_RESTARTS) for x, _ in state[metric]}
+    for pod in pods:
+        key = (pod.namespace, pod.name)
+        own = containers.get(key, {}) if pod.running and pod.phase is PodPhase.RUNNING else {}
+        if any(c.role is not ContainerRole.INIT and (*key, c.name) not in counted for c in own.values()):
+            yield key
+
+
+def _annotated(state: State) -> frozenset[WorkloadRef]:
+    return frozenset(
+        WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
+        for metric, (kind, label) in ANNOTATED.items()
+        for x, _ in state[metric]
+    )
+
+
+def roles_unknown(state: State) -> set[tuple[str, str, str]]:
+    """Init containers or sidecars, (namespace, pod, container), of which nothing tells which of the two they are."""
+    told = {_container_of(x) for x, _ in state[INIT_INFO]}
+    return {
+        key
+        for metric in (INIT_REQUESTS, INIT_LIMITS, INIT_RESTARTS)
+        for x, _ in state[metric]
+        if (key := _container_of(x)) not in told
+    }
+
+
+def _pod_of(labels: Mapping[str, str]) -> Key:
+    return labels.get("namespace", ""), labels.get("pod", "")
+
+
+def _container_of(labels: Mapping[str, str]) -> tuple[str, str, str]:
+    return (*_pod_of(labels), labels.get("container", ""))
