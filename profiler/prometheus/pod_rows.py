@@ -7,6 +7,9 @@ What the pod's group alone holds (the pause container, memory of the kernel, fil
 within the tolerance, as is the time between two rows' samples, because means of a day are compared.
 
 A counter of CPU that stands still above zero shows that CPU is counted there, and that its zeros are true.
+
+Replicas of a scraper count the same: several series of one container whose counters are far apart are parts of it, as
+of its cores under a label that nobody knows, and its usage may be their sum.
 """
 
 from __future__ import annotations
@@ -43,7 +46,11 @@ _OWN_GROUP: Final = Matcher("id", "=~", ".*/(kubepods[^/]*-)?pod[^/]+")
 """A pod's group itself; pause containers have a group inside it."""
 _UNITS: Final = {Resource.CPU: 1000.0, Resource.MEMORY: 1.0}
 _DAY: Final = f"[{DAY_SECONDS}s:{HOUR_SECONDS}s]"
-_CONTAINER, _POD = "idle-container", "idle-pod"
+_CONTAINER, _POD, _PARTS = "idle-container", "idle-pod", "parts"
+APART: Final = 0.02
+"""How far counters of one container may be apart, as a share of the higher one ..."""
+APART_SECONDS: Final = 900
+"""... beside what it uses in this time, which may lie between the scrapes of two replicas."""
 
 Row = tuple[Mapping[str, str], float]
 """Labels of a series and its value."""
@@ -61,6 +68,7 @@ def question(rates: Rates, labels: Mapping[str, str], shard: NamespaceShard) -> 
         Resource.MEMORY: _beyond(Resource.MEMORY, MEMORY, highest, own),
         _CONTAINER: _idle_containers(rates, own),
         _POD: _idle_pods(own),
+        _PARTS: _parts(rates, own),
     }
     return union(with_constant_label(text, MARK, name) for name, text in expressions.items())
 
@@ -93,6 +101,16 @@ def _idle_pods(own: tuple[Matcher, ...]) -> str:
     return f"({used} <= {STILL_CPU_SECONDS!r} and {by} ({series}) > 0)"
 
 
+def _parts(rates: Rates, own: tuple[Matcher, ...]) -> str:
+    """Pods' CPU as the sum of all series, of containers with several that lived for an hour and are far apart."""
+    series = selector((metric_name_matcher(CPU), *CONTAINERS, *own))
+    by = f"by (namespace, pod, container, {CORE})"
+    lived, rate = f"({series} and {series} offset 1h)", f"rate({series}[{rates.window_seconds}s])"
+    apart = f"max {by} {lived} - min {by} {lived}"
+    bound = f"{APART!r} * max {by} {lived} + {APART_SECONDS} * max {by} ({rate})"
+    return f"sum by (namespace, pod) (sum {by} ({rate}) and {by.replace('by', 'on', 1)} ({apart} > {bound}))"
+
+
 def with_pod_rows(inventory: Inventory, rows: Iterable[Row]) -> Inventory:
     """The inventory with what the answer says of each pod; young ones are not compared yet."""
     settled_before = inventory.time_seconds - SETTLED_SECONDS
@@ -105,8 +123,9 @@ def with_pod_rows(inventory: Inventory, rows: Iterable[Row]) -> Inventory:
         if mark in (_CONTAINER, _POD):
             found[key] = replace(row, idle=tuple(sorted({*row.idle, labels.get("container", "")})))
         elif key not in young:
-            resource = Resource(mark)
-            found[key] = replace(row, beyond={**row.beyond, resource: round(value * _UNITS[resource])})
+            resource = Resource.CPU if mark == _PARTS else Resource(mark)
+            most = max(round(value * _UNITS[resource]), row.beyond.get(resource, 0))
+            found[key] = replace(row, beyond={**row.beyond, resource: most})
     return replace(inventory, pod_rows=tuple(found[key] for key in sorted(found)))
 
 

@@ -198,6 +198,44 @@ def test_pods_that_are_scraped_more_rarely_than_others_are_compared_too(tmp_path
             assert ("clearly more than their containers" in found.notes) is bool(reason), variant
 
 
+def split(shares: Sequence[float], late: int = 0, **label: Sequence[str]) -> list[Line]:
+    """The pod with several series of CPU: shares of a core, told apart by a label, each scraped so much later."""
+    ((name, values),) = label.items()
+    parts = [
+        replace(x, labels={**x.labels, name: value}, value=share, since=x.since + late * i)
+        for x in pod()
+        if x.metric == CPU and "container" in x.labels
+        for i, (share, value) in enumerate(zip(shares, values, strict=True))
+    ]
+    return [*(x for x in pod() if x.metric != CPU or "container" not in x.labels), *parts]
+
+
+SPLIT: dict[str, tuple[list[Line], Reason | None, int]] = {
+    # series of one container, why CPU is not lowered, and how many millicores it may use
+    "cores under another label": (split((0.05, 0.03, 0.015, 0.005), core=("0", "1", "2", "3")), MORE, 100),
+    "two cores, one idle": (split((0.1, 0.0), cpu_id=("c0", "c1")), MORE, 100),
+    "cores and replicas": (
+        [replace(x, labels=x.labels | {"replica": r}) if x.metric == CPU and "core" in x.labels else x
+         for r in "ab" for x in split((0.08, 0.02), core=("0", "1")) if r == "a" or "core" in x.labels],
+        MORE, 200,  # no more than this, as nobody knows which label is which
+    ),
+    # the same counter, seen at another second
+    "replicas": (split((0.1, 0.1), replica=("a", "b")), LOWERED, 0),
+    "replicas, one is five minutes late": (split((0.1, 0.1), late=300, replica=("a", "b")), LOWERED, 0),
+}  # fmt: skip
+
+
+def test_series_of_one_container_that_count_apart_are_its_parts(tmp_path: Path) -> None:
+    with served(tmp_path, {name: lines for name, (lines, _, _) in SPLIT.items()}) as url:
+        for variant, (_, reason, millicores) in SPLIT.items():
+            found = scanned(url, variant, tmp_path / variant.replace(" ", "-"))
+            request = found.recommendations["shop/Deployment/web/main"].value(Resource.CPU, Field.REQUEST)
+            assert request is not None
+            assert (request.action is Action.WITHHELD, request.reason is MORE) == (bool(reason), bool(reason)), variant
+            beyond = [row.beyond.get(Resource.CPU, 0) for row in found.history.inventory.pod_rows]
+            assert max(beyond, default=0) == pytest.approx(millicores, abs=2), variant
+
+
 def test_what_a_pods_row_said_counts_as_long_as_its_history() -> None:
     old = PodRow("shop", POD, START, {Resource.CPU: 500}, ("main",))
     stored = Inventory("c", START, (), (), (), pod_rows=(old,))
