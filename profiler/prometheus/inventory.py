@@ -238,7 +238,7 @@ def _amounts(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[Ke
         amounts[_pod_of(x), True, x.get("container", "")] = ({}, {})
         if x.get("restart_policy") == "Always":
             stays.add((_pod_of(x), x.get("container", "")))
-    stays |= {((namespace, pod), name) for namespace, pod, name in gaps.roles_unknown(state)}
+    stays |= {((namespace, pod), name) for namespace, pod, name in gaps.containers_of_unknown_role(state)}
     for metric, init, side in _AMOUNTS:
         for x, value in state[metric]:
             resource = next((r for r in Resource if r == x.get("resource")), None)

@@ -72,7 +72,7 @@ def refusal(of_node: DeviceRoom | None, demand: DeviceDemand, asked: _Demand | N
             return Code.FEW_DEVICES
     if of_node.inventory is None or not (demand.chooses or of_node.inventory.partitions):
         return Code.PASS
-    return _placed(_State(of_node), asked or _Demand(demand))
+    return _placement_code(_State(of_node), asked or _Demand(demand))
 
 
 class _State:
@@ -104,7 +104,7 @@ class _Demand:
 
 
 @lru_cache(maxsize=4096)
-def _placed(state: _State, asked: _Demand) -> Code:
+def _placement_code(state: _State, asked: _Demand) -> Code:
     """Return PASS where the placement finds devices that fit, else DEVICES_UNFIT."""
     placement = place_devices(state.inventory, state.taken, asked.demand)
     return Code.DEVICES_UNFIT if placement.refusal else Code.PASS

@@ -100,9 +100,9 @@ def find_gaps(
     if OOM not in names and RESTARTS not in names:
         everybody = (*everybody, Reason.KILLS_UNKNOWN)
     elif OOM not in names:
-        restarted = (*_restarted_for_unknown_reasons(state), *_uncounted(state, pods, containers))
+        restarted = (*_restarted_for_unknown_reasons(state), *_pods_without_counts(state, pods, containers))
     unlimited = () if INIT_LIMITS in names else (_pod_of(x) for x, _ in state[INIT_TERMINATED] if _is_kill(x))
-    return Gaps(everybody, frozenset(restarted), frozenset(unlimited), _annotated(state), since)
+    return Gaps(everybody, frozenset(restarted), frozenset(unlimited), _workloads_with_annotations(state), since)
 
 
 def _is_kill(labels: Mapping[str, str]) -> bool:
@@ -116,7 +116,9 @@ def _restarted_for_unknown_reasons(state: State) -> set[Key]:
     return {_pod_of(x) for x, count in counts if count and _container_of(x) not in told}
 
 
-def _uncounted(state: State, pods: Iterable[Pod], containers: Mapping[Key, Mapping[str, Container]]) -> Iterator[Key]:
+def _pods_without_counts(
+    state: State, pods: Iterable[Pod], containers: Mapping[Key, Mapping[str, Container]]
+) -> Iterator[Key]:
     """Yield the running pods with a container that stays and whose restarts no series tells."""
     counted = {_container_of(x) for metric in (RESTARTS, INIT_RESTARTS) for x, _ in state[metric]}
     for pod in pods:
@@ -126,7 +128,7 @@ def _uncounted(state: State, pods: Iterable[Pod], containers: Mapping[Key, Mappi
             yield key
 
 
-def _annotated(state: State) -> frozenset[WorkloadRef]:
+def _workloads_with_annotations(state: State) -> frozenset[WorkloadRef]:
     return frozenset(
         WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
         for metric, (kind, label) in ANNOTATED.items()
@@ -134,7 +136,7 @@ def _annotated(state: State) -> frozenset[WorkloadRef]:
     )
 
 
-def roles_unknown(state: State) -> set[tuple[str, str, str]]:
+def containers_of_unknown_role(state: State) -> set[tuple[str, str, str]]:
     """Init containers or sidecars, (namespace, pod, container), of which nothing tells which of the two they are."""
     told = {_container_of(x) for x, _ in state[INIT_INFO]}
     return {
