@@ -204,9 +204,8 @@ class PrometheusSource:
         """The survey at all moments, some at a time, or where that is too much at the last one."""
         step = survey.MOMENTS_AT_ONCE
         try:
-            return survey.concatenate_answers(
-                [self._described(text, moments[i : i + step]) for i in range(0, len(moments), step)]
-            )
+            some = (moments[i : i + step] for i in range(0, len(moments), step))
+            return survey.concatenate_answers([self._described(text, few) for few in some])
         except SourceTooLong:
             raise
         except SourceLimit:
@@ -269,12 +268,11 @@ class PrometheusSource:
 
     def report(self) -> SourceReport:
         """Return the costs of the queries so far, and the defects, errors and notes."""
-        account = self._client.account
-        surveyed = self._survey
+        account, surveyed = self._client.account, self._survey
         defects = Counter({Defect.DUPLICATE_SERIES: len(self._twins)}) + self._defects
         cut = (f"owners are incomplete, some pods count as bare pods: {text}" for text in self._cut_owners[:1])
-        own = (*self._notes, *(surveyed.notes if surveyed else ()), *self._lateness, *cut)
-        notes = (*own, *sorted(account.warnings))
+        of_survey = surveyed.notes if surveyed else ()
+        notes = (*self._notes, *of_survey, *self._lateness, *cut, *sorted(account.warnings))
         scrape, scrapes = (float(surveyed.rates.scrape_seconds), surveyed.scrapes) if surveyed else (0.0, ())
         errors, waited = tuple(self._errors.values()), account.waited_seconds
         return SourceReport(scrape, account.queries, self._samples, waited, defects, notes, errors, scrapes)
