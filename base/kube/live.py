@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from cotenant.base.cluster import Autoscaler, Container, LimitRange, Node, Pod, Quota
 from cotenant.base.errors import ClusterError, QuantityError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import projection
-from cotenant.base.kube.client import KubeClient
+from cotenant.base.kube.client import Many
 from cotenant.base.kube.objects import (
     AutoscalerObject,
     ControllerObject,
@@ -76,7 +76,17 @@ class LiveCluster:
     unread: frozenset[tuple[str, str]] = frozenset()
 
 
-def observe(client: KubeClient) -> LiveCluster:
+class ObjectLister(Protocol):
+    """Who lists objects and gets one: a client of the API server, or one that also knows what it watches."""
+
+    def get(self, path: str, kind: type[ItemT]) -> ItemT | None:
+        """One object; None when there is none."""
+
+    def list(self, path: str, kind: type[ItemT]) -> Many[ItemT]:
+        """All objects of a collection; ClusterError when they cannot be had."""
+
+
+def observe(client: ObjectLister) -> LiveCluster:
     """List what runs, who owns it and what bounds it; ClusterForbidden only when pods may not be listed."""
     notes: list[str] = []
     pods = client.list(PODS, PodObject)
@@ -101,7 +111,7 @@ def observe(client: KubeClient) -> LiveCluster:
     )
 
 
-def _controllers(client: KubeClient, notes: list[str]) -> dict[WorkloadRef, ControllerObject]:
+def _controllers(client: ObjectLister, notes: list[str]) -> dict[WorkloadRef, ControllerObject]:
     """Every controller that may be listed, by its own reference."""
     listed = ((kind, _list_optional(client, path, ControllerObject, notes)) for kind, path in CONTROLLERS.items())
     return {
@@ -139,12 +149,12 @@ def _marks(
     return marks
 
 
-def _limit_ranges(client: KubeClient, notes: list[str]) -> tuple[LimitRange, ...] | None:
+def _limit_ranges(client: ObjectLister, notes: list[str]) -> tuple[LimitRange, ...] | None:
     groups = _all(projection.limit_ranges_of, _list_optional(client, LIMIT_RANGES, LimitRangeObject, notes), notes)
     return None if groups is None else tightest([bounds for group in groups for bounds in group])
 
 
-def _quotas(client: KubeClient, notes: list[str]) -> tuple[Quota, ...] | None:
+def _quotas(client: ObjectLister, notes: list[str]) -> tuple[Quota, ...] | None:
     """Quotas that count all pods of their namespace; one with scopes bounds some of them and cannot clamp the rest."""
     listed = _list_optional(client, QUOTAS, QuotaObject, notes)
     if listed is None:
@@ -156,7 +166,7 @@ def _quotas(client: KubeClient, notes: list[str]) -> tuple[Quota, ...] | None:
     return tuple(quota for group in groups for quota in group)
 
 
-def _version(client: KubeClient, notes: list[str]) -> str:
+def _version(client: ObjectLister, notes: list[str]) -> str:
     try:
         answer = client.get(VERSION, VersionObject)
     except ClusterError as error:
@@ -165,7 +175,7 @@ def _version(client: KubeClient, notes: list[str]) -> str:
     return projection.version_of(answer.git_version) if answer else ""
 
 
-def _list_optional(client: KubeClient, path: str, kind: type[ItemT], notes: list[str]) -> list[ItemT] | None:
+def _list_optional(client: ObjectLister, path: str, kind: type[ItemT], notes: list[str]) -> list[ItemT] | None:
     """A list that a scan can do without; None, and a note, when it cannot be had."""
     try:
         return client.list(path, kind)

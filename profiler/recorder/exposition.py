@@ -1,0 +1,123 @@
+"""A kubelet's `/metrics/resource` as columns. Pure.
+
+One regular expression a metric finds all its lines at once and numpy converts the numbers, so that nothing is done line
+by line in Python. Labels stay bytes: they are the same in every answer, so that a reader turns each text into a name
+once (`container_ref`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.identity import PodContainerRef
+
+Floats = npt.NDArray[np.float64]
+
+MILLISECONDS_PER_SECOND: Final = 1000.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleColumns:
+    """Samples of one metric: the text between the braces, the value, the sample's own time (Unix seconds, NaN = none).
+
+    All three have the same length; labels are empty for a metric without any.
+    """
+
+    labels: list[bytes]
+    values: Floats
+    times: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResourceAnswer:
+    """What a kubelet reports of its node and its containers.
+
+    cpu: seconds of CPU time since the start; memory: bytes of the working set; starts: Unix seconds. malformed: samples
+    whose value is no number, which are left out.
+    """
+
+    container_cpu: SampleColumns
+    container_memory: SampleColumns
+    container_starts: SampleColumns
+    node_cpu: SampleColumns
+    node_memory: SampleColumns
+    malformed: int = 0
+
+    @property
+    def samples(self) -> int:
+        """Number of samples that were read."""
+        parts = (self.container_cpu, self.container_memory, self.container_starts, self.node_cpu, self.node_memory)
+        return sum(len(part.labels) for part in parts)
+
+
+def _lines_of(metric: str) -> re.Pattern[bytes]:
+    """Expression for the lines of a metric: labels, value and time in milliseconds, the last may be missing."""
+    # No label value of a kubelet has a brace: names of Kubernetes are of letters, digits, dots and dashes.
+    return re.compile(
+        rb"\n" + metric.encode() + rb"(?:\{([^}\n]*)\})?[ \t]+([^ \t\r\n]+)(?:[ \t]+(-?[0-9]+))?[ \t\r]*(?=\n|\Z)"
+    )
+
+
+_CONTAINER_CPU: Final = _lines_of("container_cpu_usage_seconds_total")
+_CONTAINER_MEMORY: Final = _lines_of("container_memory_working_set_bytes")
+_CONTAINER_START: Final = _lines_of("container_start_time_seconds")
+_NODE_CPU: Final = _lines_of("node_cpu_usage_seconds_total")
+_NODE_MEMORY: Final = _lines_of("node_memory_working_set_bytes")
+_LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_ESCAPED: Final = re.compile(r"\\(.)")
+
+
+def parse_resource_metrics(text: bytes) -> ResourceAnswer:
+    """Return the samples in the text of `/metrics/resource`; lines of other metrics are passed over."""
+    whole = b"\n" + text
+    parts = [
+        _columns(pattern, whole)
+        for pattern in (_CONTAINER_CPU, _CONTAINER_MEMORY, _CONTAINER_START, _NODE_CPU, _NODE_MEMORY)
+    ]
+    cpu, memory, starts, node_cpu, node_memory = (part for part, _ in parts)
+    return ResourceAnswer(cpu, memory, starts, node_cpu, node_memory, sum(malformed for _, malformed in parts))
+
+
+def _columns(pattern: re.Pattern[bytes], text: bytes) -> tuple[SampleColumns, int]:
+    """Samples of one metric, and how many were left out."""
+    found = pattern.findall(text)
+    if not found:
+        return SampleColumns([], np.empty(0), np.empty(0)), 0
+    labels, value_texts, time_texts = map(list, zip(*found, strict=True))
+    values = _numbers(value_texts)
+    readable = np.isfinite(values) & (values >= 0)
+    times = _numbers([time or b"nan" for time in time_texts]) / MILLISECONDS_PER_SECOND
+    if readable.all():
+        return SampleColumns(labels, values, times), 0
+    kept = np.flatnonzero(readable)
+    return SampleColumns([labels[i] for i in kept], values[kept], times[kept]), len(labels) - len(kept)
+
+
+def _numbers(texts: list[bytes]) -> Floats:
+    """The numbers; NaN for a text that is none."""
+    try:
+        return np.array(texts).astype(np.float64)
+    except ValueError:
+        return np.array([_number(text) for text in texts])
+
+
+def _number(text: bytes) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def container_ref(labels: bytes) -> PodContainerRef | None:
+    """The container that a text of labels names; None where it names none."""
+    try:
+        named = dict(_LABEL.findall(labels.decode()))
+    except UnicodeDecodeError:
+        return None
+    namespace, pod, container = (_ESCAPED.sub(r"\1", named.get(key, "")) for key in ("namespace", "pod", "container"))
+    return PodContainerRef(namespace, pod, container) if namespace and pod and container else None

@@ -1,0 +1,251 @@
+"""EDGE: reads kubelets at their own port, many at a time, each once a round.
+
+The right is `nodes/metrics`; nothing goes through the API server. A kubelet that does not answer is asked less often,
+and no other waits for it. The nodes of a round are spread over part of the interval, each at the same place in every
+round, so that neither the network nor this process has all the work in one moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.base.errors import (
+    CotenantError,
+    SettingsError,
+    SourceError,
+    SourceForbidden,
+    SourceProtocol,
+    SourceUnreachable,
+)
+from cotenant.base.kube.auth import Access
+from cotenant.base.settings.sections.recorder import RecorderSettings
+
+RESOURCE_PATH: Final = "/metrics/resource"
+CONNECTIONS: Final = 128
+"""At the same time."""
+PATIENCE_SECONDS: Final = 10.0
+"""For a whole answer; a kubelet that collects anew takes a second."""
+LONGEST_PAUSE_SECONDS: Final = 600.0
+MOST_BYTES: Final = 64 * 1024**2
+SPREAD: Final = 0.5
+"""Share of the interval over which the nodes of a round are asked."""
+CERTIFICATE_FIX: Final = (
+    "The kubelet serves a certificate that the cluster's authority did not sign. Let kubelets ask the cluster for one "
+    "(serverTLSBootstrap: true, then approve the requests: kubectl get csr), or name the authority that signed them in "
+    "recorder.kubelet_ca_file. recorder.kubelet_insecure gives up the proof of who answers."
+)
+FORBIDDEN_FIX: Final = 'Grant it in a ClusterRole: apiGroups: [""], resources: ["nodes/metrics"], verbs: ["get"].'
+
+Take = Callable[[str, bytes, float], None]
+"""Called with the node, the text of its answer and the Unix time of its arrival."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletAddress:
+    """A node and where its kubelet listens."""
+
+    node: str
+    host: str
+    port: int
+
+    @property
+    def place(self) -> str:
+        """Host and port as HTTP writes them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """What a node answered last instead of its usage, how often in a row, and when it is asked again (monotonic)."""
+
+    error: CotenantError
+    times: int
+    until: float
+
+
+class Kubelets:
+    """Asks nodes round by round; `errors` has those that did not answer when they were last asked."""
+
+    def __init__(
+        self, access: Access, settings: RecorderSettings, interval_seconds: float, now: Callable[[], float] = time.time
+    ) -> None:
+        """Create the reader; nothing is asked yet. SettingsError for a file of certificates that cannot be read."""
+        self.asked = 0
+        """Questions so far."""
+        self._access, self._interval, self._now = access, interval_seconds, now
+        self._context = tls_context(access, settings)
+        self._troubles: dict[str, _Trouble] = {}
+
+    @property
+    def errors(self) -> dict[str, CotenantError]:
+        """Nodes that did not answer, and why."""
+        return {node: trouble.error for node, trouble in self._troubles.items()}
+
+    async def read_round(
+        self,
+        addresses: Iterable[KubeletAddress],
+        take: Take,
+        *,
+        spread: float = SPREAD,
+        stopped: Callable[[], bool] | None = None,
+    ) -> None:
+        """Ask every node that is due once, and hand over each answer as it comes; once stopped, ask no more."""
+        nodes = {address.node: address for address in addresses}
+        self._troubles = {node: trouble for node, trouble in self._troubles.items() if node in nodes}
+        begun = time.monotonic()
+        free = asyncio.Semaphore(CONNECTIONS)
+        due = [a for a in nodes.values() if not (t := self._troubles.get(a.node)) or t.until <= begun]
+        authorization = await asyncio.to_thread(self._access.authorization) or ""
+
+        async def ask(address: KubeletAddress) -> None:
+            await asyncio.sleep(spread * self._interval * place_in_round(address.node))
+            async with free:
+                if stopped is not None and stopped():
+                    return
+                await self._ask(address, authorization, take)
+
+        await asyncio.gather(*map(ask, due))
+
+    async def _ask(self, address: KubeletAddress, authorization: str, take: Take) -> None:
+        self.asked += 1
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                text = await fetch(address, RESOURCE_PATH, self._context, authorization)
+        except TimeoutError:
+            self._note(address.node, SourceUnreachable(f"{_who(address)} gave no answer in {PATIENCE_SECONDS:g} s"))
+        except CotenantError as error:
+            self._note(address.node, error)
+        else:
+            self._troubles.pop(address.node, None)
+            take(address.node, text, self._now())
+
+    def _note(self, node: str, error: CotenantError) -> None:
+        times = self._troubles[node].times + 1 if node in self._troubles else 1
+        until = time.monotonic() + pause_seconds(times, self._interval)
+        self._troubles[node] = _Trouble(error, times, until)
+
+
+def place_in_round(node: str) -> float:
+    """Where in a round a node is asked, 0..1; always the same for one name."""
+    return zlib.crc32(node.encode()) / 2**32
+
+
+def pause_seconds(failures: int, interval_seconds: float) -> float:
+    """Least time until a node that failed so often in a row is asked again: none after the first, then doubling."""
+    if failures < 2:
+        return 0.0
+    return min(interval_seconds * (2.0 ** min(failures - 2, 20) - 0.5), LONGEST_PAUSE_SECONDS)
+
+
+def tls_context(access: Access, settings: RecorderSettings) -> ssl.SSLContext:
+    """TLS to kubelets: verified by the file of the settings, else by the cluster's authority."""
+    authority = settings.kubelet_ca_file or access.ca_file
+    try:
+        context = ssl.create_default_context(cafile=authority or None)
+        if access.cert_file:
+            context.load_cert_chain(access.cert_file, access.key_file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(
+            f"the certificates for kubelets cannot be read: {authority or access.cert_file}: {error}",
+            fix="Give recorder.kubelet_ca_file the path of a PEM file, or leave it empty for the cluster's authority.",
+        ) from error
+    if settings.kubelet_insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def fetch(address: KubeletAddress, path: str, context: ssl.SSLContext | None, authorization: str) -> bytes:
+    """Return the body of a GET; SourceError for anything but a complete answer of 200."""
+    try:
+        reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+    except ssl.SSLCertVerificationError as error:
+        raise SourceUnreachable(
+            f"{_who(address)}: its certificate is refused: {error.verify_message}", fix=CERTIFICATE_FIX
+        ) from error
+    except OSError as error:
+        raise SourceUnreachable(
+            f"{_who(address)} cannot be reached: {error.strerror or error}",
+            fix=f"Is the port {address.port} of nodes open to this pod, and to no NetworkPolicy closed?",
+        ) from error
+    try:
+        lines = [f"GET {path} HTTP/1.1", f"Host: {address.place}", "Accept: text/plain", "Connection: close"]
+        writer.write(
+            "\r\n".join([*lines, *([f"Authorization: {authorization}"] if authorization else []), "", ""]).encode()
+        )
+        raw = await _read_all(reader, address)
+    except OSError as error:
+        raise SourceUnreachable(f"{_who(address)}: the connection broke: {error.strerror or error}") from error
+    finally:
+        writer.close()
+    return _body(raw, address)
+
+
+async def _read_all(reader: asyncio.StreamReader, address: KubeletAddress) -> bytes:
+    """Everything until the server closes."""
+    parts: list[bytes] = []
+    size = 0
+    while part := await reader.read(1 << 18):
+        parts.append(part)
+        size += len(part)
+        if size > MOST_BYTES:
+            raise SourceProtocol(f"{_who(address)} answers more than {MOST_BYTES >> 20} MiB")
+    return b"".join(parts)
+
+
+def _body(raw: bytes, address: KubeletAddress) -> bytes:
+    """The body of a whole answer; SourceError for another status or an answer that was cut."""
+    head, separator, body = raw.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    words = first.split(b" ", 2)
+    if not separator or len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+        raise SourceProtocol(f"{_who(address)} does not answer as a kubelet: {first[:80]!r}")
+    fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+    whole = _unchunked(body) if fields.get(b"transfer-encoding", b"").lower() == b"chunked" else body
+    length = fields.get(b"content-length")
+    if whole is None or (length is not None and length.isdigit() and int(length) != len(whole)):
+        raise SourceProtocol(f"{_who(address)}: its answer was cut after {len(body)} bytes")
+    status = int(words[1])
+    if status != 200:
+        raise _refusal(status, whole, address)
+    return whole
+
+
+def _unchunked(body: bytes) -> bytes | None:
+    """The content of chunks; None where the last one is missing."""
+    parts, at = [], 0
+    while True:
+        end = body.find(b"\r\n", at)
+        if end < 0:
+            return None
+        try:
+            size = int(body[at:end].partition(b";")[0], 16)
+        except ValueError:
+            return None
+        if size == 0:
+            return b"".join(parts)
+        if len(body) < end + 2 + size + 2:
+            return None
+        parts.append(body[end + 2 : end + 2 + size])
+        at = end + 2 + size + 2
+
+
+def _refusal(status: int, body: bytes, address: KubeletAddress) -> SourceError:
+    text = body[:200].decode("utf-8", "replace").strip()
+    what = f"{_who(address)} answers {status}: {text}"
+    if status == 401:
+        return SourceForbidden(
+            what, fix="Kubelets must accept tokens of service accounts: authentication.webhook.enabled: true."
+        )
+    return SourceForbidden(what, fix=FORBIDDEN_FIX) if status == 403 else SourceProtocol(what)
+
+
+def _who(address: KubeletAddress) -> str:
+    return f"the kubelet of node {address.node} ({address.place})"

@@ -1,0 +1,122 @@
+"""EDGE: usage from the metrics API (`metrics.k8s.io`), for nodes whose kubelet cannot be read.
+
+It has means of CPU and samples of memory over short windows, one question for all pods and one for all nodes. Between
+two windows it says nothing: the maxima are those of means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from cotenant.base.errors import QuantityError
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.quantity import parse_bytes, parse_millicores
+from cotenant.profiler.recorder.exposition import Floats
+from cotenant.profiler.recorder.slots import UsageSlots
+
+PODS: Final = "/apis/metrics.k8s.io/v1beta1/pods"
+NODES: Final = "/apis/metrics.k8s.io/v1beta1/nodes"
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
+_UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _ContainerUsage(msgspec.Struct):
+    name: str = ""
+    usage: dict[str, str] = {}
+
+
+class PodUsage(msgspec.Struct):
+    """A PodMetrics object."""
+
+    metadata: _Meta
+    timestamp: datetime
+    window: str = ""
+    containers: list[_ContainerUsage] = []
+
+
+class NodeUsage(msgspec.Struct):
+    """A NodeMetrics object."""
+
+    metadata: _Meta
+    timestamp: datetime
+    window: str = ""
+    usage: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowMeans:
+    """Means over windows: labels, ends of the windows, their lengths (seconds), millicores and bytes; NaN = none."""
+
+    labels: list[bytes]
+    until: Floats
+    window_seconds: Floats
+    millicores: Floats
+    memory: Floats
+
+    def add_to(self, slots: UsageSlots[PodContainerRef] | UsageSlots[NodeRef], source: str) -> None:
+        """Count them as of one source."""
+        slots.add_means(source, self.labels, self.until, self.window_seconds, self.millicores, self.memory)
+
+
+def read(
+    client: KubeClient, nodes: Collection[str], node_of: Mapping[tuple[str, str], str]
+) -> tuple[dict[str, WindowMeans], dict[str, WindowMeans]]:
+    """Containers and nodes, by the node; of these nodes alone. ClusterError where the API is not served or refused.
+
+    node_of: (namespace, pod) -> node.
+    """
+    pods: dict[str, list[tuple[bytes, PodUsage | NodeUsage, dict[str, str]]]] = {}
+    for pod in client.list(PODS, PodUsage):
+        node = node_of.get((pod.metadata.namespace, pod.metadata.name))
+        if node in nodes and node is not None:
+            pods.setdefault(node, []).extend(
+                (container_labels(pod, one.name), pod, one.usage) for one in pod.containers
+            )
+    own = {
+        n.metadata.name: means([(b"", n, n.usage)]) for n in client.list(NODES, NodeUsage) if n.metadata.name in nodes
+    }
+    return {node: means(rows) for node, rows in pods.items()}, own
+
+
+def container_labels(pod: PodUsage, container: str) -> bytes:
+    """The text by which a kubelet names the same container."""
+    return f'container="{container}",namespace="{pod.metadata.namespace}",pod="{pod.metadata.name}"'.encode()
+
+
+def means(rows: Iterable[tuple[bytes, PodUsage | NodeUsage, Mapping[str, str]]]) -> WindowMeans:
+    """Rows as columns; what cannot be read is NaN."""
+    listed = list(rows)
+    return WindowMeans(
+        [labels for labels, _, _ in listed],
+        np.array([thing.timestamp.timestamp() for _, thing, _ in listed]),
+        np.array([window_seconds(thing.window) for _, thing, _ in listed]),
+        np.array([_amount(usage.get("cpu"), parse_millicores) for _, _, usage in listed]),
+        np.array([_amount(usage.get("memory"), parse_bytes) for _, _, usage in listed]),
+    )
+
+
+def window_seconds(text: str) -> float:
+    """Seconds of a Go duration; NaN for what is none."""
+    if not text or _DURATION.sub("", text):
+        return float("nan")
+    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION.findall(text))
+
+
+def _amount(text: str | None, parse: Callable[[str], int]) -> float:
+    try:
+        return float("nan") if text is None else float(parse(text))
+    except QuantityError:
+        return float("nan")

@@ -1,0 +1,141 @@
+"""Pods and nodes as the recorder reads them from the API server: with addresses of kubelets and ends of containers.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.errors import QuantityError
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.kube import projection
+from cotenant.base.kube.objects import Meta, NodeObject, NodeObjectStatus, PodObject, PodObjectStatus
+from cotenant.base.kubernetes.pod_wire import ContainerStatusWire
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import Signal
+from cotenant.profiler.recorder.kubelets import KubeletAddress
+from cotenant.profiler.recorder.restarts import ContainerEnds
+
+OOM_KILLED: Final = "OOMKilled"
+ADDRESS_ORDER: Final = ("InternalIP", "InternalDNS", "Hostname", "ExternalIP")
+KUBELET_PORT: Final = 10250
+
+
+class _Terminated(msgspec.Struct, rename="camel"):
+    finished_at: datetime | None = None
+    reason: str = ""
+
+
+class _State(msgspec.Struct):
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(ContainerStatusWire, rename="camel"):
+    restart_count: int = 0
+    state: _State = msgspec.field(default_factory=_State)
+    last_state: _State = msgspec.field(default_factory=_State)
+
+
+class _RecordedStatus(PodObjectStatus, rename="camel"):
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+
+
+class _RecordedMeta(Meta, rename="camel"):
+    uid: str = ""
+
+
+class RecordedPod(PodObject):
+    """A Pod with how its containers ended."""
+
+    metadata: _RecordedMeta
+    status: _RecordedStatus = msgspec.field(default_factory=_RecordedStatus)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.metadata.namespace, self.metadata.name
+
+    @property
+    def occupies_node(self) -> bool:
+        """True if it was placed and has not ended."""
+        return bool(self.spec.node_name) and self.status.phase not in ("Succeeded", "Failed")
+
+    def ends(self) -> Iterator[ContainerEnds]:
+        """How often each container restarted, and the known ends of it for lack of memory."""
+        meta = self.metadata
+        created = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
+        for status in (*(self.status.container_statuses or ()), *(self.status.init_container_statuses or ())):
+            ended = [end for state in (status.last_state, status.state) if (end := state.terminated)]
+            known = [end for end in ended if end.finished_at is not None]
+            moments = tuple(end.finished_at.timestamp() for end in known if end.finished_at)
+            kills = tuple(end.finished_at.timestamp() for end in known if end.finished_at and end.reason == OOM_KILLED)
+            ref = PodContainerRef(meta.namespace, meta.name, status.name)
+            yield ContainerEnds(ref, meta.uid, created, status.restart_count, max(moments, default=None), kills)
+
+
+class _NodeAddress(msgspec.Struct):
+    type: str = ""
+    address: str = ""
+
+
+class _Endpoint(msgspec.Struct, rename={"port": "Port"}):
+    port: int = 0
+
+
+class _Endpoints(msgspec.Struct, rename="camel"):
+    kubelet_endpoint: _Endpoint = msgspec.field(default_factory=_Endpoint)
+
+
+class _RecordedNodeStatus(NodeObjectStatus, rename="camel"):
+    addresses: list[_NodeAddress] | None = None
+    daemon_endpoints: _Endpoints = msgspec.field(default_factory=_Endpoints)
+
+
+class RecordedNode(NodeObject):
+    """A Node with the address of its kubelet."""
+
+    status: _RecordedNodeStatus = msgspec.field(default_factory=_RecordedNodeStatus)
+
+    @property
+    def kubelet(self) -> KubeletAddress | None:
+        """Where its kubelet listens; None while it has told no address."""
+        by_type = {one.type: one.address for one in reversed(self.status.addresses or ())}
+        host = next((by_type[kind] for kind in ADDRESS_ORDER if by_type.get(kind)), "")
+        port = self.status.daemon_endpoints.kubelet_endpoint.port or KUBELET_PORT
+        return KubeletAddress(self.metadata.name, host, port) if host else None
+
+
+DECLARED: Final = (
+    (Signal.CPU_REQUEST, "requests", Resource.CPU),
+    (Signal.CPU_LIMIT, "limits", Resource.CPU),
+    (Signal.MEMORY_REQUEST, "requests", Resource.MEMORY),
+    (Signal.MEMORY_LIMIT, "limits", Resource.MEMORY),
+)
+"""Signal, side, resource: the order of `declared`."""
+Declared = tuple[int | None, int | None, int | None, int | None]
+
+
+def declared(pod: RecordedPod) -> dict[PodContainerRef, Declared]:
+    """Requests and limits of each container that stays, None where it has none; empty where one cannot be read."""
+    try:
+        containers = projection.containers_of(pod)
+    except QuantityError:
+        return {}
+    namespace, name = pod.key
+    return {
+        PodContainerRef(namespace, name, one.name): (
+            one.requests.get(Resource.CPU),
+            one.limits.get(Resource.CPU),
+            one.requests.get(Resource.MEMORY),
+            one.limits.get(Resource.MEMORY),
+        )
+        for one in containers
+        if one.role is not ContainerRole.INIT
+    }

@@ -1,0 +1,249 @@
+"""EDGE: the recorder's loop: read every kubelet once a round, store what is complete, while the Lease is held.
+
+    kubelets, metrics API -> slots --(closed)--> store          pods (watched) -> restarts, amounts, inventory -> store
+
+What could not be stored is kept for an hour and stored later, so that a full disk or a bucket that is away costs
+nothing before that. A process that is killed loses what was read of the slot that is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Final
+
+import structlog
+
+from cotenant.base.controllers.sender import Leadership
+from cotenant.base.errors import CotenantError
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.kube import KubeClient
+from cotenant.base.process.clock import Clock
+from cotenant.base.settings.root import Settings
+from cotenant.base.store.store import Store
+from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS
+from cotenant.profiler.recorder import metrics_api, writing
+from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics
+from cotenant.profiler.recorder.kubelets import SPREAD, Kubelets
+from cotenant.profiler.recorder.pod_records import declared
+from cotenant.profiler.recorder.restarts import RestartLog
+from cotenant.profiler.recorder.slots import ClosedSlot, UsageSlots
+from cotenant.profiler.recorder.status import (
+    STATUS_DOCUMENT,
+    TROUBLES_KEPT,
+    NodeSource,
+    RecorderStatus,
+    count_sources,
+)
+from cotenant.profiler.recorder.watched import ClusterWatch
+
+LEASE: Final = "cotenant-recorder"
+BRIDGED_INTERVALS: Final = 2.5
+"""One reading may fail: its time is covered by the next one."""
+PENDING_SLOTS: Final = 12
+"""Closed slots that wait for a store that cannot be written."""
+GRACE_SECONDS: Final = 30.0
+"""After the reading that follows a slot's end: kubelets report what they measured some seconds before."""
+POLL_SECONDS: Final = 0.5
+log = structlog.get_logger(__name__)
+
+
+class Recorder:
+    """One process; only who holds the Lease reads and writes."""
+
+    def __init__(
+        self, client: KubeClient, settings: Settings, store: Store, leadership: Leadership, clock: Clock
+    ) -> None:
+        """Create the recorder; nothing is requested before `run`.
+
+        SettingsError for certificates that cannot be read.
+        """
+        own = settings.recorder
+        self.rounds = 0
+        """Rounds that were read so far."""
+        self.error: CotenantError | None = None
+        """Why the store is behind, or None."""
+        self._client, self._store, self._leadership, self._clock = client.sibling(), store, leadership, clock
+        self._interval = own.interval_seconds
+        self._profiler = settings.profiler
+        self._watch = ClusterWatch(client)
+        self._kubelets = Kubelets(client.access, own, self._interval, clock.now_seconds)
+        self._retry_seconds = settings.manager.retry_seconds
+        self._begin()
+
+    def _begin(self) -> None:
+        """Know nothing: at the start, and after another process may have written."""
+        longest = BRIDGED_INTERVALS * self._interval
+        self.containers: UsageSlots[PodContainerRef] = UsageSlots(lambda _, labels: container_ref(labels), longest)
+        self.nodes: UsageSlots[NodeRef] = UsageSlots(lambda node, _: NodeRef(node), longest)
+        self._pending: tuple[list[ClosedSlot[PodContainerRef]], list[ClosedSlot[NodeRef]]] = ([], [])
+        self._sources: dict[str, NodeSource] = {}
+        self._restarts: RestartLog | None = None
+        self._status: RecorderStatus | None = None
+        self._hourly = writing.HourlyAmounts()
+        self._samples, self._lost_slots, self._told_hour = 0, 0, -1
+
+    # ---- the loop
+
+    def run(self, stopping: threading.Event) -> None:
+        """Record until told to stop; what is read of open slots is stored then."""
+        self._watch.start()
+        try:
+            asyncio.run(self._loop(stopping))
+            if self._leadership.held and self._restarts is not None:
+                self.store_closed(float("inf"))
+        finally:
+            self._watch.stop()
+            self._client.close()
+
+    async def _loop(self, stopping: threading.Event) -> None:
+        ready = False
+        while not stopping.is_set():
+            begun = time.monotonic()
+            if not self._leadership.held:
+                if ready:
+                    self._begin()
+                ready = False
+                await _pause(stopping, self._retry_seconds)
+                continue
+            if not ready and not await asyncio.to_thread(self._watch.wait_synced, self._retry_seconds):
+                log.info(
+                    "the cluster is not known yet", why=str(self._watch.error or "the first lists are not complete")
+                )
+                continue
+            ready = True
+            await self.read_round(stopping=stopping)
+            self.store_closed(self._complete_until())
+            await _pause(stopping, self._interval - (time.monotonic() - begun))
+
+    def _complete_until(self) -> float:
+        """Slots that end by then get no more samples; a clock that jumped ahead closes none."""
+        newest = max(self.containers.newest_seconds, self.nodes.newest_seconds) + self._interval
+        return min(self._clock.now_seconds(), newest) - self._interval - GRACE_SECONDS
+
+    async def read_round(self, *, spread: float = SPREAD, stopping: threading.Event | None = None) -> None:
+        """Ask each node once; those whose kubelet does not answer are read from the metrics API where it is served."""
+        addresses = self._watch.kubelets()
+        present = {address.node for address in addresses}
+        self._sources = dict.fromkeys(present, NodeSource.NONE)
+        await self._kubelets.read_round(
+            addresses, self._take, spread=spread, stopped=stopping.is_set if stopping else None
+        )
+        if failing := {node for node in self._kubelets.errors if node in present}:
+            await asyncio.to_thread(self._read_metrics_api, failing)
+        self.rounds += 1
+
+    def _take(self, node: str, text: bytes, received_seconds: float) -> None:
+        """Take in the answer of a kubelet."""
+        answer = parse_resource_metrics(text)
+        self.containers.add(
+            node,
+            answer.container_cpu,
+            answer.container_memory,
+            answer.container_starts,
+            received_seconds=received_seconds,
+        )
+        self.nodes.add(node, answer.node_cpu, answer.node_memory, received_seconds=received_seconds)
+        self._samples += answer.samples
+        self._sources[node] = NodeSource.KUBELET
+
+    def _read_metrics_api(self, nodes: set[str]) -> None:
+        """Count what the metrics API has of these nodes; without it they are gaps."""
+        node_of = {pod.key: pod.spec.node_name for pod in self._watch.pods()}
+        try:
+            containers, own = metrics_api.read(self._client, nodes, node_of)
+        except CotenantError as error:
+            log.info("the metrics API is not read", why=error.message)
+            return
+        for node, means in containers.items():
+            means.add_to(self.containers, node)
+            self._sources[node] = NodeSource.METRICS_API
+        for node, means in own.items():
+            means.add_to(self.nodes, node)
+            self._sources[node] = NodeSource.METRICS_API
+
+    # ---- the store
+
+    def store_closed(self, until_seconds: float) -> bool:
+        """Store the slots that end by then, with what containers ask for; whether all that was closed is stored."""
+        containers, nodes = self._pending
+        bound = min(until_seconds, self._clock.now_seconds() + HOUR_SECONDS)
+        containers += [slot for slot in self.containers.close(bound) if slot.refs]
+        nodes += [slot for slot in self.nodes.close(bound) if slot.refs]
+        for slots in (containers, nodes):
+            self._lost_slots += max(0, len(slots) - PENDING_SLOTS)
+            del slots[:-PENDING_SLOTS]
+        if not containers and not nodes:
+            return True
+        try:
+            self._leadership.require()
+            self._store_pending()
+            self.error = None
+        except CotenantError as error:
+            self.error = error
+            self._hourly = writing.HourlyAmounts()  # nobody knows how much of it was stored
+            log.warning("usage is not stored yet", slots=len(containers), error=error.message, fix=error.fix)
+            return False
+        return True
+
+    def _store_pending(self) -> None:
+        now, store = self._clock.now_seconds(), self._store
+        if self._restarts is None:
+            self._restarts = writing.kept_restarts(store, now)
+            self._status = store.read_document(STATUS_DOCUMENT, RecorderStatus)
+        containers, nodes = self._pending
+        restarts = self._restarts
+        for version in (*self._watch.take(), *self._watch.pods()):
+            restarts.note(version.ends(), now)
+        live = self._watch.observe()
+        amounts = {ref: some for pod in self._watch.pods() if pod.occupies_node for ref, some in declared(pod).items()}
+        restarts.state.complete = True
+        restarts.forget(amounts, now)
+        blocks = writing.slot_usage(containers, nodes) + self._hourly.usage(amounts, restarts, now)
+        writing.write_usage(store, blocks, restarts)
+        idle = writing.idle_rows(containers, self.containers.resting(), int(now))
+        inventory = writing.write_inventory(store, live, blocks, idle, self._profiler, int(now))
+        until = max(slot.start_seconds + FIVE_MINUTES_SECONDS for slots in (containers, nodes) for slot in slots)
+        status = self._new_status(now, until)
+        writing.write_status(store, status)
+        if self._told_hour != (hour := int(now // HOUR_SECONDS)):
+            writing.tidy(store, self._profiler)
+            defects = {**self.containers.defects}
+            store.append_quality(writing.quality_record(status, defects, inventory, int(now), self._own_notes()))
+            self._told_hour = hour
+        self._watch.forget_placed()
+        containers.clear()
+        nodes.clear()
+        log.info("usage stored", until=until, containers=len(self.containers), nodes=len(self.nodes))
+
+    def _new_status(self, now: float, until: int) -> RecorderStatus:
+        troubles = {node: f"{e.message} {e.fix}".strip() for node, e in sorted(self._kubelets.errors.items())}
+        begun = self._status.begun_seconds if self._status else now
+        self._status = RecorderStatus(
+            begun_seconds=begun,
+            written_seconds=now,
+            until_seconds=max(until, self._status.until_seconds if self._status else 0),
+            interval_seconds=self._interval,
+            nodes=count_sources(self._sources),
+            troubles=dict(list(troubles.items())[:TROUBLES_KEPT]),
+            questions=self._kubelets.asked,
+            samples=self._samples,
+        )
+        return self._status
+
+    def _own_notes(self) -> tuple[str, ...]:
+        late = self.containers.late + self.nodes.late
+        notes = []
+        if late:
+            notes.append(f"{late} shares of samples came after their five minutes were stored, and are in no value")
+        if self._lost_slots:
+            notes.append(f"{self._lost_slots} slots were lost, because the store could not be written for an hour")
+        return tuple(notes)
+
+
+async def _pause(stopping: threading.Event, seconds: float) -> None:
+    """Wait, at most until told to stop."""
+    end = time.monotonic() + seconds
+    while not stopping.is_set() and (left := end - time.monotonic()) > 0:
+        await asyncio.sleep(min(POLL_SECONDS, left))

@@ -1,0 +1,332 @@
+"""Five-minute slots from counters and gauges that arrive sample by sample. Pure: the time comes with the samples.
+
+Between two samples of a counter its rate is taken to be constant, and each slot gets the share that lies in it, so
+that a slot's mean is CPU time / time covered. A container's counter begins at zero when the container starts, which its start
+time tells: the first sample of a new container, or of one that restarted, counts from there. What no pair of samples
+covers is in no sum: a slot of which less than SHORTEST_COVERED_SECONDS are covered has no value. Memory is the highest
+sample in the slot; zero bytes is not a measurement.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.identity import SeriesRef
+from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.base.usage.quality import Defect
+from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS
+from cotenant.profiler.recorder.exposition import Floats, SampleColumns
+
+Rows = npt.NDArray[np.intp]
+RefT = TypeVar("RefT", bound=SeriesRef)
+
+SHORTEST_COVERED_SECONDS: Final = 45.0
+"""A mean of less than that of a slot is no mean of the slot."""
+SHORTEST_PEAK_SECONDS: Final = 10.0
+"""A rate over less time says nothing about a peak: a kubelet rounds the times of its samples."""
+AHEAD_SECONDS: Final = 60.0
+"""A sample that is further in the future than that has a wrong time."""
+SAME_START_SECONDS: Final = 0.5
+"""Start times that differ by less are the same start."""
+FORGOTTEN_SECONDS: Final = 900.0
+"""A series without a sample for so long is gone; if it comes back, it begins anew."""
+NO_SAMPLES: Final = SampleColumns([], np.empty(0), np.empty(0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClosedSlot(Generic[RefT]):
+    """The values of one slot, each series once: CPU in millicores, memory in bytes, NaN where there is none."""
+
+    start_seconds: int
+    refs: tuple[RefT, ...]
+    cpu_mean: Floats
+    cpu_max: Floats
+    memory_max: Floats
+
+
+@dataclass(slots=True, eq=False)
+class _OpenSlot:
+    """Sums of a slot so far, by row."""
+
+    work: Floats
+    covered: Floats
+    highest: Floats
+    memory: Floats
+
+    @classmethod
+    def empty(cls, size: int) -> _OpenSlot:
+        """Return a slot of which nothing is known yet."""
+        return cls(np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size))
+
+    def grow(self, size: int) -> None:
+        """Add rows up to `size`."""
+        for name in ("work", "covered", "highest", "memory"):
+            setattr(self, name, _padded(getattr(self, name), size, 0.0))
+
+    def keep(self, rows: Rows) -> None:
+        """Keep these rows alone, in this order."""
+        for name in ("work", "covered", "highest", "memory"):
+            setattr(self, name, getattr(self, name)[rows])
+
+    def joined(self, to: Rows, size: int) -> _OpenSlot:
+        """Return `size` rows, row i of this slot added to row to[i]."""
+        out = _OpenSlot.empty(size)
+        np.add.at(out.work, to, self.work)
+        np.add.at(out.covered, to, self.covered)
+        np.maximum.at(out.highest, to, self.highest)
+        np.maximum.at(out.memory, to, self.memory)
+        return out
+
+    def values(self) -> tuple[Floats, Floats, Floats]:
+        """Mean and maximum of CPU in millicores, maximum of memory in bytes; NaN where there is none."""
+        measured = self.covered >= SHORTEST_COVERED_SECONDS
+        mean = np.where(measured, self.work / np.maximum(self.covered, SHORTEST_COVERED_SECONDS), np.nan)
+        highest = np.where(measured, np.fmax(self.highest, mean), np.nan)
+        return mean, highest, np.where(self.memory > 0, self.memory, np.nan)
+
+
+class UsageSlots(Generic[RefT]):
+    """Series by their source (a node) and labels; the same pod on two nodes has two counters and one series."""
+
+    def __init__(self, ref_of: Callable[[str, bytes], RefT | None], longest_seconds: float) -> None:
+        """Create empty slots.
+
+        ref_of: the series that a source and its labels name, None for none. longest_seconds: two samples of a counter
+        that are further apart leave a gap between them; at most one slot long.
+        """
+        if not 0 < longest_seconds <= FIVE_MINUTES_SECONDS:
+            raise ValueError(f"a gap of {longest_seconds:g} s cannot be bridged within slots of 300 s")
+        self.defects: Counter[Defect] = Counter()
+        self.late = 0
+        """Shares of samples whose slot was already closed, and that are in no value."""
+        self.newest_seconds = -np.inf
+        """Time of the newest sample that was taken in: a clock that jumped ahead closes no slot before its samples."""
+        self._ref_of, self._longest = ref_of, longest_seconds
+        self._rows: dict[str, dict[bytes, int]] = {}
+        self._refs: list[RefT] = []
+        self._time, self._value, self._start, self._seen = (np.empty(0) for _ in range(4))
+        self._slots: dict[int, _OpenSlot] = {}
+        self._closed_until = -(2**62)
+
+    def __len__(self) -> int:
+        """Number of series that have samples of late."""
+        return len(self._refs)
+
+    # ---- samples
+
+    def add(
+        self,
+        source: str,
+        cpu: SampleColumns,
+        memory: SampleColumns,
+        starts: SampleColumns = NO_SAMPLES,
+        *,
+        received_seconds: float,
+    ) -> None:
+        """Take in one answer of a source; its samples without a time are of the moment when they were received."""
+        restarted = self._note_starts(source, starts)
+        self._add_counters(source, cpu, received_seconds, restarted)
+        rows, times, values = self._in_time(source, memory, received_seconds)
+        measured = values > 0
+        self._add_memory(rows[measured], times[measured], values[measured])
+
+    def add_means(
+        self,
+        source: str,
+        labels: Sequence[bytes],
+        until: Floats,
+        window_seconds: Floats,
+        millicores: Floats,
+        memory: Floats,
+    ) -> None:
+        """Take in means over windows that end at `until` (Unix seconds), as the metrics API has them.
+
+        What a window tells of time that an earlier one covered is not counted again.
+        """
+        rows, at = self._rows_of(source, labels)
+        end, mean = until[at], millicores[at]
+        before = self._time[rows]
+        begin = np.fmax(end - np.minimum(window_seconds[at], self._longest), before)
+        newer = np.isfinite(end) & (end > np.where(np.isnan(before), -np.inf, before)) & np.isfinite(mean)
+        self._add_intervals(rows[newer], begin[newer], end[newer], mean[newer])
+        self._time[rows[newer]], self._value[rows[newer]] = end[newer], np.nan
+        self._seen[rows] = np.fmax(self._seen[rows], end)
+        self.newest_seconds = max(self.newest_seconds, float(end[newer].max(initial=-np.inf)))
+        measured = np.isfinite(memory[at]) & (memory[at] > 0) & np.isfinite(end)
+        self._add_memory(rows[measured], end[measured], memory[at][measured])
+
+    def _note_starts(self, source: str, starts: SampleColumns) -> Rows:
+        """Remember when containers started; the rows of those that started anew since their last sample."""
+        rows, at = self._rows_of(source, starts.labels)
+        values = starts.values[at]
+        before = self._start[rows]
+        # NaN compares as False: a start that becomes known later is no restart.
+        changed = np.abs(values - before) > SAME_START_SECONDS
+        self._start[rows] = values
+        return rows[changed]
+
+    def _in_time(self, source: str, samples: SampleColumns, received: float) -> tuple[Rows, Floats, Floats]:
+        """Rows, times and values of samples that are not from the future; one for each row."""
+        rows, at = self._rows_of(source, samples.labels)
+        times, values = samples.times[at], samples.values[at]
+        times = np.where(np.isnan(times), received, times)
+        good = times <= received + AHEAD_SECONDS
+        if not good.all():
+            self.defects[Defect.FUTURE] += int((~good).sum())
+            rows, times, values = rows[good], times[good], values[good]
+        if len(np.unique(rows)) < len(rows):
+            self.defects[Defect.DUPLICATE_SERIES] += len(rows) - len(np.unique(rows))
+            newest = np.lexsort((values, times))
+            # The newest sample of each row: the last of its kind in this order.
+            _, last = np.unique(rows[newest][::-1], return_index=True)
+            kept = newest[::-1][last]
+            rows, times, values = rows[kept], times[kept], values[kept]
+        self._seen[rows] = np.fmax(self._seen[rows], received)
+        self.newest_seconds = max(self.newest_seconds, float(times.max(initial=-np.inf)))
+        return rows, times, values
+
+    def _add_counters(self, source: str, cpu: SampleColumns, received: float, restarted: Rows) -> None:
+        """Count the work between each counter's last sample and this one."""
+        rows, times, values = self._in_time(source, cpu, received)
+        self._time[restarted] = np.nan
+        before, value = self._time[rows], self._value[rows]
+        start = self._start[rows]
+        fresh = np.isnan(before) & np.isfinite(start)
+        before, value = np.where(fresh, start, before), np.where(fresh, 0.0, value)
+        out_of_order = times < before
+        self.defects[Defect.OUT_OF_ORDER] += int((out_of_order & ~fresh).sum())
+        newer = ~(times <= before)  # also where nothing was before
+        length = times - before
+        counted = newer & (length <= self._longest) & (values >= value)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rate = (values - value) / length * MILLICORES_PER_CORE
+        self._add_intervals(rows[counted], before[counted], times[counted], rate[counted])
+        self._time[rows[newer]], self._value[rows[newer]] = times[newer], values[newer]
+
+    def _add_intervals(self, rows: Rows, begin: Floats, end: Floats, rate: Floats) -> None:
+        """Give each slot its share of intervals with a constant rate in millicores; an interval reaches over two."""
+        step = FIVE_MINUTES_SECONDS
+        firsts = np.concatenate((np.floor(begin / step), np.ceil(end / step) - 1))
+        for first in np.unique(firsts).tolist():
+            slot_start = int(first) * step
+            share = np.minimum(end, slot_start + step) - np.maximum(begin, slot_start)
+            inside = share > 0
+            if not inside.any():
+                continue
+            slot = self._open_slot(slot_start)
+            if slot is None:
+                self.late += int(inside.sum())
+                continue
+            own, own_share, own_rate = rows[inside], share[inside], rate[inside]
+            slot.work[own] += own_rate * own_share
+            slot.covered[own] += own_share
+            long_enough = (end - begin)[inside] >= SHORTEST_PEAK_SECONDS
+            high = own[long_enough]
+            slot.highest[high] = np.maximum(slot.highest[high], own_rate[long_enough])
+
+    def _add_memory(self, rows: Rows, times: Floats, values: Floats) -> None:
+        firsts = np.floor(times / FIVE_MINUTES_SECONDS)
+        for first in np.unique(firsts).tolist():
+            inside = firsts == first
+            slot = self._open_slot(int(first) * FIVE_MINUTES_SECONDS)
+            if slot is None:
+                self.late += int(inside.sum())
+                continue
+            slot.memory[rows[inside]] = np.maximum(slot.memory[rows[inside]], values[inside])
+
+    # ---- slots
+
+    def close(self, until_seconds: float) -> list[ClosedSlot[RefT]]:
+        """Return the slots that end by then, oldest first, and forget them; later samples of them are late."""
+        last = int(until_seconds // FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS
+        self._closed_until = max(self._closed_until, last)
+        starts = sorted(start for start in self._slots if start + FIVE_MINUTES_SECONDS <= last)
+        closed = [self._closed(start, self._slots.pop(start)) for start in starts]
+        self._forget(until_seconds - FORGOTTEN_SECONDS)
+        return closed
+
+    def resting(self) -> tuple[RefT, ...]:
+        """Series whose counter stands above zero: a rate of zero is then a measurement."""
+        return tuple(self._refs[i] for i in np.flatnonzero(self._value > 0).tolist())
+
+    def _closed(self, start: int, slot: _OpenSlot) -> ClosedSlot[RefT]:
+        """The slot's values; series with several counters (a pod that ran on two nodes) are joined."""
+        rows = np.flatnonzero((slot.covered >= SHORTEST_COVERED_SECONDS) | (slot.memory > 0))
+        refs = [self._refs[row] for row in rows.tolist()]
+        slot.keep(rows)
+        distinct = tuple(dict.fromkeys(refs))
+        if len(distinct) < len(refs):
+            place = {ref: i for i, ref in enumerate(distinct)}
+            slot = slot.joined(np.array([place[ref] for ref in refs], dtype=np.intp), len(distinct))
+        return ClosedSlot(start, distinct, *slot.values())
+
+    def _open_slot(self, start: int) -> _OpenSlot | None:
+        """The slot that begins there; None where it is closed."""
+        if start + FIVE_MINUTES_SECONDS <= self._closed_until:
+            return None
+        slot = self._slots.get(start)
+        if slot is None:
+            slot = self._slots[start] = _OpenSlot.empty(len(self._time))
+        return slot
+
+    # ---- rows
+
+    def _rows_of(self, source: str, labels: Sequence[bytes]) -> tuple[Rows, Rows]:
+        """Rows of labels, and the places of those labels: a text that names no series is left out."""
+        known = self._rows.setdefault(source, {})
+        found = list(map(known.get, labels))
+        if None in found:
+            for label in labels:
+                if label not in known:
+                    known[label] = self._new_row(source, label)
+            found = [known[label] for label in labels]
+        rows = np.array(found, dtype=np.intp)
+        at = np.flatnonzero(rows >= 0)
+        return rows[at], at
+
+    def _new_row(self, source: str, labels: bytes) -> int:
+        """The row of a series that is new; -1 for labels that name none."""
+        ref = self._ref_of(source, labels)
+        if ref is None:
+            return -1
+        row = len(self._refs)
+        self._refs.append(ref)
+        if row >= len(self._time):
+            size = max(64, 2 * len(self._time))
+            for name in ("_time", "_value", "_start"):
+                setattr(self, name, _padded(getattr(self, name), size, np.nan))
+            self._seen = _padded(self._seen, size, -np.inf)
+            for slot in self._slots.values():
+                slot.grow(size)
+        return row
+
+    def _forget(self, before_seconds: float) -> None:
+        """Drop the rows without a sample since then, once they are a quarter of all."""
+        count = len(self._refs)
+        kept = np.flatnonzero(self._seen[:count] >= before_seconds)
+        if count - len(kept) <= count // 4:
+            return
+        for name in ("_time", "_value", "_start", "_seen"):
+            setattr(self, name, getattr(self, name)[kept])
+        for slot in self._slots.values():
+            slot.keep(kept)
+        self._refs = [self._refs[row] for row in kept.tolist()]
+        new_row = {old: new for new, old in enumerate(kept.tolist())}
+        for source in list(self._rows):
+            left = {label: new_row[row] for label, row in self._rows[source].items() if row in new_row}
+            self._rows[source] = left
+            if not left:
+                del self._rows[source]
+
+
+def _padded(values: Floats, size: int, fill: float) -> Floats:
+    """The values with `fill` behind them, (size,)."""
+    out = np.full(size, fill)
+    out[: len(values)] = values
+    return out

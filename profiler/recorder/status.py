@@ -1,0 +1,79 @@
+"""What a recorder tells of itself: since when, up to when, from which source each node. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+STATUS_DOCUMENT: Final = "recorder"
+TROUBLES_KEPT: Final = 20
+SILENT_SECONDS: Final = 900.0
+"""A recorder that has written nothing for so long does not run: it writes every five minutes."""
+
+
+class NodeSource(StrEnum):
+    """Where a node's usage comes from."""
+
+    KUBELET = "kubelet"
+    METRICS_API = "metrics API"
+    NONE = "none"
+
+
+class RecorderStatus(msgspec.Struct, frozen=True):
+    """The document `recorder` beside the history; moments in Unix seconds.
+
+    begun_seconds: the first reading. until_seconds: end of the newest stored slot, 0 before the first. nodes: how many
+    are read from each source. troubles: why some nodes' kubelets are not read, of TROUBLES_KEPT nodes.
+    """
+
+    begun_seconds: float
+    written_seconds: float = 0.0
+    until_seconds: int = 0
+    interval_seconds: float = 60.0
+    nodes: dict[NodeSource, int] = {}
+    troubles: dict[str, str] = {}
+    questions: int = 0
+    samples: int = 0
+
+    @property
+    def source(self) -> str:
+        """One line for people: `the recorder: 12 nodes from kubelet, 1 from metrics API`."""
+        parts = [
+            f"{count} nodes from {source}" for source, count in self.nodes.items() if source is not NodeSource.NONE
+        ]
+        return f"the recorder ({', '.join(parts) or 'no node was read'})"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is known less well, in words."""
+        notes = ["throttled time is unknown: demand counts as usage"]
+        if count := self.nodes.get(NodeSource.METRICS_API):
+            notes.append(f"{count} nodes were read from the metrics API: CPU and memory are means of its short windows")
+        if count := self.nodes.get(NodeSource.NONE):
+            first = next(iter(self.troubles.items()), ("", ""))
+            notes.append(f"{count} nodes were not read and are gaps, such as {first[0]}: {first[1]}")
+        return tuple(notes)
+
+    def sentence(self, now_seconds: float) -> str:
+        """Since when it records, up to when, and whether it still does."""
+        since = f"recording since {_moment(self.begun_seconds)}"
+        if not self.until_seconds:
+            return f"{since}; the first five minutes are not complete yet"
+        if now_seconds - self.written_seconds > SILENT_SECONDS:
+            written = _moment(self.written_seconds)
+            return f"recorded from {_moment(self.begun_seconds)}; nothing was written since {written}"
+        return f"{since}, stored up to {_moment(self.until_seconds)}"
+
+
+def _moment(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def count_sources(nodes: Mapping[str, NodeSource]) -> dict[NodeSource, int]:
+    """How many nodes are read from each source, those of none last."""
+    counts = {source: sum(one is source for one in nodes.values()) for source in NodeSource}
+    return {source: count for source, count in counts.items() if count}

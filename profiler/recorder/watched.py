@@ -1,0 +1,122 @@
+"""EDGE: pods and nodes as watches of the API server tell of them; all else is listed now and then.
+
+Every version of a pod that a watch brings is kept until it is taken, so that a pod which lived between two writes, and
+a kill that a later status no longer shows, are known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from cotenant.base.errors import CotenantError
+from cotenant.base.kube import KubeClient, Mirror
+from cotenant.base.kube.client import Many
+from cotenant.base.kube.live import NODES, PODS, LiveCluster, observe
+from cotenant.profiler.recorder.kubelets import KubeletAddress
+from cotenant.profiler.recorder.pod_records import RecordedNode, RecordedPod
+
+ItemT = TypeVar("ItemT")
+LISTED_SECONDS: Final = 600.0
+"""Owners, autoscalers and bounds are listed again after so long."""
+
+
+class ClusterWatch:
+    """Watches pods and nodes; each is listed once and followed from there."""
+
+    def __init__(self, client: KubeClient) -> None:
+        """Create the watches; nothing is requested before `start`."""
+        self._client = client.sibling()
+        self._noted: deque[RecordedPod] = deque()
+        self._pods: Mirror[RecordedPod] = Mirror(client, PODS, RecordedPod, self._note, gather_seconds=0.5)
+        self._nodes: Mirror[RecordedNode] = Mirror(client, NODES, RecordedNode, gather_seconds=0.5)
+        self._lists: dict[str, tuple[float, Many[Any]]] = {}
+        self._placed: dict[tuple[str, str], RecordedPod] = {}
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._pods.start()
+        self._nodes.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._pods.stop()
+        self._nodes.stop()
+        self._client.close()
+
+    def wait_synced(self, timeout_seconds: float) -> bool:
+        """Wait for the first lists; return whether both are complete."""
+        begun = time.monotonic()
+        return self._pods.wait_synced(timeout_seconds) and self._nodes.wait_synced(
+            max(0.0, timeout_seconds - (time.monotonic() - begun))
+        )
+
+    @property
+    def synced(self) -> bool:
+        """True if both first lists are complete."""
+        return self.wait_synced(0.0)
+
+    @property
+    def error(self) -> CotenantError | None:
+        """Why a watch is not up to date; None where both are."""
+        return self._pods.error or self._nodes.error
+
+    def kubelets(self) -> list[KubeletAddress]:
+        """Where the kubelets listen that have told an address."""
+        return [address for node in self._nodes.snapshot().values() if (address := node.kubelet) is not None]
+
+    def pods(self) -> list[RecordedPod]:
+        """The pods that are there."""
+        return list(self._pods.snapshot().values())
+
+    def take(self) -> list[RecordedPod]:
+        """Every version of a pod since the last call, in their order."""
+        versions = []
+        while self._noted:
+            versions.append(self._noted.popleft())
+        self._placed.update((pod.key, pod) for pod in versions if pod.occupies_node)
+        return versions
+
+    def observe(self) -> LiveCluster:
+        """The cluster with all pods of versions that were taken and not forgotten: those that are gone by now too."""
+        present = {pod.key: pod for pod in self.pods() if pod.occupies_node}
+        return observe(_Lists(self._client, self._lists, {**self._placed, **present}, self._nodes.snapshot().values))
+
+    def forget_placed(self) -> None:
+        """Forget the pods that were taken: they are stored."""
+        self._placed = {}
+
+    def _note(self, pod: RecordedPod) -> RecordedPod:
+        self._noted.append(pod)
+        return pod
+
+
+class _Lists:
+    """Lists what is watched from memory, and all else from the API server, at most every LISTED_SECONDS."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        kept: dict[str, tuple[float, Many[Any]]],
+        pods: dict[tuple[str, str], RecordedPod],
+        nodes: Callable[[], Any],
+    ) -> None:
+        self._client, self._kept, self._pods, self._nodes = client, kept, pods, nodes
+
+    def get(self, path: str, kind: type[ItemT]) -> ItemT | None:
+        return self._client.get(path, kind)
+
+    def list(self, path: str, kind: type[ItemT]) -> Many[ItemT]:
+        if path == PODS:
+            watched: Many[Any] = list(self._pods.values())
+            return watched
+        if path == NODES:
+            return list(self._nodes())
+        now = time.monotonic()
+        listed_at, items = self._kept.get(path, (-LISTED_SECONDS, []))
+        if now - listed_at >= LISTED_SECONDS:
+            items = self._client.list(path, kind)
+            self._kept[path] = now, items
+        return items

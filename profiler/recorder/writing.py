@@ -1,0 +1,167 @@
+"""EDGE: writes closed slots, hourly amounts and the inventory to the store, as a scan's pull writes them.
+
+The order makes a kill harmless: usage first, then what was counted, then the inventory. All of it may be written again:
+slots and hours hold absolute values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.base.cluster import Inventory, PodRow
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.inventory.one_off import left_out_notes
+from cotenant.base.kube.live import LiveCluster
+from cotenant.base.kube.overlay import overlay
+from cotenant.base.settings.sections.profiler import ProfilerSettings
+from cotenant.base.store.store import Store
+from cotenant.base.usage.quality import Defect, QualityRecord
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.profiler.recorder.pod_records import DECLARED, Declared
+from cotenant.profiler.recorder.restarts import RestartLog, RestartState, hour_of
+from cotenant.profiler.recorder.slots import ClosedSlot
+from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
+from cotenant.profiler.sightings import Sightings, merge_inventories, unnamed_notes, with_history
+
+RESTARTS_DOCUMENT: Final = "recorder-restarts"
+_CONTAINER_SIGNALS: Final = (
+    (Signal.CPU_USAGE_MEAN, "cpu_mean"),
+    (Signal.CPU_USAGE_MAX, "cpu_max"),
+    (Signal.MEMORY_WORKING_SET_MAX, "memory_max"),
+)
+_NODE_SIGNALS: Final = ((Signal.NODE_CPU_USAGE_MEAN, "cpu_mean"), (Signal.NODE_MEMORY_WORKING_SET_MAX, "memory_max"))
+_PARTS_OF_NEWEST_DAY: Final = 12
+"""An hour of slots stays apart; more than that is merged into the day's file."""
+
+SignalUsage = tuple[Signal, Usage[Any]]
+
+
+@dataclass(slots=True)
+class HourlyAmounts:
+    """What containers ask for, and what happened to them, in the present hour; each is written when it is new."""
+
+    hour: int = -1
+    written: dict[PodContainerRef, Declared] = field(default_factory=dict)
+
+    def usage(
+        self, declared: dict[PodContainerRef, Declared], log: RestartLog, now_seconds: float
+    ) -> list[SignalUsage]:
+        """Usage of the containers whose amounts changed or that are new in this hour, and of hours with new counts."""
+        if (hour := hour_of(now_seconds)) != self.hour:
+            self.hour, self.written = hour, {}
+        new = [ref for ref, amounts in declared.items() if self.written.get(ref) != amounts]
+        fresh = [(self.hour, ref) for ref in new if ref not in self.written]
+        self.written.update((ref, declared[ref]) for ref in new)
+        blocks = list(_declared_usage(self.hour, {ref: declared[ref] for ref in new}))
+        touched = {*log.changed, *fresh}
+        for of_hour in sorted({hour for hour, _ in touched}):
+            refs = sorted(ref for hour, ref in touched if hour == of_hour)
+            counts = [log.counts(ref, of_hour) for ref in refs]
+            blocks.append(_one_slot(Signal.RESTARTS, of_hour, refs, [count.restarts for count in counts]))
+            blocks.append(_one_slot(Signal.OOM_KILLS, of_hour, refs, [count.kills for count in counts]))
+        return blocks
+
+
+def _declared_usage(hour: int, declared: dict[PodContainerRef, Declared]) -> Iterator[SignalUsage]:
+    for place, (signal, _, _) in enumerate(DECLARED):
+        amounts = {ref: amount for ref, some in declared.items() if (amount := some[place]) is not None}
+        if amounts:
+            yield _one_slot(signal, hour, list(amounts), list(amounts.values()))
+
+
+def _one_slot(signal: Signal, start: int, refs: Sequence[Any], values: Sequence[float]) -> SignalUsage:
+    spec = signal.spec
+    matrix = np.array(values, dtype=np.float32).reshape(-1, 1)
+    return signal, Usage(tuple(refs), TimeGrid(start, spec.step_seconds, 1), matrix, spec.resource, spec.statistic)
+
+
+def slot_usage(
+    containers: Sequence[ClosedSlot[PodContainerRef]], nodes: Sequence[ClosedSlot[NodeRef]]
+) -> list[SignalUsage]:
+    """Each signal of each closed slot as Usage of one slot; a slot without any value is left out."""
+    groups: tuple[tuple[Sequence[ClosedSlot[Any]], Any], ...] = (
+        (containers, _CONTAINER_SIGNALS),
+        (nodes, _NODE_SIGNALS),
+    )
+    blocks = [
+        _one_slot(signal, slot.start_seconds, slot.refs, getattr(slot, name))
+        for slots, signals in groups
+        for slot in slots
+        for signal, name in signals
+    ]
+    return [(signal, usage) for signal, usage in blocks if not np.isnan(usage.values).all()]
+
+
+def idle_rows(
+    slots: Sequence[ClosedSlot[PodContainerRef]], resting: Collection[PodContainerRef], now_seconds: int
+) -> tuple[PodRow, ...]:
+    """Pods of which a container used no CPU though its counter stands above zero: the zero is a measurement."""
+    counted, idle = set(resting), dict[tuple[str, str], set[str]]()
+    for slot in slots:
+        for i in np.flatnonzero(slot.cpu_mean == 0).tolist():
+            ref = slot.refs[i]
+            if ref in counted:
+                idle.setdefault((ref.namespace, ref.pod), set()).add(ref.container)
+    return tuple(PodRow(*key, now_seconds, idle=tuple(sorted(names))) for key, names in sorted(idle.items()))
+
+
+def write_usage(store: Store, blocks: Sequence[SignalUsage], log: RestartLog) -> None:
+    """Append the usage, then keep what was counted in it."""
+    for signal, usage in blocks:
+        store.append(signal, usage)
+    store.write_document(RESTARTS_DOCUMENT, log.state)
+    log.changed.clear()
+
+
+def write_inventory(
+    store: Store,
+    live: LiveCluster,
+    blocks: Sequence[SignalUsage],
+    idle: tuple[PodRow, ...],
+    settings: ProfilerSettings,
+    now_seconds: int,
+) -> Inventory:
+    """Bring the stored inventory up to date with what runs and what was used."""
+    keep_since = now_seconds - settings.window_days * DAY_SECONDS
+    snapshot = replace(overlay(Inventory(store.cluster, now_seconds, (), (), ()), live), pod_rows=idle)
+    sightings = Sightings()
+    sightings.add(blocks)
+    inventory = with_history(merge_inventories(store.read_inventory(), snapshot, keep_since), sightings)
+    store.write_inventory(inventory)
+    return inventory
+
+
+def tidy(store: Store, settings: ProfilerSettings) -> int:
+    """Merge the parts of an hour into the day's files and remove old days; how many days of signals were removed."""
+    store.compact(_PARTS_OF_NEWEST_DAY)
+    return store.keep(settings.keep_days)
+
+
+def quality_record(
+    status: RecorderStatus, defects: dict[Defect, int], inventory: Inventory, now_seconds: int, notes: tuple[str, ...]
+) -> QualityRecord:
+    """The account of an hour of recording."""
+    return QualityRecord(
+        time_seconds=now_seconds,
+        source=status.source,
+        scrape_interval_seconds=status.interval_seconds,
+        queries=status.questions,
+        samples=status.samples,
+        defects={defect: count for defect, count in defects.items() if count},
+        notes=(*status.notes, *notes, *unnamed_notes(inventory), *left_out_notes(inventory)),
+    )
+
+
+def kept_restarts(store: Store, now_seconds: float) -> RestartLog:
+    """What an earlier process counted; an empty log that begins now where there is none."""
+    state = store.read_document(RESTARTS_DOCUMENT, RestartState)
+    return RestartLog(state if state is not None else RestartState(now_seconds))
+
+
+def write_status(store: Store, status: RecorderStatus) -> None:
+    """Publish where the recorder is."""
+    store.write_document(STATUS_DOCUMENT, status)

@@ -1,0 +1,140 @@
+"""Restarts and kills are counted once: by repeated readings, by a new process, and by readings out of turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.base.identity import PodContainerRef
+from cotenant.profiler.recorder.restarts import ContainerEnds, RestartLog, RestartState
+
+REF = PodContainerRef("shop", "web-1", "app")
+HOUR = 3600
+BEGUN = 100 * HOUR
+
+
+def log(begun: float = BEGUN) -> RestartLog:
+    return RestartLog(RestartState(begun))
+
+
+def total(one: RestartLog) -> tuple[int, int]:
+    counts = [c for of in one.state.hours.values() for c in of.values()]
+    return sum(c.restarts for c in counts), sum(c.kills for c in counts)
+
+
+def ends(
+    restarts: int, *kills: float, created: float = BEGUN, last: float | None = None, uid: str = "u"
+) -> ContainerEnds:
+    return ContainerEnds(REF, uid, created, restarts, last if last is not None else max(kills, default=None), kills)
+
+
+def test_a_kill_that_is_read_many_times_counts_once_in_its_hour() -> None:
+    one, killed = log(), BEGUN + HOUR - 5.0
+
+    for now in range(BEGUN + HOUR - 4, BEGUN + HOUR + 300, 10):
+        one.note([ends(1, killed)], now)
+
+    assert total(one) == (1, 1)
+    assert one.counts(REF, BEGUN).kills == 1
+
+
+def test_what_happened_before_the_beginning_is_not_counted() -> None:
+    one = log()
+
+    one.note([ends(7, BEGUN - 50.0, created=BEGUN - 9000)], BEGUN + 1)
+    assert total(one) == (0, 0)
+
+    one.note([ends(8, BEGUN - 50.0, BEGUN + 20.0, created=BEGUN - 9000)], BEGUN + 21)
+    assert total(one) == (1, 1)
+
+
+def test_a_container_that_restarted_since_the_beginning_and_before_it_was_first_seen_counts_its_last_end() -> None:
+    one = log()
+
+    # Of an older pod the seven restarts are of unknown times; one of them is known to be of now.
+    one.note([ends(7, BEGUN + 3.0, created=BEGUN - 9000)], BEGUN + 5)
+
+    assert total(one) == (1, 1)
+
+
+def test_an_older_pod_whose_containers_had_not_ended_when_all_were_read_counts_every_restart() -> None:
+    one = log()
+    one.note([ends(0, created=BEGUN - 9000)], BEGUN + 1)
+    one.state.complete = True
+
+    one.note([ends(3, BEGUN + 50.0, created=BEGUN - 9000)], BEGUN + 51)
+
+    assert total(one) == (3, 1)
+
+
+def test_all_restarts_of_a_pod_that_is_younger_than_the_recording_count() -> None:
+    one = log()
+
+    one.note([ends(3, last=BEGUN + 100.0)], BEGUN + 110)
+
+    assert total(one) == (3, 0)
+
+
+def test_a_pod_of_the_same_name_begins_at_zero() -> None:
+    one = log()
+
+    one.note([ends(2, last=BEGUN + 10.0)], BEGUN + 11)
+    one.note([ends(1, BEGUN + 50.0, created=BEGUN + 40, uid="other")], BEGUN + 51)
+
+    assert total(one) == (3, 1)
+
+
+def test_a_new_process_goes_on_from_what_was_kept() -> None:
+    first = log()
+    first.note([ends(1, BEGUN + 10.0)], BEGUN + 11)
+    kept = msgspec.json.decode(msgspec.json.encode(first.state), type=RestartState)
+
+    second = RestartLog(kept)
+    second.note([ends(1, BEGUN + 10.0)], BEGUN + 200)
+    assert total(second) == (1, 1)
+    second.note([ends(3, BEGUN + 190.0)], BEGUN + 200)  # twice while nobody looked; the last one's cause is known
+
+    assert total(second) == (3, 2)
+
+
+def test_counts_of_an_hour_stay_absolute_so_that_writing_them_again_changes_nothing() -> None:
+    one = log()
+    one.note([ends(1, BEGUN + 10.0)], BEGUN + 11)
+    assert one.changed == {(BEGUN, REF)}
+    one.changed.clear()
+    one.note([ends(2, BEGUN + 60.0)], BEGUN + 61)
+
+    assert one.counts(REF, BEGUN).restarts == 2
+    assert one.changed == {(BEGUN, REF)}
+
+
+def test_what_is_gone_is_forgotten_and_what_is_open_stays() -> None:
+    one = log()
+    one.note([ends(1, BEGUN + 10.0)], BEGUN + 11)
+
+    one.forget([], BEGUN + HOUR)
+    assert total(one) == (1, 1)
+    one.forget([], BEGUN + 2 * HOUR)
+    assert total(one) == (0, 0)
+    assert not one.state.containers
+
+
+MOMENTS = st.lists(st.integers(1, 3 * HOUR), min_size=1, max_size=20, unique=True).map(sorted)
+
+
+@given(
+    MOMENTS, st.lists(st.booleans(), min_size=20, max_size=20), st.lists(st.integers(1, 4), min_size=20, max_size=20)
+)
+def test_every_end_counts_once_however_it_is_read(moments: list[int], killed: list[bool], times: list[int]) -> None:
+    one, kept_kills = log(), Counter[bool]()
+    for i, (moment, oom, repeated) in enumerate(zip(moments, killed, times, strict=False)):
+        kept_kills[oom] += 1
+        reading = ends(i + 1, *([float(BEGUN + moment)] if oom else []), last=float(BEGUN + moment))
+        for again in range(repeated):
+            one.note([replace(reading, restarts=reading.restarts)], BEGUN + moment + again)
+
+    assert total(one) == (len(moments), kept_kills[True])
