@@ -220,7 +220,8 @@ def _body(raw: bytes, address: KubeletAddress) -> bytes:
 
 def _unchunked(body: bytes) -> bytes | None:
     """The content of chunks; None where the last one is missing."""
-    parts, at = [], 0
+    parts: list[bytes] = []
+    at = 0
     while True:
         end = body.find(b"\r\n", at)
         if end < 0:

@@ -84,6 +84,17 @@ class Recorder:
         self._hourly = writing.HourlyAmounts()
         self._samples, self._lost_slots, self._told_hour = 0, 0, -1
 
+    def wrong(self) -> str:
+        """What keeps it from recording; "" when it records, or when another process does."""
+        if not self._leadership.held:
+            return ""
+        if not self._watch.synced:
+            return str(self._watch.error or "the first lists are not complete")
+        if self.error is not None:
+            return f"usage is not stored: {self.error.message}"
+        known = [source for source in self._sources.values() if source is not NodeSource.NONE]
+        return "" if known or not self.rounds else "no node was read"
+
     # ---- the loop
 
     def run(self, stopping: threading.Event) -> None:

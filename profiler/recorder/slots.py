@@ -1,10 +1,10 @@
 """Five-minute slots from counters and gauges that arrive sample by sample. Pure: the time comes with the samples.
 
 Between two samples of a counter its rate is taken to be constant, and each slot gets the share that lies in it, so
-that a slot's mean is CPU time / time covered. A container's counter begins at zero when the container starts, which its start
-time tells: the first sample of a new container, or of one that restarted, counts from there. What no pair of samples
-covers is in no sum: a slot of which less than SHORTEST_COVERED_SECONDS are covered has no value. Memory is the highest
-sample in the slot; zero bytes is not a measurement.
+that a slot's mean is CPU time / time covered. A container's counter begins at zero when the container starts: where its
+start time is known, the first sample of a new container, or of one that restarted, counts from there. What no pair of
+samples covers is in no sum: a slot of which less than SHORTEST_COVERED_SECONDS are covered has no value. Memory is the
+highest sample in the slot; zero bytes is not a measurement.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ RIGHTS = (
     "devices",
     "applier",
     "reader",
+    "recorder",
 )
 KINDS = frozenset(
     {

@@ -9,6 +9,7 @@ from cotenant.base.settings.base import Port, Section, setting
 MANAGER_PORT: Final = 9464
 EXTENDER_PORT: Final = 9465
 ENFORCER_PORT: Final = 9466
+RECORDER_PORT: Final = 9467
 """Default of `health_port` in each program that serves it."""
 
 
@@ -36,7 +37,8 @@ class TelemetrySettings(Section, frozen=True):
         Port | None,
         setting(
             "Port of /livez, /readyz and /metrics; 0 takes any free one. Unset: each program has its own (manager "
-            f"{MANAGER_PORT}, extender {EXTENDER_PORT}, enforcer {ENFORCER_PORT}), so that all run on one machine.",
+            f"{MANAGER_PORT}, extender {EXTENDER_PORT}, enforcer {ENFORCER_PORT}, recorder {RECORDER_PORT}), so that "
+            "all run on one machine.",
             when="the port is taken",
         ),
     ] = None

@@ -1,0 +1,114 @@
+"""The recorder at scale: 5,000 kubelets of 20 pods each, one round, and a slot of all of them in the store.
+
+    .venv/bin/python -m bench.recorder_scale [NODES PODS]      # other sizes are shown and not recorded
+
+The kubelets are TLS servers in another process of this machine, with the answers of a kubelet; reader and store are the
+product's, in a process of their own that is measured from its start: its CPU time, not the wall's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.record import Row, below, record
+from cotenant.base.identity import NodeRef
+from cotenant.base.kube.auth import Access
+from cotenant.base.settings.sections.recorder import RecorderSettings
+from cotenant.base.store.store import Store
+from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics
+from cotenant.profiler.recorder.kubelets import KubeletAddress, Kubelets
+from cotenant.profiler.recorder.slots import UsageSlots
+from cotenant.profiler.recorder.writing import slot_usage
+from tests.support.kubelets import TOKEN, KubeletServers
+
+FULL = (5_000, 20)
+ROUNDS = 4
+
+
+def recorded(authority: str, addresses: list[KubeletAddress], folder: str) -> None:
+    """Read some rounds, store one slot, print what it took; run in a fresh process."""
+    begun_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    containers = UsageSlots(lambda _, labels: container_ref(labels), 150.0)
+    nodes = UsageSlots(lambda node, _: NodeRef(node), 150.0)
+    access = Access("bench", "", lambda: f"Bearer {TOKEN}", ca_file=authority)
+    kubelets = Kubelets(access, RecorderSettings(), 60.0)
+
+    def take(node: str, text: bytes, received: float) -> None:
+        answer = parse_resource_metrics(text)
+        containers.add(
+            node, answer.container_cpu, answer.container_memory, answer.container_starts, received_seconds=received
+        )
+        nodes.add(node, answer.node_cpu, answer.node_memory, received_seconds=received)
+
+    cpu, wall = [], []
+    for _ in range(ROUNDS):
+        cpu_begun, begun = time.process_time(), time.monotonic()
+        asyncio.run(kubelets.read_round(addresses, take, spread=0.0))
+        cpu.append(time.process_time() - cpu_begun)
+        wall.append(time.monotonic() - begun)
+        time.sleep(15)
+    read_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    cpu_begun = time.process_time()
+    blocks = slot_usage(containers.close(time.time() + 600), nodes.close(time.time() + 600))
+    store = Store(f"file://{folder}", "bench")
+    for signal, usage in blocks:
+        store.append(signal, usage)
+    print(
+        json.dumps(
+            {
+                "round_cpu": max(cpu),
+                "round_wall": max(wall),
+                "asked": kubelets.asked,
+                "failed": len(kubelets.errors),
+                "series": len(containers),
+                "values": sum(usage.values.size for _, usage in blocks),
+                "write_cpu": time.process_time() - cpu_begun,
+                "begun_mib": begun_mib,
+                "read_mib": read_mib,
+                "write_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            }
+        )
+    )
+
+
+def main(nodes: int, pods: int) -> None:
+    with tempfile.TemporaryDirectory() as name, KubeletServers(Path(name), nodes, pods) as kubelets:
+        job = json.dumps(
+            [str(kubelets.authority), [(a.node, a.host, a.port) for a in kubelets.addresses], f"{name}/store"]
+        )
+        child = subprocess.run(
+            [sys.executable, "-m", "bench.recorder_scale", "child"],
+            input=job,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if child.returncode:
+        raise SystemExit(child.stderr[-3000:])
+    found = json.loads(child.stdout.splitlines()[-1])
+    print(json.dumps(found, indent=1))
+    if found["failed"] or found["asked"] != ROUNDS * nodes:
+        raise SystemExit(f"{found['failed']} kubelets failed; {found['asked']} questions for {ROUNDS} rounds")
+    rows = [
+        below("one round of all kubelets: CPU time of the reader", round(found["round_cpu"], 1), "s", 30),
+        Row("one round: wall, with the kubelets themselves on the same two cores", round(found["round_wall"], 1), "s"),
+        below("memory at its most, reading", round(found["read_mib"]), "MiB", 600),
+        below("memory at its most, a slot of all series written", round(found["write_mib"]), "MiB", 600),
+        Row("a slot of all series written: CPU time", round(found["write_cpu"], 1), "s"),
+    ]
+    record("recorder_scale", "python -m bench.recorder_scale", rows, is_kept=(nodes, pods) == FULL)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["child"]:
+        authority, addresses, folder = json.loads(sys.stdin.read())
+        recorded(authority, [KubeletAddress(*one) for one in addresses], folder)
+    else:
+        main(*(tuple(map(int, sys.argv[1:3])) or FULL))

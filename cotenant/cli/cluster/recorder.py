@@ -1,0 +1,82 @@
+"""`cotenant serve recorder` measures usage where no Prometheus does, and keeps it as a scan would."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.output import message
+from cotenant.base.commands.session import remember_cluster
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.root import Settings
+
+app = new_app()
+
+
+@app.command(
+    epilog=examples(
+        "cotenant serve recorder  # until SIGTERM; `cotenant scan` reads what it stored",
+        "cotenant serve recorder --context prod-1 --store s3://bucket/cotenant",
+        "cotenant --set recorder.kubelet_ca_file=kubelets.pem serve recorder",
+    )
+)
+def recorder(
+    ctx: typer.Context,
+    kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="Path of the kubeconfig.")] = None,
+    context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
+    store: Annotated[str | None, typer.Option(metavar="URL", help="fsspec URL of the store.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Cluster's name in the store.", callback=remember_cluster)
+    ] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of /metrics, /livez and /readyz.")] = None,
+) -> None:
+    """Read the kubelets' usage every minute and store it, for scans without a Prometheus. One replica at a time."""
+    flags = {
+        "kube.kubeconfig": kubeconfig,
+        "kube.context": context,
+        "store.url": store,
+        "telemetry.health_port": port,
+    }
+    run(session_of(ctx).load(flags).settings, cluster)
+
+
+def run(settings: Settings, cluster: str | None) -> None:
+    """Record until a signal."""
+    import platform
+
+    from cotenant.base.http.health import Checks, HealthServer
+    from cotenant.base.kube import Lease, connect, fresh_identity
+    from cotenant.base.logs.telemetry import Metrics, configure_logging
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.base.settings.sections.telemetry import RECORDER_PORT
+    from cotenant.base.store.store import Store
+    from cotenant.base.version import __version__
+    from cotenant.profiler.recorder.service import LEASE, Recorder
+
+    from cotenant.base.commands.results import url_of
+    from cotenant.base.store.parquet import arrow_alone
+
+    configure_logging(settings.telemetry)
+    arrow_alone()
+    client, clock, ended = connect(settings.kube), SystemClock(), threading.Event()
+    place = Store(url_of(settings), cluster or client.access.cluster)
+    lease = Lease(client, settings.manager.namespace, LEASE, fresh_identity(), settings.manager, clock)
+    recording = Recorder(client, settings, place, lease, clock)
+    checks = Checks(ready={"cluster": recording.wrong})
+    health = HealthServer(checks, Metrics(__version__, platform.python_version()), settings.telemetry, RECORDER_PORT)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    message(f"Recording the cluster {place.cluster} into {place.url}, once the Lease {LEASE} is ours.")
+    lease.start()
+    try:
+        with health:
+            recording.run(ended)
+            checks.draining = True
+    finally:
+        lease.stop()
+    message("The recorder has ended; the Lease is free.")
