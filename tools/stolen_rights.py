@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cotenant.base.kubernetes.protocol import EXTENDER, MANAGER, NODE_AGENT, UNINSTALL, WEBHOOK
+from cotenant.base.kubernetes.protocol import EXTENDER, MANAGER, NODE_AGENT, RECORDER, UNINSTALL, WEBHOOK
 
 _FALSE_NOTES: Final = "Write false Events, which people read and nothing acts on."
 
@@ -62,6 +62,7 @@ LEFT: Final[Mapping[tuple[str, str], str]] = {
     (MANAGER, "noderesourcetopologies"): "Write wrong amounts of NUMA zones.",
     (UNINSTALL, "pods"): "Delete placeholders, let pods behind our gates go. The account exists while the hook runs.",
     (UNINSTALL, "configmaps"): "Delete two ConfigMaps of ours, by name.",
+    (RECORDER, "leases"): "Keep the recorder from recording.",
     (UNINSTALL, "leases"): "Delete the manager's Lease.",
     (UNINSTALL, "nodes"): "Take our two taints away.",
     (UNINSTALL, "nodes/status"): "Take the batch and mid amounts of nodes away.",

@@ -120,6 +120,7 @@ RESERVATION_PLANS: Final = "reservationplans"
 """Plural of plans, as addresses and rights name them."""
 
 MANAGER: Final = "cotenant-manager"
+RECORDER: Final = "cotenant-recorder"
 EXTENDER: Final = "cotenant-extender"
 WEBHOOK: Final = "cotenant-webhook"
 UNINSTALL: Final = "cotenant-uninstall"

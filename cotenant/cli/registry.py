@@ -105,6 +105,11 @@ SERVE: Final = (
         "Which pods should leave overloaded nodes; a dry run.",
     ),
     CommandEntry(
+        "recorder",
+        "cotenant.profiler.recorder.commands",
+        "Measures usage from kubelets, for scans without Prometheus.",
+    ),
+    CommandEntry(
         "mcp",
         f"{_CLI}.analysis.mcp_server",
         "The results of the last scan as tools for a language model; read-only.",

@@ -41,7 +41,6 @@ RIGHTS = (
     "devices",
     "applier",
     "reader",
-    "recorder",
 )
 KINDS = frozenset(
     {
@@ -67,7 +66,8 @@ TOKEN_SECONDS = 7200
 
 @cache
 def _shipped() -> Sequence[Manifest]:
-    hook = ("rbac/uninstall.yaml", "uninstall-guard.yaml")  # of the chart alone
+    # Of the chart alone, and what people apply by themselves.
+    hook = ("rbac/uninstall.yaml", "uninstall-guard.yaml", "rbac/recorder.yaml")
     texts = [(deploy() / path).read_text("utf-8") for path in hook]
     return [
         *manifests(RIGHTS),

@@ -17,12 +17,20 @@ class RecorderSettings(Section, frozen=True):
             unit="seconds",
             ge=15,
             le=100,
+            when="a reading costs kubelets too much, or short peaks matter",
         ),
     ] = 60.0
     kubelet_ca_file: Annotated[
         str,
-        setting("PEM file of the authorities that may sign kubelets' certificates; empty for the cluster's own."),
+        setting(
+            "PEM file of the authorities that may sign kubelets' certificates; empty for the cluster's own.",
+            when="kubelets have certificates of another authority",
+        ),
     ] = ""
     kubelet_insecure: Annotated[
-        bool, setting("Do not verify kubelets' certificates: anybody on the way can answer in their place.")
+        bool,
+        setting(
+            "Do not verify kubelets' certificates: anybody on the way can answer in their place.",
+            when="kubelets sign their own certificates and the network to them is trusted",
+        ),
     ] = False

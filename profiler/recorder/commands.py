@@ -49,17 +49,16 @@ def run(settings: Settings, cluster: str | None) -> None:
     """Record until a signal."""
     import platform
 
+    from cotenant.base.commands.results import url_of
     from cotenant.base.http.health import Checks, HealthServer
     from cotenant.base.kube import Lease, connect, fresh_identity
     from cotenant.base.logs.telemetry import Metrics, configure_logging
     from cotenant.base.process.clock import SystemClock
     from cotenant.base.settings.sections.telemetry import RECORDER_PORT
+    from cotenant.base.store.parquet import arrow_alone
     from cotenant.base.store.store import Store
     from cotenant.base.version import __version__
     from cotenant.profiler.recorder.service import LEASE, Recorder
-
-    from cotenant.base.commands.results import url_of
-    from cotenant.base.store.parquet import arrow_alone
 
     configure_logging(settings.telemetry)
     arrow_alone()

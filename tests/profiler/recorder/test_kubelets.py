@@ -1,0 +1,118 @@
+"""Kubelets are read over verified TLS, each once a round; who does not answer is asked less often and says why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.base.errors import SettingsError, SourceForbidden, SourceUnreachable
+from cotenant.base.kube.auth import Access
+from cotenant.base.settings.sections.recorder import RecorderSettings
+from cotenant.profiler.recorder.exposition import parse_resource_metrics
+from cotenant.profiler.recorder.kubelets import KubeletAddress, Kubelets, pause_seconds, place_in_round, tls_context
+from tests.cluster.pki import Authority
+from tests.support.kubelets import TOKEN, KubeletServers, containers_of
+
+NODES, PODS = 6, 3
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeletServers]:
+    with KubeletServers(tmp_path_factory.mktemp("kubelets"), NODES, PODS) as running:
+        yield running
+
+
+def access(authority: Path | str, token: str = TOKEN) -> Access:
+    return Access("c", "", lambda: f"Bearer {token}", ca_file=str(authority))
+
+
+def read(kubelets: Kubelets, addresses: list[KubeletAddress]) -> Counter[str]:
+    """Samples by node."""
+    samples: Counter[str] = Counter()
+
+    def take(node: str, text: bytes, received: float) -> None:
+        assert received > 0
+        samples[node] += parse_resource_metrics(text).samples
+
+    asyncio.run(kubelets.read_round(addresses, take, spread=0.0))
+    return samples
+
+
+def test_each_kubelet_is_asked_once_a_round_and_all_of_its_answer_is_read(servers: KubeletServers) -> None:
+    kubelets = Kubelets(access(servers.authority), RecorderSettings(), 60.0)
+
+    samples = read(kubelets, servers.addresses)
+
+    # Three metrics of each container, two of the node.
+    assert samples == {a.node: 3 * len(containers_of(i, PODS)) + 2 for i, a in enumerate(servers.addresses)}
+    assert kubelets.asked == NODES
+    assert kubelets.errors == {}
+
+
+def test_a_certificate_of_another_authority_is_refused_with_its_fix(servers: KubeletServers, tmp_path: Path) -> None:
+    other = Authority.create(tmp_path / "other").certificate
+    kubelets = Kubelets(access(other), RecorderSettings(), 60.0)
+
+    assert read(kubelets, servers.addresses[:1]) == {}
+    (error,) = kubelets.errors.values()
+    assert isinstance(error, SourceUnreachable)
+    assert servers.addresses[0].node in error.message
+    assert "serverTLSBootstrap" in error.fix
+    assert "recorder.kubelet_ca_file" in error.fix
+
+
+def test_the_authority_of_the_settings_counts_and_insecure_gives_up_the_proof(
+    servers: KubeletServers, tmp_path: Path
+) -> None:
+    other = Authority.create(tmp_path / "other").certificate
+    for own in (RecorderSettings(kubelet_ca_file=str(servers.authority)), RecorderSettings(kubelet_insecure=True)):
+        assert len(read(Kubelets(access(other), own, 60.0), servers.addresses)) == NODES
+    assert not RecorderSettings().kubelet_insecure
+
+
+def test_a_missing_right_is_said_by_its_name(servers: KubeletServers) -> None:
+    kubelets = Kubelets(access(servers.authority, "another"), RecorderSettings(), 60.0)
+
+    assert read(kubelets, servers.addresses[:1]) == {}
+    (error,) = kubelets.errors.values()
+    assert isinstance(error, SourceForbidden)
+    assert "nodes/metrics" in error.fix
+
+
+def test_a_kubelet_that_is_away_costs_the_others_nothing_and_is_asked_again_at_once_then_seldom(
+    servers: KubeletServers,
+) -> None:
+    away = KubeletAddress("away", "127.0.0.1", 1)
+    kubelets = Kubelets(access(servers.authority), RecorderSettings(), 60.0)
+
+    for _ in range(4):
+        assert len(read(kubelets, [*servers.addresses, away])) == NODES
+
+    # Asked in the first and the second round; then it pauses for half a minute, which the others' rounds don't take.
+    assert kubelets.asked == 4 * NODES + 2
+    assert kubelets.errors.keys() == {"away"}
+    assert read(kubelets, servers.addresses) and not kubelets.errors  # a node that is gone is no trouble
+
+
+def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
+    wrong = tmp_path / "ca.pem"
+    wrong.write_text("nothing")
+    with pytest.raises(SettingsError, match=r"ca\.pem"):
+        tls_context(access(""), RecorderSettings(kubelet_ca_file=str(wrong)))
+
+
+@given(st.integers(0, 10_000), st.floats(15, 100))
+def test_the_pause_grows_up_to_ten_minutes(failures: int, interval: float) -> None:
+    assert 0 <= pause_seconds(failures, interval) <= pause_seconds(failures + 1, interval) <= 600
+
+
+@given(st.text(max_size=60))
+def test_a_node_has_one_place_in_every_round(name: str) -> None:
+    assert 0 <= place_in_round(name) < 1
+    assert place_in_round(name) == place_in_round(name)
