@@ -103,7 +103,7 @@ def main(nodes: int, pods: int) -> None:
         below("memory at its most, a slot of all series written", round(found["write_mib"]), "MiB", 600),
         Row("a slot of all series written: CPU time", round(found["write_cpu"], 1), "s"),
     ]
-    record("recorder_scale", "python -m bench.recorder_scale", rows, is_kept=(nodes, pods) == FULL)
+    record("recorder_scale", ".venv/bin/python -m bench.recorder_scale", rows, is_kept=(nodes, pods) == FULL)
 
 
 if __name__ == "__main__":

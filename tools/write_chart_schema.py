@@ -25,6 +25,7 @@ LABELS: Schema = {"type": "object", "additionalProperties": TEXT}
 PORTS: Schema = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
 SWITCHES = (
     "scan",
+    "recorder",
     "recommendations",
     "colocation",
     "scheduling",
@@ -37,7 +38,7 @@ SWITCHES = (
     "webhooks",
     "applier",
 )
-PROCESSES = ("dashboard", "scan", "manager", "extender", "enforcer", "webhook", "test", "uninstall")
+PROCESSES = ("dashboard", "scan", "recorder", "manager", "extender", "enforcer", "webhook", "test", "uninstall")
 
 
 def of(**properties: Schema) -> Schema:

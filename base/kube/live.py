@@ -77,7 +77,7 @@ class LiveCluster:
 
 
 class ObjectLister(Protocol):
-    """Who lists objects and gets one: a client of the API server, or one that also knows what it watches."""
+    """Reads lists of objects, and single ones: a client of the API server, or one that also knows what it watches."""
 
     def get(self, path: str, kind: type[ItemT]) -> ItemT | None:
         """One object; None when there is none."""

@@ -35,7 +35,7 @@ class SampleColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResourceAnswer:
-    """What a kubelet reports of its node and its containers.
+    """Samples that a kubelet reports of its node and its containers.
 
     cpu: seconds of CPU time since the start; memory: bytes of the working set; starts: Unix seconds. malformed: samples
     whose value is no number, which are left out.

@@ -63,7 +63,7 @@ class KubeletAddress:
 
 @dataclass(slots=True)
 class _Trouble:
-    """What a node answered last instead of its usage, how often in a row, and when it is asked again (monotonic)."""
+    """Last error of a node, how often it came in a row, and when the node is asked again (monotonic)."""
 
     error: CotenantError
     times: int
@@ -133,7 +133,7 @@ class Kubelets:
 
 
 def place_in_round(node: str) -> float:
-    """Where in a round a node is asked, 0..1; always the same for one name."""
+    """Return the place in a round, 0..1, at which a node is asked; one name has one place."""
     return zlib.crc32(node.encode()) / 2**32
 
 
@@ -208,7 +208,7 @@ def _body(raw: bytes, address: KubeletAddress) -> bytes:
     if not separator or len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
         raise SourceProtocol(f"{_who(address)} does not answer as a kubelet: {first[:80]!r}")
     fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
-    whole = _unchunked(body) if fields.get(b"transfer-encoding", b"").lower() == b"chunked" else body
+    whole = _join_chunks(body) if fields.get(b"transfer-encoding", b"").lower() == b"chunked" else body
     length = fields.get(b"content-length")
     if whole is None or (length is not None and length.isdigit() and int(length) != len(whole)):
         raise SourceProtocol(f"{_who(address)}: its answer was cut after {len(body)} bytes")
@@ -218,7 +218,7 @@ def _body(raw: bytes, address: KubeletAddress) -> bytes:
     return whole
 
 
-def _unchunked(body: bytes) -> bytes | None:
+def _join_chunks(body: bytes) -> bytes | None:
     """The content of chunks; None where the last one is missing."""
     parts: list[bytes] = []
     at = 0

@@ -20,16 +20,26 @@ from cotenant.base.kubernetes.pod_wire import ContainerStatusWire
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
 from cotenant.profiler.recorder.kubelets import KubeletAddress
-from cotenant.profiler.recorder.restarts import ContainerEnds
+from cotenant.profiler.recorder.restarts import ContainerEnd, ContainerEnds
 
 OOM_KILLED: Final = "OOMKilled"
+UNKNOWN_REASONS: Final = frozenset({"", "ContainerStatusUnknown"})
+"""Of an end that the kubelet did not see itself: the runtime lost the container, or a node was away."""
 ADDRESS_ORDER: Final = ("InternalIP", "InternalDNS", "Hostname", "ExternalIP")
 KUBELET_PORT: Final = 10250
 
 
-class _Terminated(msgspec.Struct, rename="camel"):
+class _Terminated(msgspec.Struct, rename={"finished_at": "finishedAt", "container_id": "containerID"}):
     finished_at: datetime | None = None
     reason: str = ""
+    container_id: str = ""
+
+    def as_end(self, restarted: bool) -> ContainerEnd | None:
+        """Return the end of the container; None for one without a time."""
+        if self.finished_at is None:
+            return None
+        killed = None if self.reason in UNKNOWN_REASONS else self.reason == OOM_KILLED
+        return ContainerEnd(self.container_id, self.finished_at.timestamp(), killed, restarted)
 
 
 class _State(msgspec.Struct):
@@ -68,16 +78,14 @@ class RecordedPod(PodObject):
         return bool(self.spec.node_name) and self.status.phase not in ("Succeeded", "Failed")
 
     def ends(self) -> Iterator[ContainerEnds]:
-        """How often each container restarted, and the known ends of it for lack of memory."""
+        """Yield each container with its number of restarts and its known ends for lack of memory."""
         meta = self.metadata
         created = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
         for status in (*(self.status.container_statuses or ()), *(self.status.init_container_statuses or ())):
-            ended = [end for state in (status.last_state, status.state) if (end := state.terminated)]
-            known = [end for end in ended if end.finished_at is not None]
-            moments = tuple(end.finished_at.timestamp() for end in known if end.finished_at)
-            kills = tuple(end.finished_at.timestamp() for end in known if end.finished_at and end.reason == OOM_KILLED)
+            shown = ((status.last_state.terminated, True), (status.state.terminated, False))
+            ends = tuple(end for one, restarted in shown if one and (end := one.as_end(restarted)) is not None)
             ref = PodContainerRef(meta.namespace, meta.name, status.name)
-            yield ContainerEnds(ref, meta.uid, created, status.restart_count, max(moments, default=None), kills)
+            yield ContainerEnds(ref, meta.uid, created, status.restart_count, ends)
 
 
 class _NodeAddress(msgspec.Struct):
@@ -105,7 +113,7 @@ class RecordedNode(NodeObject):
 
     @property
     def kubelet(self) -> KubeletAddress | None:
-        """Where its kubelet listens; None while it has told no address."""
+        """Address at which its kubelet listens; None while it has told no address."""
         by_type = {one.type: one.address for one in reversed(self.status.addresses or ())}
         host = next((by_type[kind] for kind in ADDRESS_ORDER if by_type.get(kind)), "")
         port = self.status.daemon_endpoints.kubelet_endpoint.port or KUBELET_PORT
@@ -118,11 +126,11 @@ DECLARED: Final = (
     (Signal.MEMORY_REQUEST, "requests", Resource.MEMORY),
     (Signal.MEMORY_LIMIT, "limits", Resource.MEMORY),
 )
-"""Signal, side, resource: the order of `declared`."""
+"""Signal, side, resource: the order of `declared_amounts`."""
 Declared = tuple[int | None, int | None, int | None, int | None]
 
 
-def declared(pod: RecordedPod) -> dict[PodContainerRef, Declared]:
+def declared_amounts(pod: RecordedPod) -> dict[PodContainerRef, Declared]:
     """Requests and limits of each container that stays, None where it has none; empty where one cannot be read."""
     try:
         containers = projection.containers_of(pod)

@@ -1,7 +1,8 @@
 """Restarts and kills for lack of memory, each counted once, by hour. Pure.
 
-A pod's status tells how often a container restarted, and how and when it ended last. The count's growth is the number
-of restarts; an end for lack of memory is known by its moment, so that it counts once however often it is read. What is
+A pod's status shows how often a container restarted, and how and when it ended last. The count's growth is the number
+of restarts; an end is known by its moment and its container's id, so that it counts once however often it is read. A
+restart of which nobody saw the end before it is unexplained: the number of kills is then unknown, not zero. What is
 known is kept beside the history: who goes on from there counts what happened meanwhile, and nothing twice.
 """
 
@@ -21,34 +22,61 @@ HOURS_OPEN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerEnds:
-    """What one reading tells of a container; moments in Unix seconds.
+class ContainerEnd:
+    """One end of a container: its name (the container's id at the runtime), its Unix time, and its cause.
 
-    created_seconds: when its pod was made. last_end_seconds: of its last known end, None before the first.
-    kills_seconds: of its known ends for lack of memory.
+    killed: whether it was for lack of memory; None where the cause is unknown. restarted: whether the container has
+    started anew since.
+    """
+
+    name: str
+    seconds: float
+    killed: bool | None
+    restarted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEnds:
+    """Restarts and ends of a container as one reading shows them; moments in Unix seconds.
+
+    created_seconds: when its pod was made. ends: those that the reading still shows, at most two.
     """
 
     ref: PodContainerRef
     uid: str
     created_seconds: float
     restarts: int
-    last_end_seconds: float | None = None
-    kills_seconds: tuple[float, ...] = ()
+    ends: tuple[ContainerEnd, ...] = ()
 
 
 class HourCounts(msgspec.Struct):
-    """How often a container restarted in an hour, and how often it was killed for lack of memory."""
+    """Numbers of a container's restarts in an hour, of its kills for lack of memory, and of restarts without a cause.
+
+    unexplained: restarts of which no reading showed how the container had ended before.
+    """
 
     restarts: int = 0
     kills: int = 0
+    unexplained: int = 0
+
+    @property
+    def known_kills(self) -> int | None:
+        """Number of kills; None where there was none for certain and an end is unexplained: that is no zero."""
+        return self.kills if self.kills or not self.unexplained else None
 
 
 class KnownEnds(msgspec.Struct):
-    """What is known of a container that ended at least once: of which pod, how many restarts, the last kill."""
+    """Last known state of a container that ended at least once.
+
+    last_seconds, last_names: its newest counted ends. owed: restarts less the ends that explain them; -1 between an end
+    and its restart.
+    """
 
     uid: str
     restarts: int = 0
-    kill_seconds: float = 0.0
+    last_seconds: float = 0.0
+    last_names: list[str] = []
+    owed: int = 0
 
 
 class RestartState(msgspec.Struct):
@@ -69,10 +97,10 @@ class RestartLog:
     changed: set[tuple[int, PodContainerRef]] = field(default_factory=set)
     """(hour, container) whose counts changed since they were taken."""
 
-    def note(self, ends: Iterable[ContainerEnds], now_seconds: float) -> None:
-        """Count what these readings tell and earlier ones did not."""
-        for one in ends:
-            if one.restarts or one.last_end_seconds is not None or str(one.ref) in self.state.containers:
+    def note(self, readings: Iterable[ContainerEnds], now_seconds: float) -> None:
+        """Count what these readings show and earlier ones did not."""
+        for one in readings:
+            if one.restarts or one.ends or str(one.ref) in self.state.containers:
                 self._note(one, now_seconds)
 
     def _note(self, one: ContainerEnds, now_seconds: float) -> None:
@@ -80,17 +108,30 @@ class RestartLog:
         known = self.state.containers.get(key)
         if known is None or known.uid != one.uid:
             known = self.state.containers[key] = self._before(one)
-        if one.restarts > known.restarts:
-            moment = now_seconds if one.last_end_seconds is None else one.last_end_seconds
-            self._count(one.ref, moment, now_seconds).restarts += one.restarts - known.restarts
-            known.restarts = one.restarts
-        for moment in sorted(one.kills_seconds):
-            if moment > known.kill_seconds:
-                self._count(one.ref, moment, now_seconds).kills += 1
-                known.kill_seconds = moment
+        for end in sorted(one.ends, key=lambda end: end.seconds):
+            self._note_end(known, one.ref, end, now_seconds)
+        if (growth := one.restarts - known.restarts) > 0:
+            moment = max((end.seconds for end in one.ends), default=now_seconds)
+            counts = self._count(one.ref, moment, now_seconds)
+            counts.restarts += growth
+            known.restarts, known.owed = one.restarts, known.owed + growth
+            counts.unexplained += max(0, known.owed)
+            known.owed = min(0, known.owed)
+
+    def _note_end(self, known: KnownEnds, ref: PodContainerRef, end: ContainerEnd, now_seconds: float) -> None:
+        """Count an end that is newer than all that were counted; two ends may be of one second."""
+        if end.seconds < known.last_seconds or (end.seconds == known.last_seconds and end.name in known.last_names):
+            return
+        same = known.last_names if end.seconds == known.last_seconds else []
+        known.last_seconds, known.last_names = end.seconds, [*same, end.name]
+        if end.killed is None:
+            return
+        known.owed -= 1
+        if end.killed:
+            self._count(ref, end.seconds, now_seconds).kills += 1
 
     def _before(self, one: ContainerEnds) -> KnownEnds:
-        """What is taken as known of a container that is seen for the first time.
+        """Return the state that is taken as known of a container that is seen for the first time.
 
         All ends of a pod that was made since the beginning are news, and of one that had none when all were read. Of an
         older one only those since the beginning are, and how many restarts came before nobody told.
@@ -98,8 +139,9 @@ class RestartLog:
         begun = self.state.begun_seconds
         if self.state.complete or one.created_seconds >= begun:
             return KnownEnds(one.uid)
-        recent = one.last_end_seconds is not None and one.last_end_seconds >= begun
-        return KnownEnds(one.uid, max(0, one.restarts - int(recent)), begun)
+        # The runtime gives whole seconds: an end of the second of the beginning is taken to be before it.
+        recent = sum(end.restarted and end.seconds > begun for end in one.ends)
+        return KnownEnds(one.uid, max(0, one.restarts - recent), begun)
 
     def _count(self, ref: PodContainerRef, moment: float, now_seconds: float) -> HourCounts:
         """The counts of the hour of a moment; of the present hour, if that one is over for long or yet to come."""
@@ -110,7 +152,7 @@ class RestartLog:
         return self.state.hours.setdefault(hour, {}).setdefault(str(ref), HourCounts())
 
     def counts(self, ref: PodContainerRef, hour: int) -> HourCounts:
-        """How often a container restarted and was killed in an hour."""
+        """Return the numbers of restarts and kills of a container in an hour."""
         return self.state.hours.get(hour, {}).get(str(ref), HourCounts())
 
     def forget(self, live: Iterable[PodContainerRef], now_seconds: float) -> None:

@@ -26,7 +26,7 @@ from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS
 from cotenant.profiler.recorder import metrics_api, writing
 from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics
 from cotenant.profiler.recorder.kubelets import SPREAD, Kubelets
-from cotenant.profiler.recorder.pod_records import declared
+from cotenant.profiler.recorder.pod_records import declared_amounts
 from cotenant.profiler.recorder.restarts import RestartLog
 from cotenant.profiler.recorder.slots import ClosedSlot, UsageSlots
 from cotenant.profiler.recorder.status import (
@@ -61,7 +61,7 @@ class Recorder:
         """
         own = settings.recorder
         self.rounds = 0
-        """Rounds that were read so far."""
+        """Rounds that were read since the Lease is ours."""
         self.error: CotenantError | None = None
         """Why the store is behind, or None."""
         self._client, self._store, self._leadership, self._clock = client.sibling(), store, leadership, clock
@@ -74,21 +74,23 @@ class Recorder:
 
     def _begin(self) -> None:
         """Know nothing: at the start, and after another process may have written."""
+        self.rounds = 0
         longest = BRIDGED_INTERVALS * self._interval
         self.containers: UsageSlots[PodContainerRef] = UsageSlots(lambda _, labels: container_ref(labels), longest)
         self.nodes: UsageSlots[NodeRef] = UsageSlots(lambda node, _: NodeRef(node), longest)
         self._pending: tuple[list[ClosedSlot[PodContainerRef]], list[ClosedSlot[NodeRef]]] = ([], [])
         self._sources: dict[str, NodeSource] = {}
+        self._begun = self._clock.now_seconds()
         self._restarts: RestartLog | None = None
         self._status: RecorderStatus | None = None
         self._hourly = writing.HourlyAmounts()
         self._samples, self._lost_slots, self._told_hour = 0, 0, -1
 
     def wrong(self) -> str:
-        """What keeps it from recording; "" when it records, or when another process does."""
+        """Say what keeps it from recording; "" when it records, or when another process does."""
         if not self._leadership.held:
             return ""
-        if not self._watch.synced:
+        if not self._watch.is_synced:
             return str(self._watch.error or "the first lists are not complete")
         if self.error is not None:
             return f"usage is not stored: {self.error.message}"
@@ -102,7 +104,7 @@ class Recorder:
         self._watch.start()
         try:
             asyncio.run(self._loop(stopping))
-            if self._leadership.held and self._restarts is not None:
+            if self._leadership.held and self.rounds:
                 self.store_closed(float("inf"))
         finally:
             self._watch.stop()
@@ -123,7 +125,8 @@ class Recorder:
                     "the cluster is not known yet", why=str(self._watch.error or "the first lists are not complete")
                 )
                 continue
-            ready = True
+            if not ready:
+                self._begun, ready = self._clock.now_seconds(), True
             await self.read_round(stopping=stopping)
             self.store_closed(self._complete_until())
             await _pause(stopping, self._interval - (time.monotonic() - begun))
@@ -201,19 +204,21 @@ class Recorder:
     def _store_pending(self) -> None:
         now, store = self._clock.now_seconds(), self._store
         if self._restarts is None:
-            self._restarts = writing.kept_restarts(store, now)
+            self._restarts = writing.kept_restarts(store, self._begun)
             self._status = store.read_document(STATUS_DOCUMENT, RecorderStatus)
         containers, nodes = self._pending
         restarts = self._restarts
         for version in (*self._watch.take(), *self._watch.pods()):
             restarts.note(version.ends(), now)
         live = self._watch.observe()
-        amounts = {ref: some for pod in self._watch.pods() if pod.occupies_node for ref, some in declared(pod).items()}
+        amounts = {
+            ref: some for pod in self._watch.pods() if pod.occupies_node for ref, some in declared_amounts(pod).items()
+        }
         restarts.state.complete = True
         restarts.forget(amounts, now)
         blocks = writing.slot_usage(containers, nodes) + self._hourly.usage(amounts, restarts, now)
         writing.write_usage(store, blocks, restarts)
-        idle = writing.idle_rows(containers, self.containers.resting(), int(now))
+        idle = writing.idle_rows(containers, self.containers.resting_series(), int(now))
         inventory = writing.write_inventory(store, live, blocks, idle, self._profiler, int(now))
         until = max(slot.start_seconds + FIVE_MINUTES_SECONDS for slots in (containers, nodes) for slot in slots)
         status = self._new_status(now, until)
@@ -230,7 +235,7 @@ class Recorder:
 
     def _new_status(self, now: float, until: int) -> RecorderStatus:
         troubles = {node: f"{e.message} {e.fix}".strip() for node, e in sorted(self._kubelets.errors.items())}
-        begun = self._status.begun_seconds if self._status else now
+        begun = self._status.begun_seconds if self._status else self._begun
         self._status = RecorderStatus(
             begun_seconds=begun,
             written_seconds=now,

@@ -67,14 +67,14 @@ class _OpenSlot:
     def grow(self, size: int) -> None:
         """Add rows up to `size`."""
         for name in ("work", "covered", "highest", "memory"):
-            setattr(self, name, _padded(getattr(self, name), size, 0.0))
+            setattr(self, name, _pad(getattr(self, name), size, 0.0))
 
     def keep(self, rows: Rows) -> None:
         """Keep these rows alone, in this order."""
         for name in ("work", "covered", "highest", "memory"):
             setattr(self, name, getattr(self, name)[rows])
 
-    def joined(self, to: Rows, size: int) -> _OpenSlot:
+    def join_rows(self, to: Rows, size: int) -> _OpenSlot:
         """Return `size` rows, row i of this slot added to row to[i]."""
         out = _OpenSlot.empty(size)
         np.add.at(out.work, to, self.work)
@@ -247,15 +247,15 @@ class UsageSlots(Generic[RefT]):
         last = int(until_seconds // FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS
         self._closed_until = max(self._closed_until, last)
         starts = sorted(start for start in self._slots if start + FIVE_MINUTES_SECONDS <= last)
-        closed = [self._closed(start, self._slots.pop(start)) for start in starts]
+        closed = [self._close_slot(start, self._slots.pop(start)) for start in starts]
         self._forget(until_seconds - FORGOTTEN_SECONDS)
         return closed
 
-    def resting(self) -> tuple[RefT, ...]:
+    def resting_series(self) -> tuple[RefT, ...]:
         """Series whose counter stands above zero: a rate of zero is then a measurement."""
         return tuple(self._refs[i] for i in np.flatnonzero(self._value > 0).tolist())
 
-    def _closed(self, start: int, slot: _OpenSlot) -> ClosedSlot[RefT]:
+    def _close_slot(self, start: int, slot: _OpenSlot) -> ClosedSlot[RefT]:
         """The slot's values; series with several counters (a pod that ran on two nodes) are joined."""
         rows = np.flatnonzero((slot.covered >= SHORTEST_COVERED_SECONDS) | (slot.memory > 0))
         refs = [self._refs[row] for row in rows.tolist()]
@@ -263,7 +263,7 @@ class UsageSlots(Generic[RefT]):
         distinct = tuple(dict.fromkeys(refs))
         if len(distinct) < len(refs):
             place = {ref: i for i, ref in enumerate(distinct)}
-            slot = slot.joined(np.array([place[ref] for ref in refs], dtype=np.intp), len(distinct))
+            slot = slot.join_rows(np.array([place[ref] for ref in refs], dtype=np.intp), len(distinct))
         return ClosedSlot(start, distinct, *slot.values())
 
     def _open_slot(self, start: int) -> _OpenSlot | None:
@@ -300,8 +300,8 @@ class UsageSlots(Generic[RefT]):
         if row >= len(self._time):
             size = max(64, 2 * len(self._time))
             for name in ("_time", "_value", "_start"):
-                setattr(self, name, _padded(getattr(self, name), size, np.nan))
-            self._seen = _padded(self._seen, size, -np.inf)
+                setattr(self, name, _pad(getattr(self, name), size, np.nan))
+            self._seen = _pad(self._seen, size, -np.inf)
             for slot in self._slots.values():
                 slot.grow(size)
         return row
@@ -325,7 +325,7 @@ class UsageSlots(Generic[RefT]):
                 del self._rows[source]
 
 
-def _padded(values: Floats, size: int, fill: float) -> Floats:
+def _pad(values: Floats, size: int, fill: float) -> Floats:
     """The values with `fill` behind them, (size,)."""
     out = np.full(size, fill)
     out[: len(values)] = values

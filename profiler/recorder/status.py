@@ -16,7 +16,7 @@ SILENT_SECONDS: Final = 900.0
 
 
 class NodeSource(StrEnum):
-    """Where a node's usage comes from."""
+    """Source of a node's usage."""
 
     KUBELET = "kubelet"
     METRICS_API = "metrics API"
@@ -49,7 +49,7 @@ class RecorderStatus(msgspec.Struct, frozen=True):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is known less well, in words."""
+        """Sentences on what is known less well."""
         notes = ["throttled time is unknown: demand counts as usage"]
         if count := self.nodes.get(NodeSource.METRICS_API):
             notes.append(f"{count} nodes were read from the metrics API: CPU and memory are means of its short windows")
@@ -74,6 +74,6 @@ def _moment(seconds: float) -> str:
 
 
 def count_sources(nodes: Mapping[str, NodeSource]) -> dict[NodeSource, int]:
-    """How many nodes are read from each source, those of none last."""
+    """Count the nodes of each source, those of none last."""
     counts = {source: sum(one is source for one in nodes.values()) for source in NodeSource}
     return {source: count for source, count in counts.items() if count}

@@ -54,7 +54,7 @@ class ClusterWatch:
         )
 
     @property
-    def synced(self) -> bool:
+    def is_synced(self) -> bool:
         """True if both first lists are complete."""
         return self.wait_synced(0.0)
 
@@ -64,7 +64,7 @@ class ClusterWatch:
         return self._pods.error or self._nodes.error
 
     def kubelets(self) -> list[KubeletAddress]:
-        """Where the kubelets listen that have told an address."""
+        """Return the addresses of the kubelets that have published one."""
         return [address for node in self._nodes.snapshot().values() if (address := node.kubelet) is not None]
 
     def pods(self) -> list[RecordedPod]:

@@ -20,7 +20,7 @@ from cotenant.base.kube.overlay import overlay
 from cotenant.base.settings.sections.profiler import ProfilerSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.quality import Defect, QualityRecord
-from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.profiler.recorder.pod_records import DECLARED, Declared
 from cotenant.profiler.recorder.restarts import RestartLog, RestartState, hour_of
 from cotenant.profiler.recorder.slots import ClosedSlot
@@ -42,7 +42,10 @@ SignalUsage = tuple[Signal, Usage[Any]]
 
 @dataclass(slots=True)
 class HourlyAmounts:
-    """What containers ask for, and what happened to them, in the present hour; each is written when it is new."""
+    """Amounts and counts of containers in the present hour; each is written when it is new.
+
+    That nothing was killed is written once the hour is over, as something may still turn out to be unknown.
+    """
 
     hour: int = -1
     written: dict[PodContainerRef, Declared] = field(default_factory=dict)
@@ -51,19 +54,26 @@ class HourlyAmounts:
         self, declared: dict[PodContainerRef, Declared], log: RestartLog, now_seconds: float
     ) -> list[SignalUsage]:
         """Usage of the containers whose amounts changed or that are new in this hour, and of hours with new counts."""
+        ended: list[tuple[int, PodContainerRef]] = []
         if (hour := hour_of(now_seconds)) != self.hour:
+            ended = [(self.hour, ref) for ref in self.written] if hour == self.hour + HOUR_SECONDS else []
             self.hour, self.written = hour, {}
         new = [ref for ref, amounts in declared.items() if self.written.get(ref) != amounts]
         fresh = [(self.hour, ref) for ref in new if ref not in self.written]
         self.written.update((ref, declared[ref]) for ref in new)
         blocks = list(_declared_usage(self.hour, {ref: declared[ref] for ref in new}))
-        touched = {*log.changed, *fresh}
-        for of_hour in sorted({hour for hour, _ in touched}):
-            refs = sorted(ref for hour, ref in touched if hour == of_hour)
-            counts = [log.counts(ref, of_hour) for ref in refs]
-            blocks.append(_one_slot(Signal.RESTARTS, of_hour, refs, [count.restarts for count in counts]))
-            blocks.append(_one_slot(Signal.OOM_KILLS, of_hour, refs, [count.kills for count in counts]))
-        return blocks
+        restarts = {at: float(log.counts(at[1], at[0]).restarts) for at in {*log.changed, *fresh}}
+        kills = {at: log.counts(at[1], at[0]).known_kills for at in {*log.changed, *ended}}
+        over = {*ended, *(at for at in log.changed if at[0] < hour)}
+        known = {at: float(count) for at, count in kills.items() if count or (count == 0 and at in over)}
+        return [*blocks, *_counted_usage(Signal.RESTARTS, restarts), *_counted_usage(Signal.OOM_KILLS, known)]
+
+
+def _counted_usage(signal: Signal, counts: dict[tuple[int, PodContainerRef], float]) -> Iterator[SignalUsage]:
+    for hour in sorted({hour for hour, _ in counts}):
+        of_hour = {ref: count for (at, ref), count in counts.items() if at == hour}
+        refs = sorted(of_hour)
+        yield _one_slot(signal, hour, refs, [of_hour[ref] for ref in refs])
 
 
 def _declared_usage(hour: int, declared: dict[PodContainerRef, Declared]) -> Iterator[SignalUsage]:
@@ -156,10 +166,10 @@ def quality_record(
     )
 
 
-def kept_restarts(store: Store, now_seconds: float) -> RestartLog:
-    """What an earlier process counted; an empty log that begins now where there is none."""
+def kept_restarts(store: Store, begun_seconds: float) -> RestartLog:
+    """Read what an earlier process counted; an empty log that begins then where there is none."""
     state = store.read_document(RESTARTS_DOCUMENT, RestartState)
-    return RestartLog(state if state is not None else RestartState(now_seconds))
+    return RestartLog(state if state is not None else RestartState(begun_seconds))
 
 
 def write_status(store: Store, status: RecorderStatus) -> None:

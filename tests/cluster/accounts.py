@@ -41,6 +41,7 @@ RIGHTS = (
     "devices",
     "applier",
     "reader",
+    "recorder",
 )
 KINDS = frozenset(
     {
@@ -66,8 +67,7 @@ TOKEN_SECONDS = 7200
 
 @cache
 def _shipped() -> Sequence[Manifest]:
-    # Of the chart alone, and what people apply by themselves.
-    hook = ("rbac/uninstall.yaml", "uninstall-guard.yaml", "rbac/recorder.yaml")
+    hook = ("rbac/uninstall.yaml", "uninstall-guard.yaml")  # of the chart alone
     texts = [(deploy() / path).read_text("utf-8") for path in hook]
     return [
         *manifests(RIGHTS),

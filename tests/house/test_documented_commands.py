@@ -79,6 +79,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "ctr ": (NODE, "tests/images/test_running.py"),
     "helm ": ("installs into a cluster", "tests/cli/test_chart_on_cluster.py"),
     "cotenant uninstall": (DESK, "tests/cli/test_install_on_cluster.py"),
+    "cotenant serve recorder ": (NEEDS_CLUSTER, "tests/profiler/recorder/test_recorder_process.py"),
     "cotenant serve manager ": (DESK, "tests/cluster/test_first_hour.py"),
     "cotenant config profiles compile": (NEEDS_CLUSTER, "tests/admission/test_policies_on_a_real_cluster.py"),
     "cotenant serve webhook": (SERVES, "tests/admission/test_on_a_real_cluster.py"),

@@ -4,7 +4,8 @@
         kubelets.addresses, kubelets.authority      # where they listen, and the PEM file that proves it
 
 They run in a process of their own, so that a reader's cost is its own. `python -m tests.support.kubelets FOLDER COUNT
-PODS` is that process: it prints the ports as JSON.
+PODS TOKEN [CLOCK]` is that process: it prints the ports as JSON. CLOCK is a file with the Unix time that the kubelets
+take for the present; without it they have the machine's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -68,14 +70,22 @@ def text_of(node: int, pods: int) -> bytes:
 class KubeletServers:
     """A process with `count` kubelets of `pods` pods each; every container uses half a core."""
 
-    def __init__(self, folder: Path, count: int, pods: int = 3) -> None:
+    def __init__(self, folder: Path, count: int, pods: int = 3, token: str = TOKEN, clock: Path | None = None) -> None:
         self._folder, self._count, self._pods = folder, count, pods
+        self._more = [token, *([str(clock)] if clock else [])]
         self.authority = folder / "kubelets" / "ca.crt"
         self.addresses: list[KubeletAddress] = []
 
     def __enter__(self) -> KubeletServers:
         Authority.create(self._folder / "kubelets").issue("kubelet", "system:node:some", hosts=(HOST,))
-        words = ["-m", "tests.support.kubelets", str(self._folder / "kubelets"), str(self._count), str(self._pods)]
+        words = [
+            "-m",
+            "tests.support.kubelets",
+            str(self._folder / "kubelets"),
+            str(self._count),
+            str(self._pods),
+            *self._more,
+        ]
         self._process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
         assert self._process.stdout is not None
         ports = json.loads(self._process.stdout.readline())
@@ -87,21 +97,24 @@ class KubeletServers:
         self._process.wait()
 
 
-async def _serve(folder: Path, count: int, pods: int) -> None:
+async def _serve(folder: Path, count: int, pods: int, token: str, clock: Path | None) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "kubelet.crt", folder / "kubelet.key")
-    servers = [await asyncio.start_server(_answering(text_of(i, pods)), HOST, 0, ssl=context) for i in range(count)]
+    now = (lambda: float(clock.read_text())) if clock else time.time
+    servers = [
+        await asyncio.start_server(_answering(text_of(i, pods), token, now), HOST, 0, ssl=context) for i in range(count)
+    ]
     print(json.dumps([server.sockets[0].getsockname()[1] for server in servers]), flush=True)
     await asyncio.to_thread(sys.stdin.read)
 
 
-def _answering(text: bytes):  # type: ignore[no-untyped-def]
+def _answering(text: bytes, token: str, clock: Callable[[], float]):  # type: ignore[no-untyped-def]
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        if f"authorization: bearer {TOKEN}".encode() not in head.lower():
+        if f"Authorization: Bearer {token}\r\n".encode() not in head:
             writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\nConnection: close\r\n\r\nForbidden")
         else:
-            now = time.time()
+            now = clock()
             body = text.replace(_TIME, b"%d" % (now * 1000)).replace(_CPU, b"%.6f" % (now % 1e6 * 0.5))
             # In chunks, as a kubelet answers.
             size = b"%x\r\n" % len(body)
@@ -115,4 +128,5 @@ def _answering(text: bytes):  # type: ignore[no-untyped-def]
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    asyncio.run(_serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    _clock = Path(sys.argv[5]) if len(sys.argv) > 5 else None
+    asyncio.run(_serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], _clock))

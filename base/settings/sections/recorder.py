@@ -8,7 +8,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class RecorderSettings(Section, frozen=True):
-    """How often kubelets are read, and how their certificates are verified."""
+    """Pace of the readings of kubelets, and how their certificates are verified."""
 
     interval_seconds: Annotated[
         float,

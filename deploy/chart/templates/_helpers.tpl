@@ -1,7 +1,7 @@
 {{/* Names of the components that are switched on, as a JSON list. */}}
 {{- define "cotenant.components" -}}
 {{- $names := list -}}
-{{- range $name := list "scan" "recommendations" "colocation" "scheduling" "queues" "descheduler" "tainting" "autopilot" "enforcement" "devices" "webhooks" "applier" -}}
+{{- range $name := list "scan" "recorder" "recommendations" "colocation" "scheduling" "queues" "descheduler" "tainting" "autopilot" "enforcement" "devices" "webhooks" "applier" -}}
 {{- if (index $.Values $name).enabled -}}{{- $names = append $names $name -}}{{- end -}}
 {{- end -}}
 {{- toJson $names -}}

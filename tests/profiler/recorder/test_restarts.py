@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.identity import PodContainerRef
-from cotenant.profiler.recorder.restarts import ContainerEnds, RestartLog, RestartState
+from cotenant.profiler.recorder.restarts import ContainerEnd, ContainerEnds, HourCounts, RestartLog, RestartState
 
 REF = PodContainerRef("shop", "web-1", "app")
 HOUR = 3600
@@ -29,7 +29,10 @@ def total(one: RestartLog) -> tuple[int, int]:
 def ends(
     restarts: int, *kills: float, created: float = BEGUN, last: float | None = None, uid: str = "u"
 ) -> ContainerEnds:
-    return ContainerEnds(REF, uid, created, restarts, last if last is not None else max(kills, default=None), kills)
+    """A reading that shows these kills, and an end at `last` for another cause."""
+    other = () if last is None else (ContainerEnd(f"id-{last}", last, killed=False),)
+    shown = (*(ContainerEnd(f"id-{kill}", kill, killed=True) for kill in kills), *other)
+    return ContainerEnds(REF, uid, created, restarts, shown)
 
 
 def test_a_kill_that_is_read_many_times_counts_once_in_its_hour() -> None:
@@ -55,7 +58,7 @@ def test_what_happened_before_the_beginning_is_not_counted() -> None:
 def test_a_container_that_restarted_since_the_beginning_and_before_it_was_first_seen_counts_its_last_end() -> None:
     one = log()
 
-    # Of an older pod the seven restarts are of unknown times; one of them is known to be of now.
+    # Of an older pod six of the seven restarts are of unknown times; one is known to be of now.
     one.note([ends(7, BEGUN + 3.0, created=BEGUN - 9000)], BEGUN + 5)
 
     assert total(one) == (1, 1)
@@ -99,6 +102,51 @@ def test_a_new_process_goes_on_from_what_was_kept() -> None:
     second.note([ends(3, BEGUN + 190.0)], BEGUN + 200)  # twice while nobody looked; the last one's cause is known
 
     assert total(second) == (3, 2)
+    assert second.counts(REF, BEGUN).unexplained == 1
+
+
+def test_a_restart_whose_cause_nobody_saw_leaves_the_number_of_kills_unknown_and_not_zero() -> None:
+    one = log()
+
+    # Three restarts, of which the status shows the last end alone: two may have been kills.
+    one.note([ends(3, last=BEGUN + 100.0)], BEGUN + 110)
+
+    assert one.counts(REF, BEGUN) == HourCounts(restarts=3, kills=0, unexplained=2)
+    assert one.counts(REF, BEGUN).known_kills is None
+    # A kill that is certain is counted, though there may have been more.
+    one.note([ends(4, BEGUN + 200.0)], BEGUN + 210)
+    assert one.counts(REF, BEGUN).known_kills == 1
+
+
+def test_a_cause_that_the_kubelet_does_not_know_explains_nothing() -> None:
+    one = log()
+    lost = ContainerEnd("lost", BEGUN + 10.0, killed=None)
+
+    one.note([ContainerEnds(REF, "u", BEGUN, 1, (lost,))], BEGUN + 11)
+
+    assert one.counts(REF, BEGUN) == HourCounts(restarts=1, kills=0, unexplained=1)
+
+
+def test_an_end_is_seen_before_its_restart_and_explains_it() -> None:
+    one = log()
+    ended = ContainerEnd("a", BEGUN + 10.0, killed=True, restarted=False)
+
+    one.note([ContainerEnds(REF, "u", BEGUN, 0, (ended,))], BEGUN + 11)
+    assert one.counts(REF, BEGUN) == HourCounts(restarts=0, kills=1)
+    one.note([ContainerEnds(REF, "u", BEGUN, 1, (replace(ended, restarted=True),))], BEGUN + 13)
+
+    assert one.counts(REF, BEGUN) == HourCounts(restarts=1, kills=1)
+
+
+def test_two_kills_within_one_second_are_two() -> None:
+    one = log()
+    first, second = (ContainerEnd(name, BEGUN + 10.0, killed=True) for name in ("b", "a"))
+
+    one.note([ContainerEnds(REF, "u", BEGUN, 1, (first,))], BEGUN + 11)
+    one.note([ContainerEnds(REF, "u", BEGUN, 2, (second,))], BEGUN + 12)
+    one.note([ContainerEnds(REF, "u", BEGUN, 2, (second,))], BEGUN + 13)
+
+    assert one.counts(REF, BEGUN) == HourCounts(restarts=2, kills=2)
 
 
 def test_counts_of_an_hour_stay_absolute_so_that_writing_them_again_changes_nothing() -> None:
@@ -133,8 +181,10 @@ def test_every_end_counts_once_however_it_is_read(moments: list[int], killed: li
     one, kept_kills = log(), Counter[bool]()
     for i, (moment, oom, repeated) in enumerate(zip(moments, killed, times, strict=False)):
         kept_kills[oom] += 1
-        reading = ends(i + 1, *([float(BEGUN + moment)] if oom else []), last=float(BEGUN + moment))
+        at = float(BEGUN + moment)
+        reading = ends(i + 1, at) if oom else ends(i + 1, last=at)
         for again in range(repeated):
             one.note([replace(reading, restarts=reading.restarts)], BEGUN + moment + again)
 
     assert total(one) == (len(moments), kept_kills[True])
+    assert sum(c.unexplained for of in one.state.hours.values() for c in of.values()) == 0

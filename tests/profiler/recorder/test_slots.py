@@ -240,7 +240,7 @@ def test_zero_bytes_are_no_measurement_and_zero_cpu_is_one() -> None:
 
     assert slot.cpu_mean[0] == 0
     assert math.isnan(slot.memory_max[0])
-    assert slots.resting() == (REF,)
+    assert slots.resting_series() == (REF,)
 
 
 def test_two_counters_under_one_name_in_one_answer_count_once() -> None:
