@@ -1,6 +1,6 @@
 """The recorder at scale: 5,000 kubelets of 20 pods each, one round, and a slot of all of them in the store.
 
-    .venv/bin/python -m bench.recorder_scale [NODES PODS]      # other sizes are shown and not recorded
+    .venv/bin/python -m bench.profiler.recorder_scale [NODES PODS]      # other sizes are shown and not recorded
 
 The kubelets are TLS servers in another process of this machine, with the answers of a kubelet; reader and store are the
 product's, in a process of their own that is measured from its start: its CPU time, not the wall's.
@@ -84,7 +84,7 @@ def main(nodes: int, pods: int) -> None:
             [str(kubelets.authority), [(a.node, a.host, a.port) for a in kubelets.addresses], f"{name}/store"]
         )
         child = subprocess.run(
-            [sys.executable, "-m", "bench.recorder_scale", "child"],
+            [sys.executable, "-m", "bench.profiler.recorder_scale", "child"],
             input=job,
             capture_output=True,
             text=True,
@@ -103,7 +103,7 @@ def main(nodes: int, pods: int) -> None:
         below("memory at its most, a slot of all series written", round(found["write_mib"]), "MiB", 600),
         Row("a slot of all series written: CPU time", round(found["write_cpu"], 1), "s"),
     ]
-    record("recorder_scale", ".venv/bin/python -m bench.recorder_scale", rows, is_kept=(nodes, pods) == FULL)
+    record("recorder_scale", ".venv/bin/python -m bench.profiler.recorder_scale", rows, is_kept=(nodes, pods) == FULL)
 
 
 if __name__ == "__main__":
