@@ -21,6 +21,7 @@ from tools.build_chart import build
 
 SWITCHES = (
     "scan",
+    "recorder",
     "recommendations",
     "colocation",
     "scheduling",
@@ -45,15 +46,17 @@ def chart() -> Path:
 
 
 def every_combination() -> Iterator[frozenset[str]]:
-    """All subsets of the switches."""
-    for count in range(len(SWITCHES) + 1):
-        yield from map(frozenset, combinations(SWITCHES, count))
+    """All subsets of the switches; the recorder, which shares little with others, is in half of them."""
+    others = [name for name in SWITCHES if name != "recorder"]
+    for count in range(len(others) + 1):
+        recorder = frozenset({"recorder"} if count % 2 == 0 else ())
+        yield from (frozenset(names) | recorder for names in combinations(others, count))
 
 
 def typical_combinations() -> list[frozenset[str]]:
     """None, each alone, two that share an object, all."""
     pairs = [frozenset({"scan", "colocation"}), frozenset({"recommendations", "webhooks"})]
-    return [*(c for c in every_combination() if len(c) in (0, 1, len(SWITCHES))), *pairs]
+    return [frozenset(), *(frozenset({name}) for name in SWITCHES), EVERYTHING, *pairs]
 
 
 def values_of(switches: frozenset[str], **more: Any) -> Json:

@@ -48,11 +48,10 @@ def kubelets(control_plane: ControlPlane, kubeconfig: Path, tmp_path: Path) -> I
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": address.port}},
             }
             api.create("/api/v1/nodes", {"metadata": {"name": address.node}, "status": status})
-        try:
-            yield servers
-        finally:
+        yield servers
+        with contextlib.closing(control_plane.api()) as later:  # the server closes connections that were quiet
             for address in servers.addresses:
-                api.delete(f"/api/v1/nodes/{address.node}")
+                later.delete(f"/api/v1/nodes/{address.node}")
 
 
 def test_the_process_records_what_kubelets_report_and_stores_the_open_slot_when_it_is_ended(
