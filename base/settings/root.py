@@ -21,7 +21,6 @@ from cotenant.base.settings.sections.pipeline import PipelineSettings
 from cotenant.base.settings.sections.profiler import PortraitSettings, ProfilerSettings
 from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.base.settings.sections.recommender import RecommenderSettings
-from cotenant.base.settings.sections.recorder import RecorderSettings
 from cotenant.base.settings.sections.reservations import PlanSettings, ReservationSettings
 from cotenant.base.settings.sections.store import StoreSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
@@ -31,7 +30,6 @@ class Settings(Section, frozen=True):
     """Every tunable of cotenant, by section."""
 
     profiler: ProfilerSettings = msgspec.field(default_factory=ProfilerSettings)
-    recorder: RecorderSettings = msgspec.field(default_factory=RecorderSettings)
     portrait: PortraitSettings = msgspec.field(default_factory=PortraitSettings)
     forecasting: ForecastingSettings = msgspec.field(default_factory=ForecastingSettings)
     node_peak: NodePeakSettings = msgspec.field(default_factory=NodePeakSettings)

@@ -14,6 +14,7 @@ from cotenant.base.commands.session import remember_cluster
 
 if TYPE_CHECKING:
     from cotenant.base.settings.root import Settings
+    from cotenant.profiler.recorder.kubelets import KubeletTrust
 
 app = new_app()
 
@@ -22,7 +23,7 @@ app = new_app()
     epilog=examples(
         "cotenant serve recorder  # until SIGTERM; `cotenant scan` reads what it stored",
         "cotenant serve recorder --context prod-1 --store s3://bucket/cotenant",
-        "cotenant --set recorder.kubelet_ca_file=kubelets.pem serve recorder",
+        "cotenant serve recorder --kubelet-ca-file kubelets.pem",
     )
 )
 def recorder(
@@ -33,6 +34,15 @@ def recorder(
     cluster: Annotated[
         str | None, typer.Option(metavar="NAME", help="Cluster's name in the store.", callback=remember_cluster)
     ] = None,
+    interval: Annotated[
+        float, typer.Option(min=15, max=100, metavar="SECONDS", help="Between two readings of a kubelet.")
+    ] = 60.0,
+    kubelet_ca_file: Annotated[
+        str, typer.Option(metavar="FILE", help="Authorities of kubelets' certificates (PEM); default: the cluster's.")
+    ] = "",
+    kubelet_insecure: Annotated[
+        bool, typer.Option("--kubelet-insecure", help="Do not verify kubelets' certificates: anybody may answer.")
+    ] = False,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of /metrics, /livez and /readyz.")] = None,
 ) -> None:
     """Read the kubelets' usage every minute and store it, for scans without a Prometheus. One replica at a time."""
@@ -42,10 +52,13 @@ def recorder(
         "store.url": store,
         "telemetry.health_port": port,
     }
-    run(session_of(ctx).load(flags).settings, cluster)
+    from cotenant.profiler.recorder.kubelets import KubeletTrust
+
+    trust = KubeletTrust(kubelet_ca_file, kubelet_insecure)
+    run(session_of(ctx).load(flags).settings, cluster, interval, trust)
 
 
-def run(settings: Settings, cluster: str | None) -> None:
+def run(settings: Settings, cluster: str | None, interval_seconds: float, trust: KubeletTrust) -> None:
     """Record until a signal."""
     import platform
 
@@ -65,7 +78,7 @@ def run(settings: Settings, cluster: str | None) -> None:
     client, clock, ended = connect(settings.kube), SystemClock(), threading.Event()
     place = Store(url_of(settings), cluster or client.access.cluster)
     lease = Lease(client, settings.manager.namespace, LEASE, fresh_identity(), settings.manager, clock)
-    recording = Recorder(client, settings, place, lease, clock)
+    recording = Recorder(client, settings, place, lease, clock, interval_seconds=interval_seconds, trust=trust)
     checks = Checks(ready={"cluster": recording.wrong})
     health = HealthServer(checks, Metrics(__version__, platform.python_version()), settings.telemetry, RECORDER_PORT)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -24,7 +24,6 @@ from cotenant.base.errors import (
     SourceUnreachable,
 )
 from cotenant.base.kube.auth import Access
-from cotenant.base.settings.sections.recorder import RecorderSettings
 
 RESOURCE_PATH: Final = "/metrics/resource"
 CONNECTIONS: Final = 128
@@ -38,7 +37,7 @@ SPREAD: Final = 0.5
 CERTIFICATE_FIX: Final = (
     "The kubelet serves a certificate that the cluster's authority did not sign. Let kubelets ask the cluster for one "
     "(serverTLSBootstrap: true, then approve the requests: kubectl get csr), or name the authority that signed them in "
-    "recorder.kubelet_ca_file. recorder.kubelet_insecure gives up the proof of who answers."
+    "--kubelet-ca-file. --kubelet-insecure gives up the proof of who answers."
 )
 FORBIDDEN_FIX: Final = 'Grant it in a ClusterRole: apiGroups: [""], resources: ["nodes/metrics"], verbs: ["get"].'
 
@@ -61,6 +60,18 @@ class KubeletAddress:
         return f"{host}:{self.port}"
 
 
+@dataclass(frozen=True, slots=True)
+class KubeletTrust:
+    """Rules by which kubelets' certificates are verified.
+
+    ca_file: a PEM file of the authorities that may sign them; "" for the cluster's own. insecure: verify none, so that
+    anybody on the way can answer in a kubelet's place.
+    """
+
+    ca_file: str = ""
+    insecure: bool = False
+
+
 @dataclass(slots=True)
 class _Trouble:
     """Last error of a node, how often it came in a row, and when the node is asked again (monotonic)."""
@@ -74,13 +85,13 @@ class Kubelets:
     """Asks nodes round by round; `errors` has those that did not answer when they were last asked."""
 
     def __init__(
-        self, access: Access, settings: RecorderSettings, interval_seconds: float, now: Callable[[], float] = time.time
+        self, access: Access, trust: KubeletTrust, interval_seconds: float, now: Callable[[], float] = time.time
     ) -> None:
         """Create the reader; nothing is asked yet. SettingsError for a file of certificates that cannot be read."""
         self.asked = 0
         """Questions so far."""
         self._access, self._interval, self._now = access, interval_seconds, now
-        self._context = tls_context(access, settings)
+        self._context = tls_context(access, trust)
         self._troubles: dict[str, _Trouble] = {}
 
     @property
@@ -144,9 +155,9 @@ def pause_seconds(failures: int, interval_seconds: float) -> float:
     return min(interval_seconds * (2.0 ** min(failures - 2, 20) - 0.5), LONGEST_PAUSE_SECONDS)
 
 
-def tls_context(access: Access, settings: RecorderSettings) -> ssl.SSLContext:
-    """TLS to kubelets: verified by the file of the settings, else by the cluster's authority."""
-    authority = settings.kubelet_ca_file or access.ca_file
+def tls_context(access: Access, trust: KubeletTrust) -> ssl.SSLContext:
+    """TLS to kubelets: verified by the named file, else by the cluster's authority."""
+    authority = trust.ca_file or access.ca_file
     try:
         context = ssl.create_default_context(cafile=authority or None)
         if access.cert_file:
@@ -154,9 +165,9 @@ def tls_context(access: Access, settings: RecorderSettings) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:
         raise SettingsError(
             f"the certificates for kubelets cannot be read: {authority or access.cert_file}: {error}",
-            fix="Give recorder.kubelet_ca_file the path of a PEM file, or leave it empty for the cluster's authority.",
+            fix="Give --kubelet-ca-file the path of a PEM file, or leave it empty for the cluster's authority.",
         ) from error
-    if settings.kubelet_insecure:
+    if trust.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context

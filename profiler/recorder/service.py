@@ -25,7 +25,7 @@ from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS
 from cotenant.profiler.recorder import metrics_api, writing
 from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics
-from cotenant.profiler.recorder.kubelets import SPREAD, Kubelets
+from cotenant.profiler.recorder.kubelets import SPREAD, Kubelets, KubeletTrust
 from cotenant.profiler.recorder.pod_records import declared_amounts
 from cotenant.profiler.recorder.restarts import RestartLog
 from cotenant.profiler.recorder.slots import ClosedSlot, UsageSlots
@@ -39,6 +39,8 @@ from cotenant.profiler.recorder.status import (
 from cotenant.profiler.recorder.watched import ClusterWatch
 
 LEASE: Final = "cotenant-recorder"
+INTERVAL_SECONDS: Final = 60.0
+"""Between two readings of a kubelet: what most Prometheus servers scrape within, and a thousandth of a core a node."""
 BRIDGED_INTERVALS: Final = 2.5
 """One reading may fail: its time is covered by the next one."""
 PENDING_SLOTS: Final = 12
@@ -53,22 +55,29 @@ class Recorder:
     """One process; only who holds the Lease reads and writes."""
 
     def __init__(
-        self, client: KubeClient, settings: Settings, store: Store, leadership: Leadership, clock: Clock
+        self,
+        client: KubeClient,
+        settings: Settings,
+        store: Store,
+        leadership: Leadership,
+        clock: Clock,
+        *,
+        interval_seconds: float = INTERVAL_SECONDS,
+        trust: KubeletTrust | None = None,
     ) -> None:
         """Create the recorder; nothing is requested before `run`.
 
         SettingsError for certificates that cannot be read.
         """
-        own = settings.recorder
         self.rounds = 0
         """Rounds that were read since the Lease is ours."""
         self.error: CotenantError | None = None
         """Why the store is behind, or None."""
         self._client, self._store, self._leadership, self._clock = client.sibling(), store, leadership, clock
-        self._interval = own.interval_seconds
+        self._interval = interval_seconds
         self._profiler = settings.profiler
         self._watch = ClusterWatch(client)
-        self._kubelets = Kubelets(client.access, own, self._interval, clock.now_seconds)
+        self._kubelets = Kubelets(client.access, trust or KubeletTrust(), self._interval, clock.now_seconds)
         self._retry_seconds = settings.manager.retry_seconds
         self._begin()
 

@@ -30,10 +30,9 @@ from cotenant.base.kube import connect
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.recorder import RecorderSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
-from cotenant.profiler.recorder.kubelets import KubeletAddress, fetch, tls_context
+from cotenant.profiler.recorder.kubelets import KubeletAddress, KubeletTrust, fetch, tls_context
 from cotenant.profiler.recorder.service import BRIDGED_INTERVALS, Recorder
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
 from tests.cluster.accounts import account
@@ -130,9 +129,7 @@ class Recorded:
 
 
 def settings_of(kubeconfig: Path) -> Settings:
-    return Settings(
-        kube=KubeSettings(kubeconfig=str(kubeconfig)), recorder=RecorderSettings(interval_seconds=INTERVAL_SECONDS)
-    )
+    return Settings(kube=KubeSettings(kubeconfig=str(kubeconfig)))
 
 
 def pod(name: str, node: Kubelet, command: list[str], resources: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +168,9 @@ def recorded(
             api.create(path, pod("sleeper", node, ["/bin/sleep", "100000"], {}))
             burner, _ = [running(plane, namespace, name) for name in ("burner", "sleeper")]
             await_room_in_slot(plane, namespace)
-            recorder = Recorder(client, settings, store, AlwaysLeads(), SystemClock())
+            recorder = Recorder(
+                client, settings, store, AlwaysLeads(), SystemClock(), interval_seconds=INTERVAL_SECONDS
+            )
             stopping = threading.Event()
             thread = threading.Thread(target=recorder.run, args=(stopping,))
             with CgroupReader(node.cgroup(burner, "burstable")) as truth:
@@ -248,7 +247,7 @@ def test_the_kubelet_refuses_all_but_metrics(control_plane: ControlPlane, node: 
         access = client.access
         body = client.get(f"/api/v1/nodes/{node.name}") or {}
         port = body["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
-        context = tls_context(access, RecorderSettings())
+        context = tls_context(access, KubeletTrust())
         address = KubeletAddress(node.name, own_address(), port)
         token = access.authorization() or ""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import signal
 import subprocess
@@ -70,14 +69,9 @@ def test_the_process_records_what_kubelets_report_and_stores_the_open_slot_when_
         "--port",
         str(port),
     ]
-    variables = {
-        "COTENANT_RECORDER__INTERVAL_SECONDS": str(INTERVAL_SECONDS),
-        "COTENANT_RECORDER__KUBELET_CA_FILE": str(kubelets.authority),
-    }
+    words += ["--interval", str(INTERVAL_SECONDS), "--kubelet-ca-file", str(kubelets.authority)]
     log = (tmp_path / "log").open("wb")
-    process = subprocess.Popen(
-        [sys.executable, "-c", ENTRY, *words], env={**os.environ, **variables}, stdout=log, stderr=log
-    )
+    process = subprocess.Popen([sys.executable, "-c", ENTRY, *words], stdout=log, stderr=log)
 
     def is_ready() -> bool:
         assert process.poll() is None, (tmp_path / "log").read_text()
