@@ -22,7 +22,7 @@ from cotenant.base.identity import NodeRef
 from cotenant.base.kube.auth import Access
 from cotenant.base.store.store import Store
 from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics
-from cotenant.profiler.recorder.kubelets import KubeletAddress, Kubelets, KubeletTrust
+from cotenant.profiler.recorder.kubelets import KubeletAddress, Kubelets, KubeletRules
 from cotenant.profiler.recorder.slots import UsageSlots
 from cotenant.profiler.recorder.writing import slot_usage
 from tests.support.kubelets import TOKEN, KubeletServers
@@ -37,7 +37,7 @@ def recorded(authority: str, addresses: list[KubeletAddress], folder: str) -> No
     containers = UsageSlots(lambda _, labels: container_ref(labels), 150.0)
     nodes = UsageSlots(lambda node, _: NodeRef(node), 150.0)
     access = Access("bench", "", lambda: f"Bearer {TOKEN}", ca_file=authority)
-    kubelets = Kubelets(access, KubeletTrust(), 60.0)
+    kubelets = Kubelets(access, KubeletRules(), 60.0)
 
     def take(node: str, text: bytes, received: float) -> None:
         answer = parse_resource_metrics(text)

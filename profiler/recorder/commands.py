@@ -14,7 +14,7 @@ from cotenant.base.commands.session import remember_cluster
 
 if TYPE_CHECKING:
     from cotenant.base.settings.root import Settings
-    from cotenant.profiler.recorder.kubelets import KubeletTrust
+    from cotenant.profiler.recorder.kubelets import KubeletRules
 
 app = new_app()
 
@@ -52,13 +52,13 @@ def recorder(
         "store.url": store,
         "telemetry.health_port": port,
     }
-    from cotenant.profiler.recorder.kubelets import KubeletTrust
+    from cotenant.profiler.recorder.kubelets import KubeletRules
 
-    trust = KubeletTrust(kubelet_ca_file, kubelet_insecure)
-    run(session_of(ctx).load(flags).settings, cluster, interval, trust)
+    rules = KubeletRules(interval, kubelet_ca_file, kubelet_insecure)
+    run(session_of(ctx).load(flags).settings, cluster, rules)
 
 
-def run(settings: Settings, cluster: str | None, interval_seconds: float, trust: KubeletTrust) -> None:
+def run(settings: Settings, cluster: str | None, rules: KubeletRules) -> None:
     """Record until a signal."""
     import platform
 
@@ -78,7 +78,7 @@ def run(settings: Settings, cluster: str | None, interval_seconds: float, trust:
     client, clock, ended = connect(settings.kube), SystemClock(), threading.Event()
     place = Store(url_of(settings), cluster or client.access.cluster)
     lease = Lease(client, settings.manager.namespace, LEASE, fresh_identity(), settings.manager, clock)
-    recording = Recorder(client, settings, place, lease, clock, interval_seconds=interval_seconds, trust=trust)
+    recording = Recorder(client, settings, place, lease, clock, rules)
     checks = Checks(ready={"cluster": recording.wrong})
     health = HealthServer(checks, Metrics(__version__, platform.python_version()), settings.telemetry, RECORDER_PORT)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -25,6 +25,8 @@ from cotenant.base.errors import (
 )
 from cotenant.base.kube.auth import Access
 
+INTERVAL_SECONDS: Final = 60.0
+"""Between two readings of a kubelet: the default of a Prometheus server."""
 RESOURCE_PATH: Final = "/metrics/resource"
 CONNECTIONS: Final = 128
 """At the same time."""
@@ -61,13 +63,14 @@ class KubeletAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class KubeletTrust:
-    """Rules by which kubelets' certificates are verified.
+class KubeletRules:
+    """Rules by which kubelets are read: how often, and how their certificates are verified.
 
     ca_file: a PEM file of the authorities that may sign them; "" for the cluster's own. insecure: verify none, so that
     anybody on the way can answer in a kubelet's place.
     """
 
+    interval_seconds: float = INTERVAL_SECONDS
     ca_file: str = ""
     insecure: bool = False
 
@@ -85,13 +88,13 @@ class Kubelets:
     """Asks nodes round by round; `errors` has those that did not answer when they were last asked."""
 
     def __init__(
-        self, access: Access, trust: KubeletTrust, interval_seconds: float, now: Callable[[], float] = time.time
+        self, access: Access, rules: KubeletRules, interval_seconds: float, now: Callable[[], float] = time.time
     ) -> None:
         """Create the reader; nothing is asked yet. SettingsError for a file of certificates that cannot be read."""
         self.asked = 0
         """Questions so far."""
         self._access, self._interval, self._now = access, interval_seconds, now
-        self._context = tls_context(access, trust)
+        self._context = tls_context(access, rules)
         self._troubles: dict[str, _Trouble] = {}
 
     @property
@@ -155,9 +158,9 @@ def pause_seconds(failures: int, interval_seconds: float) -> float:
     return min(interval_seconds * (2.0 ** min(failures - 2, 20) - 0.5), LONGEST_PAUSE_SECONDS)
 
 
-def tls_context(access: Access, trust: KubeletTrust) -> ssl.SSLContext:
+def tls_context(access: Access, rules: KubeletRules) -> ssl.SSLContext:
     """TLS to kubelets: verified by the named file, else by the cluster's authority."""
-    authority = trust.ca_file or access.ca_file
+    authority = rules.ca_file or access.ca_file
     try:
         context = ssl.create_default_context(cafile=authority or None)
         if access.cert_file:
@@ -167,7 +170,7 @@ def tls_context(access: Access, trust: KubeletTrust) -> ssl.SSLContext:
             f"the certificates for kubelets cannot be read: {authority or access.cert_file}: {error}",
             fix="Give --kubelet-ca-file the path of a PEM file, or leave it empty for the cluster's authority.",
         ) from error
-    if trust.insecure:
+    if rules.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context

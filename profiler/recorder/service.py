@@ -25,7 +25,7 @@ from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS
 from cotenant.profiler.recorder import metrics_api, writing
 from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics
-from cotenant.profiler.recorder.kubelets import SPREAD, Kubelets, KubeletTrust
+from cotenant.profiler.recorder.kubelets import SPREAD, Kubelets, KubeletRules
 from cotenant.profiler.recorder.pod_records import declared_amounts
 from cotenant.profiler.recorder.restarts import RestartLog
 from cotenant.profiler.recorder.slots import ClosedSlot, UsageSlots
@@ -39,8 +39,6 @@ from cotenant.profiler.recorder.status import (
 from cotenant.profiler.recorder.watched import ClusterWatch
 
 LEASE: Final = "cotenant-recorder"
-INTERVAL_SECONDS: Final = 60.0
-"""Between two readings of a kubelet: what most Prometheus servers scrape within, and a thousandth of a core a node."""
 BRIDGED_INTERVALS: Final = 2.5
 """One reading may fail: its time is covered by the next one."""
 PENDING_SLOTS: Final = 12
@@ -61,9 +59,7 @@ class Recorder:
         store: Store,
         leadership: Leadership,
         clock: Clock,
-        *,
-        interval_seconds: float = INTERVAL_SECONDS,
-        trust: KubeletTrust | None = None,
+        rules: KubeletRules | None = None,
     ) -> None:
         """Create the recorder; nothing is requested before `run`.
 
@@ -74,10 +70,11 @@ class Recorder:
         self.error: CotenantError | None = None
         """Why the store is behind, or None."""
         self._client, self._store, self._leadership, self._clock = client.sibling(), store, leadership, clock
-        self._interval = interval_seconds
+        rules = rules or KubeletRules()
+        self._interval = rules.interval_seconds
         self._profiler = settings.profiler
         self._watch = ClusterWatch(client)
-        self._kubelets = Kubelets(client.access, trust or KubeletTrust(), self._interval, clock.now_seconds)
+        self._kubelets = Kubelets(client.access, rules, self._interval, clock.now_seconds)
         self._retry_seconds = settings.manager.retry_seconds
         self._begin()
 

@@ -17,7 +17,7 @@ from cotenant.profiler.recorder.exposition import parse_resource_metrics
 from cotenant.profiler.recorder.kubelets import (
     KubeletAddress,
     Kubelets,
-    KubeletTrust,
+    KubeletRules,
     pause_seconds,
     place_in_round,
     tls_context,
@@ -51,7 +51,7 @@ def read(kubelets: Kubelets, addresses: list[KubeletAddress]) -> Counter[str]:
 
 
 def test_each_kubelet_is_asked_once_a_round_and_all_of_its_answer_is_read(servers: KubeletServers) -> None:
-    kubelets = Kubelets(access(servers.authority), KubeletTrust(), 60.0)
+    kubelets = Kubelets(access(servers.authority), KubeletRules(), 60.0)
 
     samples = read(kubelets, servers.addresses)
 
@@ -63,7 +63,7 @@ def test_each_kubelet_is_asked_once_a_round_and_all_of_its_answer_is_read(server
 
 def test_a_certificate_of_another_authority_is_refused_with_its_fix(servers: KubeletServers, tmp_path: Path) -> None:
     other = Authority.create(tmp_path / "other").certificate
-    kubelets = Kubelets(access(other), KubeletTrust(), 60.0)
+    kubelets = Kubelets(access(other), KubeletRules(), 60.0)
 
     assert read(kubelets, servers.addresses[:1]) == {}
     (error,) = kubelets.errors.values()
@@ -75,13 +75,13 @@ def test_a_certificate_of_another_authority_is_refused_with_its_fix(servers: Kub
 
 def test_the_named_authority_counts_and_insecure_gives_up_the_proof(servers: KubeletServers, tmp_path: Path) -> None:
     other = Authority.create(tmp_path / "other").certificate
-    for own in (KubeletTrust(ca_file=str(servers.authority)), KubeletTrust(insecure=True)):
+    for own in (KubeletRules(ca_file=str(servers.authority)), KubeletRules(insecure=True)):
         assert len(read(Kubelets(access(other), own, 60.0), servers.addresses)) == NODES
-    assert not KubeletTrust().insecure
+    assert not KubeletRules().insecure
 
 
 def test_a_missing_right_is_said_by_its_name(servers: KubeletServers) -> None:
-    kubelets = Kubelets(access(servers.authority, "another"), KubeletTrust(), 60.0)
+    kubelets = Kubelets(access(servers.authority, "another"), KubeletRules(), 60.0)
 
     assert read(kubelets, servers.addresses[:1]) == {}
     (error,) = kubelets.errors.values()
@@ -93,7 +93,7 @@ def test_a_kubelet_that_is_away_costs_the_others_nothing_and_is_asked_again_at_o
     servers: KubeletServers,
 ) -> None:
     away = KubeletAddress("away", "127.0.0.1", 1)
-    kubelets = Kubelets(access(servers.authority), KubeletTrust(), 60.0)
+    kubelets = Kubelets(access(servers.authority), KubeletRules(), 60.0)
 
     for _ in range(4):
         assert len(read(kubelets, [*servers.addresses, away])) == NODES
@@ -108,7 +108,7 @@ def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
     wrong = tmp_path / "ca.pem"
     wrong.write_text("nothing")
     with pytest.raises(SettingsError, match=r"ca\.pem"):
-        tls_context(access(""), KubeletTrust(ca_file=str(wrong)))
+        tls_context(access(""), KubeletRules(ca_file=str(wrong)))
 
 
 @given(st.integers(0, 10_000), st.floats(15, 100))

@@ -32,7 +32,7 @@ from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
-from cotenant.profiler.recorder.kubelets import KubeletAddress, KubeletTrust, fetch, tls_context
+from cotenant.profiler.recorder.kubelets import KubeletAddress, KubeletRules, fetch, tls_context
 from cotenant.profiler.recorder.service import BRIDGED_INTERVALS, Recorder
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
 from tests.cluster.accounts import account
@@ -168,9 +168,7 @@ def recorded(
             api.create(path, pod("sleeper", node, ["/bin/sleep", "100000"], {}))
             burner, _ = [running(plane, namespace, name) for name in ("burner", "sleeper")]
             await_room_in_slot(plane, namespace)
-            recorder = Recorder(
-                client, settings, store, AlwaysLeads(), SystemClock(), interval_seconds=INTERVAL_SECONDS
-            )
+            recorder = Recorder(client, settings, store, AlwaysLeads(), SystemClock(), KubeletRules(INTERVAL_SECONDS))
             stopping = threading.Event()
             thread = threading.Thread(target=recorder.run, args=(stopping,))
             with CgroupReader(node.cgroup(burner, "burstable")) as truth:
@@ -247,7 +245,7 @@ def test_the_kubelet_refuses_all_but_metrics(control_plane: ControlPlane, node: 
         access = client.access
         body = client.get(f"/api/v1/nodes/{node.name}") or {}
         port = body["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
-        context = tls_context(access, KubeletTrust())
+        context = tls_context(access, KubeletRules())
         address = KubeletAddress(node.name, own_address(), port)
         token = access.authorization() or ""
 
