@@ -22,7 +22,7 @@ from cotenant.base.identity import NodeRef
 from cotenant.base.kube.auth import Access
 from cotenant.base.store.store import Store
 from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics
-from cotenant.profiler.recorder.kubelets import KubeletAddress, Kubelets, KubeletRules
+from cotenant.profiler.recorder.kubelets import KubeletAddress, KubeletRules, Kubelets
 from cotenant.profiler.recorder.slots import UsageSlots
 from cotenant.profiler.recorder.writing import slot_usage
 from tests.support.kubelets import TOKEN, KubeletServers

@@ -25,7 +25,7 @@ from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS
 from cotenant.profiler.recorder import metrics_api, writing
 from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics
-from cotenant.profiler.recorder.kubelets import SPREAD, Kubelets, KubeletRules
+from cotenant.profiler.recorder.kubelets import SPREAD, KubeletRules, Kubelets
 from cotenant.profiler.recorder.pod_records import declared_amounts
 from cotenant.profiler.recorder.restarts import RestartLog
 from cotenant.profiler.recorder.slots import ClosedSlot, UsageSlots

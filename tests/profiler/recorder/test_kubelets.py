@@ -16,8 +16,8 @@ from cotenant.base.kube.auth import Access
 from cotenant.profiler.recorder.exposition import parse_resource_metrics
 from cotenant.profiler.recorder.kubelets import (
     KubeletAddress,
-    Kubelets,
     KubeletRules,
+    Kubelets,
     pause_seconds,
     place_in_round,
     tls_context,
