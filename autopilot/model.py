@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
@@ -14,6 +14,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.changes.model.service import BundleForm, Method
 from cotenant.recommender.model.confidence_columns import CONFIDENCE_COLUMNS
+from cotenant.recommender.model.savings import Savings
 
 POLICIES: Final = "autopilotpolicies"
 EVERYTHING: Final = "*"
@@ -199,6 +200,18 @@ REPORT: Final = Schema(
 
 
 @dataclass(frozen=True, slots=True)
+class RoundTotals:
+    """The sum of a round: workloads that would be changed, what that frees and raises, and pods that may restart.
+
+    most_restarts: pods of the workloads whose change may be rolled out; in place fewer, or none, restart.
+    """
+
+    changes: int = 0
+    savings: Savings = field(default_factory=Savings)
+    most_restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class AutopilotRound:
     """A round that is decided now, of what a person may see: tables `STATUS` and `QUEUE`.
 
@@ -213,6 +226,7 @@ class AutopilotRound:
     halt_reason: Reason | None = None
     enabled: bool = True
     gaps: tuple[str, ...] = ()
+    totals: RoundTotals = field(default_factory=RoundTotals)
 
     @property
     def waits_for_a_person(self) -> bool:

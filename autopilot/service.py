@@ -15,7 +15,7 @@ from typing import Any, Final
 from cotenant.autopilot.decide.floors import FloorOutlook, lent_peaks
 from cotenant.autopilot.decide.history import ActState, acts_of
 from cotenant.autopilot.decide.policy import NamespacedPolicy, parse_policy
-from cotenant.autopilot.decide.queue import QueueEntry, for_manifests
+from cotenant.autopilot.decide.queue import QueueEntry, for_manifests, round_totals
 from cotenant.autopilot.decide.records import proposals_between, proposed_amounts
 from cotenant.autopilot.model import (
     EVERYTHING,
@@ -303,6 +303,7 @@ class ClusterAutopilotService:
             halt.reason if halt else None,
             self._settings.autopilot.enabled,
             tuple(f"{policy.policy}: {policy.gap}" for policy in reading.policies if policy.gap),
+            round_totals(reading.queue),
         )
 
     def _forget(self) -> None:

@@ -19,7 +19,7 @@ from cotenant.autopilot.decide.history import ActState, PastAct, failed_acts, re
 from cotenant.autopilot.decide.policy import PolicyLimits
 from cotenant.autopilot.decide.refusals import AcceptRefusal
 from cotenant.autopilot.decide.starts import StartAim
-from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, QueueVerdict, Way
+from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, QueueVerdict, RoundTotals, Way
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
@@ -28,7 +28,7 @@ from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.decide.change_windows import is_open, next_opening_text
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.recommender.model.recommendation import Confidence, Recommendation, Trust
-from cotenant.recommender.model.savings import Savings, savings_of
+from cotenant.recommender.model.savings import Savings, joined_savings, savings_of
 
 GIVEN_UP_AFTER: Final = 3
 BACK_OFF_FACTOR: Final = 4.0
@@ -133,6 +133,14 @@ class QueueEntry:
     words: str = ""
     place: int = 0
     ways: tuple[Way, ...] = ()
+
+
+def round_totals(entries: Iterable[QueueEntry]) -> RoundTotals:
+    """Return the sum of the entries that act or are proposed, each by its step of now, over all pods."""
+    going = [entry for entry in entries if entry.verdict is not QueueVerdict.WAIT]
+    restarting = [entry for entry in going if Way.ROLL_OUT in entry.ways]
+    pods = sum(max((one.replicas for one in entry.candidate.first), default=0) for entry in restarting)
+    return RoundTotals(len(going), joined_savings(entry.candidate.savings for entry in going), pods)
 
 
 def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:

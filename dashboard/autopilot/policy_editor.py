@@ -23,7 +23,9 @@ from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.table_cells import Drawn, cells, reason_chips, subject, titles, without_empty_columns
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.tables import display
+from cotenant.dashboard.tables.savings import saving_parts
 from cotenant.recommender.model.savings_text import FREES, RAISES
+from cotenant.recommender.model.todo import TodoList
 
 NEW: Final = "new"
 """In the URL's `policy`: one that does not exist yet."""
@@ -59,13 +61,36 @@ FIELDS: Final = (
 )
 
 
+DIRECTIONS: Final = {
+    TodoList.RAISE.value: ["Up", "UpAfterOOMKill", "UpAfterThrottling"],
+    TodoList.CUT.value: ["Down"],
+}
+"""List of what there is to do -> the directions of a policy about it."""
+
+
+def draft_name(namespace: str, todo: str = "") -> str:
+    """The name by which the address asks for a new policy of a namespace, about one of the two lists or all."""
+    return "/".join((NEW, namespace, *([todo] if todo else [])))
+
+
+def draft_of(name: str) -> dict[str, Any]:
+    """The text of a new policy, of the namespace and the list that its name says; the example without."""
+    _, namespace, todo, *_ = *name.split("/"), "", ""
+    meta = {"name": "nightly", "namespace": namespace or "default"}
+    return {**TEMPLATE, "metadata": meta, "spec": {**TEMPLATE["spec"], **_directions(todo)}}
+
+
+def _directions(todo: str) -> dict[str, Any]:
+    return {"directions": DIRECTIONS[todo]} if todo in DIRECTIONS else {}
+
+
 def editor(view: View, name: str) -> Component:
     """The text of a policy, or of a new one; nothing while the address names none. name: NAMESPACE/NAME, or NEW."""
     if not name or view.given.autopilot is None:
         return html.Div()
     body: Mapping[str, Any]
-    if name == NEW:
-        title, body, before = "New policy", TEMPLATE, None
+    if name == NEW or name.startswith(f"{NEW}/"):
+        title, body, before = "New policy", draft_of(name), None
     else:
         body = in_cluster(view.given.autopilot).policy(view.given.people(), name).body
         title, before = f"{TITLE} {visible(name)}", body["spec"]
@@ -98,10 +123,19 @@ def tonight(view: View, text: str) -> Component:
     )
     why = [html.P(may_not, className="panel-note")] if may_not else []
     store = dcc.Store(id="policy-previewed", data=text)
-    return html.Div([html.H3("Tonight"), *queue_parts(result), *why, html.Div(save, className="plan-buttons"), store])
+    shown = [html.H3("Tonight"), *queue_parts(result, view.currency), *why]
+    return html.Div([*shown, html.Div(save, className="plan-buttons"), store])
 
 
-def queue_parts(result: AutopilotRound) -> list[Component]:
+def totals_parts(result: AutopilotRound, currency: str) -> list[Any]:
+    """The sum of a round: changes, what they free and raise, and the pods that may restart."""
+    totals = result.totals
+    pods = totals.most_restarts
+    restarts = f"at most {display.counted(pods, 'pod')} may restart" if pods else "no pod restarts"
+    return [f"{display.counted(totals.changes, 'change')}: ", *saving_parts(totals.savings, currency), f"; {restarts}."]
+
+
+def queue_parts(result: AutopilotRound, currency: str) -> list[Component]:
     """Return the workloads that would be changed, in order, then those that wait, with reasons."""
     rows = list(result.queue.rows())
     reasons = [str(row["reason"]) for row in result.status.rows() if row["reason"]]
@@ -116,7 +150,8 @@ def queue_parts(result: AutopilotRound) -> list[Component]:
     table = panels.facts(
         *without_empty_columns(titles(LISTED), [queue_cells(row) for row in rows[:MOST_ROWS]]), "Tonight's queue"
     )
-    return [*notes, html.P(lead, className="verdict"), reason_chips(waits), table]
+    sums = html.P(totals_parts(result, currency), className="lead-words", id="tonight-sum")
+    return [*notes, sums, html.P(lead, className="verdict"), reason_chips(waits), table]
 
 
 def queue_cells(row: Mapping[str, Any]) -> list[Any]:

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from dash import Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base.errors import UsageError
 from cotenant.base.people import Right
+from cotenant.base.tables import filters
+from cotenant.base.tables.filters import Query
 from cotenant.base.text import visible
+from cotenant.dashboard.autopilot import policy_editor
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.frame import panels
@@ -80,6 +84,7 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
         way("Review", "review-selected", ways["Review"], reading or none, primary=True),
         *(button(word, word.lower(), "selection", doing or none) for word in ("Snooze", "Dismiss")),
         way("Bundle", "bundle-selected", ways["Bundle"], reading or none),
+        _policy_way(view, query),
     ]
     every = [_every(matching)] if matching and not chosen.everything and rows < matching else []
     clear = [html.Button("Clear", id="clear-selection", className="quiet-button")] if rows else []
@@ -88,6 +93,25 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
     first = first_of(len(refs), reviewing.MOST_NAMED)
     sums = html.Div([*totals, *first, *every, *clear], className="selection-sums", role="status")
     return line([sums, html.Div([*why, *buttons], className="selection-acts")], chosen)
+
+
+def _policy_way(view: View, query: Query) -> Component:
+    """The way from a filter to an autopilot policy of it: of one namespace, for the list that it shows."""
+    patterns = query.values("ns")
+    counts = view.source.snapshot().facets(RECOMMENDATIONS.name, query, ("ns",))["ns"]  # under the other conditions
+    shown = [filters.exact(one) or "" for one in patterns] if patterns else [name for name, count in counts if count]
+    why = "" if view.given.autopilot else "This dashboard reads no policies: cotenant dashboard --act."
+    if not why and (len(shown) != 1 or not shown[0]):
+        why = "A policy is of one namespace: filter by one."
+    todo = query.values("todo")
+    name = "" if why else policy_editor.draft_name(shown[0], todo[0] if len(todo) == 1 else "")
+    link = way(
+        "Make a policy", "policy-of-filter", f"{view.settings.base_path}autopilot?{urlencode({'policy': name})}", why
+    )
+    lost = sorted({condition.key for condition in query.conditions} - {"ns", "todo", "postponed"})
+    if lost and not why:
+        link.title = f"It takes all workloads of the namespace: a policy has no {', '.join(lost)}; labels select."
+    return link
 
 
 def line(parts: list[Any], chosen: Selection) -> Component:

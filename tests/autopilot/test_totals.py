@@ -1,0 +1,50 @@
+"""The sum of a round, and the policy that a filter becomes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective
+from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry, round_totals
+from cotenant.autopilot.model import AutopilotMode, QueueVerdict, RoundTotals, Way
+from cotenant.autopilot.policy_draft import parse_draft
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.settings.sections.autopilot import CeilingSettings
+from cotenant.dashboard.autopilot.policy_editor import draft_name, draft_of
+from cotenant.recommender.model.savings import RequestTotals, Savings
+from tests.changes.world import recommended
+
+
+def entry(name: str, amount: int, verdict: QueueVerdict, *ways: Way) -> QueueEntry:
+    ref = WorkloadRef("shop", "Deployment", name)
+    first = replace(recommended(ref, amount), monthly_saving=float(1000 - amount))
+    limits = effective(ceiling_of(CeilingSettings()), PolicySpec())
+    return QueueEntry(QueueCandidate(ref, "shop/p", AutopilotMode.OBSERVE, limits, first=(first,)), verdict, ways=ways)
+
+
+def test_the_sum_of_a_round_is_of_what_is_done_or_proposed_and_not_of_what_waits() -> None:
+    found = round_totals([
+        entry("a", 800, QueueVerdict.PROPOSE, Way.IN_PLACE, Way.ROLL_OUT),
+        entry("b", 1500, QueueVerdict.ACT, Way.IN_PLACE),
+        entry("c", 100, QueueVerdict.WAIT, Way.ROLL_OUT),
+    ])  # fmt: skip
+    # Two pods each: a frees 2 x 200 m and 200 of money, b raises 2 x 500 m and 500; only a may be rolled out: two pods.
+    savings = Savings(RequestTotals(400, 0, 200.0), RequestTotals(1000, 0, 500.0))
+    assert found == RoundTotals(2, savings, 2)
+    assert round_totals([]).changes == 0
+
+
+@pytest.mark.parametrize(
+    ("todo", "directions"),
+    [
+        ("raise", ["Up", "UpAfterOOMKill", "UpAfterThrottling"]),
+        ("cut", ["Down"]),
+        ("", ["Down", "Up", "UpAfterOOMKill"]),
+    ],
+)
+def test_a_filter_becomes_a_policy_of_its_namespace_and_list_that_observes(todo: str, directions: list[str]) -> None:
+    policy, document = parse_draft(draft_of(draft_name("pay", todo)))
+    assert (policy.namespace, document["spec"]["directions"]) == ("pay", directions)
+    assert document["spec"]["mode"] == "Observe"
