@@ -1,4 +1,4 @@
-"""Pods without a controller that are gone, and Jobs of no CronJob that are over: they will not run again. Pure.
+"""Pods without a controller that are gone, and one-off Jobs and runs that are over: they will not run again. Pure.
 
 Their usage is history. A proposal for them changes nothing, and a finding of them asks for nothing, so both leave them
 out; what is left out is counted.
@@ -17,16 +17,21 @@ RETRY_SECONDS: Final = 900
 """A Job's next pod follows a failed one after six minutes at most; one without a pod for longer is over."""
 _SHOWN: Final = 5
 """Names that a note tells."""
-_KINDS: Final = {"Pod": "pods without a controller", "Job": "Jobs of no CronJob"}
+_KINDS: Final = {
+    "Pod": "pods without a controller",
+    "Job": "Jobs of no CronJob",
+    **{kind: f"{kind}s" for kind in ("Workflow", "TaskRun", "PipelineRun", "Build")},
+}
+"""Kinds of which each object runs once, and what a note calls them: the runs of Argo, Tekton and OpenShift too."""
 
 
 def over(inventory: Inventory) -> frozenset[WorkloadRef]:
-    """The inventory's gone pods without a controller and one-off Jobs that are over."""
+    """The inventory's gone pods without a controller, and Jobs and runs that are over."""
     since = inventory.time_seconds - RETRY_SECONDS
     lasting: set[WorkloadRef] = set()
     for pod in inventory.pods:
         runs = pod.running and not pod.phase.ended
-        if runs or (pod.workload.kind == "Job" and pod.end_seconds is not None and pod.end_seconds > since):
+        if runs or (pod.workload.kind != "Pod" and pod.end_seconds is not None and pod.end_seconds > since):
             lasting.add(pod.workload)
     return frozenset(
         w.ref for w in inventory.workloads if w.ref.kind in _KINDS and not w.replicas and w.ref not in lasting

@@ -27,6 +27,7 @@ PODS = (
     PodSpec("train-hjklm", ("Job", "train"), since=START + 3600),
     # fits on no node: a finding, if anybody still wanted it
     PodSpec("huge", BARE, asks=(900_000, 1024), until=LATE),
+    PodSpec("build-9x2kd-step-1", ("Workflow", "build-9x2kd"), until=LATE, phase="Succeeded"),
     *(PodSpec(f"run-{i}", BARE, until=START + 3600 * (2 + i)) for i in range(4)),
 )
 WORLD: tuple[Line, ...] = (
@@ -36,7 +37,11 @@ WORLD: tuple[Line, ...] = (
     *(link("Job", name, ("", "")) for name in ("migrate", "train")),
     *node(),
 )
-LEFT_OUT = {"shop/Job/migrate", *(f"shop/Pod/{name}" for name in ("huge", "run-0", "run-1", "run-2", "run-3"))}
+LEFT_OUT = {
+    "shop/Job/migrate",
+    "shop/Workflow/build-9x2kd",
+    *(f"shop/Pod/{name}" for name in ("huge", "run-0", "run-1", "run-2", "run-3")),
+}
 STAY = {"shop/CronJob/etl", "shop/Deployment/web", "shop/Job/train", "shop/Pod/shell"}
 
 
@@ -56,9 +61,9 @@ def test_nothing_is_said_of_what_is_over_but_how_much_there_is(found: Found) -> 
     assert {str(one.container.workload) for one in found.results.recommendations} == STAY
     assert LEFT_OUT.isdisjoint(map(subject_of, found.results.findings))
     (note,) = [note for note in found.record.notes if "left out of recommendations" in note]
-    # five bare pods and one Job, of which five are named
-    assert "pods without a controller: 5, Jobs of no CronJob: 1" in note
-    assert "shop/migrate, shop/huge, shop/run-0, shop/run-1, shop/run-2 and 1 more" in note
+    # five bare pods, a Job and a Workflow, of which five are named
+    assert "pods without a controller: 5, Jobs of no CronJob: 1, Workflows: 1" in note
+    assert "shop/migrate, shop/huge, shop/run-0, shop/run-1, shop/run-2 and 2 more" in note
 
 
 @pytest.mark.slow
@@ -94,7 +99,11 @@ def pod(ended_ago: int | None = None, phase: PodPhase = PodPhase.RUNNING) -> Pod
         ("Job", (pod(5000), pod(phase=PodPhase.PENDING)), 0, False),
         ("Job", (pod(),), 1, False),
         ("Job", (), 0, True),
-        *((kind, (pod(5000),), 0, False) for kind in ("CronJob", "Deployment", "StatefulSet", "DaemonSet", "Workflow")),
+        *((kind, (pod(5000),), 0, False) for kind in ("CronJob", "Deployment", "StatefulSet", "DaemonSet")),
+        # what runs again under its own name, and the runs of Argo, Tekton and OpenShift that do not
+        *((kind, (pod(5000),), 0, False) for kind in ("RayCluster", "SparkApplication", "CronWorkflow", "Rollout")),
+        *((kind, (pod(5000),), 0, True) for kind in ("Workflow", "TaskRun", "PipelineRun", "Build")),
+        ("Workflow", (pod(RETRY_SECONDS - 1),), 0, False),  # its next step may come
     ],
 )
 def test_only_what_cannot_run_again_is_over(kind: str, pods: tuple[Pod, ...], replicas: int, is_over: bool) -> None:
