@@ -11,7 +11,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.table import Kind, kind_of
 from cotenant.scheduler_ext.cluster_size.constraints import Flags, PodClass
 from cotenant.scheduler_ext.cluster_size.model import PODS, Stay
-from cotenant.scheduler_ext.cluster_size.placing import PlacingState, Trial, place_pods
+from cotenant.scheduler_ext.cluster_size.placing import PlacingState, Trial, moving_of, place_pods
 
 
 def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int) -> Stay:
@@ -23,8 +23,7 @@ def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int) -> Stay:
         left = state.copy_without(state.places == node)
         if not len(left.places):
             return Stay(Reason.NO_OTHER_PLACE, "it is the last node")
-        pods = [pod for pod, _ in left.gone if not state.cluster.pods[pod].goes_with_node]
-        refused = place_pods(left, pods, trial)
+        refused = place_pods(left, moving_of(left), trial)
         if refused is not None:
             return Stay(Reason.NO_OTHER_PLACE, refusal_words(left, refused, trial))
     return Stay(

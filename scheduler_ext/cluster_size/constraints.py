@@ -26,6 +26,7 @@ from cotenant.scheduler_ext.extender.stock_rules import matches_terms, refusals
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+_NONE: Final[Ints] = np.zeros(0, dtype=np.int64)
 SCORED: Final = ("cpu", "memory")
 """Resources by which kube-scheduler's default scores compare nodes."""
 
@@ -69,14 +70,15 @@ class AffinityCheck:
 class PodClass:
     """Pods with the same demands.
 
-    columns, amounts: resources that they request. mask: nodes that they may use. refusals: words of a rule on nodes ->
-    the nodes that it refuses. counters: those that such a pod is counted in. avoided: domain counts that must be 0 on
-    its node.
+    columns, amounts: resources that they request; shape: number of the two. mask: nodes that they may use. refusals:
+    words of a rule on nodes -> the nodes that it refuses. counters: those that such a pod is counted in. avoided:
+    domain counts that must be 0 on its node.
     """
 
     example: SizedPod
     columns: Ints
     amounts: Ints
+    shape: int
     mask: int
     refusals: Mapping[str, Flags]
     counters: list[int] = field(default_factory=list)
@@ -112,18 +114,20 @@ class CompiledCluster:
     counters: list[CounterKey]
     domains: dict[str, npt.NDArray[np.intp]]
     pods_of_owner: dict[str, list[int]]
-
+    priority_of: Ints
+    requested: Ints
+    """Amounts that the pods on each node request, (resources, nodes)."""
     demand: Ints
     class_sizes: Floats
-    _counts: dict[int, Ints] = field(default_factory=dict)
+    classes_of_counter: list[Ints]
+    """Numbers of the classes whose pods count in each counter."""
+    nodes_of_class: list[Ints]
+    """Node of each pod of each class that has a node."""
 
-    def counts_on(self, counter: int) -> Ints:
-        """Pods on each node that count in a counter, (nodes,)."""
-        if counter not in self._counts:
-            counted = np.array([counter in pod_class.counters for pod_class in self.classes], dtype=np.bool_)
-            places = self.node_of[counted[self.class_of] & (self.node_of >= 0)]
-            self._counts[counter] = np.bincount(places, minlength=len(self.nodes)).astype(np.int64)
-        return self._counts[counter]
+    def nodes_counted(self, counter: int) -> Ints:
+        """Node of each pod that counts in a counter; a node with several is there as often."""
+        numbers = self.classes_of_counter[counter].tolist()
+        return np.concatenate([self.nodes_of_class[one] for one in numbers]) if numbers else _NONE
 
 
 def compile_cluster(state: ClusterState) -> CompiledCluster:
@@ -135,22 +139,50 @@ def compile_cluster(state: ClusterState) -> CompiledCluster:
     builder.link_classes()
     allocatable = np.array([[n.allocatable.get(name, 0) for n in state.nodes] for name in resources], dtype=np.int64)
     demand = _demand(builder.classes, len(resources))
+    node_of = np.array([places.get(pod.node, -1) for pod in state.pods], dtype=np.int64)
     return CompiledCluster(
         nodes=state.nodes,
         pods=state.pods,
         resources=resources,
         allocatable=allocatable,
         class_of=class_of,
-        node_of=np.array([places.get(pod.node, -1) for pod in state.pods], dtype=np.int64),
+        node_of=node_of,
         classes=builder.classes,
         masks=builder.masks,
         domain_counts=list(builder.domain_counts),
         counters=list(builder.counters),
         domains={key: _domain_numbers(state.nodes, key) for key in {d.topology_key for d in builder.domain_counts}},
         pods_of_owner=_by_owner(state.pods),
+        priority_of=np.array([pod.priority for pod in state.pods], dtype=np.int64),
+        requested=_requested(demand[class_of], node_of, len(state.nodes)),
         demand=demand,
         class_sizes=_class_sizes(allocatable, demand),
+        classes_of_counter=_classes_of_counter(builder.classes, len(builder.counters)),
+        nodes_of_class=_nodes_of_class(class_of, node_of, len(builder.classes)),
     )
+
+
+def _requested(amounts: Ints, node_of: Ints, nodes: int) -> Ints:
+    """Sums over the pods of each node, (resources, nodes)."""
+    placed = node_of >= 0
+    sums = np.zeros((nodes, amounts.shape[1]), dtype=np.int64)
+    np.add.at(sums, node_of[placed], amounts[placed])
+    return np.ascontiguousarray(sums.T)
+
+
+def _classes_of_counter(classes: Sequence[PodClass], counters: int) -> list[Ints]:
+    found: list[list[int]] = [[] for _ in range(counters)]
+    for number, one in enumerate(classes):
+        for counter in one.counters:
+            found[counter].append(number)
+    return [np.array(numbers, dtype=np.int64) for numbers in found]
+
+
+def _nodes_of_class(class_of: Ints, node_of: Ints, classes: int) -> list[Ints]:
+    pods = np.flatnonzero(node_of >= 0)
+    pods = pods[np.argsort(class_of[pods], kind="stable")]
+    ends = np.cumsum(np.bincount(class_of[pods], minlength=classes))
+    return np.split(node_of[pods], ends[:-1]) if classes else []
 
 
 def _demand(classes: Sequence[PodClass], resources: int) -> Ints:
@@ -203,6 +235,8 @@ class _Builder:
     domain_counts: dict[DomainCount, int] = field(default_factory=dict)
     _class_numbers: dict[Any, int] = field(default_factory=dict)
     _mask_numbers: dict[bytes, int] = field(default_factory=dict)
+    _shape_numbers: dict[tuple[tuple[int, int], ...], int] = field(default_factory=dict)
+    _keyed: dict[tuple[str, ...], Flags] = field(default_factory=dict)
     _static: dict[bytes, tuple[Flags, Flags, dict[str, Flags]]] = field(default_factory=dict)
     _used_labels: frozenset[str] = frozenset()
 
@@ -235,6 +269,7 @@ class _Builder:
             example=pod,
             columns=np.array([column for column, _ in asked], dtype=np.int64),
             amounts=np.array([amount for _, amount in asked], dtype=np.int64),
+            shape=self._shape_numbers.setdefault(tuple(asked), len(self._shape_numbers)),
             mask=self._mask_number(mask),
             refusals=words,
         )
@@ -328,8 +363,11 @@ class _Builder:
 
     def _keyed_nodes(self, rules: PodRules) -> Flags:
         """Nodes that have the labels of all the pod's spread constraints: others are no domain of any."""
-        keys = [spread.topology_key for spread in rules.spread]
-        return np.array([all(k in node.facts.labels for k in keys) for node in self.state.nodes], dtype=np.bool_)
+        keys = tuple(spread.topology_key for spread in rules.spread)
+        if keys not in self._keyed:
+            flags = [all(key in node.facts.labels for key in keys) for node in self.state.nodes]
+            self._keyed[keys] = np.array(flags, dtype=np.bool_)
+        return self._keyed[keys]
 
     def _counter(self, term: PodTerm) -> int:
         return self.counters.setdefault(CounterKey(term.namespaces, term.selector), len(self.counters))

@@ -34,8 +34,14 @@ from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, find_exempti
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-MOST_PLACEMENTS: Final = 120_000
+MOST_PLACEMENTS: Final = 100_000
 """Placements after which no further nodes are tried beyond the first answer."""
+FIRST_GUESS: Final = 0.7
+"""Share of the nodes that amounts alone would let go of; the longest run is first tried there."""
+RESOLUTION: Final = 0.01
+"""Share of the candidates to which the longest run is found; what is left of it is tried afterwards."""
+SEARCHED_FAILURES: Final = 40
+"""Failures of nodes, the fullest first, that the search tries; the answer is proved with all."""
 SHRINK: Final = 0.02
 """Share of the leaving nodes that stay after all when a trial refuses."""
 
@@ -45,7 +51,8 @@ class _Search:
     """The search while it runs.
 
     pods_on: pods of each node that need a new place. waiting: pods without a node that fit.
-    trials: the last one that refused comes first. placements: how many were made so far.
+    trials: the last one that refused comes first. placements: how many were made so far. most_failures: those of nodes
+    that a trial has to survive.
     """
 
     cluster: CompiledCluster
@@ -55,6 +62,7 @@ class _Search:
     progress: Progress
     trials: list[Trial] = field(default_factory=lambda: list(TRIALS))
     placements: int = 0
+    most_failures: int = SEARCHED_FAILURES
     exemptions: Exemptions = field(default_factory=dict)
 
     def alive_without(self, leaving: Iterable[int]) -> Flags:
@@ -75,7 +83,9 @@ class _Search:
         self.progress.advance()
         if place_pods(state, pods, trial) is not None:
             return None
-        return None if find_unplaced(state, self.options, trial, self.exemptions) else state
+        refused = find_unplaced(state, self.options, trial, self.exemptions, self.most_failures)
+        self.placements += refused.placements
+        return None if refused.pod else state
 
     def holds(self, leaving: Sequence[int]) -> bool:
         """Return whether every trial places every pod; a trial that refuses is the first to be tried next time."""
@@ -107,7 +117,10 @@ def decide_size(
     order, leaving = max(zip(orders, runs, strict=True), key=lambda pair: len(pair[1]))
     leaving = _shrink(search, leaving)
     leaving = _extend(search, order, leaving)
-    progress.stage("Name what binds the others", 0)
+    if options.reserve_nodes:
+        search.most_failures = len(cluster.nodes)
+        leaving = _shrink(search, leaving)
+    progress.stage("Name what binds the others", len(cluster.nodes) - len(leaving))
     return _answer(search, leaving, stays, hopeless, state.gaps)
 
 
@@ -180,13 +193,36 @@ def _order_candidates(cluster: CompiledCluster, candidates: Sequence[int], *, by
 
 
 def _longest_run(search: _Search, order: Sequence[int]) -> list[int]:
-    """The longest beginning of the order that the hardest trial places, by halving."""
-    low, high = 0, len(order)
+    """A long beginning of the order that the hardest trial places, by halving below what the amounts allow."""
+    low, high = 0, _most_by_amounts(search, order)
+    step = max(1, int(len(order) * RESOLUTION))
+    middle = int(high * FIRST_GUESS) or high
     while low < high:
-        middle = (low + high + 1) // 2
-        fits = middle < len(search.cluster.nodes) and search.placed_by(search.trials[0], order[:middle]) is not None
+        fits = search.placed_by(search.trials[0], order[:middle]) is not None
         low, high = (middle, high) if fits else (low, middle - 1)
+        if low and high - low < step:
+            break
+        middle = (low + high + 1) // 2
     return list(order[:low])
+
+
+def _most_by_amounts(search: _Search, order: Sequence[int]) -> int:
+    """Nodes of the order after which the others have less of some resource than all pods request, whatever the rules.
+
+    Pods that leave with their node request nothing elsewhere.
+    """
+    cluster = search.cluster
+    moving = np.zeros((len(cluster.resources), len(order)), dtype=np.int64)
+    for number, node in enumerate(order):
+        pods = search.pods_on.get(node, [])
+        moving[:, number] = cluster.demand[cluster.class_of[pods]].sum(axis=0)
+    waiting = cluster.demand[cluster.class_of[search.waiting]].sum(axis=0)
+    free = np.maximum(cluster.allocatable - cluster.requested, 0)
+    needed = waiting[:, None] + np.cumsum(moving, axis=1)
+    left = free.sum(axis=1)[:, None] - np.cumsum(free[:, list(order)], axis=1)
+    enough = (needed <= left).all(axis=0)
+    most = len(order) if enough.all() else int(np.argmin(enough))
+    return min(most, len(cluster.nodes) - 1)
 
 
 def _shrink(search: _Search, leaving: list[int]) -> list[int]:
@@ -202,11 +238,12 @@ def _extend(search: _Search, order: Sequence[int], leaving: list[int]) -> list[i
     """Add other candidates, in groups that are halved when one does not fit, while the work permits."""
     rest = [node for node in order if node not in set(leaving)]
     size = max(1, len(rest) // 4)
-    while rest and search.placements < MOST_PLACEMENTS:
+    most = search.placements + MOST_PLACEMENTS
+    while rest and search.placements < most:
         failed: list[int] = []
         for start in range(0, len(rest), size):
             group = rest[start : start + size]
-            if search.placements < MOST_PLACEMENTS and search.holds([*leaving, *group]):
+            if search.placements < most and search.holds([*leaving, *group]):
                 leaving = [*leaving, *group]
             else:
                 failed += group
@@ -228,6 +265,7 @@ def _answer(
         if number not in gone:
             stay = stays.get(number) or binding_of(final, number)
             staying.append(StayingNode(node.name, node.zone, stay, node.allocatable))
+            search.progress.advance()
     first = final[0][1] if final else None
     moved = [pod for pod in search.moving_pods(leaving) if cluster.node_of[pod] >= 0]
     named = Counter(pod.unmodelled for pod in cluster.pods if pod.unmodelled)
@@ -250,7 +288,7 @@ def _leaving_node(search: _Search, state: PlacingState | None, number: int, turn
     for pod in search.pods_on.get(number, []):
         if state is None:
             break
-        target = cluster.nodes[int(state.places[state.placed[pod]])].name
-        pod_facts = cluster.pods[pod]
-        places.append(PodPlace(pod_facts.address, pod_facts.owner, node.name, target))
+        target = cluster.nodes[int(state.places[state.place_of[pod]])].name
+        one = cluster.pods[pod]
+        places.append(PodPlace(one.address, one.owner, node.name, target))
     return LeavingNode(node.name, node.zone, turn, node.allocatable, tuple(places))

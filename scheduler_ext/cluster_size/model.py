@@ -85,6 +85,8 @@ class SizedPod:
     rules: PodRules = PodRules()
     labels: Mapping[str, str] = field(default_factory=dict)
     owner: str = ""
+    priority: int = 0
+    """A scheduler tries pods of higher priority first."""
     goes_with_node: bool = False
     stays: Stay | None = None
     temporary_storage: bool = False

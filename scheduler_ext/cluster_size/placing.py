@@ -10,10 +10,10 @@ scheduler prefers at that time: what is to hold must hold in every trial.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from cotenant.scheduler_ext.cluster_size.constraints import (
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int16]
 NOISE: Final = 0.02
 """Scores that differ by less count as equal: kube-scheduler rounds them to whole numbers of 100."""
 _NOISE_LENGTH: Final = 8_191
@@ -96,61 +97,60 @@ class _DomainState:
 class PlacingState:
     """The nodes that are alive, with what is free on them. places: number of each among all nodes.
 
-    free: (resources, alive); capacity: (scored resources, alive). placed: pod -> place among the alive, of those placed
-    since the state was made; there: the same of those that were there already. What rules between pods read is summed
-    when a pod first asks for it, from the parent's sums (a state of which this is a copy with fewer nodes) or from the
-    cluster's, and then kept.
+    free: (resources, alive); capacity: (scored resources, alive). place_of: pod -> place among the alive, -1 where it
+    has none. What rules read is computed when a pod first asks for it, from
+    the parent's sums (a state of which this is a copy with fewer nodes) or from the cluster's; puts keep it up to date.
     """
 
     cluster: CompiledCluster
     places: Ints
     free: Ints
     capacity: Floats
-    there: dict[int, int] = field(default_factory=dict)
-    placed: dict[int, int] = field(default_factory=dict)
+    place_of: Ints
     parent: PlacingState | None = None
     kept: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Of a copy: places of its nodes among the parent's."""
-    gone: tuple[tuple[int, int], ...] = ()
-    """Of a copy: (pod, place in the parent) of the pods that went with the others."""
+    gone: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Of a copy: the pods that went with the other nodes."""
+    _log: list[int] = field(default_factory=list)
+    """Place of each put, in their order."""
+    _free_share: Floats | None = None
     _domains: dict[int, _DomainState] = field(default_factory=dict)
     _by_counter: dict[int, list[_DomainState]] = field(default_factory=lambda: defaultdict(list))
     _put: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     _masks: dict[int, Flags] = field(default_factory=dict)
-    _of_owner: dict[str, Ints] = field(default_factory=dict)
+    _fits: dict[tuple[int, int], tuple[Flags, int]] = field(default_factory=dict)
+    """(mask, shape) -> nodes with room for it, and how many puts they know."""
+    _of_owner: dict[str, Counts] = field(default_factory=dict)
+    _gone_of_class: Mapping[int, Sequence[int]] | None = None
 
     @classmethod
     def of(cls, cluster: CompiledCluster, alive: Flags) -> PlacingState:
         """The state in which every pod on a living node is where it is, and the others are nowhere."""
         places = np.flatnonzero(alive)
-        index = np.full(len(alive) + 1, -1)
+        index = np.full(len(alive) + 1, -1, dtype=np.int64)
         index[places] = np.arange(len(places))
         on = index[cluster.node_of]
-        pods = np.flatnonzero(on >= 0)
-        used = np.zeros((len(places), len(cluster.resources)), dtype=np.int64)
-        np.add.at(used, on[pods], cluster.demand[cluster.class_of[pods]])
         allocatable = cluster.allocatable[:, places]
         capacity = np.maximum(allocatable[: len(SCORED)], 1).astype(float)
-        there = dict(zip(pods.tolist(), on[pods].tolist(), strict=True))
-        return cls(cluster, places, allocatable - used.T, capacity, there)
+        return cls(cluster, places, allocatable - cluster.requested[:, places], capacity, on)
 
     def copy_without(self, leaving: Flags) -> PlacingState:
         """The same without some of the living nodes and the pods on them."""
         kept = np.flatnonzero(~leaving)
-        gone = [(pod, place) for pod, place in self.all_placed() if leaving[place]]
+        index = np.full(len(leaving) + 1, -1, dtype=np.int64)
+        index[kept] = np.arange(len(kept))
+        on = index[self.place_of]
         return PlacingState(
             self.cluster,
             self.places[kept],
             self.free[:, kept],
             self.capacity[:, kept],
+            on,
             parent=self,
             kept=kept,
-            gone=tuple(gone),
+            gone=np.flatnonzero((self.place_of >= 0) & (on < 0)),
         )
-
-    def all_placed(self) -> list[tuple[int, int]]:
-        """(pod, place) of every pod on a living node; of a state that is no copy."""
-        return [*self.there.items(), *self.placed.items()]
 
     def _domain(self, number: int) -> _DomainState:
         """The sums of a domain count, made at the first use."""
@@ -165,48 +165,86 @@ class PlacingState:
         return self._domains[number]
 
     def _sum_domain(self, number: int) -> _DomainState:
-        cluster, counter = self.cluster, self.cluster.domain_counts[number]
-        of_node = cluster.domains[counter.topology_key][self.places]
-        eligible = None if counter.eligible < 0 else cluster.masks[counter.eligible][self.places]
-        state = _empty_domain(of_node, eligible, int(cluster.domains[counter.topology_key].max(initial=-1)) + 2)
-        counted = state.of_node >= 0 if eligible is None else (state.of_node >= 0) & eligible
-        np.add.at(state.sums, of_node[counted], cluster.counts_on(counter.counter)[self.places][counted])
+        cluster, one = self.cluster, self.cluster.domain_counts[number]
+        of_node = cluster.domains[one.topology_key]
+        eligible = None if one.eligible < 0 else cluster.masks[one.eligible][self.places]
+        state = _empty_domain(of_node[self.places], eligible, int(of_node.max(initial=-1)) + 2)
+        nodes = cluster.nodes_counted(one.counter)
+        alive = np.zeros(len(cluster.nodes), dtype=np.bool_)
+        alive[self.places] = True
+        counted = nodes[alive[nodes] & (of_node[nodes] >= 0)]
+        if one.eligible >= 0:
+            counted = counted[cluster.masks[one.eligible][counted]]
+        np.add.at(state.sums, of_node[counted], 1)
         return state
 
     def _slice_domain(self, number: int, parent: PlacingState) -> _DomainState:
         cluster, whole = self.cluster, parent._domain(number)
-        counter = cluster.domain_counts[number].counter
         eligible = None if whole.eligible is None else whole.eligible[self.kept]
         state = _empty_domain(whole.of_node[self.kept], eligible, len(whole.sums))
         state.sums[:] = whole.sums
-        for pod, place in self.gone:
-            if counter in cluster.classes[cluster.class_of[pod]].counters and whole.counts_on(place):
-                state.sums[whole.of_node[place]] -= 1
+        gone = self._places_of_gone(parent)
+        for one in cluster.classes_of_counter[cluster.domain_counts[number].counter].tolist():
+            for place in gone.get(one, ()):
+                if whole.counts_on(place):
+                    state.sums[whole.of_node[place]] -= 1
         return state
 
-    def mask_of(self, pod_class: PodClass) -> Flags:
+    def _places_of_gone(self, parent: PlacingState) -> Mapping[int, Sequence[int]]:
+        """Class -> the places that its pods had in the parent, of the pods that went."""
+        if self._gone_of_class is None:
+            found: dict[int, list[int]] = defaultdict(list)
+            classes, places = self.cluster.class_of[self.gone].tolist(), parent.place_of[self.gone].tolist()
+            for one, place in zip(classes, places, strict=True):
+                found[one].append(place)
+            self._gone_of_class = dict(found)
+        return self._gone_of_class
+
+    def mask_of(self, one: PodClass) -> Flags:
         """Living nodes that the class may use by selector, affinity, taints and volumes."""
         if pod_class.mask not in self._masks:
             self._masks[pod_class.mask] = self.cluster.masks[pod_class.mask][self.places]
         return self._masks[pod_class.mask]
 
-    def fitting_nodes(self, pod_class: PodClass) -> Flags:
-        """Living nodes that a pod of the class may be placed on now."""
-        fits = self.mask_of(pod_class) & (self.free[pod_class.columns] >= pod_class.amounts[:, None]).all(axis=0)
-        for _, refused in self.relation_refusals(pod_class):
-            fits &= ~refused
+    def fitting_nodes(self, one: PodClass) -> Flags:
+        """Living nodes that a pod of the class may be placed on now; read, never written."""
+        fits = self._with_room(one)
+        for refused in self._refused_by_relations(one):
+            fits = fits & ~refused
+        return fits
+
+    def _with_room(self, one: PodClass) -> Flags:
+        """Nodes of the mask that have the amounts; only those that were put on since the last time are compared."""
+        key, puts = (one.mask, one.shape), len(self._log)
+        known = self._fits.get(key)
+        if known is None:
+            fits = self.mask_of(one) & (self.free[one.columns] >= one.amounts[:, None]).all(axis=0)
+        else:
+            fits, start = known
+            if start == puts:
+                return fits
+            changed = np.array(self._log[start:], dtype=np.int64)
+            fits[changed] &= (self.free[one.columns[:, None], changed] >= one.amounts[:, None]).all(axis=0)
+        self._fits[key] = fits, puts
         return fits
 
     def relation_refusals(self, pod_class: PodClass) -> list[tuple[str, Flags]]:
         """(words, nodes refused) by each rule between pods that the class has or that pods have against it."""
-        found: list[tuple[str, Flags]] = []
-        for number in pod_class.avoided:
+        words = ["anti-affinity between pods"] * len(one.avoided) + ["topology spread"] * len(one.spread)
+        words += ["affinity to pods"] * len(one.affinity)
+        return list(zip(words, self._refused_by_relations(one), strict=True))
+
+    def _refused_by_relations(self, one: PodClass) -> Iterator[Flags]:
+        """Nodes refused by each anti-affinity, spread and affinity, in this order."""
+        for number in one.avoided:
             domain = self._domain(number)
-            found.append(("anti-affinity between pods", domain.sums[domain.of_node] > 0))
-        found.extend(("topology spread", ~self._spread_allows(spread)) for spread in pod_class.spread)
-        first = bool(pod_class.affinity) and self._is_first_of_its_kind(pod_class)
-        found.extend(("affinity to pods", self._affinity_refuses(check, first=first)) for check in pod_class.affinity)
-        return found
+            yield (domain.sums > 0)[domain.of_node]
+        for spread in one.spread:
+            yield ~self._spread_allows(spread)
+        if one.affinity:
+            first = self._is_first_of_its_kind(one)
+            for check in one.affinity:
+                yield self._affinity_refuses(check, first=first)
 
     def _affinity_refuses(self, check: AffinityCheck, *, first: bool) -> Flags:
         """Nodes without the label, and without such a pod in their domain unless the pod is the first of a group."""
@@ -225,11 +263,24 @@ class PlacingState:
         allowed = domain.sums + check.own - least <= check.max_skew
         return np.asarray(allowed[domain.of_node] & (domain.of_node >= 0))
 
+    def free_share(self) -> Floats:
+        """LeastAllocated and BalancedAllocation, equally weighted; read, never written.
+
+        c and m free of CPU and memory: (c + m) / 2 - |c - m| / 2, which is the smaller of the two.
+        """
+        if self._free_share is None:
+            self._free_share = np.asarray((self.free[: len(SCORED)] / self.capacity).min(axis=0))
+        return self._free_share
+
     def put(self, pod: int, place: int) -> None:
         """Place a pod on a living node."""
-        pod_class = self.cluster.classes[self.cluster.class_of[pod]]
-        self.free[pod_class.columns, place] -= pod_class.amounts
-        for counter in pod_class.counters:
+        one = self.cluster.classes[self.cluster.class_of[pod]]
+        self.free[one.columns, place] -= one.amounts
+        self._log.append(place)
+        if self._free_share is not None:
+            cpu, memory = self.free[0, place] / self.capacity[0, place], self.free[1, place] / self.capacity[1, place]
+            self._free_share[place] = min(cpu, memory)
+        for counter in one.counters:
             self._put[counter].append(place)
             for domain in self._by_counter.get(counter, ()):
                 if domain.counts_on(place):
@@ -237,21 +288,14 @@ class PlacingState:
         owner = self.cluster.pods[pod].owner
         if owner in self._of_owner:
             self._of_owner[owner][place] += 1
-        self.placed[pod] = place
+        self.place_of[pod] = place
 
-    def of_owner(self, owner: str) -> Ints:
+    def of_owner(self, owner: str) -> Counts:
         """Pods of a controller on each living node."""
         if owner not in self._of_owner:
-            if self.parent is None:
-                counts = np.zeros(len(self.places), dtype=np.int64)
-                known = self.there
-            else:
-                counts, known = self.parent.of_owner(owner)[self.kept], {}
-            for pod in self.cluster.pods_of_owner[owner]:
-                place = self.placed.get(pod, known.get(pod, -1))
-                if place >= 0:
-                    counts[place] += 1
-            self._of_owner[owner] = counts
+            own = self.place_of[self.cluster.pods_of_owner[owner]]
+            counts = np.bincount(own[own >= 0], minlength=len(self.places))
+            self._of_owner[owner] = counts.astype(np.int16)
         return self._of_owner[owner]
 
 
@@ -262,69 +306,77 @@ def _empty_domain(of_node: npt.NDArray[np.intp], eligible: Flags | None, size: i
     return _DomainState(of_node, eligible, np.zeros(size, dtype=np.int64), present)
 
 
-def place_pods(state: PlacingState, pods: Sequence[int], trial: Trial) -> int | None:
+def moving_of(copy: PlacingState) -> list[int]:
+    """Pods that a copy lost with its nodes and that controllers create again."""
+    pods = copy.cluster.pods
+    return [pod for pod in copy.gone.tolist() if not pods[pod].goes_with_node]
+
+
+def place_pods(state: PlacingState, pods: Sequence[int] | Ints, trial: Trial) -> int | None:
     """Place pods in the trial's order; the first that finds no place, or None when all have one.
 
     A pod that waits for others (affinity, spread) is tried again after them, as a scheduler does.
     """
-    cluster, noise = state.cluster, _Noise(trial.seed)
+    cluster, noise = state.cluster, _Noise(trial.seed, len(state.places))
     score = _score_function(trial.rule)
     rest = order_pods(cluster, pods, trial)
+    class_of, classes = cluster.class_of, cluster.classes
     while rest:
         refused: list[int] = []
         for pod in rest:
-            pod_class = cluster.classes[cluster.class_of[pod]]
-            fits = state.fitting_nodes(pod_class)
-            if not fits.any():
-                if not pod_class.waits_for_others:
-                    return pod
+            one = classes[class_of[pod]]
+            fits = state.fitting_nodes(one)
+            values = np.where(fits, score(state, pod) + noise.take(), -np.inf)
+            place = int(values.argmax())
+            if fits[place]:
+                state.put(pod, place)
+            elif one.waits_for_others:
                 refused.append(pod)
-                continue
-            values = score(state, pod) + noise.take(len(fits))
-            state.put(pod, int(np.argmax(np.where(fits, values, -np.inf))))
+            else:
+                return pod
         if len(refused) == len(rest):
             return refused[0]
         rest = refused
     return None
 
 
-def order_pods(cluster: CompiledCluster, pods: Sequence[int], trial: Trial) -> list[int]:
-    """Pods in the order of a trial; those of equal rank in a random one."""
-    mixed = np.random.default_rng(trial.seed).permutation(np.array(pods, dtype=np.int64)).tolist()
-    if trial.order is Order.RANDOM:
-        return [int(pod) for pod in mixed]
-    if trial.order in (Order.SMALLEST_FIRST, Order.LARGEST_FIRST):
-        ranks: dict[int, Any] = {pod: float(cluster.class_sizes[cluster.class_of[pod]]) for pod in mixed}
-    elif trial.order is Order.BY_NODE:
-        ranks = {pod: int(cluster.node_of[pod]) for pod in mixed}
-    else:
-        ranks = {pod: cluster.pods[pod].owner for pod in mixed}
-    return sorted(mixed, key=ranks.__getitem__, reverse=trial.order is Order.LARGEST_FIRST)
+def order_pods(cluster: CompiledCluster, pods: Sequence[int] | Ints, trial: Trial) -> list[int]:
+    """Pods in the order of a trial, those of equal rank in a random one; higher priorities before lower ones."""
+    mixed = np.random.default_rng(trial.seed).permutation(np.array(pods, dtype=np.int64))
+    if trial.order is Order.BY_OWNER:
+        owners = [cluster.pods[pod].owner for pod in mixed.tolist()]
+        mixed = mixed[np.argsort(np.array(owners), kind="stable")] if owners else mixed
+    elif trial.order is not Order.RANDOM:
+        mixed = mixed[np.argsort(_ranks(cluster, mixed, trial.order), kind="stable")]
+    return [int(pod) for pod in mixed[np.argsort(-cluster.priority_of[mixed], kind="stable")]]
+
+
+def _ranks(cluster: CompiledCluster, pods: Ints, order: Order) -> Floats:
+    if order is Order.BY_NODE:
+        return cluster.node_of[pods].astype(float)
+    sizes = cluster.class_sizes[cluster.class_of[pods]]
+    return -sizes if order is Order.LARGEST_FIRST else sizes
 
 
 class _Noise:
     """Random numbers that decide between nodes of equal score."""
 
-    def __init__(self, seed: int) -> None:
-        self._values = np.random.default_rng(seed).random(_NOISE_LENGTH) * NOISE
-        self._start = 0
+    def __init__(self, seed: int, count: int) -> None:
+        values = np.random.default_rng(seed).random(_NOISE_LENGTH) * NOISE
+        self._values = np.resize(values, _NOISE_LENGTH + count)
+        self._start, self._count = 0, count
 
-    def take(self, count: int) -> Floats:
-        """The next numbers, from 0 to NOISE."""
+    def take(self) -> Floats:
+        """The next numbers, one for each node, from 0 to NOISE."""
         self._start = (self._start + 7_919) % _NOISE_LENGTH
-        return np.take(self._values, np.arange(self._start, self._start + count), mode="wrap")
+        return self._values[self._start : self._start + self._count]
 
 
 def _score_function(rule: ScoreRule) -> Callable[[PlacingState, int], Floats]:
+    """The score of each living node before the pod is placed: nodes rank nearly the same after it."""
     return {
-        ScoreRule.LEAST_ALLOCATED: _free_share,
-        ScoreRule.MOST_ALLOCATED: lambda state, pod: -_free_share(state, pod),
-        ScoreRule.SPREAD: lambda state, pod: _free_share(state, pod) - state.of_owner(state.cluster.pods[pod].owner),
+        ScoreRule.LEAST_ALLOCATED: lambda state, _: state.free_share(),
+        ScoreRule.MOST_ALLOCATED: lambda state, _: -state.free_share(),
+        ScoreRule.SPREAD: lambda state, pod: state.free_share() - state.of_owner(state.cluster.pods[pod].owner),
         ScoreRule.ANY: lambda state, _: np.zeros(len(state.places)),
     }[rule]
-
-
-def _free_share(state: PlacingState, _pod: int) -> Floats:
-    """LeastAllocated and BalancedAllocation, equally weighted, before the pod: nodes rank nearly the same after it."""
-    cpu, memory = state.free[: len(SCORED)] / state.capacity
-    return np.asarray((cpu + memory) / 2 - np.abs(cpu - memory) / 2)

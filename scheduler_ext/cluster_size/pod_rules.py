@@ -61,6 +61,7 @@ class _SizedSpecWire(PodSpecWire, rename="camel"):
     volumes: list[Json] | None = None
     scheduler_name: str = STOCK_SCHEDULER
     resource_claims: list[Json] | None = None
+    priority: int | None = None
 
 
 class _OwnerWire(msgspec.Struct):
@@ -143,6 +144,7 @@ def sized_pod(wire: SizedPodWire, objects: ClusterObjects) -> SizedPod:
         rules=rules,
         labels=meta.labels or {},
         owner=f"{meta.namespace}/{owner.kind}/{owner.name}" if owner else f"{meta.namespace}/Pod/{meta.name}",
+        priority=spec.priority or 0,
         goes_with_node=goes,
         stays=stays,
         unmodelled=broken,

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from cotenant.scheduler_ext.cluster_size.constraints import SCORED
 from cotenant.scheduler_ext.cluster_size.model import SizeOptions
-from cotenant.scheduler_ext.cluster_size.placing import PlacingState, Trial, place_pods
+from cotenant.scheduler_ext.cluster_size.placing import PlacingState, Trial, moving_of, place_pods
 
 NODE_FAILURE: Final = ""
 """Name of the failure of single nodes; that of a zone has the zone's name."""
@@ -24,24 +24,37 @@ Exemptions = Mapping[str, frozenset[int]]
 """Failure -> pods that would wait after the same failure of today's cluster."""
 
 
-def find_unplaced(
-    state: PlacingState, options: SizeOptions, trial: Trial, exemptions: Exemptions = MappingProxyType({})
-) -> str:
-    """The first pod that would wait after a failure that the reserve covers, as NAMESPACE/NAME; "" when none would.
+class Refused(NamedTuple):
+    """The first pod that would wait after a failure, as NAMESPACE/NAME ("": none), and how many pods were placed."""
 
-    exemptions: pods that do not count in one failure each (`find_exemptions`).
+    pod: str
+    placements: int
+
+
+def find_unplaced(
+    state: PlacingState,
+    options: SizeOptions,
+    trial: Trial,
+    exemptions: Exemptions = MappingProxyType({}),
+    most_failures: int | None = None,
+) -> Refused:
+    """The first pod that would wait after a failure that the reserve covers.
+
+    exemptions: pods that do not count in one failure each (`find_exemptions`). most_failures: of nodes, the fullest
+    first; None: all.
     """
-    for failure, group in failure_groups(state, options):
+    placements = 0
+    for number, (failure, group) in enumerate(failure_groups(state, options)):
+        if failure == NODE_FAILURE and most_failures is not None and number >= most_failures:
+            continue
         left, pods = _fail(state, group)
         exempt = exemptions.get(failure, frozenset())
-        pod = (
-            place_pods(left, [pod for pod in pods if pod not in exempt], trial)
-            if len(left.places)
-            else next(iter(pods), None)
-        )
+        counted = [pod for pod in pods if pod not in exempt]
+        placements += len(counted)
+        pod = place_pods(left, counted, trial) if len(left.places) else next(iter(pods), None)
         if pod is not None:
-            return state.cluster.pods[pod].address
-    return ""
+            return Refused(state.cluster.pods[pod].address, placements)
+    return Refused("", placements)
 
 
 def find_exemptions(state: PlacingState, options: SizeOptions, trial: Trial) -> Exemptions:
@@ -78,4 +91,4 @@ def _fail(state: PlacingState, group: list[int]) -> tuple[PlacingState, list[int
     gone = np.zeros(len(state.places), dtype=np.bool_)
     gone[group] = True
     left = state.copy_without(gone)
-    return left, [pod for pod, _ in left.gone if not state.cluster.pods[pod].goes_with_node]
+    return left, moving_of(left)

@@ -207,5 +207,5 @@ def _placed(state: ClusterState, seed: int) -> ClusterState:
     assert place_pods(placing, waiting, Trial(Order.BY_OWNER, ScoreRule.SPREAD, seed)) is None, (
         "the cluster is too small"
     )
-    names = {pod: state.nodes[int(placing.places[place])].name for pod, place in placing.placed.items()}
+    names = {pod: state.nodes[int(placing.places[placing.place_of[pod]])].name for pod in waiting}
     return replace(state, pods=tuple(replace(pod, node=names.get(n, pod.node)) for n, pod in enumerate(state.pods)))

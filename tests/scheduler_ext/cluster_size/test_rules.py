@@ -7,18 +7,31 @@ node takes the other's pod.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.cluster_size.constraints import compile_cluster
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
 from cotenant.scheduler_ext.cluster_size.model import ClusterState, SizeOptions
+from cotenant.scheduler_ext.cluster_size.placing import (
+    TRIALS,
+    Order,
+    PlacingState,
+    ScoreRule,
+    Trial,
+    order_pods,
+    place_pods,
+)
 from cotenant.scheduler_ext.cluster_size.pod_rules import BoundVolume, ClusterObjects
 from cotenant.scheduler_ext.rebalance.load import DisruptionBudget
 from tests.scheduler_ext.cluster_size.two_nodes import AMOUNTS, node, pod, state
+from tests.support.sized_clusters import SeededCluster, state_of
 
 Json = dict[str, Any]
 WEB = {"matchLabels": {"app": "web"}}
@@ -234,3 +247,36 @@ def test_a_pod_that_a_failing_zone_would_leave_waiting_still_counts_when_a_node_
     size = decide_size(state(nodes, [tied]), SizeOptions(reserve_nodes=1, reserve_zone=True))
     # Without zone a the pod waits, whatever stays; without a1 it needs a2.
     assert {"a1", "a2"} <= {one.name for one in size.staying}
+
+
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.words)
+def test_pods_of_higher_priority_are_placed_first_in_every_trial(trial: Trial) -> None:
+    # kube-scheduler's queue is sorted by priority first; within one priority the trial's own order stays.
+    priorities = [0, 100, -5, 100, 0, 2_000_000]
+    pods = [pod(f"p{n}", "a", {"priority": priority}) for n, priority in enumerate(priorities)]
+    cluster = compile_cluster(state([node("a")], pods))
+    ordered = order_pods(cluster, range(len(pods)), trial)
+    assert [priorities[number] for number in ordered] == [2_000_000, 100, 100, 0, 0, -5]
+    assert sorted(ordered) == list(range(len(pods)))
+
+
+@pytest.mark.parametrize("rule", ScoreRule)
+def test_sums_that_are_kept_while_pods_are_placed_are_those_of_a_state_made_anew(rule: ScoreRule) -> None:
+    # Free amounts, fitting nodes and free shares are updated at each put; a second state reads them from scratch.
+    made = state_of(SeededCluster.of(11, nodes=12, fill=0.5))
+    cluster = compile_cluster(made)
+    alive = np.arange(12) >= 3
+    kept = PlacingState.of(cluster, alive)
+    moving = [p for p, where in enumerate(cluster.node_of.tolist()) if where < 3 and not cluster.pods[p].goes_with_node]
+    place_pods(kept, moving, Trial(Order.RANDOM, rule, 5))
+    names = {
+        p: made.nodes[int(kept.places[place])].name for p, place in enumerate(kept.place_of.tolist()) if place >= 0
+    }
+    anew = compile_cluster(
+        replace(made, pods=tuple(replace(p, node=names.get(n, "")) for n, p in enumerate(made.pods)))
+    )
+    fresh = PlacingState.of(anew, alive)
+    assert (kept.free == fresh.free).all() and (kept.place_of == fresh.place_of).all()
+    assert np.allclose(kept.free_share(), fresh.free_share())
+    for one, same in zip(cluster.classes, anew.classes, strict=True):
+        assert (kept.fitting_nodes(one) == fresh.fitting_nodes(same)).all(), one.example.address
