@@ -183,7 +183,7 @@ COMMANDS: Final = (
     ),
     CommandEntry(
         "size",
-        "cotenant.scheduler_ext.cluster_size.commands",
+        "cotenant.cli.cluster.size",
         "Which nodes could leave, where their pods would go, what binds the others.",
         UNDERSTAND,
     ),

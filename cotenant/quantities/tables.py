@@ -45,6 +45,7 @@ _UNIT_OF_ENDING: Final = (
     ("freed_step", Unit.MONEY_PER_MONTH),
     ("raised_step", Unit.MONEY_PER_MONTH),
     ("week_money", Unit.MONEY_PER_MONTH),
+    ("price_month", Unit.MONEY_PER_MONTH),
     ("_ratio", Unit.RATIO),
 )
 """End of a column's name -> its unit, where the kind alone does not say it."""

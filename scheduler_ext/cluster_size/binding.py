@@ -25,7 +25,8 @@ def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int) -> Stay:
             return Stay(Reason.NO_OTHER_PLACE, "it is the last node")
         refused = place_pods(left, moving_of(left), trial)
         if refused is not None:
-            return Stay(Reason.NO_OTHER_PLACE, refusal_words(left, refused, trial))
+            words = refusal_words(left, refused, trial)
+            return Stay(Reason.NO_OTHER_PLACE, words, state.cluster.pods[refused].address)
     return Stay(
         Reason.NO_OTHER_PLACE, "its pods alone find a place, but no trial with all leaving nodes kept the reserve"
     )

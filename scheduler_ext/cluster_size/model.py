@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from cotenant.base.kubernetes.selector import LabelSelector
@@ -24,12 +25,25 @@ UNLIMITED: Final = 1 << 40
 """Capacity of what a node does not limit."""
 
 
+class RequestLevel(StrEnum):
+    """Whose requests count."""
+
+    NOW = "now"
+    """Those of the pods."""
+    READY = "after what is ready"
+    """With the steps of recommendations that the guardrails allow now."""
+    ALL_STEPS = "after all steps"
+    """With all recommendations as they stand."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stay:
     """Why a pod or a node stays where it is: a code, and the words with the object and its numbers."""
 
     reason: Reason
     words: str
+    pod: str = ""
+    """The pod that binds, NAMESPACE/NAME; "" where the node itself does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +107,8 @@ class SizedPod:
     """Whether it has an emptyDir, whose content a move loses."""
     unmodelled: str = ""
     """The rule of its own that is not modelled; "" when all are."""
+    later: Mapping[RequestLevel, Mapping[str, int]] = field(default_factory=dict)
+    """Its requests at the levels that change them."""
 
     @property
     def address(self) -> str:
@@ -155,6 +171,8 @@ class LeavingNode:
     turn: int
     allocatable: Mapping[str, int]
     places: tuple[PodPlace, ...]
+    price_month: float | None = None
+    """Money a month; None where its price is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +183,7 @@ class StayingNode:
     zone: str
     stay: Stay
     allocatable: Mapping[str, int]
+    price_month: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +213,27 @@ class ClusterSize:
     def freed_millicores(self) -> int:
         """Allocatable CPU of the nodes that could leave, millicores."""
         return sum(node.allocatable.get("cpu", 0) for node in self.leaving)
+
+    @property
+    def price_month(self) -> float | None:
+        """Money a month of the nodes that could leave and have a price; None when none has one."""
+        known = [node.price_month for node in self.leaving if node.price_month is not None]
+        return sum(known) if known else None
+
+    @property
+    def unpriced(self) -> int:
+        """Nodes that could leave and have no price."""
+        return sum(node.price_month is None for node in self.leaving)
+
+    @property
+    def kept_millicores(self) -> int:
+        """Allocatable CPU of the nodes that stay, millicores."""
+        return sum(node.allocatable.get("cpu", 0) for node in self.staying)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Allocatable memory of the nodes that stay, bytes."""
+        return sum(node.allocatable.get("memory", 0) for node in self.staying)
 
     @property
     def freed_bytes(self) -> int:

@@ -217,7 +217,7 @@ class PlacingState:
         """Nodes of the mask that have the amounts; only those that were put on since the last time are compared."""
         key, puts = (one.mask, one.shape), len(self._log)
         known = self._fits.get(key)
-        if known is None:
+        if known is None or puts - known[1] > len(self.places):
             fits = self.mask_of(one) & (self.free[one.columns] >= one.amounts[:, None]).all(axis=0)
         else:
             fits, start = known

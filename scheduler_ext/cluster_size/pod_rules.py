@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import ContainerWire, PodSpecWire, PodStatusWire, pod_resources
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESERVATION_AFFINITY_ANNOTATION
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.cluster_size.demand import Proposals, proposed_spec
 from cotenant.scheduler_ext.cluster_size.model import (
     ATTACHED,
     HOST_PORT,
     PodRules,
     PodTerm,
+    RequestLevel,
     SizedPod,
     SpreadRule,
     Stay,
@@ -116,16 +121,20 @@ class NotModelledError(Exception):
     """A rule that the engine does not model; its text names the rule."""
 
 
-def sized_pod(wire: SizedPodWire, objects: ClusterObjects) -> SizedPod:
-    """A pod with its rules; QuantityError where its CPU or memory cannot be read."""
+def sized_pod(wire: SizedPodWire, objects: ClusterObjects, proposals: Proposals = MappingProxyType({})) -> SizedPod:
+    """A pod with its rules; QuantityError where its CPU or memory cannot be read.
+
+    proposals: requests of its containers at later levels.
+    """
     meta, spec = wire.metadata, wire.spec
     owner = next((owner for owner in meta.owner_references or () if owner.controller), None)
     what = f"pod {meta.namespace}/{meta.name}"
     requests = counted_requests(pod_resources(spec, wire.status, what))
-    rules, broken = PodRules(), ""
+    rules, broken, counted = PodRules(), "", dict[str, int]()
     try:
         volumes, attached = _volumes(wire, objects)
-        requests = requests | _host_ports(spec) | attached
+        counted = _host_ports(spec) | attached
+        requests = requests | counted
         rules = rules_of(spec, meta.namespace, meta.labels or {}, volumes, objects)
         _require_stock(wire)
         _require_budgets(objects)
@@ -149,7 +158,27 @@ def sized_pod(wire: SizedPodWire, objects: ClusterObjects) -> SizedPod:
         stays=stays,
         unmodelled=broken,
         temporary_storage=any("emptyDir" in volume for volume in spec.volumes or ()),
+        later=_later_requests(wire, owner, proposals, counted) if proposals and owner else {},
     )
+
+
+def _later_requests(
+    wire: SizedPodWire, owner: _OwnerWire, proposals: Proposals, counted: Mapping[str, int]
+) -> dict[RequestLevel, dict[str, int]]:
+    """Requests at the levels that change a container of the pod; counted: what is no request and counts beside them."""
+    meta, spec, labels = wire.metadata, wire.spec, wire.metadata.labels or {}
+    direct = WorkloadRef(meta.namespace, owner.kind, owner.name)
+    workload = workload_by_name(direct, labels.get(TEMPLATE_HASH_LABEL, ""), labels.get(DEPLOYMENT_CONFIG_LABEL, ""))
+    names = [container.name for container in (*(spec.containers or ()), *(spec.init_containers or ()))]
+    found = {name: proposals[ref] for name in names if (ref := ContainerRef(workload, name)) in proposals}
+    later = {}
+    for level in (RequestLevel.READY, RequestLevel.ALL_STEPS):
+        amounts = {name: levels[level] for name, levels in found.items() if levels.get(level)}
+        if amounts:
+            what = f"pod {meta.namespace}/{meta.name}"
+            changed = counted_requests(pod_resources(proposed_spec(spec, amounts), None, what))
+            later[level] = {**changed, **counted}
+    return later
 
 
 def _stay_of(
@@ -158,17 +187,17 @@ def _stay_of(
     """Why the pod cannot leave its node; the first of the reasons that hold."""
     meta, name = wire.metadata, f"{wire.metadata.namespace}/{wire.metadata.name}"
     if not controlled:
-        return Stay(Reason.NO_CONTROLLER, f"{name} has no controller that would create it again")
+        return Stay(Reason.NO_CONTROLLER, f"{name} has no controller that would create it again", name)
     annotations = meta.annotations or {}
     for key, value in FORBIDS_EVICTION.items():
         if annotations.get(key) == value:
-            return Stay(Reason.EVICTION_FORBIDDEN, f"{name} has the annotation {key}={value}")
+            return Stay(Reason.EVICTION_FORBIDDEN, f"{name} has the annotation {key}={value}", name)
     if local := _local_storage(wire, objects):
-        return Stay(Reason.LOCAL_STORAGE, f"{name} keeps data on its node: {local}")
-    if lent := sorted(_LENT & {resource for resource, amount in requests.items() if amount}):
-        return Stay(Reason.BATCH_WORK, f"{name} requests {lent[0]}")
+        return Stay(Reason.LOCAL_STORAGE, f"{name} keeps data on its node: {local}", name)
+    if lent := sorted(_LENT & {one for one, amount in requests.items() if amount}):
+        return Stay(Reason.BATCH_WORK, f"{name} requests {lent[0]}", name)
     if broken:
-        return Stay(Reason.RULE_NOT_MODELLED, f"{name} has a rule that is not modelled: {broken}")
+        return Stay(Reason.RULE_NOT_MODELLED, f"{name} has a rule that is not modelled: {broken}", name)
     return _budget_stay(wire, objects.budgets or ())
 
 
@@ -178,9 +207,9 @@ def _budget_stay(wire: SizedPodWire, budgets: Sequence[DisruptionBudget]) -> Sta
     name = f"{meta.namespace}/{meta.name}"
     if len(own) > 1:
         names = " and ".join(sorted(b.name for b in own)[:2])
-        return Stay(Reason.TWO_BUDGETS, f"{name} has two disruption budgets, {names}")
+        return Stay(Reason.TWO_BUDGETS, f"{name} has two disruption budgets, {names}", name)
     if own and own[0].allowed <= 0:
-        return Stay(Reason.DISRUPTION_BUDGET, f"{name}: budget {own[0].name} lets no pod leave now (allowed: 0)")
+        return Stay(Reason.DISRUPTION_BUDGET, f"{name}: budget {own[0].name} lets no pod leave now (allowed: 0)", name)
     return None
 
 

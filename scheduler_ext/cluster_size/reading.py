@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import NOT_ENDED
 from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.cluster_size.demand import Proposals
 from cotenant.scheduler_ext.cluster_size.model import (
     ATTACHED,
     HOST_PORT,
@@ -46,20 +48,23 @@ KEPT_NODE: Final = {
 """Annotations of nodes, and the value by which they forbid an autoscaler to take them away."""
 
 
-def read_cluster(client: KubeClient) -> ClusterState:
-    """Read the cluster. ClusterError when nodes or pods cannot be listed, NoData when there are no nodes."""
+def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})) -> ClusterState:
+    """Read the cluster. ClusterError when nodes or pods cannot be listed, NoData when there are no nodes.
+
+    proposals: by which pods get requests at later levels.
+    """
     wires = client.list(NODES, ExtenderNodeWire)
     if not wires:
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
     gaps: list[str] = []
     objects = _read_objects(client, gaps)
-    pods = _read_pods(client, objects)
+    pods = _read_pods(client, objects, proposals)
     taken = {name for pod in pods for name in pod.requests if name.startswith((HOST_PORT, ATTACHED))}
     nodes = tuple(_sized_node(wire, objects.attach_limits or {}, taken) for wire in wires)
     return ClusterState(tuple(sorted(nodes, key=lambda node: node.name)), tuple(pods), tuple(gaps))
 
 
-def _read_pods(client: KubeClient, objects: ClusterObjects) -> list[SizedPod]:
+def _read_pods(client: KubeClient, objects: ClusterObjects, proposals: Proposals) -> list[SizedPod]:
     """Pods that have not ended, page by page, so that their JSON is not all in memory; equal rules are one object."""
     pods: list[SizedPod] = []
     known: dict[PodRules, PodRules] = {}
@@ -68,7 +73,7 @@ def _read_pods(client: KubeClient, objects: ClusterObjects) -> list[SizedPod]:
             pods.clear()
             continue
         for wire in page.items or ():
-            pod = sized_pod(wire, objects)
+            pod = sized_pod(wire, objects, proposals)
             pods.append(replace(pod, rules=known.setdefault(pod.rules, pod.rules)))
     return pods
 

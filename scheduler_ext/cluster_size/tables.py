@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cotenant.base.amount_text import cores, gib
+from cotenant.base.amount_text import cores, gib, money
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize
 
@@ -19,6 +19,7 @@ NODES: Final = Schema(
         Column("pods", "Pods moved", Kind.INTEGER, "Pods of the node that are placed elsewhere."),
         Column("cpu", "CPU", Kind.MILLICORES, "Allocatable CPU."),
         Column("memory", "Memory", Kind.BYTES, "Allocatable memory."),
+        Column("price_month", "Price/month", Kind.NUMBER, "Money a month of the node; empty where it has no price."),
         Column("reason", "Reason", Kind.TEXT, "Code of what binds a node that stays."),
         Column("binds", "What binds it", Kind.TEXT, "The object that binds the node, with its numbers.", wide=True),
     ),
@@ -43,6 +44,7 @@ def node_table(size: ClusterSize) -> Table:
         {
             "node": node.name, "zone": node.zone, "leaves": "yes", "turn": node.turn, "pods": len(node.places),
             "cpu": node.allocatable.get("cpu"), "memory": node.allocatable.get("memory"),
+            "price_month": node.price_month,
         }
         for node in size.leaving
     ]  # fmt: skip
@@ -50,6 +52,7 @@ def node_table(size: ClusterSize) -> Table:
         {
             "node": node.name, "zone": node.zone, "leaves": "no", "reason": node.stay.reason.value,
             "binds": node.stay.words, "cpu": node.allocatable.get("cpu"), "memory": node.allocatable.get("memory"),
+            "price_month": node.price_month,
         }
         for node in size.staying
     ]  # fmt: skip
@@ -67,13 +70,15 @@ def move_table(size: ClusterSize) -> Table:
 
 
 def summary_of(size: ClusterSize) -> dict[str, Any]:
-    """The totals of the answer; amounts in millicores and bytes."""
+    """The totals of the answer; amounts in millicores, bytes and money a month."""
     return {
         "nodes": size.nodes_now,
         "nodes_that_could_leave": len(size.leaving),
         "nodes_kept": len(size.staying),
         "freed_millicores": size.freed_millicores,
         "freed_bytes": size.freed_bytes,
+        "freed_month": size.price_month,
+        "nodes_without_price": size.unpriced,
         "pods_moved": sum(len(node.places) for node in size.leaving),
         "pods_losing_emptydir": size.losing_storage,
         "reserve_nodes": size.options.reserve_nodes,
@@ -91,13 +96,16 @@ def document_of(size: ClusterSize) -> dict[str, Any]:
     return {"summary": summary_of(size), **{name: list(table.rows()) for name, table in rows.items()}}
 
 
-def headline_of(size: ClusterSize) -> str:
-    """The answer in one sentence."""
+def headline_of(size: ClusterSize, currency: str = "") -> str:
+    """The answer in one sentence; with its money where the currency is given and a price is known."""
     count = len(size.leaving)
     kept = f"{size.options.reserve_nodes} in reserve" if size.options.reserve_nodes else "none in reserve"
     if size.options.reserve_zone:
         kept = f"{kept} and one zone" if size.options.reserve_nodes else "one zone in reserve"
-    freed = f": {cores(size.freed_millicores)}, {gib(size.freed_bytes)}" if count else ""
+    amounts = [cores(size.freed_millicores), gib(size.freed_bytes)]
+    if currency and size.price_month is not None:
+        amounts.append(f"{money(size.price_month, currency)} a month")
+    freed = f": {', '.join(amounts)}" if count else ""
     return f"{count} of {size.nodes_now} nodes could leave{freed} ({kept})"
 
 

@@ -1,0 +1,104 @@
+"""Which nodes could leave, tried on a real API server with a stock kube-scheduler.
+
+    .venv/bin/python -m bench.rebalance.cluster_size          # 20 seeds of 200 nodes, each with its own control plane
+    .venv/bin/python -m bench.rebalance.cluster_size 4 7      # seeds 4, 5 and 6
+
+A seed's cluster has 3 zones, topology spread, anti-affinity, volumes of one zone, disruption budgets, a DaemonSet,
+native sidecars and host ports. The nodes that could leave are deleted, controllers create their pods again, and the
+scheduler places them; then as many further nodes go, for which there must be no place.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from bench.record import Row, below, record
+from cotenant.pipeline.cluster_bound import fewest_nodes
+from cotenant.scheduler_ext.cluster_size.decide import decide_size
+from cotenant.scheduler_ext.cluster_size.reading import read_cluster
+from tests.cluster import binaries
+from tests.cluster.control_plane import ControlPlane, Options
+from tests.support.sized_clusters import SeededCluster
+from tests.support.sized_plane import build_cluster, planner, pods_left_waiting, take_out
+
+COMMAND: Final = ".venv/bin/python -m bench.rebalance.cluster_size"
+NODES, FILL = 200, 0.6
+SEEDS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A seed's outcome. bound: fewest nodes; waiting: pods without a node after the nodes left, and after twice."""
+
+    seed: int
+    pods: int
+    nodes: int
+    leaving: int
+    bound: int
+    waiting: int
+    waiting_after_twice: int
+
+    @property
+    def kept_by_bound(self) -> float:
+        """Nodes kept, as a multiple of the bound."""
+        return (self.nodes - self.leaving) / self.bound
+
+
+def try_seed(seed: int, folder: Path, nodes: int = NODES) -> Tried:
+    """Build a seed's cluster on a control plane of its own, and take out what could leave, then as many again."""
+    made = SeededCluster.of(seed, nodes=nodes, fill=FILL)
+    with ControlPlane(folder, Options(heartbeats=False)) as plane:
+        build_cluster(plane, made)
+        client = plane.client(planner(plane))
+        try:
+            state = read_cluster(client)
+        finally:
+            client.close()
+        size, bound = decide_size(state), fewest_nodes(state)
+        names = [node.name for node in size.leaving]
+        take_out(plane, made, names)
+        waiting = pods_left_waiting(plane, made)
+        take_out(plane, made, [node.name for node in size.staying][: len(names)])
+        twice = pods_left_waiting(plane, made, seconds=20)
+    return Tried(seed, len(state.pods), nodes, len(names), bound.nodes, len(waiting), len(twice))
+
+
+def seed_rows(tried: Sequence[Tried]) -> list[Row]:
+    """What the seeds gave."""
+    shares = [one.kept_by_bound for one in tried]
+    seeds = f"{len(tried)} seeds of {tried[0].nodes} nodes, {sum(one.pods for one in tried):,} pods"
+    placed = sum(not one.waiting_after_twice for one in tried)
+    return [
+        below("pods pending after the nodes left, all seeds", sum(one.waiting for one in tried), "pods", 0, seeds),
+        below("seeds in which twice as many nodes could leave too", placed, "seeds", 0),
+        Row("nodes that left", sum(one.leaving for one in tried), "nodes"),
+        below("nodes kept by the lower bound, median", round(median(shares), 3), "x", 1.05),
+        below("nodes kept by the lower bound, worst", round(max(shares), 3), "x", 1.15),
+    ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Try the seeds; what was tried so far is recorded after each."""
+    try:
+        binaries.ensure()
+    except binaries.MissingBinaries as error:
+        print(error, file=sys.stderr)
+        return 1
+    first, end = (int(one) for one in arguments or ("0", str(SEEDS)))
+    tried = []
+    for seed in range(first, end):
+        with tempfile.TemporaryDirectory() as folder:
+            tried.append(try_seed(seed, Path(folder)))
+        print(tried[-1], flush=True)
+        record("cluster_size", f"{COMMAND} {first} {end}", seed_rows(tried))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,184 @@
+"""EDGE: `cotenant size`: which nodes could leave, where their pods would go, and what binds the others."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, Kubeconfig
+from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app, session_of
+from cotenant.base.commands.output import (
+    DocumentFormat,
+    Format,
+    NoHeadersOption,
+    OutputOption,
+    message,
+    print_document,
+    print_table,
+)
+from cotenant.base.commands.progress import bars
+from cotenant.base.commands.results import ClusterOption, StoreOption, open_store
+
+if TYPE_CHECKING:
+    from cotenant.base.progress import Progress
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.store import Store
+    from cotenant.scheduler_ext.cluster_size.model import SizeOptions
+    from cotenant.scheduler_ext.cluster_size.prices import PriceList
+    from cotenant.scheduler_ext.cluster_size.report import SizedLevel, SizeReport
+
+app = new_app()
+
+
+class Show(StrEnum):
+    """The tables to print."""
+
+    NODES = "nodes"
+    MOVES = "moves"
+    ALL = "all"
+
+
+class Requests(StrEnum):
+    """Whose requests count in the tables."""
+
+    NOW = "now"
+    READY = "ready"
+    ALL_STEPS = "all-steps"
+
+
+PricesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--prices",
+        metavar="FILE",
+        help="CSV with machine_type, price_per_hour, currency, and capacity_type for spot; default: the price sheet.",
+    ),
+]
+_REASON_OF_NONE: Final = "no store of this cluster: {}"
+
+
+@app.command(
+    epilog=examples(
+        "cotenant size",
+        "cotenant size --requests ready --show all -o json",
+        "cotenant size --reserve-nodes 2 -o wide",
+        "cotenant size --reserve-zone --show moves",
+        "cotenant size --prices machines.csv",
+    )
+)
+def size(
+    ctx: typer.Context,
+    reserve_nodes: Annotated[
+        int, typer.Option("--reserve-nodes", min=0, metavar="N", help="How many nodes may fail at once afterwards.")
+    ] = 0,
+    reserve_zone: Annotated[
+        bool, typer.Option("--reserve-zone", help="Keep as much as any one zone needs when it fails.")
+    ] = False,
+    requests: Annotated[
+        Requests, typer.Option("--requests", help="Whose requests the tables are of; every level gets its sentence.")
+    ] = Requests.NOW,
+    prices: PricesOption = None,
+    show: Annotated[
+        Show, typer.Option("--show", help="Nodes, moves of pods or both; CSV of all has the nodes.")
+    ] = Show.NODES,
+    cluster: ClusterOption = None,
+    store: StoreOption = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show which nodes could leave, with requests as they are and as recommendations would make them.
+
+    It writes nothing to the cluster; where a scan of it is stored, the answer is stored beside it for the pages. Every
+    pod of the leaving nodes was placed on the others in several orders and by several score rules. Exit code 4 when a
+    part of the cluster could not be read.
+    """
+    from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizeOptions
+    from cotenant.scheduler_ext.cluster_size.report import level_sentences, sentences_of
+
+    flags = {"kube.kubeconfig": kubeconfig, "kube.context": context, "store.url": store}
+    settings = session_of(ctx).load(flags).settings
+    listed = _price_list(prices)
+    with bars(quiet=quiet) as progress:
+        report = _report(settings, cluster, SizeOptions(reserve_nodes, reserve_zone), listed, progress)
+    level = RequestLevel[requests.name]
+    _print(report.at(level), show, output, headers=not no_headers)
+    for line in (*sentences_of(report, level), *level_sentences(report), *report.gaps):
+        if line:
+            message(line)
+    if report.gaps:
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+def _price_list(file: Path | None) -> PriceList | None:
+    from cotenant.base.errors import UsageError
+    from cotenant.scheduler_ext.cluster_size.prices import FIX, parse_price_list
+
+    if file is None:
+        return None
+    try:
+        return parse_price_list(file.read_text(encoding="utf-8"), str(file))
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}", fix=FIX) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not text in UTF-8", fix=FIX) from error
+
+
+def _report(
+    settings: Settings, cluster: str | None, options: SizeOptions, listed: PriceList | None, progress: Progress
+) -> SizeReport:
+    from cotenant.base.kube import connect
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.pipeline.cluster_size import Asked, StoredScan, keep, read_scan, reason_without, size_report
+    from cotenant.scheduler_ext.cluster_size.model import RequestLevel
+    from cotenant.scheduler_ext.cluster_size.prices import node_prices
+    from cotenant.scheduler_ext.cluster_size.reading import read_cluster
+
+    opened = _store_of(settings, cluster)
+    scan = StoredScan(reason=opened) if isinstance(opened, str) else read_scan(opened)
+    progress.stage("Read the cluster", 0)
+    client = connect(settings.kube)
+    try:
+        state = read_cluster(client, scan.proposals)
+    finally:
+        client.close()
+    prices = node_prices(state.nodes, settings.recommender.prices, listed)
+    now = SystemClock().now_seconds()
+    report = size_report(Asked(state, scan, options, prices), tuple(RequestLevel), now, progress)
+    if not isinstance(opened, str) and not reason_without(scan, state):
+        keep(opened, report)
+    return report
+
+
+def _store_of(settings: Settings, cluster: str | None) -> Store | str:
+    """The store of the cluster, or why there is none: the question has an answer without."""
+    from cotenant.base.errors import CotenantError
+
+    try:
+        return open_store(settings, cluster)
+    except CotenantError as error:
+        if cluster is not None:
+            raise
+        return _REASON_OF_NONE.format(error.message)
+
+
+def _print(answer: SizedLevel, show: Show, output: Format, *, headers: bool) -> None:
+    from cotenant.base.errors import NoData
+    from cotenant.scheduler_ext.cluster_size.tables import document_of, move_table, node_table
+
+    if answer.size is None:
+        raise NoData(f"there is no answer {answer.level.value}: {answer.reason}", fix="Use --requests now.")
+    if show is Show.ALL and output in (Format.JSON, Format.YAML):
+        print_document(document_of(answer.size), DocumentFormat(output.value))
+        return
+    if show is not Show.MOVES:
+        print_table(node_table(answer.size), output, headers=headers)
+    if show is Show.MOVES or (show is Show.ALL and output is not Format.CSV):
+        if show is Show.ALL:
+            typer.echo("")
+        print_table(move_table(answer.size), output, headers=headers)

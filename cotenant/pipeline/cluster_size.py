@@ -1,0 +1,128 @@
+"""How many nodes a cluster needs, at every level of requests: what the scan left is joined with the cluster as it is.
+
+    report = size_report(Asked(state, stored, options, prices), levels, now_seconds, progress)
+    keep(store, report)          # for the pages, REST and the Python API
+
+The cluster is read by the caller (`read_cluster`), with the proposals of `StoredScan.proposals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from cotenant.base.errors import NoData
+from cotenant.base.identity import ContainerRef
+from cotenant.base.progress import Progress
+from cotenant.base.store import Store
+from cotenant.base.table import Table
+from cotenant.base.usage.peak import PEAK_NAME
+from cotenant.pipeline.cluster_bound import fewest_nodes
+from cotenant.recommender.model.views import NODES, RECOMMENDATIONS, BandSeries, Overview
+from cotenant.scheduler_ext.cluster_size.decide import decide_size
+from cotenant.scheduler_ext.cluster_size.demand import Amounts, proposals_of, state_at
+from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizeOptions
+from cotenant.scheduler_ext.cluster_size.prices import NodePrices
+from cotenant.scheduler_ext.cluster_size.report import REPORT, PeakUse, SizedLevel, SizeReport, with_prices
+
+NO_SCAN: Final = "no scan of this cluster is stored; run `cotenant scan`"
+OTHER_CLUSTER: Final = "the stored scan is of another cluster: it has no node in common with this one"
+TOMORROW: Final = f"tomorrow's forecast peak ({PEAK_NAME})"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredScan:
+    """What the last scan left about a cluster. reason: why there is nothing; "" where there is."""
+
+    cluster: str = ""
+    proposals: dict[ContainerRef, dict[RequestLevel, Amounts]] = field(default_factory=dict)
+    overview: Overview | None = None
+    nodes: frozenset[str] = frozenset()
+    reason: str = ""
+
+
+def read_scan(store: Store) -> StoredScan:
+    """The recommendations, the overview and the names of the nodes of a store's last scan."""
+    overview = store.read_document("overview", Overview)
+    if overview is None:
+        return StoredScan(store.cluster, reason=NO_SCAN)
+    try:
+        recommendations, nodes = store.read_table(RECOMMENDATIONS), store.read_table(NODES)
+    except NoData as error:
+        return StoredScan(store.cluster, reason=error.message)
+    return StoredScan(store.cluster, proposals_of(recommendations.rows()), overview, _names(nodes))
+
+
+def _names(nodes: Table) -> frozenset[str]:
+    return frozenset(str(row["node"]) for row in nodes.rows())
+
+
+def reason_without(scan: StoredScan, state: ClusterState) -> str:
+    """Why a scan says nothing about this cluster; "" where it does."""
+    if scan.reason:
+        return scan.reason
+    return "" if any(node.name in scan.nodes for node in state.nodes) else OTHER_CLUSTER
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a report is made of: the cluster as it is, its last scan, the reserve, and prices of nodes."""
+
+    state: ClusterState
+    scan: StoredScan
+    options: SizeOptions
+    prices: NodePrices
+
+
+def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float, progress: Progress) -> SizeReport:
+    """The answer at these levels, with its prices, bounds and peaks."""
+    state, scan = asked.state, asked.scan
+    reason = reason_without(scan, state)
+    found: list[SizedLevel] = []
+    for level in levels:
+        if level is not RequestLevel.NOW and reason:
+            found.append(SizedLevel(level, reason=reason))
+        elif found and level is not RequestLevel.NOW and not any(level in pod.later for pod in state.pods):
+            found.append(SizedLevel(level, found[0].size, found[0].reason, found[0].bound, found[0].bound_reason))
+        else:
+            found.append(_sized(asked, level, progress))
+    return SizeReport(
+        cluster=scan.cluster,
+        computed_seconds=int(now_seconds),
+        currency=asked.prices.currency,
+        levels=tuple(found),
+        peaks=_peaks(scan, reason),
+        notes=asked.prices.notes,
+    )
+
+
+def _sized(asked: Asked, level: RequestLevel, progress: Progress) -> SizedLevel:
+    state = state_at(asked.state, level)
+    size, bound = with_prices(decide_size(state, asked.options, progress), asked.prices), fewest_nodes(state)
+    return SizedLevel(level, size, bound=bound.nodes or None, bound_reason=bound.reason)
+
+
+def _peaks(scan: StoredScan, reason: str) -> tuple[PeakUse, ...]:
+    """Tomorrow's forecast peak, and the highest hour of the stored weeks."""
+    overview = scan.overview
+    if overview is None or reason:
+        return (PeakUse(TOMORROW, reason=reason), PeakUse("the highest hour of the last weeks", reason=reason))
+    cpu, memory = overview.cpu.peak, overview.memory.peak
+    why = (overview.peak_reason or "no forecast is stored") if cpu is None and memory is None else ""
+    highest = _highest(overview.cpu), _highest(overview.memory)
+    weeks = f"the highest hour of the last {overview.window_days:.0f} days"
+    unknown = "no hour is stored" if highest == (None, None) else ""
+    return (PeakUse(TOMORROW, cpu, memory, why), PeakUse(weeks, *highest, unknown))
+
+
+def _highest(series: BandSeries) -> float | None:
+    usage = np.array(series.usage, dtype=np.float64)
+    return float(np.nanmax(usage)) if np.isfinite(usage).any() else None
+
+
+def keep(store: Store, report: SizeReport) -> None:
+    """Store a report; the one before goes."""
+    store.write_document(REPORT, report)

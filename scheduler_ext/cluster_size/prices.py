@@ -1,0 +1,147 @@
+"""What nodes cost: a list of machine types with their prices, or the price sheet of the settings. Pure.
+
+The list is CSV with a header: machine_type, price_per_hour, currency, and, where spot machines cost something else,
+capacity_type (on-demand or spot; empty: both). A node whose type is not in the list has no price, and none is guessed.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cotenant.base.cluster import Node
+from cotenant.base.errors import UsageError
+from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.base.settings.sections.recommender import PriceSettings
+from cotenant.recommender.money import HOURS_PER_MONTH, node_price
+from cotenant.scheduler_ext.cluster_size.model import SizedNode
+
+TYPE_LABELS: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+SPOT_LABELS: Final = {
+    "karpenter.sh/capacity-type": "spot",
+    "eks.amazonaws.com/capacityType": "SPOT",
+    "cloud.google.com/gke-spot": "true",
+    "kubernetes.azure.com/scalesetpriority": "spot",
+}
+"""Labels of nodes, and the value by which they are spot machines."""
+COLUMNS: Final = ("machine_type", "price_per_hour", "currency")
+CAPACITY: Final = "capacity_type"
+SPOT, ON_DEMAND = "spot", "on-demand"
+FIX: Final = "The header is machine_type,price_per_hour,currency; a line is m5.xlarge,0.192,USD."
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """Prices an hour by (machine type, capacity type), all in one currency."""
+
+    currency: str
+    hourly: Mapping[tuple[str, str], float]
+
+    def price_of(self, machine: str, capacity: str) -> float | None:
+        """Price an hour; None for a type that the list does not have."""
+        return self.hourly.get((machine, capacity), self.hourly.get((machine, "")))
+
+
+def parse_price_list(text: str, file: str) -> PriceList:
+    """A list from CSV; UsageError names the file, the line and the value that is wrong."""
+    hourly: dict[tuple[str, str], float] = {}
+    currencies: dict[str, int] = {}
+    for line, cells in _rows(text, file):
+        where = f"{file}, line {line}"
+        if not cells["machine_type"]:
+            raise UsageError(f"{where}: machine_type is empty", fix=FIX)
+        key = (cells["machine_type"], _capacity(cells[CAPACITY], where))
+        price = _price(cells["price_per_hour"], where)
+        if hourly.setdefault(key, price) != price:
+            raise UsageError(f"{where}: {' '.join(key).strip()} has two prices, {hourly[key]:g} and {price:g}", fix=FIX)
+        if not cells["currency"]:
+            raise UsageError(f"{where}: currency is empty", fix=FIX)
+        currencies.setdefault(cells["currency"], line)
+    if not hourly:
+        raise UsageError(f"{file}: there is no price in it", fix=FIX)
+    if len(currencies) > 1:
+        named = " and ".join(f"{name} (line {line})" for name, line in currencies.items())
+        raise UsageError(f"{file}: prices in {len(currencies)} currencies, {named}", fix="Write all prices in one.")
+    return PriceList(next(iter(currencies)), hourly)
+
+
+def _rows(text: str, file: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Line number and cells of each row below the header."""
+    reader = csv.DictReader(text.removeprefix("\ufeff").splitlines())
+    try:
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise UsageError(f"{file}: the header has no column {', '.join(missing)}", fix=FIX)
+        for row in reader:
+            yield reader.line_num, {name: str(row.get(name) or "").strip() for name in (*COLUMNS, CAPACITY)}
+    except csv.Error as error:
+        raise UsageError(f"{file}, line {reader.line_num}: it is not CSV: {error}", fix=FIX) from error
+
+
+def _price(text: str, where: str) -> float:
+    try:
+        price = float(text)
+    except ValueError:
+        price = math.nan
+    if not math.isfinite(price) or price < 0:
+        raise UsageError(f"{where}: price_per_hour {text!r} is not a number from 0 up", fix=FIX)
+    return price
+
+
+def _capacity(text: str, where: str) -> str:
+    if text not in ("", SPOT, ON_DEMAND):
+        raise UsageError(f"{where}: {CAPACITY} {text!r} is neither {ON_DEMAND} nor {SPOT}", fix=FIX)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class NodePrices:
+    """What each node costs a month. notes: why nodes have no price, as sentences with their number."""
+
+    currency: str
+    monthly: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def node_prices(nodes: tuple[SizedNode, ...], sheet: PriceSettings, listed: PriceList | None) -> NodePrices:
+    """Prices by the list where there is one, else by the price sheet: cores and GiB of what is allocatable."""
+    if listed is None:
+        return NodePrices(sheet.currency, {node.name: _by_sheet(node, sheet) for node in nodes})
+    monthly, unknown, unlabelled = dict[str, float](), Counter[str](), 0
+    for node in nodes:
+        labels = node.facts.labels
+        machine = next((labels[name] for name in TYPE_LABELS if labels.get(name)), "")
+        price = listed.price_of(machine, _capacity_of(labels))
+        if not machine:
+            unlabelled += 1
+        elif price is None:
+            unknown[machine] += 1
+        else:
+            monthly[node.name] = price * HOURS_PER_MONTH
+    notes = [
+        f"the price list has no machine type {name}; {count} {_nodes(count)} without a price"
+        for name, count in sorted(unknown.items())
+    ]
+    if unlabelled:
+        notes.append(f"{unlabelled} {_nodes(unlabelled)} without the label {TYPE_LABELS[0]}, and so without a price")
+    return NodePrices(listed.currency, monthly, tuple(notes))
+
+
+def _nodes(count: int) -> str:
+    return "node is" if count == 1 else "nodes are"
+
+
+def _capacity_of(labels: Mapping[str, str]) -> str:
+    spot = any(labels.get(name) == value for name, value in SPOT_LABELS.items())
+    return SPOT if spot else ON_DEMAND
+
+
+def _by_sheet(node: SizedNode, sheet: PriceSettings) -> float:
+    amounts = {resource: node.allocatable.get(resource.value, 0) for resource in Resource}
+    price = node_price(Node(node.name, amounts, amounts, node.facts.labels), sheet)
+    hourly = amounts[Resource.CPU] / MILLICORES_PER_CORE * price.core + amounts[Resource.MEMORY] / GIB * price.gib
+    return hourly * HOURS_PER_MONTH

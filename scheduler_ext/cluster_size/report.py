@@ -1,0 +1,216 @@
+"""The answer at each level of requests, as `cotenant size` stores it and every surface shows it. Pure.
+
+One object for the command, the page, REST, the Python API and the overview: whoever shows a number takes it from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from cotenant.base.amount_text import cores, gib, money
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.cluster_size.model import ClusterSize, LeavingNode, RequestLevel, Stay, StayingNode
+from cotenant.scheduler_ext.cluster_size.prices import NodePrices
+from cotenant.scheduler_ext.cluster_size.tables import document_of, headline_of, notes_of
+
+REPORT: Final = "cluster-size"
+"""Name of the stored document, a SizeReport."""
+HIDDEN: Final = "a pod of a namespace that you do not read"
+
+
+@dataclass(frozen=True, slots=True)
+class PeakUse:
+    """What all pods use at a peak: cpu in millicores, memory in bytes. reason: why it is not known; "" where it is."""
+
+    name: str
+    cpu: float | None = None
+    memory: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SizedLevel:
+    """The answer at a level. size: None where there is none, and reason says why.
+
+    bound: no placing could do with fewer nodes, without any reserve; None where bound_reason says why there is none.
+    """
+
+    level: RequestLevel
+    size: ClusterSize | None = None
+    reason: str = ""
+    bound: int | None = None
+    bound_reason: str = ""
+
+    @property
+    def kept_by_bound(self) -> float | None:
+        """Nodes kept, as a multiple of the bound."""
+        return len(self.size.staying) / self.bound if self.size is not None and self.bound else None
+
+
+@dataclass(frozen=True, slots=True)
+class SizeReport:
+    """All levels of one cluster at one moment (Unix time). notes: what nodes have no price, and why."""
+
+    cluster: str
+    computed_seconds: int
+    currency: str
+    levels: tuple[SizedLevel, ...]
+    peaks: tuple[PeakUse, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def at(self, level: RequestLevel) -> SizedLevel:
+        """The answer at a level; one without a size where it was not asked for."""
+        found = next((one for one in self.levels if one.level is level), None)
+        return found or SizedLevel(level, reason="it was not asked for")
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """What could not be read, once each."""
+        return tuple(dict.fromkeys(gap for one in self.levels if one.size for gap in one.size.gaps))
+
+
+def with_prices(size: ClusterSize, prices: NodePrices) -> ClusterSize:
+    """The answer with the price of every node that has one."""
+    return replace(
+        size,
+        leaving=tuple(replace(node, price_month=prices.monthly.get(node.name)) for node in size.leaving),
+        staying=tuple(replace(node, price_month=prices.monthly.get(node.name)) for node in size.staying),
+    )
+
+
+def worth_of(size: ClusterSize, currency: str) -> str:
+    """What the nodes that could leave cost a month; their cores where none has a price."""
+    if not size.leaving:
+        return ""
+    if size.price_month is None:
+        return f"{cores(size.freed_millicores)} cores"
+    missing = f", {size.unpriced} of them without a price" if size.unpriced else ""
+    return f"{money(size.price_month, currency)} a month{missing}"
+
+
+def short_sentence(report: SizeReport, level: RequestLevel) -> str:
+    """As "7 of 60 nodes could leave after what is ready (1,240 USD a month)"; "" without an answer."""
+    size = report.at(level).size
+    if size is None:
+        return ""
+    when = "" if level is RequestLevel.NOW else f" {level.value}"
+    worth = worth_of(size, report.currency)
+    return f"{len(size.leaving)} of {size.nodes_now} nodes could leave{when}{f' ({worth})' if worth else ''}"
+
+
+def best_known(report: SizeReport) -> RequestLevel | None:
+    """The level whose number stands first: after what is ready, else now; None where neither has an answer."""
+    return next((one for one in (RequestLevel.READY, RequestLevel.NOW) if report.at(one).size is not None), None)
+
+
+def level_sentences(report: SizeReport) -> list[str]:
+    """One sentence a level: its number, or why there is none."""
+    return [short_sentence(report, one.level) or f"No number {_when(one.level)}: {one.reason}" for one in report.levels]
+
+
+def _when(level: RequestLevel) -> str:
+    return "with requests as they are" if level is RequestLevel.NOW else level.value
+
+
+def bound_sentence(one: SizedLevel) -> str:
+    """How far the answer may be from the best possible."""
+    if one.size is None:
+        return ""
+    if one.kept_by_bound is None:
+        return f"No lower bound: {one.bound_reason}"
+    return f"{len(one.size.staying)} nodes kept, {one.kept_by_bound:.2f} x the lower bound of {one.bound}"
+
+
+def peak_sentences(report: SizeReport, size: ClusterSize) -> list[str]:
+    """What the pods use at each peak, of what the kept nodes have."""
+    sentences = []
+    for peak in report.peaks:
+        parts = []
+        if peak.cpu is not None:
+            parts.append(f"{cores(peak.cpu)} of {cores(size.kept_millicores)} cores")
+        if peak.memory is not None:
+            parts.append(f"{gib(peak.memory)} of {gib(size.kept_bytes)}")
+        known = f"the pods use {', '.join(parts)} of the kept nodes" if parts else peak.reason
+        sentences.append(f"At {peak.name} {known}" if parts else f"{peak.name}: {known}")
+    return sentences
+
+
+def fits_at_peaks(report: SizeReport, size: ClusterSize) -> bool | None:
+    """Whether the kept nodes have what the pods use at every known peak; None where no peak is known."""
+    used = [(peak.cpu or 0.0, peak.memory or 0.0) for peak in report.peaks if not peak.reason]
+    if not used:
+        return None
+    return all(cpu <= size.kept_millicores and memory <= size.kept_bytes for cpu, memory in used)
+
+
+def report_document(report: SizeReport) -> dict[str, Any]:
+    """All levels as plain data: what REST, `-o json` and the Python API give."""
+    levels = []
+    for one in report.levels:
+        answer = document_of(one.size) if one.size is not None else {}
+        peaks = {"peaks_fit": fits_at_peaks(report, one.size)} if one.size is not None else {}
+        levels.append(
+            {
+                "level": one.level.value,
+                "sentence": short_sentence(report, one.level),
+                "reason": one.reason,
+                "lower_bound_nodes": one.bound,
+                "lower_bound_reason": one.bound_reason,
+                "kept_by_bound": one.kept_by_bound,
+                **peaks,
+                **answer,
+            }
+        )
+    return {
+        "cluster": report.cluster,
+        "computed_seconds": report.computed_seconds,
+        "currency": report.currency,
+        "notes": list(report.notes),
+        "peaks": [
+            {"peak": peak.name, "cpu_millicores": peak.cpu, "memory_bytes": peak.memory, "reason": peak.reason}
+            for peak in report.peaks
+        ],
+        "levels": levels,
+    }
+
+
+def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
+    """Everything that is said about one level in words."""
+    one = report.at(level)
+    if one.size is None:
+        return [one.reason]
+    lines = [headline_of(one.size, report.currency), bound_sentence(one), *peak_sentences(report, one.size)]
+    return [*lines, *notes_of(one.size), *report.notes]
+
+
+def narrowed(report: SizeReport, namespaces: Iterable[str]) -> SizeReport:
+    """The report for somebody who reads these namespaces alone: pods of others are not named."""
+    seen = frozenset(namespaces)
+    levels = [replace(one, size=_narrowed_size(one.size, seen) if one.size else None) for one in report.levels]
+    return replace(report, levels=tuple(levels))
+
+
+def _narrowed_size(size: ClusterSize, seen: frozenset[str]) -> ClusterSize:
+    def leaving(node: LeavingNode) -> LeavingNode:
+        return replace(node, places=tuple(one for one in node.places if one.pod.partition("/")[0] in seen))
+
+    def staying(node: StayingNode) -> StayingNode:
+        hides = node.stay.pod and node.stay.pod.partition("/")[0] not in seen
+        return replace(node, stay=Stay(node.stay.reason, HIDDEN)) if hides else node
+
+    return replace(
+        size,
+        leaving=tuple(map(leaving, size.leaving)),
+        staying=tuple(map(staying, size.staying)),
+        waiting=tuple(pod for pod in size.waiting if pod.partition("/")[0] in seen),
+    )
+
+
+def node_reasons(size: ClusterSize) -> Mapping[Reason, int]:
+    """How many nodes each reason keeps, the most frequent first."""
+    counts: dict[Reason, int] = {}
+    for node in size.staying:
+        counts[node.stay.reason] = counts.get(node.stay.reason, 0) + 1
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0].value)))

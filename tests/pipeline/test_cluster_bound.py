@@ -1,0 +1,63 @@
+"""The lower bound of nodes: known cases, and never above a placing that exists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.pipeline.cluster_bound import fewest_nodes
+from cotenant.scheduler_ext.cluster_size.decide import decide_size
+from tests.scheduler_ext.cluster_size.two_nodes import node, pod, state
+from tests.support.sized_clusters import SeededCluster, state_of
+
+Json = dict[str, Any]
+
+
+def requesting(cpu: str, memory: str = "1Gi", **spec: Any) -> Json:
+    return {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu, "memory": memory}}}], **spec}
+
+
+def in_zone(zone: str) -> Json:
+    return requesting("1", nodeSelector={"topology.kubernetes.io/zone": zone})
+
+
+ALIKE = [node(name) for name in "abcd"]
+"""Four nodes of 4 cores, 8 GiB and 10 pods, each in a zone of its own."""
+OWNED_BY_DAEMON = {"owners": [{"kind": "DaemonSet", "name": "agent", "controller": True}]}
+CASES: dict[str, tuple[list[Json], int]] = {
+    # 9 pods of 1 core: 9 / 4 = 2.25, so 3 nodes.
+    "cpu": ([pod(f"p{n}", "a", requesting("1", "1Mi")) for n in range(9)], 3),
+    # 5 pods of 3 GiB: 15 / 8 = 1.875, so 2; two pods of 3 GiB a node would be 3, which a bound by parts cannot see.
+    "memory": ([pod(f"p{n}", "a", requesting("1m", "3Gi")) for n in range(5)], 2),
+    # 21 pods of nearly nothing, 10 a node: 3.
+    "pod count": ([pod(f"p{n}", "a", requesting("1m", "1Mi")) for n in range(21)], 3),
+    # A cluster that runs nothing has a node all the same.
+    "nothing runs": ([], 1),
+    # A DaemonSet takes 2 of 4 cores of each node: 5 pods of 1 core need 2.5 nodes.
+    "DaemonSets": (
+        [pod(f"d{n}", n, requesting("2"), **OWNED_BY_DAEMON) for n in "abcd"]
+        + [pod(f"p{n}", "a", requesting("1", "1Mi")) for n in range(5)],
+        3,
+    ),
+    # A pod without controller keeps its node whole, wherever the others would fit: b, and the rest of b for the other.
+    "a node that cannot leave": ([pod("p", "b", owners=[]), pod("q", "a")], 1),
+    # 4 cores of pods that only zone a's node may run, 4 that only zone b's may: 2.
+    "selectors": ([pod(f"{zone}{n}", zone, in_zone(zone)) for zone in "ab" for n in range(4)], 2),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_bound_of_a_small_cluster_is_the_one_by_hand(case: str) -> None:
+    pods, fewest = CASES[case]
+    bound = fewest_nodes(state(ALIKE, pods))
+    assert (bound.nodes, bound.reason) == (fewest, "")
+
+
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 10_000), nodes=st.integers(6, 10))
+def test_no_answer_keeps_fewer_nodes_than_the_bound(seed: int, nodes: int) -> None:
+    made = state_of(SeededCluster.of(seed, nodes=nodes, fill=0.4))
+    assert fewest_nodes(made).nodes <= len(decide_size(made).staying)

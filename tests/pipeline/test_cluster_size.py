@@ -1,0 +1,137 @@
+"""The answer at every level of requests as one object: what the scan gives, what it cannot, and what is stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cotenant.base.progress import Silent
+from cotenant.base.settings.sections.recommender import PriceSettings
+from cotenant.base.store import Store
+from cotenant.pipeline.cluster_size import NO_SCAN, OTHER_CLUSTER, Asked, StoredScan, keep, size_report
+from cotenant.scheduler_ext.cluster_size.demand import proposals_of
+from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizeOptions
+from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, SizedPodWire, sized_pod
+from cotenant.scheduler_ext.cluster_size.prices import NodePrices, node_prices, parse_price_list
+from cotenant.scheduler_ext.cluster_size.report import (
+    HIDDEN,
+    REPORT,
+    SizeReport,
+    best_known,
+    fits_at_peaks,
+    level_sentences,
+    narrowed,
+    report_document,
+    short_sentence,
+)
+from tests.scheduler_ext.cluster_size.two_nodes import node, pod
+from tests.support.overview import overview
+
+LEVELS = tuple(RequestLevel)
+NOW_SECONDS = 1_700_000_000.0
+OWNER = {"owners": [{"kind": "ReplicaSet", "name": "web-5d4f", "controller": True}]}
+LABELS = {"labels": {"app": "web", "pod-template-hash": "5d4f"}}
+STEP = {
+    "namespace": "shop", "kind": "Deployment", "workload": "web", "container": "main", "ready": "whole",
+    "cpu_step": 600, "memory_step": None, "cpu_request": 400, "memory_request": None, "cpu_action": "set",
+    "memory_action": "withheld",
+}  # fmt: skip
+
+
+def cluster(rows: list[dict[str, Any]]) -> ClusterState:
+    """Three nodes of 4 cores with three pods of 1 core each: 9 cores of 12."""
+    bodies = [pod(f"{where}{n}", where, **OWNER, **LABELS) for where in "abc" for n in range(3)]
+    proposals = proposals_of(rows)
+    pods = tuple(sized_pod(msgspec.convert(body, SizedPodWire), ClusterObjects(), proposals) for body in bodies)
+    return ClusterState((node("a"), node("b"), node("c")), pods)
+
+
+def scan(rows: list[dict[str, Any]], nodes: frozenset[str] = frozenset("abc"), reason: str = "") -> StoredScan:
+    return StoredScan("prod", proposals_of(rows), overview("prod"), nodes, reason)
+
+
+def report(rows: list[dict[str, Any]], found: StoredScan | None = None, prices: NodePrices | None = None) -> SizeReport:
+    state = cluster(rows)
+    sheet = node_prices(state.nodes, PriceSettings(per_core_hour=0.25, per_gib_hour=0.0), None)
+    asked = Asked(state, found or scan(rows), SizeOptions(), prices or sheet)
+    return size_report(asked, LEVELS, NOW_SECONDS, Silent())
+
+
+def test_each_level_has_its_own_number_and_its_money() -> None:
+    made = report([STEP])
+    # 9 x 1 core need 3 nodes of 4; 9 x 600m = 5.4 need 2; 9 x 400m = 3.6 fit on one, but 9 x 1 GiB not on 8 GiB: 2.
+    leaving = {one.level: len(one.size.leaving) for one in made.levels if one.size}
+    assert leaving == {RequestLevel.NOW: 0, RequestLevel.READY: 1, RequestLevel.ALL_STEPS: 1}
+    # A node costs 4 x 0.25 x 730 = 730 a month.
+    assert short_sentence(made, RequestLevel.READY) == (
+        "1 of 3 nodes could leave after what is ready (730 USD a month)"
+    )
+    assert best_known(made) is RequestLevel.READY
+    assert [one.bound for one in made.levels] == [3, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (StoredScan(reason=NO_SCAN), NO_SCAN),
+        (scan([STEP], frozenset({"x", "y"})), OTHER_CLUSTER),
+    ],
+    ids=["no scan", "another cluster"],
+)
+def test_without_a_scan_of_this_cluster_only_the_present_has_a_number(found: StoredScan, why: str) -> None:
+    made = report([STEP], found)
+    assert made.at(RequestLevel.NOW).size is not None and best_known(made) is RequestLevel.NOW
+    for level in (RequestLevel.READY, RequestLevel.ALL_STEPS):
+        assert made.at(level).size is None and made.at(level).reason == why
+        assert short_sentence(made, level) == ""
+    assert f"No number after what is ready: {why}" in level_sentences(made)
+    assert [peak.reason for peak in made.peaks] == [why, why]
+    size = made.at(RequestLevel.NOW).size
+    assert size is not None and fits_at_peaks(made, size) is None
+
+
+def test_where_nothing_is_ready_the_number_is_that_of_now() -> None:
+    made = report([])
+    now = made.at(RequestLevel.NOW)
+    assert [replace(one, level=RequestLevel.NOW) for one in made.levels] == [now] * 3
+
+
+def test_the_highest_stored_hour_is_held_against_the_kept_nodes() -> None:
+    made = report([])
+    size = made.at(RequestLevel.NOW).size
+    assert size is not None
+    # The overview's flat history is 100 millicores, and the kept nodes have 12 cores; it stores no forecast peak.
+    forecast, highest = made.peaks
+    assert forecast.reason == "no-peak" and highest.cpu == 100.0
+    assert fits_at_peaks(made, size) is True
+
+
+def test_nodes_without_a_price_are_counted_and_their_cores_named() -> None:
+    state = cluster([STEP])
+    listed = parse_price_list("machine_type,price_per_hour,currency\nm5,1,EUR\n", "p.csv")
+    made = report([STEP], prices=node_prices(state.nodes, PriceSettings(), listed))
+    size = made.at(RequestLevel.READY).size
+    assert size is not None and size.price_month is None and size.unpriced == 1
+    assert short_sentence(made, RequestLevel.READY) == "1 of 3 nodes could leave after what is ready (4 cores)"
+    assert made.notes == ("3 nodes are without the label node.kubernetes.io/instance-type, and so without a price",)
+
+
+def test_the_stored_report_is_the_report(tmp_path: Path) -> None:
+    made, store = report([STEP]), Store(tmp_path.as_uri(), "prod")
+    keep(store, made)
+    again = store.read_document(REPORT, SizeReport)
+    assert again == made and again is not None
+    assert report_document(again) == report_document(made)
+
+
+def test_somebody_who_reads_other_namespaces_sees_the_numbers_and_no_pod() -> None:
+    made = report([STEP])
+    hidden = narrowed(made, {"bank"})
+    assert level_sentences(hidden) == level_sentences(made)
+    assert "shop/" not in msgspec.json.encode(report_document(hidden)).decode()
+    assert HIDDEN in msgspec.json.encode(report_document(hidden)).decode()
+    assert narrowed(made, {"shop"}) == made

@@ -1,0 +1,88 @@
+"""Prices of nodes: what a list says, what is wrong with one, and which nodes it says nothing about."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.recommender import PriceSettings
+from cotenant.scheduler_ext.cluster_size.model import SizedNode
+from cotenant.scheduler_ext.cluster_size.prices import TYPE_LABELS, node_prices, parse_price_list
+from tests.scheduler_ext.cluster_size.two_nodes import node
+
+HEAD = "machine_type,price_per_hour,currency\n"
+WRONG = {
+    "no header": ("m5.large,0.1,USD\n", "the header has no column"),
+    "negative": (HEAD + "m5.large,-0.1,USD\n", "line 2: price_per_hour '-0.1'"),
+    "not a number": (HEAD + "m5.large,0.1,USD\nc5,cheap,USD\n", "line 3: price_per_hour 'cheap'"),
+    "not finite": (HEAD + "m5.large,inf,USD\n", "'inf'"),
+    "no price": (HEAD + "m5.large,,USD\n", "line 2: price_per_hour ''"),
+    "no type": (HEAD + ",0.1,USD\n", "line 2: machine_type is empty"),
+    "no currency": (HEAD + "m5.large,0.1,\n", "line 2: currency is empty"),
+    "two currencies": (HEAD + "m5.large,0.1,USD\nc5,0.1,EUR\n", "2 currencies, USD (line 2) and EUR (line 3)"),
+    "two prices": (HEAD + "m5.large,0.1,USD\nm5.large,0.2,USD\n", "line 3: m5.large has two prices, 0.1 and 0.2"),
+    "unknown capacity": (
+        "machine_type,price_per_hour,currency,capacity_type\nm5.large,0.1,USD,reserved\n", "'reserved' is neither",
+    ),
+    "empty": (HEAD, "no price in it"),
+    "a short line": (HEAD + "m5.large\n", "line 2: price_per_hour ''"),
+}  # fmt: skip
+
+
+def machine(name: str, kind: str = "", **labels: str) -> SizedNode:
+    return node(name, labels={**({TYPE_LABELS[0]: kind} if kind else {}), **labels})
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_price_list_is_refused_with_its_line_and_value(case: str) -> None:
+    text, words = WRONG[case]
+    with pytest.raises(UsageError) as caught:
+        parse_price_list(text, "prices.csv")
+    assert words in caught.value.message and caught.value.message.startswith("prices.csv")
+    assert caught.value.fix
+
+
+def test_a_node_of_an_unknown_type_or_without_a_type_has_no_price_and_is_counted() -> None:
+    listed = parse_price_list(HEAD + "m5.large,0.1,EUR\n", "prices.csv")
+    nodes = (machine("a", "m5.large"), machine("b", "c9.huge"), machine("c", "c9.huge"), machine("d"))
+    prices = node_prices(nodes, PriceSettings(), listed)
+    # 0.1 an hour, 730 hours a month; nothing stands in for the others.
+    assert prices.monthly == {"a": pytest.approx(73.0)} and prices.currency == "EUR"
+    assert prices.notes == (
+        "the price list has no machine type c9.huge; 2 nodes are without a price",
+        "1 node is without the label node.kubernetes.io/instance-type, and so without a price",
+    )
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        {"karpenter.sh/capacity-type": "spot"},
+        {"eks.amazonaws.com/capacityType": "SPOT"},
+        {"cloud.google.com/gke-spot": "true"},
+        {"kubernetes.azure.com/scalesetpriority": "spot"},
+    ],
+    ids=lambda label: next(iter(label)),
+)
+def test_spot_machines_have_their_own_price(label: dict[str, str]) -> None:
+    text = "machine_type,price_per_hour,currency,capacity_type\nm5,1,USD,on-demand\nm5,0.25,USD,spot\n"
+    prices = node_prices(
+        (machine("a", "m5"), machine("b", "m5", **label)), PriceSettings(), parse_price_list(text, "p.csv")
+    )
+    assert prices.monthly == {"a": pytest.approx(730.0), "b": pytest.approx(182.5)}
+
+
+def test_without_a_list_the_price_sheet_prices_cores_and_gib_of_the_node() -> None:
+    # The node has 4 cores and 8 GiB: (4 x 0.5 + 8 x 0.25) x 730 = 2,920.
+    prices = node_prices((machine("a"),), PriceSettings(per_core_hour=0.5, per_gib_hour=0.25), None)
+    assert prices.monthly == {"a": pytest.approx(2_920.0)}
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_list_or_a_clear_refusal(text: str) -> None:
+    try:
+        assert parse_price_list(text, "p.csv").hourly
+    except UsageError as error:
+        assert error.fix
