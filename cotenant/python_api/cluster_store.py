@@ -31,6 +31,9 @@ from cotenant.python_api.stored_results import explanations, portraits
 from cotenant.python_api.stored_usage import PER, SUMMED, StoredUsage
 from cotenant.python_api.tables import as_frame, require_integer, resource_of
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
+from cotenant.scheduler_ext.cluster_size.model import RequestLevel
+from cotenant.scheduler_ext.cluster_size.report import FIX, NEVER, REPORT, SizeReport, level_document
+from cotenant.scheduler_ext.cluster_size.tables import move_table, node_table
 from cotenant.simulation import demo
 
 
@@ -167,6 +170,27 @@ class ClusterStore:
         with unit, Monday 0 h UTC first; `histogram_bounds` (lower, with unit) and `histogram_weights` (sum to 1).
         """
         return portraits(self._store.pinned(), where, resource_of(resource))
+
+    def cluster_size(self, *, requests: str = "ready", moves: bool = False) -> pd.DataFrame:
+        """One row a node: whether it could leave, and what binds it; moves: one row a pod that would move, instead.
+
+        requests: whose requests count, "now", "ready" or "all-steps". Numbers of the whole are in `attrs`: `sentence`,
+        `summary`, `lower_bound_nodes`. NoData where `cotenant size` has not run, or has no answer at this level.
+        """
+        report = self._store.read_document(REPORT, SizeReport)
+        if report is None:
+            raise NoData(NEVER, fix=FIX)
+        levels = [level.option for level in RequestLevel]
+        if requests not in levels:
+            raise UsageError(f"requests {requests!r} is none of {', '.join(levels)}")
+        level = RequestLevel.of(requests)
+        size = report.at(level).size
+        if size is None:
+            raise NoData(f"there is no answer {level.value}: {report.at(level).reason}", fix=FIX)
+        frame = as_frame(move_table(size) if moves else node_table(size))
+        document = level_document(report, level)
+        frame.attrs |= {key: document[key] for key in ("sentence", "summary", "lower_bound_nodes")}
+        return frame
 
     def usage(
         self,

@@ -34,6 +34,7 @@ from cotenant.dashboard.tables.savings import ReadyCounts
 from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
 from cotenant.recommender.model.savings import PlannedSavings
 from cotenant.recommender.model.views import FINDINGS, RECLAIMABLE, RECOMMENDATIONS, Overview
+from cotenant.scheduler_ext.cluster_size.report import best_known, short_sentence
 
 WASTE_BARS: Final = 10
 """Namespaces in the waste ranking. What fits a screen; the table has all namespaces."""
@@ -41,6 +42,7 @@ WASTE_BARS: Final = 10
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
 BAND_HEIGHT: Final = 310
 WORTH_MOST: Final = 3
+CLUSTER_SIZE: Final = "cluster-size"
 READY: Final = f"ready={','.join(savings.READY)}"
 """The filter of what can be applied now."""
 ABOVE_REQUEST: Final = RowCondition("memory_observed_max > coalesce(memory_request_now, memory_limit_now)")
@@ -138,7 +140,16 @@ def _verdict(page: OverviewPage, ready: Ready) -> Component:
     risk = ["at risk: ", *findings, rows, " that used more memory than requested."]
     if not short:
         risk = ["at risk: ", *findings[:1], "."] if findings else ["nothing is at risk."]
-    return html.P([*lent, *saved, *risk], className="verdict", id="overview-verdict")
+    return html.P([*lent, *saved, *_nodes_that_could_leave(page), *risk], className="verdict", id="overview-verdict")
+
+
+def _nodes_that_could_leave(page: OverviewPage) -> list[Component | str]:
+    """The number of nodes that freed requests let go of; nothing where `cotenant size` has not run."""
+    report = page.view.source.cluster_size()
+    level = best_known(report) if report else None
+    if report is None or level is None:
+        return []
+    return [dcc.Link(short_sentence(report, level), href=page.href(CLUSTER_SIZE)), "; "]
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,9 +42,11 @@ from cotenant.dashboard.nodes.workload_story import ForecastDetail, Subject
 from cotenant.dashboard.rest.wire import ErrorAnswer, json_answer
 from cotenant.dashboard.server.status import status
 from cotenant.dashboard.sources.namespace_filter import with_savings
-from cotenant.dashboard.sources.source import SCHEMAS, Snapshot
+from cotenant.dashboard.sources.source import SCHEMAS, ResultSource, Snapshot
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
+from cotenant.scheduler_ext.cluster_size.model import RequestLevel
+from cotenant.scheduler_ext.cluster_size.report import FIX, NEVER, SizeReport, level_document, report_document
 
 MAX_LIMIT: Final = 1_000_000
 MAX_OFFSET: Final = 2**53 - 1
@@ -137,6 +139,14 @@ def router(view: View, prefix: str) -> APIRouter:
             raise NoData("the stored history was never back-tested", fix="Run `cotenant backtest`.")
         return Response(report.html, media_type="text/html")
 
+    @api.get("/cluster-size", summary="How many nodes could leave, at each level of requests; totals, bounds and peaks")
+    def cluster_size() -> Response:
+        return json_answer(report_document(_size_report(source)))
+
+    @api.get("/cluster-size/{requests}", summary="One level: each node with what binds it, each pod that would move")
+    def cluster_size_rows(requests: Literal["now", "ready", "all-steps"]) -> Response:
+        return json_answer(level_document(_size_report(source), RequestLevel.of(requests)))
+
     @api.get("/fit", summary="When a job's pod fits: earliest starts, nodes and pods, as on the batch page")
     def fit(cores: float = 2, gib: float = 4, hours: float = 2, deadline: float = 24) -> Response:
         return json_answer(_job_fit(view, batch.validate_job(Job(cores, gib, hours, deadline))))
@@ -144,6 +154,13 @@ def router(view: View, prefix: str) -> APIRouter:
     for schema in SCHEMAS.values():
         _add_table(api, view, schema)
     return api
+
+
+def _size_report(source: ResultSource) -> SizeReport:
+    report = source.cluster_size()
+    if report is None:
+        raise NoData(NEVER, fix=FIX)
+    return report
 
 
 def _job_fit(view: View, job: Job) -> Mapping[str, Any]:

@@ -33,6 +33,7 @@ from cotenant.enforcer.model.enforcement import NodeLanes
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import freed_of, worth_the_effort
 from cotenant.recommender.model.views import PODS, RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.scheduler_ext.cluster_size.report import SizeReport, narrowed
 
 OF_THESE: Final = "of the namespaces you see"
 NOTE: Final = (
@@ -126,6 +127,11 @@ class Narrowing:
     def what_if(self) -> WhatIf | None:
         """Sums over nodes, which name no workload."""
         return self._behind.what_if()
+
+    def cluster_size(self) -> SizeReport | None:
+        """Numbers of the whole cluster; pods of namespaces that they do not read are not named."""
+        report, namespaces = self._behind.cluster_size(), self._readable_namespaces()
+        return report if report is None or namespaces is None else narrowed(report, namespaces)
 
     def _readable_namespaces(self) -> Namespaces | None:
         return self._people().reads

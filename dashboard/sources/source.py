@@ -55,6 +55,7 @@ from cotenant.recommender.model.views import (
     portraits_of,
 )
 from cotenant.recommender.stored_recommendations import document_name
+from cotenant.scheduler_ext.cluster_size.report import REPORT, SizeReport
 
 _log = structlog.get_logger(__name__)
 FORECAST_LIST: Final = replace(FORECASTS, columns=tuple(c for c in FORECASTS.columns if c.kind is not Kind.LIST))
@@ -203,6 +204,9 @@ class ResultSource(Protocol):
 
     def what_if(self) -> WhatIf | None:
         """The last `cotenant simulate --trace stored` of this store; None when there was none."""
+
+    def cluster_size(self) -> SizeReport | None:
+        """The last `cotenant size` of this store's cluster; None when there was none."""
 
 
 class StoreSource:
@@ -382,6 +386,10 @@ class StoreSource:
     def what_if(self) -> WhatIf | None:
         """Read when asked for."""
         return self._store.read_document(WHAT_IF, WhatIf)
+
+    def cluster_size(self) -> SizeReport | None:
+        """Read when asked for."""
+        return self._store.read_document(REPORT, SizeReport)
 
     def _before(self, subject: Subject, snapshot: Snapshot) -> Row | None:
         """Hourly means up to the forecast, under the names of a portrait's row."""

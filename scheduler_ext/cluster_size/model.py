@@ -33,7 +33,17 @@ class RequestLevel(StrEnum):
     READY = "after what is ready"
     """With the steps of recommendations that the guardrails allow now."""
     ALL_STEPS = "after all steps"
-    """With all recommendations as they stand."""
+    """With all recommendations as they are."""
+
+    @property
+    def option(self) -> str:
+        """The level as options and addresses write it: now, ready, all-steps."""
+        return self.name.lower().replace("_", "-")
+
+    @classmethod
+    def of(cls, option: str) -> RequestLevel:
+        """The level that an option names; KeyError for another word."""
+        return cls[option.upper().replace("-", "_")]
 
 
 @dataclass(frozen=True, slots=True)

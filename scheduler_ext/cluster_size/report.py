@@ -13,10 +13,12 @@ from cotenant.base.amount_text import cores, gib, money
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize, LeavingNode, RequestLevel, Stay, StayingNode
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices
-from cotenant.scheduler_ext.cluster_size.tables import document_of, headline_of, notes_of
+from cotenant.scheduler_ext.cluster_size.tables import document_of, headline_of, notes_of, summary_of
 
 REPORT: Final = "cluster-size"
 """Name of the stored document, a SizeReport."""
+NEVER: Final = "how many nodes could leave was never asked"
+FIX: Final = "Run `cotenant size`."
 HIDDEN: Final = "a pod of a namespace that you do not read"
 
 
@@ -146,23 +148,7 @@ def fits_at_peaks(report: SizeReport, size: ClusterSize) -> bool | None:
 
 
 def report_document(report: SizeReport) -> dict[str, Any]:
-    """All levels as plain data: what REST, `-o json` and the Python API give."""
-    levels = []
-    for one in report.levels:
-        answer = document_of(one.size) if one.size is not None else {}
-        peaks = {"peaks_fit": fits_at_peaks(report, one.size)} if one.size is not None else {}
-        levels.append(
-            {
-                "level": one.level.value,
-                "sentence": short_sentence(report, one.level),
-                "reason": one.reason,
-                "lower_bound_nodes": one.bound,
-                "lower_bound_reason": one.bound_reason,
-                "kept_by_bound": one.kept_by_bound,
-                **peaks,
-                **answer,
-            }
-        )
+    """The totals of every level as plain data; the rows of one are in `level_document`."""
     return {
         "cluster": report.cluster,
         "computed_seconds": report.computed_seconds,
@@ -172,7 +158,26 @@ def report_document(report: SizeReport) -> dict[str, Any]:
             {"peak": peak.name, "cpu_millicores": peak.cpu, "memory_bytes": peak.memory, "reason": peak.reason}
             for peak in report.peaks
         ],
-        "levels": levels,
+        "levels": [_totals(report, one) for one in report.levels],
+    }
+
+
+def level_document(report: SizeReport, level: RequestLevel) -> dict[str, Any]:
+    """One level with the rows of its nodes and of its moves."""
+    one = report.at(level)
+    return {**_totals(report, one), **(document_of(one.size) if one.size is not None else {})}
+
+
+def _totals(report: SizeReport, one: SizedLevel) -> dict[str, Any]:
+    return {
+        "level": one.level.value,
+        "sentence": short_sentence(report, one.level),
+        "reason": one.reason,
+        "lower_bound_nodes": one.bound,
+        "lower_bound_reason": one.bound_reason,
+        "kept_by_bound": one.kept_by_bound,
+        "peaks_fit": fits_at_peaks(report, one.size) if one.size is not None else None,
+        "summary": summary_of(one.size) if one.size is not None else None,
     }
 
 

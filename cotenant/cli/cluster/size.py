@@ -106,7 +106,7 @@ def size(
     listed = _price_list(prices)
     with bars(quiet=quiet) as progress:
         report = _report(settings, cluster, SizeOptions(reserve_nodes, reserve_zone), listed, progress)
-    level = RequestLevel[requests.name]
+    level = RequestLevel.of(requests.value)
     _print(report.at(level), show, output, headers=not no_headers)
     for line in (*sentences_of(report, level), *level_sentences(report), *report.gaps):
         if line:

@@ -1,0 +1,133 @@
+"""Cluster size: how many nodes could leave at each level of requests, what binds the others, where pods would go."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dash import Dash, html
+from dash.development.base_component import Component
+
+from cotenant.base.amount_text import money
+from cotenant.base.text import visible
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.table_cells import MOST_ROWS, cells, reason_chips, row_note, titles
+from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
+from cotenant.dashboard.tables import display
+from cotenant.scheduler_ext.cluster_size.model import ClusterSize, RequestLevel
+from cotenant.scheduler_ext.cluster_size.report import (
+    NEVER,
+    SizedLevel,
+    SizeReport,
+    best_known,
+    bound_sentence,
+    sentences_of,
+)
+from cotenant.scheduler_ext.cluster_size.tables import MOVES, NODES, move_table, node_table
+
+PATH: Final = "cluster-size"
+COMMAND: Final = "cotenant size"
+NAMES: Final = {
+    RequestLevel.NOW: "Requests as now",
+    RequestLevel.READY: "After what is ready",
+    RequestLevel.ALL_STEPS: "After all steps",
+}
+NONE_WHY: Final = (
+    "It reads nodes and pods, places the pods of every node that could leave on the others, and writes to no cluster."
+)
+PROMISE: Final = (
+    "Every pod of the leaving nodes found a place on the others in several orders and by several score rules; no pod "
+    "is preempted. Nothing happens by itself."
+)
+
+
+def render(view: View, search: str) -> Component:
+    """Heading, the three numbers, and the nodes and moves of the chosen level."""
+    lead = html.P("Which nodes could leave, where their pods would go, and what binds the others.")
+    head = html.Div([html.H1("Cluster size"), lead], className="page-head")
+    return html.Div([head, panels.render_guarded(lambda: _body(view, search))], className="page tall-page")
+
+
+def _body(view: View, search: str) -> Component:
+    report = view.source.cluster_size()
+    if report is None:
+        return panels.empty(f"{NEVER[:1].upper()}{NEVER[1:]}.", why=NONE_WHY, command=COMMAND)
+    level = shown_level(report, search)
+    drawn = [*(_stat(report, one) for one in report.levels), _bound(report, level)]
+    stats = html.Div(drawn, className="stats four")
+    made = html.P(["Computed ", panels.moment(report.computed_seconds), ". ", PROMISE], className="panel-note")
+    return html.Div([stats, made, *_details(report, level, search)])
+
+
+def shown_level(report: SizeReport, search: str) -> RequestLevel:
+    """The level that the URL's `show` names, else the one whose number stands first."""
+    chosen = panels.address_value(search, "show")
+    named = next((level for level in RequestLevel if level.option == chosen), None)
+    return named or best_known(report) or RequestLevel.NOW
+
+
+def _stat(report: SizeReport, one: SizedLevel) -> Component:
+    """One of the three numbers: nodes that could leave, and their money."""
+    size, name = one.size, NAMES[one.level]
+    if size is None:
+        return panels.stat(name, display.MISSING, one.reason)
+    worth = f"{money(size.price_month, report.currency)} a month" if size.price_month is not None else ""
+    return panels.stat(name, f"{len(size.leaving)} of {display.counted(size.nodes_now, 'node')}", worth)
+
+
+def _bound(report: SizeReport, level: RequestLevel) -> Component:
+    """How far the shown answer may be from the best possible."""
+    one = report.at(level)
+    share = one.kept_by_bound
+    value = display.MISSING if share is None else f"{share:.2f} x"
+    return panels.stat("Kept, by the lower bound", value, bound_sentence(one) or one.reason)
+
+
+def _details(report: SizeReport, level: RequestLevel, search: str) -> list[Component]:
+    links = [(NAMES[one], {"show": one.option}, one is level) for one in RequestLevel]
+    ways = panels.choices("Requests", links, search)
+    one = report.at(level)
+    if one.size is None:
+        state = panels.empty(f"There is no answer {level.value}.", why=one.reason, command="cotenant scan")
+        return [panels.panel("Nodes", state, aside=ways)]
+    said = html.Ul([html.Li(visible(line)) for line in sentences_of(report, level) if line], className="notes")
+    command = f"size --requests {level.option} --show"
+    return [
+        panels.panel("The answer", said, aside=ways),
+        _gaps(one.size),
+        _node_panel(one.size, f"{command} nodes"),
+        _move_panel(one.size, f"{command} moves"),
+    ]
+
+
+def _gaps(size: ClusterSize) -> Component:
+    """List what could not be read: the pods that it concerns count as immovable."""
+    if not size.gaps:
+        return html.Div()
+    lines = [html.Li(visible(f"{gap[:1].upper()}{gap[1:]}")) for gap in size.gaps[:MOST_ROWS]]
+    return panels.panel("What could not be read", html.Ul(lines, className="notes"))
+
+
+def _node_panel(size: ClusterSize, command: str) -> Component:
+    """Every node: leaves or stays, and what binds it."""
+    rows = list(node_table(size).rows())
+    lines: list[list[Any]] = [[*cells(NODES, row), visible(row["binds"])] for row in rows[:MOST_ROWS]]
+    chips = reason_chips(node.stay.reason.value for node in size.staying)
+    table = panels.facts([*titles(NODES), "What binds it"], lines, "Nodes")
+    return panels.panel("Nodes", chips, table, note=row_note(len(rows), command))
+
+
+def _move_panel(size: ClusterSize, command: str) -> Component:
+    """Each pod of a leaving node with the node that takes it, in the first trial."""
+    rows = list(move_table(size).rows())
+    if not rows:
+        return panels.panel("Moves", panels.empty("No pod would move."))
+    table = panels.facts(titles(MOVES), [cells(MOVES, row) for row in rows[:MOST_ROWS]], "Moves")
+    return panels.panel("Moves", table, note=row_note(len(rows), command))
+
+
+def register(_app: Dash, _view: View) -> None:
+    """No callbacks: the page is the stored answer."""
+
+
+OBEYED: Final = Obeyed("nodes are of the whole cluster.", "the answer is of one moment.", spans=False)
+PAGE: Final = Page(PATH, "Cluster size", "z", render, register, place=Place.PLACE, obeyed=OBEYED)

@@ -1,0 +1,111 @@
+"""The page Cluster size, the overview's sentence, REST and the Python API show the one stored answer."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.base.people import Person
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.dashboard.pages import cluster_size
+from cotenant.dashboard.sources.namespace_filter import Narrowing
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.pipeline.cluster_size import keep
+from cotenant.python_api.cluster_store import ClusterStore
+from cotenant.scheduler_ext.cluster_size.model import RequestLevel
+from cotenant.scheduler_ext.cluster_size.report import NEVER, SizeReport, short_sentence
+from cotenant.simulation.demo import CLUSTER
+from tests.dashboard.test_states import text_of, view_on
+from tests.pipeline.test_cluster_size import STEP, report
+from tests.support import dashboard as support
+
+REPORT = report([STEP])
+"""Three nodes, of which none could leave now and one after what is ready, for 730 USD a month."""
+SENTENCE = "1 of 3 nodes could leave after what is ready (730 USD a month)"
+
+
+def kept(folder: Path) -> Store:
+    store = Store(folder.as_uri(), CLUSTER)
+    keep(store, REPORT)
+    return store
+
+
+def rest(address: str, path: str) -> Any:
+    with urllib.request.urlopen(f"{address}/api/v1/{path}", timeout=120) as answer:
+        return json.load(answer)
+
+
+def test_the_page_rest_and_python_have_the_number_of_the_stored_answer(tmp_path: Path) -> None:
+    store = kept(tmp_path)
+    source = StoreSource(store, support.QUICK)
+    page = text_of(cluster_size.render(view_on(source, 0), ""))
+    for text in ("0 of 3 nodes", "1 of 3 nodes", "730 USD a month", "2 nodes kept, 1.00 x the lower bound of 2"):
+        assert text in page
+    frame = ClusterStore(store, Settings()).cluster_size(requests="ready")
+    assert frame.attrs["sentence"] == SENTENCE == short_sentence(REPORT, RequestLevel.READY)
+    assert list(frame["leaves"]).count("yes") == 1
+    moves = ClusterStore(store, Settings()).cluster_size(requests="ready", moves=True)
+    with support.served(support.app_on(source)) as address:
+        totals, rows = rest(address, "cluster-size"), rest(address, "cluster-size/ready")
+    assert [one["sentence"] for one in totals["levels"]] == [short_sentence(REPORT, level) for level in RequestLevel]
+    assert rows["sentence"] == SENTENCE and rows["summary"] == frame.attrs["summary"]
+    assert [row["node"] for row in rows["nodes"]] == list(frame["node"])
+    assert [row["pod"] for row in rows["moves"]] == list(moves["pod"])
+
+
+def test_the_overview_has_the_third_number_and_leads_to_the_page(made: support.Results) -> None:
+    from cotenant.dashboard.pages import overview
+
+    source = StoreSource(made.store, support.QUICK)
+    assert "nodes could leave" not in text_of(overview.render(view_on(source), ""))
+    keep(made.store, REPORT)
+    page = text_of(overview.render(view_on(source), ""))
+    assert SENTENCE in page and "cluster-size" in page
+
+
+def test_before_the_first_answer_every_surface_names_the_command(tmp_path: Path) -> None:
+    source = StoreSource(Store(tmp_path.as_uri(), CLUSTER), support.QUICK)
+    assert "cotenant size" in text_of(cluster_size.render(view_on(source, 0), ""))
+    with support.served(support.app_on(source)) as address:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            rest(address, "cluster-size")
+        assert refused.value.code == 404 and NEVER in refused.value.read().decode()
+
+
+@pytest.mark.parametrize("level", RequestLevel)
+def test_each_level_has_its_own_rows_under_its_address(tmp_path: Path, level: RequestLevel) -> None:
+    source = StoreSource(kept(tmp_path), support.QUICK)
+    page = text_of(cluster_size.render(view_on(source, 0), f"?show={level.option}"))
+    size = REPORT.at(level).size
+    assert size is not None
+    assert f"{len(size.leaving)} of 3 nodes could leave" in page
+    assert ("No pod would move." in page) == (not size.leaving)
+
+
+def test_a_level_without_an_answer_has_its_reason(tmp_path: Path) -> None:
+    from cotenant.pipeline.cluster_size import NO_SCAN, StoredScan
+
+    store = Store(tmp_path.as_uri(), CLUSTER)
+    keep(store, report([STEP], StoredScan(reason=NO_SCAN)))
+    page = text_of(cluster_size.render(view_on(StoreSource(store, support.QUICK), 0), "?show=ready"))
+    assert NO_SCAN in page and "0 of 3 nodes" in page
+
+
+def test_pods_of_other_namespaces_are_not_named(tmp_path: Path) -> None:
+    class Reader(Person):
+        """Somebody who reads one namespace."""
+
+        @property
+        def reads(self) -> frozenset[str]:
+            return frozenset({"bank"})
+
+    source = Narrowing(StoreSource(kept(tmp_path), support.QUICK), lambda: Reader("ann"))
+    shown = source.cluster_size()
+    assert isinstance(shown, SizeReport) and short_sentence(shown, RequestLevel.READY) == SENTENCE
+    assert "shop/" not in text_of(cluster_size.render(view_on(source, 0), ""))
