@@ -35,7 +35,7 @@ TOMORROW: Final = f"tomorrow's forecast peak ({PEAK_NAME})"
 
 @dataclass(frozen=True, slots=True)
 class StoredScan:
-    """What the last scan left about a cluster. reason: why there is nothing; "" where there is."""
+    """The results of a cluster's last scan that count here. reason: why there is nothing; "" where there is."""
 
     cluster: str = ""
     proposals: dict[ContainerRef, dict[RequestLevel, Amounts]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ def reason_without(scan: StoredScan, state: ClusterState) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a report is made of: the cluster as it is, its last scan, the reserve, and prices of nodes."""
+    """The material of a report: the cluster as it is, its last scan, the reserve, and prices of nodes."""
 
     state: ClusterState
     scan: StoredScan
@@ -88,7 +88,7 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
         elif found and level is not RequestLevel.NOW and not any(level in pod.later for pod in state.pods):
             found.append(SizedLevel(level, found[0].size, found[0].reason, found[0].bound, found[0].bound_reason))
         else:
-            found.append(_sized(asked, level, progress))
+            found.append(_sized_level(asked, level, progress))
     return SizeReport(
         cluster=scan.cluster,
         computed_seconds=int(now_seconds),
@@ -99,7 +99,7 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
     )
 
 
-def _sized(asked: Asked, level: RequestLevel, progress: Progress) -> SizedLevel:
+def _sized_level(asked: Asked, level: RequestLevel, progress: Progress) -> SizedLevel:
     state = state_at(asked.state, level)
     size, bound = with_prices(decide_size(state, asked.options, progress), asked.prices), fewest_nodes(state)
     return SizedLevel(level, size, bound=bound.nodes or None, bound_reason=bound.reason)

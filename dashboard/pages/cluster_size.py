@@ -75,7 +75,7 @@ def _stat(report: SizeReport, one: SizedLevel) -> Component:
 
 
 def _bound(report: SizeReport, level: RequestLevel) -> Component:
-    """How far the shown answer may be from the best possible."""
+    """Show how far the shown answer may be from the best possible."""
     one = report.at(level)
     share = one.kept_by_bound
     value = display.MISSING if share is None else f"{share:.2f} x"

@@ -33,7 +33,7 @@ from cotenant.enforcer.model.enforcement import NodeLanes
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import freed_of, worth_the_effort
 from cotenant.recommender.model.views import PODS, RECOMMENDATIONS, WORKLOADS, Overview
-from cotenant.scheduler_ext.cluster_size.report import SizeReport, narrowed
+from cotenant.scheduler_ext.cluster_size.report import SizeReport, narrow_report
 
 OF_THESE: Final = "of the namespaces you see"
 NOTE: Final = (
@@ -131,7 +131,7 @@ class Narrowing:
     def cluster_size(self) -> SizeReport | None:
         """Numbers of the whole cluster; pods of namespaces that they do not read are not named."""
         report, namespaces = self._behind.cluster_size(), self._readable_namespaces()
-        return report if report is None or namespaces is None else narrowed(report, namespaces)
+        return report if report is None or namespaces is None else narrow_report(report, namespaces)
 
     def _readable_namespaces(self) -> Namespaces | None:
         return self._people().reads

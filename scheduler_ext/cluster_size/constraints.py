@@ -127,7 +127,7 @@ class CompiledCluster:
     def nodes_counted(self, counter: int) -> Ints:
         """Node of each pod that counts in a counter; a node with several is there as often."""
         numbers = self.classes_of_counter[counter].tolist()
-        return np.concatenate([self.nodes_of_class[one] for one in numbers]) if numbers else _NONE
+        return np.concatenate([self.nodes_of_class[number] for number in numbers]) if numbers else _NONE
 
 
 def compile_cluster(state: ClusterState) -> CompiledCluster:
@@ -154,7 +154,7 @@ def compile_cluster(state: ClusterState) -> CompiledCluster:
         domains={key: _domain_numbers(state.nodes, key) for key in {d.topology_key for d in builder.domain_counts}},
         pods_of_owner=_by_owner(state.pods),
         priority_of=np.array([pod.priority for pod in state.pods], dtype=np.int64),
-        requested=_requested(demand[class_of], node_of, len(state.nodes)),
+        requested=_requests_on_nodes(demand[class_of], node_of, len(state.nodes)),
         demand=demand,
         class_sizes=_class_sizes(allocatable, demand),
         classes_of_counter=_classes_of_counter(builder.classes, len(builder.counters)),
@@ -162,7 +162,7 @@ def compile_cluster(state: ClusterState) -> CompiledCluster:
     )
 
 
-def _requested(amounts: Ints, node_of: Ints, nodes: int) -> Ints:
+def _requests_on_nodes(amounts: Ints, node_of: Ints, nodes: int) -> Ints:
     """Sums over the pods of each node, (resources, nodes)."""
     placed = node_of >= 0
     sums = np.zeros((nodes, amounts.shape[1]), dtype=np.int64)
@@ -172,8 +172,8 @@ def _requested(amounts: Ints, node_of: Ints, nodes: int) -> Ints:
 
 def _classes_of_counter(classes: Sequence[PodClass], counters: int) -> list[Ints]:
     found: list[list[int]] = [[] for _ in range(counters)]
-    for number, one in enumerate(classes):
-        for counter in one.counters:
+    for number, pod_class in enumerate(classes):
+        for counter in pod_class.counters:
             found[counter].append(number)
     return [np.array(numbers, dtype=np.int64) for numbers in found]
 

@@ -289,6 +289,6 @@ def _leaving_node(search: _Search, state: PlacingState | None, number: int, turn
         if state is None:
             break
         target = cluster.nodes[int(state.places[state.place_of[pod]])].name
-        one = cluster.pods[pod]
-        places.append(PodPlace(one.address, one.owner, node.name, target))
+        pod_facts = cluster.pods[pod]
+        places.append(PodPlace(pod_facts.address, pod_facts.owner, node.name, target))
     return LeavingNode(node.name, node.zone, turn, node.allocatable, tuple(places))

@@ -34,24 +34,24 @@ def proposals_of(rows: Iterable[Mapping[str, Any]]) -> dict[ContainerRef, dict[R
         ref = ContainerRef(WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])
         step = {r.value: row[f"{r.value}_step"] for r in Resource} if row["ready"] in READY else {}
         whole = {r.value: row[f"{r.value}_request"] for r in Resource if row[f"{r.value}_action"] == Action.SET.value}
-        levels = {RequestLevel.READY: _known(step), RequestLevel.ALL_STEPS: _known(whole)}
+        levels = {RequestLevel.READY: _known_amounts(step), RequestLevel.ALL_STEPS: _known_amounts(whole)}
         if any(levels.values()):
             found[ref] = levels
     return found
 
 
-def _known(amounts: Mapping[str, int | None]) -> Amounts:
+def _known_amounts(amounts: Mapping[str, int | None]) -> Amounts:
     return {name: amount for name, amount in amounts.items() if amount is not None}
 
 
 def proposed_spec(spec: PodSpecWire, amounts: Mapping[str, Amounts]) -> PodSpecWire:
     """The spec with requests of some containers, by their names, replaced."""
 
-    def changed(containers: Sequence[ContainerWire] | None) -> list[ContainerWire]:
+    def with_proposals(containers: Sequence[ContainerWire] | None) -> list[ContainerWire]:
         return [_with_requests(one, amounts.get(one.name, {})) for one in containers or ()]
 
     return msgspec.structs.replace(
-        spec, containers=changed(spec.containers), init_containers=changed(spec.init_containers)
+        spec, containers=with_proposals(spec.containers), init_containers=with_proposals(spec.init_containers)
     )
 
 

@@ -26,7 +26,7 @@ UNLIMITED: Final = 1 << 40
 
 
 class RequestLevel(StrEnum):
-    """Whose requests count."""
+    """The requests that count."""
 
     NOW = "now"
     """Those of the pods."""
@@ -231,7 +231,7 @@ class ClusterSize:
         return sum(known) if known else None
 
     @property
-    def unpriced(self) -> int:
+    def unpriced_count(self) -> int:
         """Nodes that could leave and have no price."""
         return sum(node.price_month is None for node in self.leaving)
 

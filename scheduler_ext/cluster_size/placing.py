@@ -165,16 +165,16 @@ class PlacingState:
         return self._domains[number]
 
     def _sum_domain(self, number: int) -> _DomainState:
-        cluster, one = self.cluster, self.cluster.domain_counts[number]
-        of_node = cluster.domains[one.topology_key]
-        eligible = None if one.eligible < 0 else cluster.masks[one.eligible][self.places]
+        cluster, domain_count = self.cluster, self.cluster.domain_counts[number]
+        of_node = cluster.domains[domain_count.topology_key]
+        eligible = None if domain_count.eligible < 0 else cluster.masks[domain_count.eligible][self.places]
         state = _empty_domain(of_node[self.places], eligible, int(of_node.max(initial=-1)) + 2)
-        nodes = cluster.nodes_counted(one.counter)
+        nodes = cluster.nodes_counted(domain_count.counter)
         alive = np.zeros(len(cluster.nodes), dtype=np.bool_)
         alive[self.places] = True
         counted = nodes[alive[nodes] & (of_node[nodes] >= 0)]
-        if one.eligible >= 0:
-            counted = counted[cluster.masks[one.eligible][counted]]
+        if domain_count.eligible >= 0:
+            counted = counted[cluster.masks[domain_count.eligible][counted]]
         np.add.at(state.sums, of_node[counted], 1)
         return state
 
@@ -184,8 +184,8 @@ class PlacingState:
         state = _empty_domain(whole.of_node[self.kept], eligible, len(whole.sums))
         state.sums[:] = whole.sums
         gone = self._places_of_gone(parent)
-        for one in cluster.classes_of_counter[cluster.domain_counts[number].counter].tolist():
-            for place in gone.get(one, ()):
+        for class_number in cluster.classes_of_counter[cluster.domain_counts[number].counter].tolist():
+            for place in gone.get(class_number, ()):
                 if whole.counts_on(place):
                     state.sums[whole.of_node[place]] -= 1
         return state
@@ -195,55 +195,55 @@ class PlacingState:
         if self._gone_of_class is None:
             found: dict[int, list[int]] = defaultdict(list)
             classes, places = self.cluster.class_of[self.gone].tolist(), parent.place_of[self.gone].tolist()
-            for one, place in zip(classes, places, strict=True):
-                found[one].append(place)
+            for class_number, place in zip(classes, places, strict=True):
+                found[class_number].append(place)
             self._gone_of_class = dict(found)
         return self._gone_of_class
 
-    def mask_of(self, one: PodClass) -> Flags:
+    def mask_of(self, pod_class: PodClass) -> Flags:
         """Living nodes that the class may use by selector, affinity, taints and volumes."""
         if pod_class.mask not in self._masks:
             self._masks[pod_class.mask] = self.cluster.masks[pod_class.mask][self.places]
         return self._masks[pod_class.mask]
 
-    def fitting_nodes(self, one: PodClass) -> Flags:
+    def fitting_nodes(self, pod_class: PodClass) -> Flags:
         """Living nodes that a pod of the class may be placed on now; read, never written."""
-        fits = self._with_room(one)
-        for refused in self._refused_by_relations(one):
+        fits = self._with_room(pod_class)
+        for refused in self._refused_by_relations(pod_class):
             fits = fits & ~refused
         return fits
 
-    def _with_room(self, one: PodClass) -> Flags:
+    def _with_room(self, pod_class: PodClass) -> Flags:
         """Nodes of the mask that have the amounts; only those that were put on since the last time are compared."""
-        key, puts = (one.mask, one.shape), len(self._log)
+        key, puts = (pod_class.mask, pod_class.shape), len(self._log)
         known = self._fits.get(key)
         if known is None or puts - known[1] > len(self.places):
-            fits = self.mask_of(one) & (self.free[one.columns] >= one.amounts[:, None]).all(axis=0)
+            fits = self.mask_of(pod_class) & (self.free[pod_class.columns] >= pod_class.amounts[:, None]).all(axis=0)
         else:
             fits, start = known
             if start == puts:
                 return fits
             changed = np.array(self._log[start:], dtype=np.int64)
-            fits[changed] &= (self.free[one.columns[:, None], changed] >= one.amounts[:, None]).all(axis=0)
+            fits[changed] &= (self.free[pod_class.columns[:, None], changed] >= pod_class.amounts[:, None]).all(axis=0)
         self._fits[key] = fits, puts
         return fits
 
     def relation_refusals(self, pod_class: PodClass) -> list[tuple[str, Flags]]:
         """(words, nodes refused) by each rule between pods that the class has or that pods have against it."""
-        words = ["anti-affinity between pods"] * len(one.avoided) + ["topology spread"] * len(one.spread)
-        words += ["affinity to pods"] * len(one.affinity)
-        return list(zip(words, self._refused_by_relations(one), strict=True))
+        words = ["anti-affinity between pods"] * len(pod_class.avoided) + ["topology spread"] * len(pod_class.spread)
+        words += ["affinity to pods"] * len(pod_class.affinity)
+        return list(zip(words, self._refused_by_relations(pod_class), strict=True))
 
-    def _refused_by_relations(self, one: PodClass) -> Iterator[Flags]:
+    def _refused_by_relations(self, pod_class: PodClass) -> Iterator[Flags]:
         """Nodes refused by each anti-affinity, spread and affinity, in this order."""
-        for number in one.avoided:
+        for number in pod_class.avoided:
             domain = self._domain(number)
             yield (domain.sums > 0)[domain.of_node]
-        for spread in one.spread:
+        for spread in pod_class.spread:
             yield ~self._spread_allows(spread)
-        if one.affinity:
-            first = self._is_first_of_its_kind(one)
-            for check in one.affinity:
+        if pod_class.affinity:
+            first = self._is_first_of_its_kind(pod_class)
+            for check in pod_class.affinity:
                 yield self._affinity_refuses(check, first=first)
 
     def _affinity_refuses(self, check: AffinityCheck, *, first: bool) -> Flags:
@@ -274,13 +274,13 @@ class PlacingState:
 
     def put(self, pod: int, place: int) -> None:
         """Place a pod on a living node."""
-        one = self.cluster.classes[self.cluster.class_of[pod]]
-        self.free[one.columns, place] -= one.amounts
+        pod_class = self.cluster.classes[self.cluster.class_of[pod]]
+        self.free[pod_class.columns, place] -= pod_class.amounts
         self._log.append(place)
         if self._free_share is not None:
             cpu, memory = self.free[0, place] / self.capacity[0, place], self.free[1, place] / self.capacity[1, place]
             self._free_share[place] = min(cpu, memory)
-        for counter in one.counters:
+        for counter in pod_class.counters:
             self._put[counter].append(place)
             for domain in self._by_counter.get(counter, ()):
                 if domain.counts_on(place):
@@ -324,13 +324,13 @@ def place_pods(state: PlacingState, pods: Sequence[int] | Ints, trial: Trial) ->
     while rest:
         refused: list[int] = []
         for pod in rest:
-            one = classes[class_of[pod]]
-            fits = state.fitting_nodes(one)
+            pod_class = classes[class_of[pod]]
+            fits = state.fitting_nodes(pod_class)
             values = np.where(fits, score(state, pod) + noise.take(), -np.inf)
             place = int(values.argmax())
             if fits[place]:
                 state.put(pod, place)
-            elif one.waits_for_others:
+            elif pod_class.waits_for_others:
                 refused.append(pod)
             else:
                 return pod

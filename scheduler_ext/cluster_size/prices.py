@@ -100,7 +100,7 @@ def _capacity(text: str, where: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodePrices:
-    """What each node costs a month. notes: why nodes have no price, as sentences with their number."""
+    """The price of each node a month. notes: why nodes have no price, as sentences with their number."""
 
     currency: str
     monthly: Mapping[str, float] = field(default_factory=dict)

@@ -5,12 +5,11 @@ One object for the command, the page, REST, the Python API and the overview: who
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cotenant.base.amount_text import cores, gib, money
-from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize, LeavingNode, RequestLevel, Stay, StayingNode
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices
 from cotenant.scheduler_ext.cluster_size.tables import document_of, headline_of, notes_of, summary_of
@@ -24,7 +23,7 @@ HIDDEN: Final = "a pod of a namespace that you do not read"
 
 @dataclass(frozen=True, slots=True)
 class PeakUse:
-    """What all pods use at a peak: cpu in millicores, memory in bytes. reason: why it is not known; "" where it is."""
+    """The use of all pods at a peak, millicores and bytes. reason: why it is not known; "" where it is."""
 
     name: str
     cpu: float | None = None
@@ -69,7 +68,7 @@ class SizeReport:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """What could not be read, once each."""
+        """Sentences on what could not be read, once each."""
         return tuple(dict.fromkeys(gap for one in self.levels if one.size for gap in one.size.gaps))
 
 
@@ -83,17 +82,17 @@ def with_prices(size: ClusterSize, prices: NodePrices) -> ClusterSize:
 
 
 def worth_of(size: ClusterSize, currency: str) -> str:
-    """What the nodes that could leave cost a month; their cores where none has a price."""
+    """Return what the nodes that could leave cost a month; their cores where none has a price."""
     if not size.leaving:
         return ""
     if size.price_month is None:
         return f"{cores(size.freed_millicores)} cores"
-    missing = f", {size.unpriced} of them without a price" if size.unpriced else ""
+    missing = f", {size.unpriced_count} of them without a price" if size.unpriced_count else ""
     return f"{money(size.price_month, currency)} a month{missing}"
 
 
 def short_sentence(report: SizeReport, level: RequestLevel) -> str:
-    """As "7 of 60 nodes could leave after what is ready (1,240 USD a month)"; "" without an answer."""
+    """Return "7 of 60 nodes could leave after what is ready (1,240 USD a month)"; "" without an answer."""
     size = report.at(level).size
     if size is None:
         return ""
@@ -109,15 +108,18 @@ def best_known(report: SizeReport) -> RequestLevel | None:
 
 def level_sentences(report: SizeReport) -> list[str]:
     """One sentence a level: its number, or why there is none."""
-    return [short_sentence(report, one.level) or f"No number {_when(one.level)}: {one.reason}" for one in report.levels]
+    return [
+        short_sentence(report, one.level) or f"No number {_level_words(one.level)}: {one.reason}"
+        for one in report.levels
+    ]
 
 
-def _when(level: RequestLevel) -> str:
+def _level_words(level: RequestLevel) -> str:
     return "with requests as they are" if level is RequestLevel.NOW else level.value
 
 
 def bound_sentence(one: SizedLevel) -> str:
-    """How far the answer may be from the best possible."""
+    """Describe how far the answer may be from the best possible."""
     if one.size is None:
         return ""
     if one.kept_by_bound is None:
@@ -126,7 +128,7 @@ def bound_sentence(one: SizedLevel) -> str:
 
 
 def peak_sentences(report: SizeReport, size: ClusterSize) -> list[str]:
-    """What the pods use at each peak, of what the kept nodes have."""
+    """Return what the pods use at each peak, of what the kept nodes have."""
     sentences = []
     for peak in report.peaks:
         parts = []
@@ -140,7 +142,7 @@ def peak_sentences(report: SizeReport, size: ClusterSize) -> list[str]:
 
 
 def fits_at_peaks(report: SizeReport, size: ClusterSize) -> bool | None:
-    """Whether the kept nodes have what the pods use at every known peak; None where no peak is known."""
+    """Return whether the kept nodes have what the pods use at every known peak; None where no peak is known."""
     used = [(peak.cpu or 0.0, peak.memory or 0.0) for peak in report.peaks if not peak.reason]
     if not used:
         return None
@@ -190,32 +192,24 @@ def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
     return [*lines, *notes_of(one.size), *report.notes]
 
 
-def narrowed(report: SizeReport, namespaces: Iterable[str]) -> SizeReport:
+def narrow_report(report: SizeReport, namespaces: Iterable[str]) -> SizeReport:
     """The report for somebody who reads these namespaces alone: pods of others are not named."""
     seen = frozenset(namespaces)
-    levels = [replace(one, size=_narrowed_size(one.size, seen) if one.size else None) for one in report.levels]
+    levels = [replace(one, size=_narrow_size(one.size, seen) if one.size else None) for one in report.levels]
     return replace(report, levels=tuple(levels))
 
 
-def _narrowed_size(size: ClusterSize, seen: frozenset[str]) -> ClusterSize:
-    def leaving(node: LeavingNode) -> LeavingNode:
+def _narrow_size(size: ClusterSize, seen: frozenset[str]) -> ClusterSize:
+    def narrow_leaving(node: LeavingNode) -> LeavingNode:
         return replace(node, places=tuple(one for one in node.places if one.pod.partition("/")[0] in seen))
 
-    def staying(node: StayingNode) -> StayingNode:
+    def narrow_staying(node: StayingNode) -> StayingNode:
         hides = node.stay.pod and node.stay.pod.partition("/")[0] not in seen
         return replace(node, stay=Stay(node.stay.reason, HIDDEN)) if hides else node
 
     return replace(
         size,
-        leaving=tuple(map(leaving, size.leaving)),
-        staying=tuple(map(staying, size.staying)),
+        leaving=tuple(map(narrow_leaving, size.leaving)),
+        staying=tuple(map(narrow_staying, size.staying)),
         waiting=tuple(pod for pod in size.waiting if pod.partition("/")[0] in seen),
     )
-
-
-def node_reasons(size: ClusterSize) -> Mapping[Reason, int]:
-    """How many nodes each reason keeps, the most frequent first."""
-    counts: dict[Reason, int] = {}
-    for node in size.staying:
-        counts[node.stay.reason] = counts.get(node.stay.reason, 0) + 1
-    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0].value)))

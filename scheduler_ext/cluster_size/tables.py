@@ -78,7 +78,7 @@ def summary_of(size: ClusterSize) -> dict[str, Any]:
         "freed_millicores": size.freed_millicores,
         "freed_bytes": size.freed_bytes,
         "freed_month": size.price_month,
-        "nodes_without_price": size.unpriced,
+        "nodes_without_price": size.unpriced_count,
         "pods_moved": sum(len(node.places) for node in size.leaving),
         "pods_losing_emptydir": size.losing_storage,
         "reserve_nodes": size.options.reserve_nodes,

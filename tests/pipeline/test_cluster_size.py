@@ -25,7 +25,7 @@ from cotenant.scheduler_ext.cluster_size.report import (
     fits_at_peaks,
     level_document,
     level_sentences,
-    narrowed,
+    narrow_report,
     report_document,
     short_sentence,
 )
@@ -116,7 +116,7 @@ def test_nodes_without_a_price_are_counted_and_their_cores_named() -> None:
     listed = parse_price_list("machine_type,price_per_hour,currency\nm5,1,EUR\n", "p.csv")
     made = report([STEP], prices=node_prices(state.nodes, PriceSettings(), listed))
     size = made.at(RequestLevel.READY).size
-    assert size is not None and size.price_month is None and size.unpriced == 1
+    assert size is not None and size.price_month is None and size.unpriced_count == 1
     assert short_sentence(made, RequestLevel.READY) == "1 of 3 nodes could leave after what is ready (4 cores)"
     assert made.notes == ("3 nodes are without the label node.kubernetes.io/instance-type, and so without a price",)
 
@@ -131,8 +131,8 @@ def test_the_stored_report_is_the_report(tmp_path: Path) -> None:
 
 def test_somebody_who_reads_other_namespaces_sees_the_numbers_and_no_pod() -> None:
     made = report([STEP])
-    hidden = narrowed(made, {"bank"})
+    hidden = narrow_report(made, {"bank"})
     assert level_sentences(hidden) == level_sentences(made)
     texts = [msgspec.json.encode(level_document(hidden, level)).decode() for level in RequestLevel]
     assert "shop/" not in "".join(texts) and HIDDEN in texts[0]
-    assert narrowed(made, {"shop"}) == made
+    assert narrow_report(made, {"shop"}) == made

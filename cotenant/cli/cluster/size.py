@@ -42,7 +42,7 @@ class Show(StrEnum):
 
 
 class Requests(StrEnum):
-    """Whose requests count in the tables."""
+    """The requests that count in the tables."""
 
     NOW = "now"
     READY = "ready"
