@@ -45,8 +45,11 @@ PATHS: Final[Mapping[str, Limit]] = {
     "/health": Limit.PARTS,
     "/backtest": Limit.ALL,
     "/fit": Limit.CLUSTER,
+    "/cluster-size": Limit.PARTS,
+    "/cluster-size/{requests}": Limit.PARTS,
     "/changes": Limit.ROWS,
     "/changes/{change}": Limit.NAMED,
+    "/ladders": Limit.ROWS,
     "/ledger": Limit.PARTS,
     "/ledger/entries": Limit.ROWS,
     "/permissions": Limit.CALLER,
@@ -80,7 +83,7 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "workloads": ("/workloads",),
     "workload": ("/workloads/{namespace}/{kind}/{name}",),
     "recommendations": ("/recommendations", "/postponements"),
-    "changes": ("/changes", "/ledger"),
+    "changes": ("/changes", "/ladders", "/ledger"),
     "autopilot": ("/autopilot", "/autopilot/status", "/autopilot/queue", "/autopilot/report"),
     "nodes": ("/nodes", "/nodes/{node}/history"),
     "pods": ("/pods",),
@@ -93,6 +96,7 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "enforcement": ("/enforcement",),
     "findings": ("/findings",),
     "health": ("/health",),
+    "cluster-size": ("/cluster-size", "/cluster-size/{requests}"),
 }
 """Page of the dashboard -> reads that it shows, through the same source."""
 
