@@ -26,7 +26,7 @@ from cotenant.base.allocation.devices import (
 from tests.cluster import binaries
 from tests.enforcer.test_nvml import OTHER, T4, created, entry
 
-EXAMPLE = Path(__file__).parents[2] / "deploy" / "examples" / "device.yaml"
+EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "device.yaml"
 
 amounts = st.dictionaries(st.sampled_from([GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA]), st.integers(0, 2**62))
 shares = st.builds(
