@@ -58,12 +58,16 @@ class RecorderStatus(msgspec.Struct, frozen=True):
             notes.append(f"{count} nodes were not read and are gaps, such as {first[0]}: {first[1]}")
         return tuple(notes)
 
+    def is_silent(self, now_seconds: float) -> bool:
+        """Return whether nothing was written for so long that no recorder runs."""
+        return now_seconds - self.written_seconds > SILENT_SECONDS
+
     def sentence(self, now_seconds: float) -> str:
         """Since when it records, up to when, and whether it still does."""
         since = f"recording since {_moment(self.begun_seconds)}"
         if not self.until_seconds:
             return f"{since}; the first five minutes are not complete yet"
-        if now_seconds - self.written_seconds > SILENT_SECONDS:
+        if self.is_silent(now_seconds):
             written = _moment(self.written_seconds)
             return f"recorded from {_moment(self.begun_seconds)}; nothing was written since {written}"
         return f"{since}, stored up to {_moment(self.until_seconds)}"

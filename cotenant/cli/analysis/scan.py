@@ -33,6 +33,7 @@ from cotenant.cli.analysis.export import Results, ScanFormat, check
 from cotenant.cli.analysis.metric_source import metric_source
 from cotenant.cli.analysis.notice import DryRunOption, NotifyOption, address, payload, send, summarise
 from cotenant.cli.analysis.prometheus_options import HeaderOption, LabelOption, TokenOption, prometheus_flags
+from cotenant.cli.analysis.recorded_history import recorded_history
 from cotenant.cli.analysis.severity import FailOn, FailOnOption
 
 if TYPE_CHECKING:
@@ -186,13 +187,16 @@ def is_partial(place: Store) -> bool:
 def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, ScanTarget | None]:
     """Return the store of the history, pulled anew unless the job is offline, and the target that was queried.
 
-    The target is None when the job is offline.
+    The target is None when the job is offline, and where a recorder keeps the history.
     """
     from cotenant.base.store.parquet import arrow_alone
 
     arrow_alone()
     if job.offline:
         return open_store(job.settings, job.cluster), None
+    recorded = recorded_history(job.settings, job.cluster, reaches_cluster=job.reaches_cluster, quiet=quiet)
+    if recorded is not None:
+        return recorded, None
     target = metric_source(job.settings, job.cluster, reaches_cluster=job.reaches_cluster)
     # loaded while the server is waited for
     threading.Thread(target=importlib.import_module, args=("cotenant.pipeline.corridor",), daemon=True).start()
