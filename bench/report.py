@@ -1,4 +1,4 @@
-"""Write bench/README.md, the numbers of README.md and docs/compare.md, and the README's figure, from bench/results.
+"""Write bench/README.md, numbers of README.md and docs/compare.md, the figure of docs/simulate.md, from bench/results.
 
 No number without its command:
 
@@ -18,6 +18,7 @@ from bench.closed_loop.closed_loop_figure import LABEL, drawn
 from bench.record import RESULTS, ROOT
 
 README: Final = ROOT / "README.md"
+SIMULATE: Final = ROOT / "docs" / "simulate.md"
 COMPARE: Final = ROOT / "docs" / "compare.md"
 FIGURE: Final = ROOT / "docs" / "images" / "closed-loop.svg"
 CURVES: Final = "closed_loop_curves_"
@@ -27,7 +28,7 @@ BEGIN_FIGURE, END_FIGURE = "<!-- figure: written by `make docs`, do not edit -->
 CAPTION: Final = (
     "Batch work done against how often nodes were short, in simulated time, for each way to share nodes and each "
     "family of pods; a ring is what an install has (`.venv/bin/python -m bench.closed_loop.closed_loop`; what it "
-    "assumes: [docs/simulate.md](docs/simulate.md))."
+    "assumes is below)."
 )
 IN_README: Final = (
     ("replay", "synthetic: OOM kills caused by us", "OOM kills by proposals in weeks held out, on a synthetic cluster"),
@@ -151,11 +152,11 @@ def with_numbers(readme: str, table: str) -> str:
     return between(readme, BEGIN, table, END)
 
 
-def with_figure(readme: str) -> str:
-    """The README with the closed loop's figure where it has been recorded."""
-    name = FIGURE.relative_to(ROOT)
+def with_figure(page: str) -> str:
+    """The page on simulations with the closed loop's figure where it has been recorded."""
+    name = FIGURE.relative_to(SIMULATE.parent)
     picture = f"![{LABEL}]({name})\n\n{CAPTION}" if curves() else ""
-    return between(readme, BEGIN_FIGURE, picture, END_FIGURE)
+    return between(page, BEGIN_FIGURE, picture, END_FIGURE)
 
 
 def between(page: str, begin: str, text: str, end: str) -> str:
@@ -170,7 +171,8 @@ def main() -> int:
     targets = {
         **({FIGURE: drawn(recorded)} if (recorded := curves()) else {}),
         ROOT / "bench" / "README.md": page(documents),
-        README: with_numbers(with_figure(README.read_text()), readme_numbers(documents)),
+        README: with_numbers(README.read_text(), readme_numbers(documents)),
+        SIMULATE: with_figure(SIMULATE.read_text()),
         COMPARE: with_numbers(COMPARE.read_text(), chosen_rows(documents, BESIDE_PEERS)),
     }
     stale = [path for path, text in targets.items() if not path.exists() or path.read_text() != text]

@@ -91,7 +91,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     ),
     Quantity(
         "cluster_lendable_now",
-        "Batch reclaimable now, Mid reclaimable now",
+        "Free for batch now, Free for a day",
         "The sum of the nodes' known amounts for batch or mid now; missing where no node's is known.",
         Unit.OF_RESOURCE,
         f"{_LINES}.total_now",

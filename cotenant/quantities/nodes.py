@@ -9,7 +9,7 @@ from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, S
 QUANTITIES: Final[tuple[Quantity, ...]] = (
     Quantity(
         "cluster_unrequested",
-        "Prod: not requested",
+        "Not requested",
         "Allocatable less the requests of the pods on it, node by node, where that is more than nothing.",
         Unit.OF_RESOURCE,
         "cotenant.dashboard.nodes.batch.unrequested_amount",

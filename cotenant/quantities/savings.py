@@ -50,6 +50,16 @@ def _total(when: str, word: str, unit: str) -> Quantity:
     )
 
 
-QUANTITIES: Final[tuple[Quantity, ...]] = tuple(
-    _total(when, word, unit) for when in _TIMES for word in _WORDS for unit in _UNITS
+QUANTITIES: Final[tuple[Quantity, ...]] = (
+    *(_total(when, word, unit) for when in _TIMES for word in _WORDS for unit in _UNITS),
+    Quantity(
+        key="changes_verified_savings",
+        name="Verified as saved so far",
+        definition="Requests over all pods that fell by changes whose soak has shown no harm, from the ledger.",
+        unit=Unit.OF_RESOURCE,
+        function="cotenant.dashboard.sources.change_tables.worth",
+        aggregation=Aggregation(Level.SELECTION, "sum over verified changes"),
+        time=Moment.NOW,
+        surfaces=(Surface.TILE,),
+    ),
 )

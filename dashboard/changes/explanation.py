@@ -41,7 +41,7 @@ def body(
         why = "It may have gone with the latest results, or the link is old."
         command = f"cotenant recs list -n {visible(name[0])}"
         return panels.empty(f"Nothing is stored about {'/'.join(name)}.", why=why, command=command)
-    way = [dcc.Link("Portrait of the workload", href=portrait, id="to-portrait")] if portrait else []
+    way = [dcc.Link(f"All about {visible(name[2])}", href=portrait, id="to-portrait")] if portrait else []
     parts = [
         _head(recommendation),
         *way,

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
+from urllib.parse import unquote
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from cotenant.base.text import visible
+from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import Page, Place, View
 from cotenant.dashboard.tables import carried
 
@@ -50,6 +53,18 @@ def of_place(pages: Sequence[Page], place: Place) -> list[Page]:
 def first_page(view: View, listed: Sequence[Page]) -> Page:
     """Where a place leads: its first page that works on this install, else its first."""
     return next((page for page in listed if page.installed(view)), listed[0])
+
+
+def tab_title(pages: Sequence[Page], path: str, search: str, cluster: str) -> str:
+    """Return the title of the browser's tab: the object that is open, the page, and the cluster."""
+    first, _, below = path.partition("/")
+    page = next((one for one in pages if one.path == first), None)
+    named = [visible(unquote(part)) for part in (below or panels.address_value(search)).split("/") if part]
+    # kind and resource are not what people look for among their tabs
+    subject = "/".join(named[:1] + named[2:3]) if len(named) > 2 else "/".join(named)
+    return " - ".join(
+        one for one in (subject, page.title if page else "Not found", visible(cluster), "cotenant") if one
+    )
 
 
 def navigation(view: View, pages: Sequence[Page], path: str, search: str) -> list[Component]:

@@ -15,8 +15,8 @@ from cotenant.base.settings.sections.dashboard import AccessMode, DashboardSetti
 from cotenant.base.text import visible
 from cotenant.dashboard.access.menu import menu
 from cotenant.dashboard.changes import callbacks
-from cotenant.dashboard.frame import demo_clock, extent, panels
-from cotenant.dashboard.frame.navigation import navigation
+from cotenant.dashboard.frame import demo_clock, extent, palette, panels
+from cotenant.dashboard.frame.navigation import navigation, tab_title
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.server import faults
 from cotenant.dashboard.sources.namespace_filter import OF_THESE
@@ -58,7 +58,8 @@ THEME: Final[dict[str, Any]] = {
     "respectReducedMotion": True,
 }
 KEYS_HELP: Final = (
-    ("/", "search"),
+    ("Ctrl K", "search everything: pages, workloads, nodes, namespaces, plans, commands"),
+    ("/", "search names in the list"),
     ("j k", "next and previous row"),
     ("x", "select the row; exports hold selected rows only"),
     ("r", "review what is selected, or the row; in the review Enter leads on"),
@@ -81,6 +82,7 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
             dcc.Interval(id="tick", interval=1000 * view.settings.poll_seconds),
             dcc.Store(id="version", data=None),
             dcc.Store(id="redraw", data=None),
+            dcc.Store(id="tab-title", data=None),
             html.A("Skip to content", href="#main", className="skip-link"),
             dmc.AppShell(
                 [_header(view), _navbar(view, pages), dmc.AppShellMain(_main(view), id="main")],
@@ -92,6 +94,7 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
             ),
             _help(pages),
             _display(),
+            palette.dialog(view, pages),
         ],
         theme=THEME,
         defaultColorScheme="auto",
@@ -138,6 +141,13 @@ def _header(view: View) -> Component:
     copy = html.Button("Copy link", id="copy-link", className="button copy", title="Link to exactly this view")
     views = html.Details([html.Summary("Views", className="button"), _views()], className="chooser views", id="views")
     help_button = dmc.ActionIcon("?", id="help-button", variant="default", size="md", **{"aria-label": "Keyboard help"})
+    everything = dmc.ActionIcon(
+        html.Span("⌕", className="glass", **{"aria-hidden": "true"}),
+        id="palette-button",
+        variant="default",
+        size="md",
+        **{"aria-label": "Search everything, Ctrl K"},
+    )
     chips = html.Div(id="chips", className="chips")
     search_box = html.Div(search, role="search", className="search")
     launched = view.given.access.mode is AccessMode.NONE and view.given.launch_token != ""
@@ -154,6 +164,7 @@ def _header(view: View) -> Component:
                 chips,
                 unfold,
                 narrowing,
+                everything,
                 views,
                 copy,
                 display_button,
@@ -253,6 +264,7 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
         Output("nav", "children"),
         Output("extent-notes", "children"),
         Output("extent", "data"),
+        Output("tab-title", "data"),
         Input("url", "pathname"),
         Input("url", "search"),
         Input("version", "data"),
@@ -262,7 +274,8 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
         overview, obeyed = extent.overview_of(view), _obeyed_choices(by_path, path)
         links = navigation(view, pages, path, text)
         limits = extent.note_lines(extent.notes(overview, obeyed, text))
-        return links, limits, extent.state(overview, obeyed, text)
+        title = tab_title(pages, path, text, "" if overview is None else overview.cluster)
+        return links, limits, extent.state(overview, obeyed, text), title
 
     @app.callback(
         Output("chips", "children"),
@@ -280,6 +293,7 @@ def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
         return _chips(snapshot.overview, view), _stale(snapshot.overview, view), version
 
     extent.register(app, view)
+    palette.register(app, view, pages)
     demo_clock.register(app, view)
     _register_clientside(app)
 
@@ -325,6 +339,9 @@ def _register_clientside(app: Dash) -> None:
         Input("burger", "opened"),
         State("shell", "navbar"),
         prevent_initial_call=True,
+    )
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "titled"), Input("tab-title", "data"), prevent_initial_call=True
     )
     app.clientside_callback(
         ClientsideFunction("cotenant", "help"), Input("help-button", "n_clicks"), prevent_initial_call=True

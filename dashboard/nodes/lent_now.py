@@ -1,4 +1,4 @@
-"""What can be lent to batch pods, now and over the next 24 hours, in words; or why it is not known."""
+"""What can be lent to batch pods over the next 24 hours, and of which nodes that is known, in words."""
 
 from __future__ import annotations
 
@@ -18,15 +18,6 @@ from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
 from cotenant.recommender.model.views import BandSeries, Overview
 
 
-def sentence(overview: Overview, lent: Relation) -> list[Any]:
-    """The beginning of the overview's first sentence; lent: the table RECLAIMABLE."""
-    cpu, memory = overview.cpu.batch_now, overview.memory.batch_now
-    if not (math.isfinite(cpu) or math.isfinite(memory)):
-        return [f"What can be lent to batch pods is not known: {batch.why_unknown(lent) or 'no node is known.'} "]
-    now = [panels.amount(cpu, Resource.CPU), " and ", panels.amount(memory, Resource.MEMORY)]
-    return [*now, " can be lent to batch pods now", *_ahead(overview.cpu), "; "]
-
-
 def not_of_all(overview: Overview, lent: Relation) -> str:
     """Describe how many nodes the present amounts cover, and why not the others; "" when they cover all."""
     why, known = batch.why_unknown(lent), overview.cpu.lending_nodes
@@ -35,7 +26,7 @@ def not_of_all(overview: Overview, lent: Relation) -> str:
     return f"of {known:,} of {display.counted(overview.nodes, 'node')}. {why}"
 
 
-def _ahead(series: BandSeries) -> list[Any]:
+def ahead_parts(series: BandSeries) -> list[Any]:
     """Describe the CPU that can be lent over the next 24 hours, as parts of a sentence.
 
     The parts are the least and the most from now on at the median, and the least that is sure for each node by

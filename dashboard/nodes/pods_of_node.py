@@ -72,7 +72,7 @@ def _row(row: Row, base: str, node: str) -> Component:
     name = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
     address = f"{base}workload/{name}?{urlencode({'node': filters.literal(node), 'from': 'pods'})}"
     cells: list[Any] = [
-        dcc.Link(f"{visible(ref.namespace)}/{visible(ref.name)}", href=address, title="Portrait of the workload"),
+        dcc.Link(f"{visible(ref.namespace)}/{visible(ref.name)}", href=address, title="All about this workload"),
         *(panels.chip(str(row[k]), str(row[k]).lower()) if row[k] else display.MISSING for k in ("qos", "priority")),
         *(panels.amount(row[f"{r}_{what}"], r) for r in Resource for what in ("request", "usage")),
         panels.moment(row["start"]) if row["start"] else display.MISSING,

@@ -84,10 +84,10 @@ def bands(snapshot: Snapshot) -> Component:
     mid, lend = [band.mid_now for band in both], [band.batch_now for band in both]
     used, count = usage_of_batch_pods(pods)
     stats = [
-        _stat("Prod: not requested", prod, "allocatable less requests, node by node"),
-        _stat("Mid: lendable", mid, "holds for the next 24 hours by its formula"),
-        _stat("Batch: lendable", lend, _lending_nodes(lent)),
-        _stat("Batch pods use", used, f"{display.counted(count, 'pod')}, part of what is lendable"),
+        _stat("Not requested", prod, "allocatable less requests, node by node"),
+        _stat("Free for a day", mid, "for the next 24 hours, by its formula; part of it is free for batch too"),
+        _stat("Free for batch now", lend, _lending_nodes(lent)),
+        _stat("Batch pods use", used, f"{display.counted(count, 'pod')}, part of what is free for batch"),
     ]
     return html.Div(stats, className="stats four")
 

@@ -55,7 +55,7 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
 LIST: Final = Listing(
     schema=ENFORCEMENT,
     path=PATH,
-    noun="act",
+    noun="action",
     shown=("time", "node", "mode", "reason", "before_after", "why", "pod", "namespace", "strategy", "lane"),
     facets=(
         ("lane", "Lane"),
@@ -118,7 +118,7 @@ def node_in_hand(view: View, search: str) -> Component:
     if not shown.marks and shown.lanes is None:
         why = "Its agent reported nothing under these filters, or it is not one of the cluster's nodes."
         ways = html.Div(enforcing.node_links(node_counts, query, node), className="ways")
-        nothing = panels.empty(f"No act on node {visible(node)}.", why=why, link=("All acts", "?"))
+        nothing = panels.empty(f"No action on node {visible(node)}.", why=why, link=("All actions", "?"))
         return panels.panel(visible(node), ways, nothing)
     newest = enforcing.newest(snapshot, node) or shown.until
     ways = html.Div(

@@ -238,7 +238,7 @@ def _way(view: View, subject: Subject, search: str) -> Component | None:
         ref = WorkloadRef(subject.namespace, subject.kind, subject.name)
         link = portrait.href(base, ref, search, PATH)
         shown = f"{'&' if '?' in link else '?'}show=memory" if subject.resource == Resource.MEMORY.value else ""
-        return dcc.Link("Portrait", href=link + shown, className="quiet-link", id="to-portrait")
+        return dcc.Link(visible(ref.name), href=link + shown, className="quiet-link", id="to-portrait")
     if subject.scope == "node":
         return dcc.Link("Node", href=f"{base}nodes/{quote(subject.name, safe='')}", className="quiet-link")
     return None

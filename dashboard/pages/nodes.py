@@ -169,12 +169,12 @@ def lent_by(snapshot: Snapshot, node: str) -> Mapping[tuple[str, Resource], Lent
 
 def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
     stats = [_usage_stat(row, r) for r in Resource]
-    for band, detail in (
-        ("batch", "from what prod pods do not use"),
-        ("mid", "from what prod pods request and will not use soon"),
+    for label, band, detail in (
+        ("Free for batch now", "batch", "from what services do not use"),
+        ("Free for a day", "mid", "from what services request and will not use soon; overlaps with batch"),
     ):
         cpu, memory = (panels.amount(row[f"{band}_{r}"], r) for r in Resource)
-        stats.append(panels.stat(f"{band.capitalize()} reclaimable now", [cpu, " · ", memory], detail))
+        stats.append(panels.stat(label, [cpu, " · ", memory], detail))
     stats.append(_peak(row, snapshot))
     return html.Div(stats, className="stats five")
 

@@ -1,10 +1,8 @@
-"""Overview: how full the cluster is, how its day goes, what could be reclaimed, and what is worth doing first."""
+"""Home: what to do first, how the cluster's day goes, what was saved, what a risk would lend, where all else is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
 from typing import Final
 from urllib.parse import urlencode
 
@@ -16,25 +14,20 @@ from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.tables import queries, time_span
-from cotenant.base.tables.filters import Query
-from cotenant.base.tables.queries import RowCondition
-from cotenant.base.text import percent, visible
-from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
+from cotenant.base.text import visible
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.figures import band, heat, waste
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
-from cotenant.dashboard.nodes import lent_now, policy_offer
-from cotenant.dashboard.sources.namespace_filter import OF_THESE, overview_of
-from cotenant.dashboard.tables import carried, display, savings
+from cotenant.dashboard.home import answers, beginnings, cards, numbers, risk
+from cotenant.dashboard.home.page_data import OverviewPage, overview_page
+from cotenant.dashboard.nodes import policy_offer
+from cotenant.dashboard.tables import carried, display
 from cotenant.dashboard.tables import selection as choosing
 from cotenant.dashboard.tables.labels import label
-from cotenant.dashboard.tables.savings import ReadyCounts
 from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
-from cotenant.recommender.model.savings import PlannedSavings
 from cotenant.recommender.model.views import FINDINGS, RECLAIMABLE, RECOMMENDATIONS, Overview
-from cotenant.scheduler_ext.cluster_size.report import best_known, short_sentence
 
 WASTE_BARS: Final = 10
 """Namespaces in the waste ranking. What fits a screen; the table has all namespaces."""
@@ -42,42 +35,7 @@ WASTE_BARS: Final = 10
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
 BAND_HEIGHT: Final = 310
 WORTH_MOST: Final = 3
-CLUSTER_SIZE: Final = "cluster-size"
-READY: Final = f"ready={','.join(savings.READY)}"
-"""The filter of what can be applied now."""
-ABOVE_REQUEST: Final = RowCondition("memory_observed_max > coalesce(memory_request_now, memory_limit_now)")
-"""Containers that the kubelet evicts first when a node runs out of memory."""
-OF_CHOSEN: Final = "of the chosen namespaces"
 RESOURCES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}]
-
-
-@dataclass(frozen=True, slots=True)
-class OverviewPage:
-    """The data from which the page is drawn under an address: the results, narrowed to its namespaces."""
-
-    view: View
-    search: str
-    overview: Overview
-    """Whose counts and sums are of the chosen namespaces; nodes, capacity and curves are of the whole cluster."""
-    query: Query
-    """The chosen namespaces, for any table that has a column of them."""
-
-    def href(self, page: str, query: str = "") -> str:
-        """An address of another page under the same choices."""
-        search = carried.join_queries(query, carried.carried_parts(self.search, "ns", "range"))
-        return f"{self.view.settings.base_path}{page}" + (f"?{search}" if search else "")
-
-
-def overview_page(view: View, search: str) -> OverviewPage | None:
-    """Return the page's data from the newest results; None without results.
-
-    Raises UsageError for an invalid namespace filter.
-    """
-    snapshot, query = view.source.snapshot(), carried.namespace_query(search)
-    overview = snapshot.overview
-    if overview is not None and query.conditions:
-        overview = overview_of(overview, snapshot.tables, query, carried.admits(search))
-    return None if overview is None else OverviewPage(view, search, overview, query)
 
 
 def render(view: View, search: str) -> Component:
@@ -91,17 +49,19 @@ def contents(view: View, search: str = "") -> Component:
     """Everything below the heading."""
     page = overview_page(view, search)
     if page is None:
-        return panels.no_results()
+        return beginnings.empty()
     overview, base = page.overview, view.settings.base_path
-    ready = cache(lambda: ready_of(page))
     rows: tuple[tuple[str, Sequence[Callable[[], Component]]], ...] = (
-        ("", [lambda: _verdict(page, ready())]),
         ("", [lambda: html.P(_lead(page), className="lead")]),
-        ("", [lambda: _headline(overview)]),
-        ("", [lambda: _present(page, ready())]),
-        ("", [lambda: _policy(view)]),
+        ("", [lambda: cards.cards(page)]),
+        ("", [lambda: numbers.present(page)]),
         ("row wide-narrow", [lambda: _band_panel(page), lambda: _heat_panel(overview)]),
+        ("row", [lambda: risk.part(view)]),
+        ("row", [lambda: answers.panel(page)]),
+        ("row", [lambda: beginnings.young(overview.window_days) or html.Div()]),
+        ("", [lambda: _policy(view)]),
         ("row thirds", [lambda: _waste_panel(page), lambda: _outcome(page), lambda: _findings(page)]),
+        ("", [lambda: numbers.headline(overview)]),
         ("row", [lambda: _quality(overview, base)]),
     )
     return html.Div([html.Div([panels.render_guarded(draw) for draw in drawn], className=name) for name, drawn in rows])
@@ -110,106 +70,12 @@ def contents(view: View, search: str = "") -> Component:
 def _lead(page: OverviewPage) -> str:
     overview = page.overview
     things = ((overview.nodes, "node"), (overview.workloads, "workload"), (overview.pods, "pod"))
-    whose = f", workloads and pods {_whose(page)}" if _whose(page) else ""
+    whose = f", workloads and pods {page.whose}" if page.whose else ""
     return (
         f"{', '.join(display.counted(number, noun) for number, noun in things)}{whose}; "
         f"{overview.window_days:.0f} days of history from {visible(overview.source)}, "
         f"until {display.moment(overview.time_seconds)}."
     )
-
-
-def _whose(page: OverviewPage) -> str:
-    """Describe which namespaces the counts and sums cover; "" when they cover all."""
-    if page.query.conditions:
-        return OF_CHOSEN
-    return "" if page.view.given.people().reads is None else OF_THESE
-
-
-def _verdict(page: OverviewPage, ready: Ready) -> Component:
-    """One sentence before anything else: what can be lent, what can be saved, what is at risk."""
-    overview, view = page.overview, page.view
-    lent = lent_now.sentence(overview, view.source.snapshot().tables[RECLAIMABLE.name])
-    saved = ["what is ready to apply now ", *savings.saving_parts(ready.planned.now, view.currency), "; "]
-    counts = dict(queries.facet(view.source.snapshot().tables[FINDINGS.name], page.query, "severity"))
-    critical = counts.get(Severity.CRITICAL.value, 0)
-    href = page.href("findings", f"severity={Severity.CRITICAL.value}")
-    findings = [dcc.Link(display.counted(critical, "critical finding"), href=href), " and "] if critical else []
-    advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
-    short = advice.count(queries.condition(advice, page.query) & ABOVE_REQUEST)
-    rows = dcc.Link(display.counted(short, "container"), href=page.href("recommendations", "sort=-memory_delta_total"))
-    risk = ["at risk: ", *findings, rows, " that used more memory than requested."]
-    if not short:
-        risk = ["at risk: ", *findings[:1], "."] if findings else ["nothing is at risk."]
-    return html.P([*lent, *saved, *_nodes_that_could_leave(page), *risk], className="verdict", id="overview-verdict")
-
-
-def _nodes_that_could_leave(page: OverviewPage) -> list[Component | str]:
-    """The number of nodes that freed requests let go of; nothing where `cotenant size` has not run."""
-    report = page.view.source.cluster_size()
-    level = best_known(report) if report else None
-    if report is None or level is None:
-        return []
-    return [dcc.Link(short_sentence(report, level), href=page.href(CLUSTER_SIZE)), "; "]
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """Recommendations that pass the guardrails now, and what all of them free and raise, now and after all steps."""
-
-    counts: ReadyCounts
-    planned: PlannedSavings
-
-
-def ready_of(page: OverviewPage) -> Ready:
-    """Return the counts and savings of the rows that the list shows under the same filter."""
-    advice = page.view.source.snapshot().tables[RECOMMENDATIONS.name]
-    return Ready(savings.ready_counts(advice, page.query), savings.planned_savings(advice, page.query))
-
-
-def _headline(overview: Overview) -> Component:
-    """The six numbers of kubernetes-mixin's cluster dashboard, in its words and order."""
-    h = overview.headline
-    shares = (
-        ("CPU Utilisation", h.cpu_utilisation, "red"),
-        ("CPU Requests Commitment", h.cpu_requests_commitment, "red"),
-        ("CPU Limits Commitment", h.cpu_limits_commitment, "blue"),
-        ("Memory Utilisation", h.memory_utilisation, "red"),
-        ("Memory Requests Commitment", h.memory_requests_commitment, "red"),
-        ("Memory Limits Commitment", h.memory_limits_commitment, "blue"),
-    )
-    # Limits above what nodes have are normal where pods burst: no alarm.
-    stats = [panels.stat(label, display.percent(share), bar=share, over=over) for label, share, over in shares]
-    return html.Div(stats, className="stats six")
-
-
-def _present(page: OverviewPage, ready: Ready) -> Component:
-    """Show what could be used now, the coming peak, and what is worth doing."""
-    overview = page.overview
-    unknown = lent_now.not_of_all(overview, page.view.source.snapshot().tables[RECLAIMABLE.name])
-    return html.Div(
-        [
-            _reclaimable(
-                "Batch reclaimable now",
-                overview.cpu.batch_now,
-                overview.memory.batch_now,
-                unknown or "from what prod pods do not use",
-            ),
-            _reclaimable(
-                "Mid reclaimable now",
-                overview.cpu.mid_now,
-                overview.memory.mid_now,
-                unknown or "from what prod pods request and will not use soon",
-            ),
-            _peak(overview),
-            _worth(page, ready),
-        ],
-        className="stats four",
-    )
-
-
-def _reclaimable(label: str, cpu: float, memory: float, detail: str) -> Component:
-    value = [panels.amount(cpu, Resource.CPU), " · ", panels.amount(memory, Resource.MEMORY)]
-    return panels.stat(label, value, detail)
 
 
 def _policy(view: View) -> Component:
@@ -229,30 +95,6 @@ def _policy(view: View) -> Component:
     )
 
 
-def _peak(overview: Overview) -> Component:
-    peak = overview.peak
-    if peak is None:
-        return panels.stat(PEAK_NAME, "unknown", overview.peak_reason)
-    rise = f", {percent(peak.above_mean, signed=True)} over the day's mean" + ("" if peak.pronounced else " (mild)")
-    led = f"; led by {visible(peak.led_by)}" if peak.led_by else ""
-    height = panels.amount(peak.height_millicores, Resource.CPU)
-    detail = html.Span([f"{BUSIEST_NAME}: ", panels.window(peak.start_seconds, peak.end_seconds), rise, led])
-    return panels.stat(PEAK_NAME, [panels.clock(peak.start_seconds), ", ", height], detail)
-
-
-def _worth(page: OverviewPage, ready: Ready) -> Component:
-    """Show what passes the guardrails now, as the list orders it, and the sum of all recommendations beside it."""
-    currency, counts = page.view.currency, ready.counts
-    second = f"; {savings.second_person_words(counts.second_person)}" if counts.second_person else ""
-    after = [" After all steps it ", *savings.saving_parts(ready.planned.all_steps, currency), "."]
-    if not counts.ready:
-        return panels.stat("Ready to apply", f"nothing{second}", html.Span(after[1:], id="overview-worth"))
-    now = ["Now it ", *savings.saving_parts(ready.planned.now, currency), "."]
-    link = dcc.Link("See them", href=page.href("recommendations", READY))
-    count = f"{display.counted(counts.ready, 'recommendation')}{second}"
-    return panels.stat("Ready to apply", count, html.Span([*now, *after, " ", link], id="overview-worth"))
-
-
 def _band_panel(page: OverviewPage) -> Component:
     switch = dmc.SegmentedControl(
         id="band-resource",
@@ -262,7 +104,7 @@ def _band_panel(page: OverviewPage) -> Component:
     )
     note = "Cluster total, hourly means of the last 7 days unless a time range is chosen, and the next 24 hours."
     chart = html.Div(_band(page, Resource.CPU), id="band")
-    return panels.panel("Peaks and valleys", chart, aside=switch, note=note)
+    return panels.panel("The cluster's day", chart, aside=switch, note=note)
 
 
 def _band(page: OverviewPage, resource: Resource) -> Component:
@@ -454,6 +296,7 @@ def register(app: Dash, view: View) -> None:
     def _switch(resource: str, search: str | None) -> Component:
         return drawn(search, lambda page: _band(page, Resource(resource)))
 
+    risk.register(app, view)
     app.clientside_callback(
         ClientsideFunction("cotenant", "drill"), Input("waste-figure", "clickData"), prevent_initial_call=True
     )
@@ -461,7 +304,7 @@ def register(app: Dash, view: View) -> None:
 
 OBEYED: Final = Obeyed(
     "nodes, capacity, the headline, the curves and the peak are of the whole cluster.",
-    "it is of Peaks and valleys; all else is of now or of the whole history.",
+    "it is of the cluster's day; all else is of now or of the whole history.",
     forecast=True,
     spans=False,
 )

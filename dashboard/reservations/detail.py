@@ -102,7 +102,7 @@ def _ways(view: View, row: Row | None, search: str) -> list[Component]:
     ahead = f"{view.settings.base_path}forecast?{urlencode({'open': key})}"
     return [
         dcc.Link("Forecast", href=ahead, className="quiet-link", id="to-forecast"),
-        dcc.Link("Portrait", href=address, className="quiet-link", id="to-portrait"),
+        dcc.Link(visible(ref.name), href=address, className="quiet-link", id="to-portrait"),
     ]
 
 

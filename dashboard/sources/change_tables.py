@@ -121,7 +121,7 @@ class ChangeSavings:
 
 
 def worth(standings: Sequence[ChangeStatus]) -> ChangeSavings:
-    """Summed over changes; what failed or never came was promised and is not in force."""
+    """Sum over changes, by resource and in money; what failed or never came was promised and is not in force."""
     return ChangeSavings(
         joined_savings(s.change.savings for s in standings),
         joined_savings(s.change.savings for s in standings if s.state.in_force),

@@ -20,11 +20,13 @@ __all__ = [
     "clock",
     "cores",
     "counted",
+    "css_share",
     "duration",
     "gib",
     "gpus",
     "moment",
     "money",
+    "of_kind",
     "percent",
     "signed",
 ]
@@ -91,3 +93,13 @@ def number(count: int) -> str:
 def counted(number: int, noun: str) -> str:
     """A number with its noun, in the plural where due."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def css_share(ratio: float) -> str:
+    """A share of a width or a height, for a style."""
+    return f"{ratio:.2%}"
+
+
+def of_kind(number: int, word: str) -> str:
+    """A number before an adjective: "12 critical"."""
+    return f"{number:,} {word}"

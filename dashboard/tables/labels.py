@@ -12,7 +12,7 @@ from cotenant.recommender.model.steps import Ready
 LABELS: Final[Mapping[str, str]] = {
     **{code: code.value.removeprefix("autopilot-").replace("-", " ") for code in (*Reason, *FindingKind)},
     Ready.WHOLE: "ready",
-    Ready.FIRST_STEP: "first step",
+    Ready.FIRST_STEP: "in steps",
     Ready.SECOND_PERSON: "needs a second person",
     Ready.NOTHING: "no change",
     Reason.OBSERVED_MAXIMUM: "highest seen",
@@ -28,6 +28,7 @@ LABELS: Final[Mapping[str, str]] = {
     Reason.NO_SKILL: "no better than last week",
     Reason.NO_WINDOW: "no more pods needed",
     Reason.UNCOVERED: "coverage too low",
+    Reason.LADDER_RECOMMENDATION_ROSE: "more is recommended now",
     FindingKind.UNSCHEDULABLE: "fits on no node",
     FindingKind.IDLE_GPU: "idle GPU",
     FindingKind.OVERSIZED_GPU: "oversized GPU",

@@ -16,6 +16,7 @@ from playwright.sync_api import Page, expect
 from cotenant.base.store import Store
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.dashboard import pages
+from cotenant.dashboard.home import answers
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
 from tests.browser.conftest import Open
@@ -154,22 +155,46 @@ def test_the_overview_says_what_the_document_says(open_page: Open, address: str,
         f"{100 * overview.headline.cpu_utilisation:.0f} %"
     )
     cores = f"{overview.cpu.batch_now / 1000:.1f} cores"
-    critical = api(page, f"{address}/api/v1/findings?severity=critical")["total"]
     rows = api(page, f"{address}/api/v1/recommendations?limit=5000")["rows"]
     short = sum((r["memory_observed_max"] or 0) > (r["memory_request_now"] or math.inf) for r in rows)
-    risk = f"{critical} critical finding" if critical else f"{short} container" if short else "nothing"
+    at_risk = api(page, f"{address}/api/v1/recommendations?todo=raise")["total"]
     ahead = (
-        r"now, [\d.,]+ to [\d.,]+ cores over the next 24 hours at the median of the forecasts, "
+        r"[\d.,]+ to [\d.,]+ cores over the next 24 hours at the median of the forecasts, "
         r"at least [\d.,]+ cores while every node is within its 95 % value"
     )
-    expect(page.locator("#overview-verdict")).to_have_text(
-        re.compile(rf"^{cores} and .* can be lent to batch pods {ahead}; what is ready to apply now .*{risk}")
-    )
+    expect(page.locator("#card-lend h2")).to_have_text(f"Lend {cores} now")
+    expect(page.locator("#card-lend .card-detail")).to_contain_text(re.compile(ahead))
+    expect(page.locator("#card-risk h2")).to_have_text(f"Raise {at_risk} containers at risk")
+    expect(page.locator("#card-risk .card-detail")).to_contain_text(f"{short} container" if short else "None used more")
     expect(page.get_by_text("DEMO data - nothing is applied to a real cluster")).to_be_visible()
     expect(page.get_by_text("READ-ONLY")).to_be_visible()
     for word, count in overview.severities.items():
         row = page.locator(".shares li", has=page.get_by_text(word, exact=True))
         expect(row.locator(".share-count")).to_have_text(f"{count:,}")
+
+
+def test_what_a_newcomer_asks_is_answered_within_one_click_of_home(open_page: Open, address: str) -> None:
+    page = settled(open_page(address))
+    for question in answers.QUESTIONS:
+        line = page.locator("#answers li", has_text=question.words)
+        expect(line.locator(".answer")).not_to_be_empty()
+        line.get_by_role("link").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(TITLES[question.path])
+        expect(page).to_have_title(re.compile(f"^{re.escape(TITLES[question.path])} - "))
+        page.go_back()
+        settled(page)
+
+
+def test_one_field_leads_to_a_node_by_keys_alone(open_page: Open, address: str) -> None:
+    page = settled(open_page(address))
+    page.keyboard.press("Control+k")
+    expect(page.locator("#palette-field")).to_be_focused()
+    page.keyboard.type("node-003")
+    expect(page.locator(".palette-line", has_text="node-003").first).to_be_visible()
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{address}/nodes/node-003")
+    expect(page.locator("#palette-field")).to_be_hidden()
+    expect(page).to_have_title(re.compile("^node-003 - Nodes - "))
 
 
 @pytest.mark.soak

@@ -68,9 +68,9 @@ def test_the_band_and_the_heat_map_of_the_overview_follow(open_page: Open, addre
     assert turned["data"][0]["z"][0][9] == heat["data"][0]["z"][0][0]
     assert turned["data"][0]["z"][0][8] == heat["data"][0]["z"][6][23]
     assert turned["x"]["title"]["text"] == "hour, GMT+9"
-    reclaimable = page.locator(".stats.four .stat-value .amount").first
+    reclaimable = page.locator("#card-lend h2 .amount")
     expect(reclaimable).to_have_text(f"{round(overview.cpu.batch_now):,} m")
-    ahead = page.locator("#overview-verdict .amount", has_text=" to ")
+    ahead = page.locator("#card-lend .card-detail .amount", has_text=" to ")
     expect(ahead).to_have_text(re.compile(r"^[\d,]+ to [\d,]+ m$"))
     assert overview.peak is not None
     start = datetime.fromtimestamp(overview.peak.start_seconds + 3600 * TOKYO_HOURS, UTC)

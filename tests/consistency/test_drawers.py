@@ -58,9 +58,9 @@ def test_the_page_of_a_node_says_the_row_of_the_node(shown: Scene) -> None:
         for resource, name in ((Resource.CPU, "CPU"), (Resource.MEMORY, "Memory")):
             used = said(row, f"{resource}_usage", resource)
             assert f"{name} used now{used}" in text and f" of {said(row, f'{resource}_allocatable', resource)}" in text
-        for band in ("batch", "mid"):
+        for band, words in (("batch", "Free for batch now"), ("mid", "Free for a day")):
             lent = [said(row, f"{band}_{resource}", resource) for resource in Resource]
-            assert f"{band.capitalize()} reclaimable now{' · '.join(lent)}" in text
+            assert f"{words}{' · '.join(lent)}" in text
         assert said(row, "cpu_peak", Resource.CPU) in text.partition(PEAK_NAME)[2][:40]
 
 

@@ -346,7 +346,7 @@ def test_without_forecasts_of_nodes_both_panels_say_what_makes_them(source: Stor
 def test_what_is_lent_now_is_shown_though_the_forecasts_cannot_be_read(source: StoreSource, made: Results) -> None:
     view = view_on(Faulty(source, {"batch_room": StoreError("the disk is gone")}), made.end_seconds)
     text = text_of(page.render(view, ""))
-    assert "Batch: lendable" in text and text.count("the disk is gone") == 2
+    assert "Free for batch now" in text and text.count("the disk is gone") == 2
 
 
 def test_a_cluster_whose_nodes_are_not_known_has_words(made: Results, source: StoreSource) -> None:

@@ -237,7 +237,7 @@ def test_the_page_shows_the_busiest_node_or_the_one_that_the_address_names(made_
     assert '"node-000: ' not in text_of(page.node_in_hand(view, "?open=node-001"))
     assert "node-000, " in text_of(page.node_in_hand(view, ""))
     assert "node-001, " in text_of(page.node_in_hand(view, "?open=node-001"))
-    assert "No act on node gone." in text_of(page.node_in_hand(view, "?open=gone"))
+    assert "No action on node gone." in text_of(page.node_in_hand(view, "?open=gone"))
 
 
 def test_filters_narrow_chart_and_choice_of_nodes(made_page: Any) -> None:

@@ -21,6 +21,7 @@ from cotenant.dashboard import pages
 from cotenant.dashboard.figures import base
 from cotenant.dashboard.frame import extent
 from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.home import numbers
 from cotenant.dashboard.pages import enforcement, nodes, overview, recommendations
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import carried, list_page
@@ -236,8 +237,8 @@ def test_the_overview_of_a_namespace_sums_its_rows_and_keeps_the_cluster_s(view:
 def test_what_is_ready_on_the_overview_is_what_the_list_shows_under_the_same_namespace(view: View) -> None:
     page = overview.overview_page(view, "?ns=pay&ns=shop")
     assert page is not None
-    query = recommendations.LIST.query(f"{overview.READY}&ns=pay&ns=shop")
-    assert overview.ready_of(page).counts.ready == len(view.source.snapshot().rows(RECOMMENDATIONS.name, query))
+    query = recommendations.LIST.query(f"{numbers.READY}&ns=pay&ns=shop")
+    assert page.ready.ready == len(view.source.snapshot().rows(RECOMMENDATIONS.name, query))
 
 
 def test_charts_begin_with_the_range_and_next_shows_nothing_of_the_past() -> None:

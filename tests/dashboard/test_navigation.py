@@ -24,7 +24,7 @@ PLACES = {
     "Right-size": ["To do", "Changes", "Autopilot"],
     "Lend": ["Batch", "Try a risk", "Enforcement"],
     "Peaks": ["Plans", "Forecast"],
-    "Place": ["Queues", "Rebalance"],
+    "Place": ["Queues", "Rebalance", "Cluster size"],
     "Explore": ["Workloads", "Nodes"],
 }
 """What a person finds where, in the order of the sidebar."""

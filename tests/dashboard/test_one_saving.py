@@ -139,7 +139,6 @@ def test_sentence_tile_list_bar_and_address_say_the_same(view: View, stored: Pla
     shown = overview.overview_page(view, "")
     assert shown is not None
     contents = overview.contents(view, "")
-    agrees(text_of(found(contents, "overview-verdict")), stored.now)
     now, _, after = text_of(found(contents, "overview-worth")).partition("After all steps")
     agrees(now, stored.now)
     agrees(after, stored.all_steps)
@@ -189,7 +188,7 @@ def test_a_choice_of_namespaces_is_one_number_on_page_list_and_rest(
 ) -> None:
     shown = overview.overview_page(view, f"?{namespaces}")
     assert shown is not None and shown.overview.savings is not None
-    tile = overview.ready_of(shown)
+    tile = shown
     assert shown.overview.savings == tile.planned
     names = {part.partition("=")[2] for part in namespaces.split("&")}
     mine = [row for row in rows if (row["namespace"] in names) != ("!=" in namespaces)]

@@ -30,6 +30,7 @@ from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes.change_story import Allowed
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import DashboardContext, View
+from cotenant.dashboard.home import numbers
 from cotenant.dashboard.pages import overview, portrait, review
 from cotenant.dashboard.pages.recommendations import LIST
 from cotenant.dashboard.sources.namespace_filter import Narrowing
@@ -309,7 +310,7 @@ def test_the_overview_counts_what_the_list_behind_its_link_shows(scene: Scene) -
     def listed() -> int:
         snapshot = view.source.snapshot()
         schema = snapshot.tables[RECOMMENDATIONS.name].schema
-        return len(snapshot.rows(RECOMMENDATIONS.name, LIST.query(overview.READY, schema)))
+        return len(snapshot.rows(RECOMMENDATIONS.name, LIST.query(numbers.READY, schema)))
 
     before = listed()
     assert f'"{display.counted(before, "recommendation")};' in text(overview.contents(view))

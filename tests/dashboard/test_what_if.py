@@ -7,6 +7,7 @@ import pytest
 from cotenant.base.store import Store
 from cotenant.base.usage.what_if import WHAT_IF
 from cotenant.dashboard.figures import what_if as charts
+from cotenant.dashboard.home import risk
 from cotenant.dashboard.pages import what_if
 from cotenant.dashboard.sources.source import ResultSource, StoreSource
 from tests.dashboard.test_states import text_of, view_on
@@ -61,8 +62,8 @@ class Unreplayed:
 
 def test_results_without_a_replay_say_which_command_makes_one(made: Results) -> None:
     page = text_of(what_if.render(view_on(Unreplayed(StoreSource(made.store, support.QUICK))), ""))
-    assert what_if.NONE in page
-    assert what_if.COMMAND in page
+    assert risk.NONE in page
+    assert risk.COMMAND in page
 
 
 def test_the_page_reads_the_replay_that_the_command_stores(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -341,7 +341,7 @@ def test_now_lies_inside_its_own_range_and_at_95_percent_no_more_is_lent_than_at
 
 def said_range(series: Any) -> tuple[float, float, float]:
     """The numbers in the first sentence about the next 24 hours: from, to, at least."""
-    words = lent_now._ahead(series)
+    words = lent_now.ahead_parts(series)
     between, least = (w.to_plotly_json()["props"] for w in words if not isinstance(w, str))
     return float(between["data-low"]), float(between["data-value"]), float(least["data-value"])
 

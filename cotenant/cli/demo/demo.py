@@ -216,9 +216,9 @@ def summary(overview: Overview, currency: str) -> Iterator[str]:
         yield f"{name:<7} requested {percent(requested)}, used {percent(used)} of allocatable"
     if math.isfinite(overview.cpu.batch_now) and math.isfinite(overview.memory.batch_now):
         cpu, memory = _cores(overview.cpu.batch_now), human(Kind.BYTES, int(overview.memory.batch_now))
-        yield f"reclaimable for batch now: {cpu} cores, {memory} memory"
+        yield f"free for batch now: {cpu} cores, {memory} memory"
     else:
-        yield "reclaimable for batch now: not known; the reason of each node: cotenant get reclaimable"
+        yield "free for batch now: not known; the reason of each node: cotenant get reclaimable"
     if peak := overview.peak:
         start, height = datetime.fromtimestamp(peak.start_seconds, UTC), _cores(peak.height_millicores)
         mild = "" if peak.pronounced else " (mild)"

@@ -1,0 +1,213 @@
+"""Ctrl-K: one field over pages, workloads, nodes, namespaces, plans and commands to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, urlencode
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, dcc, html
+from dash.development.base_component import Component
+
+from cotenant.base.tables import filters
+from cotenant.base.text import visible
+from cotenant.dashboard.frame import extent, panels
+from cotenant.dashboard.frame.view import Page, Place, View
+from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.tables import display
+from cotenant.recommender.model.views import NODES, PLANS, WORKLOADS
+
+PALETTE: Final = "palette"
+FIELD: Final = "palette-field"
+FOUND: Final = "palette-found"
+MOST_OF_A_KIND: Final = 6
+"""Hits of one kind in sight; the last of them leads to the whole list."""
+WORDS_OF_PAGES: Final = {
+    "": "overview start first page summary",
+    "recommendations": "to do right-size requests limits raise cut waste save saving risk oom killed",
+    "findings": "idle oversized leaking missing",
+    "changes": "applied rollback undo history ledger audit",
+    "autopilot": "automatic policies switch pause tonight",
+    "batch": "lend job fits free capacity reclaimable spark",
+    "what-if": "what if slider replay simulate",
+    "enforcement": "agents suppress throttle evict",
+    "reservations": "reservations peak capacity approve",
+    "forecast": "peak prediction next day tomorrow",
+    "queues": "quota gang waiting pending",
+    "rebalance": "moves descheduler evict balance empty nodes",
+    "cluster-size": "nodes fewer smaller leave shrink",
+    "workloads": "deployments services usage",
+    "pods": "containers running",
+    "nodes": "machines full allocatable",
+    "health": "data quality gaps prometheus jobs",
+}
+"""What people call a page beside its title: words by its path."""
+COMMANDS: Final = (
+    ("cotenant scan --prometheus URL", "read a cluster's usage and analyse it"),
+    ("cotenant doctor", "check every right and source"),
+    ("cotenant recs list", "recommendations, as on To do"),
+    ("cotenant recs show NAMESPACE/WORKLOAD", "what would be written, and every guardrail"),
+    ("cotenant recs apply NAMESPACE/WORKLOAD", "a dry run; --yes does it"),
+    ("cotenant recs changes", "what was applied, with its verdict"),
+    ("cotenant recs rollback CHANGE", "undo a change"),
+    ("cotenant get findings", "idle, missing and impossible requests"),
+    ("cotenant get forecast", "the next 24 hours"),
+    ("cotenant get reclaimable", "what each node can lend"),
+    ("cotenant get quotas", "who may use what, who borrows, who waits"),
+    ("cotenant get waiting", "pods that wait, and why"),
+    ("cotenant reservations list", "plans for peaks"),
+    ("cotenant autopilot preview", "what would change by itself tonight"),
+    ("cotenant autopilot pause", "stop every automatic change"),
+    ("cotenant simulate --trace stored", "try risks on the stored history"),
+    ("cotenant dashboard --act", "a dashboard that acts on the cluster"),
+)
+"""Commands to copy, each with what it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One line: its kind, its words, a word beside them, and where it leads or what it copies."""
+
+    kind: str
+    words: str
+    beside: str = ""
+    href: str = ""
+    copies: str = ""
+
+
+def find(view: View, pages: Sequence[Page], text: str) -> list[Hit]:
+    """What a text finds, kind by kind; every word of it has to be there. Pages alone for an empty text."""
+    words = text.lower().split()
+    found = list(_pages(view, pages, words))
+    if words:
+        snapshot, base = view.source.snapshot(), view.settings.base_path
+        found += _workloads(snapshot, text, base)
+        found += _nodes(snapshot, text, base)
+        found += _namespaces(snapshot, words, base)
+        found += _plans(snapshot, text, base)
+        found += _commands(words)
+    return found
+
+
+def _pages(view: View, pages: Sequence[Page], words: Sequence[str]) -> Iterator[Hit]:
+    for page in pages:
+        if not page.letter:
+            continue
+        place = "" if page.place in (Place.HOME, Place.FOOT) else page.place.value
+        known = f"{page.title} {place} {WORDS_OF_PAGES.get(page.path, '')}".lower()
+        if all(word in known for word in words):
+            yield Hit("Pages", page.title, place, f"{view.settings.base_path}{page.path}")
+
+
+def _workloads(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
+    query = filters.parse(urlencode({"q": text, "sort": "workload"}), WORKLOADS)
+    rows = snapshot.page(WORKLOADS.name, query, slice(0, MOST_OF_A_KIND), ("namespace", "kind", "workload")).rows()
+    hits = [
+        Hit("Workloads", row["workload"], f"{row['namespace']} · {row['kind']}",
+            f"{base}workload/{'/'.join(quote(row[name], safe='') for name in ('namespace', 'kind', 'workload'))}")
+        for row in rows
+    ]  # fmt: skip
+    return _with_all(hits, "Workloads", snapshot.count(WORKLOADS.name, query), f"{base}workloads?{_typed(text)}")
+
+
+def _nodes(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
+    query = filters.parse(urlencode({"q": text, "sort": "node"}), NODES)
+    rows = snapshot.page(NODES.name, query, slice(0, MOST_OF_A_KIND), ("node",)).rows()
+    hits = [Hit("Nodes", row["node"], "", f"{base}nodes/{quote(row['node'], safe='')}") for row in rows]
+    return _with_all(hits, "Nodes", snapshot.count(NODES.name, query), f"{base}nodes?{_typed(text)}")
+
+
+def _namespaces(snapshot: Snapshot, words: Sequence[str], base: str) -> list[Hit]:
+    named = [one["label"] for one in extent.names(snapshot) if all(word in one["label"].lower() for word in words)]
+    return [
+        Hit("Namespaces", name, "its workloads", f"{base}workloads?{urlencode({'ns': filters.literal(name)})}")
+        for name in named[:MOST_OF_A_KIND]
+    ]
+
+
+def _plans(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
+    query = filters.parse(urlencode({"q": text, "sort": "workload"}), PLANS)
+    names = ("namespace", "kind", "workload")
+    rows = snapshot.page(PLANS.name, query, slice(0, MOST_OF_A_KIND), names).rows()
+    return [
+        Hit("Plans", row["workload"], f"{row['namespace']} · {row['kind']}",
+            f"{base}reservations?{urlencode({'open': '/'.join(quote(row[name], safe='') for name in names)})}")
+        for row in rows
+    ]  # fmt: skip
+
+
+def _commands(words: Sequence[str]) -> Iterator[Hit]:
+    for command, does in COMMANDS:
+        if all(word in f"{command} {does}".lower() for word in words):
+            yield Hit("Commands", command, does, copies=command)
+
+
+def _with_all(hits: list[Hit], kind: str, count: int, href: str) -> list[Hit]:
+    """The hits, and a way to all of them where there are more."""
+    return [*hits, Hit(kind, f"All {display.number(count)}", "", href)] if count > len(hits) else hits
+
+
+def _typed(text: str) -> str:
+    return urlencode({"q": text})
+
+
+# --- drawing ----------------------------------------------------------------------------------------------------------
+def dialog(view: View, pages: Sequence[Page]) -> Component:
+    """The closed dialog; `assets/palette.js` opens it and walks its lines."""
+    field = dmc.TextInput(
+        id=FIELD,
+        placeholder="A page, workload, node, namespace, plan or command",
+        debounce=120,
+        size="md",
+        **{"aria-label": "Search everything", "data-autofocus": True},
+    )
+    first = html.Div(lines(find(view, pages, ""), ""), **{"data-for": ""})
+    found = html.Div(first, id=FOUND, className="palette-found", role="status")
+    hint = html.P([html.Kbd("↓"), " choose  ", html.Kbd("Enter"), " go  ", html.Kbd("Esc"), " close"])
+    return dmc.Modal(
+        html.Div([field, found, html.Div(hint, className="palette-hint")]),
+        id=PALETTE,
+        title="Search everything",
+        opened=False,
+        size="lg",
+        keepMounted=True,
+        closeButtonProps={"aria-label": "Close"},
+    )
+
+
+def lines(hits: Sequence[Hit], text: str) -> list[Component]:
+    """The hits below a heading for each kind; words where there is none."""
+    if not hits:
+        return [html.P(f"Nothing is called “{visible(text.strip())}”.", className="palette-none")]
+    kinds = dict.fromkeys(hit.kind for hit in hits)
+    return [
+        html.Section(
+            [html.H3(kind), html.Ul([html.Li(_line(hit)) for hit in hits if hit.kind == kind])],
+            className="palette-kind",
+        )
+        for kind in kinds
+    ]
+
+
+def _line(hit: Hit) -> Component:
+    words = [html.Span(visible(hit.words), className="palette-words"), html.Span(visible(hit.beside), className="dim")]
+    if hit.copies:
+        return html.Button(words, className="palette-line", title="Copy", **{"data-copies": hit.copies})
+    return dcc.Link(words, href=hit.href, className="palette-line")
+
+
+def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
+    """What is typed is looked for on the server, within what the person may see; the browser opens and closes."""
+
+    @app.callback(Output(FOUND, "children"), Input(FIELD, "value"), prevent_initial_call=True)
+    def _find(text: str | None) -> Component:
+        typed = (text or "")[:200]
+        return panels.render_guarded(
+            lambda: html.Div(lines(find(view, pages, typed), typed), **{"data-for": text or ""})
+        )
+
+    app.clientside_callback(
+        ClientsideFunction("cotenant", "paletteOpened"), Input("palette-button", "n_clicks"), prevent_initial_call=True
+    )

@@ -1,0 +1,95 @@
+"""Ten things that people ask first, answered on Home or one click from it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.base.resource import Resource
+from cotenant.base.text import visible
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.home import cards
+from cotenant.dashboard.home.page_data import OverviewPage
+from cotenant.dashboard.tables import display, savings
+
+TITLE: Final = "What people ask first"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question in the words of a newcomer, its answer in short, and the page with the whole of it."""
+
+    words: str
+    answer: Callable[[OverviewPage], Any]
+    path: str
+    query: str = ""
+
+
+def _killed(page: OverviewPage) -> str:
+    return f"{display.counted(cards.above_request(page), 'container')} that used more memory than requested"
+
+
+def _save(page: OverviewPage) -> list[Any]:
+    return [*savings.saving_parts(page.cuts.all_steps, page.view.currency), ", after all steps"]
+
+
+def _peak(page: OverviewPage) -> Any:
+    peak = page.overview.peak
+    if peak is None:
+        return page.overview.peak_reason
+    return [panels.clock(peak.start_seconds), ", ", panels.amount(peak.height_millicores, Resource.CPU)]
+
+
+def _free(page: OverviewPage) -> Any:
+    return [panels.amount(page.overview.cpu.batch_now, Resource.CPU), " now"]
+
+
+def _wasteful(page: OverviewPage) -> str:
+    most = max(page.overview.waste, key=lambda one: one.cpu_millicores, default=None)
+    return visible(most.namespace) if most and most.cpu_millicores else "none requests more than it uses"
+
+
+def _tonight(page: OverviewPage) -> str:
+    return "nothing: this dashboard is read-only" if page.view.given.autopilot is None else "see the queue"
+
+
+def _now(page: OverviewPage) -> str:
+    return display.counted(page.ready.ready, "recommendation")
+
+
+def _complete(page: OverviewPage) -> str:
+    return f"{display.share(page.overview.coverage)} of samples present"
+
+
+QUESTIONS: Final = (
+    Question("Which containers will be killed first?", _killed, "recommendations", cards.AT_RISK),
+    Question("What do I save?", _save, "recommendations", cards.WASTE),
+    Question("What can I apply right now?", _now, "recommendations", f"ready={','.join(savings.READY)}"),
+    Question("Who wastes most?", _wasteful, "workloads", "sort=-cpu_request"),
+    Question("When is the next peak?", _peak, "forecast"),
+    Question("Is there capacity for it?", lambda _page: "plans for the peaks ahead", "reservations"),
+    Question("What can I lend to batch work?", _free, "batch"),
+    Question("What would more risk lend me?", lambda _page: "a replay of this cluster's history", "what-if"),
+    Question(
+        "Which nodes are full?", lambda page: display.counted(page.overview.nodes, "node"), "nodes", "sort=-cpu_usage"
+    ),
+    Question("What changes by itself tonight?", _tonight, "autopilot"),
+    Question("What was changed, and how do I go back?", lambda _page: "every change with its way back", "changes"),
+    Question("Are the numbers complete?", _complete, "health"),
+)
+"""The words of a newcomer; a test of the suite follows each to its answer."""
+
+
+def panel(page: OverviewPage) -> Component:
+    """Every question with its answer, each a link to the whole of it."""
+    rows = [
+        html.Li(
+            [dcc.Link(one.words, href=page.href(one.path, one.query)), html.Span(one.answer(page), className="answer")]
+        )
+        for one in QUESTIONS
+    ]
+    return panels.panel(TITLE, html.Ul(rows, className="answers"), id_="answers")

@@ -1,0 +1,168 @@
+"""The three cards that Home leads with: who is at risk, what is wasted, what can be lent. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.base.resource import Resource
+from cotenant.base.severity import Severity
+from cotenant.base.tables import queries
+from cotenant.base.tables.queries import RowCondition
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.home import pictures
+from cotenant.dashboard.home.page_data import OverviewPage
+from cotenant.dashboard.home.pictures import Part
+from cotenant.dashboard.nodes import batch, lent_now
+from cotenant.dashboard.tables import display, savings
+from cotenant.recommender.colocation.model.lendable import LIKELY
+from cotenant.recommender.model.savings import Savings
+from cotenant.recommender.model.todo import TodoList
+from cotenant.recommender.model.views import FINDINGS, RECLAIMABLE
+from cotenant.scheduler_ext.cluster_size.report import best_known, short_sentence
+
+ABOVE_REQUEST: Final = RowCondition("memory_observed_max > coalesce(memory_request_now, memory_limit_now)")
+"""Containers that the kubelet evicts first when a node runs out of memory."""
+AT_RISK: Final = f"todo={TodoList.RAISE}&sort=severity"
+WASTE: Final = f"todo={TodoList.CUT}"
+"""The two lists of what there is to do, as the page To do opens them."""
+CLUSTER_SIZE: Final = "cluster-size"
+
+
+def cards(page: OverviewPage) -> Component:
+    """All three, each guarded by itself."""
+    drawn = [panels.render_guarded(partial(draw, page)) for draw in (at_risk, waste, lend)]
+    return html.Div([html.Div(one) for one in drawn], className="home-cards")
+
+
+def _card(name: str, lead: Sequence[Any], picture: Component, detail: Sequence[Any], way: Component) -> Component:
+    words = html.P([*detail], className="card-detail")
+    return html.Section([html.H2([*lead]), picture, words, way], className=f"card card-{name}", id=f"card-{name}")
+
+
+def _way(words: str, href: str, name: str) -> Component:
+    return dcc.Link(words, href=href, className="button way-on", id=f"way-{name}")
+
+
+# --- at risk ----------------------------------------------------------------------------------------------------------
+def at_risk(page: OverviewPage) -> Component:
+    """Containers whose requests or limits should rise, by how bad that is."""
+    count = page.todo.raises
+    detail = [*_killed_first(page), *_critical_findings(page)]
+    if not count:
+        way = _way("All recommendations", page.href("recommendations"), "risk")
+        return _card("risk", ["No container is at risk"], _severities(page), detail, way)
+    lead = ["Raise ", html.Strong(display.counted(count, "container")), " at risk"]
+    way = _way("Who is at risk", page.href("recommendations", AT_RISK), "risk")
+    return _card("risk", lead, _severities(page), detail, way)
+
+
+def above_request(page: OverviewPage) -> int:
+    """Count the containers that used more memory than they request."""
+    return page.advice.count(queries.condition(page.advice, page.query) & ABOVE_REQUEST)
+
+
+def _killed_first(page: OverviewPage) -> list[Any]:
+    above = above_request(page)
+    if not above:
+        return ["None used more memory than it requests."]
+    rows = dcc.Link(display.counted(above, "container"), href=page.href("recommendations", "sort=-memory_delta_total"))
+    return [rows, " used more memory than requested: when a node runs out, these are killed first."]
+
+
+def _critical_findings(page: OverviewPage) -> list[Any]:
+    found = dict(queries.facet(page.view.source.snapshot().tables[FINDINGS.name], page.query, "severity"))
+    critical = found.get(Severity.CRITICAL.value, 0)
+    if not critical:
+        return []
+    href = page.href("findings", f"severity={Severity.CRITICAL.value}")
+    return [" ", dcc.Link(display.counted(critical, "critical finding"), href=href), " beside them."]
+
+
+def _severities(page: OverviewPage) -> Component:
+    """How bad it is: containers of the list by severity."""
+    counts = dict(queries.facet(page.advice, page.listed(TodoList.RAISE), "severity"))
+    shown = [one for one in sorted(Severity, key=lambda level: -level.rank) if counts.get(one.value)]
+    parts = [Part(counts[one.value], one.value, display.of_kind(counts[one.value], one.value)) for one in shown]
+    summary = "By severity: " + (", ".join(part.words for part in parts) or "none")
+    return pictures.bar(parts, summary)
+
+
+# --- waste ------------------------------------------------------------------------------------------------------------
+def waste(page: OverviewPage) -> Component:
+    """What the list of cuts frees after all steps, and how much of the cluster is requested and not used."""
+    planned = page.cuts
+    picture = _requested(page)
+    if not page.todo.cuts:
+        way = _way("All recommendations", page.href("recommendations"), "waste")
+        return _card("waste", ["Nothing to cut"], picture, ["No request is larger than it has to be."], way)
+    lead = ["Cut waste: ", html.Strong(_freed(planned.all_steps, page.view.currency))]
+    now = ["The first steps of ", display.counted(page.todo.cuts, "container"), ": "]
+    detail = [*now, *savings.saving_parts(planned.now, page.view.currency), ".", *_nodes_that_could_leave(page)]
+    return _card("waste", lead, picture, detail, _way("What to cut", page.href("recommendations", WASTE), "waste"))
+
+
+def _nodes_that_could_leave(page: OverviewPage) -> list[Any]:
+    """The number of nodes that freed requests let go of; nothing where `cotenant size` has not run."""
+    report = page.view.source.cluster_size()
+    level = best_known(report) if report else None
+    if report is None or level is None:
+        return []
+    return [" ", dcc.Link(short_sentence(report, level), href=page.href(CLUSTER_SIZE)), "."]
+
+
+def _freed(total: Savings, currency: str) -> list[Any]:
+    """CPU and money; memory where no CPU is freed."""
+    frees = total.frees
+    resource = Resource.CPU if frees.millicores or not frees.bytes else Resource.MEMORY
+    words: list[Any] = [panels.amount(frees.amount(resource), resource)]
+    return [*words, f", {display.money(frees.monthly, currency)} a month"] if frees.monthly else words
+
+
+def _requested(page: OverviewPage) -> Component:
+    """The cluster's CPU: used, requested and not used, neither."""
+    used, requested = page.overview.headline.cpu_utilisation, page.overview.headline.cpu_requests_commitment
+    if not (math.isfinite(used) and math.isfinite(requested)):
+        return html.Div()
+    idle, rest = max(0.0, requested - used), max(0.0, 1.0 - max(requested, used))
+    parts = (
+        Part(used, "used", f"used {display.percent(used)}"),
+        Part(idle, "idle", f"requested {display.percent(requested)}"),
+        Part(rest, "rest", "neither"),
+    )
+    return pictures.bar(
+        parts, f"CPU of all nodes: {display.percent(used)} used, {display.percent(requested)} requested"
+    )
+
+
+# --- lend -------------------------------------------------------------------------------------------------------------
+def lend(page: OverviewPage) -> Component:
+    """What batch pods can take now, and how that goes over the next day."""
+    overview = page.overview
+    table = page.view.source.snapshot().tables[RECLAIMABLE.name]
+    series = overview.cpu
+    if not math.isfinite(series.batch_now):
+        why = batch.why_unknown(table) or "No node is known."
+        way = _way("What is missing", page.href("batch"), "lend")
+        return _card("lend", ["What can be lent is not known"], html.Div(), [why], way)
+    lead = ["Lend ", html.Strong(panels.amount(series.batch_now, Resource.CPU)), " now"]
+    memory = ["With ", panels.amount(overview.memory.batch_now, Resource.MEMORY), " of memory"]
+    way = _way("When a job fits", page.href("batch"), "lend")
+    return _card("lend", lead, _ahead(page), [*memory, *lent_now.ahead_parts(series), "."], way)
+
+
+def _ahead(page: OverviewPage) -> Component:
+    """Lendable CPU over the next 24 hours at the median, a column each half hour."""
+    series = page.overview.cpu
+    path = series.batch_ahead.get(LIKELY, [])
+    known = [value for value in path if math.isfinite(value)]
+    if not known or len(path) != len(series.ahead):
+        return html.Div()
+    ends = display.between(min(known), max(known), Resource.CPU)
+    names = (f"{display.clock(series.ahead[0])} UTC", f"{display.clock(series.ahead[-1])} UTC")
+    return pictures.columns(path, f"Free for batch over the next 24 hours, median: {ends}", names)

@@ -1,0 +1,112 @@
+"""Home's tiles: the next peak, what is free for a day, what can be applied now, what was saved; six shares. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from cotenant.base.resource import Resource
+from cotenant.base.text import percent, visible
+from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
+from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import ACT, View
+from cotenant.dashboard.home.page_data import OverviewPage
+from cotenant.dashboard.nodes import lent_now
+from cotenant.dashboard.sources import change_tables
+from cotenant.dashboard.tables import display, savings
+from cotenant.recommender.model.views import RECLAIMABLE, Overview
+
+READY = f"ready={','.join(savings.READY)}"
+"""The filter of what can be applied now."""
+
+
+def headline(overview: Overview) -> Component:
+    """The six numbers of kubernetes-mixin's cluster dashboard, in its words and order."""
+    h = overview.headline
+    shares = (
+        ("CPU Utilisation", h.cpu_utilisation, "red"),
+        ("CPU Requests Commitment", h.cpu_requests_commitment, "red"),
+        ("CPU Limits Commitment", h.cpu_limits_commitment, "blue"),
+        ("Memory Utilisation", h.memory_utilisation, "red"),
+        ("Memory Requests Commitment", h.memory_requests_commitment, "red"),
+        ("Memory Limits Commitment", h.memory_limits_commitment, "blue"),
+    )
+    # Limits above what nodes have are normal where pods burst: no alarm.
+    stats = [panels.stat(label, display.percent(share), bar=share, over=over) for label, share, over in shares]
+    return html.Div(stats, className="stats six")
+
+
+def present(page: OverviewPage) -> Component:
+    """Show the coming peak, what is free for a day, what can be applied now, and what was saved."""
+    tiles = (lambda: peak(page.overview), lambda: free_for_a_day(page), lambda: worth(page), lambda: saved(page.view))
+    return html.Div([panels.render_guarded(draw) for draw in tiles], className="stats four home-now")
+
+
+def free_for_a_day(page: OverviewPage) -> Component:
+    """What pods may take that stay for about a day; it overlaps with what is free for batch."""
+    overview = page.overview
+    unknown = lent_now.not_of_all(overview, page.view.source.snapshot().tables[RECLAIMABLE.name])
+    cpu, memory = overview.cpu.mid_now, overview.memory.mid_now
+    value = [panels.amount(cpu, Resource.CPU), " · ", panels.amount(memory, Resource.MEMORY)]
+    overlap = "requested by services that will not use it soon; part of it is free for batch too, so do not add them"
+    return panels.stat("Free for a day", value, unknown or overlap)
+
+
+def peak(overview: Overview) -> Component:
+    """When the cluster is busiest in the next 24 hours, and how high its peak is."""
+    ahead = overview.peak
+    if ahead is None:
+        return panels.stat(PEAK_NAME, "unknown", overview.peak_reason)
+    mild = "" if ahead.pronounced else " (mild)"
+    rise = f", {percent(ahead.above_mean, signed=True)} over the day's mean{mild}"
+    led = f"; led by {visible(ahead.led_by)}" if ahead.led_by else ""
+    height = panels.amount(ahead.height_millicores, Resource.CPU)
+    detail = html.Span([f"{BUSIEST_NAME}: ", panels.window(ahead.start_seconds, ahead.end_seconds), rise, led])
+    return panels.stat(PEAK_NAME, [panels.clock(ahead.start_seconds), ", ", height], detail)
+
+
+def worth(page: OverviewPage) -> Component:
+    """Show what passes the guardrails now, as the list orders it, and the sum of all recommendations beside it."""
+    currency, counts = page.view.currency, page.ready
+    second = f"; {savings.second_person_words(counts.second_person)}" if counts.second_person else ""
+    after = [" After all steps it ", *savings.saving_parts(page.planned.all_steps, currency), "."]
+    if not counts.ready:
+        return panels.stat("Ready to apply", f"nothing{second}", html.Span(after[1:], id="overview-worth"))
+    now = ["Now it ", *savings.saving_parts(page.planned.now, currency), "."]
+    link = dcc.Link("See them", href=page.href("recommendations", READY))
+    count = f"{display.counted(counts.ready, 'recommendation')}{second}"
+    return panels.stat("Ready to apply", count, html.Span([*now, *after, " ", link], id="overview-worth"))
+
+
+def saved(view: View) -> Component:
+    """What changes free that a soak has verified, from the ledger; and how many wait for their verdict."""
+    label = "Verified as saved so far"
+    if view.given.changes is None:
+        off = ["This dashboard applies nothing, so it verifies nothing: ", html.Code(ACT)]
+        return panels.stat(label, "nothing yet", html.Span(off, id="home-saved"))
+    standings = change_tables.standings_of(view)
+    held = change_tables.worth(standings).held.frees
+    detail = html.Span([*_by_state(standings), " ", _to_changes(view)], id="home-saved")
+    if not (held.millicores or held.bytes):
+        return panels.stat(label, "nothing yet", detail)
+    amounts = [panels.amount(held.amount(one), one) for one in Resource if held.amount(one)]
+    value: list[Any] = [part for amount in amounts for part in (" · ", amount)][1:]
+    money = [f" {display.money(held.monthly, view.currency)} a month:"] if held.monthly else []
+    return panels.stat(label, value, html.Span([*money, " ", detail]))
+
+
+def _by_state(standings: list[ChangeStatus]) -> list[Any]:
+    """How many changes were verified, and how many still wait for it."""
+    if not standings:
+        return ["Nothing was changed yet. A change counts here once its soak has shown no harm."]
+    states = [one.state for one in standings]
+    verified, waiting = states.count(ChangeState.VERIFIED), states.count(ChangeState.APPLIED)
+    words = f"{display.counted(verified, 'change')} verified"
+    return [f"{words}, {waiting:,} waiting for a verdict." if waiting else f"{words}."]
+
+
+def _to_changes(view: View) -> Component:
+    return dcc.Link("Changes", href=f"{view.settings.base_path}changes")

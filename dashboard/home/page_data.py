@@ -1,0 +1,84 @@
+"""The data from which Home is drawn under an address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from cotenant.base.tables.filters import FilterCondition, Query
+from cotenant.base.tables.queries import Relation
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.sources.namespace_filter import OF_THESE, overview_of
+from cotenant.dashboard.tables import carried, savings
+from cotenant.dashboard.tables.savings import ReadyCounts, TodoCounts
+from cotenant.recommender.model.savings import PlannedSavings
+from cotenant.recommender.model.todo import TodoList
+from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
+
+OF_CHOSEN = "of the chosen namespaces"
+
+
+@dataclass(frozen=True)
+class OverviewPage:
+    """The results, narrowed to the address's namespaces; what several parts of the page say is computed once."""
+
+    view: View
+    search: str
+    overview: Overview
+    """Whose counts and sums are of the chosen namespaces; nodes, capacity and curves are of the whole cluster."""
+    query: Query
+    """The chosen namespaces, for any table that has a column of them."""
+
+    def href(self, page: str, query: str = "") -> str:
+        """An address of another page under the same choices."""
+        search = carried.join_queries(query, carried.carried_parts(self.search, "ns", "range"))
+        return f"{self.view.settings.base_path}{page}" + (f"?{search}" if search else "")
+
+    def listed(self, todo: TodoList) -> Query:
+        """The query of one of the two lists of what there is to do."""
+        conditions = tuple(sorted((*self.query.conditions, FilterCondition("todo", (todo.value,)))))
+        return replace(self.query, conditions=conditions)
+
+    @cached_property
+    def advice(self) -> Relation:
+        """The table of recommendations."""
+        return self.view.source.snapshot().tables[RECOMMENDATIONS.name]
+
+    @cached_property
+    def todo(self) -> TodoCounts:
+        """Containers at risk, and those of which only requests fall."""
+        return savings.todo_counts(self.advice, self.query)
+
+    @cached_property
+    def cuts(self) -> PlannedSavings:
+        """What the list of waste frees, now and after all steps."""
+        return savings.planned_savings(self.advice, self.listed(TodoList.CUT))
+
+    @cached_property
+    def ready(self) -> ReadyCounts:
+        """Recommendations of which the guardrails allow a step now."""
+        return savings.ready_counts(self.advice, self.query)
+
+    @cached_property
+    def planned(self) -> PlannedSavings:
+        """What all recommendations free and raise, now and after all steps."""
+        return savings.planned_savings(self.advice, self.query)
+
+    @property
+    def whose(self) -> str:
+        """Which namespaces the counts and sums cover; "" when they cover all."""
+        if self.query.conditions:
+            return OF_CHOSEN
+        return "" if self.view.given.people().reads is None else OF_THESE
+
+
+def overview_page(view: View, search: str) -> OverviewPage | None:
+    """Return the page's data from the newest results; None without results.
+
+    Raises UsageError for an invalid namespace filter.
+    """
+    snapshot, query = view.source.snapshot(), carried.namespace_query(search)
+    overview = snapshot.overview
+    if overview is not None and query.conditions:
+        overview = overview_of(overview, snapshot.tables, query, carried.admits(search))
+    return None if overview is None else OverviewPage(view, search, overview, query)

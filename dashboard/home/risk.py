@@ -1,0 +1,161 @@
+"""What lending would have done at each risk: the slider, its numbers, and their panel on Home."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from cotenant.base.text import percent
+from cotenant.base.usage.what_if import RiskOutcome, WhatIf
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.tables import display
+
+HOME_SLIDER: Final = "home-risk"
+HOME_OUTCOME: Final = "home-risk-outcome"
+HOME_PANEL: Final = "home-risk-panel"
+HOME_MARK: Final = "home-risk-mark"
+TITLE: Final = "Try a risk"
+USUAL_PERCENT: Final = 1.0
+"""Risk of an install that nobody has changed: where the slider stands first."""
+NOTE: Final = (
+    "How often the forecast peak of a node's services may be passed: more is lent, and nodes are short more often."
+)
+NONE: Final = "No replay of the history is stored yet."
+NONE_WHY: Final = (
+    "It runs this program's own decisions on what your nodes did, at several risks, and writes to no cluster. "
+    "14 days of history come before the first day that is tried."
+)
+COMMAND: Final = "cotenant simulate --trace stored"
+IN_DEMO: Final = (
+    " In a second terminal, with the COTENANT_CONFIG that the demo printed when it began; "
+    "then this page shows the outcome."
+)
+
+
+def first_place(replay: WhatIf) -> int:
+    """Where the slider stands first: at the risk that is nearest to the usual one."""
+    return min(range(len(replay.risks)), key=lambda place: abs(risk_percent(replay.risks[place]) - USUAL_PERCENT))
+
+
+def risk_percent(one: RiskOutcome) -> float:
+    """The risk of an outcome of cotenant's own, in percent."""
+    return one.risk_percent or 0.0
+
+
+def at_place(replay: WhatIf, place: int) -> RiskOutcome:
+    """The outcome at a place of the slider; the last one beyond its end."""
+    return replay.risks[min(max(place, 0), len(replay.risks) - 1)]
+
+
+def slider(replay: WhatIf, id_: str) -> Component:
+    """One place for each risk that was replayed."""
+    marks = [{"value": place, "label": f"{risk_percent(one):g} %"} for place, one in enumerate(replay.risks)]
+    return dmc.Slider(
+        id=id_,
+        value=first_place(replay),
+        min=0,
+        max=max(len(replay.risks) - 1, 1),
+        step=1,
+        marks=marks,
+        label=None,
+        thumbLabel="Risk of a forecast peak",
+        restrictToMarks=True,
+        mb="xl",
+    )
+
+
+def stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
+    """The four numbers of one risk."""
+    share = chosen.lent_cores / replay.capacity_cores if replay.capacity_cores else 0.0
+    return [
+        panels.stat("Lent to batch", f"{chosen.lent_cores:,.0f} cores", f"mean; {display.percent(share)} of capacity"),
+        panels.stat("Batch work done", f"{chosen.batch_core_hours:,.0f} core-hours", _beside(replay, chosen)),
+        panels.stat(
+            "Node-time short",
+            percent(chosen.short, 2),
+            f"evicted: {display.counted(chosen.evictions, 'batch pod')}",
+        ),
+        panels.stat("p99 of services", f"{chosen.latency_ratio:.3f} x", "of p99 without batch"),
+    ]
+
+
+def _beside(replay: WhatIf, chosen: RiskOutcome) -> str:
+    """Compare the chosen risk with lending by present use; without such a figure, give the utilization."""
+    if replay.by_use is None or replay.by_use.batch_core_hours <= 0:
+        return f"utilisation {display.percent(chosen.utilisation)}"
+    return f"{chosen.batch_core_hours / replay.by_use.batch_core_hours:.2f} x lending by present use"
+
+
+def no_replay(view: View) -> Component:
+    """Why there is no slider yet, and the command that makes it; for a demo where to type it."""
+    why = NONE_WHY + (IN_DEMO if view.given.steering is not None else "")
+    return panels.empty(NONE, why=why, command=COMMAND)
+
+
+# --- on Home ----------------------------------------------------------------------------------------------------------
+def part(view: View) -> Component:
+    """The panel, and the store by which it notices a replay that has come since."""
+    drawn = html.Div(panels.render_guarded(lambda: panel(view)), id=HOME_PANEL)
+    return html.Div([drawn, dcc.Store(id=HOME_MARK, data=replay_mark(view))])
+
+
+def panel(view: View) -> Component:
+    """The slider on the cluster's own history, with what the chosen risk would have lent."""
+    replay = view.source.what_if()
+    more = dcc.Link("All of it", href=f"{view.settings.base_path}what-if", className="quiet-link")
+    if replay is None or not replay.risks:
+        return panels.panel(TITLE, no_replay(view), aside=more, id_="home-try")
+    outcome = html.Div(_outcome(replay, first_place(replay)), id=HOME_OUTCOME)
+    return panels.panel(TITLE, slider(replay, HOME_SLIDER), outcome, aside=more, note=NOTE, id_="home-try")
+
+
+def _outcome(replay: WhatIf, place: int) -> Component:
+    chosen = at_place(replay, place)
+    days = display.counted(len(chosen.days), "day")
+    said = f"On {days} of this cluster's own history, at a risk of {risk_percent(chosen):g} %."
+    numbers = html.Div(stats(replay, chosen), className="stats four")
+    return html.Div([html.P(said, className="said"), numbers])
+
+
+def register(app: Dash, view: View) -> None:
+    """Home's slider chooses among outcomes that are computed already; the panel fills itself when they are there."""
+
+    @app.callback(
+        Output(HOME_OUTCOME, "children"),
+        Input(HOME_SLIDER, "value"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _draw_outcome(place: int | None, pathname: str | None) -> Any:
+        if (pathname or "").rstrip("/") != view.settings.base_path.rstrip("/") or place is None:
+            return no_update
+
+        def drawn() -> Component:
+            replay = view.source.what_if()
+            return no_replay(view) if replay is None else _outcome(replay, place)
+
+        return panels.render_guarded(drawn)
+
+    @app.callback(
+        Output(HOME_PANEL, "children"),
+        Output(HOME_MARK, "data"),
+        Input("tick", "n_intervals"),
+        State(HOME_MARK, "data"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _fill(_ticks: int | None, shown: str | None, pathname: str | None) -> Any:
+        present = replay_mark(view)
+        if present == shown or (pathname or "").rstrip("/") != view.settings.base_path.rstrip("/"):
+            return no_update, no_update
+        return panels.render_guarded(lambda: panel(view)), present
+
+
+def replay_mark(view: View) -> str:
+    """Changes when a replay comes."""
+    replay = view.source.what_if()
+    return str(replay.computed_seconds) if replay else ""

@@ -1,0 +1,145 @@
+"""Home: what its cards say is what the lists behind their buttons hold; a young cluster is told what comes when."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dash.development.base_component import Component
+from plotly.utils import PlotlyJSONEncoder
+
+from cotenant.base.store import Store
+from cotenant.dashboard import pages
+from cotenant.dashboard.frame import palette
+from cotenant.dashboard.frame.navigation import tab_title
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.home import answers, beginnings, cards
+from cotenant.dashboard.home.page_data import OverviewPage, overview_page
+from cotenant.dashboard.pages import overview, recommendations
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.recommender.model.views import RECOMMENDATIONS
+from tests.support import dashboard as support
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory: pytest.TempPathFactory) -> View:
+    made = support.results(tmp_path_factory.mktemp("store"))
+    return View(StoreSource(made.store, support.QUICK), support.QUICK, lambda: float(made.end_seconds))
+
+
+@pytest.fixture(scope="module")
+def home(view: View) -> OverviewPage:
+    page = overview_page(view, "")
+    assert page is not None
+    return page
+
+
+def every(part: Any) -> Iterator[Component]:
+    if isinstance(part, (list, tuple)):
+        for one in part:
+            yield from every(one)
+    elif isinstance(part, Component):
+        yield part
+        yield from every(getattr(part, "children", None))
+
+
+def words(part: Any) -> str:
+    if isinstance(part, (list, tuple)):
+        return "".join(map(words, part))
+    return words(getattr(part, "children", None)) if isinstance(part, Component) else str(part or "")
+
+
+def rows(view: View, search: str) -> list[dict[str, Any]]:
+    """What the page To do lists under this query string."""
+    relation = view.source.snapshot().tables[RECOMMENDATIONS.name]
+    query = recommendations.LIST.query(search, relation.schema)
+    return list(relation.take(view.source.snapshot().rows(RECOMMENDATIONS.name, query)).rows())
+
+
+def test_the_cards_count_what_the_lists_behind_their_buttons_hold(view: View, home: OverviewPage) -> None:
+    risk, waste = cards.at_risk(home), cards.waste(home)
+    for card, name in ((risk, "risk"), (waste, "waste")):
+        (href,) = [one.href for one in every(card) if getattr(one, "id", "") == f"way-{name}"]
+        assert href.startswith("/recommendations?todo=")
+    at_risk, cut = rows(view, cards.AT_RISK), rows(view, cards.WASTE)
+    assert at_risk and cut
+    assert f"Raise {len(at_risk)} containers at risk" in words(risk)
+    # What falls over all pods after all steps, in cores as the tile writes them: three digits.
+    falls = -sum(min(row["cpu_delta_total"] or 0, 0) for row in cut) / 1000
+    said = next(one for one in every(waste) if getattr(one, "className", "") == "amount")
+    assert float(said.to_plotly_json()["props"]["data-value"]) / 1000 == pytest.approx(falls)
+    assert f"The first steps of {len(cut)} containers" in words(waste)
+
+
+def test_containers_that_are_killed_first_used_more_memory_than_they_request(view: View, home: OverviewPage) -> None:
+    everything = rows(view, "")
+    above = [
+        row for row in everything
+        if (row["memory_observed_max"] or 0) > (row["memory_request_now"] or row["memory_limit_now"] or math.inf)
+    ]  # fmt: skip
+    assert above and cards.above_request(home) == len(above)
+    assert f"{len(above)} container" in words(cards.at_risk(home))
+
+
+def test_what_can_be_lent_is_the_document_s_and_its_picture_has_every_half_hour(home: OverviewPage) -> None:
+    card = cards.lend(home)
+    first = next(one for one in every(card) if getattr(one, "className", "") == "amount")
+    assert float(first.to_plotly_json()["props"]["data-value"]) == pytest.approx(home.overview.cpu.batch_now)
+    columns = [one for one in every(card) if getattr(one, "className", "") == "column"]
+    assert len(columns) == len(home.overview.cpu.ahead) == 48
+
+
+def test_ten_questions_of_a_newcomer_are_answered_on_home_and_lead_to_a_page(home: OverviewPage) -> None:
+    assert len(answers.QUESTIONS) >= 10
+    paths = {page.path for page in pages.ALL}
+    for question in answers.QUESTIONS:
+        assert question.path in paths, question.words
+        assert words(question.answer(home)).strip(), question.words
+
+
+def test_a_store_without_results_is_told_what_will_appear_when(tmp_path: Path) -> None:
+    empty = View(StoreSource(Store(tmp_path.as_uri(), "c"), support.QUICK), support.QUICK, lambda: 0.0)
+    text = json.dumps(overview.contents(empty), cls=PlotlyJSONEncoder)
+    assert "cotenant scan --prometheus URL" in text and "What will appear when" in text
+    assert all(stage.what in text for stage in beginnings.STAGES)
+
+
+@pytest.mark.parametrize(("days", "coming"), [(0.5, 7), (3.0, 5), (14.0, 1), (15.0, 0), (60.0, 0)])
+def test_a_young_cluster_is_told_what_is_still_to_come(days: float, coming: int) -> None:
+    # Stages begin at 0, 1, 2, 5, 7, 7, 7 and 15 days: of a history of 3 days 5, 7, 7, 7 and 15 are to come.
+    drawn = beginnings.young(days)
+    listed = [one for one in every(drawn) if type(one).__name__ == "Li"]
+    assert len(listed) == coming and (drawn is None) == (coming == 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "search", "title"),
+    [
+        ("", "", "Home - demo - cotenant"),
+        ("nodes/node-003", "", "node-003 - Nodes - demo - cotenant"),
+        ("workload/pay/Deployment/checkout", "", "pay/checkout - Workload - demo - cotenant"),
+        ("recommendations", "?open=pay/Deployment/check%252Fout/app", "pay/check/out - To do - demo - cotenant"),
+        ("no-such", "", "Not found - demo - cotenant"),
+    ],
+)
+def test_a_tab_names_its_object_its_page_and_its_cluster(path: str, search: str, title: str) -> None:
+    assert tab_title(pages.ALL, path, search, "demo") == title
+
+
+def test_one_field_finds_pages_workloads_nodes_namespaces_and_commands(view: View, home: OverviewPage) -> None:
+    def found(text: str, kind: str) -> list[palette.Hit]:
+        return [hit for hit in palette.find(view, pages.ALL, text) if hit.kind == kind]
+
+    assert {hit.words for hit in found("", "Pages")} == {page.title for page in pages.ALL if page.letter}
+    assert [hit.href for hit in found("what if", "Pages")] == ["/what-if"]  # the word of before still finds it
+    assert [hit.href for hit in found("lend risk", "Pages")] == ["/what-if"]  # by its place and its title
+    assert "/nodes/node-003" in {hit.href for hit in found("node-003", "Nodes")}
+    assert [hit.href for hit in found("pay", "Namespaces")] == ["/workloads?ns=pay"]
+    named = found("checkout", "Workloads")
+    assert any(hit.href == "/workload/pay/Deployment/checkout" for hit in named)
+    assert [hit.copies for hit in found("rollback", "Commands")] == ["cotenant recs rollback CHANGE"]
+    assert palette.find(view, pages.ALL, "no-such-thing-anywhere") == []
