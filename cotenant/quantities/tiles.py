@@ -8,6 +8,7 @@ from typing import Final
 
 TILES: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "Kept, by the lower bound": "kept_by_bound_ratio",
         "CPU Utilisation": "cluster_cpu_utilisation_ratio",
         "CPU Requests Commitment": "cluster_cpu_requests_commitment_ratio",
         "CPU Limits Commitment": "cluster_cpu_limits_commitment_ratio",

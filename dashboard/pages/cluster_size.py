@@ -7,7 +7,6 @@ from typing import Any, Final
 from dash import Dash, html
 from dash.development.base_component import Component
 
-from cotenant.base.amount_text import money
 from cotenant.base.text import visible
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.table_cells import MOST_ROWS, cells, reason_chips, row_note, titles
@@ -20,6 +19,9 @@ from cotenant.scheduler_ext.cluster_size.report import (
     SizeReport,
     best_known,
     bound_sentence,
+    bound_text,
+    count_text,
+    month_text,
     sentences_of,
 )
 from cotenant.scheduler_ext.cluster_size.tables import MOVES, NODES, move_table, node_table
@@ -70,16 +72,15 @@ def _stat(report: SizeReport, one: SizedLevel) -> Component:
     size, name = one.size, NAMES[one.level]
     if size is None:
         return panels.stat(name, display.MISSING, one.reason)
-    worth = f"{money(size.price_month, report.currency)} a month" if size.price_month is not None else ""
-    return panels.stat(name, f"{len(size.leaving)} of {display.counted(size.nodes_now, 'node')}", worth)
+    return panels.stat(name, count_text(size), month_text(size, report.currency))
 
 
 def _bound(report: SizeReport, level: RequestLevel) -> Component:
     """Show how far the shown answer may be from the best possible."""
     one = report.at(level)
-    share = one.kept_by_bound
-    value = display.MISSING if share is None else f"{share:.2f} x"
-    return panels.stat("Kept, by the lower bound", value, bound_sentence(one) or one.reason)
+    return panels.stat(
+        "Kept, by the lower bound", bound_text(one) or display.MISSING, bound_sentence(one) or one.reason
+    )
 
 
 def _details(report: SizeReport, level: RequestLevel, search: str) -> list[Component]:

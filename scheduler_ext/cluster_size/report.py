@@ -124,7 +124,22 @@ def bound_sentence(one: SizedLevel) -> str:
         return ""
     if one.kept_by_bound is None:
         return f"No lower bound: {one.bound_reason}"
-    return f"{len(one.size.staying)} nodes kept, {one.kept_by_bound:.2f} x the lower bound of {one.bound}"
+    return f"{len(one.size.staying)} nodes kept, {bound_text(one)} the lower bound of {one.bound}"
+
+
+def bound_text(one: SizedLevel) -> str:
+    """Return nodes kept as a multiple of the bound, "1.05 x"; "" where there is no bound."""
+    return "" if one.kept_by_bound is None else f"{one.kept_by_bound:.2f} x"
+
+
+def count_text(size: ClusterSize) -> str:
+    """Return "7 of 60 nodes"."""
+    return f"{len(size.leaving)} of {size.nodes_now} node{'' if size.nodes_now == 1 else 's'}"
+
+
+def month_text(size: ClusterSize, currency: str) -> str:
+    """Return "1,240 USD a month"; "" where no node that could leave has a price."""
+    return "" if size.price_month is None else f"{money(size.price_month, currency)} a month"
 
 
 def peak_sentences(report: SizeReport, size: ClusterSize) -> list[str]:
