@@ -26,7 +26,7 @@ from cotenant.scheduler_ext.reservations.guard import served_until
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES, gates_of, without_gate
 
 GRACE_SECONDS: Final = 60.0
-LOOK_AGAIN_SECONDS: Final = 300.0
+RELIST_SECONDS: Final = 300.0
 """Pods are listed so often while none is known to wait and no manager looks after them."""
 PAUSE_SECONDS: Final = 20.0
 FIELD_MANAGER: Final = WEBHOOK
@@ -101,7 +101,7 @@ class GuardWatchdog:
         """No more; a call under way is left to end with the process."""
         self._stopping.set()
 
-    def look(self) -> bool:
+    def free_forgotten(self) -> bool:
         """Free what is forgotten; whether something was. CotenantError when the API server refuses."""
         guard = self._client.get(ADDRESS.path)
         patch = overdue(guard, self._clock.now_seconds()) if guard else None
@@ -130,13 +130,13 @@ class GuardWatchdog:
         if lifted:
             _log.warning("no manager looks after pods that wait: they may be scheduled", pods=lifted)
         if not any(gate in over for pod in pods for gate in gates_of(pod)):
-            self._freed, self._look_again_seconds = over, now_seconds + LOOK_AGAIN_SECONDS
+            self._freed, self._look_again_seconds = over, now_seconds + RELIST_SECONDS
         return lifted
 
     def _run(self) -> None:
         while not self._stopping.wait(PAUSE_SECONDS):
             try:
-                self.look()
+                self.free_forgotten()
             except CotenantError as error:
                 _log.info("swap guard not looked at", error=error.message)
             except Exception:  # noqa: BLE001 - it looks again

@@ -24,7 +24,7 @@ from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.kubernetes.intent import Apply, Intent, Outcome
 from cotenant.base.reasons import Reason
 
-LONGEST_LOOK_SECONDS = 60.0
+LONGEST_PAUSE_SECONDS = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ class AutopilotController(Feature):
         rounds: Rounds,
         interval_seconds: float,
         registry: CollectorRegistry | None = None,
-        start_up_seconds: float = LONGEST_LOOK_SECONDS,
+        start_up_seconds: float = LONGEST_PAUSE_SECONDS,
         notes: ChatNotes | None = None,
     ) -> None:
         """No round yet; without a registry nothing is counted. start_up_seconds: between two looks at starting pods."""
@@ -102,7 +102,7 @@ class AutopilotController(Feature):
             floors = self._rounds.hold_floors(reading)
         finally:  # what was done is told, whatever becomes of the floors
             if self._chat:
-                self._chat.tell([*news_of(before, reading, moved, acts), *floor_news(floors)], reading.now_seconds)
+                self._chat.send([*news_of(before, reading, moved, acts), *floor_news(floors)], reading.now_seconds)
         for floor in floors:
             named = {"workload": str(floor.lent.workload), "words": floor.words, "refused": floor.refused}
             log.info("autopilot floor", step=floor.event, **named)

@@ -27,7 +27,7 @@ from cotenant.base.settings.sections.store import store_url
 from cotenant.base.store import Store
 from cotenant.changes.accept import Actions
 from cotenant.changes.access.configured_service import climber_of
-from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.live_context import who as person_of
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.soak.usage_comparison import comparison_of
@@ -84,7 +84,7 @@ def ladder_controller(
             closing(open_ledger(place)) as ledger,
         ):
             person = person_of(led)
-            journal = ChangeJournal(ledger, clock, person.name, source="ladder")
+            journal = ChangeLedger(ledger, clock, person.name, source="ladder")
             journal.cluster = led.access.cluster
             actions = Actions(led, journal, settings.actions, person)
             actions.anchor_namespace = settings.manager.namespace if settings.actions.anchor else ""

@@ -119,7 +119,7 @@ class ChatNotes:
     _delivery: threading.Thread | None = None
     _undelivered: list[News] = field(default_factory=list)
 
-    def tell(self, news: Sequence[News], now_seconds: float) -> None:
+    def send(self, news: Sequence[News], now_seconds: float) -> None:
         """Send what is new and what waits, where one more message may go now."""
         if not self.url:
             return

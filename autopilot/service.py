@@ -358,7 +358,7 @@ def report_rows(history: LedgerHistory, since_seconds: float, weeks: Iterable[We
         counts = row(lent.workload.namespace)
         counts["floors"] += 1
         counts["floor_replicas"] += lent.floor - lent.own
-    states = {ActState.HELD: "held", ActState.HARMFUL: "regressed"}
+    states = {ActState.KEPT: "held", ActState.HARMFUL: "regressed"}
     for act in acts_of(history.standings.values()):
         if act.accepted_seconds >= since_seconds:
             counts = row(act.workload.namespace)

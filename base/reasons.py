@@ -83,7 +83,7 @@ class Reason(StrEnum):
     GANG_INCOMPLETE = "gang-incomplete"
     GANG_WAITS_FOR_QUOTA = "gang-waits-for-quota"
     GANG_NEVER_FITS = "gang-never-fits"
-    GANG_NO_ROOM_NOW = "gang-no-room-now"
+    GANG_NO_CAPACITY_NOW = "gang-no-room-now"
     GANG_BEHIND_ANOTHER = "gang-behind-another"
     GANG_BACKS_OFF = "gang-backs-off"
     GANG_PLACING = "gang-placing"
@@ -230,7 +230,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.GANG_INCOMPLETE: "Fewer members of the gang exist than must start together.",
     Reason.GANG_WAITS_FOR_QUOTA: "The gang is complete; its quota does not admit all of it yet.",
     Reason.GANG_NEVER_FITS: "The gang would not fit even if all nodes were empty.",
-    Reason.GANG_NO_ROOM_NOW: "The gang has no capacity at the moment; nothing is reserved for it meanwhile.",
+    Reason.GANG_NO_CAPACITY_NOW: "The gang has no capacity at the moment; nothing is reserved for it meanwhile.",
     Reason.GANG_BEHIND_ANOTHER: "Another gang is being placed, and the two do not fit side by side.",
     Reason.GANG_BACKS_OFF: "The last attempt to place the gang failed; it is tried again after a pause.",
     Reason.GANG_PLACING: "Capacity for the gang is being reserved, member by member; none starts before all have it.",

@@ -19,7 +19,7 @@ from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Patch
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.api_advice import describe_with_advice
-from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeJournal, anchor
+from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeLedger, anchor
 from cotenant.changes.decide.field_changes import hpa_writes, inverse
 from cotenant.changes.decide.guardrails import (
     SECOND_PERSON,
@@ -155,7 +155,7 @@ class Actions:
     def __init__(
         self,
         client: KubeClient,
-        change_ledger: ChangeJournal,
+        change_ledger: ChangeLedger,
         settings: ActionSettings,
         person: ClusterUser,
         reached: Callable[[str], None] = unheard,
@@ -239,7 +239,7 @@ class Actions:
     def resume(self, standing: ChangeStatus, message: str) -> ChangeStatus:
         """Do what waited; UsageError when it does not."""
         self.guard(standing.change.workload, 0)
-        standing = self.teller.tell(standing, ChangeEvent.RESUMED, message)
+        standing = self.teller.record(standing, ChangeEvent.RESUMED, message)
         self.reached("resumed")
         standing = self.send(standing)
         self.finish()
@@ -247,16 +247,16 @@ class Actions:
 
     def cancel(self, standing: ChangeStatus, message: str) -> ChangeStatus:
         """Never do what waits; UsageError when it does not."""
-        standing = self.teller.tell(standing, ChangeEvent.CANCELLED, message)
+        standing = self.teller.record(standing, ChangeEvent.CANCELLED, message)
         self.reached("cancelled")
         self.finish()
         return standing
 
     def roll_back(self, standing: ChangeStatus, why: str = "") -> ChangeStatus:
         """Put back what stood there before; refused when somebody has changed it since. why: kept with the outcome."""
-        standing = self.teller.tell(standing, ChangeEvent.ROLLBACK_ACCEPTED)
+        standing = self.teller.record(standing, ChangeEvent.ROLLBACK_ACCEPTED)
         self.reached("rollback-accepted")
-        note, back = undo_note(standing.change), []
+        note, back = rollback_note(standing.change), []
         try:
             # All are looked at before the first is sent: one that somebody changed since refuses the whole.
             for write, operations in [
@@ -268,11 +268,11 @@ class Actions:
         except ClusterUnreachable:
             return standing
         except CotenantError as error:
-            return self.teller.tell(standing, ChangeEvent.ROLLBACK_REFUSED, str(error))
+            return self.teller.record(standing, ChangeEvent.ROLLBACK_REFUSED, str(error))
         finally:
             self.finish()
         outcome = "; ".join(filter(None, (why, self.give_back(standing.change, back))))
-        standing = self.teller.tell(standing, ChangeEvent.ROLLED_BACK, outcome)
+        standing = self.teller.record(standing, ChangeEvent.ROLLED_BACK, outcome)
         self.finish()
         return standing
 
@@ -296,7 +296,7 @@ class Actions:
     def take_back(self, done: Sequence[Write], change: Change) -> None:
         """Undo the writes of a change that was done by half, the last one first; a pod that has ended has nothing."""
         for write in reversed(self._of_living_pods(done)):
-            self._send(inverse(write, self._live(write), undo_note(change)), write)
+            self._send(inverse(write, self._live(write), rollback_note(change)), write)
 
     def send(self, standing: ChangeStatus) -> ChangeStatus:
         """Send what was accepted, and hear the nodes; what fails halfway is taken back."""
@@ -311,7 +311,7 @@ class Actions:
                 summarize_resize_answers(resize_answers) if (resize_answers := self.heard(done)) else ("", "")
             )
             if not why:
-                standing = self.teller.tell(standing, ChangeEvent.APPLIED, message)
+                standing = self.teller.record(standing, ChangeEvent.APPLIED, message)
                 self.reached("told")
                 return standing
         except ClusterUnreachable as error:
@@ -327,7 +327,7 @@ class Actions:
         except CotenantError as error:
             return replace(standing, words=f"{why}; and it could not be rolled back: {error}: `cotenant recs settle`")
         self.reached("taken-back")
-        return self.teller.tell(standing, ChangeEvent.REFUSED, why)
+        return self.teller.record(standing, ChangeEvent.REFUSED, why)
 
     def heard(self, done: Sequence[Write]) -> list[Any]:
         """Return the nodes' answers about the resized pods."""
@@ -476,7 +476,7 @@ class Actions:
         return self._writer.send(Patch(write.address, tuple(operations), write.subresource, "accepted"), dry_run)
 
 
-def undo_note(change: Change) -> str:
+def rollback_note(change: Change) -> str:
     """Return the note that a rollback writes to an object: the change's id with the suffix "-undone"."""
     return f"{change.id}-undone"
 

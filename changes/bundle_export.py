@@ -8,7 +8,7 @@ from typing import Final
 from cotenant.base.errors import NoData
 from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.changes.accept import Actions, Review
-from cotenant.changes.decide.gitops.bundle import PULL_REQUEST, JudgedWorkload, bundle, summary
+from cotenant.changes.decide.gitops.bundle import PULL_REQUEST, ReviewedWorkload, bundle, summary
 from cotenant.changes.model.service import BundleForm
 
 BUNDLED: Final = "bundled"
@@ -19,7 +19,7 @@ def export_bundle(
     actions: Actions, reviews: Sequence[Review], form: BundleForm, settings: RecommenderSettings, key: str
 ) -> dict[str, str]:
     """Text by path; NoData when nothing of it can be written. The row in the ledger names the workloads and files."""
-    reviewed = [JudgedWorkload(r.workload, r.recommendations, r.guardrails, r.error) for r in reviews]
+    reviewed = [ReviewedWorkload(r.workload, r.recommendations, r.guardrails, r.error) for r in reviews]
     files = bundle(reviewed, form, settings.patches, settings.prices.currency)
     if set(files) == {PULL_REQUEST}:
         raise NoData("nothing of this can be written to files", fix="`cotenant recs show` says why, one by one.")

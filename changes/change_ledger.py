@@ -26,7 +26,7 @@ FIELD_MANAGER: Final = "cotenant-actions"
 _log = structlog.get_logger(__name__)
 
 
-class ChangeJournal:
+class ChangeLedger:
     """Changes of one ledger; `actor` is who the cluster says we are. For one thread."""
 
     def __init__(
@@ -94,7 +94,7 @@ class ChangeJournal:
         self.ledger.append(seconds, self.actor, [(happened.value, status.ladder.id, body)])
         return moved
 
-    def tell(self, standing: ChangeStatus, happened: ChangeEvent, message: str = "", **more: Any) -> ChangeStatus:
+    def record(self, standing: ChangeStatus, happened: ChangeEvent, message: str = "", **more: Any) -> ChangeStatus:
         """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now."""
         seconds = self.clock.now_seconds()
         moved = standing.moved(happened, seconds, self.actor, message)

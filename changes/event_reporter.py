@@ -16,11 +16,11 @@ from cotenant.base.kube import EventRecorder, KubeClient, Regarding, Writer
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP
-from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeJournal
+from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeLedger
 from cotenant.changes.decide.field_changes import RESOURCES
 from cotenant.changes.decide.lifecycle import Regressed, regressed_condition
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus
-from cotenant.changes.model.judgement import Judgement
+from cotenant.changes.model.judgement import ChangeVerdict
 from cotenant.changes.model.ladder import Ladder
 from cotenant.recommender.model.recommendation import PLURAL, object_name
 
@@ -50,7 +50,7 @@ class _Object(msgspec.Struct):
 class EventReporter:
     """Tells of changes in the name of one person; for one thread."""
 
-    def __init__(self, change_ledger: ChangeJournal, client: KubeClient) -> None:
+    def __init__(self, change_ledger: ChangeLedger, client: KubeClient) -> None:
         self.journal = change_ledger
         self._client = client
         self._writer = Writer(client, FIELD_MANAGER)
@@ -60,15 +60,15 @@ class EventReporter:
         """Write changes ahead of doing them, all or none; what waits (second: for a person) waits from then on."""
         self.journal.accept(list(changes), second=second, ladders=ladders)
 
-    def tell(
-        self, standing: ChangeStatus, happened: ChangeEvent, message: str = "", verdict: Judgement | None = None
+    def record(
+        self, standing: ChangeStatus, happened: ChangeEvent, message: str = "", verdict: ChangeVerdict | None = None
     ) -> ChangeStatus:
         """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now.
 
         judged: what it was judged by, which the ledger keeps with the verdict.
         """
         more = {} if verdict is None else {"judged": msgspec.to_builtins(verdict)}
-        moved = self.journal.tell(standing, happened, message, **more)
+        moved = self.journal.record(standing, happened, message, **more)
         self._mark(moved)
         reason, warning = REASONS.get(happened, ("", False))
         if reason:

@@ -54,7 +54,7 @@ class LiveWorkload:
     autoscalers: Mapping[str, Json]
     disruptions: int | None
     pods: Sequence[Json] = ()
-    room: ClusterLimits = field(default_factory=ClusterLimits)
+    cluster_limits: ClusterLimits = field(default_factory=ClusterLimits)
     webhook: str = ""
     resizes: bool = True
 
@@ -103,7 +103,9 @@ class LiveContext:
             {name: scaler for name, scaler in scalers.items() if scaler},
             self._disruptions(workload, live),
             self.pods(workload, live),
-            replace(self._room(workload), devices=self._devices() if any(r.gpu for r in recommendations) else None),
+            replace(
+                self._cluster_limits(workload), devices=self._devices() if any(r.gpu for r in recommendations) else None
+            ),
             self.webhook(),
             self.resizes(),
         )
@@ -133,7 +135,7 @@ class LiveContext:
     def _disruptions(self, workload: WorkloadRef, live: Json) -> int | None:
         return disruptions(self._list(f"/apis/policy/v1/namespaces/{workload.namespace}/poddisruptionbudgets"), live)
 
-    def _room(self, workload: WorkloadRef) -> ClusterLimits:
+    def _cluster_limits(self, workload: WorkloadRef) -> ClusterLimits:
         inside = f"namespaces/{workload.namespace}"
         scalers = self._list(f"/apis/autoscaling/v2/{inside}/{autoscaler_targets.RESOURCE}")
         return ClusterLimits(
@@ -191,7 +193,7 @@ def around(live: LiveWorkload, settings: ActionSettings, **more: Any) -> Guardra
         windows=settings.windows,
         windows_spare_memory=settings.windows_spare_memory,
         webhook=live.webhook,
-        room=live.room,
+        cluster_limits=live.cluster_limits,
         **more,
     )
 

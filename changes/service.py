@@ -51,7 +51,7 @@ from cotenant.changes.accept import (
 from cotenant.changes.access.permissions import head_permission, permissions
 from cotenant.changes.background_refresh import BackgroundRefresh
 from cotenant.changes.bundle_export import export_bundle
-from cotenant.changes.change_ledger import ChangeJournal, keep_head, read_anchored_heads, unkept
+from cotenant.changes.change_ledger import ChangeLedger, keep_head, read_anchored_heads, unkept
 from cotenant.changes.dry_run import dry_run_review, to_workload_review
 from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.live_context import ClusterUser
@@ -69,7 +69,7 @@ from cotenant.changes.model.service import (
     WorkloadReview,
     require_right,
 )
-from cotenant.changes.snooze import postpone, postponed_recommendations, recall
+from cotenant.changes.snooze import postponed_recommendations, recall, snooze
 from cotenant.changes.soak.ladder_acts import go_back, ladders_of, stop_ladder
 from cotenant.changes.soak.ladders import Ladders
 from cotenant.changes.soak.reconcile import pace_of, settle, verify
@@ -85,7 +85,7 @@ PATIENCE_SECONDS: Final = 20.0
 """How long an acting call waits for the one before it."""
 GLANCE_SECONDS: Final = 10.0
 """How old what is known of the cluster may be."""
-LOOK_SECONDS: Final = 2.0
+HEAD_WAIT_SECONDS: Final = 2.0
 """How long the ledger's health waits for the head that the cluster keeps."""
 
 _log = structlog.get_logger(__name__)
@@ -140,7 +140,7 @@ class ClusterChangeService:
         self._office = office
         self._known = LedgerCache()
         self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
-        self._seen = BackgroundRefresh(self._look, AnchorObservation(), GLANCE_SECONDS)
+        self._seen = BackgroundRefresh(self._read_head, AnchorObservation(), GLANCE_SECONDS)
 
     def review(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
         """Each workload as it is now."""
@@ -266,11 +266,11 @@ class ClusterChangeService:
             reviews = self._reviews(actions, who, replace(request, method=Method.BUNDLE))
             return export_bundle(actions, reviews, form, self._office.recommender, request.key)
 
-    def postpone(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
+    def snooze(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide for so many days, None for good."""
         require_right(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
         with self._noting(who) as change_ledger:
-            postpone(change_ledger, workloads, days, reason)
+            snooze(change_ledger, workloads, days, reason)
 
     def recall(self, who: Person, workloads: Sequence[WorkloadRef]) -> None:
         """Show them again."""
@@ -290,7 +290,7 @@ class ClusterChangeService:
 
     def ledger(self) -> LedgerHealth:
         """The chain, verified from its first row, and against the head in the cluster where one is kept."""
-        cluster_head = self._seen.fresh(LOOK_SECONDS)
+        cluster_head = self._seen.fresh(HEAD_WAIT_SECONDS)
         with self._reading() as ledger:
             self._known.upto(ledger)
             verdict = ledger.verify(cluster_head.head)
@@ -364,7 +364,7 @@ class ClusterChangeService:
         office = self._office
         named_person = ClusterUser(who.name, who.groups, who.way is not IdentitySource.LOOPBACK)
         person = named_person if who.name else asked_who(client)
-        change_ledger = ChangeJournal(ledger, office.clock, person.name, self._known, who.source)
+        change_ledger = ChangeLedger(ledger, office.clock, person.name, self._known, who.source)
         change_ledger.cluster = client.access.cluster
         actions = Actions(client, change_ledger, office.settings, person)
         actions.compare, actions.trace, actions.guard = office.compare, office.trace, office.guard
@@ -383,13 +383,13 @@ class ClusterChangeService:
             self._seen.forget()
 
     @contextmanager
-    def _noting(self, who: Person) -> Iterator[ChangeJournal]:
+    def _noting(self, who: Person) -> Iterator[ChangeLedger]:
         """Yield the journal for callers that write to the ledger alone."""
         office = self._office
         with ledger_turn(office.ledger, f"a note of {who.name}", PATIENCE_SECONDS):
             ledger = open_ledger(office.ledger)
             try:
-                yield ChangeJournal(ledger, office.clock, who.name, self._known, who.source)
+                yield ChangeLedger(ledger, office.clock, who.name, self._known, who.source)
             finally:
                 keep_head(self._office.door, ledger, self._office.anchor_namespace)
                 ledger.close()
@@ -406,7 +406,7 @@ class ClusterChangeService:
         with self._reading() as ledger:
             return self._known.upto(ledger)
 
-    def _look(self) -> AnchorObservation:
+    def _read_head(self) -> AnchorObservation:
         """Ask the cluster for the head, which also says whether it answers."""
         namespace = self._office.anchor_namespace
         try:

@@ -14,7 +14,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.text import visible
-from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.model.service import PostponedRecommendation
 
 POSTPONED: Final = "postponed"
@@ -30,7 +30,7 @@ class _Body(msgspec.Struct):
     reason: str = ""
 
 
-def postpone(change_ledger: ChangeJournal, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
+def snooze(change_ledger: ChangeLedger, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
     """Hide from now on for so many days, None for good; UsageError without a reason, or with days that are none."""
     visible_reason = visible(" ".join(reason.split()))
     if not visible_reason or len(visible_reason) > LONGEST_REASON:
@@ -42,7 +42,7 @@ def postpone(change_ledger: ChangeJournal, workloads: Sequence[WorkloadRef], day
     change_ledger.note([(POSTPONED, str(workload), body) for workload in workloads])
 
 
-def recall(change_ledger: ChangeJournal, workloads: Sequence[WorkloadRef]) -> None:
+def recall(change_ledger: ChangeLedger, workloads: Sequence[WorkloadRef]) -> None:
     """Show them again; a row for those alone that are hidden."""
     hidden = postponed_recommendations(change_ledger.ledger, change_ledger.clock.now_seconds())
     rows = [(RECALLED, str(workload), dict[str, str]()) for workload in workloads if workload in hidden]

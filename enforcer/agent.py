@@ -25,7 +25,7 @@ from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.apply.atomic_write import replace_atomically
-from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.apply.pod_evictions import PodEvictions
 from cotenant.enforcer.contract import Observation, PodSpec, Strategy, StrategyPlan, Surface, SurfaceWant
 from cotenant.enforcer.decide.changes import Done, Place, wants_of
@@ -71,7 +71,7 @@ class KnobWriter(Protocol):
     unexplained: tuple[str, ...]
 
     @property
-    def held(self) -> frozenset[Place]:
+    def overridden_knobs(self) -> frozenset[Place]:
         """Knobs that carry our value now."""
         ...
 
@@ -110,7 +110,7 @@ class AgentComponents:
     sources: Sources
     node_reader: NodeReader
     knob_writer: KnobWriter
-    journal: OriginalsJournal
+    originals: OriginalValues
     strategies: tuple[Strategy[Any], ...]
     metrics: AgentMetrics
     reporter: ActionReporter
@@ -139,7 +139,7 @@ class Agent:
         self.wrong = "no tick yet"
         """Why the last tick did not do its work, or empty."""
         self._ages = Ages(settings.policy_ttl_seconds, settings.release_seconds, settings.pods_ttl_seconds)
-        self._memory, self._usage = Memory(wants=wants_of(parts.journal.notes)), UsageHistory()
+        self._memory, self._usage = Memory(wants=wants_of(parts.originals.notes)), UsageHistory()
         self._held_back = SuppressionHistory()
         self._last: _Last | None = None
         self._lock = threading.Lock()
@@ -189,7 +189,7 @@ class Agent:
             if wait(max(0.0, due - now())):
                 return
 
-    def look_twice(self) -> None:
+    def run_two_ticks(self) -> None:
         """Run two ticks for a report: usage is the difference of two readings, one tick has none. The caller ends."""
         self.parts.sources.start()
         self._wait_for_sources(_sleep)
@@ -207,7 +207,7 @@ class Agent:
             if hands_over:
                 if to_stranger:
                     self._give_back_beside_best_effort()
-                self._log.info("handed over", values=len(self.parts.knob_writer.held))
+                self._log.info("handed over", values=len(self.parts.knob_writer.overridden_knobs))
             else:
                 self.give_back()
         finally:
@@ -263,7 +263,7 @@ class Agent:
     def _tick(self, started: float) -> None:
         parts = self.parts
         inputs = parts.sources.read()
-        observation = with_ages(parts.node_reader.read(inputs, parts.knob_writer.held), inputs)
+        observation = with_ages(parts.node_reader.read(inputs, parts.knob_writer.overridden_knobs), inputs)
         observation = replace(observation, eviction_refusals=parts.evictions.refusals(observation))
         before = self._memory
         decided, self._memory = decide(observation, inputs.policy, before, parts.strategies, self._ages)
@@ -278,7 +278,7 @@ class Agent:
         parts.evictions.step(decided, observation)
         parts.reporter.done(results, observation, observation.wall_seconds)
         parts.reporter.verdicts(decided.verdicts, observation)
-        parts.metrics.state(decided.mode, observation, len(parts.knob_writer.held))
+        parts.metrics.state(decided.mode, observation, len(parts.knob_writer.overridden_knobs))
         sample = sample_of(observation, decided)
         parts.metrics.lanes(observation.node.name, sample, parts.settings.dry_run)
         self._held_back = self._held_back.after(sample, observation.best_effort_root, observation.elapsed_seconds)
@@ -321,11 +321,11 @@ class Agent:
             ready=self.not_ready(),
             policy_origin=last.inputs.policy_origin,
             strategies=tuple(strategy.name for strategy in parts.strategies),
-            notes=(*last.inputs.notes, *parts.journal.complaints, *parts.knob_writer.unexplained),
+            notes=(*last.inputs.notes, *parts.originals.complaints, *parts.knob_writer.unexplained),
             actions=tuple(parts.reporter.actions),
             unsupported=self._list_unsupported(last),
         )
-        return status(last.observation, last.decided, parts.journal.notes, about)
+        return status(last.observation, last.decided, parts.originals.notes, about)
 
     def _list_unsupported(self, last: _Last) -> tuple[Unsupported, ...]:
         policy = last.inputs.policy

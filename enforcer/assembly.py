@@ -35,7 +35,7 @@ from cotenant.enforcer.agent import Agent, AgentComponents
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.eviction_queue import EvictionQueue
 from cotenant.enforcer.apply.eviction_requests import FIELD_MANAGER, Evictor
-from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.apply.kernel_switches import SwitchFiles
 from cotenant.enforcer.apply.pod_evictions import PodEvictions
 from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper, read_resctrl, tasks_in
@@ -189,7 +189,7 @@ def assemble_agent(settings: Settings, env: Mapping[str, str]) -> Iterator[Assem
         client = None if own.pods_file else _client(settings, env)
         metrics = Metrics(__version__, platform.python_version())
         boot_id = _text(Path(own.proc_root) / BOOT_ID).strip()
-        originals = OriginalsJournal(folder, boot_id)
+        originals = OriginalValues(folder, boot_id)
         stack.callback(originals.close)
         for complaint in originals.complaints:
             structlog.get_logger(__name__).warning("journal", problem=complaint)
@@ -206,7 +206,7 @@ def assemble_agent(settings: Settings, env: Mapping[str, str]) -> Iterator[Assem
             sources=_with_kubelet(_sources(own, LastInputsFile(folder, boot_id, node), node, client), own, kubelet),
             node_reader=KubeletTreeReader(hierarchy, own, kubelet),
             knob_writer=Applier(hierarchy, originals, own.dry_run),
-            journal=originals,
+            originals=originals,
             strategies=running,
             metrics=measured,
             reporter=action_reporter,

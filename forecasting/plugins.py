@@ -44,11 +44,11 @@ class Guarded:
             if raw.shape != shape:
                 raise ValueError(f"an answer of shape {raw.shape}, not {shape}")
         except Exception as error:  # noqa: BLE001 - whatever it stumbles over, the others go on
-            self._tell(error)
+            self._log_once(error)
             raw = np.full(shape, np.nan, dtype=np.float32)
         return conform(np.where(np.isfinite(raw), raw, np.float32(np.nan)), history)
 
-    def _tell(self, error: Exception) -> None:
+    def _log_once(self, error: Exception) -> None:
         was_told, self._told = self._told, True  # before the log is written: another thread may fail meanwhile
         if not was_told:
             structlog.get_logger(__name__).error("forecaster failed", forecaster=self.name, error=repr(error))

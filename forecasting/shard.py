@@ -225,9 +225,9 @@ def _train_mixture(shard: _Shard, tests: BackTests, served: Array) -> MixtureFit
     )
     if booster is None:
         return fit
-    newest = shard.moment(1, tests.forecasts[:, 0], served[0]).thinned(_HELD_STRIDE)
+    newest = shard.moment(1, tests.forecasts[:, 0], served[0]).thinned(_HOLDOUT_STRIDE)
     both = np.stack([newest.path, booster.quantiles(newest, scale_of(served[0], newest.base))])
-    ratio = log_loss_ratio(tests.actual[0, :, ::_HELD_STRIDE], both, level_of(history))[1]
+    ratio = log_loss_ratio(tests.actual[0, :, ::_HOLDOUT_STRIDE], both, level_of(history))[1]
     ratio[np.isnan(tests.log_ratio[0, 0])] = np.nan
     return replace(fit, booster_scores=booster_score(ratio, settings), card=_card(shard, tests, booster, ratio))
 
@@ -274,7 +274,7 @@ def _model(names: Sequence[str], weights: Floats, share: Floats) -> tuple[str, .
 
 
 _NAMED_FROM: Final = 0.1
-_HELD_STRIDE: Final = 4
+_HOLDOUT_STRIDE: Final = 4
 """Slots of the booster's held-out day that are compared: every fourth tells as much at a quarter of the cost."""
 
 

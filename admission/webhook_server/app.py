@@ -84,7 +84,7 @@ class WebhookApp:
         """The answer to one request."""
         if request.path in review.ROUTES:
             return self._answer(request) if request.method == "POST" else Response(405, b"webhooks take POST\n")
-        return self._look(request) if request.method in ("GET", "HEAD") else Response(404, b"not found\n")
+        return self._answer_get(request) if request.method in ("GET", "HEAD") else Response(404, b"not found\n")
 
     def asks_elsewhere(self, path: str) -> bool:
         """Return whether the answer may have to wait for the API server."""
@@ -131,7 +131,7 @@ class WebhookApp:
                 return review.ReviewResponse(500, b"the webhook failed; its log says why\n", "failed")
             return review.ReviewResponse(200, review.encode(review.decode(body).uid, review.UNTOUCHED), "failed")
 
-    def _look(self, request: Request) -> Response:
+    def _answer_get(self, request: Request) -> Response:
         """Probes and metrics."""
         if request.path == "/metrics":
             body, kind = self.metrics.exposition(request.headers.get(b"accept", b"").decode("latin-1"))

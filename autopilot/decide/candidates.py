@@ -19,7 +19,7 @@ from cotenant.autopilot.decide.kills import OomKills, raised_after_kills
 from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicyLimits
 from cotenant.autopilot.decide.queue import QueueCandidate
 from cotenant.autopilot.decide.starts import StartAim, highest_starts
-from cotenant.autopilot.decide.writers import describe_revert, gitops_writer, vpa_of
+from cotenant.autopilot.decide.writers import describe_reversal, gitops_writer, vpa_of
 from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.pod_request import effective_request
@@ -231,7 +231,7 @@ def _blocking_reason(
     untouched = next((words for words in _never_touch_reasons(candidate, under, body, live, allowed)), "")
     if untouched:
         return Reason.AUTOPILOT_NEVER_TOUCHED, untouched
-    other = vpa_of(candidate.workload, live.vpas) or describe_revert(body, standings)
+    other = vpa_of(candidate.workload, live.vpas) or describe_reversal(body, standings)
     return (Reason.AUTOPILOT_OTHER_WRITER, other) if other else None
 
 

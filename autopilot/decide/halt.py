@@ -58,7 +58,7 @@ def too_much_harm(acts: Sequence[PastAct], since_seconds: float, settings: Autop
 
     `stop_share` is taken of `stop_changes`, also while fewer have been judged: of 40, 5 % are two.
     """
-    verified = [a for a in acts if a.state in (ActState.HELD, ActState.HARMFUL) and a.since_seconds > since_seconds]
+    verified = [a for a in acts if a.state in (ActState.KEPT, ActState.HARMFUL) and a.since_seconds > since_seconds]
     last = sorted(verified, key=lambda act: act.since_seconds)[-settings.stop_changes :]
     bad = [act for act in last if act.state is ActState.HARMFUL]
     if not bad or len(bad) < settings.stop_share * settings.stop_changes:

@@ -27,7 +27,7 @@ class ActState(StrEnum):
 
     UNDER_WAY = "under-way"
     """It soaks, waits for its first pods, or its outcome is not known."""
-    HELD = "held"
+    KEPT = "held"
     HARMFUL = "harmful"
     FAILED = "failed"
     """The cluster refused it; nothing was changed."""
@@ -40,14 +40,14 @@ _STATES: Final[Mapping[ChangeState, ActState]] = {
     ChangeState.WAITING: ActState.UNDER_WAY,
     ChangeState.AWAITING: ActState.UNDER_WAY,
     ChangeState.APPLIED: ActState.UNDER_WAY,
-    ChangeState.VERIFIED: ActState.HELD,
+    ChangeState.VERIFIED: ActState.KEPT,
     ChangeState.REGRESSED: ActState.HARMFUL,
     ChangeState.ROLLBACK_UNKNOWN: ActState.HARMFUL,
     ChangeState.ROLLED_BACK: ActState.HARMFUL,
     ChangeState.FAILED: ActState.FAILED,
     ChangeState.CANCELLED: ActState.FAILED,
 }
-_GRAVITY: Final = (ActState.HARMFUL, ActState.UNDER_WAY, ActState.TAKEN_BACK, ActState.FAILED, ActState.HELD)
+_GRAVITY: Final = (ActState.HARMFUL, ActState.UNDER_WAY, ActState.TAKEN_BACK, ActState.FAILED, ActState.KEPT)
 """Of the parts of an act the first of these that is there says how the whole stands."""
 _UNDONE: Final = frozenset({ChangeState.ROLLBACK_UNKNOWN, ChangeState.ROLLED_BACK})
 
@@ -122,7 +122,7 @@ def busy(standings: Iterable[ChangeStatus], now_seconds: float, verify_seconds: 
     def is_over(status: ChangeStatus) -> bool:
         age_seconds = now_seconds - status.begun_seconds
         return status.state is ChangeState.APPLIED and (
-            status.held if accepted_by_autopilot(status) else age_seconds > verify_seconds
+            status.rollback_refused if accepted_by_autopilot(status) else age_seconds > verify_seconds
         )
 
     under_way = (s for s in standings if _STATES[s.state] is ActState.UNDER_WAY and not is_over(s))
@@ -182,7 +182,7 @@ def is_taken_back(part: ChangeStatus) -> bool:
 
     Harm that was found before remains harm.
     """
-    return part.state in _UNDONE and not part.held and part.actor != part.change.actor
+    return part.state in _UNDONE and not part.rollback_refused and part.actor != part.change.actor
 
 
 def _act(parts: Sequence[ChangeStatus]) -> PastAct:
@@ -203,7 +203,7 @@ def _state(part: ChangeStatus) -> ActState:
     A part in force whose rollback was refused is harmful where the autopilot itself wanted the rollback, and taken
     back where a person did.
     """
-    is_refused = part.held and part.state is ChangeState.APPLIED
+    is_refused = part.rollback_refused and part.state is ChangeState.APPLIED
     if is_taken_back(part) or (is_refused and part.actor != part.change.actor):
         return ActState.TAKEN_BACK
     return ActState.HARMFUL if is_refused else _STATES[part.state]

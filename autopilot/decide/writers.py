@@ -48,7 +48,7 @@ def gitops_writer(live: Json) -> str:
     return f"{owner} keeps its resources" if owner else ""
 
 
-def describe_revert(live: Json, standings: Sequence[ChangeStatus]) -> str:
+def describe_reversal(live: Json, standings: Sequence[ChangeStatus]) -> str:
     """Return who changed or rolled back what the autopilot's last act on this workload had set; "" if it is kept.
 
     standings: changes of this workload, in the order in which they were accepted. The rest of a canary counts, too,

@@ -30,7 +30,7 @@ from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.accept import Actions, Compare, Guard, Trace, allow_every_write, nothing_compared, nothing_traced
 from cotenant.changes.api_advice import describe_with_advice
-from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.change_windows import is_open
 from cotenant.changes.decide.lifecycle import due
 from cotenant.changes.live_context import ClusterUser
@@ -272,7 +272,7 @@ class Acts:
             closing(open_ledger(config.ledger)) as ledger,
         ):
             person: ClusterUser = person_of(client)
-            change_ledger = ChangeJournal(ledger, config.clock, person.name, source="autopilot")
+            change_ledger = ChangeLedger(ledger, config.clock, person.name, source="autopilot")
             change_ledger.cluster = client.access.cluster
             actions = Actions(client, change_ledger, settings, person)
             actions.anchor_namespace = config.anchor_namespace

@@ -15,7 +15,7 @@ from cotenant.base.allocation.devices import (
     TakenDevices,
     VirtualFunction,
 )
-from cotenant.base.kubernetes.pod_request import Room, fits
+from cotenant.base.kubernetes.pod_request import Amounts, fits
 
 NARROW_TO_WIDE: Final = (DeviceScope.PCIE, DeviceScope.NUMA_NODE, DeviceScope.NODE)
 """Places that several devices can share."""
@@ -54,7 +54,7 @@ def candidate_on(device: NodeDevice, taken: TakenDevices, request: KindRequest) 
     return Candidate(device, share, left / max(len(amounts), 1))
 
 
-def amounts_on(share: Room, memory_bytes: int) -> dict[str, int]:
+def amounts_on(share: Amounts, memory_bytes: int) -> dict[str, int]:
     """The share in a device's own amounts: memory in percent and in bytes, as Koordinator writes both.
 
     memory_bytes: all that the device has, 0 = none or not known.

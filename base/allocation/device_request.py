@@ -33,7 +33,7 @@ from cotenant.base.allocation.devices import (
     DeviceKind,
 )
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.pod_request import Room
+from cotenant.base.kubernetes.pod_request import Amounts
 from cotenant.base.kubernetes.quantity import parse_bytes
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.text import format_value
@@ -78,7 +78,7 @@ class KindRequest:
     """
 
     count: int | None
-    share: Room
+    share: Amounts
     selector: LabelSelector = field(default_factory=LabelSelector)
     function_selector: LabelSelector | None = None
     scope: DeviceScope = DeviceScope.NODE
@@ -147,17 +147,17 @@ class _Partitioning(msgspec.Struct, rename="camel"):
     ring_bus_bandwidth: str | int | float = 0
 
 
-def shared_resources_of(requests: Room) -> tuple[str, ...]:
+def shared_resources_of(requests: Amounts) -> tuple[str, ...]:
     """Return the names in SHARED_RESOURCES that a pod asks for."""
     return tuple(name for name in SHARED_RESOURCES if requests.get(name))
 
 
-def asks_for_devices(requests: Room) -> bool:
+def asks_for_devices(requests: Amounts) -> bool:
     """Return whether a pod asks for any device."""
     return any(requests.get(name) for name in DEVICE_RESOURCES)
 
 
-def demand_of(requests: Room, annotations: Mapping[str, str], what: str = "pod") -> DeviceDemand:
+def demand_of(requests: Amounts, annotations: Mapping[str, str], what: str = "pod") -> DeviceDemand:
     """Return a pod's device demand; requests: its amounts by resource name (`pod_request.requests_of`).
 
     Raises UsageError that names the resource or annotation that cannot be served, and what to write instead.
@@ -182,7 +182,7 @@ def demand_of(requests: Room, annotations: Mapping[str, str], what: str = "pod")
     )
 
 
-def _gpu_request(amounts: Room, what: str) -> KindRequest:
+def _gpu_request(amounts: Amounts, what: str) -> KindRequest:
     names = {name for name in amounts if name not in (RDMA, FPGA)}
     if names == {NVIDIA_GPU}:
         return KindRequest(amounts[NVIDIA_GPU], {GPU_CORE: WHOLE, GPU_MEMORY_RATIO: WHOLE})
@@ -202,7 +202,7 @@ def _gpu_request(amounts: Room, what: str) -> KindRequest:
     return _gpu_shares(amounts, what)
 
 
-def _gpu_shares(amounts: Room, what: str) -> KindRequest:
+def _gpu_shares(amounts: Amounts, what: str) -> KindRequest:
     """Cores and memory of one GPU, of whole ones, or of as many as `gpu.shared` says."""
     if GPU_SHARED in amounts:
         count = amounts[GPU_SHARED]

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.pod_request import Room, parse_quantities, rest, sum_amounts
+from cotenant.base.kubernetes.pod_request import Amounts, parse_quantities, rest, sum_amounts
 from cotenant.base.kubernetes.quantity import format_bytes, parse_bytes
 from cotenant.base.text import format_value
 
@@ -75,7 +75,7 @@ class NodeDevice:
     minor: int
     id: str = ""
     healthy: bool = True
-    amounts: Room = field(default_factory=dict)
+    amounts: Amounts = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     numa_node: int = -1
     pcie: str = ""
@@ -120,7 +120,7 @@ class DeviceShare:
     """A pod's share of one device; `id` is the device's own name, `functions` its virtual functions."""
 
     minor: int
-    amounts: Room = field(default_factory=dict)
+    amounts: Amounts = field(default_factory=dict)
     id: str = ""
     functions: tuple[VirtualFunction, ...] = ()
 
@@ -133,13 +133,13 @@ Allocations: TypeAlias = Mapping[DeviceKind, tuple[DeviceShare, ...]]
 class TakenDevices:
     """The devices of a node that pods have: amounts by device, and virtual functions as (device, bus)."""
 
-    amounts: Mapping[DeviceKey, Room] = field(default_factory=dict)
+    amounts: Mapping[DeviceKey, Amounts] = field(default_factory=dict)
     functions: frozenset[tuple[DeviceKey, str]] = frozenset()
 
     @classmethod
     def of(cls, pods: Iterable[Allocations]) -> TakenDevices:
         """The sum over pods."""
-        amounts: dict[DeviceKey, Room] = {}
+        amounts: dict[DeviceKey, Amounts] = {}
         functions = set()
         for allocations in pods:
             for kind, shares in allocations.items():

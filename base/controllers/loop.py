@@ -129,7 +129,7 @@ class RoundReporter(Protocol):
     def report(self, state: FeatureState) -> None:
         """Record the condition of a feature after a round."""
 
-    def tell(self, notes: Sequence[ObjectNote]) -> None:
+    def report_notes(self, notes: Sequence[ObjectNote]) -> None:
         """Record the feature's notes on objects."""
 
 
@@ -269,7 +269,7 @@ class FeatureRunner:
             raise
         self._took = time.monotonic() - started
         self._around.audit.decided(self.feature.name, decision, self._took)
-        self._around.board.tell(decision.notes)
+        self._around.board.report_notes(decision.notes)
         self.rounds += 1
         self._sending = 0.0
         self.last = ControllerRound(decision)
@@ -299,7 +299,7 @@ class FeatureRunner:
 
     def _blocking_state(self) -> FeatureState | None:
         """Why it must not decide now."""
-        if self._settings.write and not self._around.leadership.held:
+        if self._settings.write and not self._around.leadership.is_leading:
             return self._state(ControllerCondition.STANDBY, self._around.leadership.standing)
         for name in self.feature.needs:
             mirror = self._around.hub.mirrors[name]
@@ -366,7 +366,7 @@ _GRAVITY: Final = {
 class AlwaysLeads:
     """Leadership of a run that nobody competes with: `--once`, a dry run, a test."""
 
-    held = True
+    is_leading = True
     standing = "This process leads."
 
     def require(self) -> None:
@@ -376,7 +376,7 @@ class AlwaysLeads:
 class Unled:
     """Leadership of a process that must not write at all: the guard of a dry run."""
 
-    held = True
+    is_leading = True
     standing = "A dry run."
 
     def require(self) -> None:

@@ -41,7 +41,7 @@ class Leadership(Protocol):
     """The right to write."""
 
     @property
-    def held(self) -> bool:
+    def is_leading(self) -> bool:
         """True if we lead, as far as is known."""
 
     @property

@@ -109,7 +109,7 @@ class ApiConnection:
             headers["Content-Type"] = request.content_type
         self._connect()
         path = self._base.path.rstrip("/") + request.path
-        with self._connection.held() as flush:
+        with self._connection.buffer_writes() as flush:
             self._connection.request(request.method, path, request.body or None, headers)
             if before:
                 before()
@@ -261,7 +261,7 @@ class _Whole(http.client.HTTPConnection):
     _parts: list[bytes] | None = None
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[Callable[[], None]]:
+    def buffer_writes(self) -> Iterator[Callable[[], None]]:
         """Keep what is sent until the given function is called."""
         parts: list[bytes] = []
         self._parts = parts

@@ -55,9 +55,11 @@ class EventRecorder:
 
         reason: CamelCase; template: the note without what differs each time (numbers, times).
         """
-        self.tell(EventSubject(regarding, reason, template or note, warning), note)
+        self.record_occurrence(EventSubject(regarding, reason, template or note, warning), note)
 
-    def tell(self, subject: EventSubject, note: str, annotations: Mapping[str, str] = NOTHING_MORE) -> None:
+    def record_occurrence(
+        self, subject: EventSubject, note: str, annotations: Mapping[str, str] = NOTHING_MORE
+    ) -> None:
         """Note one occurrence of a subject; annotations: of the Event, each time those of the last occurrence."""
         with self._lock:
             self._backlog.add(subject, note, self._clock.now_seconds(), annotations)

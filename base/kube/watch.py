@@ -126,7 +126,7 @@ class Mirror(Generic[ValueT]):
         make_ready()
         self._thread.start()
 
-    def look(self) -> None:
+    def list_once(self) -> None:
         """List once, in the caller's thread and instead of `start`: for who decides step by step. ClusterError."""
         self._list()
         self.error = None

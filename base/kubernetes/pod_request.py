@@ -22,7 +22,7 @@ from cotenant.base.kubernetes.quantity import (
 )
 from cotenant.base.resource import Resource
 
-Room = Mapping[str, int]
+Amounts = Mapping[str, int]
 """Amount by resource name."""
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -120,7 +120,7 @@ def parse_readable_quantities(quantities: Mapping[str, Any]) -> dict[str, int]:
     return amounts
 
 
-def format_quantities(amounts: Room) -> dict[str, str]:
+def format_quantities(amounts: Amounts) -> dict[str, str]:
     """Amounts as the API writes them: bytes in binary suffixes for memory and storage, plain numbers else."""
     return {name: _format(name, amount) for name, amount in sorted(amounts.items())}
 
@@ -134,18 +134,18 @@ def sum_amounts(rooms: Iterable[Mapping[Name, int]]) -> dict[Name, int]:
     return total
 
 
-def rest(amounts: Room, taken: Room) -> dict[str, int]:
+def rest(amounts: Amounts, taken: Amounts) -> dict[str, int]:
     """Return what is left of the named resources, never below zero."""
     return {name: max(0, amount - taken.get(name, 0)) for name, amount in amounts.items()}
 
 
-def fits(request: Room, capacity: Room, only: Iterable[str] | None = None) -> bool:
+def fits(request: Amounts, capacity: Amounts, only: Iterable[str] | None = None) -> bool:
     """Return whether the capacity covers a request; `only`: the resources that are checked, None = all."""
     names = request.keys() if only is None else request.keys() & set(only)
     return all(request[name] <= capacity.get(name, 0) for name in names)
 
 
-def select_amounts(request: Room, names: Iterable[str]) -> dict[str, int]:
+def select_amounts(request: Amounts, names: Iterable[str]) -> dict[str, int]:
     """The request's amounts of these resources."""
     return {name: request.get(name, 0) for name in names}
 

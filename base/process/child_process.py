@@ -17,7 +17,7 @@ import msgspec
 JobT = TypeVar("JobT")
 PARENT_GONE: Final = 1
 """Exit code of a child whose parent has gone."""
-_LOOK_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.5
 
 
 def follow_parent() -> None:
@@ -39,5 +39,5 @@ def job_from(pipe: IO[bytes], kind: type[JobT], *, one_line: bool = False) -> Jo
 
 def _end_after(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     os._exit(PARENT_GONE)

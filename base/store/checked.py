@@ -24,9 +24,9 @@ class CheckedFolder:
     def read(self, name: str, decode: Callable[[bytes], ValueT]) -> ValueT | None:
         """Decode a file; None when there is none. Raises as `judged`."""
         content = self.folder.read(name)
-        return None if content is None else self.judged(name, lambda: decode(content))
+        return None if content is None else self.decode_checked(name, lambda: decode(content))
 
-    def judged(
+    def decode_checked(
         self, name: str, decode: Callable[[], ValueT], failure: Callable[[], BaseException | None] = lambda: None
     ) -> ValueT:
         """Return what `decode` makes of a file.

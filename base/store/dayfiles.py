@@ -166,7 +166,9 @@ class DayFiles:
 
         with handle:
             try:
-                return _unless_corrupt(signal, name, lambda: self._files.judged(path, decode, lambda: handle.failure))
+                return _unless_corrupt(
+                    signal, name, lambda: self._files.decode_checked(path, decode, lambda: handle.failure)
+                )
             except StoreError:
                 if isinstance(handle.failure, FileNotFoundError):
                     return None

@@ -136,7 +136,7 @@ class SharedKeys:
         """Keep the keys of a group, which are checked."""
         self._of_groups[mark] = keys
 
-    def make_room(self) -> None:
+    def forget_if_full(self) -> None:
         """Before a file is read: forget all where more than MOST_SHARED groups are kept."""
         if len(self._of_groups) > MOST_SHARED:
             self._of_groups.clear()
@@ -162,7 +162,7 @@ def decode_between(
     stamp = parquet.stamp_of(file)
     _expect(stamp, signal, start_seconds)
     (low, high), shared = between, SharedKeys() if shared is None else shared
-    shared.make_room()
+    shared.forget_if_full()
     parts: list[tuple[KeyStretch, tuple[Key, ...]]] = []
     blocks: list[FloatMatrix] = []
     for number, first, (keys_sum, values_sum) in _groups_between(file, stamp, between):

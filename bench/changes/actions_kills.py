@@ -32,7 +32,7 @@ from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
-from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.model.annotated_resources import RESOURCES_ANNOTATION
 from cotenant.changes.model.change import ChangeEvent, ChangeState
@@ -79,7 +79,7 @@ class Killed:
 def actions_of(point: Point) -> Actions:
     """Actions on the point's own ledger."""
     client = connect(KubeSettings(kubeconfig=point.kubeconfig))
-    return Actions(client, ChangeJournal(Ledger(point.ledger), SystemClock(), "ann"), SETTINGS, ClusterUser("ann"))
+    return Actions(client, ChangeLedger(Ledger(point.ledger), SystemClock(), "ann"), SETTINGS, ClusterUser("ann"))
 
 
 def work(point: Point, pipe: Connection) -> None:

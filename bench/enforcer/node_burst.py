@@ -31,7 +31,7 @@ import numpy as np
 
 from bench.record import Row, above, below, record
 from cotenant.enforcer.apply.apply import Applier
-from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.contract import PodSpec
 from cotenant.enforcer.decide.container_resources import shares_of
 from cotenant.enforcer.model.node_policy import NodePolicy, decode
@@ -70,7 +70,7 @@ class Agent:
     def __init__(self, node: Kubepods, folder: Path, policy: NodePolicy) -> None:
         hierarchy = Hierarchy()
         self._observer = Observer(hierarchy, Layout(base=(node.base,)))
-        self._journal = OriginalsJournal(folder)
+        self._journal = OriginalValues(folder)
         self._applier = Applier(hierarchy, self._journal, dry_run=False)
         self._strategy, self._policy = Burst(), policy
         self._state = self._strategy.initial()
@@ -81,7 +81,7 @@ class Agent:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + 1.0
-        seen = self._observer.read(pods, (), NodeFacts("n1"), self._applier.held)
+        seen = self._observer.read(pods, (), NodeFacts("n1"), self._applier.overridden_knobs)
         step = self._strategy.step(seen, self._policy, self._state)
         self._state = step.state
         self._applier.apply([step.plan], seen)

@@ -125,9 +125,9 @@ def judged(one: BacktestTrial, announced: Flags, start: npt.NDArray[np.intp], pl
 
 def served(one: BacktestTrial, plan: BacktestPlan, kind: Population, allocatable: Floats) -> Answers:
     """The engine's own windows of the judged rows."""
-    refs = tuple(NodeRef(str(row)) for row in np.flatnonzero(one.judged))
+    refs = tuple(NodeRef(str(row)) for row in np.flatnonzero(one.scored))
     past = one.past
-    usage = Usage(refs, past.fine_grid, past.fine[one.judged], kind.resource, past.statistic)
+    usage = Usage(refs, past.fine_grid, past.fine[one.scored], kind.resource, past.statistic)
     made: Forecasts[NodeRef] = forecast(usage, no_portraits(kind.resource), SETTINGS, allocatable=allocatable)
     windows = [made.peak_window(row) for row in range(len(refs))]
     start = [(w.start_seconds - made.grid.start_seconds) // plan.step_seconds if w else -1 for w in windows]
@@ -135,7 +135,7 @@ def served(one: BacktestTrial, plan: BacktestPlan, kind: Population, allocatable
 
 
 def baseline(one: BacktestTrial, plan: BacktestPlan, name: str, allocatable: Floats) -> Answers:
-    path = by_name(name).quantiles(one.past.coarse, one.past.coarse_grid, plan.horizon)[one.judged, :, MEDIAN]
+    path = by_name(name).quantiles(one.past.coarse, one.past.coarse_grid, plan.horizon)[one.scored, :, MEDIAN]
     start = best_start(path, round(WINDOW_HOURS * 3600 / plan.step_seconds))
     return judged(one, has_peak(path, allocatable), start, plan)
 

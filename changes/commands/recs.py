@@ -167,11 +167,11 @@ def changes(
 ) -> None:
     """Everything that was accepted, and where it is; asks no cluster."""
     from cotenant.base.process.clock import SystemClock
-    from cotenant.changes.change_ledger import ChangeJournal
+    from cotenant.changes.change_ledger import ChangeLedger
     from cotenant.changes.commands.ledger_access import open_ledger
 
     ledger = open_ledger(session_of(ctx).load().settings)
-    standings = ChangeJournal(ledger, SystemClock(), "").standings().values()
+    standings = ChangeLedger(ledger, SystemClock(), "").standings().values()
     print_table(changes_table(standings), output, headers=not no_headers)
     unknown = sum(not s.state.settled for s in standings)
     if unknown:

@@ -28,7 +28,7 @@ def ladders(
 ) -> None:
     """Cuts of several steps that were accepted as a whole, and how far each is; asks no cluster."""
     from cotenant.base.process.clock import SystemClock
-    from cotenant.changes.change_ledger import ChangeJournal
+    from cotenant.changes.change_ledger import ChangeLedger
     from cotenant.changes.commands.ledger_access import open_ledger
     from cotenant.changes.decide.ladder import ladder_progress
     from cotenant.changes.model.ladder_tables import ladders_table, rungs_table
@@ -37,7 +37,7 @@ def ladders(
 
     settings = session_of(ctx).load().settings
     ledger = open_ledger(settings)
-    journal, pace = ChangeJournal(ledger, SystemClock(), ""), pace_of(settings.actions)
+    journal, pace = ChangeLedger(ledger, SystemClock(), ""), pace_of(settings.actions)
     standings, who = list(journal.standings().values()), _whoever("")
     if ladder:
         found = ladder_progress(find_ladder(journal.ladders(), who, ladder), standings, pace)

@@ -138,7 +138,7 @@ def dismiss(
     context: Context = None,
 ) -> None:
     """Hide recommendations for good, until somebody recalls them."""
-    _postpone(settings_of(ctx, store, kubeconfig, context), cluster, workloads, (None, reason))
+    _snooze(settings_of(ctx, store, kubeconfig, context), cluster, workloads, (None, reason))
 
 
 @app.command(epilog=examples("cotenant recs snooze pay/checkout --days 14 --reason 'after the sale'"))
@@ -153,7 +153,7 @@ def snooze(
     context: Context = None,
 ) -> None:
     """Hide recommendations for some days."""
-    _postpone(settings_of(ctx, store, kubeconfig, context), cluster, workloads, (days, reason))
+    _snooze(settings_of(ctx, store, kubeconfig, context), cluster, workloads, (days, reason))
 
 
 @app.command(epilog=examples("cotenant recs recall pay/checkout"))
@@ -177,12 +177,12 @@ def recall(
         message(f"{ref}: {'shown again' if ref in hidden else 'it was not hidden'}")
 
 
-def _postpone(settings: Settings, cluster: str | None, workloads: list[str], terms: tuple[float | None, str]) -> None:
-    from cotenant.changes.snooze import postpone
+def _snooze(settings: Settings, cluster: str | None, workloads: list[str], terms: tuple[float | None, str]) -> None:
+    from cotenant.changes.snooze import snooze
 
     refs = _refs(settings, cluster, workloads)
     with open_actions(settings) as actions:
-        postpone(actions.journal, refs, *terms)
+        snooze(actions.journal, refs, *terms)
     for ref, postponed in _hidden(settings).items():
         if ref in refs:
             message(f"hidden: {_postponement_text(postponed)}")
@@ -205,12 +205,12 @@ def _cool_downs(settings: Settings) -> Mapping[WorkloadRef, float]:
     """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.base.usage.usage import HOUR_SECONDS
-    from cotenant.changes.change_ledger import ChangeJournal
+    from cotenant.changes.change_ledger import ChangeLedger
     from cotenant.changes.model.change import cool_downs
 
     clock, wait = SystemClock(), settings.actions.guardrails.cool_down_hours * HOUR_SECONDS
     with _ledger(settings) as ledger:
-        return cool_downs(ChangeJournal(ledger, clock, "").standings().values(), wait, clock.now_seconds())
+        return cool_downs(ChangeLedger(ledger, clock, "").standings().values(), wait, clock.now_seconds())
 
 
 @contextmanager

@@ -91,9 +91,13 @@ def _class(now: Sequence[Container], new: Sequence[Container]) -> Guardrail:
 
 
 def _limit_ranges(new: Sequence[Container], around: GuardrailContext) -> Guardrail:
-    if around.room.limit_ranges is None:
+    if around.cluster_limits.limit_ranges is None:
         return Guardrail("limit-range", GuardrailOutcome.PASS, "LimitRanges were not read")
-    items = [i for limit_range in around.room.limit_ranges for i in (limit_range.get("spec") or {}).get("limits") or ()]
+    items = [
+        i
+        for limit_range in around.cluster_limits.limit_ranges
+        for i in (limit_range.get("spec") or {}).get("limits") or ()
+    ]
     admitted = [_with_limit_range_defaults(container, items) for container in new]
     broken = [*_above_defaults(new, admitted), *(why for item in items for why in _breaks(item, admitted))]
     why = f"a LimitRange would refuse its pods: {broken[0]}; ask for less, or have it changed" if broken else ""
@@ -160,12 +164,12 @@ def _quota(now: Sequence[Container], new: Sequence[Container], around: Guardrail
 
     Warns where the sum fits but not one pod more, because a rolling update starts a pod before it ends one.
     """
-    if around.room.quotas is None:
+    if around.cluster_limits.quotas is None:
         return Guardrail("quota", GuardrailOutcome.PASS, "ResourceQuotas were not read")
     replicas = _pods_of(around.live)
     rolls = around.method is Method.TEMPLATE
     tight = ""
-    for quota in around.room.quotas:
+    for quota in around.cluster_limits.quotas:
         if (quota.get("spec") or {}).get("scopes") or (quota.get("spec") or {}).get("scopeSelector"):
             continue
         hard, used = (quota.get("status") or {}).get("hard") or {}, (quota.get("status") or {}).get("used") or {}
@@ -210,12 +214,14 @@ def _node(now: Sequence[Container], new: Sequence[Container], around: GuardrailC
     raised = [r for r in Resource if pod_amount(new, r) > pod_amount(now, r)]
     if not raised:
         return Guardrail("node-fit", GuardrailOutcome.PASS, "no request is raised")
-    if around.room.nodes is None:
+    if around.cluster_limits.nodes is None:
         return Guardrail("node-fit", GuardrailOutcome.PASS, "nodes were not read")
     pod_requests = {resource: pod_amount(new, resource) for resource in Resource}
-    fits = sum(all(node.get(r, 0) >= amount for r, amount in pod_requests.items()) for node in around.room.nodes)
+    fits = sum(
+        all(node.get(r, 0) >= amount for r, amount in pod_requests.items()) for node in around.cluster_limits.nodes
+    )
     size_text = " and ".join(f"{format_amount(r, a)} of {r}" for r, a in pod_requests.items() if a)
-    why = f"{fits} of {len(around.room.nodes)} nodes are big enough for a pod of {size_text}"
+    why = f"{fits} of {len(around.cluster_limits.nodes)} nodes are big enough for a pod of {size_text}"
     return made("node-fit", fits > 0, why if fits else f"{why}: add a larger node, or ask for less")
 
 
@@ -224,7 +230,7 @@ def _scalers(recommendations: Sequence[Recommendation], moved: Moved, around: Gu
     along = autoscaler_targets.moves(list(recommendations))
     led = {(move.name, move.resource) for move in along}
     resources = {value.resource for _, value in moved if value.field is Field.REQUEST}
-    for scaler in around.room.scalers or ():
+    for scaler in around.cluster_limits.scalers or ():
         name = str((scaler.get("metadata") or {}).get("name", ""))
         for resource in sorted(resources & _utilization_resources(scaler)):
             if (name, resource) not in led:
@@ -234,7 +240,7 @@ def _scalers(recommendations: Sequence[Recommendation], moved: Moved, around: Gu
                 )
     if along:
         return Guardrail("autoscaler", GuardrailOutcome.WARN, "; ".join(move.sentence for move in along))
-    has_scaler = around.autoscaled or bool(around.room.scalers)
+    has_scaler = around.autoscaled or bool(around.cluster_limits.scalers)
     return Guardrail(
         "autoscaler", GuardrailOutcome.PASS, "no autoscaler follows what moves" if has_scaler else "no autoscaler"
     )

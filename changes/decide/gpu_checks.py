@@ -58,13 +58,13 @@ def _against(container: Mapping[str, Any], name: str, proposal: GpuShareProposal
 
 def _devices(around: GuardrailContext) -> Guardrail:
     """Fails where no Device object lists a healthy GPU: no share could be given out, and new pods would wait."""
-    gpus = sum(_healthy_gpus(body) for body in around.room.devices or ())
+    gpus = sum(_healthy_gpus(body) for body in around.cluster_limits.devices or ())
     if gpus:
         why = f"{gpus} GPUs stand in Device objects; the extender gives shares of them where extender.devices.on is set"
         return made("gpu-devices", True, why)
     why = (
         "Device objects may not be read, or the cluster has none"
-        if around.room.devices is None
+        if around.cluster_limits.devices is None
         else "no Device object of a node whose devices are not for claims lists a healthy GPU"
     )
     return made("gpu-devices", False, f"{why}: new pods would wait for a share (docs/devices.md)")

@@ -98,8 +98,8 @@ def judge_history(status: LadderStatus, standings: Sequence[ChangeStatus], pace:
         return stop(Reason.LADDER_STEP_ENDED, "no change of it is in the ledger")
     for place, batch in enumerate(taken, 1):
         for one in batch:
-            if one.state in _OVER or one.held:
-                what = "could not be rolled back" if one.held else _OVER[one.state]
+            if one.state in _OVER or one.rollback_refused:
+                what = "could not be rolled back" if one.rollback_refused else _OVER[one.state]
                 why = f": {one.words}" if one.words else ""
                 return stop(Reason.LADDER_STEP_ENDED, f"step {place} (change {one.change.id}) {what}{why}")
     if (other := _later_change(status.ladder, standings, taken[-1])) is not None:

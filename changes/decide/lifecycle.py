@@ -161,7 +161,9 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
         if not bad.change.paced and bad.change.wave == front and later:
             same = [status for status in before if status.change.wave == front]
             yield from (
-                DueStep(Due.ROLL_BACK, status, why) for status in same if status.state in _IN_FORCE and not status.held
+                DueStep(Due.ROLL_BACK, status, why)
+                for status in same
+                if status.state in _IN_FORCE and not status.rollback_refused
             )
     elif pace.may_change and all(_is_through(status) for status in before):
         following = min((status.change.wave for status in later if status.state is ChangeState.WAITING), default=0)
@@ -174,7 +176,9 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
 
 def _is_bad(status: ChangeStatus) -> bool:
     """Return whether a change keeps those after it from being done."""
-    return status.held or (status.state in _BAD and not (status.change.paced and status.state is ChangeState.FAILED))
+    return status.rollback_refused or (
+        status.state in _BAD and not (status.change.paced and status.state is ChangeState.FAILED)
+    )
 
 
 def _is_through(status: ChangeStatus) -> bool:
@@ -200,7 +204,7 @@ def _superseded_changes(standings: Sequence[ChangeStatus]) -> frozenset[str]:
 
 def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:
     for status in batch:
-        if status.held:
+        if status.rollback_refused:
             continue
         if status.state is ChangeState.REGRESSED and (pace.auto_revert or status.change.ladder):
             yield DueStep(Due.ROLL_BACK, status, status.words)

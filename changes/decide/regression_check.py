@@ -115,7 +115,7 @@ def _check_measure(comparison: Compared, settings: ActionSettings) -> RuleResult
 def _against(comparison: Compared, most: float, beyond: str) -> RuleResult:
     assert comparison.after is not None
     worse = comparison.after > most + ROUNDING
-    verdict = RuleVerdict.WORSE if worse else RuleVerdict.HELD
+    verdict = RuleVerdict.WORSE if worse else RuleVerdict.KEPT
     summary = f"{comparison.words}, {beyond}" if worse else comparison.words
     return RuleResult(
         comparison.measure, verdict, _unit(comparison.measure), comparison.before, comparison.after, most, summary

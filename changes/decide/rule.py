@@ -80,7 +80,7 @@ class GuardrailContext:
     windows: Sequence[str] = ()
     windows_spare_memory: bool = True
     webhook: str = ""
-    room: ClusterLimits = field(default_factory=ClusterLimits)
+    cluster_limits: ClusterLimits = field(default_factory=ClusterLimits)
 
 
 def made(rule: str, passed: bool, why: str, otherwise: GuardrailOutcome = GuardrailOutcome.FAIL) -> Guardrail:

@@ -199,7 +199,7 @@ class ChangeStatus:
     actor: str
     words: str = ""
     begun_seconds: float = 0.0
-    held: bool = False
+    rollback_refused: bool = False
     verified_seconds: float = 0.0
     """When a verdict last found no harm; 0: never."""
 
@@ -218,7 +218,7 @@ class ChangeStatus:
             actor=actor,
             words=note,
             begun_seconds=seconds if happened in (ChangeEvent.RESUMED, ChangeEvent.CONFIRMED) else self.begun_seconds,
-            held=self.held or happened is ChangeEvent.ROLLBACK_REFUSED,
+            rollback_refused=self.rollback_refused or happened is ChangeEvent.ROLLBACK_REFUSED,
             verified_seconds=seconds if happened is ChangeEvent.VERIFIED else self.verified_seconds,
         )
 

@@ -23,7 +23,7 @@ class RuleUnit(StrEnum):
 class RuleVerdict(StrEnum):
     """The verdict of one rule."""
 
-    HELD = "held"
+    KEPT = "held"
     WORSE = "worse"
     NO_DATA = "no data"
     """Neither: there is no data."""
@@ -65,7 +65,7 @@ class UsageTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ChangeVerdict:
     """The results of verifying a change between two moments (Unix time), rule by rule."""
 
     since_seconds: float

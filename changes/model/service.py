@@ -247,7 +247,7 @@ class ChangeService(Protocol):
     def bundle(self, who: Person, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
         """Files by path, and `PULL_REQUEST.md`; of KUBECTL one text of commands."""
 
-    def postpone(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
+    def snooze(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide for so many days, None for good; a reason is needed."""
 
     def recall(self, who: Person, workloads: Sequence[WorkloadRef]) -> None:

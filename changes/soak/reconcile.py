@@ -9,7 +9,7 @@ from typing import Final
 
 from cotenant.base.errors import CotenantError, NoData
 from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.changes.accept import Actions, undo_note
+from cotenant.changes.accept import Actions, rollback_note
 from cotenant.changes.decide.field_changes import carries
 from cotenant.changes.decide.in_place import RESIZE, summarize_resize_answers
 from cotenant.changes.decide.lifecycle import Pace
@@ -54,7 +54,7 @@ def verify(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
     happened, message, verdict = compute_change_verdict(actions, standing)
     if happened is ChangeEvent.UNJUDGED and standing.words == message:
         return standing
-    verified = actions.teller.tell(standing, happened, message, verdict)
+    verified = actions.teller.record(standing, happened, message, verdict)
     actions.reached("judged")
     actions.finish()
     return verified
@@ -75,7 +75,7 @@ def _settle_change(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
     waited = actions.journal.clock.now_seconds() - standing.since_seconds
     time.sleep(max(0.0, min(QUIET_SECONDS, QUIET_SECONDS - waited)))
     back = standing.state is ChangeState.ROLLBACK_UNKNOWN
-    note = undo_note(standing.change) if back else standing.change.id
+    note = rollback_note(standing.change) if back else standing.change.id
     write_states = [(write, _holds(actions, write, note, back)) for write in standing.change.writes]
     live_writes = [write for write, is_live in write_states if is_live]
     complete = bool(live_writes) and not any(is_live is False for _, is_live in write_states)
@@ -87,9 +87,9 @@ def _settle_change(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
         )
         if why:
             return actions.refused(standing, live_writes, why)
-        return actions.teller.tell(standing, ChangeEvent.APPLIED, "; ".join(filter(None, (FOUND, message))))
+        return actions.teller.record(standing, ChangeEvent.APPLIED, "; ".join(filter(None, (FOUND, message))))
     if standing.change.wave and not live_writes:
-        return actions.teller.tell(standing, ChangeEvent.WAITING, "it never reached the cluster, and waits on")
+        return actions.teller.record(standing, ChangeEvent.WAITING, "it never reached the cluster, and waits on")
     return actions.refused(
         standing, live_writes, "it never reached the cluster" if not live_writes else "it was done by half"
     )
@@ -100,13 +100,13 @@ def _rolled_back(
 ) -> ChangeStatus:
     """A rollback that was begun is gone on with, one that never reached the cluster is not; pods end."""
     if write_states and all(is_live is False for _, is_live in write_states):
-        return actions.teller.tell(standing, ChangeEvent.ROLLBACK_LOST, "the cluster still holds the change")
+        return actions.teller.record(standing, ChangeEvent.ROLLBACK_LOST, "the cluster still holds the change")
     try:
         actions.take_back([write for write, is_live in write_states if is_live is False], standing.change)
     except CotenantError as error:
-        return actions.teller.tell(standing, ChangeEvent.ROLLBACK_REFUSED, f"it was done by half: {error}")
+        return actions.teller.record(standing, ChangeEvent.ROLLBACK_REFUSED, f"it was done by half: {error}")
     message = "; ".join(filter(None, (FOUND, actions.give_back(standing.change))))
-    return actions.teller.tell(standing, ChangeEvent.ROLLED_BACK, message)
+    return actions.teller.record(standing, ChangeEvent.ROLLED_BACK, message)
 
 
 def _holds(actions: Actions, write: Write, note: str, back: bool) -> bool | None:

@@ -25,7 +25,7 @@ from cotenant.changes.decide.regression_check import (
 from cotenant.changes.live_context import pod_labels
 from cotenant.changes.model.annotated_resources import LATENCY_ANNOTATION
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write
-from cotenant.changes.model.judgement import Judgement, RuleResult, RuleVerdict
+from cotenant.changes.model.judgement import ChangeVerdict, RuleResult, RuleVerdict
 from cotenant.changes.soak.own_series import check_own
 from cotenant.changes.soak.usage_comparison import LEAST_SECONDS, fill_placeholders
 
@@ -33,7 +33,7 @@ Json = Mapping[str, Any]
 GONE: Final = "the workload is gone"
 
 
-def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[ChangeEvent, str, Judgement]:
+def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[ChangeEvent, str, ChangeVerdict]:
     """The verdict on a change, in words, and every rule with its numbers."""
     change, since, now = standing.change, standing.begun_seconds, actions.journal.clock.now_seconds()
     live = actions.client.get(address_of(change.ref).path)
@@ -46,7 +46,7 @@ def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[Ch
         *_of_pods(actions, change, live, since),
         *regression_results(compared, actions.settings, latency=has_latency),
     ]
-    verdict = Judgement(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
+    verdict = ChangeVerdict(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
     if verdict.harm:
         return ChangeEvent.REGRESSED, verdict.harm, verdict
     if silent := unanswered_latency_reason(rules):
@@ -105,7 +105,7 @@ def _of_pods(actions: Actions, change: Change, live: Json | None, since_seconds:
 
 def _count_rule_result(rule: str, count: int, most: int, good: str, bad: str) -> RuleResult:
     worse = count > most
-    verdict = RuleVerdict.WORSE if worse else RuleVerdict.HELD
+    verdict = RuleVerdict.WORSE if worse else RuleVerdict.KEPT
     return RuleResult(rule, verdict, after=count, most=most, words=bad if worse else good)
 
 

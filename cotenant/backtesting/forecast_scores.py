@@ -110,7 +110,7 @@ def _row(ledger: BacktestScores, contender: str, stratum: str, mask: Any) -> dic
         "height_90": peak.height_90,
         "abstain_precision": peak.abstain_precision,
         "abstain_recall": peak.abstain_recall,
-        "peak_held_95": peak.held_95,
+        "peak_held_95": peak.covered_95,
         "window_precision": peak.window_precision,
         "window_recall": peak.window_recall,
     }

@@ -28,7 +28,7 @@ from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, koordinator_peaks, mid_peaks, node_peaks
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima
 from cotenant.recommender.colocation.columns import NodeColumns, ceil_amounts
-from cotenant.recommender.colocation.formulas import Parameters, batch, proven_peak_mask
+from cotenant.recommender.colocation.formulas import Parameters, batch, peak_alone_mask
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -124,7 +124,7 @@ def _score(
         amount=float(np.nanmean(lent)) * int(nodes) if nodes else float("nan"),
         violation=result.violation if result.decisions.sum() else float("nan"),
         short_unit_hours=float(result.evicted_hours.sum()),
-        proven=float(proven_peak_mask(columns, parameters).mean()) if policy == FORECAST else 0.0,
+        proven=float(peak_alone_mask(columns, parameters).mean()) if policy == FORECAST else 0.0,
     )
 
 

@@ -126,7 +126,7 @@ class BatchPlacement:
             (SnapshotColumn.RANKED_CPU, load.used),
             (SnapshotColumn.REPORTED_CPU, load.used),
             (SnapshotColumn.BATCH_CPU, load.bound),
-            (SnapshotColumn.BATCH_ROOM_CPU, load.offered),
+            (SnapshotColumn.BATCH_OFFERED_CPU, load.offered),
             (SnapshotColumn.ALLOCATABLE_CPU, load.capacity),
         ):
             columns[column : column + 2] = values

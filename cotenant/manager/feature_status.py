@@ -22,7 +22,7 @@ from cotenant.base.kube import EventRecorder, Regarding
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP
 
-LOOK_SECONDS: Final = 2.0
+CHECK_SECONDS: Final = 2.0
 QUIET: Final = frozenset(s for s in ControllerCondition if not s.broken and s is not ControllerCondition.DEGRADED)
 """States that are logged as information; the others are warnings."""
 SCHEDULING_KINDS: Final = {"reservations": "Reservation", "podmigrationjobs": "PodMigrationJob"}
@@ -35,7 +35,7 @@ class Board(Feature):
 
     name = "status"
     needs: tuple[str, ...] = ()
-    interval_seconds: float = LOOK_SECONDS
+    interval_seconds: float = CHECK_SECONDS
 
     def __init__(self, namespace: str, audit: Audit, events: EventRecorder | None) -> None:
         """Create an empty board; without `events` no Events are written."""
@@ -67,7 +67,7 @@ class Board(Feature):
         if self._events and state.standing not in QUIET:
             self._events.record(self._subject(), state.standing.value, f"{state.feature}: {state.message}", True)
 
-    def tell(self, notes: Sequence[ObjectNote]) -> None:
+    def report_notes(self, notes: Sequence[ObjectNote]) -> None:
         """Record an Event for each note of a feature that is a warning or marked as an event."""
         for note in notes:
             if self._events and (note.warning or note.event):

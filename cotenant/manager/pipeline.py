@@ -86,7 +86,7 @@ class Pipeline:
     def _run(self) -> None:
         interval = self._settings.manager.pipeline_interval_seconds
         while not self._stopping.is_set():
-            if not self._leadership.held:
+            if not self._leadership.is_leading:
                 self._stopping.wait(self._settings.manager.retry_seconds)
                 continue
             self.run_once()

@@ -158,7 +158,7 @@ class Manager:
         """
         if self._lease:
             self._lease.start()
-            self._lease.wait_held(patience_seconds)
+            self._lease.wait_until_leading(patience_seconds)
         for mirror in self.mirrors.values():
             mirror.start()
         if self._piped and not self.pipeline.has_results:
@@ -183,7 +183,7 @@ class Manager:
         try:
             for sentence in older_definitions(client):
                 log.warning("definition is older", found=sentence, fix=OLD_DEFINITION)
-                self.board.tell(
+                self.board.report_notes(
                     [ObjectNote(DEFINITIONS, "OldDefinition", f"{sentence}. {OLD_DEFINITION}", warning=True)]
                 )
         except CotenantError as error:

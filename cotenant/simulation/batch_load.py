@@ -15,7 +15,7 @@ from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.pod_request import format_quantities
 from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
 from cotenant.base.resource import GIB
-from cotenant.simulation.controllers.scheduler import NodeSpace
+from cotenant.simulation.controllers.scheduler import NodeCapacity
 from cotenant.simulation.objects import DEMO_LABELS, PAUSE_IMAGE
 
 Json = dict[str, Any]
@@ -75,13 +75,13 @@ def ended_pods(pods: Iterable[Json], now_seconds: float, evening: Evening) -> li
     return [pod for pod in pods if now_seconds - _creation_seconds(pod) >= life_seconds(pod, evening)]
 
 
-def filling_pods(places: Sequence[NodeSpace], now_seconds: float) -> list[Json]:
+def filling_pods(places: Sequence[NodeCapacity], now_seconds: float) -> list[Json]:
     """One pod for each node with a hole that is nobody's, as large as the hole."""
     holes = (place for place in places if place.only is None and place.free.get("cpu", 0) >= LEAST_MILLICORES)
     return [_pod(place, now_seconds) for place in holes]
 
 
-def _pod(place: NodeSpace, now_seconds: float) -> Json:
+def _pod(place: NodeCapacity, now_seconds: float) -> Json:
     cpu = place.free["cpu"] - LEFT_MILLICORES
     memory = max(0, min(place.free.get("memory", 0), cpu * MOST_PER_CORE_BYTES // 1000))
     labels = {QOS_LABEL: QosClass.BE.value, PRIORITY_CLASS_LABEL: PriorityClass.BATCH.value, EVENING_LABEL: "true"}

@@ -44,7 +44,7 @@ class ShortageCount:
     missing_pod_seconds: float = 0.0
     seen_minute: int | None = None
 
-    def look(self, state: ObjectState, demand: CpuDemand, now_seconds: float) -> None:
+    def observe(self, state: ObjectState, demand: CpuDemand, now_seconds: float) -> None:
         """Count the minutes that ended since the last look; the first look counts none."""
         minute = int(now_seconds // STEP_SECONDS)
         before, self.seen_minute = self.seen_minute, minute
@@ -137,11 +137,11 @@ def without(begin: ClusterSnapshot, count: ShortageCount, demand: CpuDemand, bat
     clock = SteeredClock(begin.at_seconds, lambda: 0.0)
     living = ClusterControllers(state, LocalClient(Api(state, clock)), demand, batch)
     counterfactual = ShortageCount(count.workload, count.window)
-    counterfactual.look(state, demand, begin.at_seconds)
+    counterfactual.observe(state, demand, begin.at_seconds)
     while clock.now_seconds() < count.window.end_seconds:
         clock.move((clock.now_seconds() // STEP_SECONDS + 1) * STEP_SECONDS)
         living.settled(clock.now_seconds())
-        counterfactual.look(state, demand, clock.now_seconds())
+        counterfactual.observe(state, demand, clock.now_seconds())
     return counterfactual
 
 

@@ -120,7 +120,7 @@ class TimeCourse:
         """The newest first."""
         return tuple(reversed(self._told))
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Add news of others."""
         self._told.append(text)
 
@@ -180,20 +180,20 @@ class TimeCourse:
             return False
         manager = self._parts.manager
         for mirror in manager.mirrors.values():
-            self._look(mirror)
+            self._list_periodically(mirror)
         self._seen_version, self._managed_at = version, now
         for runner in manager.runners:
             manager.board.report(runner.round())
         return any(runner.last.outcomes for runner in manager.runners if runner.feature is not manager.board)
 
-    def _look(self, mirror: Mirror[Any]) -> None:
+    def _list_periodically(self, mirror: Mirror[Any]) -> None:
         """List what changed since the last look, and everything now and then: an old list counts as stale."""
         changed = self._parts.state.changed(_collection(mirror.path))
         before = self._looked.get(id(mirror))
         absent = isinstance(mirror.error, ClusterAbsent)
         if before != changed or (mirror.age_seconds() > FRESH_SECONDS and not absent):
             try:
-                mirror.look()
+                mirror.list_once()
             except ClusterAbsent as error:
                 mirror.error = error  # as a running mirror would: the demo does not serve that kind
             self._looked[id(mirror)] = changed
@@ -209,7 +209,7 @@ class TimeCourse:
         if not holding:
             self._origin = origin(self._parts.state, now) if plans else None
         for count, _ in self._counts.values():
-            count.look(self._parts.state, self._parts.demand, now)
+            count.observe(self._parts.state, self._parts.demand, now)
         for key in [key for key in self._counts if key not in plans or _over(plans[key])]:
             count, begin = self._counts.pop(key)
             self._told.append(compared_words(count, without(begin, count, self._parts.demand, self._parts.batch)))

@@ -56,7 +56,7 @@ def contents(view: View) -> Component:
 def _own_rights(who: Person, *, acting_here: bool) -> Component:
     name = visible(change_tables.display_name(who))
     lead = f"As {name}: {_roles(who)}."
-    note = "" if acting_here else f" {change_tables.NO_DESK} {change_tables.FIX}"
+    note = "" if acting_here else f" {change_tables.NO_CHANGE_SERVICE} {change_tables.FIX}"
     rows = [(SENTENCES[right], _may(who, right) if acting_here or right is Right.READ else _no("read-only"), _of(right))
             for right in Right]  # fmt: skip
     return panels.panel(

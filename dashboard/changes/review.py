@@ -152,7 +152,7 @@ def default_method(looks: Sequence[WorkloadReview]) -> Method:
 class Out:
     """A workload that is left out: why, and what helps."""
 
-    look: WorkloadReview
+    review: WorkloadReview
     why: str
     fix: str = ""
 

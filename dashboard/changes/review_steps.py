@@ -379,7 +379,7 @@ def left_out(outs: Sequence[Out]) -> list[Component]:
     if not outs:
         return []
     items = [
-        html.Li([html.Strong(visible(str(out.look.workload))), f": {visible(out.why)}. ",
+        html.Li([html.Strong(visible(str(out.review.workload))), f": {visible(out.why)}. ",
                  html.Span(visible(out.fix), className="dim")])
         for out in outs
     ]  # fmt: skip

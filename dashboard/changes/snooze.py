@@ -128,7 +128,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
     @acts(view, Right.ACCEPT)
     def _send(_clicks: Any, _submits: Any, of: list[str], days: str, reason: str | None) -> Any:
         try:
-            message = postpone_workloads(view, of or [], float(days or 0) or None, (reason or "").strip())
+            message = snooze_workloads(view, of or [], float(days or 0) or None, (reason or "").strip())
         except CotenantError as error:
             return [no_update, panels.failure_state(error.message, error.fix), no_update, no_update]
         callbacks.announce(message)
@@ -162,7 +162,7 @@ def chosen_workload_names(view: View, listing: Listing, search: str, data: Any) 
     return [reviewing.name_of(ref) for ref in refs]
 
 
-def postpone_workloads(view: View, names: list[str], days: float | None, reason: str) -> str:
+def snooze_workloads(view: View, names: list[str], days: float | None, reason: str) -> str:
     """Postpone, and confirm in a sentence; UsageError without a reason."""
     refs = [ref for name in names if (ref := reviewing.parse_workload(name))]
     if view.given.changes is None or not refs:
@@ -171,7 +171,7 @@ def postpone_workloads(view: View, names: list[str], days: float | None, reason:
         raise UsageError("it takes a reason", fix="Say in a few words why: others will ask.")
     if old := callbacks.too_old(view):
         raise UsageError(old)
-    view.given.changes.postpone(view.given.people(), refs, days, reason)
+    view.given.changes.snooze(view.given.people(), refs, days, reason)
     _reload_results(view)
     until = "for good" if days is None else f"for {days:g} days"
     return f"{display.counted(len(refs), 'workload')} hidden {until}. The list hides them until then."

@@ -20,7 +20,7 @@ from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import percent, visible
 from cotenant.changes.decide.regression_check import MOST_PRESSURE_RISE, MOST_RESTARTS, MOST_THROTTLED_RISE
 from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus
-from cotenant.changes.model.judgement import Judgement, RuleResult, RuleUnit, RuleVerdict
+from cotenant.changes.model.judgement import ChangeVerdict, RuleResult, RuleUnit, RuleVerdict
 from cotenant.changes.model.service import LedgerEntry
 from cotenant.dashboard.figures import passage
 from cotenant.dashboard.figures.lines import Floats
@@ -40,17 +40,17 @@ VERDICTS: Final = {
     ChangeEvent.REGRESSED: ("it did harm", "red"),
     ChangeEvent.UNJUDGED: ("no verdict", "orange"),
 }
-TONES: Final = {RuleVerdict.HELD: "teal", RuleVerdict.WORSE: "red", RuleVerdict.NO_DATA: "gray"}
+TONES: Final = {RuleVerdict.KEPT: "teal", RuleVerdict.WORSE: "red", RuleVerdict.NO_DATA: "gray"}
 DONE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK,
                ChangeState.ROLLBACK_UNKNOWN)  # fmt: skip
 """States in which the pods run, or ran, with the change."""
 
 
 class _VerdictBody(msgspec.Struct):
-    judged: Judgement | None = None
+    judged: ChangeVerdict | None = None
 
 
-def stored_verdicts(rows: Iterable[LedgerEntry]) -> list[tuple[LedgerEntry, Judgement]]:
+def stored_verdicts(rows: Iterable[LedgerEntry]) -> list[tuple[LedgerEntry, ChangeVerdict]]:
     """Rows of the ledger that hold what a change was judged by, the oldest first; one that is damaged is left out."""
     judgements = []
     for row in rows:
@@ -118,7 +118,7 @@ def passages(
 
 def _series(
     standing: ChangeStatus,
-    verdicts: Sequence[tuple[LedgerEntry, Judgement]],
+    verdicts: Sequence[tuple[LedgerEntry, ChangeVerdict]],
     workload_story: Story | None,
     resource: Resource,
 ) -> tuple[list[int], Floats, Floats]:
@@ -145,7 +145,7 @@ def _chart(passage_: Passage) -> Component:
     return panels.figure(passage.chart(passage_), f"passage-{passage_.resource}", HEIGHT)
 
 
-def _verdict_panel(row: LedgerEntry, verdict: Judgement, times: int) -> Component:
+def _verdict_panel(row: LedgerEntry, verdict: ChangeVerdict, times: int) -> Component:
     """The last verdict, and each rule with its numbers."""
     word, tone = VERDICTS[ChangeEvent(row.event)]
     age = display.duration(verdict.until_seconds - verdict.since_seconds)

@@ -23,15 +23,15 @@ GAP: Final = None
 class Passage:
     """Usage of one workload around a change, in the resource's unit; times in Unix seconds, NaN = no sample.
 
-    judged_seconds: end of the window by which it is judged; back_seconds: when it was taken back; before, after: the
-    requests of all its pods, None where they are not known.
+    verified_seconds: end of the window by which it is verified; back_seconds: when it was rolled back; before,
+    after: the requests of all its pods, None where they are not known.
     """
 
     resource: Resource
     times: Sequence[int]
     usage: Floats
     begun_seconds: float
-    judged_seconds: float
+    verified_seconds: float
     back_seconds: float | None = None
     before: float | None = None
     after: float | None = None
@@ -47,7 +47,7 @@ def chart(passage: Passage) -> Chart:
     """Usage and requests on one time axis, with the moment of the change."""
     scale, unit = SCALE[passage.resource], UNIT[passage.resource]
     x = base.milliseconds(passage.times)
-    ends = base.milliseconds([passage.times[0], int(max(passage.times[-1], passage.judged_seconds))])
+    ends = base.milliseconds([passage.times[0], int(max(passage.times[-1], passage.verified_seconds))])
     traces = [lines.line(x, passage.usage / scale, "Usage", base.BLUE, width=2), *_requests(passage, ends, scale)]
     for trace in traces:
         trace["hovertemplate"] = f"%{{y:,.3~g}} {unit}"
@@ -75,7 +75,7 @@ def _requests(passage: Passage, ends: Sequence[float], scale: int) -> list[Trace
 
 def _marks(passage: Passage) -> list[dict[str, Any]]:
     """The change, the window by which it is judged, and the way back."""
-    begin_milliseconds, verified = 1000 * passage.begun_seconds, 1000 * passage.judged_seconds
+    begin_milliseconds, verified = 1000 * passage.begun_seconds, 1000 * passage.verified_seconds
     ground = {"fillcolor": base.with_alpha(base.VIOLET, 0.1), "line": {"width": 0}, "layer": "below"}
     window = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": begin_milliseconds, "x1": verified, **ground}
     marks = [window, lines.vertical(begin_milliseconds, width=2) | {"label": _label("change")}]

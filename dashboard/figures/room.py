@@ -27,7 +27,7 @@ DAY_AXIS: Final[dict[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RoomSeries:
+class CapacitySeries:
     """One resource, in its unit; NaN = missing. likely, sure: what batch pods may take, half hour by half hour.
 
     past: the same at the end of each hour, the last one now; mid_past, mid_likely: the same of mid pods; sure: sum of
@@ -45,7 +45,7 @@ class RoomSeries:
     mid_likely: Floats
 
 
-def chart(line: RoomSeries, now_seconds: float | None) -> Chart:
+def chart(line: CapacitySeries, now_seconds: float | None) -> Chart:
     """The last and the next day; `now_seconds` is marked where it is given."""
     scale, unit = SCALE[line.resource], UNIT[line.resource]
     recent = slice(max(0, len(line.times) - PAST_HOURS), None)
@@ -74,7 +74,7 @@ def chart(line: RoomSeries, now_seconds: float | None) -> Chart:
     return Chart({"data": traces, "layout": layout}, _summary(line))
 
 
-def _summary(line: RoomSeries) -> str:
+def _summary(line: CapacitySeries) -> str:
     name = "CPU" if line.resource is Resource.CPU else "Memory"
     slots = np.flatnonzero(np.isfinite(line.sure))
     if not slots.size:
@@ -85,7 +85,7 @@ def _summary(line: RoomSeries) -> str:
     return f"{name}, every node 95 % sure: batch may take least, {worded[0]}, and most, {worded[1]}{used}."
 
 
-def _at(line: RoomSeries, slot: int) -> str:
+def _at(line: CapacitySeries, slot: int) -> str:
     return f"{display.amount(float(line.sure[slot]), line.resource)} at {display.moment(line.ahead[slot])}"
 
 

@@ -51,7 +51,7 @@ def of_place(pages: Sequence[Page], place: Place) -> list[Page]:
 
 
 def first_page(view: View, listed: Sequence[Page]) -> Page:
-    """Where a place leads: its first page that works on this install, else its first."""
+    """Return the page that a place opens: the first that works on this install, else the first."""
     return next((page for page in listed if page.installed(view)), listed[0])
 
 
@@ -101,7 +101,7 @@ class _Links:
         return html.Li([way, html.Div(parts, className="place-below", hidden=not on), rest], className="place")
 
     def foot(self) -> Component:
-        """What is about cotenant itself, and its API."""
+        """Return the links about cotenant itself and its API."""
         outside = [html.A("API", href=f"{self._base}docs"), html.A("metrics", href=f"{self._base}metrics")]
         own = [self._link(page, page.title, on=page.path == self._marked) for page in of_place(self._pages, Place.FOOT)]
         current = {"aria-current": "page"} if self._here is Place.FOOT and self._marked == self._path else {}

@@ -47,7 +47,7 @@ MOST_GIB: Final = 65_536.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Room:
+class LendableCapacity:
     """Batch capacity of n nodes in T half hours from `start_seconds`, in the resource's unit; NaN = not known.
 
     capacity: (n, T) by (resource, level), everything that batch pods may take; used: (n,), what they use of it now.
@@ -83,7 +83,7 @@ class Room:
         return max(0, math.ceil((now_seconds - self.start_seconds) / STEP_SECONDS - 1e-9))
 
 
-def batch_capacity(tables: Mapping[str, Relation], ahead: Table) -> Room | None:
+def batch_capacity(tables: Mapping[str, Relation], ahead: Table) -> LendableCapacity | None:
     """Build the capacity from the tables of a snapshot and the rows of AHEAD; None without any path."""
     names = tuple(str(name) for name in tables[NODES.name].read("node").columns["node"])
     starts = ahead.columns["ahead"][np.isfinite(ahead.columns["ahead"])] if len(ahead) else np.empty(0)
@@ -91,7 +91,9 @@ def batch_capacity(tables: Mapping[str, Relation], ahead: Table) -> Room | None:
     capacity = {(r, level): _paths(ahead, place, r, level) for r in Resource for level in LEVELS}
     if not names or not starts.size or not any(np.isfinite(path).any() for path in capacity.values()):
         return None
-    return Room(names, int(starts.max()), capacity, {r: _batch_usage(tables[PODS.name], place, r) for r in Resource})
+    return LendableCapacity(
+        names, int(starts.max()), capacity, {r: _batch_usage(tables[PODS.name], place, r) for r in Resource}
+    )
 
 
 def why_unknown(lent: Relation) -> str:
@@ -218,7 +220,7 @@ class Fit:
     late: bool
 
 
-def fit(rooms: Room, job: Job, now_seconds: float) -> Fit:
+def fit(rooms: LendableCapacity, job: Job, now_seconds: float) -> Fit:
     """Start times in time for the deadline, tried half hour by half hour."""
     first = rooms.first_slot(now_seconds)
     begin = max(now_seconds, rooms.start_seconds)
@@ -233,7 +235,7 @@ def fit(rooms: Room, job: Job, now_seconds: float) -> Fit:
     return Fit(windows, _first(rooms, job, first, sure, likely), largest, sure.shape[1], late)
 
 
-def placeable_pods(rooms: Room, job: Job, level: str) -> Counts:
+def placeable_pods(rooms: LendableCapacity, job: Job, level: str) -> Counts:
     """Pods that each node takes from each start to the run's end, (n, T - slots + 1); 0 where it is not known."""
     most = np.full((len(rooms.nodes), rooms.slots), np.inf)
     for resource in Resource:
@@ -247,7 +249,7 @@ def _largest(free: Floats, slots: int) -> float:
     return float(through.max(initial=0.0))
 
 
-def _better(rooms: Room, job: Job, first: int, sure: Counts, likely: Counts) -> tuple[StartWindow, ...]:
+def _better(rooms: LendableCapacity, job: Job, first: int, sure: Counts, likely: Counts) -> tuple[StartWindow, ...]:
     """The earliest start that fits, then each later one with capacity for more pods."""
     totals = sure.sum(axis=0)
     before = np.maximum.accumulate(np.concatenate([[0], totals[:-1]]))
@@ -257,12 +259,12 @@ def _better(rooms: Room, job: Job, first: int, sure: Counts, likely: Counts) -> 
     return tuple(_window(rooms, job, first, int(k), (sure, likely)) for k in starts)
 
 
-def _first(rooms: Room, job: Job, first: int, sure: Counts, likely: Counts) -> StartWindow | None:
+def _first(rooms: LendableCapacity, job: Job, first: int, sure: Counts, likely: Counts) -> StartWindow | None:
     slots = np.flatnonzero((likely >= 1).any(axis=0))
     return _window(rooms, job, first, int(slots[0]), (sure, likely)) if slots.size else None
 
 
-def _window(rooms: Room, job: Job, first: int, at: int, counts: tuple[Counts, Counts]) -> StartWindow:
+def _window(rooms: LendableCapacity, job: Job, first: int, at: int, counts: tuple[Counts, Counts]) -> StartWindow:
     sure, likely = (count[:, at] for count in counts)
     start = rooms.start_seconds + STEP_SECONDS * (first + at)
     order = [int(i) for i in np.argsort(-sure, kind="stable")[:5] if sure[i] > 0]

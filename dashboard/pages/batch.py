@@ -21,7 +21,7 @@ from cotenant.dashboard.figures import room as chart
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.nodes import batch
-from cotenant.dashboard.nodes.batch import BOUNDS, Fit, Job, Room, StartWindow
+from cotenant.dashboard.nodes.batch import BOUNDS, Fit, Job, LendableCapacity, StartWindow
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import display
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
@@ -50,9 +50,9 @@ HONEST: Final = (
     "find less; a node that is 95 % sure is "
     "still wrong one time in twenty, and what is no prod pod counts as it is now."
 )
-NO_ROOM: Final = "No node has a forecast yet."
+NO_FORECAST: Final = "No node has a forecast yet."
 UNKNOWN: Final = "What nodes can lend is not known."
-NO_ROOM_WHY: Final = "A node needs a few days of history, and a scan that forecasts it."
+NO_FORECAST_WHY: Final = "A node needs a few days of history, and a scan that forecasts it."
 
 
 def render(view: View, search: str) -> Component:
@@ -127,7 +127,7 @@ def _lending_nodes(lent: Relation) -> str:
 
 def day(view: View) -> Component:
     """Both resources over the last and the next day."""
-    overview, lendable = view.source.snapshot().overview, view.source.batch_room()
+    overview, lendable = view.source.snapshot().overview, view.source.lendable_capacity()
     if overview is None or lendable is None:
         return panels.panel("The next 24 hours", _no_capacity(view))
     charts = [_ahead(view, overview, lendable, r) for r in Resource]
@@ -136,13 +136,13 @@ def day(view: View) -> Component:
 
 def _no_capacity(view: View) -> Component:
     why = batch.why_unknown(view.source.snapshot().tables[RECLAIMABLE.name])
-    return panels.empty(UNKNOWN if why else NO_ROOM, why=why or NO_ROOM_WHY, command="cotenant scan")
+    return panels.empty(UNKNOWN if why else NO_FORECAST, why=why or NO_FORECAST_WHY, command="cotenant scan")
 
 
-def _ahead(view: View, overview: Overview, lendable: Room, resource: Resource) -> Component:
+def _ahead(view: View, overview: Overview, lendable: LendableCapacity, resource: Resource) -> Component:
     band: BandSeries = overview.cpu if resource is Resource.CPU else overview.memory
     hours, half_hours = len(band.times), len(band.ahead)
-    line = chart.RoomSeries(
+    line = chart.CapacitySeries(
         resource=resource,
         times=band.times,
         past=chart.pad_values(band.batch, hours),
@@ -158,7 +158,7 @@ def _ahead(view: View, overview: Overview, lendable: Room, resource: Resource) -
     return panels.panel(AHEAD[resource], figure, note=_note(lendable))
 
 
-def _note(lendable: Room) -> str:
+def _note(lendable: LendableCapacity) -> str:
     missing = len(lendable.nodes) - lendable.known
     text = (
         "What batch pods may take, all nodes together, what they use already included: so far, now, and while prod "
@@ -198,7 +198,7 @@ def answer(view: View, search: str) -> Component:
         job = batch.job_of(search)
     except UsageError as error:
         return panels.failure_state(error.message, error.fix)
-    overview, lendable = view.source.snapshot().overview, view.source.batch_room()
+    overview, lendable = view.source.snapshot().overview, view.source.lendable_capacity()
     if overview is None or lendable is None:
         return _no_capacity(view)
     now = float(lendable.start_seconds) if overview.demo else view.now_seconds()
@@ -211,14 +211,14 @@ def answer(view: View, search: str) -> Component:
     return html.Div([_fit_panel(batch.fit(lendable, job, now), job, lendable, now), link])
 
 
-def _fit_panel(fit: Fit, job: Job, lendable: Room, now: float) -> Component:
+def _fit_panel(fit: Fit, job: Job, lendable: LendableCapacity, now: float) -> Component:
     sentence = html.P(verdict(fit, job, lendable), className="verdict", role="status", id="fit-verdict")
     reach = [html.P(_reach(lendable), className="panel-note")] if fit.late else []
     table = [windows(fit.windows, now)] if fit.windows else []
     return html.Div([sentence, *table, *reach, html.P(HONEST, className="panel-note")])
 
 
-def verdict(fit: Fit, job: Job, lendable: Room) -> str:
+def verdict(fit: Fit, job: Job, lendable: LendableCapacity) -> str:
     """The answer in a sentence."""
     cores, hours = (f"{n:g} {noun}{'' if n == 1 else 's'}" for n, noun in ((job.cores, "core"), (job.hours, "hour")))
     size = f"a pod of {cores} and {job.gib:g} GiB for {hours}"
@@ -238,7 +238,7 @@ def verdict(fit: Fit, job: Job, lendable: Room) -> str:
     return f"No node can take {size} in time. The most that one node has free so long is {cpu}, or {memory}."
 
 
-def _reach(lendable: Room) -> str:
+def _reach(lendable: LendableCapacity) -> str:
     return f"The forecasts reach to {display.moment(lendable.end_seconds)}: what comes after is not known."
 
 

@@ -85,7 +85,7 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
 def _empty_state(view: View) -> Component:
     """Why there are no changes: nobody may make any here, or nobody has."""
     if view.given.changes is None:
-        return panels.empty(change_tables.NO_DESK, why="Changes are made and kept where somebody may act:",
+        return panels.empty(change_tables.NO_CHANGE_SERVICE, why="Changes are made and kept where somebody may act:",
                             command="cotenant dashboard --act")  # fmt: skip
     link = ("To the recommendations", f"{view.settings.base_path}recommendations")
     return panels.empty("Nothing was changed yet.", why="Accepted recommendations appear here.", link=link)

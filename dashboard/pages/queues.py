@@ -50,7 +50,7 @@ TONES: Final = {
     GangState.RUNNING: "teal",
     GangState.PLACING: "blue",
     GangState.OPENING: "blue",
-    GangState.NO_ROOM: "orange",
+    GangState.NO_CAPACITY: "orange",
     GangState.TIMED_OUT: "orange",
     GangState.INVALID: "red",
 }

@@ -344,7 +344,7 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
     def postpone(body: Raw) -> Response:
         def act() -> Response:
             request = read_body(body, PostponeBody)
-            _service(view).postpone(view.given.people(), _refs(request.workloads), request.days, request.reason)
+            _service(view).snooze(view.given.people(), _refs(request.workloads), request.days, request.reason)
             return Response(status_code=204)
 
         return _answer_or_error(act)
@@ -374,7 +374,7 @@ def _answer_or_error(act: Callable[[], Response]) -> Response:
 
 def _service(view: View) -> ChangeService:
     if view.given.changes is None:
-        raise NotAllowed(change_tables.NO_DESK, fix=change_tables.FIX)
+        raise NotAllowed(change_tables.NO_CHANGE_SERVICE, fix=change_tables.FIX)
     return view.given.changes
 
 

@@ -169,7 +169,7 @@ def _job_fit(view: View, job: Job) -> Mapping[str, Any]:
     Now is the end of the history where the data are a demo's: their clock does not advance. Raises NoData without a
     forecast that reaches beyond now.
     """
-    overview, lendable = view.source.snapshot().overview, view.source.batch_room()
+    overview, lendable = view.source.snapshot().overview, view.source.lendable_capacity()
     if overview is None or lendable is None:
         raise NoData("no node has a forecast", fix="Run `cotenant scan` or `cotenant demo`.")
     now = float(lendable.start_seconds) if overview.demo else view.now_seconds()

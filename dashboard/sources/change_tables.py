@@ -40,7 +40,7 @@ TONES: Final[Mapping[ChangeState, str]] = {
 }
 REMEMBERED: Final = 4
 """Tables that are kept: people with other namespaces see other rows."""
-NO_DESK: Final = "This dashboard is read-only: it keeps no ledger."
+NO_CHANGE_SERVICE: Final = "This dashboard is read-only: it keeps no ledger."
 FIX: Final = "Start it with `cotenant dashboard --act`."
 
 
@@ -95,7 +95,7 @@ def before(view: View) -> View:
 def require_changes(view: View) -> ChangeService:
     """The service; NoData without one."""
     if view.given.changes is None:
-        raise NoData(NO_DESK, fix=FIX)
+        raise NoData(NO_CHANGE_SERVICE, fix=FIX)
     return view.given.changes
 
 

@@ -24,7 +24,7 @@ from cotenant.base.tables.queries import Relation, RowCondition, quote_identifie
 from cotenant.base.usage.backtest import BacktestReport
 from cotenant.base.usage.policy_trial import PolicyTrial
 from cotenant.base.usage.what_if import WhatIf
-from cotenant.dashboard.nodes.batch import Room
+from cotenant.dashboard.nodes.batch import LendableCapacity
 from cotenant.dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
 from cotenant.dashboard.sources.answers import Answers
 from cotenant.dashboard.sources.source import ResultSource, Snapshot, Upkeep
@@ -102,9 +102,9 @@ class Narrowing:
         """Sums over all pods of a node."""
         return self._behind.enforcement(node)
 
-    def batch_room(self) -> Room | None:
+    def lendable_capacity(self) -> LendableCapacity | None:
         """Sums over all pods of each node."""
-        return self._behind.batch_room()
+        return self._behind.lendable_capacity()
 
     def upkeep(self) -> Upkeep:
         """Coverage of the namespaces that they see; what pulls noted may name any."""

@@ -31,7 +31,7 @@ from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.week import WEEKS
 from cotenant.base.usage.what_if import WHAT_IF, WhatIf
 from cotenant.dashboard.nodes import batch
-from cotenant.dashboard.nodes.batch import Room
+from cotenant.dashboard.nodes.batch import LendableCapacity
 from cotenant.dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
 from cotenant.dashboard.sources.answers import Answers, AnswerT
 from cotenant.enforcer.model.enforcement import Gathering, NodeLanes
@@ -190,7 +190,7 @@ class ResultSource(Protocol):
     def enforcement(self, node: str) -> NodeLanes | None:
         """The CPU of one node over time and what its agent held best effort to; None without a report."""
 
-    def batch_room(self) -> Room | None:
+    def lendable_capacity(self) -> LendableCapacity | None:
         """Return what batch pods could have over the next day, by node; None when no node has a forecast."""
 
     def upkeep(self) -> Upkeep:
@@ -223,7 +223,7 @@ class StoreSource:
         self._snapshot = Snapshot.empty()
         self._looked_seconds = float("-inf")
         self._stories: OrderedDict[tuple[str, WorkloadRef], Story] = OrderedDict()
-        self._room: tuple[str, Room | None] = ("", None)
+        self._room: tuple[str, LendableCapacity | None] = ("", None)
 
     def snapshot(self) -> Snapshot:
         """The newest results; the old ones while another thread reads newer ones."""
@@ -232,7 +232,7 @@ class StoreSource:
         try:
             now = self._clock.now_seconds()
             if now - self._looked_seconds >= self._wait_seconds:
-                self._look()
+                self._check_run()
                 self._looked_seconds = now
             return self._snapshot
         finally:
@@ -242,7 +242,7 @@ class StoreSource:
         """The store is looked at again by the next snapshot."""
         self._looked_seconds = float("-inf")
 
-    def _look(self) -> None:
+    def _check_run(self) -> None:
         before = self._store
         try:
             self._store = self._newest.pinned()
@@ -353,7 +353,7 @@ class StoreSource:
         rows = self._rows(ENFORCEMENT_LANES, {"node": node})
         return lanes_of(rows[0]) if rows else None
 
-    def batch_room(self) -> Room | None:
+    def lendable_capacity(self) -> LendableCapacity | None:
         """Computed once a run, when somebody asks: it reads the paths of all nodes."""
         snapshot = self.snapshot()
         if self._room[0] != snapshot.version:

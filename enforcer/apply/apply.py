@@ -2,7 +2,7 @@
 
     applier = Applier(hierarchy, Journal(folder), dry_run=False)
     done = applier.apply([step.plan for step in steps], seen)      each tick
-    observer.read(pods, applications, facts, fresh=applier.held)   the next one
+    observer.read(pods, applications, facts, fresh=applier.overridden_knobs)   the next one
     applier.give_back()                                            SIGTERM, or a policy that is too old
 
 Nothing is touched whose original value is not on disk. At most one write a knob a tick, also when others write it; what
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cotenant.base.errors import NodeUnreadable, StoreError
-from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.contract import (
     CgroupPath,
     GroupReading,
@@ -83,7 +83,7 @@ class Applier:
     def __init__(
         self,
         hierarchy: Hierarchy,
-        originals: OriginalsJournal,
+        originals: OriginalValues,
         dry_run: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -105,7 +105,7 @@ class Applier:
         """Values that were found and left, because nothing noted them and they may be the kubelet's; for people."""
 
     @property
-    def held(self) -> frozenset[Place]:
+    def overridden_knobs(self) -> frozenset[Place]:
         """Knobs to read in the next tick: those that carry the agent's value, and those that were just written."""
         return self._held
 
@@ -115,7 +115,7 @@ class Applier:
         NodeUnreadable when no more files can be opened.
         """
         self._journal.beat()
-        notes = self._notes_of_journal(observation)
+        notes = self._stored_notes(observation)
         groups = observation.groups()
         strays, removed = self._strays(notes, groups)
         notes = {place: note for place, note in notes.items() if note.path not in removed}
@@ -128,7 +128,7 @@ class Applier:
             around = replace(around, strays={**strays, **newer}, not_kubelets=others)
             settled = settle(plans, observation, notes, self._hierarchy.dialect, around)
         if self._dry_run:
-            return self._tell(
+            return self._mark_repeated(
                 [*settled.refused, *(_answer(w, WriteOutcome.WOULD_WRITE) for w in _final(settled.writes))]
             )
         first = self._carry_out(settled)
@@ -142,8 +142,8 @@ class Applier:
             first.refused = second.refused
             first.tried |= second.tried
         self._remember(first)
-        self._held = frozenset({*settled.held, *first.tried})
-        return self._tell([*settled.refused, *first.done, *(self._failure(w, e) for w, e in first.refused)])
+        self._held = frozenset({*settled.values_in_force, *first.tried})
+        return self._mark_repeated([*settled.refused, *first.done, *(self._failure(w, e) for w, e in first.refused)])
 
     def give_back(self) -> list[Done]:
         """Restore every original value without an observation. What cannot be restored stays in the journal."""
@@ -155,7 +155,7 @@ class Applier:
             return self.apply((), _NOWHERE)
 
     # --- what is known beforehand ------------------------------------------------------------------------------------
-    def _notes_of_journal(self, observation: Observation) -> Notes:
+    def _stored_notes(self, observation: Observation) -> Notes:
         """The journal's notes; when they were lost, with what can only be an agent's, once the pods are known."""
         if self._dry_run or not self._lost or observation.kubepods is None:
             return self._journal.notes
@@ -370,7 +370,7 @@ class Applier:
         return _answer(write, WriteOutcome.FAILED, refused, f"the kernel refuses it: {os.strerror(refused)}")
 
     # --- telling -----------------------------------------------------------------------------------------------------
-    def _tell(self, done: Iterable[Done]) -> list[Done]:
+    def _mark_repeated(self, done: Iterable[Done]) -> list[Done]:
         """Mark repetitions of results reported within the last minute."""
         now = self._monotonic()
         answers = []

@@ -36,7 +36,7 @@ from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.base.version import __version__
 from cotenant.enforcer.apply.journal import LOCK
 
-LOOK_SECONDS: Final = 0.2
+POLL_SECONDS: Final = 0.2
 """Between two looks whether the node is free."""
 _NONE: Final = -1
 
@@ -159,7 +159,7 @@ def _stood_by(settings: Settings, turn: NodeTurn, wait: Callable[[float], bool])
     with HealthServer(Checks(), Metrics(__version__, platform.python_version()), settings.telemetry):
         while not turn.take():
             turn.stand_by()
-            if wait(LOOK_SECONDS):
+            if wait(POLL_SECONDS):
                 return False
     return True
 

@@ -56,7 +56,7 @@ class _Entry(msgspec.Struct, frozen=True):
     knob: str = "?"
 
 
-class OriginalsJournal:
+class OriginalValues:
     """One file, one agent. `damaged`: why the file of the run before could not be used, "" = it could.
 
     `lost`: whether values may stand on this node that nothing usable is noted of: nobody has noted anything here since

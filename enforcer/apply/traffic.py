@@ -27,7 +27,7 @@ from cotenant.enforcer.decide.surfaces import Traffic, TrafficClass, values_of
 HANDLE: Final = "c07e:"
 ROOT_CLASS: Final = f"{HANDLE}1"
 TABLE: Final = "cotenant_traffic"
-LOOK_AGAIN_SECONDS: Final = 60.0
+RECHECK_SECONDS: Final = 60.0
 LONGEST_SECONDS: Final = 10.0
 _DEVICE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}")
 _CLASS: Final = re.compile(rf"^class htb ({HANDLE}[0-9a-f]+) ", re.MULTILINE)
@@ -60,7 +60,7 @@ class TrafficKeeper:
         """Apply the wants; returns the errors as text until the next try: when the wants change, and once a minute."""
         targets = dict(values_of(wants, Surface.TRAFFIC, Traffic))
         now = self._monotonic()
-        due = now - self._looked_seconds >= LOOK_AGAIN_SECONDS and bool(targets or self._wrong)
+        due = now - self._looked_seconds >= RECHECK_SECONDS and bool(targets or self._wrong)
         if targets == self._held and not due:
             return self._wrong
         if not targets and self._held is None and not self._left_over():

@@ -22,7 +22,7 @@ from typing import Final
 
 from cotenant.base.errors import UsageError
 from cotenant.enforcer.apply.apply import Applier
-from cotenant.enforcer.apply.journal import LOCK, OriginalsJournal
+from cotenant.enforcer.apply.journal import LOCK, OriginalValues
 from cotenant.enforcer.decide.changes import Done
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 
@@ -61,9 +61,9 @@ def watch(
 def give_back(watched: WatchedAgent, hierarchy: Hierarchy) -> list[Done]:
     """Restore every value in the journal; [] when it is empty."""
     try:
-        originals = OriginalsJournal(watched.folder, watched.boot_id)
+        originals = OriginalValues(watched.folder, watched.boot_id)
     except UsageError:  # the agent lives, but stands still
-        originals = OriginalsJournal(watched.folder, watched.boot_id, wait_for_lock=False)
+        originals = OriginalValues(watched.folder, watched.boot_id, wait_for_lock=False)
     with originals:
         return Applier(hierarchy, originals, dry_run=False).give_back() if originals.notes else []
 

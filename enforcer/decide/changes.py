@@ -122,5 +122,5 @@ class Settled:
     writes: tuple[KnobWrite, ...]
     notes: Notes
     refused: tuple[Done, ...] = ()
-    held: Mapping[Place, Value] = field(default_factory=dict)
+    values_in_force: Mapping[Place, Value] = field(default_factory=dict)
     """Everything of ours that holds after the writes, also what needed no write."""

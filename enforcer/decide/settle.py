@@ -42,7 +42,7 @@ from cotenant.enforcer.decide.knobs import (
 from cotenant.enforcer.decide.write_order import SETS, ancestors, depth, order_writes, wider, within
 from cotenant.enforcer.knob_table import Version
 
-MEMORY_ROOM: Final = 1.05
+MEMORY_MARGIN: Final = 1.05
 """Neither memory.high nor a memory limit is set below this much of what is used: above memory.high tasks stand still,
 and on cgroup v2 a limit below use ends one of them at once."""
 WRITTEN_KEPT: Final = 8
@@ -206,7 +206,7 @@ def _fit_memory_high(targets: _Targets, groups: Groups, observation: Observation
     requests = _requests(observation) if places else {}
     for place in places:
         group = groups[place[0]]
-        used = int(group.memory.usage * MEMORY_ROOM) if group.memory else 0
+        used = int(group.memory.usage * MEMORY_MARGIN) if group.memory else 0
         _not_below(max(used, requests.get(place[0], 0)), targets, group, Knob.MEMORY_HIGH, "requested")
 
 
@@ -230,7 +230,7 @@ def limit_floor(memory: MemoryUse) -> int:
     pages that are not written to disk yet. So cache is taken in halves, one a tick.
     """
     cache = max(memory.usage - memory.working_set, 0)
-    return max(int(memory.working_set * MEMORY_ROOM), memory.working_set + cache // 2)
+    return max(int(memory.working_set * MEMORY_MARGIN), memory.working_set + cache // 2)
 
 
 def at_least(floor: Value, value: Value, present: Value) -> Value:

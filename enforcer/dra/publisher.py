@@ -36,7 +36,7 @@ from cotenant.enforcer.dra.offer import (
 )
 from cotenant.enforcer.sources.documents import documents
 
-LOOK_SECONDS: Final = 60.0
+REFRESH_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 5.0
 _log = structlog.get_logger(__name__)
 
@@ -114,7 +114,7 @@ class SlicePublisher:
             if problem and problem != self.problem:
                 _log.warning("devices are not published", reason=problem)
             self.problem = problem
-            self._awake.wait(RETRY_SECONDS if problem else LOOK_SECONDS)
+            self._awake.wait(RETRY_SECONDS if problem else REFRESH_SECONDS)
 
     def publish(self) -> None:
         """Look once, and write what differs. CotenantError says what kept it from that.

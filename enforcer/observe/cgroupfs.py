@@ -138,7 +138,7 @@ class Hierarchy:
         self._parsed = {place: parsed for place, parsed in self._parsed.items() if place[0] in paths}
 
     @property
-    def held_files(self) -> int:
+    def open_files(self) -> int:
         """The number of open files."""
         return len(self._held)
 
@@ -322,7 +322,7 @@ class Hierarchy:
 
     def _lack(self, refused: OSError, flags: int = _READ) -> Lack:
         if refused.errno in _EXHAUSTED:
-            open_files = self.held_files
+            open_files = self.open_files
             self.let_go()
             raise NodeUnreadable(
                 f"no more files can be opened ({os.strerror(refused.errno or 0)}); {open_files} held ones were closed",

@@ -1,7 +1,7 @@
 """EDGE: one consistent reading of the node a tick: `Observation` from cgroup files, proc and sys.
 
     observer = Observer(hierarchy, layout)
-    observation = observer.read(pods, applications, facts, fresh=applier.held)
+    observation = observer.read(pods, applications, facts, fresh=applier.overridden_knobs)
 
 Counters and memory of every cgroup are read each tick; knobs, pressure, out-of-memory kills and waiting, which change
 rarely or are averages anyway, in turn: each cgroup once in SLOW_TICKS ticks, and knobs that carry our values each tick,
@@ -164,7 +164,7 @@ class Observer:
         elapsed = at - self._before if self._before is not None else 1.0
         self.refused = []
         self._probe()
-        reader = _Look(self, _by_path(fresh), elapsed)
+        reader = _TickReader(self, _by_path(fresh), elapsed)
         node = self._node(facts)
         kubepods = reader.group(self._layout.kubepods(), Level.KUBEPODS)
         tiers = {q: reader.group(self._layout.tier(q), Level.QOS) for q in (KubeQos.BURSTABLE, KubeQos.BEST_EFFORT)}
@@ -236,7 +236,7 @@ class Observer:
             self.cycles.keep_only(paths)
 
 
-class _Look:
+class _TickReader:
     """One tick over the cgroups."""
 
     def __init__(self, observer: Observer, fresh: Mapping[CgroupPath, list[Knob]], elapsed: float) -> None:

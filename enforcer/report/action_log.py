@@ -230,7 +230,9 @@ class ActionReporter:
         pod = about.pod
         whom = Regarding("v1", "Pod", pod.name, pod.namespace, pod.uid) if pod else Regarding("v1", "Node", self._node)
         act = msgspec.json.encode(act_of(action, self._node, about.warning)).decode()
-        self._recorder.tell(EventSubject(whom, about.reason, template, about.warning), note, {ACT_ANNOTATION: act})
+        self._recorder.record_occurrence(
+            EventSubject(whom, about.reason, template, about.warning), note, {ACT_ANNOTATION: act}
+        )
 
 
 class _Log:

@@ -62,7 +62,7 @@ class DevicePublisher:
         if not uid:
             return False
         reading = self.nvml.read()
-        self._tell(reading)
+        self._report_problems(reading)
         gpus = [gpu_entry(gpu, pci_location(self.sys, gpu.bus), reading.driver) for gpu in reading.gpus]
         self.healthy = sum(bool(gpu["health"]) for gpu in gpus)
         self.unhealthy = len(gpus) - self.healthy + len(reading.unnamed)
@@ -79,7 +79,7 @@ class DevicePublisher:
         self.state = _OF_NVML[reading.state]
         return intent is not None
 
-    def _tell(self, reading: NvmlReading) -> None:
+    def _report_problems(self, reading: NvmlReading) -> None:
         """Why GPUs cannot be looked for, or what is wrong with one, once."""
         ill = (f"{gpu.uuid}: {gpu.problem}" for gpu in reading.gpus if gpu.problem)
         problem = "; ".join((*([reading.problem] if reading.problem else ()), *reading.unnamed, *ill))

@@ -119,11 +119,11 @@ class Reporter:
                     self.error = ""
                 self.annotate(time.monotonic())
             except ClusterAbsent as error:
-                self._say(f"{error.message}; is its definition installed?")
+                self._report_error(f"{error.message}; is its definition installed?")
             except CotenantError as error:
-                self._say(error.message)
+                self._report_error(error.message)
             except Exception as error:  # noqa: BLE001 - a dead reporter would look like a dead node
-                self._say(f"{type(error).__name__}: {error}")
+                self._report_error(f"{type(error).__name__}: {error}")
             for publisher in self._publishers:
                 self._publish(publisher)
 
@@ -140,7 +140,7 @@ class Reporter:
             self._log.warning("not published", subject=publisher.subject, error=problem)
         self._unpublished[publisher.subject] = problem
 
-    def _say(self, error: str) -> None:
+    def _report_error(self, error: str) -> None:
         if error != self.error:
             self._log.warning("not reported", error=error)
         self.error = error

@@ -21,7 +21,7 @@ FILE: Final = "status.json"
 LAST_ACTIONS: Final = 50
 
 
-class HeldValue(msgspec.Struct, frozen=True):
+class ValueInForce(msgspec.Struct, frozen=True):
     """A value that shall hold on one cgroup. original: what goes back there; None = not written by us (yet)."""
 
     cgroup: str
@@ -51,7 +51,7 @@ class PodStatus(msgspec.Struct, frozen=True):
     kubernetes_qos: str
     cpu_millicores: float | None = None
     memory_bytes: int | None = None
-    values: tuple[HeldValue, ...] = ()
+    values: tuple[ValueInForce, ...] = ()
     verdicts: tuple[VerdictStatus, ...] = ()
 
 
@@ -89,7 +89,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     policy_age_seconds: float | None
     strategies: tuple[str, ...] = ()
     pods: tuple[PodStatus, ...] = ()
-    others: tuple[HeldValue, ...] = ()
+    others: tuple[ValueInForce, ...] = ()
     """Values on cgroups that are no pod's: QoS tiers, host applications."""
     verdicts: tuple[VerdictStatus, ...] = ()
     """About the node."""
@@ -116,7 +116,7 @@ class About:
 def status(observation: Observation, what: TickDecision, notes: Notes, about: About) -> NodeStatus:
     """Everything of one tick. notes: the journal of originals."""
     owners = {path: pod.spec.uid for pod in observation.pods for path in paths_of(pod)}
-    of_pod: dict[str, list[HeldValue]] = {}
+    of_pod: dict[str, list[ValueInForce]] = {}
     for want in what.wants:
         of_pod.setdefault(owners.get(want.path, ""), []).append(_value_record(want, notes))
     verdicts_by_subject: dict[str, list[VerdictStatus]] = {}
@@ -181,13 +181,13 @@ def stamp(unix_seconds: float) -> str:
     return datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _value_record(want: Want, notes: Notes | Mapping[Place, object]) -> HeldValue:
+def _value_record(want: Want, notes: Notes | Mapping[Place, object]) -> ValueInForce:
     note = notes.get((want.path, want.knob))
     original = getattr(note, "original", None)
-    return HeldValue(want.path, want.knob.value, want.value, want.strategy, want.why, original)
+    return ValueInForce(want.path, want.knob.value, want.value, want.strategy, want.why, original)
 
 
-def _pod(pod: PodReading, values: Iterable[HeldValue], verdicts: Iterable[VerdictStatus]) -> PodStatus:
+def _pod(pod: PodReading, values: Iterable[ValueInForce], verdicts: Iterable[VerdictStatus]) -> PodStatus:
     spec, group = pod.spec, pod.group
     return PodStatus(
         namespace=spec.namespace,

@@ -110,8 +110,8 @@ class _RequestStream:
 
     async def only(self) -> bytes | None:
         """The message, when nothing follows it; None when something does or may."""
-        first = await self._look(None)
-        if first is None or await self._look(SINGLE_SECONDS) is not None or not self._ahead[-1].done():
+        first = await self._peek(None)
+        if first is None or await self._peek(SINGLE_SECONDS) is not None or not self._ahead[-1].done():
             return None
         return first
 
@@ -128,7 +128,7 @@ class _RequestStream:
         for future in self._ahead:
             future.cancel()
 
-    async def _look(self, seconds: float | None) -> bytes | None:
+    async def _peek(self, seconds: float | None) -> bytes | None:
         future = asyncio.ensure_future(_next(self._requests))
         self._ahead.append(future)
         await asyncio.wait({future}, timeout=seconds)

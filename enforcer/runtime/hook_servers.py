@@ -87,7 +87,7 @@ class HookServers:
         While the folder itself cannot be read, those that were registered stay.
         """
         try:
-            stamp = self._look()
+            stamp = self._stamps()
         except OSError as error:
             if error.errno != self._refused:
                 log.warning("hook servers stay as they are", folder=str(self._folder), reason=error.strerror)
@@ -100,7 +100,7 @@ class HookServers:
         self._servers = tuple(server for path in sorted(stamp) if (server := _read(Path(path))) is not None)
         log.info("hook servers are registered", servers=[f"{s.name} at {s.endpoint}" for s in self._servers])
 
-    def _look(self) -> dict[str, tuple[int, int, int]]:
+    def _stamps(self) -> dict[str, tuple[int, int, int]]:
         if self._folder is None:
             return {}
         marks = {}

@@ -55,11 +55,11 @@ class PodResources:
     def _run(self) -> None:
         with grpc.insecure_channel(f"unix:{self._socket}", _OPTIONS) as channel:
             while True:
-                self.problem = self._look(channel)
+                self.problem = self._query(channel)
                 if self._ended.wait(ASK_SECONDS):
                     return
 
-    def _look(self, channel: Any) -> str:
+    def _query(self, channel: Any) -> str:
         """Ask once; why there is no answer, or empty."""
         if wrong := objection(self._socket):
             return wrong

@@ -97,7 +97,7 @@ class WatchedFile(Generic[ValueT]):
         self._mark: tuple[int, int, int] | None = None
         self._confirmed_at = -NEVER
 
-    def look(self) -> None:
+    def reload_if_changed(self) -> None:
         """Read it if it changed. A file that cannot be used leaves the value, and `error` says why."""
         try:
             status = Path(self.path).stat()
@@ -151,7 +151,7 @@ class FileSources:
         pods_file, policy = self._pods, self._policy
         for file in (pods_file, policy):
             if file is not None:
-                file.look()
+                file.reload_if_changed()
         inventory = pods_file.value if pods_file and pods_file.value else NodeInventory()
         return AgentInputs(
             pods=inventory.pods,
@@ -229,7 +229,7 @@ class ApiSources:
     def _policy_now(self) -> tuple[NodePolicy | None, float, str, str]:
         """Policy, its age, its origin, and what is wrong with it."""
         if self._file is not None:
-            self._file.look()
+            self._file.reload_if_changed()
             return self._file.value, self._file.age_seconds(), self._file.path, self._file.error
         if self._slos.lists:
             self._policy.take(next(iter(self._slos.snapshot().values()), None))

@@ -44,7 +44,7 @@ class BacktestPlan:
         return DAY_SECONDS // self.step_seconds
 
 
-JUDGED_SHARE: Final = 0.5
+SCORED_SHARE: Final = 0.5
 HALF_HOURS: Final = BacktestPlan()
 """14 days of history, every 6 hours, 24 hours ahead on half hours."""
 FIVE_MINUTES: Final = BacktestPlan(step_seconds=FIVE_MINUTES_SECONDS)
@@ -79,7 +79,7 @@ class BacktestTrial:
     origin_seconds: int
     rows: npt.NDArray[np.intp]
     past: Past
-    judged: npt.NDArray[np.bool_]
+    scored: npt.NDArray[np.bool_]
     actual: FloatMatrix
     highest: FloatMatrix
 
@@ -111,7 +111,7 @@ def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Backte
     first += (cut - first) % factor
     past, after = values[:, first:cut], values[:, cut : cut + plan.horizon * factor]
     shown = np.flatnonzero(_share_without_gaps(past) >= max(plan.known_share, 1e-9))
-    scored = _share_without_gaps(after[shown]) >= JUDGED_SHARE
+    scored = _share_without_gaps(after[shown]) >= SCORED_SHARE
     fine, came = past[shown], after[shown[scored]]
     start = grid.start_seconds + first * step
     history = Past(

@@ -160,7 +160,7 @@ def _of_shard(
             _note_trial(ledger, at_origin, column, (moment - born[at_origin.rows]) / DAY_SECONDS)
         for place, contender in enumerate(contenders):
             if len(at_origin.rows):
-                answer = contender.answer(at_origin.past, plan.horizon).take(at_origin.judged)
+                answer = contender.answer(at_origin.past, plan.horizon).take(at_origin.scored)
                 _note_answer(ledger, at_origin, (place, column), answer)
             progress.advance()
     return ledger
@@ -168,7 +168,7 @@ def _of_shard(
 
 def _note_trial(ledger: BacktestScores, trial: BacktestTrial, column: int, age_days: Floats) -> None:
     step, day = ledger.plan.step_seconds, ledger.plan.slots_per_day
-    present, coarse = ~np.isnan(trial.actual), trial.past.coarse[trial.judged]
+    present, coarse = ~np.isnan(trial.actual), trial.past.coarse[trial.scored]
     columns = {
         "slots": present.sum(axis=1),
         "scale": _means(np.abs(trial.actual)),

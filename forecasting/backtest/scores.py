@@ -183,8 +183,8 @@ class PeakScores:
     """Peaks of trials that have one: means over series of the mean over origins, with intervals where they matter.
 
     height_50, height_90: quantiles over trials of (forecast - actual) / actual 24-hour peak; abstain_*: of the answer
-    "no peak"; equal: share of these days that have several peaks of the same height; held_95: share of actual peaks at
-    or below the 0.95 level of the peak head; window_*: of all peaks of these days, paired within an hour.
+    "no peak"; equal: share of these days that have several peaks of the same height; covered_95: share of actual peaks
+    at or below the 0.95 level of the peak head; window_*: of all peaks of these days, paired within an hour.
     """
 
     hit: Interval
@@ -196,7 +196,7 @@ class PeakScores:
     abstain_precision: float
     abstain_recall: float
     equal: float
-    held_95: float
+    covered_95: float
     window_precision: float
     window_recall: float
 
@@ -228,7 +228,7 @@ def peaks(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> 
         abstain_precision=_share(quiet & silent, silent),
         abstain_recall=_share(quiet & silent, quiet),
         equal=_share(moving & (ledger.of_trial["equal"] > 0), moving),
-        held_95=_mean_of_series(np.where(used, of["peak_held_95"], np.nan)),
+        covered_95=_mean_of_series(np.where(used, of["peak_held_95"], np.nan)),
         window_precision=_quotient(of["windows_matched"], of["windows_said"], moving),
         window_recall=_quotient(of["windows_matched"], ledger.of_trial["windows"], moving),
     )

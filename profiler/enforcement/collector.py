@@ -69,7 +69,7 @@ class EnforcementCollector:
             self._thread.join()
         self._client.close()
 
-    def look(self) -> bool:
+    def collect(self) -> bool:
         """One look; whether something was kept."""
         now = self._clock.now_seconds()
         self._waiting |= self._mirror.changes()
@@ -110,10 +110,10 @@ class EnforcementCollector:
 
     def _run(self) -> None:
         while not self._stopping.wait(ENFORCEMENT_INTERVAL_SECONDS):
-            if not self._leadership.held:
+            if not self._leadership.is_leading:
                 continue
             try:
-                self.look()
+                self.collect()
             except Exception as error:  # noqa: BLE001 - a dead listener would look like quiet agents
                 log.warning("agents were not heard", error=f"{type(error).__name__}: {error}")
 

@@ -97,7 +97,7 @@ class NodeMetricController(Feature):
         view = ReportContext(uids, FIELD_MANAGER, policy_of(self._config), now_seconds)
         if due:
             try:
-                self._look(by_node, view)
+                self._query_unreported(by_node, view)
             except CotenantError:
                 if creations := steps((), by_node, view).specs:
                     return ControllerDecision(
@@ -112,7 +112,7 @@ class NodeMetricController(Feature):
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirror shows what was written."""
 
-    def _look(self, by_node: Mapping[str, NodeMetric], view: ReportContext) -> None:
+    def _query_unreported(self, by_node: Mapping[str, NodeMetric], view: ReportContext) -> None:
         """Ask, if there is a node to ask for."""
         node_names = set(unreported_nodes(view.nodes, by_node, view))
         self._open, self._notes = {}, ()

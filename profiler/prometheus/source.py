@@ -128,14 +128,14 @@ class PrometheusSource:
         """Return the survey of what the server holds; it is made once."""
         if self._survey is None:
             names = metric_names.present(self._client, self._settings.labels, window)
-            surveyed = self._look(names, window)
+            surveyed = self._read_survey(names, window)
             if CPU in names and (surveyed.newest_seconds is None or surveyed.late(window[1])):
                 newest = self._newest(survey.containers(self._settings.labels), window)
-                surveyed = surveyed if newest is None else self._look(names, (min(window[0], newest), newest))
+                surveyed = surveyed if newest is None else self._read_survey(names, (min(window[0], newest), newest))
             self._survey = surveyed
         return self._survey
 
-    def _look(self, names: frozenset[str], window: tuple[int, int]) -> Survey:
+    def _read_survey(self, names: frozenset[str], window: tuple[int, int]) -> Survey:
         """The survey of a window; SourceUnfit where its samples are not those of one cluster."""
         answer = self._surveyed(survey.question(self._settings.labels, names), survey.moments(*window))
         survey.refuse_unfit(answer, self.describe())

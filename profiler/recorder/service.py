@@ -94,7 +94,7 @@ class Recorder:
 
     def wrong(self) -> str:
         """Say what keeps it from recording; "" when it records, or when another process does."""
-        if not self._leadership.held:
+        if not self._leadership.is_leading:
             return ""
         if not self._watch.is_synced:
             return str(self._watch.error or "the first lists are not complete")
@@ -110,7 +110,7 @@ class Recorder:
         self._watch.start()
         try:
             asyncio.run(self._loop(stopping))
-            if self._leadership.held and self.rounds:
+            if self._leadership.is_leading and self.rounds:
                 self.store_closed(float("inf"))
         finally:
             self._watch.stop()
@@ -120,7 +120,7 @@ class Recorder:
         ready = False
         while not stopping.is_set():
             begun = time.monotonic()
-            if not self._leadership.held:
+            if not self._leadership.is_leading:
                 if ready:
                     self._begin()
                 ready = False

@@ -4,7 +4,7 @@ A percentage is multiplied in floating point and cut to an integer, as upstream.
 less its terms, the cap, the floor of 0, CPU normalization, what other schedulers took, the floor of 0 again.
 
 Our policy `forecast` puts the calibrated 24-hour peak of the HP pods in the place of their present usage. A forecast
-that was tested often enough and held often enough is proven (`proven_peak_mask`): its margin is the risk that the peak
+that was tested often enough and held often enough is proven (`peak_alone_mask`): its margin is the risk that the peak
 was calibrated for, so Koordinator's percentage is not subtracted as well, and the system counts with its peak. Until
 then the more conservative of peak and present usage counts, with Koordinator's margin; without a forecast Koordinator's
 formula `usage` does. `note` says which it was.
@@ -162,7 +162,7 @@ def batch(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> B
     pods, notes = pod_terms(columns, parameters)
     margin = share(columns.capacity, kept_percent(columns, parameters))
     terms = [
-        Term("safety_margin", margin, ~proven_peak_mask(columns, parameters)),
+        Term("safety_margin", margin, ~peak_alone_mask(columns, parameters)),
         *system_terms(columns, parameters),
         *pods,
     ]
@@ -241,7 +241,7 @@ def prod_reclaimable(requested: Floats, unrequested: Floats, unreclaimable: Floa
     return np.where(np.isfinite(reclaimable), np.maximum(reclaimable, 0.0), 0.0)
 
 
-def proven_peak_mask(columns: NodeColumns, parameters: Parameters) -> Booleans:
+def peak_alone_mask(columns: NodeColumns, parameters: Parameters) -> Booleans:
     """Return the mask of the nodes where the policy is `forecast` and the peak decides alone, (n,).
 
     The peak does so if it was tested on at least `forecast_origins` days, was exceeded in a share of at most
@@ -261,7 +261,7 @@ def kept_percent(columns: NodeColumns, parameters: Parameters) -> Floats:
     """
     by_forecast = where_policy(parameters, lambda policy: policy.by_forecast)
     percent = np.where(by_forecast, np.minimum(parameters.reclaim_percent, 100.0), parameters.reclaim_percent)
-    return np.where(proven_peak_mask(columns, parameters), 0.0, 100.0 - percent)
+    return np.where(peak_alone_mask(columns, parameters), 0.0, 100.0 - percent)
 
 
 def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
@@ -272,7 +272,7 @@ def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
     rise.
     """
     reserved_alone = where_policy(parameters, lambda policy: policy.reserved_alone)
-    by_peak = proven_peak_mask(columns, parameters)
+    by_peak = peak_alone_mask(columns, parameters)
     used = np.maximum(columns.system_used + columns.host_batch, columns.reserved)
     return [
         Term("reserved", columns.reserved, reserved_alone),
@@ -290,7 +290,7 @@ def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term],
     """
     by_forecast, alone = (
         where_policy(parameters, lambda policy: policy.by_forecast),
-        proven_peak_mask(columns, parameters),
+        peak_alone_mask(columns, parameters),
     )
     has_forecast = by_forecast & np.isfinite(columns.prod_peak)
     peak = _peak(columns)

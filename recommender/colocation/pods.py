@@ -77,7 +77,7 @@ class PodFacts:
     high: Booleans
     prod: Booleans
     exclusive: Booleans
-    judged_elsewhere: Booleans
+    counted_elsewhere: Booleans
 
 
 def demand_terms(measured: Floats, pods: PodFacts) -> dict[str, Floats]:
@@ -95,7 +95,7 @@ def demand_terms(measured: Floats, pods: PodFacts) -> dict[str, Floats]:
         "hp_request": request * pods.high,
         "hp_max": np.maximum(request, usage) * pods.high,
         "prod_request": pods.request * pods.prod,
-        "prod_used": np.where(pods.judged_elsewhere, request, usage) * pods.prod,
+        "prod_used": np.where(pods.counted_elsewhere, request, usage) * pods.prod,
     }
 
 
@@ -314,7 +314,7 @@ class PodColumns:
                 high=~_RECLAIMER[classes] & ~placeholder,
                 prod=_PROD[classes] & ~placeholder,
                 exclusive=exclusive,
-                judged_elsewhere=active & ~np.isfinite(raw) & ~exclusive & self._new(used),
+                counted_elsewhere=active & ~np.isfinite(raw) & ~exclusive & self._new(used),
             ),
         )
         return PodTerms(node=self._node[used], zones=np.where(active, self._zones[used], 0), **demand)

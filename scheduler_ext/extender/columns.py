@@ -69,8 +69,8 @@ class SnapshotColumn(IntEnum):
     BATCH_CPU = 19
     """Requested batch resources."""
     BATCH_MEMORY = 20
-    BATCH_ROOM_CPU = 21
-    BATCH_ROOM_MEMORY = 22
+    BATCH_OFFERED_CPU = 21
+    BATCH_OFFERED_MEMORY = 22
     SUPPRESSED = 23
     REQUESTED_CPU = 24
     REQUESTED_MEMORY = 25
@@ -160,7 +160,7 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
         state.pods, state.outlook, metric, state.watch
     )
     row[SnapshotColumn.BATCH_CPU : SnapshotColumn.BATCH_MEMORY + 1] = sums.batch
-    row[SnapshotColumn.BATCH_ROOM_CPU : SnapshotColumn.BATCH_ROOM_MEMORY + 1] = [
+    row[SnapshotColumn.BATCH_OFFERED_CPU : SnapshotColumn.BATCH_OFFERED_MEMORY + 1] = [
         node.allocatable.get(n, 0) for n in BATCH_NAMES
     ]
     row[SnapshotColumn.SUPPRESSED] = node.suppressed

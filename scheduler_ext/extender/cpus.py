@@ -35,7 +35,7 @@ from cotenant.base.settings.sections.extender import CpuAllocationSettings
 from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.pod import PodFacts
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
-from cotenant.scheduler_ext.extender.watch.frame import CpuRoom
+from cotenant.scheduler_ext.extender.watch.frame import FreeCpus
 
 BIND_POLICY: Final = "FullPCPUs"
 """How CPUs lie on cores where neither pod nor node says it. Default of Koordinator's NodeNUMAResource
@@ -53,15 +53,15 @@ def cpu_allocator() -> CpuAllocator:
     return CpuAllocator(CpuBindPolicy(BIND_POLICY), NumaStrategy(NUMA_STRATEGY))
 
 
-def free_cpu_capacity(node: NodeHardware, pods: Iterable[PodFacts]) -> CpuRoom:
+def free_cpu_capacity(node: NodeHardware, pods: Iterable[PodFacts]) -> FreeCpus:
     """A node's capacity beside these pods; `node` with its NodeResourceTopology among the documents."""
     document = next(iter(node.documents.values()), {})
     try:
         cpus = parse_topology(document)
     except UsageError:
-        return CpuRoom("topology")
+        return FreeCpus("topology")
     if cpus.kubelet_policy == STATIC:
-        return CpuRoom("kubelet")
+        return FreeCpus("kubelet")
     holdings = [Holding(pod.key, pod.identity.uid, pod.identity.annotations, pod.requests) for pod in pods]
     topology = cpus.topology
     usable = topology.cpus - topology.isolated
@@ -76,10 +76,10 @@ def free_cpu_capacity(node: NodeHardware, pods: Iterable[PodFacts]) -> CpuRoom:
     policies = node_policies(node.labels)
     step = int(np.gcd.reduce([len(threads) for threads in topology.cores.values()])) if topology.cores else 1
     bind, numa, strategy = (policy or "" for policy in (policies.bind, policies.numa, policies.strategy))
-    return CpuRoom("", free, whole, idle, sizes, step, bind, numa, strategy, amplified_free_cpus(node, holdings))
+    return FreeCpus("", free, whole, idle, sizes, step, bind, numa, strategy, amplified_free_cpus(node, holdings))
 
 
-def refusal(cpus: CpuRoom | None, request: CpuRequest) -> Code:
+def refusal(cpus: FreeCpus | None, request: CpuRequest) -> Code:
     """Return a code: PASS if a node with this capacity may take the pod, by counts of CPUs; else the obstacle.
 
     room None: the node publishes no CPU topology, NO_CPU_TOPOLOGY.
@@ -139,7 +139,7 @@ def _request(pod: PodFacts, settings: CpuAllocationSettings) -> tuple[CpuRequest
         return None, True
 
 
-def _policies(cpus: CpuRoom) -> NodeCpuPolicies:
+def _policies(cpus: FreeCpus) -> NodeCpuPolicies:
     return NodeCpuPolicies(
         CpuBindPolicy(cpus.bind) if cpus.bind else None,
         NumaPolicy(cpus.numa) if cpus.numa else None,
@@ -147,7 +147,7 @@ def _policies(cpus: CpuRoom) -> NodeCpuPolicies:
     )
 
 
-def _most_numa_nodes(cpus: CpuRoom, request: CpuRequest) -> int:
+def _most_numa_nodes(cpus: FreeCpus, request: CpuRequest) -> int:
     if request.numa is NumaPolicy.SINGLE_NUMA_NODE:
         return 1
     if request.numa is NumaPolicy.RESTRICTED:

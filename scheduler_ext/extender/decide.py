@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender import cpus, devices, guard
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
-from cotenant.scheduler_ext.extender.judgement import NodeJudgement
+from cotenant.scheduler_ext.extender.judgement import NodeVerdicts
 from cotenant.scheduler_ext.extender.judgement_cache import Opinions
 from cotenant.scheduler_ext.extender.load import load_aware, load_rules
 from cotenant.scheduler_ext.extender.pod import PodFacts
@@ -84,18 +84,18 @@ def check_nodes(
     now: Moment,
     settings: ExtenderSettings,
     context: RuleContext | None = None,
-) -> tuple[NodeJudgement, Posture]:
+) -> tuple[NodeVerdicts, Posture]:
     """Return whether the pod may be placed on each of the rows, and the rules that applied; row -1 passes.
 
     rows: rows of the snapshot; -1 is an unknown node.
     """
     stance, opinions = context or known_now(snapshot, now, settings)
     if len(snapshot.names) == 0:
-        return NodeJudgement.passing(len(rows)), stance
+        return NodeVerdicts.passing(len(rows)), stance
     if stance.load_off or pod.unread:
-        verdicts = NodeJudgement.passing(len(rows))
+        verdicts = NodeVerdicts.passing(len(rows))
     else:
-        verdicts = opinions.judged(snapshot, pod, rows, now.unix)
+        verdicts = opinions.verdicts_of(snapshot, pod, rows, now.unix)
         guard.let_owners_in(snapshot, pod, rows, verdicts.codes)
     guard.apply(verdicts.codes, rows, guard.codes(snapshot, pod, stance.reservations_stale))
     cpus.apply(verdicts.codes, snapshot, rows, pod, settings.cpus)

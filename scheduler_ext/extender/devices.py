@@ -29,12 +29,12 @@ from cotenant.base.settings.sections.extender import DeviceAllocationSettings
 from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.pod import PodFacts
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
-from cotenant.scheduler_ext.extender.watch.frame import DeviceRoom
+from cotenant.scheduler_ext.extender.watch.frame import FreeDevices
 
 Codes = npt.NDArray[np.int8]
 
 
-def free_devices(node: NodeHardware, pods: Iterable[PodFacts]) -> DeviceRoom | None:
+def free_devices(node: NodeHardware, pods: Iterable[PodFacts]) -> FreeDevices | None:
     """Return what is free of a node's healthy devices beside these pods; None without a Device that can be read."""
     inventory = inventory_on(node)
     if inventory is None:
@@ -48,7 +48,7 @@ def free_devices(node: NodeHardware, pods: Iterable[PodFacts]) -> DeviceRoom | N
             free.setdefault(device.kind.value, []).append((left, device.memory_bytes))
             if left != device.amounts:
                 begun.setdefault(device.kind.value, []).append((left, device.memory_bytes))
-    return DeviceRoom(free, begun, inventory, taken, _digest(inventory, taken))
+    return FreeDevices(free, begun, inventory, taken, _digest(inventory, taken))
 
 
 def _digest(inventory: DeviceInventory, taken: TakenDevices) -> bytes:
@@ -59,7 +59,7 @@ def _digest(inventory: DeviceInventory, taken: TakenDevices) -> bytes:
     return hashlib.blake2b(msgspec.msgpack.encode(content, order="deterministic"), digest_size=16).digest()
 
 
-def refusal(of_node: DeviceRoom | None, demand: DeviceDemand, asked: _Demand | None = None) -> Code:
+def refusal(of_node: FreeDevices | None, demand: DeviceDemand, asked: _Demand | None = None) -> Code:
     """Return the code for a node with this device capacity and a pod with this demand; PASS if it may take the pod.
 
     of_node None: the node has no Device, NO_DEVICES. asked: the demand as a `_Demand` that the caller made once.
@@ -78,7 +78,7 @@ def refusal(of_node: DeviceRoom | None, demand: DeviceDemand, asked: _Demand | N
 class _State:
     """A node's devices and their use, equal to those of another node on which pods find the same."""
 
-    def __init__(self, devices: DeviceRoom) -> None:
+    def __init__(self, devices: FreeDevices) -> None:
         self.inventory, self.taken = devices.inventory or DeviceInventory(), devices.taken or TakenDevices()
         self._digest = devices.digest
 

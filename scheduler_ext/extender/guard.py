@@ -21,7 +21,7 @@ Codes = npt.NDArray[np.int8]
 def codes(snapshot: NodeSnapshot, pod: PodFacts, stale: bool) -> dict[int, Code]:
     """Refused rows of the snapshot; stale: whether its view of reservations is old."""
     codes_by_row = {
-        row: Code.HELD
+        row: Code.RESERVED
         for node, pods in snapshot.guards.items()
         if (row := snapshot.rows.get(node)) is not None and pod.key not in pods
     }
@@ -29,7 +29,7 @@ def codes(snapshot: NodeSnapshot, pod: PodFacts, stale: bool) -> dict[int, Code]
         for placeholder in snapshot.placeholders.values():
             row = snapshot.rows.get(placeholder.node)
             if row is not None and row not in codes_by_row and not owns(snapshot, pod, placeholder.reservation):
-                codes_by_row[row] = Code.MAY_BE_HELD
+                codes_by_row[row] = Code.MAY_BE_RESERVED
     return codes_by_row
 
 

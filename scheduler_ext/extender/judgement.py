@@ -34,8 +34,8 @@ class Code(IntEnum):
     AGGREGATED_MEMORY = 5
     PEAK_CPU = 6
     PEAK_MEMORY = 7
-    HELD = 8
-    MAY_BE_HELD = 9
+    RESERVED = 8
+    MAY_BE_RESERVED = 9
     NO_CPU_TOPOLOGY = 10
     KUBELET_CPUS = 11
     CPU_POLICY = 12
@@ -55,8 +55,8 @@ RULES: Final[dict[Code, str]] = {
     Code.AGGREGATED_MEMORY: "load-aware",
     Code.PEAK_CPU: "prediction",
     Code.PEAK_MEMORY: "prediction",
-    Code.HELD: "reservation",
-    Code.MAY_BE_HELD: "reservation",
+    Code.RESERVED: "reservation",
+    Code.MAY_BE_RESERVED: "reservation",
     Code.NO_CPU_TOPOLOGY: "cpus",
     Code.KUBELET_CPUS: "cpus",
     Code.CPU_POLICY: "cpus",
@@ -74,8 +74,8 @@ BY_USE: Final = (Code.CPU, Code.MEMORY, Code.AGGREGATED_CPU, Code.AGGREGATED_MEM
 """Refusals that rest on a node's use, some of it estimated."""
 _WORDS: Final[dict[Code, str]] = {
     Code.EXPIRED: "usage is not reported any more",
-    Code.HELD: "capacity is being handed over to another pod",
-    Code.MAY_BE_HELD: "capacity may be being handed over: the view of reservations is old",
+    Code.RESERVED: "capacity is being handed over to another pod",
+    Code.MAY_BE_RESERVED: "capacity may be being handed over: the view of reservations is old",
     Code.NO_CPU_TOPOLOGY: NO_TOPOLOGY,
     Code.KUBELET_CPUS: KUBELET_OWNS,
     Code.CPU_POLICY: OTHER_POLICY,
@@ -89,12 +89,12 @@ _WORDS: Final[dict[Code, str]] = {
 """Of refusals that are the same on every node."""
 BY_CPUS: Final = frozenset({Code.NO_CPU_TOPOLOGY, Code.KUBELET_CPUS, Code.CPU_POLICY, Code.NO_CPUS, Code.CPU_REQUEST})
 BY_DEVICES: Final = frozenset({Code.NO_DEVICES, Code.FEW_DEVICES, Code.DEVICE_REQUEST, Code.DEVICES_UNFIT})
-UNRESOLVABLE: Final = frozenset({Code.HELD, Code.MAY_BE_HELD}) | BY_CPUS | BY_DEVICES
+UNRESOLVABLE: Final = frozenset({Code.RESERVED, Code.MAY_BE_RESERVED}) | BY_CPUS | BY_DEVICES
 """Refusals that no preemption mends: the preempt verb looks neither at CPUs nor at devices."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodeJudgement:
+class NodeVerdicts:
     """The verdict on n nodes: a code each; for refusals by load also the percentage and half hour to be reached.
 
     codes: (n,). percent, slot: int64 (n,), 0 where they do not apply.
@@ -105,7 +105,7 @@ class NodeJudgement:
     slot: Integers
 
     @classmethod
-    def passing(cls, count: int) -> NodeJudgement:
+    def passing(cls, count: int) -> NodeVerdicts:
         """All pass."""
         return cls(np.zeros(count, np.int8), np.zeros(count, np.int64), np.zeros(count, np.int64))
 
@@ -119,7 +119,7 @@ class NodeJudgement:
         """Let these pass, (n,)."""
         self.codes[which], self.percent[which], self.slot[which] = Code.PASS, 0, 0
 
-    def put(self, places: npt.NDArray[np.intp], other: NodeJudgement) -> None:
+    def put(self, places: npt.NDArray[np.intp], other: NodeVerdicts) -> None:
         """Replace what is said of some nodes, (m,), by another judgement, of these m."""
         self.codes[places], self.percent[places], self.slot[places] = other.codes, other.percent, other.slot
 

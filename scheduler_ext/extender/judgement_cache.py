@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
-from cotenant.scheduler_ext.extender.judgement import Code, NodeJudgement
+from cotenant.scheduler_ext.extender.judgement import Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.load import load_rules
 from cotenant.scheduler_ext.extender.load.load_rules import Floats, PodKind
 from cotenant.scheduler_ext.extender.pod import PodFacts
@@ -44,7 +44,7 @@ class Opinion:
     steps: int
     since: float
     until: float
-    judged: NodeJudgement
+    verdicts: NodeVerdicts
     points: Floats
     standings: Floats
     changed: npt.NDArray[np.bool_]
@@ -81,7 +81,7 @@ class Opinions:
         self._last: tuple[NodeSnapshot | None, PodFacts | None, float, Opinion | None] = (None, None, 0.0, None)
         """What was asked last, and the opinion of it: one question is looked up more than once."""
 
-    def judged(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> NodeJudgement:
+    def verdicts_of(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> NodeVerdicts:
         """The load rules' judgement of each row, (n,), from the cache where the pod's kind is known; a copy.
 
         rows: rows of the snapshot; -1, a node that the snapshot does not have, passes.
@@ -90,8 +90,8 @@ class Opinions:
         if opinion is None:
             verdicts = load_rules.check_load(snapshot, rows, pod, now_seconds, self._settings)
         else:
-            all_ = opinion.judged
-            verdicts = NodeJudgement(all_.codes[rows], all_.percent[rows], all_.slot[rows])
+            all_ = opinion.verdicts
+            verdicts = NodeVerdicts(all_.codes[rows], all_.percent[rows], all_.slot[rows])
         verdicts.codes[rows < 0] = Code.PASS
         return verdicts
 
@@ -156,7 +156,7 @@ class Opinions:
             steps=snapshot.steps,
             since=now_seconds,
             until=self._same_until(snapshot, slice(None), now_seconds),
-            judged=load_rules.check_load(snapshot, slice(None), *about),
+            verdicts=load_rules.check_load(snapshot, slice(None), *about),
             points=points,
             standings=_of_reporting(snapshot, slice(None), points),
             changed=np.zeros(len(snapshot.names), dtype=np.bool_),
@@ -165,7 +165,7 @@ class Opinions:
     def _renew(self, opinion: Opinion, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> None:
         """Judge all that changed anew."""
         verdicts = load_rules.check_load(snapshot, rows, pod, now_seconds, self._settings)
-        mine = opinion.judged
+        mine = opinion.verdicts
         mine.codes[rows], mine.percent[rows], mine.slot[rows] = verdicts.codes, verdicts.percent, verdicts.slot
         points = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
         opinion.points[rows], opinion.standings[rows] = points, _of_reporting(snapshot, rows, points)

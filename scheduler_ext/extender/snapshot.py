@@ -23,15 +23,15 @@ from cotenant.scheduler_ext.extender.watch.frame import (
     SLOT_SECONDS,
     SLOTS,
     CollectionState,
-    CpuRoom,
-    DeviceRoom,
     Frame,
+    FreeCpus,
+    FreeDevices,
     PlaceholderOf,
     ShareOf,
 )
 
 Floats = npt.NDArray[np.float64]
-RoomT = TypeVar("RoomT", CpuRoom, DeviceRoom)
+FreeT = TypeVar("FreeT", FreeCpus, FreeDevices)
 Rows = npt.NDArray[np.intp]
 NEEDED: Final = ("nodes", "pods", "nodemetrics")
 """Collections that load rules rest on."""
@@ -77,8 +77,8 @@ class NodeSnapshot:
     reserved: Mapping[str, tuple[Reservation, ...]] = field(default_factory=dict)
     reserved_rows: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     sources: Mapping[str, CollectionState] = field(default_factory=dict)
-    rooms: Mapping[str, CpuRoom] = field(default_factory=dict)
-    device_rooms: Mapping[str, DeviceRoom] = field(default_factory=dict)
+    rooms: Mapping[str, FreeCpus] = field(default_factory=dict)
+    device_rooms: Mapping[str, FreeDevices] = field(default_factory=dict)
     taken_seconds: float = -math.inf
     steps: int = 0
     trail: tuple[npt.NDArray[np.int32], ...] = ()
@@ -149,8 +149,8 @@ def next_snapshot(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
 
 
 def _update_capacities(
-    before: Mapping[str, RoomT], changed: Mapping[str, RoomT | None] | None, fresh: bool
-) -> Mapping[str, RoomT]:
+    before: Mapping[str, FreeT], changed: Mapping[str, FreeT | None] | None, fresh: bool
+) -> Mapping[str, FreeT]:
     """Rooms by node after a frame."""
     if not changed and not fresh:
         return before

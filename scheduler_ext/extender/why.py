@@ -20,7 +20,7 @@ from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender import decide
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.decide import Moment, Posture
-from cotenant.scheduler_ext.extender.judgement import NodeJudgement
+from cotenant.scheduler_ext.extender.judgement import NodeVerdicts
 from cotenant.scheduler_ext.extender.metric import BATCH_NAMES
 from cotenant.scheduler_ext.extender.pod import PodFacts
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
@@ -32,8 +32,8 @@ BEST: Final = 3
 FITTING: Final = {
     "cpu": (SnapshotColumn.ALLOCATABLE_CPU, SnapshotColumn.REQUESTED_CPU),
     "memory": (SnapshotColumn.ALLOCATABLE_MEMORY, SnapshotColumn.REQUESTED_MEMORY),
-    BATCH_NAMES[0]: (SnapshotColumn.BATCH_ROOM_CPU, SnapshotColumn.BATCH_CPU),
-    BATCH_NAMES[1]: (SnapshotColumn.BATCH_ROOM_MEMORY, SnapshotColumn.BATCH_MEMORY),
+    BATCH_NAMES[0]: (SnapshotColumn.BATCH_OFFERED_CPU, SnapshotColumn.BATCH_CPU),
+    BATCH_NAMES[1]: (SnapshotColumn.BATCH_OFFERED_MEMORY, SnapshotColumn.BATCH_MEMORY),
 }
 """Resources whose fit the snapshot knows: what there is, what is asked of it."""
 
@@ -114,7 +114,7 @@ def explain_placement(
     free = np.ones(len(rows), dtype=np.bool_)
     for refused in stock.values():
         free &= ~refused
-    verdicts, stance = NodeJudgement.passing(len(rows)), Posture()
+    verdicts, stance = NodeVerdicts.passing(len(rows)), Posture()
     if with_rules:
         verdicts, stance = _rule_verdicts(snapshot, pod, np.flatnonzero(free), now, settings)
     passing = np.flatnonzero(free & verdicts.passed)
@@ -135,7 +135,7 @@ def explain_placement(
 
 def _rule_verdicts(
     snapshot: NodeSnapshot, pod: PodFacts, fitting: Rows, now: Moment, settings: ExtenderSettings
-) -> tuple[NodeJudgement, Posture]:
+) -> tuple[NodeVerdicts, Posture]:
     """Return the rules' verdict on every node; rows that fit are checked as in a question of the scheduler.
 
     The scheduler asks about those rows alone.

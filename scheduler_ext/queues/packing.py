@@ -68,7 +68,7 @@ class Shortage:
 
 
 @dataclass(frozen=True)
-class FreeRoom:
+class FreeCapacity:
     """The free capacity of nodes: `free` is nodes x resources (`names`), never below zero."""
 
     nodes: tuple[QueueNode, ...]
@@ -77,7 +77,7 @@ class FreeRoom:
     _masks: dict[bytes, tuple[NDArray[np.bool_], tuple[_NodeGroup, ...]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, nodes: Sequence[QueueNode], names: Iterable[str], pods: Iterable[QueuePod] = ()) -> FreeRoom:
+    def of(cls, nodes: Sequence[QueueNode], names: Iterable[str], pods: Iterable[QueuePod] = ()) -> FreeCapacity:
         """Allocatable less what the pods that are bound there request, of the named resources."""
         columns = tuple(sorted({*names, PODS}))
         free = np.array([[n.allocatable.get(name, 0) for name in columns] for n in nodes], dtype=float)
@@ -90,13 +90,13 @@ class FreeRoom:
             free[:, column] -= np.bincount(at, weights=amounts, minlength=len(nodes))
         return cls(tuple(nodes), columns, np.maximum(free, 0.0))
 
-    def without(self, nodes_requests: Mapping[str, Mapping[str, int]]) -> FreeRoom:
+    def without(self, nodes_requests: Mapping[str, Mapping[str, int]]) -> FreeCapacity:
         """The same less what is taken on each node."""
         free = self.free.copy()
         for name, requests in nodes_requests.items():
             if name in self._rows:
                 free[self._rows[name]] -= [requests.get(column, 0) for column in self.names]
-        return FreeRoom(self.nodes, self.names, np.maximum(free, 0.0), self._masks)
+        return FreeCapacity(self.nodes, self.names, np.maximum(free, 0.0), self._masks)
 
     def shortages(self, members: Sequence[MemberGroup]) -> tuple[Shortage, ...]:
         """Return what keeps the members from being placed together, by node group; () when no check fails."""
@@ -105,7 +105,7 @@ class FreeRoom:
                 return tuple(self._short(group))
         return tuple(self._short_together(members))
 
-    def placed(self, members: Sequence[MemberGroup]) -> FreeRoom | None:
+    def placed(self, members: Sequence[MemberGroup]) -> FreeCapacity | None:
         """Return what is left after placing the members, largest first, on as few nodes as they fit; else None.
 
         For members that are alike this is exact; different members may fit although None is returned.
@@ -120,7 +120,7 @@ class FreeRoom:
             if taken.sum() < group.count:
                 return None
             free -= taken[:, None] * self._row(group.needs)[None, :]
-        return FreeRoom(self.nodes, self.names, np.maximum(free, 0.0), self._masks)
+        return FreeCapacity(self.nodes, self.names, np.maximum(free, 0.0), self._masks)
 
     @cached_property
     def _rows(self) -> dict[str, int]:

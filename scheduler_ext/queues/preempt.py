@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from cotenant.base.kubernetes.intent import Create
 from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.packing import FreeRoom, member_groups
+from cotenant.scheduler_ext.queues.packing import FreeCapacity, member_groups
 from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission
 from cotenant.scheduler_ext.queues.quota_queue import QueueUnit
 from cotenant.scheduler_ext.queues.revoke import EVICTIONS_PER_ROUND, excess
@@ -50,4 +50,4 @@ def _fits_after_removal(view: QueueView, unit: QueueUnit, chosen: list[QueuePod]
     going = {pod.uid for pod in chosen}
     staying = [pod for pod in view.pods if pod.uid not in going and not pod.deleting]
     names = {name for pod in unit.pods for name in pod.requests}
-    return not FreeRoom.of(view.nodes, names, staying).shortages(member_groups(unit.pods))
+    return not FreeCapacity.of(view.nodes, names, staying).shortages(member_groups(unit.pods))

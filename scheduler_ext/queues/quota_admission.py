@@ -52,7 +52,7 @@ class LetGo:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBack:
+class WaitingPod:
     """A pod that waits. position: of its unit in its quota's queue, from 1; 0: it stands in none."""
 
     pod: QueuePod
@@ -93,7 +93,7 @@ class QuotaAdmission:
 
     forest: QuotaForest = field(default_factory=QuotaForest)
     let_go: tuple[LetGo, ...] = ()
-    held_back: tuple[HeldBack, ...] = ()
+    waiting_pods: tuple[WaitingPod, ...] = ()
     uses: Mapping[str, QuotaUse] = field(default_factory=dict)
     stuck: tuple[StuckUnit, ...] = ()
 
@@ -156,7 +156,7 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
     for round_ in rounds:
         round_.admit()
     let_go = [*(admitted for r in rounds for admitted in r.let_go), *_of_no_quota(view)]
-    waiting_pods = [*(waiting for r in rounds for waiting in r.held_back()), *_of_bad_quotas(view, forest)]
+    waiting_pods = [*(waiting for r in rounds for waiting in r.waiting_pods()), *_of_bad_quotas(view, forest)]
     missed = _ungated_usage(view, forest)
     uses = {name: use for r in rounds for name, use in r.uses(missed).items()}
     stuck = tuple(stuck for r in rounds for stuck in r.stuck_units())
@@ -214,9 +214,9 @@ def _of_no_quota(view: QueueView) -> list[LetGo]:
     ]
 
 
-def _of_bad_quotas(view: QueueView, forest: QuotaForest) -> list[HeldBack]:
+def _of_bad_quotas(view: QueueView, forest: QuotaForest) -> list[WaitingPod]:
     return [
-        HeldBack(pod, 0, Obstacle(Reason.QUOTA_INVALID, f"quota {pod.quota}: {problem}", pod.quota))
+        WaitingPod(pod, 0, Obstacle(Reason.QUOTA_INVALID, f"quota {pod.quota}: {problem}", pod.quota))
         for pod in view.pods
         if (problem := forest.problems.get(pod.quota, "")) and waits(pod, view)
     ]
@@ -436,16 +436,16 @@ class _TreeRound:
             result = runtime_quota(self.layout, self.tree.total, requests, settled=settled.runtime, scaling=False)
             self._limit(replace(result, minimum=settled.minimum))
 
-    def held_back(self) -> list[HeldBack]:
+    def waiting_pods(self) -> list[WaitingPod]:
         """Why each of the others waits, judged by what is used and may be used after the round."""
-        waiting: list[HeldBack] = []
+        waiting: list[WaitingPod] = []
         for units in self.pending.values():
             ahead: dict[str, str] = {}
             for unit in units:
                 lacks = [] if unit.obstacle else list(self._shortfalls(unit))
                 first = next((other.place for other in units if unit.follows and other.starts(unit)), "")
                 obstacle = unit.obstacle or self._why(unit, lacks, ahead, first)
-                waiting += [HeldBack(pod, self.positions[unit.pods[0].uid], obstacle) for pod in unit.pods]
+                waiting += [WaitingPod(pod, self.positions[unit.pods[0].uid], obstacle) for pod in unit.pods]
                 ahead.update({shortfall.resource: unit.place for shortfall in lacks})
         return waiting
 

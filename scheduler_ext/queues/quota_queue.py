@@ -14,7 +14,7 @@ from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode, quantity_of
-from cotenant.scheduler_ext.queues.packing import FreeRoom, member_groups, shortage_text
+from cotenant.scheduler_ext.queues.packing import FreeCapacity, member_groups, shortage_text
 from cotenant.scheduler_ext.queues.view import QueueView
 
 
@@ -82,7 +82,7 @@ def queues_of(view: QueueView, usable: Mapping[str, QuotaNode], check_parents: b
         by_gang.setdefault(pod.gang, []).append(pod)
     queues: dict[str, list[QueueUnit]] = {}
     done: set[str] = set()
-    empty: FreeRoom | None = None
+    empty: FreeCapacity | None = None
     for pod in waiting:
         if pod.gang in done:
             continue
@@ -90,7 +90,7 @@ def queues_of(view: QueueView, usable: Mapping[str, QuotaNode], check_parents: b
         if gang := view.gangs.get(pod.gang):
             together = [view.gangs[key] for key in gang.group or (gang.key,) if key in view.gangs]
             done.update(pod.key for pod in together)
-            empty = empty or FreeRoom.of(view.nodes, {name for p in waiting for name in p.requests})
+            empty = empty or FreeCapacity.of(view.nodes, {name for p in waiting for name in p.requests})
             units = [
                 _placeable(_mark_obstacle(unit, usable, check_parents), empty)
                 for unit in _gang_units(together, by_gang, members)
@@ -129,7 +129,7 @@ def _gang_units(
     return [_unit(tuple(first)), *(replace(_unit((pod,)), follows=True) for pod in further)]
 
 
-def _placeable(unit: QueueUnit, empty: FreeRoom) -> QueueUnit:
+def _placeable(unit: QueueUnit, empty: FreeCapacity) -> QueueUnit:
     """The unit, with an obstacle when it would not even fit on empty nodes: it would keep its quota in vain."""
     if unit.obstacle or not (short := empty.shortages(member_groups(unit.pods))):
         return unit

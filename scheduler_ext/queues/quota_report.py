@@ -16,7 +16,7 @@ from cotenant.scheduler_ext.queues.model.likely_end import LEAST_RUNS, expected_
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaTree
 from cotenant.scheduler_ext.queues.model.report import QueueReport, QuotaRow, WaitingPodRow
-from cotenant.scheduler_ext.queues.quota_admission import HeldBack, QuotaAdmission, quota_admission
+from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission, WaitingPod, quota_admission
 from cotenant.scheduler_ext.queues.quota_trees import ElasticTree
 from cotenant.scheduler_ext.queues.revoke import borrows_since, over_since
 from cotenant.scheduler_ext.queues.victims import let_go_by_quota
@@ -67,7 +67,7 @@ def report_of(
     return QueueReport(
         view.now_seconds,
         tuple(replace(row, namespaces=namespaces.get(row.quota, ())) for row in (*rows, *_aside(view, admission))),
-        tuple(_waiting_row(waiting, borrowers, likely.get(waiting.pod.uid)) for waiting in admission.held_back),
+        tuple(_waiting_row(waiting, borrowers, likely.get(waiting.pod.uid)) for waiting in admission.waiting_pods),
         (),
         (*quota_problems(admission), *view.unreadable),
     )
@@ -138,7 +138,7 @@ def _tree_rows(view: QueueView, admission: QuotaAdmission, tree: ElasticTree) ->
 
 def _aside(view: QueueView, admission: QuotaAdmission) -> Iterator[QuotaRow]:
     """Quotas that cannot be used: what they say, and why not."""
-    waiting = [waiting.pod.quota for waiting in admission.held_back]
+    waiting = [waiting.pod.quota for waiting in admission.waiting_pods]
     for name, problem in sorted(admission.forest.problems.items()):
         quota = view.quotas[name]
         for resource in sorted(quota.maximum) or [""]:
@@ -168,8 +168,8 @@ def _likely(view: QueueView, admission: QuotaAdmission) -> dict[str, tuple[float
     """
     if view.runs is None:
         return {}
-    queues: dict[tuple[str, str], list[HeldBack]] = {}
-    for waiting_pod in admission.held_back:
+    queues: dict[tuple[str, str], list[WaitingPod]] = {}
+    for waiting_pod in admission.waiting_pods:
         if (
             waiting_pod.position
             and waiting_pod.obstacle.code in _QUEUED
@@ -207,7 +207,7 @@ def _basis(quota: str, runs: int, deadlines: bool) -> str:
 
 
 def _waiting_row(
-    waiting: HeldBack,
+    waiting: WaitingPod,
     borrowers: Mapping[tuple[str, str], list[tuple[str, int]]],
     likely: tuple[float, str] | None,
 ) -> WaitingPodRow:

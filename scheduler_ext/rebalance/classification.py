@@ -28,7 +28,7 @@ Confirm = Callable[[Sequence[str], bool], frozenset[str]]
 """(high nodes, whether of the prod pass) -> those that are acted on."""
 HALF_HOUR: Final = 1800
 DAY_STEPS: Final = 48
-LOOK_AHEAD_STEPS: Final = 3
+AHEAD_STEPS: Final = 3
 """Half hours after the present one that a coming overload must last to count."""
 LEAST_SHARE: Final = 0.01
 """A forecast that begins below this share of capacity says nothing of the level."""
@@ -61,7 +61,7 @@ class LoadTable:
     prod: Floats
     ahead: Floats
     peak: Floats
-    judged: Flags
+    with_metric: Flags
     schedulable: Flags
 
 
@@ -106,14 +106,14 @@ def table_of(inputs: RebalanceInputs, expiration_seconds: int) -> LoadTable:
         prod=np.zeros((count, 2)),
         ahead=np.full((DAY_STEPS + 1, count, 2), np.nan),
         peak=np.zeros((count, 2)),
-        judged=np.zeros(count, dtype=np.bool_),
+        with_metric=np.zeros(count, dtype=np.bool_),
         schedulable=np.array([not load.node.unschedulable for load in inputs.loads], dtype=np.bool_),
     )
     for row, load in enumerate(inputs.loads):
         if load.outlook is not None:
             table.ahead[:, row] = load.outlook.slots(int(inputs.now_seconds // HALF_HOUR), DAY_STEPS + 1, HALF_HOUR).T
         if state_of(load, inputs.now_seconds, expiration_seconds) is Reason.OK:
-            table.judged[row] = True
+            table.with_metric[row] = True
             table.usage[row], table.prod[row] = _usage(load)
     table.ahead *= _level(table)
     np.fmax.reduce(table.ahead, axis=0, out=table.peak)
@@ -127,7 +127,7 @@ def _level(table: LoadTable) -> Floats:
     level from the report. 1 where there is no report, or where the forecast begins near zero.
     """
     present = table.ahead[0]
-    has_present: Flags = table.judged[:, None] & (present > LEAST_SHARE * table.capacity)
+    has_present: Flags = table.with_metric[:, None] & (present > LEAST_SHARE * table.capacity)
     level: Floats = np.clip(table.usage / np.where(has_present, present, 1.0), *LEVEL_RANGE)
     return np.where(has_present, level, 1.0)
 
@@ -175,7 +175,7 @@ def pools_of(inputs: RebalanceInputs, table: LoadTable, arguments: LowNodeLoadAr
 
 
 def _with_thresholds(pool: NodePoolArgs, rows: npt.NDArray[np.intp], table: LoadTable) -> PoolThresholds:
-    with_metric = rows[table.judged[rows]]
+    with_metric = rows[table.with_metric[rows]]
     low, high = _amounts(pool, (pool.low_thresholds, pool.high_thresholds), table, table.usage, with_metric)
     prod_low, prod_high = _amounts(
         pool, (pool.prod_low_thresholds, pool.prod_high_thresholds), table, table.prod, with_metric
@@ -213,7 +213,7 @@ def classify(
 
     expected: nodes that are also high because a forecast expects it, (nodes,).
     """
-    rows = pool.rows[table.judged[pool.rows]]
+    rows = pool.rows[table.with_metric[pool.rows]]
     usage, prod = table.usage[rows], table.prod[rows]
     observed: Flags = np.logical_or.reduce(usage > pool.high[rows], axis=1)
     coming = np.zeros(len(rows), dtype=np.bool_) if expected is None else expected[rows]
@@ -260,7 +260,7 @@ def soon(table: LoadTable, rows: int | slice) -> Floats:
 
     It covers the LOOK_AHEAD_STEPS half hours after the present one.
     """
-    least: Floats = np.fmin.reduce(table.ahead[1 : 1 + LOOK_AHEAD_STEPS, rows], axis=0)
+    least: Floats = np.fmin.reduce(table.ahead[1 : 1 + AHEAD_STEPS, rows], axis=0)
     return least
 
 

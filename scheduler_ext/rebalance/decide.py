@@ -75,7 +75,7 @@ def decide(
     """
     load_args = arguments.low_node_load
     table = table_of(inputs, load_args.node_metric_expiration_seconds)
-    table.judged &= np.array([load.mark is None for load in inputs.loads], dtype=np.bool_)  # HighNodeLoad's alone
+    table.with_metric &= np.array([load.mark is None for load in inputs.loads], dtype=np.bool_)  # HighNodeLoad's alone
     day = day_of(inputs, table, with_forecast=with_forecast)
     before = (table.usage.copy(), table.peak.copy())
     limits = MoveLimits.of(arguments.migration, inputs, arguments.most_moves)
@@ -97,7 +97,7 @@ def decide(
 def _forecast_high_nodes(work: RebalanceRound, pool: PoolThresholds) -> Flags | None:
     """Nodes that are high because a forecast expects it, (nodes,); None without forecasts."""
     if work.day is not None:
-        return work.day.overloaded(pool.high) & work.table.judged
+        return work.day.overloaded(pool.high) & work.table.with_metric
     return forecast_high(work.table, pool.high) if work.with_forecast else None
 
 

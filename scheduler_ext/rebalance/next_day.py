@@ -40,7 +40,7 @@ def spare_next_day(work: RebalanceRound, pool: PoolThresholds, classes: Classifi
     sources = [row for row in classes.high if row in classes.expected]
     passing = [work.table.names[row] for row in classes.high if row not in classes.expected]
     work.refusals += [MoveRefusal("", name, Reason.OVERLOAD_ENDS_FIRST) for name in passing]
-    rows = pool.rows[work.table.judged[pool.rows] & work.table.schedulable[pool.rows]]
+    rows = pool.rows[work.table.with_metric[pool.rows] & work.table.schedulable[pool.rows]]
     if not sources or not len(rows):
         return
     current = ThresholdPass(pool, False, Receivers.of(work.inputs.loads, rows, work.arrivals))

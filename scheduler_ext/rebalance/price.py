@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.kubernetes.qos import PriorityClass
-from cotenant.scheduler_ext.rebalance.classification import HALF_HOUR, LOOK_AHEAD_STEPS
+from cotenant.scheduler_ext.rebalance.classification import AHEAD_STEPS, HALF_HOUR
 from cotenant.scheduler_ext.rebalance.load import RebalancePod
 
 Floats = npt.NDArray[np.float64]
@@ -105,7 +105,7 @@ def overload_seconds(ahead: Floats, high: Floats, over: npt.NDArray[np.bool_], n
     """
     above: npt.NDArray[np.bool_] = np.logical_or.reduce((ahead > high) & over, axis=1)
     begins = int(np.argmax(above)) if above.any() else len(above)
-    if begins > LOOK_AHEAD_STEPS:
+    if begins > AHEAD_STEPS:
         return float(HALF_HOUR)
     ends = np.flatnonzero(~above[begins:])
     steps = int(ends[0]) if len(ends) else len(above) - begins

@@ -15,7 +15,7 @@ from cotenant.base.kubernetes.pod_request import fits, rest, sum_amounts
 from cotenant.base.kubernetes.protocol import GANG_LABEL, PLACEHOLDER_NAMESPACE, RESERVATION_GATE
 from cotenant.base.kubernetes.reservation import AllocatePolicy, Mode, Reference, Reservation, affinity_of
 from cotenant.base.settings.sections.reservations import ReservationSettings
-from cotenant.scheduler_ext.reservations.guard import HeldPlaceholder, ReservationSwap
+from cotenant.scheduler_ext.reservations.guard import ReservationSwap, SwapPlaceholder
 from cotenant.scheduler_ext.reservations.placeholder import fresh_name
 from cotenant.scheduler_ext.reservations.swap import SWAP_TIMEOUT_SECONDS
 from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView, ReservationView
@@ -30,7 +30,7 @@ STANDBY_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class ReservationRoom:
+class ReservationCapacity:
     """The capacity that a Reservation has left to give.
 
     held: bound placeholders, smallest first; busy: a hand-over is under way.
@@ -65,7 +65,7 @@ class Assignment:
     in_vain: list[PodView] = field(default_factory=list)
 
 
-def rooms(view: ReservationView, default: Mode) -> list[ReservationRoom]:
+def rooms(view: ReservationView, default: Mode) -> list[ReservationCapacity]:
     """Capacity of every Reservation that is open to owners and handed over by us."""
     pinned = []
     for reservation in view.reservations.values():
@@ -93,11 +93,13 @@ def assign_waiting_pods(view: ReservationView, settings: ReservationSettings) ->
 class _Assigner:
     """Reservations in groups that are alike, so that many pods and Reservations are compared once a group."""
 
-    def __init__(self, view: ReservationView, settings: ReservationSettings, rooms: Iterable[ReservationRoom]) -> None:
+    def __init__(
+        self, view: ReservationView, settings: ReservationSettings, rooms: Iterable[ReservationCapacity]
+    ) -> None:
         self.view, self.settings = view, settings
         self.found = Assignment()
         self.nodes = {swap.node for swap in view.guard.swaps}
-        self.groups: dict[object, list[ReservationRoom]] = {}
+        self.groups: dict[object, list[ReservationCapacity]] = {}
         self.places: dict[tuple[str, str] | None, list[object]] = {}
         for capacity in rooms:
             likeness = _likeness(capacity)
@@ -119,7 +121,7 @@ class _Assigner:
             patient = young or any(GANG_LABEL in group[0].reservation.labels for group in groups)
             (self.found.waiting if groups and patient else self.found.in_vain).append(pod)
 
-    def _usable(self, group: list[ReservationRoom], pod: PodView) -> list[ReservationRoom]:
+    def _usable(self, group: list[ReservationCapacity], pod: PodView) -> list[ReservationCapacity]:
         if not group or not group[0].reservation.owned_by(pod.identity):
             return []
         alike = not affinity_of(pod.identity).required
@@ -129,18 +131,18 @@ class _Assigner:
             return group if good else []
         return [r for r in group if r.reservation.usable_by(pod.identity, pod.tolerations) and r.takes(pod)]
 
-    def _free(self, group: list[ReservationRoom]) -> list[ReservationRoom]:
+    def _free(self, group: list[ReservationCapacity]) -> list[ReservationCapacity]:
         """The first free one stands for all that are alike."""
         return next(([capacity] for capacity in group if not capacity.busy and capacity.node not in self.nodes), [])
 
-    def _begin(self, capacity: ReservationRoom, pod: PodView) -> None:
+    def _begin(self, capacity: ReservationCapacity, pod: PodView) -> None:
         self.found.begun.append(begun(capacity, pod, self.view))
         self.nodes.add(capacity.node)
         group = self.groups[_likeness(capacity)]
         group.remove(capacity)
 
 
-def begun(capacity: ReservationRoom, pod: PodView, view: ReservationView) -> ReservationSwap:
+def begun(capacity: ReservationCapacity, pod: PodView, view: ReservationView) -> ReservationSwap:
     """The record of a new hand-over: the smallest placeholder that is enough, or all of them."""
     reservation = capacity.reservation
     request = {name: pod.requests.get(name, 0) for name in reservation.size}
@@ -149,7 +151,7 @@ def begun(capacity: ReservationRoom, pod: PodView, view: ReservationView) -> Res
     remains = None
     if not reservation.allocate_once and any(over.values()):
         names = [p.identity.name for p in view.placeholders.get(reservation.uid, ())]
-        remains = HeldPlaceholder(
+        remains = SwapPlaceholder(
             PLACEHOLDER_NAMESPACE, fresh_name(reservation, names), "", {n: a for n, a in over.items() if a}
         )
     owner = Reference("Pod", pod.identity.name, pod.identity.namespace, pod.uid)
@@ -178,7 +180,7 @@ def _waits(pod: PodView) -> bool:
     return bool(pod.unschedulable) and MISSED_ANNOTATION not in pod.identity.annotations
 
 
-def _reservation_capacity(reservation: Reservation, view: ReservationView) -> ReservationRoom:
+def _reservation_capacity(reservation: Reservation, view: ReservationView) -> ReservationCapacity:
     standing = [p for p in view.placeholders.get(reservation.uid, ()) if p.alive and p.node]
     placeholders = tuple(sorted(standing, key=lambda p: (sorted(p.requests.items()), p.identity.name)))
     owners = view.allocated.get(reservation.uid, ())
@@ -188,17 +190,17 @@ def _reservation_capacity(reservation: Reservation, view: ReservationView) -> Re
         placeholders = ()
     allocated = sum_amounts(o.requests for o in owners)
     node = placeholders[0].node if placeholders else reservation.status.node
-    return ReservationRoom(
+    return ReservationCapacity(
         reservation, node, placeholders, sum_amounts(p.requests for p in placeholders), allocated, busy
     )
 
 
-def _standby(reservation: Reservation, pod: PodView, view: ReservationView) -> ReservationRoom:
+def _standby(reservation: Reservation, pod: PodView, view: ReservationView) -> ReservationCapacity:
     busy = reservation.uid in view.swaps
-    return ReservationRoom(reservation, pod.node, () if busy else (pod,), {} if busy else pod.requests, {}, busy)
+    return ReservationCapacity(reservation, pod.node, () if busy else (pod,), {} if busy else pod.requests, {}, busy)
 
 
-def _likeness(capacity: ReservationRoom) -> object:
+def _likeness(capacity: ReservationCapacity) -> object:
     r = capacity.reservation
     sums = (
         tuple(sorted(r.size.items())),

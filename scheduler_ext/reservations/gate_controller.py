@@ -15,7 +15,7 @@ from cotenant.base.kubernetes.intent import Outcome
 from cotenant.scheduler_ext.reservations.controller import guard_of
 from cotenant.scheduler_ext.reservations.decide import withdraw_reservation_promise
 
-LOOK_SECONDS: Final = 30.0
+CHECK_SECONDS: Final = 30.0
 
 
 class Gates(Feature):
@@ -23,7 +23,7 @@ class Gates(Feature):
 
     name = "reservations"
     needs: tuple[str, ...] = ("pending-pods",)
-    interval_seconds = LOOK_SECONDS
+    interval_seconds = CHECK_SECONDS
 
     def __init__(self, mirrors: Mapping[str, Mirror[Any]]) -> None:
         """mirrors: those of feature `reservations`; SwapGuards need not be installed."""

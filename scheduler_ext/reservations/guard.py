@@ -29,7 +29,7 @@ MANAGED: Final = {"app.kubernetes.io/managed-by": "cotenant", "app.kubernetes.io
 
 
 @dataclass(frozen=True, slots=True)
-class HeldPlaceholder:
+class SwapPlaceholder:
     """A placeholder: where it is, and the capacity that it takes up; uid is empty before it exists."""
 
     namespace: str
@@ -56,8 +56,8 @@ class ReservationSwap:
     reservation_uid: str
     node: str
     owner: Reference | None = None
-    placeholders: tuple[HeldPlaceholder, ...] = ()
-    rest: HeldPlaceholder | None = None
+    placeholders: tuple[SwapPlaceholder, ...] = ()
+    rest: SwapPlaceholder | None = None
     started_seconds: float = 0.0
     expires_seconds: float = 0.0
 
@@ -119,15 +119,15 @@ def _swap(entry: Json) -> ReservationSwap:
         str(entry["reservationUid"]),
         str(entry["node"]),
         Reference("Pod", owner["name"], owner["namespace"], owner["uid"]) if owner else None,
-        tuple(_held_placeholder(placeholder, what) for placeholder in entry.get("placeholders") or ()),
-        _held_placeholder(rest, what) if rest else None,
+        tuple(_swap_placeholder(placeholder, what) for placeholder in entry.get("placeholders") or ()),
+        _swap_placeholder(rest, what) if rest else None,
         moment_of(entry.get("started"), what) or 0.0,
         moment_of(entry.get("expires"), what) or 0.0,
     )
 
 
-def _held_placeholder(entry: Json, what: str) -> HeldPlaceholder:
-    return HeldPlaceholder(
+def _swap_placeholder(entry: Json, what: str) -> SwapPlaceholder:
+    return SwapPlaceholder(
         str(entry.get("namespace") or PLACEHOLDER_NAMESPACE),
         str(entry["name"]),
         str(entry.get("uid") or ""),

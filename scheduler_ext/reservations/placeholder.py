@@ -25,7 +25,7 @@ from cotenant.base.kubernetes.protocol import (
 from cotenant.base.kubernetes.reservation import Mode, Reservation
 from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.base.text import format_value
-from cotenant.scheduler_ext.reservations.guard import MANAGED, HeldPlaceholder
+from cotenant.scheduler_ext.reservations.guard import MANAGED, SwapPlaceholder
 from cotenant.scheduler_ext.reservations.view import PodView
 
 Json = Mapping[str, Any]
@@ -81,7 +81,7 @@ def placeholder_creation(
     return Create(address, pod, why=f"placeholder of reservation {reservation.name}")
 
 
-def placeholder_deletion(placeholder: HeldPlaceholder, why: str) -> Delete:
+def placeholder_deletion(placeholder: SwapPlaceholder, why: str) -> Delete:
     """End a placeholder at once, and only this one; a running pod that gives its place has its own time to end."""
     grace = None if placeholder.standby else 0
     return Delete(

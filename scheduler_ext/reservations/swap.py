@@ -19,7 +19,7 @@ from cotenant.base.kubernetes.pod_request import rest, sum_amounts
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.kubernetes.reservation import Mode, Reservation
 from cotenant.base.settings.sections.reservations import ReservationSettings
-from cotenant.scheduler_ext.reservations.guard import HeldPlaceholder, ReservationSwap
+from cotenant.scheduler_ext.reservations.guard import ReservationSwap, SwapPlaceholder
 from cotenant.scheduler_ext.reservations.owner import preparations, release_patch
 from cotenant.scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,
@@ -55,7 +55,7 @@ def advance(swap: ReservationSwap, view: ReservationView, settings: ReservationS
     """
     reservation = view.known(swap)
     if swap.owner is None:
-        return _undo_step(swap, reservation, view)
+        return _rollback_step(swap, reservation, view)
     owner = view.pods.get(swap.owner.uid)
     standing = [placeholder for placeholder in swap.placeholders if view.stands(placeholder)]
     if owner is None or not owner.alive or owner.node not in ("", swap.node):
@@ -118,7 +118,7 @@ def _prepare_owner(
 def _release_owner(
     swap: ReservationSwap,
     owner: PodView,
-    standing: list[HeldPlaceholder],
+    standing: list[SwapPlaceholder],
     reservation: Reservation | None,
     view: ReservationView,
     settings: ReservationSettings,
@@ -139,7 +139,7 @@ def _release_owner(
 
 def _step_after_binding(
     swap: ReservationSwap,
-    standing: list[HeldPlaceholder],
+    standing: list[SwapPlaceholder],
     reservation: Reservation | None,
     view: ReservationView,
     settings: ReservationSettings,
@@ -179,12 +179,12 @@ def _abandon_swap(swap: ReservationSwap, view: ReservationView, why: HandOverOut
     taken = [pod.identity.name for pod in view.placeholders.get(reservation.uid, ())]
     name = fresh_name(reservation, taken)
     expires = view.now_seconds + SWAP_TIMEOUT_SECONDS
-    back = HeldPlaceholder(PLACEHOLDER_NAMESPACE, name)
+    back = SwapPlaceholder(PLACEHOLDER_NAMESPACE, name)
     rollback = replace(swap, id=name, owner=None, placeholders=(), rest=back, expires_seconds=expires)
     return SwapStep(freed, rollback, why)
 
 
-def _undo_step(swap: ReservationSwap, reservation: Reservation | None, view: ReservationView) -> SwapStep:
+def _rollback_step(swap: ReservationSwap, reservation: Reservation | None, view: ReservationView) -> SwapStep:
     """A step of a hand-over that is being undone: the node stays guarded until the new placeholder is bound.
 
     `lifecycle` makes that placeholder. The record is dropped ("Undone") when all of the capacity has bound placeholders

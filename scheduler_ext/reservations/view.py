@@ -20,7 +20,7 @@ from cotenant.base.kubernetes.protocol import (
     RESERVATION_LABEL,
 )
 from cotenant.base.kubernetes.reservation import PodIdentity, Reservation, Toleration, toleration
-from cotenant.scheduler_ext.reservations.guard import Guard, HeldPlaceholder, ReservationSwap
+from cotenant.scheduler_ext.reservations.guard import Guard, ReservationSwap, SwapPlaceholder
 
 Json = Mapping[str, Any]
 
@@ -113,9 +113,9 @@ class PodView:
         except (msgspec.MsgspecError, UnicodeError, AttributeError, RecursionError):
             return ""
 
-    def held(self) -> HeldPlaceholder:
+    def held(self) -> SwapPlaceholder:
         """A placeholder as a hand-over's record names it."""
-        return HeldPlaceholder(self.identity.namespace, self.identity.name, self.uid, _amounts(self.requests))
+        return SwapPlaceholder(self.identity.namespace, self.identity.name, self.uid, _amounts(self.requests))
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class ReservationView:
             reservation = next((r for r, pod in self.standby if pod.uid == swap.reservation_uid), None)
         return reservation if reservation is not None and reservation.uid == swap.reservation_uid else None
 
-    def stands(self, placeholder: HeldPlaceholder) -> bool:
+    def stands(self, placeholder: SwapPlaceholder) -> bool:
         """Return whether a placeholder of a record is still there and takes up capacity."""
         pod = self.pods.get(placeholder.uid)
         return pod is not None and pod.phase not in ENDED

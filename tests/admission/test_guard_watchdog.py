@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonpatch import JsonPatch
 
-from cotenant.admission.guard_watchdog import GRACE_SECONDS, LOOK_AGAIN_SECONDS, GuardWatchdog, overdue
+from cotenant.admission.guard_watchdog import GRACE_SECONDS, RELIST_SECONDS, GuardWatchdog, overdue
 from cotenant.base.kube import connect
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.sections.kube import KubeSettings
@@ -93,9 +93,9 @@ def test_the_api_server_takes_it(watched: ControlPlane) -> None:
     # Where the policies are older than the CRD: kube-apiserver looks for new resources every 30 s.
     wait_for("the guard's policies", lambda: _writable(watched.api()))
     watchdog = GuardWatchdog(watched.client(account(watched, "cotenant-webhook")), FixedClock(BEGIN + 100))
-    assert watchdog.look()
+    assert watchdog.free_forgotten()
     assert watched.api().get(f"{PATH}/swaps")["spec"] == {"servedUntil": "1970-01-12T13:46:40Z"}
-    assert not watchdog.look()
+    assert not watchdog.free_forgotten()
 
 
 @dataclass
@@ -124,8 +124,8 @@ def test_a_gate_that_somebody_writes_himself_is_lifted_also_long_after_all_other
         for name in ("first", "second"):
             spec = {"containers": [{"name": "c", "image": "i"}], "schedulingGates": [{"name": gate}, {"name": "x/y"}]}
             api.create("/api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec})
-            clock.now += LOOK_AGAIN_SECONDS
-            assert watchdog.look()
+            clock.now += RELIST_SECONDS
+            assert watchdog.free_forgotten()
             found = api.get(f"/api/v1/namespaces/default/pods/{name}")
             assert found["spec"]["schedulingGates"] == [{"name": "x/y"}]
-            assert not watchdog.look()
+            assert not watchdog.free_forgotten()

@@ -51,7 +51,7 @@ def chat(folder: Path, *answers: Answer, **settings: Any) -> Iterator[tuple[Rece
 
 def told(notes: ChatNotes, now_seconds: float, *news: News) -> None:
     """Tell, and wait until the message is on its way no more."""
-    notes.tell(news, now_seconds)
+    notes.send(news, now_seconds)
     wait_for("the message", lambda: notes._delivery is None or not notes._delivery.is_alive())
 
 

@@ -21,7 +21,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.changes.accept import AcceptanceTerms, Actions
-from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.live_context import who
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.ladder import LadderState, LadderStatus
@@ -62,7 +62,7 @@ class Managed:
 
     def actions(self, client: KubeClient, ahead_seconds: float = 0.0) -> Actions:
         person = who(client)
-        journal = ChangeJournal(self.ledger, ShiftedClock(ahead_seconds), person.name)
+        journal = ChangeLedger(self.ledger, ShiftedClock(ahead_seconds), person.name)
         return Actions(client, journal, self.settings.actions, person)
 
     def accept(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cotenant.autopilot.decide.halt import too_much_harm
 from cotenant.autopilot.decide.history import ActState, acts_of, busy, failed_acts
-from cotenant.autopilot.decide.writers import describe_revert
+from cotenant.autopilot.decide.writers import describe_reversal
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.settings.sections.autopilot import AutopilotSettings
 from cotenant.changes.decide.field_changes import planned
@@ -41,7 +41,7 @@ def test_harm_whose_rollback_was_refused_is_harm_and_keeps_no_place() -> None:
     assert act.state is ActState.HARMFUL and failed_acts([act]) == [act]
     assert busy([applied()], START, DAY) == {WEB} and busy([refused], START, DAY) == frozenset()
     # somebody has changed the field, which is why it was refused
-    assert describe_revert(live("1", "kubectl-edit"), [refused]) == "kubectl-edit changed what change c0 had set"
+    assert describe_reversal(live("1", "kubectl-edit"), [refused]) == "kubectl-edit changed what change c0 had set"
 
 
 def test_what_a_person_rolls_back_is_left_alone_and_is_no_harm() -> None:
@@ -50,14 +50,14 @@ def test_what_a_person_rolls_back_is_left_alone_and_is_no_harm() -> None:
     standings = [after(applied(w.name, w.name, w), *UNDOING, by="ann") for w in workloads]
     assert {act.state for act in acts_of([undone, *standings])} == {ActState.TAKEN_BACK}
     assert too_much_harm(acts_of(standings), 0.0, AutopilotSettings()) == ""
-    assert describe_revert(live("1"), [undone]) == "ann rolled change c0 back"
-    assert describe_revert(live("1"), []) == ""
+    assert describe_reversal(live("1"), [undone]) == "ann rolled change c0 back"
+    assert describe_reversal(live("1"), []) == ""
 
 
 def test_what_the_autopilot_rolled_back_itself_is_harm_and_nobody_elses() -> None:
     undone = after(applied(), ChangeEvent.REGRESSED, *UNDOING)
     assert [act.state for act in acts_of([undone])] == [ActState.HARMFUL]
-    assert describe_revert(live("1"), [undone]) == ""
+    assert describe_reversal(live("1"), [undone]) == ""
 
 
 def test_a_canary_whose_rest_was_refused_tells_who_edited_the_template() -> None:
@@ -65,7 +65,7 @@ def test_a_canary_whose_rest_was_refused_tells_who_edited_the_template() -> None
     pods_only: dict[str, Any] = {"writes": ()}
     first = replace(first, change=replace(first.change, **pods_only))
     rest = replace(applied("c1"), state=ChangeState.FAILED)
-    edited = describe_revert(live("900m", "kubectl-edit"), [first, rest])
+    edited = describe_reversal(live("900m", "kubectl-edit"), [first, rest])
     assert edited == "kubectl-edit changed what change c0 had set"
     # refused for another reason, such as a quota: the template is what it was
-    assert describe_revert(live("1"), [first, rest]) == ""
+    assert describe_reversal(live("1"), [first, rest]) == ""

@@ -80,7 +80,7 @@ def names(entries: tuple[QueueEntry, ...], verdict: QueueVerdict = QueueVerdict.
         ({"limits": replace(LIMITS, windows=(("sat 00:00-00:01 UTC",),))}, {}, Reason.AUTOPILOT_OUTSIDE_WINDOW),
         (
             {"limits": replace(LIMITS, ways=(Way.ROLL_OUT,))},
-            {"acts": (act("a", ActState.HELD, 6 * DAY, restarts=1),)},
+            {"acts": (act("a", ActState.KEPT, 6 * DAY, restarts=1),)},
             Reason.AUTOPILOT_NO_WAY_LEFT,
         ),
         ({}, {"acts": tuple(act(f"o{i}", ActState.UNDER_WAY) for i in range(5))}, Reason.AUTOPILOT_QUEUE_FULL),
@@ -220,12 +220,12 @@ def test_back_off_grows_fourfold_and_ends_where_a_person_resumes_the_workload() 
 
 def test_two_of_the_last_forty_changes_stop_everything_until_a_person_resumes() -> None:
     # 5 % of 40 are two; the two lie among 38 good ones, then behind 40 newer good ones
-    good = [act(f"g{i}", ActState.HELD, i) for i in range(38)]
+    good = [act(f"g{i}", ActState.KEPT, i) for i in range(38)]
     bad = [act("x", ActState.HARMFUL, 100.0), act("y", ActState.HARMFUL, 101.0)]
     assert too_much_harm([*good, bad[0]], 0.0, AutopilotSettings()) == ""
     assert "2 of the last 40 changes did harm" in too_much_harm([*good, *bad], 0.0, AutopilotSettings())
     assert too_much_harm([*good, *bad], NOW - 99, AutopilotSettings()) == ""
-    newer = [act(f"n{i}", ActState.HELD, -i) for i in range(40)]
+    newer = [act(f"n{i}", ActState.KEPT, -i) for i in range(40)]
     assert too_much_harm([*good, *bad, *newer], 0.0, AutopilotSettings()) == ""
 
 
@@ -339,7 +339,7 @@ class Rounds(RuleBasedStateMachine):
                 self.acts.append(PastAct(goes.candidate.workload, self.now, self.now, ActState.UNDER_WAY, restarts=1))
                 self.acted_at.append(self.now)
 
-    @rule(state=st.sampled_from([ActState.HELD, ActState.HARMFUL, ActState.FAILED]), which=st.integers(0, 20))
+    @rule(state=st.sampled_from([ActState.KEPT, ActState.HARMFUL, ActState.FAILED]), which=st.integers(0, 20))
     def judged(self, state: ActState, which: int) -> None:
         soaking = [i for i, a in enumerate(self.acts) if a.state is ActState.UNDER_WAY]
         if soaking:

@@ -66,7 +66,7 @@ def test_an_event_carries_the_annotations_of_what_happened_last(
 ) -> None:
     for number in range(2):
         told = recorder(NOW + 100 * number)
-        told.tell(
+        told.record_occurrence(
             EventSubject(config(namespace), "ValueSet", "sets"), f"sets {number}", {"cotenant.dev/act": str(number)}
         )
         assert (told.flush(), told.error) == (1, None)

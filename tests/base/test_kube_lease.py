@@ -215,7 +215,7 @@ def test_of_candidates_that_race_for_a_missing_lease_one_wins(candidate: Any) ->
             thread.start()
         for thread in threads:
             thread.join()
-        assert sum(one.held for one in racers) == 1
+        assert sum(one.is_leading for one in racers) == 1
         assert [one.error for one in racers] == [None] * 4
 
 
@@ -231,8 +231,8 @@ def test_candidates_that_take_over_at_the_same_moment_are_told_apart(candidate: 
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(one.held for one in others) == 1
-    assert [one.transitions for one in others if one.held] == [1]
+    assert sum(one.is_leading for one in others) == 1
+    assert [one.transitions for one in others if one.is_leading] == [1]
 
 
 def test_it_is_renewed_given_back_and_taken_without_waiting(
@@ -240,7 +240,7 @@ def test_it_is_renewed_given_back_and_taken_without_waiting(
 ) -> None:
     first, second = candidate("first"), candidate("second")
     first.start()
-    assert first.wait_held(60)
+    assert first.wait_until_leading(60)
     second.start()
     path = f"{LEASES}/{namespace}/leases/leader"
     renewed = control_plane.api().get(path)["spec"]["renewTime"]
@@ -249,8 +249,8 @@ def test_it_is_renewed_given_back_and_taken_without_waiting(
     with pytest.raises(NotLeader, match="is not ours"):
         second.require()
     first.stop()
-    assert not first.held
-    assert second.wait_held(60)
+    assert not first.is_leading
+    assert second.wait_until_leading(60)
     spec = control_plane.api().get(path)["spec"]
     assert (spec["holderIdentity"], spec["leaseTransitions"], second.transitions) == ("second", 1, 1)
     # one field manager for all holders, and one for whoever created it: the list does not grow with replicas
@@ -276,10 +276,10 @@ def test_a_leader_that_cannot_renew_stops_at_its_deadline_before_another_may_beg
     fault_proxy.refuse()
     both = 0
     begun = time.monotonic()
-    while not other.held:
+    while not other.is_leading:
         cut_off.step()
         other.step()
-        both += cut_off.held and other.held
+        both += cut_off.is_leading and other.is_leading
         assert time.monotonic() - begun < 60
     assert both == 0
     assert time.monotonic() - begun >= QUICK.lease_seconds - 0.5
@@ -295,7 +295,7 @@ def test_a_slow_api_server_costs_the_leader_its_lead_not_its_word(
     assert slow.step()
     fault_proxy.fault = faults.delayed(8.0)
     deadline = time.monotonic() + 60
-    while slow.held and time.monotonic() < deadline:
+    while slow.is_leading and time.monotonic() < deadline:
         slow.step()  # gives up within half the deadline
     with pytest.raises(NotLeader):
         slow.require()

@@ -244,5 +244,5 @@ def test_of_two_readers_who_find_the_same_damage_each_is_told_so(tmp_path: Path)
         raise ValueError("damaged")
 
     with pytest.raises(StoreCorrupt, match="set aside"):
-        CheckedFolder(Folder(tmp_path.as_uri())).judged(name, faster_than_us)
+        CheckedFolder(Folder(tmp_path.as_uri())).decode_checked(name, faster_than_us)
     assert [p.name for p in (tmp_path / "prod/results").iterdir()] == ["thing.json.corrupt-1"]

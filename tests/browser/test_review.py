@@ -152,7 +152,7 @@ def test_a_first_visit_by_keys_accepts_in_five_actions_on_a_real_cluster(
 ) -> None:
     ref = free(on_plane, 2)[1]
     others = [one for one in every_workload(on_plane) if one != ref]
-    on_plane.service().postpone(ADMIN, others, 1, "so that this one is the first row")
+    on_plane.service().snooze(ADMIN, others, 1, "so that this one is the first row")
     hands = by_keys(settled(open_page(plane_url)))
     expect(hands.page.locator("#review-outcome")).to_contain_text(str(ref))
     record_property("actions by keys", hands.actions)
@@ -212,7 +212,7 @@ def every_workload(scene: Scene) -> list[WorkloadRef]:
 @pytest.mark.soak
 def test_the_long_way_by_keys_shows_every_step_and_leads_to_the_same(scene: Scene, url: str, open_page: Open) -> None:
     (ref,) = free(scene)
-    scene.service().postpone(ADMIN, [one for one in every_workload(scene) if one != ref], 1, "later")
+    scene.service().snooze(ADMIN, [one for one in every_workload(scene) if one != ref], 1, "later")
     page = settled(open_page(f"{url}/recommendations"))
     hands = Hands(page)
     for shortcut in ("j", "r"):

@@ -12,7 +12,7 @@ from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.accept import Actions
-from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.live_context import who
 from tests.changes.world import Kubelet, own_node
 from tests.cluster.accounts import applier
@@ -57,7 +57,7 @@ def make(control_plane: ControlPlane, person: Path, tmp_path: Path) -> Iterator[
 
     def made(clock: object = None, **settings: object) -> Actions:
         asked = ActionSettings(**{"soak_minutes": 0.0, "resize_seconds": 60.0, **settings})  # type: ignore[arg-type]
-        journal = ChangeJournal(ledger, clock or SystemClock(), accepting.name)  # type: ignore[arg-type]
+        journal = ChangeLedger(ledger, clock or SystemClock(), accepting.name)  # type: ignore[arg-type]
         return Actions(client, journal, asked, accepting)
 
     yield made

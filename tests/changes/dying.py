@@ -18,7 +18,7 @@ from cotenant.base.process.clock import ShiftedClock
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
-from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.regression_check import Compared
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.model.service import Method
@@ -45,7 +45,7 @@ class Where:
 def actions_of(where: Where) -> Actions:
     """Actions that end at the gap."""
     client = connect(KubeSettings(kubeconfig=where.kubeconfig))
-    journal = ChangeJournal(Ledger(where.ledger), ShiftedClock(where.ahead_seconds), "ann")
+    journal = ChangeLedger(Ledger(where.ledger), ShiftedClock(where.ahead_seconds), "ann")
     actions = Actions(client, journal, ActionSettings(**where.settings), ClusterUser("ann"))
     actions.reached = lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == where.gap else None
     actions.compare = lambda *_: where.compared

@@ -24,7 +24,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions, Review
-from cotenant.changes.change_ledger import ChangeJournal, read_anchored_heads
+from cotenant.changes.change_ledger import ChangeLedger, read_anchored_heads
 from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION
 from cotenant.changes.live_context import who
 from cotenant.changes.model.change import ChangeEvent, ChangeState
@@ -85,7 +85,7 @@ def actions(control_plane: ControlPlane, person: Path, tmp_path: Path) -> Iterat
     client = control_plane.client(person)
     accepting = who(client)
     ledger = Ledger(tmp_path / "ledger.db")
-    yield Actions(client, ChangeJournal(ledger, SystemClock(), accepting.name), SETTINGS, accepting)
+    yield Actions(client, ChangeLedger(ledger, SystemClock(), accepting.name), SETTINGS, accepting)
     ledger.close()
 
 
@@ -178,7 +178,7 @@ def test_without_the_right_nothing_changes_and_the_ledger_says_so(
     }
     control_plane.api().create(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", binding)
     client = control_plane.client(control_plane.user("looker", []))
-    mine = Actions(client, ChangeJournal(Ledger(tmp_path / "l.db"), SystemClock(), "looker"), SETTINGS, who(client))
+    mine = Actions(client, ChangeLedger(Ledger(tmp_path / "l.db"), SystemClock(), "looker"), SETTINGS, who(client))
     wait_for("the right to look", lambda: mine.review([recommended(workload)])[0].error == "")
     (review,) = mine.review([recommended(workload)])
     with pytest.raises(ClusterForbidden):
@@ -247,7 +247,7 @@ from pathlib import Path
 import msgspec
 from cotenant.changes.accept import Actions, AcceptanceTerms
 from cotenant.changes.live_context import who
-from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.kube import connect
 from cotenant.base.ledger.ledger import Ledger
@@ -260,7 +260,7 @@ client = connect(KubeSettings(kubeconfig=kubeconfig))
 def reached(name):
     if name == point:
         os.kill(os.getpid(), signal.SIGKILL)
-journal = ChangeJournal(Ledger(Path(ledger)), SystemClock(), "ann")
+journal = ChangeLedger(Ledger(Path(ledger)), SystemClock(), "ann")
 actions = Actions(client, journal, ActionSettings(soak_minutes=0), who(client), reached)
 reviews = actions.review([msgspec.json.decode(found, type=Recommendation)])
 done = actions.accept(reviews, AcceptanceTerms(("rollout",)))
@@ -290,7 +290,7 @@ def test_a_kill_at_each_named_point_loses_and_doubles_nothing(  # noqa: PLR0917
     assert done.returncode == -signal.SIGKILL, done.stderr
     generation = live(control_plane, namespace)["metadata"]["generation"]
     client = control_plane.client(person)
-    journal = ChangeJournal(Ledger(tmp_path / "l.db"), SystemClock(), "bob")
+    journal = ChangeLedger(Ledger(tmp_path / "l.db"), SystemClock(), "bob")
     (before,) = journal.standings().values()
     assert before.state.settled is (point == "told")
     after = Actions(client, journal, SETTINGS, who(client))
@@ -308,7 +308,7 @@ def test_the_commands_tell_the_whole_story(
     workload = deployed(control_plane, namespace)
     ledger = Ledger(tmp_path / "l.db")
     client = control_plane.client(person)
-    made = Actions(client, ChangeJournal(ledger, SystemClock(), who(client).name), SETTINGS, who(client))
+    made = Actions(client, ChangeLedger(ledger, SystemClock(), who(client).name), SETTINGS, who(client))
     (done,) = made.accept(reviewed(made, recommended(workload)), TERMS)
     ledger.close()
     sets = ["--set", f"actions.ledger={tmp_path / 'l.db'}", "--set", f"manager.namespace={namespace}"]
@@ -331,5 +331,5 @@ def test_the_commands_tell_the_whole_story(
 
 
 def test_a_clock_that_stands_still_keeps_the_order(actions: Actions) -> None:
-    journal = ChangeJournal(actions.journal.ledger, FixedClock(1000.0), "ann")
+    journal = ChangeLedger(actions.journal.ledger, FixedClock(1000.0), "ann")
     assert journal.standings() == {} and journal.ledger.head().seq == 0

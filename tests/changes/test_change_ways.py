@@ -76,8 +76,8 @@ def test_a_canary_goes_on_by_the_service_s_own_watcher(scene: acting.Scene) -> N
 def test_hiding_takes_the_right_and_a_reason_and_is_the_last_word(scene: acting.Scene) -> None:
     service, ref = scene.service(), scene.workloads[0]
     with pytest.raises(NotAllowed):
-        service.postpone(VIEWER, [ref], None, "x")
-    service.postpone(ADMIN, [ref], 7.0, "after the sale")
+        service.snooze(VIEWER, [ref], None, "x")
+    service.snooze(ADMIN, [ref], 7.0, "after the sale")
     assert service.postponed()[ref].actor == "jane"
     service.recall(ADMIN, [ref])
     assert service.postponed() == {} and [event for event, *_ in rows(scene)] == ["postponed", "recalled"]

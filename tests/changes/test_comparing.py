@@ -15,7 +15,7 @@ from cotenant.base.settings.sections.notify import NotifySettings
 from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.changes.decide.regression_check import Compared, Measure, regression_results, said
 from cotenant.changes.model.change import Change
-from cotenant.changes.model.judgement import Judgement
+from cotenant.changes.model.judgement import ChangeVerdict
 from cotenant.changes.notifications import send
 from cotenant.changes.soak.usage_comparison import PrometheusComparison
 from cotenant.changes.soak.watcher import News
@@ -34,7 +34,7 @@ def change(name: str = "web", kind: str = "Deployment") -> Change:
 
 
 def harm(found: list[Compared]) -> str:
-    return Judgement(0, 0, tuple(regression_results(found, SETTINGS))).harm
+    return ChangeVerdict(0, 0, tuple(regression_results(found, SETTINGS))).harm
 
 
 def samples(pod: str, start: int, rates: dict[str, float]) -> list[str]:

@@ -46,7 +46,7 @@ def live(**limits: str) -> dict[str, Any]:
 
 
 def judged(body: dict[str, Any], devices: list[Any] | None, one: Recommendation = RANKER) -> dict[str, Guardrail]:
-    around = GuardrailContext(body, 0.0, room=ClusterLimits(devices=devices))
+    around = GuardrailContext(body, 0.0, cluster_limits=ClusterLimits(devices=devices))
     return {rule.rule: rule for rule in judge([one], around, GuardrailSettings())}
 
 
@@ -121,6 +121,8 @@ def test_koordinators_whole_gpu_is_the_same_request_and_fewer_whole_gpus_need_no
 
 
 def test_a_share_waits_for_the_cool_down() -> None:
-    around = GuardrailContext(live(**{NVIDIA: "1"}), 3600.0, changed_seconds=0.0, room=ClusterLimits(devices=[DEVICE]))
+    around = GuardrailContext(
+        live(**{NVIDIA: "1"}), 3600.0, changed_seconds=0.0, cluster_limits=ClusterLimits(devices=[DEVICE])
+    )
     rules = {rule.rule: rule.outcome for rule in judge([RANKER], around, GuardrailSettings())}
     assert rules["cool-down"] is GuardrailOutcome.FAIL

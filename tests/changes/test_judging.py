@@ -18,13 +18,13 @@ from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.access.configured_service import recommended_of
-from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.regression_check import Compared, Measure
 from cotenant.changes.live_context import who
 from cotenant.changes.model.annotated_resources import LATENCY_ANNOTATION
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
-from cotenant.changes.model.judgement import Judgement, RuleVerdict
+from cotenant.changes.model.judgement import ChangeVerdict, RuleVerdict
 from cotenant.changes.soak.reconcile import verify
 from cotenant.changes.soak.usage_comparison import PrometheusComparison
 from cotenant.profiler.prometheus.client import Client
@@ -51,7 +51,7 @@ class Judged:
         self.workload = scene.acceptable()[0]
         self.compared: list[Compared] = []
         self.asked: list[str] = []
-        journal = ChangeJournal(self.ledger, SystemClock(), "ann")
+        journal = ChangeLedger(self.ledger, SystemClock(), "ann")
         merged = msgspec.structs.replace(acting.ACTIONS, **settings)
         self.actions = Actions(self.client, journal, merged, who(self.client))
         self.actions.compare = self._compare
@@ -72,10 +72,10 @@ class Judged:
         return self.standing
 
     @property
-    def kept(self) -> list[Judgement]:
+    def kept(self) -> list[ChangeVerdict]:
         """What the ledger's rows about the change hold of judgements."""
         bodies = [msgspec.json.decode(row.body) for row in self.ledger.entries(self.standing.change.id)]
-        return [msgspec.convert(body["judged"], Judgement) for body in bodies if "judged" in body]
+        return [msgspec.convert(body["judged"], ChangeVerdict) for body in bodies if "judged" in body]
 
     def regressed(self) -> dict[str, Any] | None:
         """The condition of the workload's Recommendation."""
@@ -113,9 +113,9 @@ def test_the_verdict_keeps_every_rule_with_its_numbers(scene: acting.Scene, tmp_
     assert judged.verify().state is ChangeState.VERIFIED
     (kept,) = judged.kept
     found = {rule.rule: (rule.verdict, rule.before, rule.after, rule.most) for rule in kept.rules}
-    assert found["OOM kills"] == found["restarts"] == found["missing replicas"] == (RuleVerdict.HELD, None, 0, 0)
+    assert found["OOM kills"] == found["restarts"] == found["missing replicas"] == (RuleVerdict.KEPT, None, 0, 0)
     # 5 % before and 10 points of rise allowed: up to 15 %.
-    assert found[Measure.THROTTLED] == (RuleVerdict.HELD, 0.05, 0.1, pytest.approx(0.15))
+    assert found[Measure.THROTTLED] == (RuleVerdict.KEPT, 0.05, 0.1, pytest.approx(0.15))
     assert found[Measure.PRESSURE] == (RuleVerdict.NO_DATA, None, None, None)
     assert kept.since_seconds == judged.standing.begun_seconds <= kept.until_seconds
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import FixedClock
-from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeState
 
@@ -22,8 +22,8 @@ def change(id_: str) -> Change:
     return Change(id_, "b", "pay", "Deployment", id_, "ann", (), "template", "d@1", ())
 
 
-def journal(path: Path, known: LedgerCache | None = None) -> ChangeJournal:
-    return ChangeJournal(Ledger(path), CLOCK, "ann", known, "203.0.113.5")
+def journal(path: Path, known: LedgerCache | None = None) -> ChangeLedger:
+    return ChangeLedger(Ledger(path), CLOCK, "ann", known, "203.0.113.5")
 
 
 def test_new_rows_are_added_to_what_is_known_and_nothing_is_read_twice(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_new_rows_are_added_to_what_is_known_and_nothing_is_read_twice(tmp_path:
     reader = Ledger(path, reading=True)
     first = known.upto(reader)
     assert list(first) == ["a", "b"] and known.seq == 2
-    writer.tell(first["a"], ChangeEvent.APPLIED)
+    writer.record(first["a"], ChangeEvent.APPLIED)
     second = known.upto(reader)
     # Row 3 alone was read: the standing of b is the very object of before.
     assert second["a"].state is ChangeState.APPLIED and second["b"] is first["b"] and known.seq == 3
@@ -44,7 +44,7 @@ def test_a_damaged_row_is_passed_over_and_named(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     writer = journal(path)
     writer.accept([change("a"), change("b")])
-    writer.tell(writer.standings()["a"], ChangeEvent.APPLIED)
+    writer.record(writer.standings()["a"], ChangeEvent.APPLIED)
     db = sqlite3.connect(path)
     db.executescript("DROP TRIGGER no_update; UPDATE entries SET body = '{' || body WHERE seq = 2;")
     db.close()
@@ -75,7 +75,7 @@ def test_another_ledger_in_its_place_is_read_anew(tmp_path: Path) -> None:
 def test_where_somebody_asked_from_is_kept_with_each_row(tmp_path: Path) -> None:
     writer = journal(tmp_path / "ledger.db")
     writer.accept([change("a")])
-    writer.tell(writer.standings()["a"], ChangeEvent.APPLIED, "done")
+    writer.record(writer.standings()["a"], ChangeEvent.APPLIED, "done")
     assert all('"source":"203.0.113.5"' in e.body for e in writer.ledger.entries()), "of accepted and of applied"
     assert writer.standings()["a"].words == "done"
 
@@ -88,8 +88,8 @@ def test_however_it_is_read_in_pieces_the_standings_are_the_same(
     path = tmp_path_factory.mktemp("pieces") / "ledger.db"
     writer, known = journal(path), LedgerCache()
     steps = [lambda n=n: writer.accept([change(f"c{n}")]) for n in range(4)]
-    steps += [lambda n=n: writer.tell(writer.standings()[f"c{n}"], ChangeEvent.APPLIED) for n in range(4)]
-    steps += [lambda n=n: writer.tell(writer.standings()[f"c{n}"], ChangeEvent.VERIFIED) for n in range(4)]
+    steps += [lambda n=n: writer.record(writer.standings()[f"c{n}"], ChangeEvent.APPLIED) for n in range(4)]
+    steps += [lambda n=n: writer.record(writer.standings()[f"c{n}"], ChangeEvent.VERIFIED) for n in range(4)]
     for number, step in enumerate(steps):
         step()
         if number in cuts:

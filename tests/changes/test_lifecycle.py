@@ -74,7 +74,7 @@ def test_a_regression_is_taken_back_only_when_that_is_wanted_and_only_once() -> 
     bad = standing("a", ChangeState.REGRESSED)
     reverting = replace(PACE, auto_revert=True)
     assert steps(bad, now=9e9) == [] and steps(bad, pace=reverting) == [(Due.ROLL_BACK, "a")]
-    assert steps(replace(bad, held=True), pace=reverting) == []
+    assert steps(replace(bad, rollback_refused=True), pace=reverting) == []
 
 
 def test_a_recommendation_is_marked_by_harm_cleared_by_a_verdict_and_left_as_it_is_by_all_else() -> None:

@@ -17,7 +17,7 @@ from cotenant.recommender.model.views import FORECASTS
 from cotenant.scheduler_ext.reservations.commands.rows import preview_table
 from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
-from cotenant.scheduler_ext.reservations.plans.preview import NodeRoom, PreviewContext, forecast_free_capacity, preview
+from cotenant.scheduler_ext.reservations.plans.preview import FreeNode, PreviewContext, forecast_free_capacity, preview
 from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from tests.support import plans
 from tests.support.plans import HOUR, NAMESPACE, SIX, Scene, person
@@ -57,7 +57,7 @@ def test_nodes_that_are_busier_then_take_fewer_pods_and_requests_stay_asked_for(
     busy = forecast_free_capacity({"cpu": 1200}, {"cpu": 4000}, {"cpu": 3400})
     calm = forecast_free_capacity({"cpu": 600}, {"cpu": 4000}, {"cpu": 100})
     assert (busy, calm) == ({"cpu": 600}, {"cpu": 600})
-    nodes = [NodeRoom("a", {"cpu": 1200}, then=busy), NodeRoom("b", {"cpu": 600}, then=calm)]
+    nodes = [FreeNode("a", {"cpu": 1200}, then=busy), FreeNode("b", {"cpu": 600}, then=calm)]
     found = preview(PLAN, WINDOW, PreviewContext(nodes, {}, 0.1))
     assert (found.unplaced, found.nodes) == (0, (("a", 2), ("b", 1)))
     assert (found.unplaced_then, found.nodes_then) == (1, (("a", 1), ("b", 1)))
@@ -65,9 +65,9 @@ def test_nodes_that_are_busier_then_take_fewer_pods_and_requests_stay_asked_for(
 
 
 def test_without_a_forecast_it_is_not_known_and_nodes_without_one_count_as_now() -> None:
-    blind = preview(PLAN, WINDOW, PreviewContext([NodeRoom("a", {"cpu": 1500})], {}, 0.1))
+    blind = preview(PLAN, WINDOW, PreviewContext([FreeNode("a", {"cpu": 1500})], {}, 0.1))
     assert (blind.unplaced, blind.unplaced_then, blind.nodes_then, blind.notes) == (0, None, (), ())
-    nodes = [NodeRoom("a", {"cpu": 1000}), NodeRoom("b", {"cpu": 500}, then={"cpu": 400})]
+    nodes = [FreeNode("a", {"cpu": 1000}), FreeNode("b", {"cpu": 500}, then={"cpu": 400})]
     assert preview(PLAN, WINDOW, PreviewContext(nodes, {}, 0.1)).nodes_then == (("a", 2),)
 
 

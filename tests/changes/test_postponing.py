@@ -11,33 +11,33 @@ from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import FixedClock
-from cotenant.changes.change_ledger import ChangeJournal
-from cotenant.changes.snooze import DAY_SECONDS, postpone, postponed_recommendations, recall
+from cotenant.changes.change_ledger import ChangeLedger
+from cotenant.changes.snooze import DAY_SECONDS, postponed_recommendations, recall, snooze
 
 WEB, DB = WorkloadRef("shop", "Deployment", "web"), WorkloadRef("shop", "StatefulSet", "db")
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[ChangeJournal]:
+def journal(tmp_path: Path) -> Iterator[ChangeLedger]:
     ledger = Ledger(tmp_path / "l.db")
-    yield ChangeJournal(ledger, FixedClock(1000.0), "ann")
+    yield ChangeLedger(ledger, FixedClock(1000.0), "ann")
     ledger.close()
 
 
-def test_a_snooze_ends_and_a_dismissal_does_not(journal: ChangeJournal) -> None:
-    postpone(journal, [WEB], 7.0, "after the  sale\n")
-    postpone(journal, [DB], None, "never")
+def test_a_snooze_ends_and_a_dismissal_does_not(journal: ChangeLedger) -> None:
+    snooze(journal, [WEB], 7.0, "after the  sale\n")
+    snooze(journal, [DB], None, "never")
     found = postponed_recommendations(journal.ledger, 1000.0)
     assert (found[WEB].until_seconds, found[WEB].reason) == (1000.0 + 7 * DAY_SECONDS, "after the sale")
     assert (found[DB].until_seconds, found[DB].actor, found[DB].since_seconds) == (None, "ann", 1000.0)
     assert set(postponed_recommendations(journal.ledger, 1000.0 + 7 * DAY_SECONDS)) == {DB}
 
 
-def test_the_last_word_counts_and_a_recall_of_nothing_is_no_row(journal: ChangeJournal) -> None:
+def test_the_last_word_counts_and_a_recall_of_nothing_is_no_row(journal: ChangeLedger) -> None:
     recall(journal, [WEB])
     assert journal.ledger.head().seq == 0
-    postpone(journal, [WEB], None, "no")
-    postpone(journal, [WEB], 1.0, "for a day")
+    snooze(journal, [WEB], None, "no")
+    snooze(journal, [WEB], 1.0, "for a day")
     assert postponed_recommendations(journal.ledger, 1000.0)[WEB].reason == "for a day"
     recall(journal, [WEB, DB])
     assert postponed_recommendations(journal.ledger, 1000.0) == {} and journal.ledger.head().seq == 3
@@ -47,12 +47,12 @@ def test_the_last_word_counts_and_a_recall_of_nothing_is_no_row(journal: ChangeJ
 
 @pytest.mark.parametrize(("days", "reason"), [(1.0, ""), (1.0, " \n"), (0.0, "x"), (-1.0, "x"), (float("nan"), "x"),
                                               (1e9, "x"), (1.0, "x" * 501)])  # fmt: skip
-def test_without_a_reason_or_a_length_nothing_is_hidden(journal: ChangeJournal, days: float, reason: str) -> None:
+def test_without_a_reason_or_a_length_nothing_is_hidden(journal: ChangeLedger, days: float, reason: str) -> None:
     with pytest.raises(UsageError) as refused:
-        postpone(journal, [WEB], days, reason)
+        snooze(journal, [WEB], days, reason)
     assert refused.value.fix and journal.ledger.head().seq == 0
 
 
-def test_a_row_that_cannot_be_read_hides_nothing(journal: ChangeJournal) -> None:
+def test_a_row_that_cannot_be_read_hides_nothing(journal: ChangeLedger) -> None:
     journal.ledger.append(1.0, "x", [("postponed", "shop/web", {}), ("postponed", str(WEB), {"until_seconds": "soon"})])
     assert postponed_recommendations(journal.ledger, 0.0) == {}

@@ -39,7 +39,7 @@ def recommendation(resource: Resource = CPU, now: int = 1000, amount: int = 1500
 def judged(
     one: Recommendation, room: ClusterLimits, resources: dict[str, Any] | None = None, **more: Any
 ) -> dict[str, Guardrail]:
-    around = replace(GuardrailContext(live(resources or BURSTABLE), 1e6, room=room), **more)
+    around = replace(GuardrailContext(live(resources or BURSTABLE), 1e6, cluster_limits=room), **more)
     return {rule.rule: rule for rule in judge([one], around, GuardrailSettings())}
 
 

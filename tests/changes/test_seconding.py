@@ -21,7 +21,7 @@ from cotenant.base.process.clock import FixedClock, SystemClock
 from cotenant.changes.accept import Actions
 from cotenant.changes.access.configured_service import change_service_of
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
-from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.model.change import ChangeState
@@ -197,7 +197,7 @@ def test_a_process_that_ends_after_the_second_person_is_written_down_leaves_what
             raise Ended
 
     client, ledger = scene.client, Ledger(Path(scene.settings.actions.ledger))
-    journal = ChangeJournal(ledger, SystemClock(), BEA.name)
+    journal = ChangeLedger(ledger, SystemClock(), BEA.name)
     actions = Actions(client, journal, scene.settings.actions, ClusterUser(BEA.name, (), True), ends)
     with pytest.raises(Ended):
         actions.confirm([journal.standings()[change]])

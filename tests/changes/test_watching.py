@@ -21,7 +21,7 @@ from cotenant.base.process.clock import ShiftedClock, SystemClock
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.notify import NotifySettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
-from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.regression_check import Compared, Measure
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.model.change import ChangeState, ChangeStatus
@@ -217,7 +217,7 @@ def test_a_thread_looks_until_it_is_told_to_stop(control_plane: ControlPlane, pe
     @contextmanager
     def opened() -> Iterator[Actions]:
         ledger, client = Ledger(tmp_path / "l.db"), control_plane.client(person)
-        yield Actions(client, ChangeJournal(ledger, SystemClock(), "watcher"), ActionSettings(), ClusterUser("watcher"))
+        yield Actions(client, ChangeLedger(ledger, SystemClock(), "watcher"), ActionSettings(), ClusterUser("watcher"))
         ledger.close()
         client.close()
         seen.set()
@@ -254,7 +254,7 @@ def test_what_the_watcher_may_not_write_is_left_for_somebody_who_may(
 
     @contextmanager
     def opened() -> Iterator[Actions]:
-        journal = ChangeJournal(ledger, ShiftedClock(0.6 * HOUR), name)
+        journal = ChangeLedger(ledger, ShiftedClock(0.6 * HOUR), name)
         yield Actions(client, journal, ActionSettings(), ClusterUser(name))
 
     watcher = Watcher(opened, watched.news.extend)

@@ -10,7 +10,7 @@ from cotenant.changes.decide.regression_check import (
     regression_results,
     unanswered_latency_reason,
 )
-from cotenant.changes.model.judgement import Judgement, RuleUnit, RuleVerdict
+from cotenant.changes.model.judgement import ChangeVerdict, RuleUnit, RuleVerdict
 
 SETTINGS = ActionSettings(most_latency_factor=1.2)
 
@@ -23,15 +23,15 @@ def test_a_latency_beyond_the_allowed_factor_is_harm_and_one_at_it_is_none() -> 
     # 1.2 x 100 ms is 120 ms.
     *_, at = regression_results(latency(0.1, 0.12), SETTINGS, latency=True)
     *_, beyond = regression_results(latency(0.1, 0.121), SETTINGS, latency=True)
-    assert (at.verdict, round(at.most or 0, 6), at.unit) == (RuleVerdict.HELD, 0.12, RuleUnit.SECONDS)
+    assert (at.verdict, round(at.most or 0, 6), at.unit) == (RuleVerdict.KEPT, 0.12, RuleUnit.SECONDS)
     assert beyond.verdict is RuleVerdict.WORSE
-    assert Judgement(0, 1, (at, beyond)).harm == "p99 latency 100 ms -> 121 ms, more than 1.2 times as long"
+    assert ChangeVerdict(0, 1, (at, beyond)).harm == "p99 latency 100 ms -> 121 ms, more than 1.2 times as long"
 
 
 def test_a_latency_without_samples_on_either_side_is_neither_good_nor_bad() -> None:
     for found in (latency(0.1, None), latency(None, 0.1), latency(None, None, "parse error"), latency(0.0, 0.1), []):
         rules = regression_results(found, SETTINGS, latency=True)
-        assert rules[-1].verdict is RuleVerdict.NO_DATA and Judgement(0, 1, tuple(rules)).harm == ""
+        assert rules[-1].verdict is RuleVerdict.NO_DATA and ChangeVerdict(0, 1, tuple(rules)).harm == ""
         assert unanswered_latency_reason(rules).startswith("p99 latency")
     assert (
         unanswered_latency_reason(regression_results(latency(None, None, "parse error"), SETTINGS, latency=True))
@@ -48,5 +48,5 @@ def test_a_latency_that_nobody_configured_is_no_rule_and_withholds_nothing() -> 
 def test_throttling_may_rise_by_so_much_from_where_it_was_and_counts_from_nothing_where_nothing_was_seen() -> None:
     # 5 % + 10 points of rise are 15 %; without a sample before, 10 %.
     held, worse = (regression_results([Compared(Measure.THROTTLED, b, 0.15)], SETTINGS)[0] for b in (0.05, None))
-    assert (held.verdict, round(held.most or 0, 6)) == (RuleVerdict.HELD, 0.15)
+    assert (held.verdict, round(held.most or 0, 6)) == (RuleVerdict.KEPT, 0.15)
     assert (worse.verdict, round(worse.most or 0, 6)) == (RuleVerdict.WORSE, 0.1)

@@ -14,7 +14,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from cotenant.cli.main import root
-from cotenant.enforcer.report.status import HeldValue, NodeStatus, PodStatus, VerdictStatus
+from cotenant.enforcer.report.status import NodeStatus, PodStatus, ValueInForce, VerdictStatus
 from tests.enforcer.agents import BATCH, KNOBS, SUPPRESS
 from tests.support import kubepods
 from tests.support.kubepods import Kubepods
@@ -37,12 +37,14 @@ STATUS = NodeStatus(
             "BestEffort",
             cpu_millicores=250.0,
             memory_bytes=1 << 20,
-            values=(HeldValue("kubepods/besteffort/podu1", "cpu.shares", 1024, "be-totals", "its batch resources", 2),),
+            values=(
+                ValueInForce("kubepods/besteffort/podu1", "cpu.shares", 1024, "be-totals", "its batch resources", 2),
+            ),
             verdicts=(VerdictStatus("Starved", "gets nothing"),),
         ),
         PodStatus("shop", "web", "u2", "", "", "Burstable"),
     ),
-    others=(HeldValue("kubepods/besteffort", "cpu.quota", -1, "cpu-suppress", "off"),),
+    others=(ValueInForce("kubepods/besteffort", "cpu.quota", -1, "cpu-suppress", "off"),),
 )
 
 

@@ -23,7 +23,7 @@ from cotenant.base.store.relation import Relation
 from cotenant.base.table import Schema, Table
 from cotenant.dashboard.figures import room as chart
 from cotenant.dashboard.nodes import batch
-from cotenant.dashboard.nodes.batch import LIKELY, SURE, Job, Room
+from cotenant.dashboard.nodes.batch import LIKELY, SURE, Job, LendableCapacity
 from cotenant.dashboard.pages import batch as page
 from cotenant.dashboard.sources.source import Snapshot, StoreSource
 from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE
@@ -35,14 +35,14 @@ DAY: Final = 1_795_089_600  # 2026-11-19 12:00 UTC
 HALF_HOUR: Final = 1800
 
 
-def room(cpu: Any, *, memory_gib: float = 64.0, used: float = 0.0) -> Room:
+def room(cpu: Any, *, memory_gib: float = 64.0, used: float = 0.0) -> LendableCapacity:
     """Nodes with this free CPU in cores, (n, T), the same at both levels, and steady memory."""
     cores = np.asarray(cpu, dtype=np.float64)
     memory = np.full(cores.shape, memory_gib * GIB)
     capacity = {(Resource.CPU, lv): 1000 * cores + used for lv in (LIKELY, SURE)}
     capacity |= {(Resource.MEMORY, lv): memory for lv in (LIKELY, SURE)}
     taken = {Resource.CPU: np.full(len(cores), used), Resource.MEMORY: np.zeros(len(cores))}
-    return Room(tuple(f"n{i}" for i in range(len(cores))), DAY, capacity, taken)
+    return LendableCapacity(tuple(f"n{i}" for i in range(len(cores))), DAY, capacity, taken)
 
 
 def tables(**rows: Any) -> Mapping[str, Relation]:
@@ -59,7 +59,7 @@ def ahead(node: str, cores: float, sure: float, start: int = DAY) -> list[dict[s
     ]
 
 
-def made_of(rows: list[dict[str, Any]], pods: Any = ()) -> Room | None:
+def made_of(rows: list[dict[str, Any]], pods: Any = ()) -> LendableCapacity | None:
     names = sorted({row["node"] for row in rows})
     given_tables = tables(nodes=[{"node": n} for n in names], pods=list(pods))
     return batch.batch_capacity(given_tables, Table.from_rows(batch.AHEAD, rows))
@@ -241,12 +241,12 @@ def test_a_run_longer_than_its_deadline_is_refused() -> None:
 # ---- figure and page
 
 
-def lines_of(sure: list[float]) -> chart.RoomSeries:
+def lines_of(sure: list[float]) -> chart.CapacitySeries:
     times = [DAY - 3600 * k for k in range(30, 0, -1)]
     ahead = [DAY + HALF_HOUR * k for k in range(len(sure))]
     values = 1000 * np.array(sure, dtype=np.float64)
     mid = np.full(30, np.nan), np.full(len(sure), 4000.0)
-    return chart.RoomSeries(Resource.CPU, times, np.full(30, 8000.0), ahead, values + 1000, values, 500.0, *mid)
+    return chart.CapacitySeries(Resource.CPU, times, np.full(30, 8000.0), ahead, values + 1000, values, 500.0, *mid)
 
 
 def test_the_chart_shows_a_day_back_and_a_day_ahead_and_says_least_and_most() -> None:
@@ -282,16 +282,16 @@ def real(source: StoreSource) -> Changed:
 
 @pytest.mark.slow
 def test_real_results_answer_a_small_job_at_once(source: StoreSource, made: Results) -> None:
-    found = source.batch_room()
+    found = source.lendable_capacity()
     assert found is not None and found.known == len(found.nodes) == 8 and found.slots == 48
-    assert found is source.batch_room()  # computed once a run
+    assert found is source.lendable_capacity()  # computed once a run
     text = text_of(page.render(view_on(source, made.end_seconds), "?cores=0.5&gib=1&hours=1"))
     assert "api/v1/fit?cores=0.5&gib=1.0&hours=1.0&deadline=24" in text
     assert "fit-windows" in text and "batch-cpu" in text and "batch-memory" in text and "empty failed" not in text
 
 
 def test_present_forecast_and_present_lending_agree(source: StoreSource, made: Results) -> None:
-    found = source.batch_room()
+    found = source.lendable_capacity()
     assert found is not None
     overview = source.snapshot().overview
     assert overview is not None
@@ -302,7 +302,7 @@ def test_present_forecast_and_present_lending_agree(source: StoreSource, made: R
 
 @pytest.mark.server
 def test_scripts_get_the_answer_of_the_page(source: StoreSource, made: Results) -> None:
-    room = source.batch_room()
+    room = source.lendable_capacity()
     assert room is not None
     with support.served(support.app_of(made)) as address:
         with urllib.request.urlopen(f"{address}/api/v1/fit?cores=8&gib=30&hours=6", timeout=120) as answer:
@@ -335,16 +335,16 @@ def test_forecasts_that_are_over_say_nothing_about_the_hours_to_come(source: Sto
 
 def test_without_forecasts_of_nodes_both_panels_say_what_makes_them(source: StoreSource, made: Results) -> None:
     class Bare(Faulty):
-        def batch_room(self) -> None:
+        def lendable_capacity(self) -> None:
             return None
 
     view = view_on(Bare(source, {}), made.end_seconds)
     for text in (text_of(page.answer(view, "")), text_of(page.day(view))):
-        assert page.NO_ROOM in text and "cotenant scan" in text
+        assert page.NO_FORECAST in text and "cotenant scan" in text
 
 
 def test_what_is_lent_now_is_shown_though_the_forecasts_cannot_be_read(source: StoreSource, made: Results) -> None:
-    view = view_on(Faulty(source, {"batch_room": StoreError("the disk is gone")}), made.end_seconds)
+    view = view_on(Faulty(source, {"lendable_capacity": StoreError("the disk is gone")}), made.end_seconds)
     text = text_of(page.render(view, ""))
     assert "Free for batch now" in text and text.count("the disk is gone") == 2
 

@@ -53,7 +53,7 @@ def test_buttons_that_need_the_cluster_say_why_they_are_off_until_it_is_back(sce
     for right in (Right.REVIEW, Right.ACCEPT, Right.ADMINISTER):
         assert callbacks.why_not(view, right).startswith("The API server does not answer")
     assert select_bar.why_not(view, Right.ACCEPT) == "" and select_bar.why_not(view, Right.REVIEW) != ""
-    service.postpone(ADMIN, scene.workloads[:1], 7, "later")
+    service.snooze(ADMIN, scene.workloads[:1], 7, "later")
     assert list(service.postponed()) == [scene.workloads[0]]
     assert plan_actions.why_not(view, Right.PLAN) == plan_actions.READ_ONLY  # nothing plans here, cluster or not
     with EmbeddedServer() as back:

@@ -47,7 +47,7 @@ HIT: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]] 
     "upkeep": (("health", ("Sources",), ("Jobs", "Permissions", "Settings and versions")),),
     "foreseen": (("forecast", ("Forecast in hand",), ("How good they are",)),),
     "story": (("workload/…", (), ()),),
-    "batch_room": (("batch", ("Fit my job", "The next 24 hours"), ()),),
+    "lendable_capacity": (("batch", ("Fit my job", "The next 24 hours"), ()),),
     "snapshot": tuple(
         (name, (), ())
         for name in (

@@ -18,7 +18,7 @@ from cotenant.dashboard.figures import band, base, gantt, heat, legend, lines, p
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.gantt import Bar
 from cotenant.dashboard.figures.passage import Passage
-from cotenant.dashboard.figures.room import RoomSeries
+from cotenant.dashboard.figures.room import CapacitySeries
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
 from cotenant.recommender.model.views import BandSeries, NamespaceWaste
 
@@ -169,7 +169,7 @@ def test_a_change_and_the_way_back_a_minute_later_are_named_at_different_ends_of
 EVERY_STATE = [Bar(f"ns/{phase}", START, START + HOUR, 1, "ok", phase) for phase in gantt.STATES]
 
 
-ROOM = RoomSeries(
+ROOM = CapacitySeries(
     Resource.CPU, [START], np.ones(1), [START + HOUR], np.ones(1), np.ones(1), 1.0, np.ones(1), np.ones(1)
 )
 

@@ -26,7 +26,7 @@ from cotenant.base.store.relation import Relation
 from cotenant.base.table import Table
 from cotenant.changes.access.configured_service import change_service_of
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
-from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.changes.model.change import Change
 from cotenant.cli.cluster.dashboard import manifest
@@ -106,7 +106,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         service = change_service_of(settings, store, kubeconfig_door(settings.kube), FixedClock(end))
         _fill_ledger(folder / "ledger.db", source.snapshot(), end)
         refs = [WorkloadRef(r["namespace"], r["kind"], r["workload"]) for r in _workloads(source.snapshot())]
-        service.postpone(Person("house", grants=(Grant(Role.ADMIN),)), refs[::2], 7, "not now")
+        service.snooze(Person("house", grants=(Grant(Role.ADMIN),)), refs[::2], 7, "not now")
         names = source.snapshot().tables[WORKLOADS.name].texts("namespace")
         others = sorted(set(names) - {SEEN})
         canaries.write_plans_and_policies(embedded_api(server), SEEN, others)
@@ -139,7 +139,7 @@ def _fill_ledger(path: Path, snapshot: Snapshot, seconds: float) -> None:
         Change(f"{n:012x}", f"b{n}", r["namespace"], r["kind"], r["workload"], "ann", (), "template", "d@0", ())
         for n, r in enumerate(_workloads(snapshot))
     ]
-    ChangeJournal(ledger, FixedClock(seconds), "ann").accept(changes)
+    ChangeLedger(ledger, FixedClock(seconds), "ann").accept(changes)
     ledger.close()
 
 

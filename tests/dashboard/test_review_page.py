@@ -176,7 +176,7 @@ def test_red_data_disable_every_action_and_are_refused_on_the_server_too(scene: 
     with pytest.raises(UsageError, match="3 h old"):
         review.accept_changes(view, terms, seen)
     with pytest.raises(UsageError, match="3 h old"):
-        snooze.postpone_workloads(view, [reviewing.name_of(ref)], 7, "later")
+        snooze.snooze_workloads(view, [reviewing.name_of(ref)], 7, "later")
     assert scene.service().changes(ADMIN) == [] and scene.service().postponed() == {}
 
 
@@ -262,7 +262,7 @@ def test_a_large_review_that_fails_says_why_and_one_that_ends_has_all() -> None:
 
 def test_names_and_reasons_stay_text(scene: Scene) -> None:
     view, ref = view_of(scene), scene.workloads[0]
-    scene.service().postpone(ADMIN, [ref], None, "<script>alert(1)</script>\u202e")
+    scene.service().snooze(ADMIN, [ref], None, "<script>alert(1)</script>\u202e")
     offered = snooze.workload_buttons(view, ref)
     said = text(offered)
     assert "<script>alert(1)</script>\\\\u202e" in said and "Show again" in said
@@ -275,7 +275,7 @@ def test_what_is_put_off_is_hidden_unless_asked_for(scene: Scene) -> None:
     schema = before.tables[RECOMMENDATIONS.name].schema
     every = len(before.rows(RECOMMENDATIONS.name, LIST.query("", schema)))
     mine = len(before.rows(RECOMMENDATIONS.name, LIST.query(f"workload={ref.name}", schema)))
-    assert snooze.postpone_workloads(view, [reviewing.name_of(ref)], 7, "later").startswith(
+    assert snooze.snooze_workloads(view, [reviewing.name_of(ref)], 7, "later").startswith(
         "1 workload hidden for 7 days"
     )
     after = view.source.snapshot()
@@ -285,7 +285,7 @@ def test_what_is_put_off_is_hidden_unless_asked_for(scene: Scene) -> None:
     rows = list(after.tables[RECOMMENDATIONS.name].take(shown).rows())
     assert [r["workload"] for r in rows] == [ref.name] * mine and "later (jane)" in rows[0]["postponed_why"]
     with pytest.raises(UsageError, match="it takes a reason"):
-        snooze.postpone_workloads(view, [reviewing.name_of(ref)], 7, "")
+        snooze.snooze_workloads(view, [reviewing.name_of(ref)], 7, "")
 
 
 def test_overview_portrait_and_drawer_lead_into_the_review(scene: Scene) -> None:
@@ -316,7 +316,7 @@ def test_the_overview_counts_what_the_list_behind_its_link_shows(scene: Scene) -
     assert f'"{display.counted(before, "recommendation")};' in text(overview.contents(view))
     row = next(r for r in view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows() if r["ready"] == "whole")
     ref = WorkloadRef(row["namespace"], row["kind"], row["workload"])
-    snooze.postpone_workloads(view, [reviewing.name_of(ref)], 7, "later")
+    snooze.snooze_workloads(view, [reviewing.name_of(ref)], 7, "later")
     assert listed() < before
     assert f'"{display.counted(listed(), "recommendation")};' in text(overview.contents(view))
 

@@ -100,7 +100,10 @@ def looks() -> list[WorkloadReview]:
 def test_each_workload_stands_and_falls_alone() -> None:
     going, outs = reviewing.split_by_obstacle(looks(), ReviewTerms(), Method.TEMPLATE)
     assert [look.workload for look in going] == [WEB]
-    assert [(out.look.workload, out.why) for out in outs] == [(API, "history: 3 days of history"), (JOB, "it is gone")]
+    assert [(out.review.workload, out.why) for out in outs] == [
+        (API, "history: 3 days of history"),
+        (JOB, "it is gone"),
+    ]
     going, outs = reviewing.split_by_obstacle(looks(), ReviewTerms(overridden=("history",)), Method.TEMPLATE)
     assert [look.workload for look in going] == [WEB, API] and len(outs) == 1
     # Files change nothing in the cluster, so guardrails do not hold them back.

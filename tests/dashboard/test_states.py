@@ -28,7 +28,7 @@ from tests.house.test_style import ROOT
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
-METHODS = ("snapshot", "explain", "explanations", "story", "foreseen", "node_history", "upkeep", "batch_room")
+METHODS = ("snapshot", "explain", "explanations", "story", "foreseen", "node_history", "upkeep", "lendable_capacity")
 DISK = "the disk is gone"
 
 
@@ -135,7 +135,9 @@ def test_a_store_that_cannot_be_read_is_told_in_its_own_words(made: Results, sou
     well(shown)
     if failing == "snapshot":
         assert all(DISK in text and "Mount it." in text for text in of_results(shown).values())
-    hit = {"node_history": "nodes/…", "upkeep": "health", "story": "workload/…", "batch_room": "batch"}.get(failing)
+    hit = {"node_history": "nodes/…", "upkeep": "health", "story": "workload/…", "lendable_capacity": "batch"}.get(
+        failing
+    )
     if hit:
         assert DISK in shown[hit]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.enforcer.apply.apply import Applier
-from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.contract import CpuUse, Observation, PodSpec, Strategy
 from cotenant.enforcer.decide.changes import Done
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
@@ -25,7 +25,7 @@ class OneStrategy:
         self.facts = facts or NodeFacts("n1")
         self._strategy, self._state = strategy, strategy.initial()
         self._observer = Observer(hierarchy, layout)
-        self._journal = OriginalsJournal(folder)
+        self._journal = OriginalValues(folder)
         self._applier = Applier(hierarchy, self._journal, dry_run=False)
         self.seen: Observation | None = None
         self.verdicts: list[str] = []
@@ -34,7 +34,7 @@ class OneStrategy:
         self, pods: Sequence[PodSpec], spec: dict[str, Any] | None = None, millicores: float = 100.0
     ) -> list[Done]:
         """One tick under the policy of a NodeSLO's spec; millicores: the node's use, for this machine may be busy."""
-        found = self._observer.read(pods, (), self.facts, self._applier.held)
+        found = self._observer.read(pods, (), self.facts, self._applier.overridden_knobs)
         self.seen = replace(found, node=replace(found.node, cpu=CpuUse(millicores)))
         step = self._strategy.step(self.seen, policy(spec), self._state)
         self._state = step.state

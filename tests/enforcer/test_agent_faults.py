@@ -13,7 +13,7 @@ import pytest
 
 from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.enforcer.apply.apply import Applier
-from cotenant.enforcer.apply.journal import FILE, LOCK, OriginalsJournal
+from cotenant.enforcer.apply.journal import FILE, LOCK, OriginalValues
 from cotenant.enforcer.apply.watchdog import WatchedAgent, give_back
 from cotenant.enforcer.contract import NO_LIMIT, Knob, Level, StrategyPlan, Want
 from cotenant.enforcer.decide.changes import OriginalValue
@@ -80,7 +80,7 @@ def test_everything_goes_back_before_the_agent_waits_for_an_api_server_that_hang
 def held(subtree: Subtree, tmp_path: Path) -> Iterator[tuple[Subtree, Path]]:
     """A tier that an agent holds at 5 % of a core, and the agent's folder."""
     subtree.make(f"{BE}/pod1")
-    with OriginalsJournal(tmp_path, "b") as journal:
+    with OriginalValues(tmp_path, "b") as journal:
         applier = Applier(subtree.hierarchy(), journal, dry_run=False)
         seen = Observer(subtree.hierarchy(), Layout()).read([], [], NodeFacts("n"))
         applier.apply([StrategyPlan((HELD,))], seen)
@@ -97,11 +97,11 @@ def test_a_watchdog_that_finds_the_note_damaged_leaves_word_of_it_for_the_next_a
         give_back(WatchedAgent(folder, "b", 1.0), subtree.hierarchy()) == []
     )  # it sees no pods and cannot know better
     observer = Observer(subtree.hierarchy(), Layout())
-    with OriginalsJournal(folder, "b") as journal:
+    with OriginalValues(folder, "b") as journal:
         assert "damaged" in journal.damaged
         Applier(subtree.hierarchy(), journal, dry_run=False).apply([], observer.read([], [], NodeFacts("n")))
         assert subtree.hierarchy().read_knob(BE, Knob.CPU_QUOTA) == NO_LIMIT
-    with OriginalsJournal(folder, "b") as journal:
+    with OriginalValues(folder, "b") as journal:
         assert journal.damaged == ""  # once is enough
 
 
@@ -109,7 +109,7 @@ def test_a_lock_file_that_cannot_be_touched_keeps_nobody_from_giving_back(held: 
     """As on a disk that the kernel made read-only because of an error."""
     subtree, folder = held
     lock = str(folder / LOCK)
-    with OriginalsJournal(folder, "b") as journal:
+    with OriginalValues(folder, "b") as journal:
         if subprocess.run(["chattr", "+i", lock], capture_output=True, check=False).returncode:
             pytest.skip("this file system knows no immutable files")
         try:
@@ -123,10 +123,10 @@ def test_a_lock_file_that_cannot_be_touched_keeps_nobody_from_giving_back(held: 
 def test_an_agent_that_has_used_up_its_files_closes_what_it_holds_and_gives_back(held: tuple[Subtree, Path]) -> None:
     subtree, folder = held
     hierarchy = subtree.hierarchy()
-    with OriginalsJournal(folder, "b") as journal:
+    with OriginalValues(folder, "b") as journal:
         applier = Applier(hierarchy, journal, dry_run=False)
         Observer(hierarchy, Layout()).read([], [], NodeFacts("n"))  # holds what it reads each tick
-        assert hierarchy.held_files
+        assert hierarchy.open_files
         with none_left():
             done = applier.give_back()
     assert [one.outcome for one in done] == ["restored"]
@@ -146,7 +146,7 @@ def test_cpus_that_have_gone_meanwhile_do_not_keep_the_others_from_being_given_b
     subtree.write("cpuset", f"{BE}/pod1", "cpuset.cpus", first)
     subtree.write("cpuset", BE, "cpuset.cpus", first)
     note = OriginalValue(BE, Knob.CPUSET_CPUS, Level.QOS, format_cpus(every | {4000}), (first,), "test")
-    with OriginalsJournal(tmp_path, "b") as journal:
+    with OriginalValues(tmp_path, "b") as journal:
         journal.save({note.place: note})
         done = Applier(hierarchy, journal, dry_run=False).give_back()
         assert [one.outcome for one in done] == ["restored"]

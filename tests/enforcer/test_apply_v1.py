@@ -18,7 +18,7 @@ import pytest
 from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.apply.apply import Applier
-from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.contract import (
     NO_LIMIT,
     ContainerSpec,
@@ -63,14 +63,14 @@ class Node:
     observer: Observer
 
     def see(self, applier: Applier | None = None) -> Observation:
-        return self.observer.read([POD], [], NodeFacts("n"), applier.held if applier else frozenset())
+        return self.observer.read([POD], [], NodeFacts("n"), applier.overridden_knobs if applier else frozenset())
 
     def tick(self, applier: Applier, *wants: Want) -> list[Done]:
         return applier.apply([StrategyPlan(wants)], self.see(applier))
 
     @contextlib.contextmanager
     def agent(self, dry_run: bool = False, boot: str = "b") -> Iterator[Applier]:
-        with OriginalsJournal(self.folder, boot) as journal:
+        with OriginalValues(self.folder, boot) as journal:
             yield Applier(self.hierarchy, journal, dry_run)
 
     def shows(self, path: str, knob: Knob) -> object:
@@ -92,7 +92,7 @@ def test_a_quota_is_set_read_back_and_given_back(node: Node) -> None:
         done = node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000))
         assert [(d.outcome, d.before, d.found) for d in done] == [(WriteOutcome.WRITTEN, NO_LIMIT, 20_000)]
         assert node.tree.read("cpu", TIER, "cpu.cfs_quota_us") == "20000"
-        assert applier.held == {(TIER, Knob.CPU_QUOTA)}
+        assert applier.overridden_knobs == {(TIER, Knob.CPU_QUOTA)}
         assert node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000)) == []  # a quiet tick writes nothing
         assert [d.outcome for d in node.tick(applier)] == [WriteOutcome.RESTORED]
     assert node.tree.read("cpu", TIER, "cpu.cfs_quota_us") == "-1"
@@ -196,11 +196,11 @@ from pathlib import Path
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.contract import Knob, KubeQos, Level, StrategyPlan, Want
-from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.observe.layout import Layout
 from cotenant.enforcer.observe.observe import NodeFacts, Observer
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout()); tier = Layout().tier(KubeQos.BEST_EFFORT)
-a = Applier(h, OriginalsJournal(Path(sys.argv[2]), "b"), dry_run=False)
+a = Applier(h, OriginalValues(Path(sys.argv[2]), "b"), dry_run=False)
 wants = tuple(Want(tier, k, v, Level.QOS, "s", "w") for k, v in ((Knob.CPU_QUOTA, 5000), (Knob.CPU_IDLE, 1)))
 a.apply([StrategyPlan(wants)], o.read([], [], NodeFacts("n")))
 os.kill(os.getpid(), signal.SIGKILL)
@@ -223,7 +223,7 @@ def test_after_kill_9_the_next_start_gives_back_what_is_not_wanted_any_more(node
             (Knob.CPU_SHARES, WriteOutcome.RESTORED),
         }
         assert node.tick(applier, want(TIER, Knob.CPU_QUOTA, 5000)) == []
-        assert applier.held == {(TIER, Knob.CPU_QUOTA)}
+        assert applier.overridden_knobs == {(TIER, Knob.CPU_QUOTA)}
         applier.give_back()
     assert [node.shows(TIER, k) for k in (Knob.CPU_QUOTA, Knob.CPU_IDLE, Knob.CPU_SHARES)] == [NO_LIMIT, 0, 2]
 
@@ -256,7 +256,7 @@ def test_what_another_agent_beside_this_one_writes_is_no_original_either(node: N
 def test_notes_of_another_boot_are_nothing(node: Node) -> None:
     node.hierarchy.write_knob(TIER, Knob.CPU_QUOTA, 5000)
     stale = OriginalValue(TIER, Knob.CPU_QUOTA, Level.QOS, 70_000, (5000,))
-    with OriginalsJournal(node.folder, "b") as journal:
+    with OriginalValues(node.folder, "b") as journal:
         journal.save({stale.place: stale})
     with node.agent(boot="another") as applier:
         node.tick(applier)
@@ -282,7 +282,7 @@ def test_limits_of_a_pod_with_amounts_are_left_and_told_of_by_a_new_agent(node: 
     node.tree.make(path)
     node.hierarchy.write_knob(path, Knob.CPU_QUOTA, 20_000)
     with node.agent() as applier:
-        applier.apply([StrategyPlan()], node.observer.read([spec], [], NodeFacts("n"), applier.held))
+        applier.apply([StrategyPlan()], node.observer.read([spec], [], NodeFacts("n"), applier.overridden_knobs))
         assert node.shows(path, Knob.CPU_QUOTA) == 20_000
         assert ["cpu.quota is 20000 us" in text for text in applier.unexplained] == [True]
         applier.give_back()
@@ -363,7 +363,7 @@ def test_a_limit_below_what_is_used_is_not_given_back_at_once_either(node: Node)
     """It was lifted while the container grew: it stays noted, and the next agent takes it down as far as it may."""
     node.hierarchy.write_knob(CONTAINER, Knob.MEMORY_LIMIT, 24 << 20)
     before = OriginalValue(CONTAINER, Knob.MEMORY_LIMIT, Level.CONTAINER, 24 << 20, (24 << 20,))
-    with OriginalsJournal(node.folder, "b") as journal:
+    with OriginalValues(node.folder, "b") as journal:
         journal.save({before.place: before})
     with node.agent() as applier:
         node.tick(applier, want(CONTAINER, Knob.MEMORY_LIMIT, 96 << 20))
@@ -386,7 +386,7 @@ def memory_of(node: Node) -> int:
 
 def test_what_the_kernel_refuses_is_told_once_and_tried_ever_more_seldom(node: Node) -> None:
     now = [0.0]
-    with OriginalsJournal(node.folder, "b") as journal:
+    with OriginalValues(node.folder, "b") as journal:
         applier = Applier(node.hierarchy, journal, dry_run=False, monotonic=lambda: now[0])
         refused = Want("kubepods", Knob.CPUSET_MEMS, "63", Level.KUBEPODS, "test", "no machine has this node")
         tried = []
@@ -406,7 +406,7 @@ def test_what_cannot_be_noted_is_not_touched(node: Node, tmp_path: Path) -> None
     full.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(full)], check=True)
     try:
-        with OriginalsJournal(full, "b") as journal:
+        with OriginalValues(full, "b") as journal:
             applier = Applier(node.hierarchy, journal, dry_run=False)
             node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000))
             with contextlib.suppress(OSError), (full / "filler").open("wb") as filler:
@@ -417,7 +417,7 @@ def test_what_cannot_be_noted_is_not_touched(node: Node, tmp_path: Path) -> None
             assert [(d.path, d.outcome) for d in done] == [(CONTAINER, WriteOutcome.NOT_NOTED)]
             assert node.shows(CONTAINER, Knob.CPU_QUOTA) == NO_LIMIT
             assert [d.outcome for d in applier.give_back()] == [WriteOutcome.RESTORED]
-        with OriginalsJournal(full, "b") as journal:
+        with OriginalValues(full, "b") as journal:
             assert journal.damaged == ""
     finally:
         subprocess.run(["umount", str(full)], check=True)
@@ -430,11 +430,11 @@ from pathlib import Path
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.contract import Knob, KubeQos, Level, StrategyPlan, Want
-from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.observe.layout import Layout
 from cotenant.enforcer.observe.observe import NodeFacts, Observer
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout()); tier = Layout().tier(KubeQos.BEST_EFFORT)
-a = Applier(h, OriginalsJournal(Path(sys.argv[2]), "b"), dry_run=False)
+a = Applier(h, OriginalValues(Path(sys.argv[2]), "b"), dry_run=False)
 for _ in range(2):
     plan = StrategyPlan((Want(tier, Knob.CPU_QUOTA, 5000, Level.QOS, "s", "w"),))
     done = a.apply([plan], o.read([], [], NodeFacts("n")))

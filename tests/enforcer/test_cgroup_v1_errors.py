@@ -180,7 +180,7 @@ with Hierarchy(base=sys.argv[1], open_limit=100) as h:
                 h.read(name, "cpu", file, hold=True)
     except NodeUnreadable as bad:
         told = bad.message
-    print(bool(told), h.held_files, h.read_knob("a", Knob.CPU_SHARES), "closed" in told)
+    print(bool(told), h.open_files, h.read_knob("a", Knob.CPU_SHARES), "closed" in told)
 """
 READ_ONLY = """
 import sys

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.errors import StoreError, UsageError
-from cotenant.enforcer.apply.journal import FILE, VERSION, OriginalsJournal
+from cotenant.enforcer.apply.journal import FILE, VERSION, OriginalValues
 from cotenant.enforcer.contract import NO_LIMIT, Knob, Level
 from cotenant.enforcer.decide.changes import OriginalValue, Place
 
@@ -34,9 +34,9 @@ ONE = OriginalValue("kubepods/besteffort", Knob.CPUSET_CPUS, Level.QOS, "", ("0"
 @settings(max_examples=40)
 def test_what_was_saved_is_there_after_a_restart(notes: dict[Place, OriginalValue]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        with OriginalsJournal(Path(folder), "boot") as journal:
+        with OriginalValues(Path(folder), "boot") as journal:
             journal.save(notes)
-        with OriginalsJournal(Path(folder), "boot") as journal:
+        with OriginalValues(Path(folder), "boot") as journal:
             assert journal.notes == notes
             assert journal.damaged == ""
 
@@ -45,11 +45,11 @@ def test_what_was_saved_is_there_after_a_restart(notes: dict[Place, OriginalValu
 @settings(max_examples=60)
 def test_a_file_cut_anywhere_is_damaged_or_whole_and_never_half(notes: dict[Place, OriginalValue], length: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        with OriginalsJournal(Path(folder), "boot") as journal:
+        with OriginalValues(Path(folder), "boot") as journal:
             journal.save({**notes, ONE.place: ONE})
         whole = (Path(folder) / FILE).read_bytes()
         (Path(folder) / FILE).write_bytes(whole[:length])
-        with OriginalsJournal(Path(folder), "boot") as journal:
+        with OriginalValues(Path(folder), "boot") as journal:
             if length >= len(whole):
                 assert journal.notes == {**notes, ONE.place: ONE}
             else:
@@ -58,7 +58,7 @@ def test_a_file_cut_anywhere_is_damaged_or_whole_and_never_half(notes: dict[Plac
 
 
 def test_an_unchanged_tick_does_not_touch_the_disk(tmp_path: Path) -> None:
-    with OriginalsJournal(tmp_path) as journal:
+    with OriginalValues(tmp_path) as journal:
         journal.save({ONE.place: ONE})
         before = (tmp_path / FILE).stat()
         journal.save({ONE.place: ONE})
@@ -67,19 +67,19 @@ def test_an_unchanged_tick_does_not_touch_the_disk(tmp_path: Path) -> None:
 
 
 def test_another_boots_cgroups_are_gone_and_so_are_its_notes(tmp_path: Path) -> None:
-    with OriginalsJournal(tmp_path, "one") as journal:
+    with OriginalValues(tmp_path, "one") as journal:
         journal.save({ONE.place: ONE})
-    with OriginalsJournal(tmp_path, "two") as journal:
+    with OriginalValues(tmp_path, "two") as journal:
         assert (journal.notes, journal.damaged) == ({}, "")
 
 
 def test_a_second_agent_on_the_node_is_refused_until_the_first_ends(tmp_path: Path) -> None:
-    with OriginalsJournal(tmp_path):
+    with OriginalValues(tmp_path):
         with pytest.raises(UsageError, match="another agent"):
-            OriginalsJournal(tmp_path)
-        watching = OriginalsJournal(tmp_path, wait_for_lock=False)
+            OriginalValues(tmp_path)
+        watching = OriginalValues(tmp_path, wait_for_lock=False)
         watching.close()
-    with OriginalsJournal(tmp_path) as journal:
+    with OriginalValues(tmp_path) as journal:
         assert journal.notes == {}
 
 
@@ -109,13 +109,13 @@ def test_what_is_known_is_read_and_what_is_not_is_named_and_kept_for_who_knows_i
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / FILE).write_text(json.dumps(file if version is None else file | {"version": version}))
-        with OriginalsJournal(folder, "b") as journal:
+        with OriginalValues(folder, "b") as journal:
             assert (journal.notes, journal.damaged, journal.lost) == (notes, "", True)
             newer = version is not None and version > VERSION
             assert len(journal.complaints) == len(strange) + newer
             assert newer == (f"version {VERSION + 7}" in journal.complaints[0])
             journal.save({ONE.place: ONE})
-        with OriginalsJournal(folder, "b") as journal:
+        with OriginalValues(folder, "b") as journal:
             assert journal.notes == {ONE.place: ONE}
         saved = json.loads((folder / FILE).read_text())
         assert saved["version"] == VERSION
@@ -127,23 +127,23 @@ def test_what_is_known_is_read_and_what_is_not_is_named_and_kept_for_who_knows_i
 def test_an_entry_that_cannot_be_used_is_named_by_knob_and_cgroup(tmp_path: Path) -> None:
     newer = {"path": "kubepods/besteffort", "knob": "memory.zswap.max", "level": "qos", "original": 0}
     (tmp_path / FILE).write_text(json.dumps({"version": 9, "boot": "", "notes": [newer]}))
-    with OriginalsJournal(tmp_path) as journal:
+    with OriginalValues(tmp_path) as journal:
         assert "memory.zswap.max of kubepods/besteffort cannot be used and is left as it is" in journal.complaints[1]
 
 
 def test_a_new_folder_and_one_of_another_boot_say_that_nothing_is_known(tmp_path: Path) -> None:
-    with OriginalsJournal(tmp_path, "one") as journal:
+    with OriginalValues(tmp_path, "one") as journal:
         assert (journal.lost, journal.complaints) == (True, ())
         journal.begin({})
-    with OriginalsJournal(tmp_path, "one") as journal:
+    with OriginalValues(tmp_path, "one") as journal:
         assert not journal.lost
-    with OriginalsJournal(tmp_path, "two") as journal:
+    with OriginalValues(tmp_path, "two") as journal:
         assert journal.lost
 
 
 def test_a_file_that_is_nested_for_its_own_sake_is_damaged_and_no_agent_stumbles_over_it(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('{"boot":"","notes":[],"x":' + "[" * 200_000)
-    with OriginalsJournal(tmp_path) as journal:
+    with OriginalValues(tmp_path) as journal:
         assert journal.notes == {}
         assert "set aside" in journal.damaged
 
@@ -151,4 +151,4 @@ def test_a_file_that_is_nested_for_its_own_sake_is_damaged_and_no_agent_stumbles
 def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="file"):
-        OriginalsJournal(tmp_path / "file" / "state")
+        OriginalValues(tmp_path / "file" / "state")

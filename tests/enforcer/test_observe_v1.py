@@ -197,7 +197,7 @@ def test_under_churn_nothing_is_raised_and_nothing_stays_open(subtree: Subtree) 
         subtree.remove(LAYOUT.pod(one.uid, one.kube_qos))
     observer.read([], [], FACTS)
     # of the three tiers and the root alone
-    assert hierarchy.held_files <= 4 * 5
+    assert hierarchy.open_files <= 4 * 5
 
 
 def test_files_running_out_skip_the_tick_and_the_next_one_works(subtree: Subtree) -> None:
@@ -231,7 +231,7 @@ def test_a_limit_on_held_files_only_makes_it_slower(subtree: Subtree) -> None:
     observer = Observer(hierarchy, LAYOUT)
     for _ in range(3):
         seen = observer.read(pods, [], FACTS)
-    assert hierarchy.held_files == 3
+    assert hierarchy.open_files == 3
     assert all(p.containers[0].group is not None for p in seen.pods)
 
 

@@ -7,7 +7,7 @@ import msgspec
 from cotenant.enforcer.contract import CpuUse, Knob, Level, MemoryUse, Verdict, Want
 from cotenant.enforcer.decide.changes import Done, OriginalValue, WriteOutcome
 from cotenant.enforcer.decide.loop import AgentMode, TickDecision
-from cotenant.enforcer.report.status import About, HeldValue, NodeStatus, VerdictStatus, action_of, stamp, status
+from cotenant.enforcer.report.status import About, NodeStatus, ValueInForce, VerdictStatus, action_of, stamp, status
 from tests.enforcer.readings import TIERS, KubeQos, container, pod, seen
 
 ETL = pod("etl", container(), kube=KubeQos.BEST_EFFORT, cpu=CpuUse(12.34), memory=MemoryUse(9, 7))
@@ -27,7 +27,7 @@ def test_each_value_stands_with_its_pod_and_with_what_it_goes_back_to() -> None:
         seen(ETL), TickDecision(AgentMode.ACT, wants, verdicts=verdicts), {note.place: note}, About(dry_run=False)
     )
     (one,) = found.pods
-    held = HeldValue(f"{PATH}/id-main", "cpu.shares", 1024, "be-totals", "its batch resources", original=2)
+    held = ValueInForce(f"{PATH}/id-main", "cpu.shares", 1024, "be-totals", "its batch resources", original=2)
     assert (one.values, one.verdicts) == ((held,), (VerdictStatus("Starved", "gets nothing"),))
     assert (one.cpu_millicores, one.memory_bytes, one.kubernetes_qos) == (12.3, 7, "BestEffort")
     assert [value.cgroup for value in found.others] == [BE]

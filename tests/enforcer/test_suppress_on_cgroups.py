@@ -12,7 +12,7 @@ import pytest
 
 from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.enforcer.apply.apply import Applier
-from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.contract import CpuUse, Knob, Observation
 from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
@@ -50,13 +50,13 @@ class Agent:
         hierarchy = Hierarchy()
         self._node = node
         self._observer = Observer(hierarchy, Layout(base=(node.base,)))
-        self._applier = Applier(hierarchy, OriginalsJournal(folder), dry_run=False)
+        self._applier = Applier(hierarchy, OriginalValues(folder), dry_run=False)
         self._strategy = BestEffort(BestEffortSettings(**given))
         self._state = self._strategy.initial()
 
     def look(self) -> Observation:
         pods = [pod_of(msgspec.convert(p.body, NodePodWire)) for p in self._node.pods.values()]
-        seen = self._observer.read(pods, (), NodeFacts("n1"), self._applier.held)
+        seen = self._observer.read(pods, (), NodeFacts("n1"), self._applier.overridden_knobs)
         use = sum(p.group.cpu.millicores or 0.0 for p in seen.pods if p.group)
         return replace(
             seen, node=replace(seen.node, cpu=CpuUse(use), memory_available_bytes=seen.node.memory_total_bytes)

@@ -17,7 +17,7 @@ from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.base.settings.sections.node.runtime import DraSettings
 from cotenant.enforcer.apply.apply import Applier
-from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.assembly import KubeletTreeReader
 from cotenant.enforcer.contract import (
     NO_LIMIT,
@@ -143,7 +143,7 @@ def test_a_knob_is_written_and_given_back(
     tmp_path: Path, tree: str, wanted: tuple[Knob, Value], file: str, text: str
 ) -> None:
     at = grown(tree, tmp_path)
-    with Hierarchy(at / "cgroup") as hierarchy, OriginalsJournal(tmp_path / "state") as journal:
+    with Hierarchy(at / "cgroup") as hierarchy, OriginalValues(tmp_path / "state") as journal:
         layout = hierarchy.detect().layout
         assert layout is not None
         tier = layout.tier(KubeQos.BEST_EFFORT)

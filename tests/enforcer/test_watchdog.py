@@ -22,11 +22,11 @@ from pathlib import Path
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.contract import Knob, Level, StrategyPlan, Want
-from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.observe.layout import Layout
 from cotenant.enforcer.observe.observe import NodeFacts, Observer
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout())
-a = Applier(h, OriginalsJournal(Path(sys.argv[2]), "b"), dry_run=False)
+a = Applier(h, OriginalValues(Path(sys.argv[2]), "b"), dry_run=False)
 plan = StrategyPlan((Want("kubepods/besteffort", Knob.CPU_QUOTA, 5000, Level.QOS, "s", "w"),))
 while True:
     a.apply([plan], o.read([], [], NodeFacts("n")))

@@ -52,7 +52,7 @@ class Rounds:
     now_seconds: float
 
     def step(self) -> ControllerDecision:
-        self.jobs.look()
+        self.jobs.list_once()
         self.now_seconds += INTERVAL
         return self.controller.decide({}, self.now_seconds)
 

@@ -210,16 +210,16 @@ def test_the_manager_keeps_what_changed_and_a_quiet_look_now_and_then(
     listener, store = gatherer
     agent.quota(NOW, 400_000, 300_000)
     wait_for("the Event in the mirror", lambda: heard(listener, agent, "300000"))
-    assert listener.look()
+    assert listener.collect()
     assert [row["after"] for row in rows(store, agent.node)] == ["300000"]
-    assert not listener.look()  # nothing new, and somebody looked a moment ago
+    assert not listener.collect()  # nothing new, and somebody looked a moment ago
     agent.quota(NOW + 100, 300_000, 200_000)
     wait_for("the change", lambda: heard(listener, agent, "200000"))
     listener._clock = FixedClock(NOW + 101)
-    assert listener.look()
+    assert listener.collect()
     assert [row["after"] for row in rows(store, agent.node)] == ["200000", "300000"]
     listener._clock = FixedClock(NOW + 101 + QUIET_SECONDS)
-    assert listener.look()
+    assert listener.collect()
     told = store.read_document(DOCUMENT, Gathering)
     assert told is not None and told.gathered_seconds == NOW + 101 + QUIET_SECONDS
 
@@ -231,9 +231,9 @@ def test_what_could_not_be_kept_is_handed_on_again(
     (tmp_path / "store").write_text("a file where the store's folder should be")
     agent.quota(NOW, 400_000, 300_000)
     wait_for("the Event in the mirror", lambda: heard(listener, agent, "300000"))
-    assert not listener.look()
+    assert not listener.collect()
     (tmp_path / "store").unlink()
-    assert listener.look()
+    assert listener.collect()
     assert len(rows(store, agent.node)) == 1
 
 
@@ -245,10 +245,10 @@ def test_what_was_heard_before_the_server_fell_silent_is_handed_on_when_it_is_ba
     wait_for("the Event in the mirror", lambda: heard(listener, agent, "300000"))
     listener._mirror.stop()
     listener._mirror.error = ClusterUnreachable("no complete answer")
-    assert listener.look()  # the trouble is kept
+    assert listener.collect()  # the trouble is kept
     assert (store.read_document(DOCUMENT, Gathering) or Gathering(0.0)).trouble == "no complete answer"
     listener._mirror.error = None
-    assert listener.look()
+    assert listener.collect()
     assert [row["after"] for row in rows(store, agent.node)] == ["300000"]
 
 
@@ -263,7 +263,7 @@ def test_a_child_whose_store_never_answers_holds_nobody_up(
     else:
         threading.Timer(1.0, listener._stopping.set).start()
     began = time.monotonic()
-    assert not listener.look()
+    assert not listener.collect()
     assert time.monotonic() - began < 60
     assert listener.kept == 0
 

@@ -362,7 +362,7 @@ def test_what_is_ahead_follows_the_forecast_of_prod_by_the_same_formula(plain: M
 
 
 def test_the_batch_page_and_the_fit_read_the_stored_lines(made: Made) -> None:
-    room = dashboard.StoreSource(made.store, dashboard.QUICK).batch_room()
+    room = dashboard.StoreSource(made.store, dashboard.QUICK).lendable_capacity()
     assert room is not None
     for row in made.history(Resource.MEMORY):
         number = room.nodes.index(row["node"])

@@ -208,7 +208,7 @@ def test_a_difference_of_one_sample_is_none_and_a_loss_is_said() -> None:
 def test_however_one_looks_each_minute_of_a_window_counts_once(strides: list[float], start: int, length: int) -> None:
     window = Span(60.0 * start, 60.0 * (start + length))
     count, at = ShortageCount(RANK, window), 0.0
-    always = partial(count.look, ObjectState(), NOTHING)
+    always = partial(count.observe, ObjectState(), NOTHING)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shortage, "missing_pods", lambda *_: 1)  # a pod is missing at every look
         for stride in strides:

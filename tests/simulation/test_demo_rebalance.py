@@ -20,7 +20,7 @@ from cotenant.scheduler_ext.rebalance.moves.configured_service import move_servi
 from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService
 from cotenant.simulation.cluster import DemoCluster, DemoScenario
 from cotenant.simulation.controllers.autoscaler import NOTHING
-from cotenant.simulation.controllers.scheduler import NodeSpace, Sizes, assign_nodes
+from cotenant.simulation.controllers.scheduler import NodeCapacity, Sizes, assign_nodes
 from cotenant.simulation.rebalance import CONFIGURATION, node_metrics
 from tests.cluster.waiting import wait_for
 from tests.support.plans import person
@@ -105,9 +105,9 @@ def test_the_simulated_scheduler_prefers_the_node_that_a_pod_prefers() -> None:
         },
     }
 
-    def places(small_millicores: int) -> list[NodeSpace]:
+    def places(small_millicores: int) -> list[NodeCapacity]:
         free = {"small": small_millicores, "large": 9000}
-        return [NodeSpace(name, {}, {"cpu": amount, "pods": 10}) for name, amount in free.items()]
+        return [NodeCapacity(name, {}, {"cpu": amount, "pods": 10}) for name, amount in free.items()]
 
     assert Sizes().of(pod)["cpu"] == 1000
     assert [node for _, node in assign_nodes([pod], places(2000))] == ["small"]

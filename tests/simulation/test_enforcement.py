@@ -153,21 +153,21 @@ def test_online_pods_come_first_and_best_effort_shares_what_is_left() -> None:
         Actor("b", "two", False, 3000, 3000),
     ]
     machine = SimulatedNode("n", 4, actors)
-    seen = machine.look(SecondDemand({"web": 5000.0, "one": 1000.0, "two": 3000.0}, 200.0), 0.0, 0.0)
+    seen = machine.observe(SecondDemand({"web": 5000.0, "one": 1000.0, "two": 3000.0}, 200.0), 0.0, 0.0)
     used = {p.spec.name: p.group.cpu.millicores for p in seen.pods if p.group}
     # web is capped at its limit of 3 cores; 4 - 3 - 0.2 = 0.8 cores are left, shared 1 : 3.
     assert used == {"web": 3000.0, "one": pytest.approx(200.0), "two": pytest.approx(600.0)}
     assert seen.node.cpu.millicores == pytest.approx(4000.0)
     machine.obey([KnobWrite(TIER, Knob.CPU_QUOTA, 40_000, Level.QOS, "t", "")])
-    held = machine.look(SecondDemand({"one": 1000.0, "two": 3000.0}, 0.0), 1.0, 1.0)
+    held = machine.observe(SecondDemand({"one": 1000.0, "two": 3000.0}, 0.0), 1.0, 1.0)
     assert sum(p.group.cpu.millicores or 0 for p in held.pods if p.group) == pytest.approx(400.0)
 
 
 def test_a_dismissed_pod_leaves_after_a_while() -> None:
     machine = SimulatedNode("n", 4, [Actor("b", "one", False, 1000, 1000)])
     machine.dismiss("one", 10.0)
-    assert [p.spec.deleting for p in machine.look(SecondDemand({}, 0.0), 11.0, 0.0).pods] == [True]
-    assert machine.look(SecondDemand({}, 0.0), 20.0, 0.0).pods == ()
+    assert [p.spec.deleting for p in machine.observe(SecondDemand({}, 0.0), 11.0, 0.0).pods] == [True]
+    assert machine.observe(SecondDemand({}, 0.0), 20.0, 0.0).pods == ()
 
 
 def test_the_load_rises_once_and_falls_again() -> None:

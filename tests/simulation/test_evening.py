@@ -7,7 +7,7 @@ from typing import Any
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import RESERVATION_LABEL
 from cotenant.simulation.batch_load import Evening, ended_pods, filling_pods
-from cotenant.simulation.controllers.scheduler import NodeSpace, assign_nodes
+from cotenant.simulation.controllers.scheduler import NodeCapacity, assign_nodes
 
 Json = dict[str, Any]
 EVENING = 1_795_104_000  # 2026-11-19 16:00 UTC
@@ -22,12 +22,12 @@ def pod(name: str, minute: int, **status: str) -> Json:
     return {"metadata": meta, "spec": {"containers": [{"name": "x", **requests}]}, "status": status}
 
 
-def node(name: str, *only: str) -> NodeSpace:
+def node(name: str, *only: str) -> NodeCapacity:
     """Has room for one pod of four cores."""
-    return NodeSpace(name, {}, {"cpu": 5000, "pods": 100}, only or None)
+    return NodeCapacity(name, {}, {"cpu": 5000, "pods": 100}, only or None)
 
 
-def placements(*places: NodeSpace) -> dict[str, str]:
+def placements(*places: NodeCapacity) -> dict[str, str]:
     """Of an elder pod and of the younger one that reserved capacity on node-1 is handed over to, which has no gate."""
     pods = [pod("elder", 0), pod("owner", 1, nominatedNodeName="node-1")]
     return {one["metadata"]["name"]: where for one, where in assign_nodes(pods, list(places))}

@@ -14,10 +14,10 @@ from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.base.store import Store
-from cotenant.changes.change_ledger import ChangeJournal
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.snooze import postponed_recommendations
-from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper
 from cotenant.enforcer.apply.sysctl import SysctlKeeper
 from cotenant.enforcer.contract import Knob, Level
@@ -65,7 +65,7 @@ def test_usage_inventory_and_results_of_an_older_store_are_whole_and_grow(older:
 def test_every_row_of_an_older_ledger_is_there_and_its_chain_goes_on(older: Path) -> None:
     head = Anchor(**json.loads((older / "head.json").read_text()))
     ledger = Ledger(older / "ledger.db")
-    journal = ChangeJournal(ledger, SystemClock(), "bob@example.org")
+    journal = ChangeLedger(ledger, SystemClock(), "bob@example.org")
     assert {name: one.state for name, one in journal.standings().items()} == {
         "c1": ChangeState.VERIFIED,
         "c2": ChangeState.FAILED,
@@ -81,7 +81,7 @@ def test_every_row_of_an_older_ledger_is_there_and_its_chain_goes_on(older: Path
 
 def test_an_older_agents_notes_are_taken_over_and_given_back(older: Path, tmp_path: Path) -> None:
     state = older / "agent"
-    with OriginalsJournal(state, "boot-1") as journal:
+    with OriginalValues(state, "boot-1") as journal:
         assert list(journal.notes.values()) == [
             OriginalValue("kubepods/besteffort", Knob.CPU_QUOTA, Level.QOS, -1, (50_000,), "suppress")
         ]

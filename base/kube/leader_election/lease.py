@@ -96,7 +96,7 @@ class Lease:
         self._thread = threading.Thread(target=self.run, name=f"lease {name}", daemon=True)
 
     @property
-    def held(self) -> bool:
+    def is_leading(self) -> bool:
         """True if we lead now, by our own clock."""
         return boot_seconds() < self._deadline_seconds
 
@@ -104,7 +104,7 @@ class Lease:
     def standing(self) -> str:
         """The current leader, or the reason why it is not known, as text."""
         where, error, sighting = f"Lease {self.address.namespace}/{self.address.name}", self.error, self._seen
-        if self.held:
+        if self.is_leading:
             return f"We hold the {where}."
         if error is not None:
             return f"The {where} cannot be had: {error.message}. {error.fix}".rstrip()
@@ -121,10 +121,10 @@ class Lease:
         ago = "is not ours" if late == math.inf else f"could not be renewed in time, {late:.1f} s ago"
         raise NotLeader(f"Lease {self.address.namespace}/{self.address.name}: {ago}; nothing was sent")
 
-    def wait_held(self, timeout_seconds: float) -> bool:
+    def wait_until_leading(self, timeout_seconds: float) -> bool:
         """Wait until we first lead, or for the timeout; return whether we lead."""
         self._taken.wait(timeout_seconds)
-        return self.held
+        return self.is_leading
 
     def start(self) -> None:
         """Stand as a candidate in a thread of its own."""
@@ -141,7 +141,7 @@ class Lease:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(2 * self._client.settings.timeout_seconds + 1)
-        led, self._deadline_seconds = self.held, NEVER
+        led, self._deadline_seconds = self.is_leading, NEVER
         try:
             if led:
                 self._release()
@@ -154,7 +154,7 @@ class Lease:
         begin_seconds = boot_seconds()
         try:
             record, now = self._read(), boot_seconds()
-            self._seen = update_sighting(self._seen, record, now, self._settings.lease_seconds, self.held)
+            self._seen = update_sighting(self._seen, record, now, self._settings.lease_seconds, self.is_leading)
             chosen = move(self._seen, self.identity, now)
             if chosen is ElectionStep.WAIT:
                 self._deadline_seconds = NEVER
@@ -165,7 +165,7 @@ class Lease:
             self.error = None  # somebody was faster; the next look says who
         except CotenantError as error:
             self.error = error
-        return self.held
+        return self.is_leading
 
     def _read(self) -> Record | None:
         lease = self._client.get(self.address.path, _LeaseObject)

@@ -30,7 +30,7 @@ _MARKS: Final = re.compile(r"([\\`*_\[\]<>|#])")
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedWorkload:
+class ReviewedWorkload:
     """A workload's recommendations with what guardrails say now; rules are empty where the cluster was not asked."""
 
     workload: WorkloadRef
@@ -40,7 +40,7 @@ class JudgedWorkload:
 
 
 def bundle(
-    reviewed_workloads: Sequence[JudgedWorkload], form: BundleForm, settings: PatchSettings, currency: str = ""
+    reviewed_workloads: Sequence[ReviewedWorkload], form: BundleForm, settings: PatchSettings, currency: str = ""
 ) -> dict[str, str]:
     """Text by path; for KUBECTL one file of commands. `PULL_REQUEST.md` is always included."""
     every = [r for workload in reviewed_workloads for r in workload.recommendations]
@@ -61,7 +61,7 @@ def _files(recommendations: Sequence[Recommendation], form: BundleForm, settings
 
 
 def _text(
-    reviewed_workloads: Sequence[JudgedWorkload], form: BundleForm, paths: Sequence[str], currency: str
+    reviewed_workloads: Sequence[ReviewedWorkload], form: BundleForm, paths: Sequence[str], currency: str
 ) -> Iterator[str]:
     savings = savings_of(r for workload in reviewed_workloads for r in workload.recommendations)
     count = sum(bool(workload.recommendations) for workload in reviewed_workloads)
@@ -78,7 +78,7 @@ def _text(
         yield from _workload(workload, currency)
 
 
-def _workload(workload: JudgedWorkload, currency: str) -> Iterator[str]:
+def _workload(workload: ReviewedWorkload, currency: str) -> Iterator[str]:
     if not workload.recommendations:
         yield f"Left out: {_plain(workload.error)}."
         return

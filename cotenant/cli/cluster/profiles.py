@@ -158,7 +158,7 @@ def _print(result: CompiledProfiles, output: DocumentFormat) -> None:
         print_table(Table.from_rows(COMPILED, list(_rows(result))), Format.TABLE)
         message("no policy states what the webhook does for all pods:\n  " + "\n  ".join(GENERAL_LOSSES))
         return
-    _tell_losses(result)
+    _report_losses(result)
     if output is DocumentFormat.JSON:
         print_document({"apiVersion": "v1", "kind": "List", "items": list(result.objects)}, output)
         return
@@ -178,7 +178,7 @@ def _rows(result: CompiledProfiles) -> Iterator[dict[str, str]]:
         yield {"profile": loss.profile, "state": state, "field": loss.field, "reason": loss.reason}
 
 
-def _tell_losses(result: CompiledProfiles) -> None:
+def _report_losses(result: CompiledProfiles) -> None:
     for loss in result.losses:
         message(f"{loss.profile}: {loss.field}: {loss.reason}", style="yellow")
 
@@ -193,7 +193,7 @@ def _check(result: CompiledProfiles, theirs: Mapping[Key, Any]) -> None:
     for kind, name in sorted(ours.keys() & theirs.keys()):
         if changed := list(differences(theirs[kind, name], ours[kind, name])):
             lines.append(f"{kind} {name} differs: {abbreviate_list(changed)}")
-    _tell_losses(result)
+    _report_losses(result)
     for line in lines:
         message(line)
     if lines:

@@ -129,7 +129,7 @@ def run_demo_verification(cluster: DemoCluster, store: Store) -> Iterator[None]:
         notify(news)
         for item in news:
             if item.bad:
-                cluster.course.tell(f"{item.title}: {item.words}")
+                cluster.course.report(f"{item.title}: {item.words}")
 
     stop = service.watcher(print_news, peaks_of(store)).start(WATCH_SECONDS)
     try:

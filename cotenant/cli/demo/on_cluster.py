@@ -160,7 +160,7 @@ def _live(client: KubeClient, standing: SyntheticCluster, options: DemoOptions) 
     )
     if options.once:
         _await_scheduling(client, standing.inventory)
-        _tell_round(demo_agent)
+        _report_round(demo_agent)
         return
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -173,7 +173,7 @@ def _rounds(agent: NodeAgents, pause_seconds: float, wait: Callable[[float], boo
     """Round after round until `wait` says that it is over; one that fails is reported and tried again."""
     while True:
         started = time.monotonic()
-        _tell_round(agent)
+        _report_round(agent)
         remaining = started + pause_seconds - time.monotonic()
         while remaining > 0:  # in slices, so that Python runs a signal's handler
             if wait(min(remaining, 1.0)):
@@ -183,7 +183,7 @@ def _rounds(agent: NodeAgents, pause_seconds: float, wait: Callable[[float], boo
             return
 
 
-def _tell_round(agent: NodeAgents) -> None:
+def _report_round(agent: NodeAgents) -> None:
     try:
         typer.echo(_line(agent.round()))
     except ClusterAbsent:

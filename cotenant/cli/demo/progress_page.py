@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from cotenant.base.progress import Progress, Silent
 
 RELOAD_SECONDS: Final = 1
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 """Between two looks whether it is to end."""
 _PAGE: Final = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>cotenant demo</title>
 <meta http-equiv="refresh" content="{seconds}"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -49,7 +49,7 @@ class ProgressPage:
         self._server.socket.close()
         self._server.socket = listener
         self._server.server_activate()
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(LOOK_SECONDS,), daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_SECONDS,), daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Self:

@@ -114,7 +114,7 @@ def _once(settings: Settings, output: Format, *, headers: bool) -> None:
     configure_logging(quiet)
     with assemble_agent(settings, os.environ) as assembly:
         agent = assembly.agent
-        agent.look_twice()
+        agent.run_two_ticks()
         if agent.wrong:
             problem = "; ".join((agent.wrong, *agent.parts.sources.read().notes))
             raise NodeUnreadable(

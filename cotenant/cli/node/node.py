@@ -18,7 +18,7 @@ from cotenant.cli.node.topology import EXAMPLES, topology
 
 if TYPE_CHECKING:
     from cotenant.enforcer.report.recorder import Replayed
-    from cotenant.enforcer.report.status import HeldValue, NodeStatus
+    from cotenant.enforcer.report.status import NodeStatus, ValueInForce
 
 app = new_app()
 app.command(epilog=EXAMPLES)(topology)
@@ -175,7 +175,7 @@ def status_rows(node_status: NodeStatus) -> Iterator[dict[str, Any]]:
         yield {"why": f"{verdict.reason}: {verdict.message}"}
 
 
-def _value(value: HeldValue) -> dict[str, Any]:
+def _value(value: ValueInForce) -> dict[str, Any]:
     """Cells of STATUS for one value that the agent holds."""
     original = "" if value.original is None else str(value.original)
     cells = {"knob": value.knob, "value": str(value.value), "strategy": value.strategy, "why": value.why}

@@ -28,7 +28,7 @@ from cotenant.manager.decisions.recommendations import RecommendationObject, Rec
 from cotenant.manager.decisions.results import RunResults
 from cotenant.recommender.model.recommendation import PLURAL
 
-LOOK_SECONDS: Final = 10.0
+CHECK_SECONDS: Final = 10.0
 """Between two looks at whether a run has ended; it costs nothing."""
 
 
@@ -47,7 +47,7 @@ class RecommendationController(Feature):
 
     name = "recommendations"
     needs: tuple[str, ...] = ()
-    interval_seconds: float = LOOK_SECONDS
+    interval_seconds: float = CHECK_SECONDS
 
     def __init__(self, client: KubeClient, results: Callable[[], RunResults]) -> None:
         """Store the arguments; nothing is requested yet. `client` is used by this feature's thread alone."""
@@ -64,7 +64,7 @@ class RecommendationController(Feature):
         if results is self._done:
             return ControllerDecision(notes=self._notes)
         if results is not self._looked:
-            self._look(results)
+            self._read_cluster(results)
         decision = recommendations.decide(RecommendationView(results, self._there, self._owners), now_seconds)
         if not decision.intents:
             self._done, self._there, self._owners = results, {}, {}
@@ -80,7 +80,7 @@ class RecommendationController(Feature):
             elif isinstance(outcome.error, ClusterObjectGone):
                 self._there.pop(place, None)
 
-    def _look(self, results: RunResults) -> None:
+    def _read_cluster(self, results: RunResults) -> None:
         path = f"/apis/{ANALYSIS_GROUP}/{PLURAL}"
         published = self._client.list(path, RecommendationObject)
         self._there = {(r.metadata.namespace, r.metadata.name): r for r in published}
@@ -114,7 +114,7 @@ class ForecastController(Feature):
 
     name = "forecasts"
     needs: tuple[str, ...] = ("nodes",)
-    interval_seconds: float = LOOK_SECONDS
+    interval_seconds: float = CHECK_SECONDS
 
     def __init__(
         self,

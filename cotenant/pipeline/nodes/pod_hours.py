@@ -152,7 +152,7 @@ def _terms(
             high=(high > 0) & counted,
             prod=(prod > 0) & counted,
             exclusive=exclusive > 0,
-            judged_elsewhere=np.zeros_like(active),
+            counted_elsewhere=np.zeros_like(active),
         ),
     )
 

@@ -189,7 +189,7 @@ def _forecast(
     return forecast_series(SeriesTask(group, usage, settings, before, portraits=portraits))
 
 
-class _Judged(NamedTuple):
+class _Evaluated(NamedTuple):
     """The results of a shard's containers, and what the next analysis needs to keep them."""
 
     results: ContainerResults
@@ -197,7 +197,7 @@ class _Judged(NamedTuple):
     judgements: Judgements
 
 
-def _evaluate_containers(task: ShardTask, store: Store, history: History, of_pods: Usages) -> _Judged:
+def _evaluate_containers(task: ShardTask, store: Store, history: History, of_pods: Usages) -> _Evaluated:
     """Recommendations and findings: those before of workloads for which nothing new was seen, the others anew."""
     settings, shard, until_seconds = task.settings, task.shard, history.window.end_seconds
     group, basis = f"workloads-{shard.index:05d}", judgements.basis(history, settings)
@@ -212,7 +212,7 @@ def _evaluate_containers(task: ShardTask, store: Store, history: History, of_pod
     open_ones = replace(history, inventory=inventory, usage=usage)
     anew = evaluate_workloads(open_ones, settings, shard.deleted, task.server, least_margins=task.least_margins)
     noted = judgements.merge_kept_results(before, kept, now, anew.findings)
-    return _Judged(concatenate_results((kept.results, anew)), group, noted)
+    return _Evaluated(concatenate_results((kept.results, anew)), group, noted)
 
 
 class _SumsOfPods(NamedTuple):
@@ -234,7 +234,7 @@ def _sums(history: History, shard: WorkloadShard) -> _SumsOfPods:
 
 def _result(
     analysis: WorkloadAnalysis,
-    evaluated: _Judged,
+    evaluated: _Evaluated,
     sums: _SumsOfPods,
     groups: list[GroupForecast],
     settings: Settings,

@@ -17,7 +17,7 @@ from cotenant.base.kubernetes.pod_wire import limits_of, requests_of
 from cotenant.simulation.api_server.refusal import Refusal, invalid
 from cotenant.simulation.api_server.schema import Json
 
-Room = dict[str, int]
+Amounts = dict[str, int]
 
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 _COUNTED: Final = ("cpu", "memory")
@@ -42,9 +42,9 @@ def out_of_bounds(pod: Json, ranges: Iterable[Json]) -> Refusal | None:
     return None
 
 
-def used_by(pods: Iterable[Json]) -> Room:
+def used_by(pods: Iterable[Json]) -> Amounts:
     """Return what a quota counts of the pods that have not ended: pods, requests.*, limits.*."""
-    total: Room = {}
+    total: Amounts = {}
     for pod in pods:
         if (pod.get("status") or {}).get("phase") not in ENDED:
             for name, amount in _cost(pod).items():
@@ -52,7 +52,7 @@ def used_by(pods: Iterable[Json]) -> Room:
     return total
 
 
-def over_quota(pod: Json, before: Json | None, others: Room, quotas: Sequence[Json]) -> Refusal | None:
+def over_quota(pod: Json, before: Json | None, others: Amounts, quotas: Sequence[Json]) -> Refusal | None:
     """403 of the first quota that the pod would pass. others: of the namespace's other pods; before: as it was."""
     cost = _cost(pod)
     mine = _cost(before) if before else {}
@@ -80,7 +80,7 @@ def other_quality(pod: Json, before: Json) -> Refusal | None:
     return invalid("Pod", pod["metadata"].get("name", ""), [("spec", message)])
 
 
-def status_of(quota: Json, used: Room) -> Json:
+def status_of(quota: Json, used: Amounts) -> Json:
     """The quota with its status as its controller writes it."""
     hard = quota.get("spec", {}).get("hard") or {}
     shown = {name: _quantity(name, used.get(_full(name), 0)) for name in hard}
@@ -132,7 +132,7 @@ def _limit_range_violations(container: Json, item: Json) -> Iterator[str]:
             yield f"maximum {name} usage per Container is {item['max'][name]}, but limit is {resources['limits'][name]}"
 
 
-def _cost(pod: Json) -> Room:
+def _cost(pod: Json) -> Amounts:
     cost = {"pods": 1}
     try:
         cost |= {f"requests.{n}": a for n, a in requests_of(pod["spec"]).items() if n in _COUNTED}
@@ -142,10 +142,10 @@ def _cost(pod: Json) -> Room:
     return cost
 
 
-def _hard(quota: Json) -> Room:
+def _hard(quota: Json) -> Amounts:
     """Return the hard limits of a quota for the resources that are counted here, by full name."""
     hard: Mapping[str, Any] = (quota.get("spec") or {}).get("hard") or {}
-    limits: Room = {}
+    limits: Amounts = {}
     for name, text in hard.items():
         resource = _full(name).rpartition(".")[2]
         if resource in _COUNTED:
@@ -165,7 +165,7 @@ def _quantity(name: str, amount: int) -> str:
     return format_quantities({resource: amount})[resource] if resource in _COUNTED else str(amount)
 
 
-def _text(amounts: Room) -> str:
+def _text(amounts: Amounts) -> str:
     return ",".join(f"{name}={_quantity(name, amount)}" for name, amount in sorted(amounts.items()))
 
 

@@ -24,7 +24,7 @@ from cotenant.simulation.batch_load import Evening
 from cotenant.simulation.controllers import kubelet, rollouts
 from cotenant.simulation.controllers import scheduler as placing
 from cotenant.simulation.controllers.autoscaler import CpuDemand, desired_replicas
-from cotenant.simulation.controllers.scheduler import NodeSpace
+from cotenant.simulation.controllers.scheduler import NodeCapacity
 from cotenant.simulation.local_client import LocalClient, path_of
 from cotenant.simulation.population import KINDS, replica_set, set_name, template_hash
 
@@ -213,7 +213,7 @@ class ClusterControllers:
                 wrote |= status != pod.get("status") and self._hand.told(pod, status)
         return wrote
 
-    def _places(self) -> list[NodeSpace]:
+    def _places(self) -> list[NodeCapacity]:
         """Return the free capacity of nodes, and the pods it is limited to while a hand-over is in progress there."""
         guard = self._state.get(GUARDS, ("", SWAP_GUARD))
         nodes, pods = (node for _, node in self._state.items(NODES)), (pod for _, pod in self._state.items(PODS))

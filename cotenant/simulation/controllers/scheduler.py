@@ -17,7 +17,7 @@ from cotenant.base.kubernetes.protocol import RESERVATION_LABEL
 from cotenant.base.kubernetes.selector import LabelSelector
 
 Json = dict[str, Any]
-Room = dict[str, int]
+Amounts = dict[str, int]
 
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 _COUNTED_STATUS: Final = ("containerStatuses", "initContainerStatuses", "conditions", "resources", "allocatedResources")
@@ -25,7 +25,7 @@ _COUNTED_STATUS: Final = ("containerStatuses", "initContainerStatuses", "conditi
 
 
 @dataclass(slots=True)
-class NodeSpace:
+class NodeCapacity:
     """A node with what is left of it; taken from while pods are placed.
 
     only: namespace/name of the pods that may be bound there; None: any.
@@ -33,7 +33,7 @@ class NodeSpace:
 
     name: str
     labels: Mapping[str, str]
-    free: Room
+    free: Amounts
     only: Collection[str] | None = None
 
 
@@ -45,9 +45,9 @@ class Sizes:
 
     def __init__(self) -> None:
         """Create an empty cache."""
-        self._known: dict[str, tuple[tuple[Any, ...], Room]] = {}
+        self._known: dict[str, tuple[tuple[Any, ...], Amounts]] = {}
 
-    def of(self, pod: Json) -> Room:
+    def of(self, pod: Json) -> Amounts:
         """Requests by resource, and one of `pods`."""
         status, uid = pod.get("status") or {}, pod["metadata"].get("uid", "")
         counted = (pod["spec"], *(status.get(part) for part in _COUNTED_STATUS))
@@ -64,13 +64,13 @@ class Sizes:
 
 def places(
     nodes: Iterable[Json], pods: Iterable[Json], sizes: Sizes, guarded: Mapping[str, Collection[str]]
-) -> list[NodeSpace]:
+) -> list[NodeCapacity]:
     """Return the free capacity of nodes: allocatable minus the requests of the pods that are bound there.
 
     guarded: by node of a hand-over, the only pods that may be bound there (the SwapGuard's).
     """
     by_name = {
-        node["metadata"]["name"]: NodeSpace(
+        node["metadata"]["name"]: NodeCapacity(
             node["metadata"]["name"],
             node["metadata"].get("labels") or {},
             parse_quantities(node["status"].get("allocatable") or {}),
@@ -92,7 +92,7 @@ def waits(pod: Json) -> bool:
     return not spec.get("nodeName") and not spec.get("schedulingGates") and not meta.get("deletionTimestamp")
 
 
-def assign_nodes(pods: Sequence[Json], places: list[NodeSpace]) -> list[tuple[Json, str]]:
+def assign_nodes(pods: Sequence[Json], places: list[NodeCapacity]) -> list[tuple[Json, str]]:
     """(pod, node or "") of each waiting pod: first those in a hand-over of reserved capacity, then the eldest."""
     assignments = []
     for pod in sorted(pods, key=_turn):
@@ -115,11 +115,11 @@ def _turn(pod: Json) -> tuple[bool, str, str]:
     return not ours, meta.get("creationTimestamp", ""), meta["name"]
 
 
-def _request_of(pod: Json) -> Room:
+def _request_of(pod: Json) -> Amounts:
     return {**{name: amount for name, amount in requests_of_pod(pod).items() if amount}, "pods": 1}
 
 
-def _take(free: Room, requests: Room) -> None:
+def _take(free: Amounts, requests: Amounts) -> None:
     for name, amount in requests.items():
         free[name] = free.get(name, 0) - amount
 
@@ -143,13 +143,13 @@ def _nominated_node(pod: Json) -> str:
     return str((pod.get("status") or {}).get("nominatedNodeName") or "")
 
 
-def _preference(pod: Json, place: NodeSpace) -> tuple[bool, int]:
+def _preference(pod: Json, place: NodeCapacity) -> tuple[bool, int]:
     """Return whether the pod is nominated for the node, and the sum of the weights of the preferred terms it meets."""
     weight = sum(int(term["weight"]) for term in _preferred_terms(pod) if _meets(term.get("preference") or {}, place))
     return _nominated_node(pod) == place.name, weight
 
 
-def _is_node_eligible(pod: Json, place: NodeSpace) -> bool:
+def _is_node_eligible(pod: Json, place: NodeCapacity) -> bool:
     meta = pod["metadata"]
     if place.only is not None and f"{meta.get('namespace', '')}/{meta['name']}" not in place.only:
         return False
@@ -160,7 +160,7 @@ def _is_node_eligible(pod: Json, place: NodeSpace) -> bool:
     return not terms or any(_meets(term, place) for term in terms)
 
 
-def _meets(term: Json, place: NodeSpace) -> bool:
+def _meets(term: Json, place: NodeCapacity) -> bool:
     """All its expressions, of labels and of the name."""
     labels = LabelSelector.parse({"matchExpressions": list(term.get("matchExpressions") or ())})
     fields = LabelSelector.parse({"matchExpressions": list(term.get("matchFields") or ())})

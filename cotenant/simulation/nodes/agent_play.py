@@ -50,7 +50,7 @@ class AgentPlay:
         running, memory = strategies(settings), Memory()
         rate = Rate(settings.evictions_per_minute, settings.evictions_burst)
         for second, demand in enumerate(demands):
-            observation = machine.look(demand, float(second), self.begin_seconds + second)
+            observation = machine.observe(demand, float(second), self.begin_seconds + second)
             decided, memory = decide(observation, self.policy, memory, running, Ages())
             self._settle(machine, observation, decided)
             self._evict(machine, observation, decided, rate)
@@ -60,7 +60,7 @@ class AgentPlay:
     def _settle(self, machine: SimulatedNode, observation: Observation, decided: TickDecision) -> None:
         settled = settle([StrategyPlan(wants=decided.wants)], observation, self._notes, DIALECT)
         self.samples.append(sample_of(observation, decided))
-        self._say(observation, [*settled.refused, *map(self._done, settled.writes)])
+        self._report(observation, [*settled.refused, *map(self._done, settled.writes)])
         if not self.dry:
             self._notes = settled.notes
             machine.obey(settled.writes)
@@ -73,7 +73,7 @@ class AgentPlay:
             write.path, write.knob, write.level, write.value, outcome, write.strategy, write.why, before=write.present
         )
 
-    def _say(self, observation: Observation, results: Sequence[Done]) -> None:
+    def _report(self, observation: Observation, results: Sequence[Done]) -> None:
         """Record the results as the agent reports them.
 
         A result that was not written, as in a dry run, is recorded when the value changes.

@@ -1,6 +1,6 @@
 """A simulated node for the agent's real strategies: turns demand into cgroup readings and obeys the knobs. Pure.
 
-    demand of this second, knobs --Machine.look--> Observation -> the agent's own decide and settle -> Machine.obey
+    demand of this second, knobs --Machine.observe--> Observation -> the agent's own decide and settle -> Machine.obey
 
 CPU goes to everybody but best effort first, each container up to its quota; best effort shares what is left, up to the
 quota and the CPUs of its tier. That is what the weights of a real kernel come to when the online side does not want all
@@ -140,7 +140,7 @@ class SimulatedNode:
             for path in (actor.path, f"{actor.path}/c-{actor.name}"):
                 self.knobs[path] = every | {Knob.CPU_QUOTA: quota}
 
-    def look(self, demand: SecondDemand, at_seconds: float, wall_seconds: float) -> Observation:
+    def observe(self, demand: SecondDemand, at_seconds: float, wall_seconds: float) -> Observation:
         """Return what an agent would read after this second."""
         ended = [name for name, since in self.leaving.items() if at_seconds - since >= LEAVING_SECONDS]
         self.actors = [actor for actor in self.actors if actor.name not in ended]

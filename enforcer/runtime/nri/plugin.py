@@ -113,7 +113,7 @@ class NriPlugin:
         if self._thread.is_alive():
             self._thread.join(5.0)
 
-    def tell(self, event: NriEvent) -> None:
+    def notify(self, event: NriEvent) -> None:
         """Pass an event on; whatever the listener does, the runtime goes on."""
         try:
             self._on_event(event)
@@ -230,7 +230,7 @@ class _Session:
         """Tell what happened when the runtime no longer waits for us."""
         happened, self._happened = self._happened, []
         for event in happened:
-            self.plugin.tell(event)
+            self.plugin.notify(event)
 
     def _configure(self, payload: bytes) -> Any:
         request = nri.ConfigureRequest.FromString(payload)

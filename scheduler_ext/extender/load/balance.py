@@ -54,7 +54,7 @@ def spread(columns: Floats) -> Floats:
 
     50 where the node offers none, or where they are not known.
     """
-    batch_amounts = columns[SnapshotColumn.BATCH_ROOM_CPU : SnapshotColumn.BATCH_ROOM_MEMORY + 1]
+    batch_amounts = columns[SnapshotColumn.BATCH_OFFERED_CPU : SnapshotColumn.BATCH_OFFERED_MEMORY + 1]
     requested = columns[SnapshotColumn.BATCH_CPU : SnapshotColumn.BATCH_MEMORY + 1]
     some = batch_amounts > 0
     free = np.where(some, np.clip(1.0 - requested / np.where(some, batch_amounts, 1.0), 0.0, 1.0) * HIGHEST, np.nan)

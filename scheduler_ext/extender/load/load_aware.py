@@ -14,7 +14,7 @@ import numpy.typing as npt
 from cotenant.base.colocation.nodemetric import AHEAD_SECONDS
 from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
-from cotenant.scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeJudgement
+from cotenant.scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.pod import PodFacts
 
 BREAKER_FRACTION: Final = 0.5
@@ -49,12 +49,12 @@ def breaker_open(columns: Floats, now_seconds: float, settings: LoadAwareSetting
     return bool(reporting and old > BREAKER_FRACTION * reporting)
 
 
-def check_usage(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> NodeJudgement:
+def check_usage(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> NodeVerdicts:
     """Return whether each node is too busy for the pod; columns: (WIDTH, n).
 
     A daemon's pod passes everywhere, and so does every pod while load-aware scheduling is off.
     """
-    verdicts = NodeJudgement.passing(columns.shape[1])
+    verdicts = NodeVerdicts.passing(columns.shape[1])
     if pod.daemon or not settings.on:
         return verdicts
     old = expired_metric_mask(columns, now_seconds, settings)

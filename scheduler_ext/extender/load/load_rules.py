@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.settings.sections.extender import ExtenderSettings
-from cotenant.scheduler_ext.extender.judgement import BY_FORECAST, BY_USE, RULES, Code, NodeJudgement
+from cotenant.scheduler_ext.extender.judgement import BY_FORECAST, BY_USE, RULES, Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.load import balance, load_aware, prediction
 from cotenant.scheduler_ext.extender.pod import Pair, PodFacts
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
@@ -41,7 +41,7 @@ def kind_of(snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float, settings:
 
 def check_load(
     snapshot: NodeSnapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings
-) -> NodeJudgement:
+) -> NodeVerdicts:
     """Return whether each of these nodes is too busy for the pod, now or at a peak ahead."""
     verdicts = load_aware.check_usage(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
     ahead = prediction.check_predicted_peak(snapshot, part, pod, now_seconds, settings.prediction)
@@ -55,7 +55,7 @@ def check_load(
     return verdicts
 
 
-def without_estimates(verdicts: NodeJudgement, columns: Floats, pod: PodFacts) -> str:
+def without_estimates(verdicts: NodeVerdicts, columns: Floats, pod: PodFacts) -> str:
     """Let nodes pass that only our estimates refuse; the rule that lost its say, "" when none did.
 
     For a question in which no node is left: a forecast, and what pods will use, are estimates, and a cluster must not

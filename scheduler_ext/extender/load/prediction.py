@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from cotenant.base.settings.sections.extender import PredictionSettings
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
-from cotenant.scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeJudgement
+from cotenant.scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.load.load_aware import for_pod, percent_of
 from cotenant.scheduler_ext.extender.pod import PodFacts
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows, slot_of
@@ -45,13 +45,13 @@ def peaks(snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> Floats:
 
 def check_predicted_peak(
     snapshot: NodeSnapshot, rows: Rows | slice, pod: PodFacts, now_seconds: float, settings: PredictionSettings
-) -> NodeJudgement:
+) -> NodeVerdicts:
     """Refuse nodes where peak + turnover + the pod's own prediction exceeds the node's plain threshold, per resource.
 
     The formula is the module's; a node without a forecast passes (a comparison with NaN is false), and so do
     DaemonSets' pods. Memory is judged first and CPU second, so that CPU is the reason named when both refuse.
     """
-    verdicts = NodeJudgement.passing(len(snapshot.column(SnapshotColumn.CAPACITY_CPU)[rows]))
+    verdicts = NodeVerdicts.passing(len(snapshot.column(SnapshotColumn.CAPACITY_CPU)[rows]))
     if pod.daemon or not settings.on:
         return verdicts
     part = window(snapshot, pod, now_seconds, settings)
@@ -69,7 +69,7 @@ def check_predicted_peak(
     return verdicts
 
 
-def _name_times(verdicts: NodeJudgement, snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> None:
+def _name_times(verdicts: NodeVerdicts, snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> None:
     """The half hour of the peak, of refused nodes only."""
     refused = np.flatnonzero(verdicts.codes)
     if not len(refused):

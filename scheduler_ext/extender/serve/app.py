@@ -89,7 +89,7 @@ class ExtenderApp:
         The end of the call is noted for `collect_garbage`, which waits for a pause between calls.
         """
         began = perf_counter()
-        response = self._look(request) if request.method in ("GET", "HEAD") else self._answer(request)
+        response = self._answer_get(request) if request.method in ("GET", "HEAD") else self._answer(request)
         self._asked_at = monotonic()
         if request.method == "POST":
             self.counts.answered(request.path, response.status, perf_counter() - began)
@@ -133,7 +133,7 @@ class ExtenderApp:
             _log.exception("the extender failed", path=request.path)
             return Response(500, b"the extender failed; its log says why\n")
 
-    def _look(self, request: Request) -> Response:
+    def _answer_get(self, request: Request) -> Response:
         if request.path == "/metrics":
             self._watch_posture()
             return Response(200, *self._parts.metrics.exposition())
@@ -229,7 +229,7 @@ class ExtenderApp:
 
     def _note(self, pod: PodFacts, node_count: int, stance: Posture, refused: dict[tuple[str, str], int]) -> None:
         """Count refusals, and keep the last answer about a pod for `cotenant explain pod`, of REMEMBERED at most."""
-        self._say(stance)
+        self._report_stance(stance)
         if stance.yielded:
             self._record_yielded(pod, node_count, stance.yielded)
         if not refused and not stance.yielded:
@@ -257,10 +257,10 @@ class ExtenderApp:
     def _watch_posture(self) -> None:
         now = self._now()
         snapshot = self._parts.view.snapshot
-        self._say(decide.posture(snapshot, now, self._settings))
+        self._report_stance(decide.posture(snapshot, now, self._settings))
         self.counts.looked(len(snapshot.names), snapshot.age_seconds(now.monotonic), bool(self._load_off))
 
-    def _say(self, stance: Posture) -> None:
+    def _report_stance(self, stance: Posture) -> None:
         """Log once when load rules stop to apply, and when they apply again."""
         if stance.load_off == self._load_off:
             return

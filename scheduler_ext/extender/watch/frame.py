@@ -48,7 +48,7 @@ class CollectionState(msgspec.Struct, frozen=True):
     absent: bool = False
 
 
-class CpuRoom(msgspec.Struct, frozen=True, array_like=True):
+class FreeCpus(msgspec.Struct, frozen=True, array_like=True):
     """The free CPUs of a node, by NUMA node in the order of their numbers; lists are empty where it gives no CPUs.
 
     closed: why it gives none: "topology" that cannot be read, CPUs are the "kubelet"'s, or "". free: CPUs; whole:
@@ -69,7 +69,7 @@ class CpuRoom(msgspec.Struct, frozen=True, array_like=True):
     amplified: int | None = None
 
 
-class DeviceRoom(msgspec.Struct, frozen=True, array_like=True):
+class FreeDevices(msgspec.Struct, frozen=True, array_like=True):
     """The free amounts of each healthy device of a node, by kind.
 
     free: per device, amounts by resource name, and all of its memory in bytes; begun: the same of devices in use.
@@ -105,9 +105,9 @@ class Frame(msgspec.Struct, frozen=True):
     placeholders: dict[str, PlaceholderOf] | None = None
     reservations: dict[str, bytes | None] | None = None
     shares: dict[str, ShareOf] | None = None
-    rooms: dict[str, CpuRoom | None] | None = None
+    rooms: dict[str, FreeCpus | None] | None = None
     """CPUs that are free, of nodes where that changed; None where a node is gone."""
-    device_rooms: dict[str, DeviceRoom | None] | None = None
+    device_rooms: dict[str, FreeDevices | None] | None = None
     """Devices that are free, of nodes where that changed; None where a node is gone."""
     gone: list[str] | None = None
     """uids of pods that left."""

@@ -29,16 +29,16 @@ from cotenant.scheduler_ext.extender.watch.frame import (
     SLOT_SECONDS,
     SLOTS,
     CollectionState,
-    CpuRoom,
-    DeviceRoom,
     Frame,
+    FreeCpus,
+    FreeDevices,
     PlaceholderOf,
     ShareOf,
 )
 
 Key = tuple[str, str]
 ValueT = TypeVar("ValueT")
-RoomT = TypeVar("RoomT", CpuRoom, DeviceRoom)
+FreeT = TypeVar("FreeT", FreeCpus, FreeDevices)
 
 
 @dataclass(slots=True)
@@ -227,14 +227,14 @@ class NodeTable:
         self._slot = slot
 
     def _changed_capacities(
-        self, collection: str, count_free: Callable[[NodeHardware, Iterable[PodFacts]], RoomT | None]
-    ) -> dict[str, RoomT | None]:
+        self, collection: str, count_free: Callable[[NodeHardware, Iterable[PodFacts]], FreeT | None]
+    ) -> dict[str, FreeT | None]:
         """Return the free capacity by node, for nodes whose document of the collection, pods or labels changed.
 
         None for a node that is gone or has no such document.
         """
         bodies = self.documents[collection]
-        rooms: dict[str, RoomT | None] = {}
+        rooms: dict[str, FreeT | None] = {}
         for name in {n for path, n in self._documents if path == collection} | (self._hardware & bodies.keys()):
             node, body = self.nodes.get(name), bodies.get(name)
             if node is None or body is None:

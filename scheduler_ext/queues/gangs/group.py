@@ -182,10 +182,10 @@ class GangGroup:
 
     def placed(self, members: GangMembers) -> int:
         """Members of one of its gangs that are bound or whose capacity is reserved."""
-        placeable = [pod for pod in members.pods if not pod.node and self.has_room(pod)]
+        placeable = [pod for pod in members.pods if not pod.node and self.has_capacity(pod)]
         return len(members.bound) + len(placeable)
 
-    def has_room(self, pod: QueuePod) -> bool:
+    def has_capacity(self, pod: QueuePod) -> bool:
         """Return whether the member's capacity is reserved, or it requests nothing that could be reserved."""
         reservation = self.reservations.get(pod.uid)
         return (reservation is not None and has_reserved_capacity(reservation)) or not any(pod.requests.values())

@@ -30,11 +30,11 @@ from cotenant.scheduler_ext.queues.gangs.reservations import (
 )
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
 from cotenant.scheduler_ext.queues.model.report import GangState
-from cotenant.scheduler_ext.queues.packing import FreeRoom, MemberGroup, member_groups, shortage_text
+from cotenant.scheduler_ext.queues.packing import FreeCapacity, MemberGroup, member_groups, shortage_text
 from cotenant.scheduler_ext.queues.view import QueueView
 
 LONGEST_SECONDS: Final = 30.0
-WAITING: Final = frozenset({GangState.INCOMPLETE, GangState.QUEUED, GangState.NO_ROOM, GangState.SCHEDULING})
+WAITING: Final = frozenset({GangState.INCOMPLETE, GangState.QUEUED, GangState.NO_CAPACITY, GangState.SCHEDULING})
 """States in which a gang's time to wait runs out."""
 LEFT: Final = "left to the scheduler's own gang scheduling"
 
@@ -106,7 +106,7 @@ class _GangRound:
             self.give_back(group, *_blocked_state(group))
         elif len(group.gangs) == 1 and left_to_scheduler(group.gangs[0], self.view, self.settings):
             self.entrust(group)
-        elif group.awaiting or all(group.has_room(pod) for pod in group.chosen):
+        elif group.awaiting or all(group.has_capacity(pod) for pod in group.chosen):
             self.advance(group)
         else:
             self.queue.append(group)
@@ -164,7 +164,7 @@ class _GangRound:
         failures, not_before = self.attempts.get(group.key, (0, 0.0))
         if self.now < not_before:
             return self.give_back(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, self.pause(not_before))
-        if all(group.has_room(pod) for pod in group.chosen):
+        if all(group.has_capacity(pod) for pod in group.chosen):
             for pod in group.chosen:
                 self.intents.append(gang_gate_removal(pod, f"capacity for all of gang {group.key} is reserved"))
             return self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
@@ -188,7 +188,7 @@ class _GangRound:
         if refused:
             return f"no place for {len(refused)} of {len(group.chosen)} members: {refusal(refused[0])}"
         if self.now >= deadline_seconds:
-            lacking = sum(not group.has_room(pod) for pod in group.chosen)
+            lacking = sum(not group.has_capacity(pod) for pod in group.chosen)
             return f"{lacking} of {len(group.chosen)} members had no place after {limit_seconds:g} s"
         return ""
 
@@ -198,7 +198,7 @@ class _GangRound:
         gangs = {members.gang.key: members.gang for members in group.gangs}
         for pod in sorted(lacking, key=_size, reverse=True):
             self.intents.append(member_reservation_creation(pod, gangs[pod.gang], self.settings))
-        placed = sum(group.has_room(pod) for pod in group.chosen)
+        placed = sum(group.has_capacity(pod) for pod in group.chosen)
         text = f"capacity is reserved for {placed} of {len(group.chosen)} members"
         self.placing.append(group)
         self.stand(group, GangState.PLACING, Reason.GANG_PLACING, text)
@@ -207,7 +207,7 @@ class _GangRound:
         """Begin with groups of the queue that fit beside those that are being placed."""
         if not self.queue:
             return
-        capacity = _Room(self.view, [*self.queue, *self.placing], [s.group for s in self.standings])
+        capacity = _Capacity(self.view, [*self.queue, *self.placing], [s.group for s in self.standings])
         for group in self.placing:
             capacity.take(_members_without_capacity(group))
         for position, group in enumerate(sorted(self.queue, key=self.rank), 1):
@@ -262,13 +262,13 @@ class _GangRound:
         return max(0.0, min((m - self.now for m in self.moments if m > self.now), default=LONGEST_SECONDS))
 
 
-class _Room:
+class _Capacity:
     """Capacity on the nodes in this round: what bound pods leave, less what gangs that are being placed will take."""
 
     def __init__(self, view: QueueView, waiting: Sequence[GangGroup], others: Sequence[GangGroup]) -> None:
         names = {name for group in waiting for pod in group.chosen for name in pod.requests}
-        self.empty = FreeRoom.of(view.nodes, names)
-        self.free = FreeRoom.of(view.nodes, names, view.pods).without(_in_transit(view, others))
+        self.empty = FreeCapacity.of(view.nodes, names)
+        self.free = FreeCapacity.of(view.nodes, names, view.pods).without(_in_transit(view, others))
         self.busy = self.crowded = False
 
     def take(self, members: Sequence[MemberGroup]) -> None:
@@ -280,11 +280,11 @@ class _Room:
     def refusal(self, members: Sequence[MemberGroup]) -> tuple[GangState, Reason, str] | None:
         """Why a group cannot begin now; None when it can."""
         if short := self.empty.shortages(members):
-            return GangState.NO_ROOM, Reason.GANG_NEVER_FITS, f"does not fit on empty nodes: {shortage_text(short)}"
+            return GangState.NO_CAPACITY, Reason.GANG_NEVER_FITS, f"does not fit on empty nodes: {shortage_text(short)}"
         if self.crowded or (self.busy and self.free.placed(members) is None):
             return GangState.QUEUED, Reason.GANG_BEHIND_ANOTHER, "another gang is being placed"
         if short := self.free.shortages(members):
-            return GangState.NO_ROOM, Reason.GANG_NO_ROOM_NOW, shortage_text(short)
+            return GangState.NO_CAPACITY, Reason.GANG_NO_CAPACITY_NOW, shortage_text(short)
         return None
 
 
@@ -326,7 +326,7 @@ def _blocked_state(group: GangGroup) -> tuple[GangState, Reason, str]:
 
 def _members_without_capacity(group: GangGroup) -> tuple[MemberGroup, ...]:
     """Members of a group that is being placed whose capacity is not bound yet."""
-    return member_groups(pod for pod in group.chosen if not group.has_room(pod))
+    return member_groups(pod for pod in group.chosen if not group.has_capacity(pod))
 
 
 def _in_transit(view: QueueView, groups: Sequence[GangGroup]) -> dict[str, dict[str, int]]:

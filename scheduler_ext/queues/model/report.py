@@ -18,7 +18,7 @@ class GangState(StrEnum):
     WAITS_FOR_QUOTA = "WaitsForQuota"
     QUEUED = "Queued"
     """It could be placed; another gang is ahead, or it backs off after a failed attempt."""
-    NO_ROOM = "NoRoom"
+    NO_CAPACITY = "NoRoom"
     """It cannot fit now, or not even on empty nodes: the reason says which, with the shortage."""
     PLACING = "Placing"
     """Its capacity is being reserved, piece by piece; nothing of it runs yet."""

@@ -47,7 +47,7 @@ def read_view(client: KubeClient, settings: Settings, now_seconds: float) -> Que
     native = {} if settings.queues.gangs_by == "own" else {"native-gangs": f"podgroups of {NATIVE_GANG_GROUP}"}
     for name, plural in (*READABLE.items(), *native.items()):
         try:
-            mirrors[name].look()
+            mirrors[name].list_once()
         except ClusterAbsent:
             continue
         except ClusterForbidden as error:

@@ -139,7 +139,7 @@ def _begin(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: b
     load_args = arguments.high_node_load
     table = table_of(inputs, load_args.node_metric_expiration_seconds)
     selector = LabelSelector.parse(load_args.node_selector, "nodeSelector") if load_args.node_selector else None
-    chosen = table.judged & np.array(
+    chosen = table.with_metric & np.array(
         [selector is None or selector.matches(load.node.labels) for load in inputs.loads], dtype=np.bool_
     )
     foreseen: Flags = np.isfinite(table.ahead[1]).any(axis=1)

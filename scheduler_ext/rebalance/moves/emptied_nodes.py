@@ -20,7 +20,7 @@ from cotenant.changes.sent_writes import Sent, sent
 from cotenant.scheduler_ext.rebalance.model.move_service import MoveEvent, MoveOutcome
 
 FIELD_MANAGER: Final = "cotenant-approver"
-LOOK_AGAIN: Final = "Look at the page again: a round is decided every time."
+OPEN_AGAIN: Final = "Look at the page again: a round is decided every time."
 
 
 def outcome_of(name: str, act: Callable[[], Sent]) -> MoveOutcome:
@@ -51,7 +51,7 @@ class EmptiedNodes:
         if node.bears(EMPTYING_TAINT):
             raise UsageError(f"node {name} is being emptied already", fix="Wait, or withdraw it.")
         if name not in self.begun:
-            raise UsageError(f"the round does not empty {name} any more", fix=LOOK_AGAIN)
+            raise UsageError(f"the round does not empty {name} any more", fix=OPEN_AGAIN)
         patch = taint_patch(node, EMPTYING_TAINT, why, value=APPROVED)
         assert patch is not None, "a node without the taint gets it"
         return patch
@@ -82,5 +82,5 @@ class EmptiedNodes:
     def _node(self, name: str) -> TaintedNode:
         node = self.client.get(node_address(name).path, TaintedNode)
         if node is None:
-            raise NoData(f"there is no node {name}", fix=LOOK_AGAIN)
+            raise NoData(f"there is no node {name}", fix=OPEN_AGAIN)
         return node

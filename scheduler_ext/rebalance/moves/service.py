@@ -48,7 +48,7 @@ from cotenant.scheduler_ext.rebalance.model.move_service import (
 )
 from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
 from cotenant.scheduler_ext.rebalance.model.tables import JOBS
-from cotenant.scheduler_ext.rebalance.moves.emptied_nodes import FIELD_MANAGER, LOOK_AGAIN, EmptiedNodes, outcome_of
+from cotenant.scheduler_ext.rebalance.moves.emptied_nodes import FIELD_MANAGER, OPEN_AGAIN, EmptiedNodes, outcome_of
 from cotenant.scheduler_ext.rebalance.moves.jobs import (
     APPROVED_BY_ANNOTATION,
     carrier_of,
@@ -276,12 +276,12 @@ class _PlannedMoves:
             raise UsageError(f"{pod} is moved already by job {under_way}", fix="Wait until that job has ended.")
         row = self.moves.get(pod)
         if row is None:
-            raise UsageError(f"the round does not move {pod} any more", fix=LOOK_AGAIN)
+            raise UsageError(f"the round does not move {pod} any more", fix=OPEN_AGAIN)
         namespace, _, name = pod.partition("/")
         body = self.client.get(Address("v1", "pods", name, namespace).path) or {}
         meta, node = body.get("metadata") or {}, (body.get("spec") or {}).get("nodeName")
         if meta.get("deletionTimestamp") or node != row["source"]:
-            raise UsageError(f"pod {pod} is not on {row['source']} any more", fix=LOOK_AGAIN)
+            raise UsageError(f"pod {pod} is not on {row['source']} any more", fix=OPEN_AGAIN)
         move = JobMove(pod, str(meta.get("uid") or ""), row["source"], row["target"], row["reason"])
         taken = {str(job["job"]) for job in self.jobs}
         return job_of(move, self.arguments, {"annotations": {APPROVED_BY_ANNOTATION: by}}, taken)

@@ -11,7 +11,7 @@ import numpy as np
 
 from cotenant.base.settings.sections.reservations import PlanSettings
 
-ROOM_FREE_SECONDS: Final = 120.0
+CAPACITY_FREE_SECONDS: Final = 120.0
 """Time (p95) that batch pods take to leave when their memory is needed. CPU is given back at once. Longest usual
 grace period of batch pods, with the time of its eviction."""
 
@@ -55,4 +55,6 @@ def lead(wish_seconds: float, starts_seconds: Sequence[float], settings: PlanSet
     valid_starts_seconds = [s for s in starts_seconds if math.isfinite(s) and s >= 0]
     measured = len(valid_starts_seconds) >= FEWEST_STARTS
     start = float(np.quantile(valid_starts_seconds, _P95)) if measured else settings.pod_start_seconds
-    return Lead(start, ROOM_FREE_SECONDS, settings.scheduler_seconds, settings.interval_seconds, wish_seconds, measured)
+    return Lead(
+        start, CAPACITY_FREE_SECONDS, settings.scheduler_seconds, settings.interval_seconds, wish_seconds, measured
+    )

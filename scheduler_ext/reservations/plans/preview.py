@@ -17,7 +17,7 @@ Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRoom:
+class FreeNode:
     """Capacity of one node: free is allocatable less requests, per resource; batch_millicores: what batch pods request.
 
     then: the same at the start of the window, allocatable less the usage that is forecast, never more than free; None
@@ -35,7 +35,7 @@ class NodeRoom:
 class PreviewContext:
     """The inputs of a preview."""
 
-    nodes: Sequence[NodeRoom]
+    nodes: Sequence[FreeNode]
     quota_left: Mapping[str, int]
     price_per_core_hour: float
 
@@ -78,7 +78,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
     )
 
 
-def forecast_pods_per_node(plan: Plan, nodes: Sequence[NodeRoom]) -> Counts | None:
+def forecast_pods_per_node(plan: Plan, nodes: Sequence[FreeNode]) -> Counts | None:
     """Pods on each node when the window begins; None where no node has a forecast of that moment.
 
     Of nodes without one the capacity of now is taken.
@@ -98,11 +98,11 @@ def forecast_free_capacity(
     }
 
 
-def _counts_by_node(nodes: Sequence[NodeRoom], counts: Counts) -> tuple[tuple[str, int], ...]:
+def _counts_by_node(nodes: Sequence[FreeNode], counts: Counts) -> tuple[tuple[str, int], ...]:
     return tuple((n.name, int(c)) for n, c in zip(nodes, counts, strict=True) if c)
 
 
-def pods_per_node(per_pod: Mapping[str, int], count: int, nodes: Sequence[NodeRoom]) -> Counts:
+def pods_per_node(per_pod: Mapping[str, int], count: int, nodes: Sequence[FreeNode]) -> Counts:
     """Pods on each node, (nodes,): one after the other to the node with most free CPU that still has capacity."""
     names = [name for name, amount in per_pod.items() if amount > 0] or ["cpu"]
     size = np.array([max(per_pod.get(name, 0), 0) for name in names], dtype=np.float64)

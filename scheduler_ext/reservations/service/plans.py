@@ -40,7 +40,7 @@ from cotenant.scheduler_ext.reservations.model.plan_service import Preview
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan, span_body
 from cotenant.scheduler_ext.reservations.plans import schedule
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
-from cotenant.scheduler_ext.reservations.plans.preview import NodeRoom, PreviewContext, forecast_free_capacity, preview
+from cotenant.scheduler_ext.reservations.plans.preview import FreeNode, PreviewContext, forecast_free_capacity, preview
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 FIELD_MANAGER: Final = "cotenant-approver"
@@ -217,7 +217,7 @@ def preview_plan(
 
 def _node_capacities(
     client: KubeClient, nodes: Sequence[ObservedNode], used: Mapping[str, Mapping[str, int]]
-) -> list[NodeRoom]:  # fmt: skip
+) -> list[FreeNode]:  # fmt: skip
     """Free capacity of every node as the scheduler counts it now, and with what it will use."""
     taken: dict[str, dict[str, int]] = {}
     for wire in client.list("/api/v1/pods", ObservedPodWire):
@@ -231,7 +231,7 @@ def _node_capacities(
         requested = taken.get(node.name, {})
         free = {n: amount - requested.get(n, 0) for n, amount in node.allocatable.items()}
         then = forecast_free_capacity(free, node.allocatable, used[node.name]) if node.name in used else None
-        rooms.append(NodeRoom(node.name, free, requested.get(_BATCH_CPU, 0), not node.unschedulable, then))
+        rooms.append(FreeNode(node.name, free, requested.get(_BATCH_CPU, 0), not node.unschedulable, then))
     return rooms
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.apply.apply import Applier
-from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.contract import (
     NO_LIMIT,
     ContainerSpec,
@@ -64,7 +64,7 @@ class Node:
         self.make()
         self.hierarchy = Hierarchy(ROOT)
         self.observer = Observer(self.hierarchy, LAYOUT)
-        self.journal = OriginalsJournal(state, "boot")
+        self.journal = OriginalValues(state, "boot")
         self.applier = Applier(self.hierarchy, self.journal, dry_run=False)
 
     def make(self) -> None:
@@ -88,7 +88,7 @@ class Node:
         return process
 
     def see(self) -> Observation:
-        return self.observer.read([POD], [], NodeFacts("guest"), self.applier.held)
+        return self.observer.read([POD], [], NodeFacts("guest"), self.applier.overridden_knobs)
 
     def tick(self, *wants: tuple[str, Knob, Value]) -> list[WriteOutcome]:
         plan = StrategyPlan(tuple(Want(p, k, v, LEVELS[p], "test", "the test says so") for p, k, v in wants))

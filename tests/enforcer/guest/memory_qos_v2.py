@@ -17,7 +17,7 @@ import pytest
 
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.apply.apply import Applier
-from cotenant.enforcer.apply.journal import OriginalsJournal
+from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.contract import CpuUse, KubeQos, PodSpec, StrategyPlan
 from cotenant.enforcer.decide.loop import Ages, Memory, decide
 from cotenant.enforcer.decide.registry import strategies
@@ -153,13 +153,13 @@ class Agent:
     def __init__(self, node: Node, folder: Path, boot: str = "now", facts: NodeFacts = FACTS) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))  # a guest's is smaller than a container's
         hierarchy = Hierarchy()
-        self._journal = OriginalsJournal(folder, boot)
+        self._journal = OriginalValues(folder, boot)
         self._observer, self._applier = Observer(hierarchy, LAYOUT), Applier(hierarchy, self._journal, dry_run=False)
         self._pods: list[PodSpec] = [pod_of(msgspec.convert(p.shown(), NodePodWire)) for p in node.plans]
         self._memory, self._facts = Memory(), facts
 
     def tick(self, spec: dict[str, Any]) -> None:
-        found = self._observer.read(self._pods, (), self._facts, self._applier.held)
+        found = self._observer.read(self._pods, (), self._facts, self._applier.overridden_knobs)
         seen = replace(found, node=replace(found.node, cpu=CpuUse(100.0)))
         decided, self._memory = decide(seen, policy(spec), self._memory, strategies(EnforcerSettings()), Ages())
         assert not [v for v in decided.verdicts if v.reason == "StrategyFailed"]

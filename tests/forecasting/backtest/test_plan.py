@@ -96,7 +96,7 @@ def test_series_with_too_little_history_are_not_forecast_and_without_a_horizon_n
     assert one.rows.tolist() == [1, 2, 3, 4]
     # Row 5 has a history and is forecast; nothing came to judge it by.
     assert len(one.past.fine) == 5
-    assert one.judged.tolist() == [True] * 4 + [False]
+    assert one.scored.tolist() == [True] * 4 + [False]
     young = trial(values, GRID, MONDAY + 16 * DAY_SECONDS, BacktestPlan(known_share=0.1))
     assert young.rows.tolist() == [0, 1, 2, 3, 4]
 

@@ -26,7 +26,7 @@ from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.extender.pod import PodFacts
 from cotenant.scheduler_ext.extender.snapshot import NEEDED, NodeSnapshot, next_snapshot
-from cotenant.scheduler_ext.extender.watch.frame import CollectionState, CpuRoom
+from cotenant.scheduler_ext.extender.watch.frame import CollectionState, FreeCpus
 from cotenant.scheduler_ext.extender.watch.table import NodeTable
 from cotenant.scheduler_ext.extender.why import explain_placement
 from tests.base.allocation.cpu_machines import machines
@@ -273,7 +273,7 @@ def test_why_names_the_rule_and_the_number_of_nodes():
 
 
 def test_nodes_that_have_all_cpus_on_one_numa_node_come_first():
-    rooms = {"a": CpuRoom(free=[2, 2]), "b": CpuRoom(free=[4, 0])}
+    rooms = {"a": FreeCpus(free=[2, 2]), "b": FreeCpus(free=[4, 0])}
     snapshot = NodeSnapshot(names=("a", "b"), rows={"a": 0, "b": 1}, rooms=rooms)
     rows = np.array([0, 1], np.intp)
     assert cpus.together(snapshot, pod(4000), rows, ON).tolist() == [1]

@@ -38,7 +38,7 @@ from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Nod
 from cotenant.scheduler_ext.extender.pod import PodFacts
 from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, next_snapshot
-from cotenant.scheduler_ext.extender.watch.frame import DeviceRoom
+from cotenant.scheduler_ext.extender.watch.frame import FreeDevices
 from cotenant.scheduler_ext.extender.watch.table import NodeTable
 
 ON = DeviceAllocationSettings(on=True)
@@ -139,7 +139,7 @@ def test_the_filter_passes_a_joint_allocation_exactly_where_the_bind_verb_would_
         bound = placed_on(node, holders, asked, wished)
         holders += [bound] if bound else []
     # as it comes to the serving process
-    room = msgspec.msgpack.decode(msgspec.msgpack.encode(devices.free_devices(node, holders)), type=DeviceRoom | None)
+    room = msgspec.msgpack.decode(msgspec.msgpack.encode(devices.free_devices(node, holders)), type=FreeDevices | None)
     demand = DeviceAllocator().request(HardwareClaim(pod(requests, annotations=wishes).identity, requests))
     passes = devices.refusal(room, demand) is Code.PASS
     assert passes is (placed_on(node, holders, requests, wishes) is not None)
@@ -252,7 +252,7 @@ def test_the_filter_passes_a_choice_of_devices_exactly_where_the_bind_verb_would
         with contextlib.suppress(UsageError):
             bound = placed_on(node, holders, asked, wished)
             holders += [bound] if bound else []
-    room = msgspec.msgpack.decode(msgspec.msgpack.encode(devices.free_devices(node, holders)), type=DeviceRoom | None)
+    room = msgspec.msgpack.decode(msgspec.msgpack.encode(devices.free_devices(node, holders)), type=FreeDevices | None)
     try:
         demand = DeviceAllocator().request(HardwareClaim(pod(requests, annotations=wishes).identity, requests))
     except UsageError:
@@ -348,7 +348,7 @@ def test_rooms_follow_pods_and_devices() -> None:
     after = next_snapshot(snapshot, table.take({}, (1.0, 1.0)))
     assert after.device_rooms["a"].begun == {}
     assert set(after.device_rooms) == {"a"}
-    assert isinstance(snapshot.device_rooms["b"], DeviceRoom)
+    assert isinstance(snapshot.device_rooms["b"], FreeDevices)
 
 
 def test_a_device_that_a_slice_of_its_node_has_is_no_room_until_the_slice_drops_it() -> None:

@@ -53,28 +53,28 @@ def stranger() -> Any:
 def test_during_a_hand_over_only_the_named_pods_get_onto_the_node() -> None:
     made = world()
     made.table.put_guards({"n1": ["default/web-1"], "gone": ["default/web-1"]})
-    assert codes(made, stranger()) == {"n1": Code.HELD, "n2": 0, "n3": 0}
+    assert codes(made, stranger()) == {"n1": Code.RESERVED, "n2": 0, "n3": 0}
     assert codes(made, owner()) == {"n1": 0, "n2": 0, "n3": 0}
     # the right labels alone are not enough: another replica of the same app waits
-    assert codes(made, facts(pod_json("web-2", labels={"app": "web"})))["n1"] == Code.HELD
+    assert codes(made, facts(pod_json("web-2", labels={"app": "web"})))["n1"] == Code.RESERVED
     made.table.put_guards({})
     assert codes(made, stranger())["n1"] == 0
 
 
 def test_with_an_old_view_nodes_that_hold_room_are_closed_to_all_but_owners() -> None:
     made = world()
-    assert codes(made, stranger(), OLD) == {"n1": Code.MAY_BE_HELD, "n2": 0, "n3": 0}
+    assert codes(made, stranger(), OLD) == {"n1": Code.MAY_BE_RESERVED, "n2": 0, "n3": 0}
     assert codes(made, owner(), OLD) == {"n1": 0, "n2": 0, "n3": 0}
     # what was guarded stays so
     made.table.put_guards({"n3": ["default/web-1"]})
-    assert codes(made, stranger(), OLD)["n3"] == Code.HELD
+    assert codes(made, stranger(), OLD)["n3"] == Code.RESERVED
 
 
 def test_load_rules_fall_silent_with_an_old_view_while_the_guard_does_not() -> None:
     made = world().metric("n2", cpu="9")
     made.table.put_guards({"n1": []})
     stale = {name: CollectionState(500.0) for name in SOURCES}
-    assert codes(made, stranger(), stale) == {"n1": Code.HELD, "n2": 0, "n3": 0}
+    assert codes(made, stranger(), stale) == {"n1": Code.RESERVED, "n2": 0, "n3": 0}
 
 
 def test_owners_get_the_room_that_is_held_for_them_also_on_a_busy_node() -> None:

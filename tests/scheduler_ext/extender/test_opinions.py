@@ -47,7 +47,7 @@ def agree(
     chosen = range(len(snapshot.names)) if asked_rows is None else asked_rows
     rows = np.array([*chosen, -1, 0], dtype=np.intp)
     for pod in (asked("a"), asked("b"), asked("c", batch=True), asked("d", batch=True)):
-        got = opinions.judged(snapshot, pod, rows, seconds)
+        got = opinions.verdicts_of(snapshot, pod, rows, seconds)
         fresh = load_rules.check_load(snapshot, rows, pod, seconds, made.settings)
         fresh.codes[rows < 0] = 0
         assert got.codes.tolist() == fresh.codes.tolist()
@@ -101,11 +101,11 @@ def test_a_report_expires_in_memory_at_the_moment_at_which_it_expires() -> None:
     made = world()
     snapshot, opinions, rows = made.show().snapshot, Opinions(made.settings), np.array([0], dtype=np.intp)
     for uid in ("a", "b"):
-        assert opinions.judged(snapshot, asked(uid), rows, NOW).codes.tolist() == [0]
+        assert opinions.verdicts_of(snapshot, asked(uid), rows, NOW).codes.tolist() == [0]
     # a report is expired at an age of 180 s exactly
-    assert opinions.judged(snapshot, asked("c"), rows, NOW + 179.9).codes.tolist() == [0]
-    assert opinions.judged(snapshot, asked("d"), rows, NOW + 180.0).codes.tolist() == [1]
-    assert opinions.judged(snapshot, asked("e"), rows, NOW + 179.9).codes.tolist() == [0]
+    assert opinions.verdicts_of(snapshot, asked("c"), rows, NOW + 179.9).codes.tolist() == [0]
+    assert opinions.verdicts_of(snapshot, asked("d"), rows, NOW + 180.0).codes.tolist() == [1]
+    assert opinions.verdicts_of(snapshot, asked("e"), rows, NOW + 179.9).codes.tolist() == [0]
 
 
 def test_only_changed_rows_are_named_and_only_as_far_as_the_trail_reaches() -> None:
@@ -134,7 +134,7 @@ def test_what_is_handed_out_is_a_copy() -> None:
     snapshot, opinions = made.show().snapshot, Opinions(made.settings)
     rows = np.arange(NODES, dtype=np.intp)
     for uid in ("a", "b"):
-        opinions.judged(snapshot, asked(uid), rows, NOW).codes[:] = 9
+        opinions.verdicts_of(snapshot, asked(uid), rows, NOW).codes[:] = 9
         opinions.points(snapshot, asked(uid), rows, NOW)[:] = -1.0
     agree(opinions, snapshot, made, NOW)
     assert opinions.points(snapshot, asked("c"), rows, NOW).min() >= 0

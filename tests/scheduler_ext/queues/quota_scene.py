@@ -58,7 +58,7 @@ def names(admission: QuotaAdmission) -> list[str]:
 
 def reasons(admission: QuotaAdmission) -> Mapping[str, tuple[str, str]]:
     """Reason and sentence of each pod that waits."""
-    return {one.pod.name: (one.obstacle.code, one.obstacle.sentence) for one in admission.held_back}
+    return {one.pod.name: (one.obstacle.code, one.obstacle.sentence) for one in admission.waiting_pods}
 
 
 def after(view: QueueView, admission: QuotaAdmission) -> QueueView:

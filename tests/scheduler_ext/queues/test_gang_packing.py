@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.reservation import Taint, Toleration
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
-from cotenant.scheduler_ext.queues.packing import FreeRoom, MemberGroup, member_groups, shortage_text
+from cotenant.scheduler_ext.queues.packing import FreeCapacity, MemberGroup, member_groups, shortage_text
 from cotenant.scheduler_ext.queues.view import QueueNode
 
 ANYWHERE = Placement()
@@ -50,8 +50,8 @@ def exists(nodes: Sequence[QueueNode], members: Sequence[MemberGroup]) -> bool:
     return place(0)
 
 
-def room(nodes: Sequence[QueueNode], members: Sequence[MemberGroup]) -> FreeRoom:
-    return FreeRoom.of(nodes, {name for group in members for name in group.needs})
+def room(nodes: Sequence[QueueNode], members: Sequence[MemberGroup]) -> FreeCapacity:
+    return FreeCapacity.of(nodes, {name for group in members for name in group.needs})
 
 
 NODES = st.lists(
@@ -95,7 +95,7 @@ def test_members_that_can_be_placed_are_never_refused(nodes: list[QueueNode], gr
 def test_what_bound_pods_request_is_not_free_and_neither_is_their_number() -> None:
     nodes = (node("a", cpu=4, pods=2), node("b", cpu=4, pods=1))
     pods = [QueuePod("x", "p", "u", node="a", requests={"cpu": 3}), QueuePod("x", "q", "v", node="b", requests={})]
-    free = FreeRoom.of(nodes, ("cpu",), pods)
+    free = FreeCapacity.of(nodes, ("cpu",), pods)
     assert free.names == ("cpu", "pods")
     assert free.free.tolist() == [[1.0, 1.0], [4.0, 0.0]]
     assert free.placed([MemberGroup({"cpu": 1}, ANYWHERE, 2)]) is None
@@ -103,7 +103,7 @@ def test_what_bound_pods_request_is_not_free_and_neither_is_their_number() -> No
 
 
 def test_two_gangs_fit_side_by_side_only_while_the_first_leaves_room() -> None:
-    free = FreeRoom.of([node("a"), node("b")], ("cpu",))
+    free = FreeCapacity.of([node("a"), node("b")], ("cpu",))
     four = [MemberGroup({"cpu": 1}, ANYWHERE, 4)]
     left = free.placed(four)
     assert left is not None

@@ -38,7 +38,7 @@ def members(bound: int, running: int, waiting: int, /, **status: Any) -> GangMem
     [
         (0, 0, 0, GangState.INCOMPLETE, "Pending"),
         (0, 0, 1, GangState.INCOMPLETE, "Pending"),
-        (0, 0, 2, GangState.NO_ROOM, "PreScheduling"),
+        (0, 0, 2, GangState.NO_CAPACITY, "PreScheduling"),
         (0, 0, 2, GangState.PLACING, "Scheduling"),
         (1, 1, 1, GangState.OPENING, "Scheduling"),
         (2, 1, 0, GangState.RUNNING, "Scheduled"),

@@ -121,12 +121,12 @@ def test_the_webhook_lifts_gates_a_minute_after_the_promise_ran_out(scene: Queue
     scene.member("waiting", team, schedulingGates=all_gates)
     client = scene.plane.client(account(scene.plane, "cotenant-webhook"))
     end = 1893456000.0
-    assert not GuardWatchdog(client, FixedClock(end + 59)).look()
+    assert not GuardWatchdog(client, FixedClock(end + 59)).free_forgotten()
     assert len(scene.gates()["waiting"]) == 4
     late = GuardWatchdog(client, FixedClock(end + 61))
-    assert late.look()
+    assert late.free_forgotten()
     assert scene.gates()["waiting"] == ("example.com/theirs",)
-    assert not late.look()
+    assert not late.free_forgotten()
 
 
 def test_where_koordinator_deals_with_quotas_nobody_waits_for_us(scene: QueueScene) -> None:

@@ -186,11 +186,11 @@ def judge_let_go(world: World, found: QuotaAdmission) -> None:
 
 def judge_waiting(world: World, found: QuotaAdmission) -> None:
     """Nobody waits who fits; what is said to be missing is missing."""
-    for held in found.held_back:
+    for held in found.waiting_pods:
         name, resource = held.obstacle.quota, held.obstacle.resource
         if held.obstacle.code in ("quota-exceeded", "parent-quota-exceeded"):
             assert held.obstacle.missing > 0, held
-            together = [p for p in found.held_back if p.position == held.position and p.pod.quota == held.pod.quota]
+            together = [p for p in found.waiting_pods if p.position == held.position and p.pod.quota == held.pod.quota]
             requested = sum(p.pod.requests.get(resource, 0) for p in together)
             needed = world.used(name, resource) + requested - found.uses[name].limit[resource]
             assert held.obstacle.missing == needed
@@ -200,9 +200,9 @@ def judge_waiting(world: World, found: QuotaAdmission) -> None:
 
 def idle_for(world: World, found: QuotaAdmission, name: str, position: int) -> bool:
     """Whether what others neither use nor are guaranteed would do for the unit of a quota, with all that it uses."""
-    if any(h.pod.quota == name and h.position < position for h in found.held_back):
+    if any(h.pod.quota == name and h.position < position for h in found.waiting_pods):
         return False
-    unit = [h.pod for h in found.held_back if h.pod.quota == name and h.position == position]
+    unit = [h.pod for h in found.waiting_pods if h.pod.quota == name and h.position == position]
     for resource in RESOURCES:
         needed = world.used(name, resource) + sum(p.requests.get(resource, 0) for p in unit)
         minima = sum(q.minimum.get(resource, 0) for q in world.quotas.values())
@@ -218,7 +218,7 @@ def modest(world: World, found: QuotaAdmission, name: str, resource: str) -> int
     """What a quota uses or is guaranteed."""
     quota = world.quotas[name]
     least, used = quota.minimum.get(resource, 0), world.used(name, resource)
-    waiting = sum(h.pod.requests.get(resource, 0) for h in found.held_back if h.pod.quota == name)
+    waiting = sum(h.pod.requests.get(resource, 0) for h in found.waiting_pods if h.pod.quota == name)
     return max(used, min(used + waiting, least) if quota.lends else least)
 
 
@@ -249,5 +249,5 @@ def test_no_round_of_a_random_day_lets_go_too_much_or_too_little(seeds: range) -
                 judge_waiting(world, found)
             except AssertionError as error:
                 raise AssertionError(f"seed {seed}, step {step}: {error}") from error
-            let_go, waiting = let_go + len(found.let_go), waiting + len(found.held_back)
+            let_go, waiting = let_go + len(found.let_go), waiting + len(found.waiting_pods)
     assert let_go > 4 * len(seeds) and waiting > 4 * len(seeds), "the days are busy"

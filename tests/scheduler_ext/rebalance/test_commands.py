@@ -260,7 +260,7 @@ def test_command_and_page_show_the_managers_round(
     manager = DeschedulerController(client, {"migration-jobs": jobs}, three, arguments, lambda: results[-1])
     rows = []
     for seconds in (0, 300):
-        jobs.look()
+        jobs.list_once()
         report_again(api, config, time.time() + seconds)
         for intent in manager.decide({}, time.time() + seconds).intents:
             Writer(client, "cotenant-manager").send(intent)

@@ -84,12 +84,12 @@ def test_the_webhook_lifts_gates_a_minute_after_the_promise_ran_out(scene: Scene
     scene.pod("held", schedulingGates=[{"name": RESERVATION_GATE}, OTHER_GATE])
     client = scene.plane.client(account(scene.plane, "cotenant-webhook"))
     early = GuardWatchdog(client, FixedClock(time.time() + 80))
-    assert not early.look()
+    assert not early.free_forgotten()
     assert gates(scene, "waiting") == (RESERVATION_GATE,)
     late = GuardWatchdog(client, FixedClock(time.time() + 95))
-    assert late.look()
+    assert late.free_forgotten()
     assert (gates(scene, "waiting"), gates(scene, "held")) == ((), ("example.com/other",))
-    assert not late.look()
+    assert not late.free_forgotten()
 
 
 @pytest.fixture

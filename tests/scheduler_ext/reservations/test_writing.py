@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.reservation import AllocatePolicy, Mode, Reference
 from cotenant.base.settings.sections.reservations import ReservationSettings
-from cotenant.scheduler_ext.reservations.guard import Guard, HeldPlaceholder, ReservationSwap
+from cotenant.scheduler_ext.reservations.guard import Guard, ReservationSwap, SwapPlaceholder
 from cotenant.scheduler_ext.reservations.owner import PREFERRED, REQUIRED, pin_affinity, preparations, release_patch
 from cotenant.scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,
@@ -182,8 +182,8 @@ def test_who_missed_its_room_is_not_tried_again() -> None:
 # --- the guard --------------------------------------------------------------------------------------------------------
 NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,8}[a-z0-9])?", fullmatch=True)
 ROOMS = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.integers(1, 10**9), max_size=2)
-HELDS = st.builds(HeldPlaceholder, st.just("cotenant-reservations"), NAMES, NAMES, ROOMS)
-RESTS = st.builds(HeldPlaceholder, st.just("cotenant-reservations"), NAMES, st.just(""), ROOMS)
+HELDS = st.builds(SwapPlaceholder, st.just("cotenant-reservations"), NAMES, NAMES, ROOMS)
+RESTS = st.builds(SwapPlaceholder, st.just("cotenant-reservations"), NAMES, st.just(""), ROOMS)
 MOMENTS = st.integers(0, 4_000_000_000).map(float)
 SWAPS = st.builds(
     ReservationSwap,

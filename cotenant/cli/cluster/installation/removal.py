@@ -80,7 +80,7 @@ class _ObjectMeta(msgspec.Struct):
     labels: dict[str, str] | None = None
 
 
-class _HeldObject(msgspec.Struct):
+class _FinalizedObject(msgspec.Struct):
     metadata: _ObjectMeta
     type: str = ""
 
@@ -217,7 +217,7 @@ def _count_stored_objects(client: KubeClient, definition: Mapping[str, Any]) -> 
     """Return the number of objects of a definition that are stored."""
     spec = definition["spec"]
     served = next(version["name"] for version in spec["versions"] if version["served"])
-    return len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", _HeldObject))
+    return len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", _FinalizedObject))
 
 
 def _objects_to_keep(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
@@ -227,7 +227,7 @@ def _objects_to_keep(client: KubeClient, namespace: str, *, audit_log: bool) -> 
     """
     names = []
     for resource in _HOLDINGS:
-        for item in client.list(f"/api/v1/namespaces/{namespace}/{resource}", _HeldObject):
+        for item in client.list(f"/api/v1/namespaces/{namespace}/{resource}", _FinalizedObject):
             name = f"{resource}/{item.metadata.name}"
             if name == f"{AUDIT_LOG.resource}/{AUDIT_LOG.name}" and namespace == AUDIT_LOG.namespace:
                 names += [] if audit_log else [f"{name} (head of the audit log; --audit-log removes it)"]

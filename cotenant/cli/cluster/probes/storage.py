@@ -17,7 +17,7 @@ from cotenant.base.text import share
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 
-LITTLE_ROOM_BYTES: Final = 1 << 30
+LITTLE_FREE_BYTES: Final = 1 << 30
 OLD_SECONDS: Final = DAY_SECONDS
 """History older than this is worth a hint; the dashboard's own marks come much earlier."""
 
@@ -52,7 +52,7 @@ def writable(folder: Path) -> ProbeOutcome:
         fix = "Choose another place by store.url, or change its owner."
         raise StoreError(f"{place} cannot be written: {error.strerror}", fix=fix) from error
     detail = f"{folder} {'is' if place == folder else 'will be made and is'} writable, {human_bytes(free)} free"
-    if free < LITTLE_ROOM_BYTES:
+    if free < LITTLE_FREE_BYTES:
         return ProbeOutcome(
             ProbeState.WARNING, detail, "Free disk space: 1,000 workloads over 14 days need some hundred MiB."
         )

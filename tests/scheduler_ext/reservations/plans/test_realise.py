@@ -16,7 +16,7 @@ from cotenant.base.kubernetes.intent import Address, Apply, Delete, Patch
 from cotenant.base.kubernetes.reservation import PodIdentity, Reservation
 from cotenant.cli.cluster.installation.restoration import restoring_patch
 from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
-from cotenant.scheduler_ext.reservations.plans.preview import NodeRoom, PreviewContext, pods_per_node, preview
+from cotenant.scheduler_ext.reservations.plans.preview import FreeNode, PreviewContext, pods_per_node, preview
 from cotenant.scheduler_ext.reservations.plans.realise import (
     OwnerTemplate,
     buffer,
@@ -147,8 +147,8 @@ def test_a_buffer_says_how_many_more_of_the_workload_and_goes_with_its_plan() ->
 
 def test_a_preview_says_where_the_pods_fit_and_what_that_displaces() -> None:
     nodes = [
-        NodeRoom("a", {"cpu": 1200, "memory": 8 << 30}, batch_millicores=300),
-        NodeRoom("b", {"cpu": 600, "memory": 8 << 30}),
+        FreeNode("a", {"cpu": 1200, "memory": 8 << 30}, batch_millicores=300),
+        FreeNode("b", {"cpu": 600, "memory": 8 << 30}),
     ]
     found = preview(PLAN, Span(SIX, EIGHT), PreviewContext(nodes, {"cpu": 2000}, 0.1))
     # a: 1200 -> 700 -> 200; b: 600 -> 100: two pods on a, one on b.
@@ -161,7 +161,7 @@ def test_a_preview_says_where_the_pods_fit_and_what_that_displaces() -> None:
 
 def test_pods_that_fit_nowhere_are_counted() -> None:
     assert pods_per_node(
-        {"cpu": 500}, 3, [NodeRoom("a", {"cpu": 700}), NodeRoom("b", {"cpu": 900}, schedulable=False)]
+        {"cpu": 500}, 3, [FreeNode("a", {"cpu": 700}), FreeNode("b", {"cpu": 900}, schedulable=False)]
     ).tolist() == [1, 0]
 
 
