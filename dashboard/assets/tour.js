@@ -1,4 +1,4 @@
-// The demo's tour: four coach marks on the overview, one after the other, dismissed for good with Escape or "Skip".
+// The demo's tour: four coach marks on Home, one after the other, dismissed for good with Escape or "Skip".
 "use strict";
 
 (() => {
@@ -8,9 +8,9 @@
       text: "Usage, its forecast band and what batch may borrow: in the valleys of the night batch work can run." },
     { at: "#heat-figure", title: "The habit of a week",
       text: "Hour by weekday. Capacity can be reserved for peaks that repeat." },
-    { at: "#nav-r", title: "Recommendations, safely",
+    { at: "#place-right-size", title: "Recommendations, safely",
       text: "Select a few, review them: diff, guardrails, a dry run, then apply. Move the clock by an hour: each is verified, and what did harm (user/token-us does) is rolled back." },
-    { at: "#nav-v", title: "Capacity before the peak",
+    { at: "#place-peaks", title: "Capacity before the peak",
       text: "Approve a plan, fast-forward the clock above, and watch its reservations become available before it is needed." },
   ];
   let shown = -1;
