@@ -75,9 +75,9 @@ def back(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Take the last steps of a ladder back, one after the other, and stop it there.
+    """Roll the last steps of a ladder back, one after the other, and stop it there.
 
-    Exit code 3 when a step could not be taken back: somebody has changed the workload since.
+    Exit code 3 when a step could not be rolled back: somebody has changed the workload since.
     """
     from cotenant.changes.soak.ladder_acts import go_back
 

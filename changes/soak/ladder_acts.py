@@ -46,7 +46,7 @@ def stop_ladder(actions: Actions, who: Person, id_: str, why: str = "") -> Ladde
 def go_back(actions: Actions, who: Person, id_: str, place: int) -> list[ChangeStatus]:
     """Take its steps back, the last one first, down to step `place`; 0: as it was before the first one.
 
-    It ends with that. A step that cannot be taken back, because somebody has changed the workload since, ends the way
+    It ends with that. A step that cannot be rolled back, because somebody has changed the workload since, ends the way
     back: those before it stay.
     """
     status = find_ladder(actions.journal.ladders(), who, id_)

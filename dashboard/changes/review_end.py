@@ -121,7 +121,7 @@ def ladder_choice(going: Sequence[WorkloadReview], terms: ReviewTerms) -> list[C
         id="review-ladder",
         label=f"Accept all steps: {display.counted(later, 'later step')} of {display.counted(len(able), 'workload')}",
         description="Each later step is taken by itself once a whole day has shown no harm of the one before, inside "
-        "change windows, and never below what is recommended then. It can be stopped, and taken back step by step.",
+        "change windows, and never below what is recommended then. It can be stopped, and rolled back step by step.",
         checked=terms.ladder and bool(able),
         disabled=not able,
         size="sm",
