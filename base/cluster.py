@@ -203,7 +203,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node; capacity and allocatable in millicores and bytes."""
+    """A node; capacity and allocatable of each resource in millicores and bytes."""
 
     name: str
     capacity: Mapping[Resource, int]

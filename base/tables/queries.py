@@ -123,7 +123,7 @@ def span_of(relation: Relation, query: Query) -> tuple[float, float]:
 
 
 def facet(relation: Relation, query: Query, key: str) -> list[tuple[str, int]]:
-    """(pattern, rows) of one key under all the other conditions, most frequent first; chosen ones stay though empty."""
+    """(pattern, number of rows) of one key under all other conditions, most frequent first; chosen ones stay at 0."""
     return facets(relation, query, [key])[key]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from cotenant.base import measures
 from cotenant.base.resource import Resource
 
 POLICY_TRIAL: Final = "policy-trial"
@@ -77,6 +78,11 @@ def acceptable(score: PolicyScore, now: PolicyScore) -> bool:
     return score.violation <= max(now.violation, TOLERATED_VIOLATION)
 
 
+def lent_ratio(score: PolicyScore, now: PolicyScore) -> float:
+    """Return how many times as much a policy would have lent as the one in force; NaN where that lent nothing."""
+    return measures.ratio_of(score.amount, now.amount)
+
+
 def switch(trial: PolicyTrial) -> PolicySwitch | None:
     """The switch of CPU that can be offered; None where `forecast` is in force or the evidence does not speak for it.
 
@@ -89,4 +95,4 @@ def switch(trial: PolicyTrial) -> PolicySwitch | None:
         return None
     if now.amount <= 0 or ahead.amount < OFFERED_FROM * now.amount or not acceptable(ahead, now):
         return None
-    return PolicySwitch(policy, ahead.amount / now.amount, ahead.violation, trial.tested_days)
+    return PolicySwitch(policy, lent_ratio(ahead, now), ahead.violation, trial.tested_days)

@@ -43,8 +43,8 @@ DEFECT_SENTENCES: dict[Defect, str] = {
 class ScrapeSpan:
     """The scrape interval of some series over a time span, and the way their CPU was read there.
 
-    start_seconds, end_seconds: Unix seconds. window_seconds: the longest time that a single rate spans. series: their
-    largest number in any hour; each lived through that hour.
+    start_seconds, end_seconds: Unix seconds. window_seconds: the longest time that a single rate spans. series: the
+    largest number of them in any hour; each lived through that hour.
     """
 
     start_seconds: int
@@ -71,6 +71,11 @@ class QualityRecord:
     """Time within the window that a signal's source failed to answer for, so far; what rests on it is withheld."""
     scrapes: tuple[ScrapeSpan, ...] = ()
     """Scrape intervals of the pulled time, oldest first; empty where the source does not tell."""
+
+    @property
+    def defects_count(self) -> int:
+        """Number of samples that were mended or left out, of any kind."""
+        return sum(self.defects.values())
 
     @property
     def mixed(self) -> bool:

@@ -129,7 +129,7 @@ def apply(
     """
     from cotenant.base.commands.results import open_store
     from cotenant.changes.accept import AcceptanceTerms
-    from cotenant.changes.model.change import ChangeState
+    from cotenant.changes.model.change import ChangeState, count_of_states
     from cotenant.recommender.stored_recommendations import requested_millicores
 
     settings = settings_of(ctx, store, kubeconfig, context)
@@ -148,8 +148,8 @@ def apply(
         done = actions.accept(good, terms)
         _tell_ladders(good, ladder)
         print_table(changes_table(done), output, headers=not no_headers)
-        refused = bad + sum(s.state in (ChangeState.FAILED, ChangeState.UNKNOWN) for s in done)
-        if waiting := sum(s.state is ChangeState.WAITING for s in done):
+        refused = bad + count_of_states(done, ChangeState.FAILED, ChangeState.UNKNOWN)
+        if waiting := count_of_states(done, ChangeState.WAITING):
             message(f"{waiting} wait for the soak time of the others: cotenant recs watch")
         if done:
             message(
@@ -169,11 +169,12 @@ def changes(
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.change_ledger import ChangeLedger
     from cotenant.changes.commands.ledger_access import open_ledger
+    from cotenant.changes.model.change import unsettled_count
 
     ledger = open_ledger(session_of(ctx).load().settings)
     standings = ChangeLedger(ledger, SystemClock(), "").standings().values()
     print_table(changes_table(standings), output, headers=not no_headers)
-    unknown = sum(not s.state.settled for s in standings)
+    unknown = unsettled_count(standings)
     if unknown:
         message(f"{unknown} changes have an unknown outcome: cotenant recs settle", style="yellow")
     ledger.close()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from cotenant.base import measures
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.intent import Address
@@ -257,6 +258,16 @@ def fold_events(events: Iterable[tuple[str, ChangeEvent, float, str, Change | No
         elif change is not None:
             standings[id_] = ChangeStatus(change, after(None, happened), seconds, seconds, actor, note, seconds)
     return standings
+
+
+def count_of_states(standings: Iterable[ChangeStatus], *states: ChangeState) -> int:
+    """Count the changes that are in one of the states."""
+    return measures.matching_count(one.state in states for one in standings)
+
+
+def unsettled_count(standings: Iterable[ChangeStatus]) -> int:
+    """Count the changes whose outcome is unknown, until the cluster has been read."""
+    return measures.matching_count(not one.state.settled for one in standings)
 
 
 def accepted_by_autopilot(standing: ChangeStatus) -> bool:

@@ -160,7 +160,7 @@ class PostponedRecommendation:
 class LedgerHealth:
     """The result of verifying the ledger's hash chain.
 
-    rows: their number, None for who may not read all of them; bad_row: the first bad row, or 0; words: what is wrong;
+    rows: number of rows, None for who may not read all of them; bad_row: the first bad row, or 0; words: what is wrong;
     anchored: whether the head is kept in the cluster; notes: what else is to be known, as text, such as rows that were
     passed over.
     """

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from cotenant.base import measures
 from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.commands.session import remember_cluster
@@ -86,7 +87,7 @@ def validate(
     loaded = session.read()
     for name in loaded.clusters:
         session.of_cluster(name).read()
-    count = sum(origin.source is not SettingSource.DEFAULT for origin in loaded.origins.values())
+    count = measures.matching_count(origin.source is not SettingSource.DEFAULT for origin in loaded.origins.values())
     of_clusters = f"; clusters {', '.join(loaded.clusters)}" if loaded.clusters else ""
     message(f"valid: {count} of {len(loaded.origins)} settings are set, the others are at their default{of_clusters}")
 

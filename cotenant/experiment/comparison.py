@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base import measures
 from cotenant.base.progress import Progress
 from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.experiment.install import USAGE, install_of
@@ -91,6 +93,17 @@ def installed_outcomes(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> 
     knobs = {outcome.knob for outcome in ours}
     knob = INSTALLED[sharing] if INSTALLED[sharing] in knobs else next(iter(o.knob for o in ours), 0.0)
     return [outcome for outcome in ours if outcome.knob == knob]
+
+
+def batch_ratio(ours: Sequence[SharingOutcome], theirs: Sequence[SharingOutcome]) -> float:
+    """Return the batch core-hours of one way / those of another, a ratio over all seeds; NaN where that did none."""
+    hours, other = (sum(one.batch_core_hours for one in way) for way in (ours, theirs))
+    return measures.ratio_of(hours, other)
+
+
+def mean_violation_ratio(outcomes: Sequence[SharingOutcome]) -> float:
+    """Return the share of node-time that was short, mean over all seeds."""
+    return fmean(one.violation_ratio for one in outcomes)
 
 
 def interval(values: Sequence[float], seed: int = 0) -> SeedInterval:

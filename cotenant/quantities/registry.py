@@ -9,6 +9,7 @@ from typing import Final
 from cotenant.quantities import (
     costs,
     counts,
+    generic,
     lendable,
     nodes,
     peaks,
@@ -41,6 +42,7 @@ SUBJECTS: Final[Mapping[str, ModuleType]] = MappingProxyType(
         "Try a risk": what_if,
         "Times": times,
         "In sentences": spoken,
+        "In many sentences": generic,
     }
 )
 """Title of a chapter -> its module."""

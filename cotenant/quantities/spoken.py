@@ -35,7 +35,8 @@ _CONTAINER: Final = Aggregation(Level.CONTAINER)
 _PLAN: Final = Aggregation(Level.PLAN)
 _NODE: Final = Aggregation(Level.NODE)
 _SERIES: Final = Aggregation(Level.SERIES)
-_DISPLAY: Final = "cotenant.dashboard.tables.display"
+_MEASURES: Final = "cotenant.base.measures"
+_EXTREMES: Final = "cotenant.base.usage.extremes"
 
 _COUNTS: Final = (
     _of("nodes_count", "Nodes", "Nodes of the inventory.", Unit.COUNT, f"{_VIEWS}.nodes", _COUNT),
@@ -52,16 +53,8 @@ _COUNTS: Final = (
         "saving.", Unit.COUNT, f"{_VIEWS}.worth_the_effort", _COUNT),
     _of("kept_recommendations_count", "Kept recommendations", "Recommendations of an earlier analysis that still hold.",
         Unit.COUNT, f"{_VIEWS}.kept_recommendations", _COUNT),
-    _of("named_count", "Number of what is named", "How many of the things a sentence names there are: rows of its "
-        "table, files it wrote, objects it asks about.", Unit.COUNT, f"{_DISPLAY}.counted", _SELECTION, Moment.NOW),
-    _of("left_out_count", "And more", "How many of the things a sentence names it leaves out, because a list has a "
-        "length.", Unit.COUNT, f"{_DISPLAY}.counted", _SELECTION, Moment.NOW),
     _of("chosen_count", "Chosen", "Rows, or workloads of them, that a person has ticked or that filters leave.",
         Unit.COUNT, "cotenant.dashboard.tables.selection.SelectionTotals.rows", _SELECTION, Moment.NOW),
-    _of("changes_by_state_count", "Changes by state", "Changes, acts or moves in each state.", Unit.COUNT,
-        f"{_DISPLAY}.counted", _SELECTION, Moment.NOW),
-    _of("lending_nodes_count", "Nodes that lend", "Nodes of which the lendable amount is known, of all.", Unit.COUNT,
-        "cotenant.dashboard.nodes.lent_now.not_of_all", _COUNT),
     _of("job_nodes_count", "Nodes for a job", "Nodes on which a batch pod of a size fits in a window.", Unit.COUNT,
         "cotenant.dashboard.nodes.batch.StartWindow.nodes", _COUNT, Moment.NEXT_24_HOURS, _PAGES),
     _of("job_pods_count", "Pods of a job", "Batch pods of a size that fit on all nodes in a window.", Unit.COUNT,
@@ -74,18 +67,10 @@ _COUNTS: Final = (
     _of("trial_evictions_count", "Evictions of a trial", "Batch pods that left for want of memory, or that a replay "
         "of a proposal would have put at risk.", Unit.COUNT, f"{_RISK}.RiskOutcome.evictions", _COUNT,
         Moment.BACK_TEST),
-    _of("series_count", "Series", "Series of containers or nodes that a figure rests on.", Unit.COUNT,
-        "cotenant.recommender.model.views.Overview.containers", _COUNT, Moment.WINDOW),
-    _of("samples_pulled", "Samples pulled", "Samples, questions or faults of one pull of the history.", Unit.COUNT,
-        "cotenant.profiler.history.pull", _COUNT, Moment.NOW),
     _of("replicas_count", "Replicas", "Pods of a workload that run, or that a proposal multiplies its effect by.",
         Unit.COUNT, "cotenant.recommender.model.recommendation.Recommendation.replicas", Aggregation(Level.WORKLOAD)),
 )  # fmt: skip
 _TIMES: Final = (
-    _of("age_seconds", "Age", "How long ago something was measured, computed or heard of: results, reports, agents.",
-        Unit.SECONDS, f"{_DISPLAY}.duration", _CLUSTER, Moment.NOW),
-    _of("length_seconds", "Length", "How long something lasts or still lasts, as its settings or its object have it: "
-        "soak, lead, window, snooze.", Unit.SECONDS, f"{_DISPLAY}.duration", _SELECTION, Moment.NOW),
     _of("window_days", "Days of history", "Days that the results rest on.", Unit.DAYS, f"{_VIEWS}.window_days",
         _CLUSTER, Moment.WINDOW),
     _of("back_test_days", "Days of a back-test", "Days on which a decision was tried on the past.", Unit.DAYS,
@@ -137,6 +122,9 @@ _OF_PLANS: Final = (
         "waiting, placed.", Unit.COUNT, f"{_PLANS}.plan_states.wanted_pods", _PLAN, Moment.PLAN_WINDOW),
     _of("plan_quantile", "Quantile of a plan", "Quantile of the demand that a plan reserves for.", Unit.NUMBER,
         f"{_PLANS}.plan.Plan.quantile", _PLAN, Moment.NOW),
+    _of("plans_demand", "Together", "What all plans need together in a half hour at most, and how many half hours "
+        "that is more than is free.", Unit.OF_RESOURCE, "cotenant.dashboard.figures.gantt.DemandCurve.highest",
+        _CLUSTER, Moment.EACH_SLOT),
     _of("plans_count", "Plans", "Plans of the cluster, whatever number of windows each has.", Unit.COUNT,
         f"{_PLANS}.plan_states.PlanCounts.plans", _COUNT, Moment.NOW),
     _of("plan_windows_count", "Windows", "Windows of plans and proposals in what is drawn, or the further ones of a "
@@ -144,9 +132,6 @@ _OF_PLANS: Final = (
     _of("plan_workloads_count", "Workloads with windows", "Workloads of which a plan or proposal is drawn, listed or "
         "withheld: lines of the chart.", Unit.COUNT,
         "cotenant.dashboard.reservations.proposed_plans.PlanSums.workloads", _COUNT, Moment.NOW),
-    _of("plans_demand", "Together", "What all plans need together in a half hour, and how many half hours that is more "
-        "than is free.", Unit.OF_RESOURCE, "cotenant.dashboard.reservations.proposed_plans.lane", _CLUSTER,
-        Moment.EACH_SLOT),
     _of("quota_left", "Left of the quota", "What a quota leaves after the pods of a plan.", Unit.OF_RESOURCE,
         f"{_PLANS}.plan_service.Preview.quota_left", Aggregation(Level.QUEUE), Moment.NOW, sign=Sign.EITHER),
     _of("shortage_seconds", "Minutes of shortage", "Whole minutes of a window in which pods of a workload were "
@@ -160,10 +145,6 @@ _USAGE: Final = (
     _of("usage_amount", "Usage", "What a workload, a node, its pods or the cluster used: newest, mean, highest or a "
         "quantile, as the sentence says.", Unit.OF_RESOURCE, "cotenant.base.usage.usage.Usage.values", _SERIES,
         Moment.WINDOW),
-    _of("allocatable_amount", "Allocatable", "What pods may request of a node, or of all nodes.", Unit.OF_RESOURCE,
-        "cotenant.dashboard.nodes.batch.unrequested_amount", _NODE),
-    _of("used_of_capacity_ratio", "Used of capacity", "Usage or requests of nodes / their allocatable amount.",
-        Unit.RATIO, "cotenant.base.text.percent", _NODE),
     _of("request_amount", "Request or limit", "A request or limit of a container, now, proposed or after a step.",
         Unit.OF_RESOURCE, "cotenant.recommender.model.recommendation.Value.amount", _CONTAINER, Moment.NOW),
     _of("freed_amount", "Freed on average", "Decrease of the request in the days of a back-test, mean over time, all "
@@ -176,12 +157,11 @@ _USAGE: Final = (
         "usage of prod, cap.", Unit.OF_RESOURCE, "cotenant.dashboard.nodes.lendable.Lent.terms", _NODE),
     _of("latency_change", "Change of latency", "What a rule of verification compares: after the change / before it.",
         Unit.NUMBER, "cotenant.changes.model.judgement.RuleResult.after", _CONTAINER, Moment.WINDOW),
-    _of("selection_share_ratio", "Share of all", "Part of all values that one kind has, of a figure's whole.",
-        Unit.RATIO, "cotenant.base.text.percent", _CLUSTER),
     _of("quota_amount", "Amount of a quota", "Guarantee, use, request or maximum of a quota.", Unit.OF_RESOURCE,
         "cotenant.scheduler_ext.queues.model.report.QuotaRow.used", Aggregation(Level.QUEUE), Moment.NOW),
-    _of("quota_starved_hours", "Below the guarantee", "Hours in which a quota waited below its guarantee.",
-        Unit.NUMBER, "cotenant.dashboard.figures.quotas.waiting", Aggregation(Level.QUEUE), Moment.WINDOW),
+    _of("quota_starved_hours", "Below the guarantee", "Hours of the last day in which a quota requested more than it "
+        "might use, or in which a pod waited for it.", Unit.NUMBER, "cotenant.dashboard.figures.quotas.starved_hours",
+        Aggregation(Level.QUEUE), Moment.WINDOW),
     _of("what_if_capacity_cores", "Capacity", "Cores of all nodes of a replay, and how many of them services, batch or "
         "lending took on the mean day.", Unit.CORES, f"{_RISK}.WhatIf.capacity_cores", _CLUSTER, Moment.BACK_TEST),
     _of("what_if_risk_percent", "Risk", "Chance of a forecast peak being passed, in percent, that a replay was made "

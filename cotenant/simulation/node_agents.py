@@ -51,6 +51,11 @@ class AgentRound:
     pods: int
     usage: dict[Resource, int]
 
+    @property
+    def unreported(self) -> int:
+        """Number of nodes that have an agent of their own, so that nothing is reported for them."""
+        return self.nodes - self.reported
+
 
 class NodeAgents:
     """The agents of the fake nodes, for one thread."""

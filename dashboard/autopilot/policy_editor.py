@@ -10,6 +10,7 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.autopilot.model import QUEUE, AutopilotRound, QueueVerdict
+from cotenant.base import measures
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.people import Right
 from cotenant.base.resource import Resource
@@ -143,8 +144,10 @@ def queue_parts(result: AutopilotRound, currency: str) -> list[Component]:
     if not rows:
         why = "It selects no workload of its namespace that has a recommendation."
         return [*notes, panels.empty("Nothing to do.", why=why, command="cotenant recs list")]
-    go = sum(row["decision"] != "wait" for row in rows)
-    waiting = f"{len(rows) - go:,} wait, each with its reason."
+    go, wait = (
+        measures.matching_count((row["decision"] == "wait") == waits for row in rows) for waits in (False, True)
+    )
+    waiting = f"{wait:,} wait, each with its reason."
     lead = f"{display.counted(go, 'workload')} would be changed, in this order; {waiting}"
     waits = [str(row["reason"]) for row in rows if row["reason"]]
     table = panels.facts(

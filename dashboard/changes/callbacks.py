@@ -9,6 +9,7 @@ from typing import Any, Final
 from dash import Dash, Input, Output, State, ctx, dcc, no_update, set_props
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.people import RIGHTS, Right, Role
 from cotenant.dashboard.frame import panels
@@ -95,7 +96,7 @@ def too_old(view: View) -> str:
     overview = view.source.snapshot().overview
     if overview is None or overview.demo:
         return ""
-    age = view.now_seconds() - overview.time_seconds
+    age = measures.age_seconds(view.now_seconds(), overview.time_seconds)
     if age < view.settings.red_after_seconds:
         return ""
     return f"The newest sample is {display.duration(age)} old: scan again before acting on it (`cotenant scan`)."

@@ -10,6 +10,7 @@ import msgspec
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.text import visible
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
 from cotenant.changes.model.service import LedgerEntry
@@ -154,7 +155,7 @@ def _moved_fields(change: Change) -> Component:
     if not moved_fields:
         return html.P("No field: nothing was written to the cluster.", className="panel-note")
     rows = [(visible(m.pointer), visible(m.now), html.Strong(visible(m.new)), visible(m.target)) for m in moved_fields]
-    more = len(rows) - MOVES_SHOWN
+    more = measures.left_out_count(len(rows), MOVES_SHOWN)
     rest = [html.P(f"and {more} more", className="panel-note")] if more > 0 else []
     return html.Div([panels.facts(("Field", "Before", "After", "Of"), rows[:MOVES_SHOWN], "What moved"), *rest])
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.people import Right
 from cotenant.base.text import visible
 from cotenant.changes.model.ladder import LadderProgress, LadderState, Rung, RungState
@@ -54,7 +55,8 @@ def summary(view: View) -> Component:
         return html.Div()
     titles = ("Workload", "Accepted by", "Step", "Next step", "Earliest", "Waits for")
     rows = [_line(one) for one in found[:MOST]]
-    more = [html.P(f"and {len(found) - MOST} more: cotenant recs ladders", className="panel-note")]
+    left_out = measures.left_out_count(len(found), MOST)
+    more = [html.P(f"and {left_out} more: cotenant recs ladders", className="panel-note")]
     word = "1 ladder is" if len(found) == 1 else f"{display.number(len(found))} ladders are"
     return html.Details(
         [

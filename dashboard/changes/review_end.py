@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -15,6 +16,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.people import IdentitySource, Person
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import visible, visible_lines
@@ -110,13 +112,18 @@ def pace_facts(count: int, most_at_once: int, soak_minutes: float) -> list[tuple
     return [("Pace", text)]
 
 
+def later_steps_count(looks: Sequence[WorkloadReview]) -> int:
+    """Number of steps that come after the first ones of these workloads, a moment of a workload once."""
+    return sum(len({step.from_seconds for step in look.next_steps}) for look in looks)
+
+
 def ladder_choice(going: Sequence[WorkloadReview], terms: ReviewTerms) -> list[Component]:
     """The switch that accepts all steps of cuts, with what follows from it; empty where everything changes at once."""
     stepped = [look for look in going if look.next_steps]
     able = [look for look in stepped if not look.no_ladder]
     if not stepped:
         return []
-    later = sum(len({step.from_seconds for step in look.next_steps}) for look in able)
+    later = later_steps_count(able)
     switch = dmc.Switch(
         id="review-ladder",
         label=f"Accept all steps: {display.counted(later, 'later step')} of {display.counted(len(able), 'workload')}",
@@ -234,7 +241,7 @@ def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:
             break
         characters_left -= len(text)
         shown.append(_file(path, text, is_open=commands or place < 2))
-    rest = len(contents) - len(shown)
+    rest = measures.left_out_count(len(contents), len(shown))
     more = [html.P(f"{display.counted(rest, 'more file')} in the download.", className="panel-note")] if rest else []
     return [html.Div(shown, id="review-files"), *more]
 
@@ -269,9 +276,7 @@ def outcome(standings: Sequence[ChangeStatus], base: str, soak_minutes: float, w
 
 def count_by_state(standings: Sequence[ChangeStatus]) -> str:
     """Count the changes in each state, as a sentence."""
-    states: dict[str, int] = {}
-    for status in standings:
-        states[status.state.value] = states.get(status.state.value, 0) + 1
+    states = Counter(one.state.value for one in standings)
     return ", ".join(f"{count:,} {word.replace('-', ' ')}" for word, count in states.items()) + "."
 
 

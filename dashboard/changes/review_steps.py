@@ -5,6 +5,7 @@ Text that comes from the cluster, a server's refusal or a person goes in as text
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from cotenant.dashboard.changes import explanation
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes.review import FieldChange, Out, ReviewTerms
 from cotenant.dashboard.frame import panels
+from cotenant.dashboard.nodes import workload_story
 from cotenant.dashboard.tables import display
 from cotenant.recommender.model.recommendation import Field, Recommendation, Restart
 from cotenant.recommender.model.savings import When
@@ -189,7 +191,7 @@ def _facts(
     review: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
 ) -> str:
     """A workload in one line: its replicas, p99 of the use of all its pods, what the change frees and raises."""
-    replicas = max((recommendation.replicas for recommendation in recommendations), default=0)
+    replicas = workload_story.replicas_count(recommendations)
     amounts = ", ".join(f"{display.amount(v, r)}{' CPU' if r is Resource.CPU else ''}" for r, v in highs.items())
     usage = [f"p99 of all pods together: {amounts}"] if amounts else []
     worth = [f"{When.NOW}: {saving_text(review.savings, currency)}"]
@@ -291,8 +293,8 @@ def _second(terms: ReviewTerms) -> Component:
 def _counts(review: WorkloadReview) -> list[Component]:
     if review.error:
         return [panels.chip("left out", "gray")]
-    numbers = {word: sum(rule.outcome == word for rule in review.rules) for word in ORDER}
-    return [panels.chip(f"{count} {word}", TONES[word]) for word, count in numbers.items() if count]
+    numbers = Counter(rule.outcome for rule in review.rules)
+    return [panels.chip(f"{count} {word}", TONES[word]) for word in ORDER if (count := numbers[word])]
 
 
 def _rules(review: WorkloadReview) -> Component:

@@ -9,6 +9,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Right
@@ -188,4 +189,4 @@ def _selection_words(names: list[str]) -> str:
     if not refs:
         return "Nothing is selected."
     first = ", ".join(visible(ref) for ref in refs[:3])
-    return first + (f" and {len(refs) - 3:,} more" if len(refs) > 3 else "")
+    return first + (f" and {measures.left_out_count(len(refs), 3):,} more" if len(refs) > 3 else "")

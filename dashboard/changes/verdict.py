@@ -14,6 +14,7 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.actions import ActionSettings
@@ -148,7 +149,7 @@ def _chart(passage_: Passage) -> Component:
 def _verdict_panel(row: LedgerEntry, verdict: ChangeVerdict, times: int) -> Component:
     """The last verdict, and each rule with its numbers."""
     word, tone = VERDICTS[ChangeEvent(row.event)]
-    age = display.duration(verdict.until_seconds - verdict.since_seconds)
+    age = display.duration(measures.length_seconds(verdict.since_seconds, verdict.until_seconds))
     again = f", verified {times} times" if times > 1 else ""
     line = [panels.chip(word, tone), " ", panels.moment(row.seconds), f", {age} after the change{again}"]
     return html.Div([html.P(line), _table([_rule(rule) for rule in verdict.rules])])

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.resource import Resource
+from cotenant.base.usage.extremes import extremes, median_of
 from cotenant.dashboard.figures import base
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.tables import display
@@ -77,9 +78,10 @@ def _summary(requested: npt.NDArray[np.float64], used: npt.NDArray[np.float64], 
     """The chart in a sentence; requested, used: percent of allocatable of each node, (nodes,), as `names`."""
     if not len(used):
         return f"No node reports {WORDS[resource]} usage."
-    hot, cold = int(used.argmax()), int(used.argmin())
+    ends = extremes(used)
+    assert ends is not None
     return (
-        f"{display.counted(len(used), 'node')}: {np.median(requested):.0f} % of {WORDS[resource]} requested and "
-        f"{np.median(used):.0f} % used at the median; most used {names[hot]} ({used[hot]:.0f} %), "
-        f"least {names[cold]} ({used[cold]:.0f} %)."
+        f"{display.counted(len(used), 'node')}: {median_of(requested):.0f} % of {WORDS[resource]} requested and "
+        f"{median_of(used):.0f} % used at the median; most used {names[ends.most_at]} ({ends.most:.0f} %), "
+        f"least {names[ends.least_at]} ({ends.least:.0f} %)."
     )

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.resource import Resource
+from cotenant.base.usage.extremes import extremes
 from cotenant.base.usage.usage import DAY_SECONDS, HALF_HOUR_SECONDS, HOUR_SECONDS
 from cotenant.dashboard.figures import base, lines
 from cotenant.dashboard.figures.base import Chart
@@ -98,7 +99,6 @@ def _summary(columns: Mapping[str, Floats], resource: Resource, scale: int, allo
     text = f"Uses {display.amount(float(samples['total'][-1]), resource)} in the newest hour"
     if allocatable is not None:
         text += f" of {display.amount(allocatable, resource)} allocatable"
-    if len(samples["batch"]):
-        low, high = float(samples["batch"].min()), float(samples["batch"].max())
-        text += f"; batch could take {display.between(low, high, resource)} in the window"
+    if lent := extremes(samples["batch"]):
+        text += f"; batch could take {display.between(lent.least, lent.most, resource)} in the window"
     return text + "."

@@ -13,7 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from cotenant.base import measures
 from cotenant.base.resource import MILLICORES_PER_CORE, Resource
+from cotenant.base.usage.extremes import extremes
 from cotenant.dashboard.figures import base, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import Trace
@@ -300,7 +302,13 @@ def hover(marks: Sequence[Mark]) -> str:
         return "<br>".join(acts)
     counts = Counter(mark.reason for mark in marks)
     reasons = ", ".join(f"{count} × {base.plain(reason)}" for reason, count in counts.most_common())
-    return "<br>".join([f"{display.counted(len(marks), 'act')}: {reasons}", *acts, f"… and {len(marks) - TOLD} more"])
+    return "<br>".join(
+        [
+            f"{display.counted(len(marks), 'act')}: {reasons}",
+            *acts,
+            f"… and {measures.left_out_count(len(marks), TOLD)} more",
+        ]
+    )
 
 
 def _hover_text(mark: Mark) -> str:
@@ -324,7 +332,7 @@ def summary(shown: Shown) -> str:
         return f"{shown.node}, {when}: the agent did nothing." + _cpu_words(shown)
     counts = Counter(mark.lane for mark in inside)
     acts = ", ".join(display.counted(counts[lane], NOUNS[lane]) for lane in Lane if counts[lane])
-    dry = sum(mark.dry for mark in inside)
+    dry = measures.matching_count(mark.dry for mark in inside)
     dry_note = "; all of a dry run" if dry == len(inside) else f"; {dry:,} of a dry run" if dry else ""
     return f"{shown.node}, {when}: {display.counted(len(inside), 'act')} ({acts}){dry_note}." + _cpu_words(shown)
 
@@ -335,12 +343,10 @@ def _cpu_words(shown: Shown) -> str:
         return ""
     limit, used = (np.array(lanes.values.get(n, []), dtype=np.float64) for n in ("limit", "best_effort"))
     parts = []
-    if len(used) and not np.isnan(used).all():
-        span = display.between(float(np.nanmin(used)), float(np.nanmax(used)), Resource.CPU)
-        parts.append(f"best effort used {span}")
-    if len(limit) and not np.isnan(limit).all():
-        at = int(np.nanargmin(limit))
-        moment = lanes.start_seconds + lanes.step_seconds * at
+    if use := extremes(used):
+        parts.append(f"best effort used {display.between(use.least, use.most, Resource.CPU)}")
+    if limits := extremes(limit):
+        moment = lanes.start_seconds + lanes.step_seconds * limits.least_at
         verb = "would have been limited" if lanes.dry else "was limited"
-        parts.append(f"{verb} to {display.amount(float(limit[at]), Resource.CPU)} at the least, {_clock(moment)} UTC")
+        parts.append(f"{verb} to {display.amount(limits.least, Resource.CPU)} at the least, {_clock(moment)} UTC")
     return f" CPU: {', '.join(parts)}." if parts else ""

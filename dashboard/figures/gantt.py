@@ -12,7 +12,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base import measures
 from cotenant.base.resource import MILLICORES_PER_CORE, Resource
+from cotenant.base.usage.extremes import highest
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.dashboard.figures import base, lines
 from cotenant.dashboard.figures.base import Chart
@@ -245,7 +247,7 @@ def _summary(bars: Sequence[Bar], shown: Sequence[str], days: int) -> str:
     span = "24 hours" if days == 1 else f"{days} days"
     if not bars:
         return f"No workload has a window in the next {span}."
-    counts = {state: sum(b.state == state for b in bars) for state in STATES}
+    counts = {state: measures.matching_count(b.state == state for b in bars) for state in STATES}
     state_counts = ", ".join(f"{display.counted(n, 'window')} {state}" for state, n in counts.items() if n)
     workloads = len({b.name for b in bars})
     first = min([b for b in bars if b.state != "not proposed"] or bars, key=lambda b: (b.start_seconds, b.name))
@@ -268,6 +270,11 @@ class DemandCurve:
         """Half hours in which more is wanted than is free."""
         over: npt.NDArray[np.bool_] = self.wanted > self.free
         return over
+
+    @property
+    def highest(self) -> float:
+        """The most that all plans want together in a half hour, in the resource's unit; 0 without any."""
+        return highest(self.wanted)
 
 
 def lane(demand: DemandCurve, days: int = 1) -> Chart:
@@ -313,7 +320,7 @@ def runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 def _lane_words(demand: DemandCurve) -> str:
     top = int(demand.wanted.argmax()) if demand.wanted.size else 0
-    high = float(demand.wanted.max(initial=0.0))
+    high = demand.highest
     free = display.amount(demand.free, Resource.CPU)
     if not high:
         return f"No plan needs capacity; {free} are free of requests now."
@@ -324,7 +331,8 @@ def _lane_words(demand: DemandCurve) -> str:
     if not over:
         return f"{text}: no conflict."
     first = display.moment(demand.start_seconds + STEP_SECONDS * over[0][0])
-    return f"{text}: conflict in {display.counted(int(demand.conflict.sum()), 'half hour')}, first at {first}."
+    half_hours = display.counted(measures.matching_count(demand.conflict), "half hour")
+    return f"{text}: conflict in {half_hours}, first at {first}."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -378,13 +386,11 @@ def _pod_words(plan_pods: Pods) -> str:
         return f"{usual}; the forecast asks for no more."
     at = int(plan_pods.wanted.argmax())
     when = display.moment(plan_pods.start_seconds + STEP_SECONDS * at)
-    half = display.counted(int((plan_pods.wanted > 0).sum()), "half hour")
+    half = display.counted(measures.matching_count(plan_pods.wanted > 0), "half hour")
     begin = plan_pods.reserve_at_seconds
     early = f" Reserved from {display.moment(begin)}: start less lead." if begin else ""
-    return (
-        f"{usual}; capacity for up to {display.counted(int(plan_pods.wanted.max()), 'more pod')} ({when}), in {half}; "
-        f"at the median {display.counted(int(plan_pods.median.max(initial=0)), 'more pod')}.{early}"
-    )
+    most, median = (display.counted(int(highest(line)), "more pod") for line in (plan_pods.wanted, plan_pods.median))
+    return f"{usual}; capacity for up to {most} ({when}), in {half}; at the median {median}.{early}"
 
 
 def scores(past_scores: Sequence[Score]) -> Chart:

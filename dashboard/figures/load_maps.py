@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from cotenant.base import measures
+from cotenant.base.usage.extremes import highest, spread_of
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_NAME
 from cotenant.dashboard.figures import base
 from cotenant.dashboard.figures.base import Chart
@@ -121,18 +123,18 @@ def _summary(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str
     before, after = (_percents(rows, f"{resource}_{name}") for name, _ in states)
     if not len(rows) or np.isnan(before).all():
         return f"{what[:1].upper()}{what[1:]}: not known of any node."
-    unknown = int(np.isnan(before).sum())
+    unknown = measures.matching_count(np.isnan(before))
     parts = [f"{what[:1].upper()}{what[1:]}: {_state(before, high)}; after the moves {_state(after, high)}"]
     parts += [f"{display.counted(unknown, 'node')} without a value"] if unknown else []
-    hidden = len(rows) - min(len(rows), MOST_NODES)
+    hidden = measures.left_out_count(len(rows), MOST_NODES)
     parts += [f"{display.counted(hidden, 'node')} more in the table"] if hidden else []
     return "; ".join(parts) + "."
 
 
 def _state(values: np.ndarray, high: np.ndarray) -> str:
     """Describe the state of all nodes in words; percent of each node, NaN = not known or no threshold."""
-    above = int((values > high).sum())
-    spread = float(np.nanstd(values))
+    above = measures.matching_count(values > high)
     return (
-        f"{above} of {values.size} above their threshold, highest {np.nanmax(values):.0f} %, spread {spread:.1f} points"
+        f"{above} of {values.size} above their threshold, highest {highest(values):.0f} %, "
+        f"spread {spread_of(values):.1f} points"
     )

@@ -36,8 +36,8 @@ class Passage:
     before: float | None = None
     after: float | None = None
 
-    def mean(self, start_seconds: float, end_seconds: float) -> float | None:
-        """Return the mean of the samples between two moments, the end excluded; None without any."""
+    def mean_usage(self, start_seconds: float, end_seconds: float) -> float | None:
+        """Return the mean between two moments, in the resource's unit, the end excluded; None without a sample."""
         inside = [v for t, v in zip(self.times, self.usage, strict=True) if start_seconds <= t < end_seconds]
         values = [v for v in inside if not np.isnan(v)]
         return float(np.mean(values)) if values else None
@@ -101,7 +101,7 @@ def summary(passage: Passage) -> str:
     """Describe in words what the chart shows."""
     resource, name = passage.resource, "CPU" if passage.resource is Resource.CPU else "Memory"
     until = passage.back_seconds or float("inf")
-    means = passage.mean(0, passage.begun_seconds), passage.mean(passage.begun_seconds, until)
+    means = passage.mean_usage(0, passage.begun_seconds), passage.mean_usage(passage.begun_seconds, until)
     before, after = (display.amount(m, resource) if m is not None else "no samples" for m in means)
     parts = [f"{name}: mean usage {before} before the change of {display.moment(passage.begun_seconds)}, {after} after"]
     if passage.before is not None and passage.after is not None:

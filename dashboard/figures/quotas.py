@@ -7,8 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from cotenant.base import measures
 from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.base.table import Kind, human_amount, kind_of
+from cotenant.base.usage.extremes import extremes, highest
+from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.dashboard.figures import base, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.room import DAY_AXIS
@@ -117,9 +120,9 @@ def summary(rows: Sequence[QuotaRow], resource: str) -> str:
             parts.append(f"{len(some)} {verb}{'s' if len(some) == 1 else ''}: {amounts}")
     over = [row.quota for row in rows if row.used > row.runtime]
     parts += [f"{', '.join(over[:NAMED])} above what they may use"] if over else []
-    waiting = sum(row.waiting_pods for row in rows if row.quota in leaves)
+    waiting = waiting_pods_count(rows)
     parts += [f"{display.counted(waiting, 'pod')} wait{'s' if waiting == 1 else ''}"] if waiting else []
-    hidden = len(rows) - MOST_BARS
+    hidden = measures.left_out_count(len(rows), MOST_BARS)
     return "; ".join(parts) + (f"; {hidden} more in the table." if hidden > 0 else ".")
 
 
@@ -144,21 +147,35 @@ def waiting(past: QuotaHistory) -> Chart:
     layout = lines.over_time("pods", x, meta=base.IN_TIME, xaxis=axis, showlegend=False)
     if not np.isfinite(values).any():
         return Chart({"data": [], "layout": layout}, f"No sample of how many pods waited for {past.quota}.")
-    steps = int(np.count_nonzero(values > 0))
-    hours = steps * past.step_seconds / 3600
-    most = int(np.nanmax(values))
+    hours, most = waited_hours(past), int(highest(values))
     text = f"Pods waited for {past.quota} in {hours:.1f} of 24 hours, at most {most:,} at once."
-    return Chart({"data": [trace], "layout": layout}, text if steps else f"No pod waited for {past.quota}.")
+    return Chart({"data": [trace], "layout": layout}, text if hours else f"No pod waited for {past.quota}.")
+
+
+def waited_hours(past: QuotaHistory) -> float:
+    """Hours of the last day in which a pod waited for the quota: its steps with one, by their length."""
+    return measures.matching_count(_floats(past, "waiting") > 0) * past.step_seconds / HOUR_SECONDS
+
+
+def starved_hours(past: QuotaHistory) -> float:
+    """Hours of the last day in which the quota requested more than it might use."""
+    request, runtime = _floats(past, "request"), _floats(past, "runtime")
+    return measures.matching_count(request > runtime) * past.step_seconds / HOUR_SECONDS
+
+
+def waiting_pods_count(rows: Sequence[QuotaRow]) -> int:
+    """Number of pods that wait in the quotas without children, which are those that pods are in."""
+    parents = {row.parent for row in rows}
+    return sum(row.waiting_pods for row in rows if row.quota not in parents)
 
 
 def _history_words(past: QuotaHistory) -> str:
-    used, runtime, request = (_floats(past, name) for name in ("used", "runtime", "request"))
-    if not np.isfinite(used).any():
+    used = extremes(_floats(past, "used"))
+    if used is None:
         return f"No sample of what {past.quota} used of {past.resource}."
-    ends = _between_words(past.resource, int(np.nanmin(used)), int(np.nanmax(used)))
-    starved = int(np.count_nonzero(request > runtime)) * past.step_seconds / 3600
+    ends = _between_words(past.resource, int(used.least), int(used.most))
     return (
-        f"{past.quota} used {ends} of {past.resource} in the last 24 hours; in {starved:.1f} of them it "
+        f"{past.quota} used {ends} of {past.resource} in the last 24 hours; in {starved_hours(past):.1f} of them it "
         "requested more than it might use."
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +15,7 @@ from cotenant.dashboard.figures import base, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import SCALE, UNIT
 from cotenant.dashboard.tables import display
+from cotenant.recommender.colocation.model.lendable import extremes_ahead
 
 Floats = npt.NDArray[np.float64]
 PAST_HOURS: Final = 24
@@ -43,6 +45,8 @@ class CapacitySeries:
     used: float | None
     mid_past: Floats
     mid_likely: Floats
+    now: float = math.nan
+    """What batch pods may take now, which the range from now on contains; NaN = not known."""
 
 
 def chart(line: CapacitySeries, now_seconds: float | None) -> Chart:
@@ -76,17 +80,18 @@ def chart(line: CapacitySeries, now_seconds: float | None) -> Chart:
 
 def _summary(line: CapacitySeries) -> str:
     name = "CPU" if line.resource is Resource.CPU else "Memory"
-    slots = np.flatnonzero(np.isfinite(line.sure))
-    if not slots.size:
+    ends = extremes_ahead(line.now, line.sure.tolist())
+    if ends is None:
         return f"{name}: no forecast says what batch pods may take."
-    low, high = (int(slots[f(line.sure[slots])]) for f in (np.argmin, np.argmax))
-    worded = [_at(line, k) for k in (low, high)]
+    worded = [_at(line, ends.least, ends.least_at), _at(line, ends.most, ends.most_at)]
     used = "" if line.used is None else f"; batch pods use {display.amount(line.used, line.resource)} now"
     return f"{name}, every node 95 % sure: batch may take least, {worded[0]}, and most, {worded[1]}{used}."
 
 
-def _at(line: CapacitySeries, slot: int) -> str:
-    return f"{display.amount(float(line.sure[slot]), line.resource)} at {display.moment(line.ahead[slot])}"
+def _at(line: CapacitySeries, amount: float, place: int) -> str:
+    """An amount with its moment; place: 0 is now, k + 1 the half hour k ahead."""
+    when = f"at {display.moment(line.ahead[place - 1])}" if place else "now"
+    return f"{display.amount(amount, line.resource)} {when}"
 
 
 def pad_values(values: Sequence[float], size: int) -> Floats:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.resource import MeasuredResource, Resource
+from cotenant.base.usage.extremes import extremes, mean_of
 from cotenant.base.usage.peak import PEAK_NAME
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.dashboard.figures import base, lines
@@ -206,10 +207,9 @@ def summary(line: Line) -> str:
     if not len(line.mean) or np.isnan(line.mean).all():
         nothing = "The forecast alone is drawn" if line.quantiles else f"No {resource} usage in the history"
         return f"{nothing}{_forecast_words(line)}."
-    means = line.mean[~np.isnan(line.mean)]
-    parts = [f"{name}: mean usage {display.amount(float(means.mean()), resource)}"]
-    if len(line.highest) and not np.isnan(line.highest).all():
-        parts.append(f"highest {display.amount(float(np.nanmax(line.highest)), resource)}")
+    parts = [f"{name}: mean usage {display.amount(mean_of(line.mean), resource)}"]
+    if ends := extremes(line.highest):
+        parts.append(f"highest {display.amount(ends.most, resource)}")
     requests = line.request[~np.isnan(line.request)]
     if len(requests):
         parts.append(f"requested now {display.amount(float(requests[-1]), resource)}")

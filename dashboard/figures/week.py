@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from cotenant.base.resource import Resource
+from cotenant.base.usage.extremes import extremes
 from cotenant.dashboard.figures import base, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import SCALE, UNIT, Floats
@@ -95,15 +96,13 @@ def _note(word: str, top: float) -> dict[str, Any]:
 
 def _ahead_words(week: Week) -> str:
     median = week.quantiles.get("0.5", np.empty(0))
-    if not len(median):
+    ends = extremes(median)
+    if ends is None:
         return "There is no week ahead of this series."
-    high, low = int(np.argmax(median)), int(np.argmin(median))
     name = "CPU" if week.resource is Resource.CPU else "Memory"
-    highest, lowest = (display.amount(float(median[at]), week.resource) for at in (high, low))
-    return (
-        f"{name}, the next 7 days by the hour: median highest at {highest}, {display.moment(week.ahead[high])}; "
-        f"lowest at {lowest}, {display.moment(week.ahead[low])}."
-    )
+    highest, lowest = (display.amount(value, week.resource) for value in (ends.most, ends.least))
+    tops, bottoms = (display.moment(week.ahead[place]) for place in (ends.most_at, ends.least_at))
+    return f"{name}, the next 7 days by the hour: median highest at {highest}, {tops}; lowest at {lowest}, {bottoms}."
 
 
 def _parts_words(week: Week) -> str:

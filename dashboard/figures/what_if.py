@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.base.text import percent
+from cotenant.base.usage.extremes import extremes, mean_of
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.base.usage.what_if import RiskOutcome, WhatIf
 from cotenant.dashboard.figures import base, lines
@@ -27,8 +28,8 @@ def days(replay: WhatIf, chosen: RiskOutcome) -> Chart:
     ]
     layout = lines.over_time("cores", _with_halves(times), barmode="stack")
     text = (
-        f"Cores by day: services use {online.mean():,.0f}, {lent.mean():,.0f} are lent to batch, which uses "
-        f"{batch.mean():,.0f}, of {replay.capacity_cores:,.0f}."
+        f"Cores by day: services use {mean_of(online):,.0f}, {chosen.lent_cores:,.0f} are lent to batch, which uses "
+        f"{mean_of(batch):,.0f}, of {replay.capacity_cores:,.0f}."
     )
     return Chart({"data": traces, "layout": layout}, text)
 
@@ -38,9 +39,12 @@ def shortage(chosen: RiskOutcome) -> Chart:
     times = base.milliseconds([day.start_seconds for day in chosen.days])
     shares = np.array([100 * day.short for day in chosen.days], dtype=np.float64)
     layout = lines.over_time("%", _with_halves(times), showlegend=False, meta=base.IN_TIME)
-    worst = int(shares.argmax())
-    when = display.moment(chosen.days[worst].start_seconds)
-    text = f"Node-time short: {shares.mean():.2f} % on average, at most {shares[worst]:.2f} % on the day from {when}."
+    ends = extremes(shares)
+    text = f"Node-time short: {percent(chosen.short, 2)} on average"
+    if ends is not None:
+        when = display.moment(chosen.days[ends.most_at].start_seconds)
+        text += f", at most {ends.most:.2f} % on the day from {when}"
+    text += "."
     return Chart({"data": [_bars(times, shares, "Node-time short, %", base.RED)], "layout": layout}, text)
 
 

@@ -10,6 +10,7 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.settings.sections.dashboard import AccessMode, DashboardSettings
 from cotenant.base.text import visible
@@ -380,7 +381,7 @@ def age_chip(time_seconds: float, view: View, *, demo: bool) -> Component:
     """Return a chip with the age of the newest sample, colored by the thresholds; demo data do not age."""
     if demo:
         return panels.chip(f"data until {display.moment(time_seconds)}", "gray")
-    age = max(0.0, view.now_seconds() - time_seconds)
+    age = measures.age_seconds(view.now_seconds(), time_seconds)
     settings = view.settings
     tone = "red" if age >= settings.red_after_seconds else "orange" if age >= AMBER_AFTER_SECONDS else "teal"
     return panels.chip(f"data {display.duration(age)} old", tone, f"Newest sample: {display.moment(time_seconds)}")
@@ -389,7 +390,7 @@ def age_chip(time_seconds: float, view: View, *, demo: bool) -> Component:
 def _stale(overview: Overview | None, view: View) -> Component | None:
     if overview is None or overview.demo:
         return None
-    age = view.now_seconds() - overview.time_seconds
+    age = measures.age_seconds(view.now_seconds(), overview.time_seconds)
     if age < view.settings.red_after_seconds:
         return None
     text = f"The newest sample is {display.duration(age)} old: what you see may no longer be so."

@@ -20,7 +20,7 @@ from cotenant.dashboard.home.page_data import OverviewPage
 from cotenant.dashboard.home.pictures import Part
 from cotenant.dashboard.nodes import batch, lent_now
 from cotenant.dashboard.tables import display, savings
-from cotenant.recommender.colocation.model.lendable import LIKELY
+from cotenant.recommender.colocation.model.lendable import LIKELY, extremes_ahead
 from cotenant.recommender.model.savings import Savings
 from cotenant.recommender.model.todo import TodoList
 from cotenant.recommender.model.views import FINDINGS, RECLAIMABLE
@@ -160,9 +160,9 @@ def _ahead(page: OverviewPage) -> Component:
     """Lendable CPU over the next 24 hours at the median, a column each half hour."""
     series = page.overview.cpu
     path = series.batch_ahead.get(LIKELY, [])
-    known = [value for value in path if math.isfinite(value)]
-    if not known or len(path) != len(series.ahead):
+    known = extremes_ahead(series.batch_now, path)
+    if known is None or len(path) != len(series.ahead):
         return html.Div()
-    ends = display.between(min(known), max(known), Resource.CPU)
+    ends = display.between(known.least, known.most, Resource.CPU)
     names = (f"{display.clock(series.ahead[0])} UTC", f"{display.clock(series.ahead[-1])} UTC")
     return pictures.columns(path, f"Free for batch over the next 24 hours, median: {ends}", names)

@@ -10,7 +10,7 @@ from dash.development.base_component import Component
 from cotenant.base.resource import Resource
 from cotenant.base.text import percent, visible
 from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
-from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.changes.model.change import ChangeState, ChangeStatus, count_of_states
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import ACT, View
 from cotenant.dashboard.home.page_data import OverviewPage
@@ -102,8 +102,7 @@ def _by_state(standings: list[ChangeStatus]) -> list[Any]:
     """How many changes were verified, and how many still wait for it."""
     if not standings:
         return ["Nothing was changed yet. A change counts here once its soak has shown no harm."]
-    states = [one.state for one in standings]
-    verified, waiting = states.count(ChangeState.VERIFIED), states.count(ChangeState.APPLIED)
+    verified, waiting = (count_of_states(standings, s) for s in (ChangeState.VERIFIED, ChangeState.APPLIED))
     words = f"{display.counted(verified, 'change')} verified"
     return [f"{words}, {waiting:,} waiting for a verdict." if waiting else f"{words}."]
 

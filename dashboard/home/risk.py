@@ -8,6 +8,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.text import percent
 from cotenant.base.usage.what_if import RiskOutcome, WhatIf
 from cotenant.dashboard.frame import panels
@@ -70,7 +71,7 @@ def slider(replay: WhatIf, id_: str) -> Component:
 
 def stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
     """The four numbers of one risk."""
-    share = chosen.lent_cores / replay.capacity_cores if replay.capacity_cores else 0.0
+    share = measures.ratio_of(chosen.lent_cores, replay.capacity_cores)
     return [
         panels.stat("Lent to batch", f"{chosen.lent_cores:,.0f} cores", f"mean; {display.percent(share)} of capacity"),
         panels.stat("Batch work done", f"{chosen.batch_core_hours:,.0f} core-hours", _beside(replay, chosen)),
@@ -87,7 +88,7 @@ def _beside(replay: WhatIf, chosen: RiskOutcome) -> str:
     """Compare the chosen risk with lending by present use; without such a figure, give the utilization."""
     if replay.by_use is None or replay.by_use.batch_core_hours <= 0:
         return f"utilisation {display.percent(chosen.utilisation)}"
-    return f"{chosen.batch_core_hours / replay.by_use.batch_core_hours:.2f} x lending by present use"
+    return f"{measures.ratio_of(chosen.batch_core_hours, replay.by_use.batch_core_hours):.2f} x lending by present use"
 
 
 def no_replay(view: View) -> Component:

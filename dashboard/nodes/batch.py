@@ -74,6 +74,11 @@ class LendableCapacity:
         finite = np.isfinite(self.capacity[Resource.CPU, SURE]) & np.isfinite(self.capacity[Resource.MEMORY, SURE])
         return int(finite.any(axis=1).sum())
 
+    @property
+    def unknown(self) -> int:
+        """Number of nodes of which capacity is not known in both resources."""
+        return len(self.nodes) - self.known
+
     def free(self, resource: Resource, level: str) -> Floats:
         """Capacity that no batch pod uses now, (n, T)."""
         return np.maximum(self.capacity[resource, level] - self.used[resource][:, None], 0.0)

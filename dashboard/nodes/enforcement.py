@@ -11,6 +11,7 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.tables import filters, queries, time_span
 from cotenant.base.tables.filters import ALWAYS, FilterCondition, Query
@@ -74,7 +75,7 @@ def notices(view: View) -> list[Component]:
     if gathering is None:
         return []
     demo = snapshot.overview is not None and snapshot.overview.demo
-    age = max(0.0, view.now_seconds() - gathering.gathered_seconds)
+    age = measures.age_seconds(view.now_seconds(), gathering.gathered_seconds)
     if gathering.trouble:
         head = "Forbidden. " if gathering.forbidden else "Not asked. "
         return [_banner(head, f"{gathering.trouble} {gathering.fix} What is shown was gathered before.", GATHER)]
@@ -210,7 +211,7 @@ def node_links(node_counts: Sequence[tuple[str, int]], query: Query, node: str) 
     ordered = [pair for pair in node_counts if pair[0] == node] + [pair for pair in node_counts if pair[0] != node]
     first = sorted(ordered[:NODES_SHOWN], key=node_counts.index)
     links = [_link(f"{visible(name)} ({count:,})", address(query, name), name == node) for name, count in first]
-    rest = len(node_counts) - len(first)
+    rest = measures.left_out_count(len(node_counts), len(first))
     more = [html.Span(f"and {rest:,} more: Enter on a row opens its node", className="dim")] if rest > 0 else []
     return _choices("Node", links, more)
 

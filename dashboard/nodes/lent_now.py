@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from cotenant.base.resource import Resource
 from cotenant.base.tables.queries import Relation
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.nodes import batch
 from cotenant.dashboard.tables import display
-from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
+from cotenant.recommender.colocation.model.lendable import LIKELY, SURE, extremes_ahead
 from cotenant.recommender.model.views import BandSeries, Overview
 
 
@@ -32,19 +27,12 @@ def ahead_parts(series: BandSeries) -> list[Any]:
     The parts are the least and the most from now on at the median, and the least that is sure for each node by
     itself.
     """
-    likely, sure = (_from_now_on(series, series.batch_ahead.get(level, ())) for level in (LIKELY, SURE))
+    likely, sure = (extremes_ahead(series.batch_now, series.batch_ahead.get(level, ())) for level in (LIKELY, SURE))
     words: list[Any] = []
-    if likely.size:
-        ends = panels.amount_range(float(likely.min()), float(likely.max()), Resource.CPU)
+    if likely is not None:
+        ends = panels.amount_range(likely.least, likely.most, Resource.CPU)
         words += [", ", ends, " over the next 24 hours at the median of the forecasts"]
-    if sure.size:
-        least = panels.amount(float(sure.min()), Resource.CPU)
+    if sure is not None:
+        least = panels.amount(sure.least, Resource.CPU)
         words += [", at least ", least, " while every node is within its 95 % value"]
     return words
-
-
-def _from_now_on(series: BandSeries, path: Sequence[float]) -> npt.NDArray[np.float64]:
-    """Return what is lent now and the known values ahead; empty where none is known ahead."""
-    ahead = np.asarray(path, dtype=np.float64)
-    known = ahead[np.isfinite(ahead)]
-    return np.append(known, series.batch_now) if known.size and math.isfinite(series.batch_now) else known

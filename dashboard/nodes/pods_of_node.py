@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -61,10 +62,8 @@ def panel(snapshot: Snapshot, node: str, base: str) -> Component:
 
 def _classes(rows: Sequence[Row]) -> str:
     """Count the pods of each priority class, in words."""
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[str(row["priority"]) or "no class"] = counts.get(str(row["priority"]) or "no class", 0) + 1
-    return ", ".join(f"{count:,} {word}" for word, count in sorted(counts.items(), key=lambda pair: -pair[1]))
+    counts = Counter(str(row["priority"]) or "no class" for row in rows)
+    return ", ".join(f"{count:,} {word}" for word, count in counts.most_common())
 
 
 def _row(row: Row, base: str, node: str) -> Component:

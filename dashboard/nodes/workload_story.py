@@ -131,6 +131,11 @@ def total(story: Story, resource: Resource, which: Field, *, proposed: bool) -> 
     return sum(amounts) or None
 
 
+def replicas_count(recommendations: Sequence[Recommendation]) -> int:
+    """Number of pods that proposals of one workload multiply their effect by; 0 without any proposal."""
+    return max((one.replicas for one in recommendations), default=0)
+
+
 def proposed_by_hour(story: Story, resource: Resource) -> Floats:
     """The proposed request of the pods of each hour, (hours,), beside the requests of the same pods; NaN where unknown.
 
@@ -138,7 +143,7 @@ def proposed_by_hour(story: Story, resource: Resource) -> Floats:
     """
     row, now = story.portraits.get(resource.value), total(story, resource, Field.REQUEST, proposed=True)
     pods = floats(row.get("pods") or ()) if row else np.empty(0)
-    replicas = max((r.replicas for r in story.recommendations), default=0)
+    replicas = replicas_count(story.recommendations)
     return pods * (now / replicas) if now is not None and replicas and len(pods) else np.empty(0)
 
 

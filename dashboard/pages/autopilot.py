@@ -9,6 +9,7 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.autopilot.model import REPORT, STATUS, AutopilotMode, AutopilotRound
+from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.reasons import Reason
 from cotenant.base.table import Table
@@ -78,7 +79,7 @@ def overview(view: View) -> Component:
 def switch_panel(view: View, now: AutopilotRound) -> Component:
     """Show whether anything is changed now, why not, and the one button that stops or resumes everything."""
     act = acting.RESUME if now.waits_for_a_person else acting.PAUSE
-    acts = sum(row["mode"] == AutopilotMode.ACT for row in now.status.rows())
+    acts = measures.matching_count(row["mode"] == AutopilotMode.ACT for row in now.status.rows())
     word, tone = ("halted", "red") if now.halt else ("running", "teal") if acts else ("observing", "blue")
     counts = f"{acts:,} of {len(now.status):,} policies may change workloads; decided "
     line = html.P([panels.chip(word, tone), " ", counts, panels.moment(now.at_seconds)], className="verdict")

@@ -12,9 +12,10 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import UsageError
 from cotenant.base.resource import Resource
-from cotenant.base.tables.queries import Relation
+from cotenant.base.tables.queries import Relation, RowCondition
 from cotenant.base.text import visible
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.dashboard.figures import room as chart
@@ -24,7 +25,7 @@ from cotenant.dashboard.nodes import batch
 from cotenant.dashboard.nodes.batch import BOUNDS, Fit, Job, LendableCapacity, StartWindow
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import display
-from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
+from cotenant.recommender.colocation.model.lendable import LIKELY, SURE, lending_nodes_count
 from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE, BandSeries, Overview
 
 PATH: Final = "batch"
@@ -115,13 +116,12 @@ def usage_of_batch_pods(pods: Relation) -> tuple[list[float | None], int]:
 
 def _lending_nodes(lent: Relation) -> str:
     """Count the nodes that lend to batch, and give the reason where amounts are unknown."""
-    columns = lent.read("band", "node", "reason", "amount").columns
-    rows = columns["band"] == "batch"
-    if not rows.any():
+    columns = lent.read("node", "amount", where=RowCondition("band = 'batch'")).columns
+    nodes = len(set(columns["node"]))
+    if not nodes:
         return "the results do not say"
-    everyone = set(columns["node"][rows])
-    without = set(columns["node"][rows & ((columns["reason"] != "ok") | (columns["amount"] <= 0))])
-    counted = f"by {len(everyone) - len(without):,} of {display.counted(len(everyone), 'node')}"
+    lending = lending_nodes_count(columns["node"], columns["amount"])
+    counted = f"by {lending:,} of {display.counted(nodes, 'node')}"
     return f"{counted}; {why}" if (why := batch.why_unknown(lent)) else counted
 
 
@@ -152,6 +152,7 @@ def _ahead(view: View, overview: Overview, lendable: LendableCapacity, resource:
         used=float(lendable.used[resource].sum()),
         mid_past=chart.pad_values(band.mid, hours),
         mid_likely=chart.pad_values(band.mid_ahead.get(LIKELY, ()), half_hours),
+        now=band.batch_now,
     )
     now = None if overview.demo or view.now_seconds() >= lendable.end_seconds else view.now_seconds()
     figure = panels.figure(chart.chart(line, now), f"batch-{resource}", CHART_HEIGHT)
@@ -159,7 +160,7 @@ def _ahead(view: View, overview: Overview, lendable: LendableCapacity, resource:
 
 
 def _note(lendable: LendableCapacity) -> str:
-    missing = len(lendable.nodes) - lendable.known
+    missing = lendable.unknown
     text = (
         "What batch pods may take, all nodes together, what they use already included: so far, now, and while prod "
         "follows the median of its forecast; the dotted line is the sum of every node's 95 % value. " + batch.NOT_DRAWN
@@ -203,7 +204,7 @@ def answer(view: View, search: str) -> Component:
         return _no_capacity(view)
     now = float(lendable.start_seconds) if overview.demo else view.now_seconds()
     if now >= lendable.end_seconds:
-        ended = display.duration(now - lendable.end_seconds)
+        ended = display.duration(measures.age_seconds(now, lendable.end_seconds))
         why = f"They ended {ended} ago, so nothing can be said about the hours to come."
         return panels.empty("These forecasts are over.", why=why, command="cotenant scan")
     address = f"{view.settings.base_path}api/v1/fit?{urlencode(asdict(job))}"
@@ -250,7 +251,7 @@ def windows(starts: tuple[StartWindow, ...], now: float) -> Component:
         html.Tr(
             [
                 html.Th(panels.moment(w.start_seconds), scope="row"),
-                html.Td(_wait(w.start_seconds - now), className="whole"),
+                html.Td(_wait(measures.length_seconds(now, w.start_seconds)), className="whole"),
                 html.Td(panels.moment(w.end_seconds)),
                 html.Td(f"{w.nodes:,}"),
                 html.Td(f"{w.pods:,}"),

@@ -8,12 +8,13 @@ from typing import Any, Final
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.people import Person, Right
 from cotenant.base.tables import queries
 from cotenant.base.tables.filters import Query
 from cotenant.base.text import visible
-from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.changes.model.change import ChangeState, ChangeStatus, unsettled_count
 from cotenant.changes.model.service import ChangeService
 from cotenant.changes.model.tables import CHANGES, moves
 from cotenant.dashboard.changes import callbacks as acting
@@ -60,10 +61,15 @@ def _totals(snapshot: Snapshot, query: Query, _currency: str) -> Sequence[Compon
     return [_total(label, columns, mask) for label, mask in parts]
 
 
-def _total(label: str, columns: Any, mask: Sequence[bool]) -> Component:
+def summed_changes(columns: Any, mask: Sequence[bool]) -> Savings:
+    """Return what the masked rows of CHANGES free and raise of requests over all pods, in millicores and bytes."""
     cpu, memory, raised_cpu, raised_memory = (int(columns[name][mask].sum()) for name in AMOUNTS)
-    total = Savings(RequestTotals(cpu, memory), RequestTotals(raised_cpu, raised_memory))
-    count = display.counted(sum(mask), "change")
+    return Savings(RequestTotals(cpu, memory), RequestTotals(raised_cpu, raised_memory))
+
+
+def _total(label: str, columns: Any, mask: Sequence[bool]) -> Component:
+    total = summed_changes(columns, mask)
+    count = display.counted(measures.matching_count(mask), "change")
     return html.Div(
         [
             html.Span(label, className="total-label"),
@@ -157,7 +163,7 @@ def ledger(view: View) -> Component:
     health = change_tables.visible_health(view.given.changes.ledger(), view.given.people())
     tone = "red" if health.bad_row else "teal" if health.anchored else "gray"
     standings = change_tables.standings_of(view)
-    open_ones = sum(not s.state.settled for s in standings)
+    open_ones = unsettled_count(standings)
     notes = " ".join(health.notes)
     parts: list[Any] = [panels.chip(change_tables.health_words(health), tone, notes)]
     if health.notes:
@@ -242,7 +248,7 @@ def rollback_question(view: View, what: str, id_: str) -> tuple[Component, list[
     targets = [s for s in standings.values() if s.state.in_force and (
         s.change.id == id_ if what == "rollback" else s.change.batch == batch)]  # fmt: skip
     rows = [html.Li([html.Strong(visible(s.change.workload)), f": {visible(_back(s))}"]) for s in targets[:20]]
-    more = [html.Li(f"and {len(targets) - 20} more")] if len(targets) > 20 else []
+    more = [html.Li(f"and {measures.left_out_count(len(targets), 20)} more")] if len(targets) > 20 else []
     lead = f"Put back what stood there before, in {display.counted(len(targets), 'workload')}:"
     note = "Where somebody has changed it since, nothing is overwritten and it is said."
     return html.Div([html.P(lead), html.Ul([*rows, *more]), html.P(note, className="panel-note")]), [

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import MeasuredResource, Resource, measured_resource
@@ -210,7 +211,7 @@ def models(row: Row) -> Component:
 
 
 def _model(name: str, loss: float, most: float, serves: bool) -> Component:
-    bar = html.Span(className="bar", style={"width": f"{100 * loss / max(most, 1e-9):.0f}%"})
+    bar = html.Span(className="bar", style={"width": f"{measures.ratio_of(loss, max(most, 1e-9)):.0%}"})
     amount = html.Td([bar, html.Span(f"{loss:.2f}")], className="loss")
     return html.Tr([html.Th(name, scope="row"), amount, html.Td("yes" if serves else "")])
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from dash import Dash, Input, Output, State, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.text import visible
 from cotenant.base.usage.quality import DEFECT_SENTENCES, QualityRecord, joined_scrapes
@@ -117,7 +118,7 @@ def _pulls(pulls: Sequence[QualityRecord]) -> Component:
             f"{p.samples:,}",
             f"{p.server_seconds:,.1f} s",
             f"{p.client_seconds:,.1f} s",
-            f"{sum(p.defects.values()):,}",
+            f"{p.defects_count:,}",
         )
         for p in pulls
     ]
@@ -197,7 +198,7 @@ def _namespaces(coverage: Sequence[Row]) -> Component:
         )
         for r in rows[:NAMESPACES_SHOWN]
     ]
-    rest = len(rows) - len(shown)
+    rest = measures.left_out_count(len(rows), len(shown))
     note = "Worst first" + (f"; {rest:,} more have at least as many." if rest > 0 else ".")
     heads = ("Namespace", "Series", "Samples present", "Longest gap", "Newest sample")
     return panels.panel("Gaps by namespace", panels.facts(heads, shown, "Samples present by namespace"), note=note)

@@ -11,6 +11,7 @@ import numpy as np
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import UsageError
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
@@ -181,8 +182,8 @@ def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
 
 def _usage_stat(row: Mapping[str, Any], resource: Resource) -> Component:
     used, allocatable, request = (row[f"{resource}_{w}"] for w in ("usage", "allocatable", "request"))
-    share = used / allocatable if used is not None and allocatable else float("nan")
-    requested = f", {display.percent(request / allocatable)} requested" if request is not None and allocatable else ""
+    share, of_requests = (measures.ratio_of(part, allocatable) for part in (used, request))
+    requested = f", {display.percent(of_requests)} requested" if request is not None and allocatable else ""
     detail = html.Span([f"{display.percent(share)} of ", panels.amount(allocatable, resource), requested])
     label = "CPU used now" if resource is Resource.CPU else "Memory used now"
     return panels.stat(label, panels.amount(used, resource), detail, bar=share)

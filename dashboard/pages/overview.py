@@ -10,6 +10,7 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
@@ -164,7 +165,7 @@ def _waste(page: OverviewPage, chosen: str) -> Component:
 
 
 def _outcome(page: OverviewPage) -> Component:
-    overview, total = page.overview, sum(page.overview.severities.values())
+    overview, total = page.overview, page.overview.recommendations_count
     note = f"{display.counted(total, 'container')}, strategy {overview.strategy}."
     if not total:
         return panels.panel(
@@ -203,7 +204,8 @@ def _worth_most(page: OverviewPage) -> list[Component]:
 
 def _share(word: str, count: int, total: int, href: str, tone: str) -> Component:
     bar = html.Div(
-        html.Div(className=f"meter-fill tone-fill-{tone}", style={"width": f"{count / total:.1%}"}), className="meter"
+        html.Div(className=f"meter-fill tone-fill-{tone}", style={"width": f"{measures.ratio_of(count, total):.1%}"}),
+        className="meter",
     )
     return html.Li(
         [dcc.Link(panels.chip(word, tone), href=href), bar, html.Span(f"{count:,}", className="share-count")]

@@ -10,6 +10,7 @@ from typing import Any, Final
 from dash import Dash, html
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import CotenantError, NoData
 from cotenant.base.people import Right
 from cotenant.base.text import visible
@@ -199,7 +200,7 @@ def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> 
         return panels.panel(EMPTYING_TITLE, quiet("No node is under-used."))
     emptier = jobs.emptier
     reason = approval.why_not(view, emptier)
-    count = sum(row["decision"] == TO_BE_EMPTIED for row in rows)
+    count = measures.matching_count(row["decision"] == TO_BE_EMPTIED for row in rows)
     button_text = f"Empty all {count}" if count > 1 else "Empty it"
     every = approval.approve_button(approval.EVERY, button_text, reason, approval.NODES) if count else None
     table_rows = [
@@ -227,7 +228,9 @@ def _node_button(row: Row, reason: str, withdrawal_reason: str) -> Any:
 
 def under_way(jobs: MigrationJobs) -> list[Component]:
     """Note that the nodes' reports may not show started moves yet; empty where no job is open."""
-    count = sum(str(phase).startswith(("Pending", "Running")) for phase in jobs.jobs.columns["phase"])
+    count = measures.matching_count(
+        str(phase).startswith(("Pending", "Running")) for phase in jobs.jobs.columns["phase"]
+    )
     if not count:
         return []
     message = f"{display.counted(count, 'job')} under way: nodes report a move later, so these moves may come on top."

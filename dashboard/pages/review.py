@@ -14,6 +14,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Right
@@ -486,6 +487,6 @@ def run_follow_up(view: View, act: str, ids: Sequence[str]) -> str:
         view.source.forget()
         return f"Rolled back: {review_end.count_by_state(done)}"
     verified = service.verify(who, ids)
-    waiting = len(ids) - len(verified)
+    waiting = measures.left_out_count(len(ids), len(verified))
     text = f"Verified: {review_end.count_by_state(verified)}" if verified else "No soak time is over yet."
     return f"{text} {waiting:,} still in their soak time." if verified and waiting else text

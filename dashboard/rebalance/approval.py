@@ -13,6 +13,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.people import Right
 from cotenant.base.text import visible
@@ -129,8 +130,8 @@ def result(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Com
 
 
 def _summary(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts) -> str:
-    count = sum(not outcome.error for outcome in outcomes)
-    refused = len(outcomes) - count
+    count = measures.matching_count(not one.error for one in outcomes)
+    refused = measures.matching_count(one.error for one in outcomes)
     more = f" {display.counted(refused, texts.subject)} refused." if refused else ""
     return f"{texts.done.capitalize()} {display.counted(count, texts.noun)}.{more} {texts.follows}"
 
@@ -147,7 +148,7 @@ def _lines(outcomes: Sequence[MoveOutcome], done: str) -> Component:
         )
         for outcome in outcomes[:MOST_LINES]
     ]
-    more = len(outcomes) - MOST_LINES
+    more = measures.left_out_count(len(outcomes), MOST_LINES)
     return html.Ul([*lines, *([html.Li(f"and {more} more")] if more > 0 else [])], className="notes")
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.resource import Resource
 from cotenant.base.table import Table
@@ -261,7 +262,7 @@ def _state_counts(
 ) -> Component:  # fmt: skip
     """Show the number of plans in each state, each a link to its plans alone, and of the lines left out."""
     number = counts(plans)
-    peaks = sum(not entry.plans for entry in entries)
+    peaks = measures.matching_count(not entry.plans for entry in entries)
     parts: list[Any] = [html.Strong(display.counted(number.plans, "plan")), ": " if number.plans else ""]
     for phase, count in number.by_phase.items():
         state = PLAN_STATES[phase]
@@ -269,7 +270,7 @@ def _state_counts(
         parts += [dcc.Link(f"{count:,} {state.words}", href=where, className="quiet-link"), ", "]
     parts = parts[:-1] if number.by_phase else parts
     parts += [f"; {display.counted(peaks, 'forecast peak')} without a plan in the cluster"] if peaks else []
-    hidden = 0 if asked else len(entries) - MOST_LIVE
+    hidden = 0 if asked else measures.left_out_count(len(entries), MOST_LIVE)
     parts += [f". The first {MOST_LIVE} of {len(entries):,} workloads are listed: choose a state to see its plans"] * (
         hidden > 0
     )
@@ -410,7 +411,7 @@ def _all_bars(search: str, names: int, most: int) -> Component | None:
     more = names > most
     where = _show_address(search, words | {SHOW_ALL} if more else words - {SHOW_ALL})
     label_ = f"Draw all {names:,}" if more else f"Draw the first {gantt.MOST_BARS}"
-    text = f"{min(names, most):,} of {display.counted(names, 'workload')} drawn. "
+    text = f"{measures.shown_count(names, most):,} of {display.counted(names, 'workload')} drawn. "
     return html.P([text, dcc.Link(label_, href=where, className="quiet-link", id="all-bars")], className="panel-note")
 
 
@@ -456,12 +457,13 @@ def _now(view: View, overview: Overview | None, start: int) -> tuple[float | Non
     now = view.now_seconds()
     if now < start + DAY_SECONDS:
         return (now if now > start else None), None
-    text = f"These windows ended {display.duration(now - start - DAY_SECONDS)} ago: a new scan proposes new ones. "
+    age = display.duration(measures.age_seconds(now, start + DAY_SECONDS))
+    text = f"These windows ended {age} ago: a new scan proposes new ones. "
     return None, html.Div([html.Strong("Stale. "), text, html.Code("cotenant scan")], className="note-partial")
 
 
 def _memory(demand: gantt.DemandCurve) -> str:
-    most, free = (display.amount(v, Resource.MEMORY) for v in (float(demand.wanted.max()), demand.free))
+    most, free = (display.amount(v, Resource.MEMORY) for v in (demand.highest, demand.free))
     verdict = "more than is free" if demand.conflict.any() else "no conflict"
     return f"Memory: at most {most} together, {free} free of requests now: {verdict}."
 

@@ -12,6 +12,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.people import Right
 from cotenant.base.resource import GIB
 from cotenant.base.text import visible
@@ -113,7 +114,7 @@ def units(plan: Plan) -> list[Component]:
         for u in plan.status.units[:MOST_UNITS]
     ]
     table = html.Table([head, html.Tbody(rows)], className="facts", id="plan-units")
-    hidden = len(plan.status.units) - MOST_UNITS
+    hidden = measures.left_out_count(len(plan.status.units), MOST_UNITS)
     more = [html.P(f"and {hidden} more", className="panel-note")] if hidden > 0 else []
     return [
         html.Div(table, className="scroll short", tabIndex=0, role="region", **{"aria-label": "Reservations"}),
@@ -178,8 +179,10 @@ def preview_table(preview: Preview, currency: str, title: str = "If it is approv
 
 def _fits(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
     placed = ", ".join(f"{visible(name)} ({pods})" for name, pods in nodes[:MOST_NODES])
-    more = f" and {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""
-    return f"{count - unplaced} of {display.counted(count, 'pod')}: {placed or 'on no node'}{more}"
+    more = f" and {measures.left_out_count(len(nodes), MOST_NODES)} more" if len(nodes) > MOST_NODES else ""
+    return (
+        f"{measures.left_out_count(count, unplaced)} of {display.counted(count, 'pod')}: {placed or 'on no node'}{more}"
+    )
 
 
 def _fit_at_start(preview: Preview) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.text import visible
 from cotenant.dashboard.changes import callbacks
@@ -119,9 +121,7 @@ def timeline(events: Sequence[TimelineEvent]) -> Component:
 
 def present(plan: Plan) -> Component:
     """Nodes and used share of what is held."""
-    nodes: dict[str, int] = {}
-    for unit in plan.status.units:
-        nodes[unit.node or "no node yet"] = nodes.get(unit.node or "no node yet", 0) + 1
+    nodes = Counter(unit.node or "no node yet" for unit in plan.status.units)
     where = ", ".join(f"{visible(name)} ({count})" for name, count in sorted(nodes.items()))
     available, used, want = available_pods(plan), used_reservations(plan), wanted_pods(plan)
     stats = [
@@ -129,10 +129,13 @@ def present(plan: Plan) -> Component:
             "Reserved pods",
             f"{available} of {want}",
             where or "nothing is reserved now",
-            bar=available / want if want else None,
+            bar=measures.ratio_of(available, want) if want else None,
         ),
         panels.stat(
-            "Used", f"{used} of {available}", "pods on their Reservations", bar=used / available if available else None
+            "Used",
+            f"{used} of {available}",
+            "pods on their Reservations",
+            bar=measures.ratio_of(used, available) if available else None,
         ),
         panels.stat("Most at once", f"{plan.status.progress.most_used}", "pods that used it in this occurrence"),
         panels.stat("Waited without a reservation", f"{plan.status.progress.most_missed}", "pods at one time"),

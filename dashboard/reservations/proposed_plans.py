@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base import measures
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.reasons import SENTENCES, Reason
@@ -218,7 +219,7 @@ def commands(row: Row) -> list[tuple[str, str]]:
     quoted = {key: shlex.quote(name) for key, name in names.items()}
     if row["start"] is not None and row["end"] is not None:
         quoted |= {"pods": str(int(row["pods"] or 1)), "start": moment(row["start"])}
-        quoted["length"] = duration(row["end"] - row["start"])
+        quoted["length"] = duration(measures.length_seconds(row["start"], row["end"]))
     lines = ON_PROPOSED if is_proposed(row) else ON_WITHHELD if "start" in quoted else ON_WITHHELD[:1]
     return [(title, f"cotenant reservations {line.format(**quoted)}") for title, line in lines]
 

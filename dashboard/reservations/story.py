@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from cotenant.base import measures
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.dashboard.figures.gantt import Bar
@@ -171,7 +172,8 @@ def reserve_words(plan: Plan, now_seconds: float) -> str:
     if status.reserve_at_seconds <= now_seconds:
         return f"{capacity} is reserved now: start {start} UTC − lead {lead} has passed."
     when = f"{display.moment(status.reserve_at_seconds)} (start {start} − lead {lead})"
-    return f"{capacity} will be reserved at {when}, in {display.duration(status.reserve_at_seconds - now_seconds)}."
+    wait = display.duration(measures.length_seconds(now_seconds, status.reserve_at_seconds))
+    return f"{capacity} will be reserved at {when}, in {wait}."
 
 
 def next_step(plan: Plan, now_seconds: float) -> str:
@@ -217,7 +219,10 @@ def any_plan_moving(plans: Sequence[Plan], now_seconds: float) -> bool:
         phase, status = phase_of(plan), plan.status
         if plan.status.phase is None or phase.holds or phase is PlanPhase.RELEASED:
             return True
-        return phase is PlanPhase.APPROVED and status.reserve_at_seconds - now_seconds < SOON_SECONDS
+        return (
+            phase is PlanPhase.APPROVED
+            and measures.length_seconds(now_seconds, status.reserve_at_seconds) < SOON_SECONDS
+        )
 
     return any(moves(plan) for plan in plans)
 

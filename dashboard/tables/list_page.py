@@ -14,6 +14,7 @@ import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.errors import UsageError
 from cotenant.base.table import Schema
 from cotenant.base.tables import filters, queries, time_span
@@ -253,7 +254,10 @@ def _facet(link: Href, query: Query, key: str, title: str, counts: Sequence[tupl
     first, rest = rows[:FACET_FIRST], rows[FACET_FIRST:]
     chosen = {*query.values(key), *query.values(key, negated=True)}
     more = html.Details(
-        [html.Summary(f"{len(counts) - FACET_FIRST} more", className="facet-more"), _facet_list(f"More {title}", rest)],
+        [
+            html.Summary(f"{measures.left_out_count(len(counts), FACET_FIRST)} more", className="facet-more"),
+            _facet_list(f"More {title}", rest),
+        ],
         open=any(value in chosen for value, _ in counts[FACET_FIRST:FACET_VALUES]),
     )
     beyond = [html.P("Others: use the search", className="facet-more")] if len(counts) > FACET_VALUES else []

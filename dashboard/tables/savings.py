@@ -93,6 +93,11 @@ class NextReview:
     savings: Savings
     left: dict[str, int]
 
+    @property
+    def left_count(self) -> int:
+        """Number of workloads that are left out, for whatever reason."""
+        return sum(self.left.values())
+
 
 def next_review(advice: Relation, refs: Sequence[WorkloadRef]) -> NextReview:
     """Estimate a review of the workloads with all their containers; a review never takes a workload partly."""

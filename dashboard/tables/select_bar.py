@@ -167,7 +167,7 @@ def _left_out(written: NextReview) -> list[Component]:
     if not written.left:
         return []
     reasons = ", ".join(f"{count:,} {why}" for why, count in written.left.items())
-    text = f"left out: {display.counted(sum(written.left.values()), 'workload')} ({visible(reasons)})"
+    text = f"left out: {display.counted(written.left_count, 'workload')} ({visible(reasons)})"
     return [html.Span(text, className="dim", id="selection-left")]
 
 

@@ -209,7 +209,7 @@ class NodeLanes:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """The sources that were queried, and the result: the document beside the tables."""
+    """The sources that were queried, how many agents run, and the result: the document beside the tables."""
 
     gathered_seconds: float
     """Unix time of the last look, successful or not."""

@@ -137,6 +137,11 @@ class Population:
     nodes: int = 0
     devices: int = 0
 
+    @property
+    def containers_count(self) -> int:
+        """Number of containers in all namespaces."""
+        return sum(self.containers.values())
+
     def series(self, part: QueryPart, names: Iterable[str] | None = None) -> float:
         """Expected series of a part in the namespaces (None = all)."""
         if part.kind is PartKind.NODE:

@@ -404,7 +404,10 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class BandSeries:
-    """History and forecast of one cluster total, on two grids; amounts in the resource's unit, missing = NaN."""
+    """History and forecast of one cluster total, on two grids; amounts in the resource's unit, missing = NaN.
+
+    lending_nodes: number of nodes whose amount for batch is known.
+    """
 
     times: list[int]
     """Of the history: hourly means of `usage` and `request`; `ahead` is of the forecast."""
@@ -492,3 +495,8 @@ class Overview:
     """By resource: the 24 hours in which most nodes passed their peaks; none in results of an older version."""
     worst_day_sentences: list[str] = field(default_factory=list)
     """The same in words, one sentence a resource."""
+
+    @property
+    def recommendations_count(self) -> int:
+        """Number of recommendations, of any severity."""
+        return sum(self.severities.values())

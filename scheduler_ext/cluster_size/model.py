@@ -216,7 +216,7 @@ class ClusterSize:
 
     @property
     def nodes_now(self) -> int:
-        """Nodes of the cluster."""
+        """Number of nodes of the cluster."""
         return len(self.leaving) + len(self.staying)
 
     @property

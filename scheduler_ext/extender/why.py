@@ -72,7 +72,7 @@ class PodVerdict(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The obstacles to a pod's placement. fits: nodes that no rule refuses.
+    """The obstacles to a pod's placement. fits: number of nodes that no rule refuses.
 
     Rules overlap: a node may be refused by several, and is counted in each. scheduler: the refusals that
     kube-scheduler itself reports.

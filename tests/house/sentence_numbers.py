@@ -26,6 +26,19 @@ NUMBER_WORDS = re.compile(
 """Names that a loop gives to numbers."""
 FORMAT = re.compile(r"[fdeg%]$|,")
 NUMBERS = frozenset({"int", "float"})
+COMPUTES = frozenset(
+    {"sum", "min", "max", "mean", "median", "quantile", "percentile", "std", "average", "count_nonzero", "argmax"}
+    | {"argmin", "nansum", "nanmin", "nanmax", "nanmean", "nanmedian", "nanstd", "nanargmin", "nanargmax", "fmean"}
+)
+"""Functions that make one number of many."""
+CONVERTS = frozenset({"int", "float", "abs", "round", "str", "list", "tuple", "sorted"})
+"""Functions that leave a number what it is."""
+UNITS = frozenset(
+    {"MILLICORES_PER_CORE", "GIB", "DAY_SECONDS", "HOUR_SECONDS", "HALF_HOUR_SECONDS", "UNITS", "SCALE", "_SCALE"}
+    | {"unit", "scale"}
+)
+"""Names of what a number is multiplied with or divided by to be in another unit."""
+UNIT_NUMBERS = frozenset({0.01, 60, 100, 1000, 3600, 86_400, 1 << 30})
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,8 @@ class Declared:
     attributes: frozenset[str]
     functions: frozenset[str]
     columns: frozenset[str]
+    by_name: Mapping[str, str]
+    """The name that a variable of a class usually has -> the class."""
 
     def is_number_of(self, owner: str, attribute: str) -> bool:
         """Whether an attribute of an object of a class is a number; of an unknown class, where no class differs."""
@@ -58,7 +73,9 @@ def declared(trees: Sequence[ast.Module], columns: frozenset[str]) -> Declared:
             functions[node.name] = is_number(node.returns) and functions.get(node.name, True)
     every = [pair for own in fields.values() for pair in own.items()]
     attributes = {name for name, numeric in every if numeric} - {name for name, numeric in every if not numeric}
-    return Declared(fields, frozenset(attributes), frozenset(n for n, numeric in functions.items() if numeric), columns)
+    by_name = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): name for name in fields}
+    numeric_functions = frozenset(name for name, numeric in functions.items() if numeric)
+    return Declared(fields, frozenset(attributes), numeric_functions, columns, by_name)
 
 
 def is_number(annotation: ast.expr | None) -> bool:
@@ -86,6 +103,113 @@ def numbers_of(tree: ast.Module, module: str, names: Declared) -> set[str]:
         for node in (node for node in ast.walk(function) if id(node) not in of_errors):
             found |= {f"{module}.{function.name}: {ast.unparse(one)}" for one in _written(node, scope)}
     return found
+
+
+def computed_in(tree: ast.Module, module: str, names: Declared) -> set[str]:
+    """Those of the numbers of a module that the function that writes them computes: "module.function: expression"."""
+    found: set[str] = set()
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+        of_errors = {id(part) for one in ast.walk(function) if _answers_input(one) for part in ast.walk(one)}
+        scope, assigned = _scope(function, "", names), _assigned(function)
+        for node in (node for node in ast.walk(function) if id(node) not in of_errors):
+            written = [one for one in _written(node, scope) if _is_computed(one, assigned)]
+            found |= {f"{module}.{function.name}: {ast.unparse(one)}" for one in written}
+    return found
+
+
+@dataclass(frozen=True)
+class Made:
+    """What makes a number: the calls in it and in its variables; handed: it is a parameter or of one."""
+
+    calls: frozenset[str]
+    handed: bool
+
+
+def calls_in(tree: ast.Module, module: str, names: Declared) -> Mapping[str, Made]:
+    """What makes each number of a module."""
+    found: dict[str, Made] = {}
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+        scope, assigned = _scope(function, "", names), _assigned(function)
+        arguments = {one.arg for one in (*function.args.args, *function.args.kwonlyargs)}
+        for one in (one for node in ast.walk(function) for one in _written(node, scope)):
+            parts = list(_parts(one, assigned))
+            calls = {_name(part.func) for part in parts if isinstance(part, ast.Call)} - CONVERTS
+            handed = not calls and any(isinstance(part, ast.Name) and part.id in arguments for part in parts)
+            found[f"{module}.{function.name}: {ast.unparse(one)}"] = Made(frozenset(calls), handed)
+    return found
+
+
+def _parts(number: ast.expr, assigned: Mapping[str, list[ast.expr]]) -> Iterator[ast.AST]:
+    """The expressions that a number is made of, through variables, not into what functions are given."""
+    todo: list[ast.AST] = [number]
+    seen: set[str] = set()
+    while todo:
+        node = todo.pop()
+        yield node
+        if isinstance(node, ast.Call) and _name(node.func) not in CONVERTS:
+            if isinstance(node.func, ast.Attribute):  # counts.items(): what has the items
+                todo.append(node.func.value)
+            continue
+        if isinstance(node, ast.Name) and node.id not in seen:
+            seen.add(node.id)
+            todo += assigned.get(node.id, [])
+        todo += [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr | ast.comprehension)]
+
+
+def _assigned(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Mapping[str, list[ast.expr]]:
+    """What each variable of a function is made of, in assignments and in loops of comprehensions."""
+    found: dict[str, list[ast.expr]] = {}
+
+    def note(target: ast.expr, value: ast.expr) -> None:
+        for part in ast.walk(target):
+            if isinstance(part, ast.Name):
+                found.setdefault(part.id, []).append(value)
+
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign():
+                for target in node.targets:
+                    note(target, node.value)
+            case ast.NamedExpr():
+                note(node.target, node.value)
+            case ast.AugAssign():
+                note(node.target, ast.BinOp(node.value, node.op, node.value))
+            case ast.comprehension() | ast.For():
+                note(node.target, node.iter)
+    return found
+
+
+def _is_computed(number: ast.expr, assigned: Mapping[str, list[ast.expr]]) -> bool:
+    """Whether arithmetic beyond a unit's is in an expression or in what its variables are made of."""
+    return any(
+        (isinstance(node, ast.Call) and _name(node.func) in COMPUTES)
+        or (isinstance(node, ast.BinOp) and _is_arithmetic(node))
+        for node in _parts(number, assigned)
+    )
+
+
+COLLECTIONS = (ast.JoinedStr, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.SetComp, ast.ListComp)
+
+
+def _is_arithmetic(node: ast.BinOp) -> bool:
+    """Whether it is more than another unit of a number, and no joining of texts, lists or sets."""
+    if isinstance(node.op, ast.BitOr | ast.BitAnd | ast.LShift):
+        return False
+    sides = (node.left, node.right)
+    if any(isinstance(one, COLLECTIONS) for one in sides):
+        return False
+    if any(isinstance(one, ast.Constant) and isinstance(one.value, str) for one in sides):
+        return False
+    in_other_unit = isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv) and any(map(_is_unit, sides))
+    return not in_other_unit
+
+
+def _is_unit(node: ast.expr) -> bool:
+    if isinstance(node, ast.Constant):
+        return node.value in UNIT_NUMBERS
+    if isinstance(node, ast.BinOp):
+        return ast.unparse(node) == "1 << 30"
+    return ast.unparse(node).partition("[")[0].rpartition(".")[2] in UNITS
 
 
 def _answers_input(node: ast.AST) -> bool:
@@ -125,9 +249,8 @@ def _scope(function: ast.FunctionDef | ast.AsyncFunctionDef, owner: str, names: 
     """Parameters and variables of a function: which are numbers, and of which class the others are."""
     arguments = (*function.args.args, *function.args.kwonlyargs)
     numbers = {one.arg for one in arguments if is_number(one.annotation)}
-    by_name = {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): name for name in names.fields}
     said = {one.arg: _class_of(one.annotation) for one in arguments if one.annotation is not None}
-    scope = Scope(numbers, by_name | said | {"self": owner}, names)
+    scope = Scope(numbers, names.by_name | said | {"self": owner}, names)
     bound = {
         part.id
         for node in ast.walk(function)

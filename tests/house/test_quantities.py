@@ -41,6 +41,8 @@ SAYS_UNIT = {
     Unit.CORE_HOURS_PER_DAY: ("core-hours", "core_hours"),
 }
 """Words of a name, a docstring or a type by which a function says its unit."""
+KEEPS_UNIT = ("in its unit", "in their unit")
+"""Words of a function of a line or of values whose result is in their unit."""
 KINDS = {
     Unit.MILLICORES: {Kind.MILLICORES, Kind.AMOUNT, Kind.LIST, Kind.INTEGER},
     Unit.BYTES: {Kind.BYTES, Kind.AMOUNT, Kind.LIST, Kind.INTEGER},
@@ -147,7 +149,19 @@ def test_a_quantity_is_one_sentence_of_one_function_that_says_its_unit(chapter: 
         allowed = KINDS.get(quantity.unit, {Kind.NUMBER})
         assert [column.name for column in columns if column.kind not in allowed] == [], quantity
         if not columns:
-            assert any(word in words for word in SAYS_UNIT[quantity.unit]), f"{quantity.function} does not say its unit"
+            assert any(word in words for word in (*SAYS_UNIT[quantity.unit], *KEEPS_UNIT)), (
+                f"{quantity.function} does not say its unit"
+            )
+
+
+WORDS_OR_DRAWINGS = ("str", "Chart", "Component", "list[str]", "Sequence[str]")
+"""Results of functions that write a number and so do not compute it."""
+
+
+def test_the_function_of_a_quantity_computes_a_number_and_writes_no_words() -> None:
+    functions = {one.key: resolved(one.function) for one in every_quantity()}
+    results = {k: str(getattr(f, "__annotations__", {}).get("return", "")) for k, f in functions.items() if callable(f)}
+    assert [key for key, result in results.items() if result in WORDS_OR_DRAWINGS] == []
 
 
 def test_a_column_is_one_quantity() -> None:
@@ -193,6 +207,7 @@ BY_HAND = {
     "dashboard/nodes/workload_story.py": 1,
     "dashboard/pages/autopilot.py": 2,
     "dashboard/pages/batch.py": 5,
+    "dashboard/pages/cluster_size.py": 1,
     "dashboard/pages/forecast.py": 4,
     "dashboard/pages/health.py": 10,
     "dashboard/pages/overview.py": 4,

@@ -67,6 +67,79 @@ def test_every_number_of_a_sentence_is_a_quantity_of_the_dictionary() -> None:
     assert sorted(set(LISTED["quantities"]) - set(QUANTITIES)) == [], "no such quantity"
 
 
+def test_no_sentence_computes_the_number_that_it_writes() -> None:
+    """Sums, ratios, rests and extremes have one pure function each, which the dictionary names."""
+    free = {number for group in LISTED["others"].values() for number in group}
+    surfaces = {name: path_and_tree for name, path_and_tree in sources().items() if is_surface(name)}
+    computed = {n for path, tree in surfaces.values() for n in sentence_numbers.computed_in(tree, path.stem, names())}
+    assert sorted(computed - free) == [], "call a function of the subject, or of cotenant.base.measures"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "f'{used / room:.0%} of it'",
+        "f'{sum(one.ready for one in rows)} ready'",
+        "f'{max(used, room):.1f} at most'",
+        "display.amount(used - room, resource)",
+        "f'{(100 * used - room):.1f} %'",
+        "f'{display.percent(float(np.median(rows)))}'",
+    ],
+)
+@pytest.mark.parametrize("through", ["", "some", "other"])
+def test_arithmetic_in_a_sentence_is_found_also_through_variables(line: str, through: str) -> None:
+    """The number stands in the sentence, or one or two assignments before it."""
+    (number,) = {
+        ast.unparse(one)
+        for node in ast.walk(ast.parse(line))
+        for one in sentence_numbers._written(node, sentence_numbers.Scope({"used", "room"}, {}, names()))
+    }
+    before = {"": "", "some": f"    some = {number}\n", "other": f"    some = {number}\n    other = some\n"}[through]
+    shown = f"f'{{{through}:,.0f}}'" if through else line
+    body = f"def lead(used: float, room: float, rows, resource):\n{before}    return {shown}\n"
+    assert sentence_numbers.computed_in(ast.parse(body), "page", names())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "f'{used / 1000:.1f} cores'",
+        "f'{used / HOUR_SECONDS:.1f} h'",
+        "f'{len(rows)} rows'",
+        "f'{ratio_of(used, room):.0%}'",
+    ],
+)
+def test_another_unit_a_length_and_a_call_are_no_arithmetic(line: str) -> None:
+    body = f"def lead(used: float, room: float, rows):\n    return {line}\n"
+    assert sentence_numbers.computed_in(ast.parse(body), "page", names()) == set()
+
+
+@cache
+def made() -> dict[str, sentence_numbers.Made]:
+    """What makes each number of a sentence."""
+    surfaces = [path_and_tree for name, path_and_tree in sources().items() if is_surface(name)]
+    numbers = (sentence_numbers.calls_in(tree, path.stem, names()).items() for path, tree in surfaces)
+    return {number: one for items in numbers for number, one in items}
+
+
+GENERIC = {
+    "matching_count": {"matching_count"},
+    "by_kind_count": {"Counter", "items", "counted"},
+    "left_out_count": {"left_out_count"},
+    "age_seconds": {"age_seconds"},
+    "length_seconds": {"length_seconds"},
+    "named_count": {"len"},
+}
+"""Quantities of many sentences -> the calls of which one makes their number."""
+
+
+@pytest.mark.parametrize("key", sorted(GENERIC))
+def test_a_number_of_a_general_quantity_is_made_by_the_function_that_the_dictionary_names(key: str) -> None:
+    """Or it is handed to the function that writes it, whose callers call that one."""
+    wrong = [n for n in LISTED["quantities"][key] if made()[n].calls and not made()[n].calls & GENERIC[key]]
+    assert wrong == []
+
+
 def test_a_quantity_says_that_sentences_show_it() -> None:
     """Beside tables' cells, "where shown" of the dictionary is the truth about pages and commands."""
     table_or_words = set(Surface) - {Surface.EXPORT, Surface.REST, Surface.PYTHON, Surface.MCP, Surface.OBJECT}

@@ -14,7 +14,15 @@ from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.text import percent
-from cotenant.base.usage.policy_trial import FORECAST, POLICY_TRIAL, PolicyScore, PolicyTrial, acceptable, switch
+from cotenant.base.usage.policy_trial import (
+    FORECAST,
+    POLICY_TRIAL,
+    PolicyScore,
+    PolicyTrial,
+    acceptable,
+    lent_ratio,
+    switch,
+)
 from cotenant.experiment.nodes_past import nodes_past
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS
 from cotenant.pipeline import stored_history
@@ -98,7 +106,7 @@ def _verdict(tried: PolicyTrial, score: PolicyScore) -> str:
     now = tried.score(Resource.CPU, in_force, own if in_force == FORECAST else None)
     if now is None or score is now:
         return "in force" if score is now else ""
-    ratio = score.amount / now.amount if now.amount > 0 else float("nan")
+    ratio = lent_ratio(score, now)
     text = f"{ratio:.2f} x the cores" if np.isfinite(ratio) else "nothing is lent now"
     if not acceptable(score, now):
         return f"{text}, decisions passed more often"

@@ -14,6 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cotenant.base import measures
 from cotenant.base.commands.files import save, save_all
 from cotenant.base.commands.output import Format, message, print_table
 from cotenant.base.errors import NoData, UsageError
@@ -177,7 +178,7 @@ def _print_refused_changes(recommendations: Iterable[Recommendation]) -> None:
         if resources(recommendation) and (why := file_refusal(recommendation)):
             refused[why].append(str(recommendation.container))
     for why, names in refused.items():
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        more = f" and {measures.left_out_count(len(names), _NAMED)} more" if len(names) > _NAMED else ""
         message(f"note: no patch for {', '.join(names[:_NAMED])}{more}: {why}")
 
 

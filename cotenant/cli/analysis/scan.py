@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cotenant.base import measures
 from cotenant.base.commands.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.commands.output import DocumentFormat, NoHeadersOption, message, print_document
 from cotenant.base.commands.progress import bars
@@ -341,7 +342,7 @@ def _backtest_sentence(overview: Overview, relearn_hours: float) -> str:
 
     if overview.learned_seconds is None:
         return "No series is old enough to back-test a forecast."
-    hours = max(0.0, overview.time_seconds - overview.learned_seconds) / HOUR_SECONDS
+    hours = measures.age_seconds(overview.time_seconds, overview.learned_seconds) / HOUR_SECONDS
     if hours < 0.5:
         return "Forecasts rest on back-tests up to now."
     return f"Forecasts rest on back-tests of {hours:.0f} h ago; they are made anew after {relearn_hours:g} h."
@@ -351,7 +352,7 @@ def _kept_results_sentence(overview: Overview, count: int, oldest_seconds: int) 
     """Return a sentence on how many recommendations were not renewed, and since when the oldest of them is valid."""
     from cotenant.base.usage.usage import HOUR_SECONDS
 
-    hours = max(0.0, overview.time_seconds - oldest_seconds) / HOUR_SECONDS
+    hours = measures.age_seconds(overview.time_seconds, oldest_seconds) / HOUR_SECONDS
     return (
         f"{overview.kept_recommendations} of {count} recommendations hold from up to {hours:.0f} h ago: nothing new "
         "was seen of their workloads."

@@ -6,7 +6,6 @@ import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -324,14 +323,12 @@ def _replay_plans(
 
 def replay_summary(replays: Sequence[PeakReplay]) -> str:
     """Over all services: pods' waits, and what stood idle for them."""
-    import numpy as np
+    from cotenant.simulation.peaks.peak_play import all_services
 
-    arms = [replay.without for replay in replays], [replay.reserved for replay in replays]
-    waits = [np.concatenate([outcome.pending_seconds for outcome in arm]) for arm in arms]
-    if not all(map(len, waits)):
+    without, reserved = (all_services([getattr(one, arm) for one in replays]) for arm in ("without", "reserved"))
+    if not (without.pending_seconds and reserved.pending_seconds):
         return f"{len(replays)} services, none of which had a peak in these days"
-    before, after = (float(np.quantile(wait, 0.95)) for wait in waits)
-    idle = sum(replay.reserved.idle for replay in replays)
+    before, after, idle = without.p95_seconds, reserved.p95_seconds, reserved.idle
     return (
         f"{len(replays)} services with forecast-driven plans: p95 wait of peak pods {after:.0f} s, {before:.0f} s "
         f"without; {idle:,.0f} reserved core-hours idle (a simulation: docs/simulate.md says what it assumes)"
@@ -408,16 +405,15 @@ def table(outcomes: Sequence[SharingOutcome]) -> Table:
 
 def summary(outcomes: Sequence[SharingOutcome]) -> str:
     """Return how cotenant did relative to Koordinator's formulas, over all seeds; otherwise what was simulated."""
-    from cotenant.experiment.comparison import installed_outcomes
+    from cotenant.experiment.comparison import batch_ratio, installed_outcomes, mean_violation_ratio
     from cotenant.experiment.outcome import Sharing
 
     ours, theirs = installed_outcomes(outcomes, Sharing.COTENANT), installed_outcomes(outcomes, Sharing.KOORDINATOR)
-    their_hours = sum(outcome.batch_core_hours for outcome in theirs)
-    if not ours or their_hours <= 0:
+    ratio = batch_ratio(ours, theirs)
+    if not ours or not ratio >= 0:
         scenario = outcomes[0].scenario
         return f"{len(outcomes)} runs of {scenario.days} days on {scenario.nodes} nodes"
-    ratio = sum(outcome.batch_core_hours for outcome in ours) / their_hours
-    short, their_short = (fmean(outcome.violation_ratio for outcome in way) for way in (ours, theirs))
+    short, their_short = (mean_violation_ratio(way) for way in (ours, theirs))
     return (
         f"cotenant at {ours[0].knob:g} % risk: {ratio:.2f} x the batch core-hours of Koordinator's formulas, nodes "
         f"short {percent(short, 2)} of the time against {percent(their_short, 2)} "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cotenant.base import measures
 from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
 from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
@@ -96,7 +97,7 @@ def _end(steps: list[InstallStep], *, applied: bool) -> None:
             f"{len(refused)} of {len(steps)} objects are refused; nothing was written",
             fix="The notes say why. An installation needs the rights of a cluster administrator.",
         )
-    writes = sum(step.writes for step in steps)
+    writes = measures.matching_count(step.writes for step in steps)
     if applied:
         message(f"{writes} of {len(steps)} objects written" if writes else "nothing to do: all is as it should be")
     elif writes:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cotenant.base import measures
 from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
 from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
@@ -72,7 +73,7 @@ def uninstall(
     else:
         removals = carried_out(settings.kube, names, stored=crds, audit_log=audit_log, act=yes)
     print_table(Table.from_rows(STEPS, [removal.row() for removal in removals]), output, headers=not no_headers)
-    going = sum(removal.fate.value in ("delete", "give back") for removal in removals)
+    going = measures.matching_count(removal.fate.value in ("delete", "give back") for removal in removals)
     refused = any(removal.fate.value == "refused" for removal in removals)
     if not going:
         message("nothing was removed" if refused else "nothing of cotenant's to remove")

@@ -197,9 +197,7 @@ def _line(summary: AgentRound) -> str:
 
     moment = datetime.fromtimestamp(summary.of_day_seconds, UTC)
     cpu, memory = f"{summary.usage[Resource.CPU] / 1000:.1f} cores", human(Kind.BYTES, summary.usage[Resource.MEMORY])
-    others = (
-        "" if summary.reported == summary.nodes else f" ({summary.nodes - summary.reported} have an agent of their own)"
-    )
+    others = "" if summary.reported == summary.nodes else f" ({summary.unreported} have an agent of their own)"
     return f"{moment:%a %H:%M} UTC  {summary.reported} nodes{others}, {summary.pods} pods use {cpu}, {memory} memory"
 
 

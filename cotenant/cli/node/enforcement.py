@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cotenant.base import measures
 from cotenant.base.commands.cluster_options import settings_of
 from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
@@ -161,7 +162,7 @@ def import_(
             gathering.gathered_seconds, sources=gathering.sources, agents=len(nodes) or None, dry_agents=len(dry)
         )
     _store_history(opened, EnforcementHistory(tuple(acts), tuple(lanes), gathering), bounds)
-    old = sum(act.time_seconds < bounds.now_seconds - 86_400 * bounds.days for act in acts)
+    old = measures.matching_count(act.time_seconds < bounds.now_seconds - 86_400 * bounds.days for act in acts)
     if old:
         message(f"{old} acts are older than manager.enforcement_days ({bounds.days:g}) and were not kept")
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
+from cotenant.base import measures
 from cotenant.base.commands.cells import human
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import SENTENCES, Reason
@@ -124,7 +125,7 @@ def _saving_tiles(contents: ReportContents) -> str:
         *(_saving_tile(contents, when) for when in When),
     ]
     if contents.findings is not None:
-        severe = sum(s in ("critical", "warning") for s in contents.findings.columns["severity"])
+        severe = measures.matching_count(s in ("critical", "warning") for s in contents.findings.columns["severity"])
         tiles.append(_tile("Findings", str(len(contents.findings)), f"{severe} warning or critical"))
     return "".join(tiles)
 

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from cotenant.base.progress import Progress
+from cotenant.base.usage.extremes import extremes
 from cotenant.enforcer.model.enforcement import REASON_SENTENCES, AgentAction
 from cotenant.experiment.comparison import run_all_settings
 from cotenant.experiment.interference import Interference
@@ -127,6 +128,11 @@ class ClusterRuns:
     first: int
     last: int
 
+    @property
+    def offered_before_cores(self) -> float:
+        """Batch CPU that nodes offered in the step before the incident, in cores."""
+        return float(self.hit.timeline.offered_cores[max(self.first - 1, 0)])
+
 
 def story_of(hit: SharingOutcome, world: World, spared: World, progress: Progress) -> IncidentStory:
     """Return the story of the run in a world with an incident.
@@ -160,11 +166,11 @@ def _cluster_lines(incident: Incident, runs: ClusterRuns) -> Iterator[IncidentLi
         yield IncidentLine(60.0 * minutes, Witness.OPERATOR, f"Alert {alert}.")
     else:
         yield IncidentLine(0, Witness.OPERATOR, UNSEEN[incident])
-    before = float(hit.offered_cores[max(runs.first - 1, 0)])
+    before = runs.offered_before_cores
     during = hit.offered_cores[part]
-    lowest, highest = float(during.min()), float(during.max())
-    text = f"Cluster: batch-cpu {before:.0f} cores before, {lowest:.0f} to {highest:.0f} during."
-    yield IncidentLine(length, Witness.COTENANT, text)
+    if ends := extremes(during):
+        text = f"Cluster: batch-cpu {before:.0f} cores before, {ends.least:.0f} to {ends.most:.0f} during."
+        yield IncidentLine(length, Witness.COTENANT, text)
     if evicted := int(hit.evictions[part].sum()):
         yield IncidentLine(length, Witness.COTENANT, f"Cluster: {evicted} batch pods evicted until here.")
     yield IncidentLine(length, Witness.WORLD, "It is over.")

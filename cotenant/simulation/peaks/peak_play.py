@@ -62,6 +62,14 @@ class PeakOutcome:
         return float(np.quantile(self.pending_seconds, 0.95)) if self.pending_seconds else float("nan")
 
 
+def all_services(outcomes: Sequence[PeakOutcome]) -> PeakOutcome:
+    """Return the outcome of several services as one: all their peak pods' waits, and the sums of all else."""
+    waits = tuple(seconds for one in outcomes for seconds in one.pending_seconds)
+    counts = {name: sum(getattr(one, name) for one in outcomes) for name in ("handed_over", "unplanned")}
+    hours = {name: sum(getattr(one, name) for one in outcomes) for name in ("idle", "peak", "jobs", "cluster")}
+    return PeakOutcome(waits, **counts, **hours)
+
+
 class Planner:
     """The plan of one service, and the Reservations that realise it: nodes of the free ones, None where one waits."""
 

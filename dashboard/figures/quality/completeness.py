@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cotenant.base.usage.extremes import extremes
 from cotenant.dashboard.figures import base
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.tables import display
@@ -32,8 +33,8 @@ def chart(days: Sequence[Mapping[str, Any]]) -> Chart:
 
 
 def _summary(days: Sequence[Mapping[str, Any]], shares: np.ndarray) -> str:
-    if not len(shares) or np.isnan(shares).all():
+    ends = extremes(shares)
+    if ends is None:
         return "No day has a sample."
-    worst = int(np.nanargmin(shares))
-    day = datetime.fromtimestamp(days[worst]["day"], UTC).strftime("%a %d %b")
-    return f"{display.counted(len(days), 'day')}; the least complete is {day} with {display.share(shares[worst])}."
+    day = datetime.fromtimestamp(days[ends.least_at]["day"], UTC).strftime("%a %d %b")
+    return f"{display.counted(len(days), 'day')}; the least complete is {day} with {display.share(ends.least)}."

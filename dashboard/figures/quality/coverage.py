@@ -6,6 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from cotenant.base import measures
+from cotenant.base.usage.extremes import median_of
 from cotenant.dashboard.figures import base, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import Floats
@@ -46,9 +48,9 @@ def chart(coverage: Floats) -> Chart:
 def _summary(measured: Floats, count: int) -> str:
     if not len(measured):
         return f"Nothing was measured for {display.counted(count, 'forecast')} yet: too little history."
-    under = int((measured < 0.9).sum())
+    under = measures.matching_count(measured < 0.9)
     return (
         f"Of {display.counted(len(measured), 'measured forecast')}, half kept at least "
-        f"{display.percent(float(np.median(measured)))} of the values at or below p95 (95 % is right); "
+        f"{display.percent(median_of(measured))} of the values at or below p95 (95 % is right); "
         f"{under:,} below 90 %."
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.reasons import Reason
+from cotenant.base.usage.extremes import Extremes, extremes
 from cotenant.base.usage.usage import TimeGrid
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -74,6 +75,22 @@ def sum_over_nodes(amounts: Floats, capacity: Floats, there: npt.NDArray[np.bool
     all_of_them = np.where(there | known, sizes, 0.0).sum(axis=0)
     sums = np.where(known, amounts, 0.0).sum(axis=0, dtype=np.float64)
     return np.where(known.any(axis=0) & (silent <= TOLERATED_SILENT * all_of_them), sums, np.nan)
+
+
+def extremes_ahead(now: float, path: Sequence[float]) -> Extremes | None:
+    """Return the least and the most that is lent from now on, in the resource's unit; None where none ahead is known.
+
+    now: what is lent now, NaN = not known; path: (T,) by half hour. Position 0 of the extremes is now, position k + 1
+    the half hour k of the path: the present is part of its own range.
+    """
+    known = extremes(path) is not None
+    return extremes([now, *path]) if known else None
+
+
+def lending_nodes_count(nodes: Iterable[str], amounts: Iterable[float | None]) -> int:
+    """Count the nodes that lend now: those all of whose amounts, one a resource, are known and above 0."""
+    known = [(node, amount is not None and amount > 0) for node, amount in zip(nodes, amounts, strict=True)]
+    return len({node for node, _ in known} - {node for node, lends in known if not lends})
 
 
 def total_now(amounts: Sequence[float | None]) -> float:

@@ -89,7 +89,7 @@ class WaitingPodRow:
 
 @dataclass(frozen=True, slots=True)
 class GangRow:
-    """A gang and where it stands. members: that exist; placed: bound or with reserved capacity. placed_by: who does."""
+    """A gang and where it stands. members: pods there are; placed: bound or reserved; placed_by: by whom."""
 
     namespace: str
     gang: str

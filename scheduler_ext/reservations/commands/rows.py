@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from cotenant.base import measures
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.text import percent
 from cotenant.scheduler_ext.reservations.model.occurrence_report import OccurrenceReport, lines
@@ -110,8 +111,8 @@ def score_table(plan: Plan) -> Table:
 
 def _placement_text(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
     placed = ", ".join(f"{name} ({pods})" for name, pods in nodes[:8])
-    more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
-    return f"{count - unplaced} of {count} pods: {placed or 'no node'}{more}"
+    more = f" and {measures.left_out_count(len(nodes), 8)} more" if len(nodes) > 8 else ""
+    return f"{measures.left_out_count(count, unplaced)} of {count} pods: {placed or 'no node'}{more}"
 
 
 def report_table(report: OccurrenceReport, currency: str) -> Table:

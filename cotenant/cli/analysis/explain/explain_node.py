@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from cotenant.base import measures
 from cotenant.base.commands.cells import human
 from cotenant.base.commands.output import align_columns
 from cotenant.base.resource import Resource
@@ -56,7 +57,7 @@ def _age(explanation: NodeExplained) -> str:
     limit = f"nothing is lent when it is older than {explanation.degrade_seconds // 60} min"
     if explanation.metric_age_seconds is None:
         return f"none ({limit})"
-    return f"{max(explanation.metric_age_seconds, 0) / 60:.1f} min old ({limit})"
+    return f"{measures.age_seconds(explanation.metric_age_seconds, 0) / 60:.1f} min old ({limit})"
 
 
 def _amount(amount: AmountExplained) -> Iterator[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from cotenant.base import measures
 from cotenant.base.table import Column, Kind, Schema
 from cotenant.cli.cluster.installation.gaps import gaps
 from cotenant.cli.cluster.installation.manifests import Manifest
@@ -135,5 +136,5 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
 
 def abbreviate_list(parts: list[str], most: int = 3) -> str:
     """The first few of a list, and how many more there are."""
-    more = f" and {len(parts) - most} more" if len(parts) > most else ""
+    more = f" and {measures.left_out_count(len(parts), most)} more" if len(parts) > most else ""
     return ", ".join(parts[:most]) + more

@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 
+from cotenant.base import measures
 from cotenant.base.commands.extras import PACKAGES, installed_version
 from cotenant.base.settings.load import Loaded, SettingSource
 from cotenant.base.settings.root import Settings
@@ -45,7 +46,9 @@ def packages() -> ProbeOutcome:
 def settings(loaded: Loaded[Settings]) -> ProbeOutcome:
     """The settings load; says who set how many."""
     counts = {
-        s: sum(o.source is s for o in loaded.origins.values()) for s in SettingSource if s is not SettingSource.DEFAULT
+        s: measures.matching_count(o.source is s for o in loaded.origins.values())
+        for s in SettingSource
+        if s is not SettingSource.DEFAULT
     }
     detail = ", ".join(f"{count} by {source}" for source, count in counts.items() if count) or "all at their default"
     return ProbeOutcome(ProbeState.OK, f"{len(loaded.origins)} settings: {detail}")

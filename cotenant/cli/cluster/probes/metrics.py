@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from cotenant.base import measures
 from cotenant.base.inventory.partial_inventory import SETTLE_SECONDS
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.process.clock import Clock
@@ -18,6 +19,7 @@ from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SE
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 
 if TYPE_CHECKING:
+    from cotenant.profiler.history import UsageBlock
     from cotenant.profiler.prometheus import PrometheusSource
     from cotenant.profiler.prometheus.client import Client
 
@@ -116,7 +118,7 @@ def probe_metric_names(names: set[str]) -> ProbeOutcome:
 def interval(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
     """The scrape interval that scan would work with, and how many containers it would read."""
     survey = source.survey_of_intervals(window)
-    containers = sum(survey.population.containers.values())
+    containers = survey.population.containers_count
     detail = (
         f"{survey.rates.scrape_seconds} s, {containers} containers in {len(survey.population.containers)} namespaces"
     )
@@ -141,7 +143,7 @@ def freshness(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome
     if source.lateness:
         fix = "Check that Prometheus scrapes and that the clocks agree; a scan reads what is there up to then."
         return ProbeOutcome(ProbeState.WARNING, "; ".join(source.lateness), fix)
-    running = sum(pod.running for pod in inventory.pods)
+    running = measures.matching_count(pod.running for pod in inventory.pods)
     if not running:
         fix = "Let Prometheus scrape kube-state-metrics; until then a scan knows pods by their usage alone."
         return ProbeOutcome(ProbeState.WARNING, "no running pod is known", fix)
@@ -162,7 +164,7 @@ def coverage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
     gaps = Counter(
         reason for w in inventory.workloads for reason in {*w.gaps, *(g for c in w.containers for g in c.gaps)}
     )
-    unowned = sum(not pod.owner_known for pod in inventory.pods)
+    unowned = measures.matching_count(not pod.owner_known for pod in inventory.pods)
     troubles = []
     if lost:
         where = Counter(namespace for namespace, _ in lost).most_common(_SHOWN)
@@ -183,6 +185,11 @@ def coverage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
     return ProbeOutcome(ProbeState.OK, f"all {len(settled)} pods that use something are named, with their owners")
 
 
+def _values_count(blocks: Sequence[UsageBlock]) -> int:
+    """Number of values in all series of these blocks."""
+    return sum(series.values.size for block in blocks for _, series in block.usage)
+
+
 def usage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
     """Check whether the server answers every usage query of a scan, for a few slots."""
     from cotenant.profiler.history import SignalSpan
@@ -191,7 +198,7 @@ def usage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
     spans = [SignalSpan(signal, end - _TRIED_SECONDS[signal.spec.step_seconds], end) for signal in Signal]
     blocks = list(source.blocks(spans, Silent()))
     errors = source.report().errors
-    values = sum(series.values.size for block in blocks for _, series in block.usage)
+    values = _values_count(blocks)
     if errors:
         lost = {hole.signal for block in blocks for hole in block.holes}
         state = ProbeState.FAILED if Signal.CPU_USAGE_MEAN in lost else ProbeState.WARNING

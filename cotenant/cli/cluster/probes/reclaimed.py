@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from cotenant.base import measures
 from cotenant.base.errors import ClusterError, UsageError
 from cotenant.base.kube.live import LIMIT_RANGES, QUOTAS
 from cotenant.base.kubernetes.protocol import CONFIG_GROUP
@@ -63,7 +64,7 @@ def probe_namespace_limits(client: KubeClient, profiles: Sequence[Profile]) -> P
     ]
     if not named:
         return ProbeOutcome(ProbeState.OK, "no namespace refuses the pods of a profile for their cpu or memory")
-    more = f"; and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    more = f"; and {measures.left_out_count(len(named), MOST_NAMED)} more" if len(named) > MOST_NAMED else ""
     return ProbeOutcome(ProbeState.WARNING, f"{'; '.join(named[:MOST_NAMED])}{more}", FIX)
 
 

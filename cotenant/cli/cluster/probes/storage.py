@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from cotenant.base import measures
 from cotenant.base.errors import StoreError
 from cotenant.base.kubernetes.quantity import human_bytes
 from cotenant.base.process.clock import Clock
@@ -93,8 +94,8 @@ def describe(store: object, now_seconds: float) -> tuple[str, bool]:
     span = store.span(Signal.CPU_USAGE_MEAN)
     if span is None:
         return f"{store.cluster}: no usage", True
-    age = now_seconds - span[1]
-    parts = [f"{store.cluster}: {(span[1] - span[0]) / DAY_SECONDS:.1f} days, newest {age / HOUR_SECONDS:.1f} h ago"]
+    age, length = measures.age_seconds(now_seconds, span[1]), measures.length_seconds(*span)
+    parts = [f"{store.cluster}: {length / DAY_SECONDS:.1f} days, newest {age / HOUR_SECONDS:.1f} h ago"]
     holes = open_holes(store)
     if holes:
         parts.append(f"{len(holes)} unreadable days set aside")

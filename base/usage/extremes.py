@@ -1,0 +1,60 @@
+"""Least, most, mean and median of a line's known values, and where they are. Pure.
+
+Captions, sentences and tables of one line call these, so that they name the same values at the same moments.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """The least and the most of a line, in its unit, and their positions in it: the first of equal ones."""
+
+    least: float
+    least_at: int
+    most: float
+    most_at: int
+
+
+def extremes(values: npt.ArrayLike) -> Extremes | None:
+    """Return the extremes of the known values of a line (n,), in its unit; None where none is known."""
+    line = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(line).any():
+        return None
+    low, high = int(np.nanargmin(line)), int(np.nanargmax(line))
+    return Extremes(float(line[low]), low, float(line[high]), high)
+
+
+def highest(values: npt.ArrayLike) -> float:
+    """Return the most of a line's known values, in its unit; 0 where none is known, as of a demand that nobody has."""
+    found = extremes(values)
+    return found.most if found else 0.0
+
+
+def mean_of(values: npt.ArrayLike) -> float:
+    """Return the mean of the known values, in their unit; NaN where none is known."""
+    known = _known(values)
+    return float(known.mean()) if known.size else math.nan
+
+
+def median_of(values: npt.ArrayLike) -> float:
+    """Return the median of the known values, in their unit; NaN where none is known."""
+    known = _known(values)
+    return float(np.median(known)) if known.size else math.nan
+
+
+def spread_of(values: npt.ArrayLike) -> float:
+    """Return the standard deviation of the known values, in their unit; NaN where none is known."""
+    known = _known(values)
+    return float(known.std()) if known.size else math.nan
+
+
+def _known(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    line = np.asarray(values, dtype=np.float64)
+    return line[np.isfinite(line)]

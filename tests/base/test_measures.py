@@ -1,0 +1,74 @@
+"""Ratios, counts, rests, ages and lengths of sentences: absence is no zero, and nothing is negative that cannot be."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.base import measures
+from cotenant.base.usage.extremes import extremes, highest, mean_of, median_of, spread_of
+from cotenant.recommender.colocation.model.lendable import extremes_ahead, lending_nodes_count
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(("part", "whole"), [(None, 4.0), (1.0, None), (1.0, 0.0), (0.0, 0.0), (None, None)])
+def test_a_part_of_nothing_or_of_what_is_not_known_is_no_ratio(part: float | None, whole: float | None) -> None:
+    assert math.isnan(measures.ratio_of(part, whole))
+
+
+def test_a_ratio_is_part_by_whole_and_zero_is_one_where_zero_is_known() -> None:
+    assert measures.ratio_of(3.0, 4.0) == 0.75
+    assert measures.ratio_of(0.0, 4.0) == 0.0
+
+
+@given(st.integers(0, 1000), st.integers(0, 1000))
+def test_what_a_list_shows_and_what_it_leaves_out_are_all(count: int, most: int) -> None:
+    assert measures.shown_count(count, most) + measures.left_out_count(count, most) == count
+    assert measures.left_out_count(count, most) >= 0
+
+
+def test_a_clock_that_is_ahead_makes_no_negative_age() -> None:
+    assert measures.age_seconds(100.0, 160.0) == 0.0
+    assert measures.age_seconds(160.0, 100.0) == 60.0
+    assert measures.length_seconds(160.0, 100.0) == -60.0  # a span may end before it starts, and then says so
+
+
+def test_texts_are_counted_by_whether_there_is_one() -> None:
+    assert measures.matching_count(["", "refused", "", "late"]) == 2
+
+
+def test_extremes_are_of_what_is_known_and_are_the_first_of_equal_ones() -> None:
+    found = extremes([NAN, 5.0, 2.0, 9.0, 2.0, 9.0])
+    assert found is not None
+    assert (found.least, found.least_at, found.most, found.most_at) == (2.0, 2, 9.0, 3)
+    assert extremes([NAN, NAN]) is None and extremes([]) is None
+    assert highest([]) == 0.0 and highest([NAN, 3.0]) == 3.0
+
+
+def test_mean_median_and_spread_leave_out_what_is_not_known() -> None:
+    # of 1, 2, 6: mean 3, median 2, deviations -2, -1, 3: their squares' mean is 14 / 3
+    line = [1.0, NAN, 2.0, 6.0]
+    assert (mean_of(line), median_of(line)) == (3.0, 2.0)
+    assert spread_of(line) == pytest.approx(math.sqrt(14 / 3))
+    assert math.isnan(mean_of([])) and math.isnan(median_of([NAN])) and math.isnan(spread_of([]))
+
+
+def test_the_present_is_part_of_the_range_from_now_on() -> None:
+    # now 547 is below all that is ahead: it is the least, at place 0; the most is the second half hour ahead, place 2
+    found = extremes_ahead(547.0, [560.0, 675.0, NAN])
+    assert found is not None
+    assert (found.least, found.least_at, found.most, found.most_at) == (547.0, 0, 675.0, 2)
+    unknown_now = extremes_ahead(NAN, [560.0, 675.0])
+    assert unknown_now is not None and (unknown_now.least, unknown_now.least_at) == (560.0, 1)
+    assert extremes_ahead(547.0, [NAN, NAN]) is None  # the present alone is no forecast
+
+
+def test_a_node_lends_where_each_of_its_amounts_is_known_and_above_zero() -> None:
+    nodes = ["a", "a", "b", "b", "c", "c", "d", "d"]
+    amounts = [1.0, 2.0, 1.0, 0.0, 1.0, None, NAN, 3.0]
+    assert lending_nodes_count(nodes, amounts) == 1
+    assert lending_nodes_count([], []) == 0
