@@ -43,7 +43,9 @@ WAITING: Final = (
 )  # fmt: skip
 GANGS: Final = (
     GangRow("research", "train", "research", GangState.WAITS_FOR_QUOTA, 16, 0, 16, 16, NOW - 300, "waits for research"),
-    GangRow("shop", "index", "", GangState.NO_CAPACITY, 4, 0, 4, 4, NOW - 30, "needs 4 nodes with 8 cpu free, 3 have it"),
+    GangRow(
+        "shop", "index", "", GangState.NO_CAPACITY, 4, 0, 4, 4, NOW - 30, "needs 4 nodes with 8 cpu free, 3 have it"
+    ),
 )
 REPORT: Final = QueueReport(NOW, QUOTAS, WAITING, GANGS, (("elasticquota lab/broken", "spec.min.cpu: '-1'"),))
 
