@@ -63,8 +63,8 @@ class LadderController(Feature):
         except StoreBusy as error:
             log.info("the ledger is in use", err=error.message)
             return
-        for one in moved:
-            log.info("ladder step moved", ladder=one.change.ladder, change=one.change.id, state=one.state)
+        for status in moved:
+            log.info("ladder step moved", ladder=status.change.ladder, change=status.change.id, state=status.state)
 
 
 def ladder_controller(

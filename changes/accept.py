@@ -216,7 +216,9 @@ class Actions:
         second_required = self.person.logs_in and SECOND_PERSON not in terms.overridden
         second = second_required and any(review.takes_two for review in going)
         ladders = self._ladders(going, terms)
-        changes = [replace(one, ladder=ladders[one.ref].id) if one.ref in ladders else one for one in changes]
+        changes = [
+            replace(change, ladder=ladders[change.ref].id) if change.ref in ladders else change for change in changes
+        ]
         self.teller.accept(changes, second=second, ladders=list(ladders.values()))
         self.reached("accepted")
         standings = self.journal.standings()

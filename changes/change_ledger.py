@@ -59,7 +59,7 @@ class ChangeLedger:
         second: all of them wait for a second person before that. ladders: of which some are the first steps.
         """
         more = {**self._source, **({"cluster": self.cluster} if self.cluster else {})}
-        rows = [(LadderEvent.ACCEPTED.value, one.id, {**msgspec.to_builtins(one), **more}) for one in ladders]
+        rows = [(LadderEvent.ACCEPTED.value, ladder.id, {**msgspec.to_builtins(ladder), **more}) for ladder in ladders]
         rows += [(ChangeEvent.ACCEPTED.value, c.id, {**msgspec.to_builtins(c), **more}) for c in changes]
         awaits = {"words": "it waits for a second person", **self._source}
         rows += [(ChangeEvent.AWAITED.value, c.id, awaits) for c in changes] if second else self._later(changes)

@@ -159,7 +159,7 @@ class ClusterChangeService:
         """Write down, then do; the same key again does nothing more."""
         require_right(Right.ACCEPT, who, request)
         reserved = {AUTOPILOT_KEY_PREFIX: "the autopilot's", LADDER_KEY_PREFIX: "that of ladders' steps"}
-        prefix = next((one for one in reserved if request.key.startswith(one)), "")
+        prefix = next((beginning for beginning in reserved if request.key.startswith(beginning)), "")
         if prefix and not (self._office.for_autopilot and prefix == AUTOPILOT_KEY_PREFIX):
             message = f"the key {request.key!r} begins with {prefix!r}, which is {reserved[prefix]}"
             raise KeyTaken(message, fix="Use another key; nothing was done.")

@@ -139,7 +139,9 @@ def round_totals(entries: Iterable[QueueEntry]) -> RoundTotals:
     """Return the sum of the entries that act or are proposed, each by its step of now, over all pods."""
     going = [entry for entry in entries if entry.verdict is not QueueVerdict.WAIT]
     restarting = [entry for entry in going if Way.ROLL_OUT in entry.ways]
-    pods = sum(max((one.replicas for one in entry.candidate.first), default=0) for entry in restarting)
+    pods = sum(
+        max((recommendation.replicas for recommendation in entry.candidate.first), default=0) for entry in restarting
+    )
     return RoundTotals(len(going), joined_savings(entry.candidate.savings for entry in going), pods)
 
 

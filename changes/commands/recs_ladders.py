@@ -84,7 +84,7 @@ def back(
     with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:
         done = go_back(actions, _whoever(actions.person.name), ladder, to)
     print_table(changes_table(done), output, headers=not no_headers)
-    raise typer.Exit(EXIT_FINDINGS if any(one.state.in_force for one in done) else 0)
+    raise typer.Exit(EXIT_FINDINGS if any(status.state.in_force for status in done) else 0)
 
 
 def _whoever(name: str) -> Person:

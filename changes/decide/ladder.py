@@ -74,7 +74,12 @@ def why_no_ladder(recommendations: Sequence[Recommendation], steps: Sequence[Nex
         return "it is done in one step"
     if takes_two:
         return "its class takes a second person for each step"
-    if any("hpa" in value.inputs for one in recommendations for value in one.values if value.changes_template):
+    if any(
+        "hpa" in value.inputs
+        for recommendation in recommendations
+        for value in recommendation.values
+        if value.changes_template
+    ):
         return "its requests are computed together with an autoscaler, anew for each step"
     return ""
 
@@ -82,12 +87,16 @@ def why_no_ladder(recommendations: Sequence[Recommendation], steps: Sequence[Nex
 def planned_ladder(ladder: Ladder, whole: Sequence[Recommendation]) -> Ladder:
     """The ladder with what `whole`, the recommendations over the values of now, come to in the end."""
     targets = tuple(
-        LadderTarget(one.container.container, value.resource, value.field, value.then)
-        for one in whole
-        for value in one.values
+        LadderTarget(recommendation.container.container, value.resource, value.field, value.then)
+        for recommendation in whole
+        for value in recommendation.values
         if value.changes_template
     )
-    heaps = {one.container.container: one.heap.amount_bytes for one in whole if one.heap}
+    heaps = {
+        recommendation.container.container: recommendation.heap.amount_bytes
+        for recommendation in whole
+        if recommendation.heap
+    }
     return replace(ladder, targets=targets, heaps=heaps)
 
 
@@ -97,20 +106,20 @@ def judge_history(status: LadderStatus, standings: Sequence[ChangeStatus], pace:
     if not taken:
         return stop(Reason.LADDER_STEP_ENDED, "no change of it is in the ledger")
     for place, batch in enumerate(taken, 1):
-        for one in batch:
-            if one.state in _OVER or one.rollback_refused:
-                what = "could not be rolled back" if one.rollback_refused else _OVER[one.state]
-                why = f": {one.words}" if one.words else ""
-                return stop(Reason.LADDER_STEP_ENDED, f"step {place} (change {one.change.id}) {what}{why}")
+        for step in batch:
+            if step.state in _OVER or step.rollback_refused:
+                what = "could not be rolled back" if step.rollback_refused else _OVER[step.state]
+                why = f": {step.words}" if step.words else ""
+                return stop(Reason.LADDER_STEP_ENDED, f"step {place} (change {step.change.id}) {what}{why}")
     if (other := _later_change(status.ladder, standings, taken[-1])) is not None:
         words = f"{other.change.actor} changed the workload too: change {other.change.id}"
         return stop(Reason.LADDER_OTHER_WRITER, words)
-    for one in taken[-1]:
-        if one.state is not ChangeState.VERIFIED:
-            return wait(Reason.LADDER_NO_VERDICT, f"step {len(taken)} (change {one.change.id}) is {one.state}")
-        if not is_verified_again(one, pace):
+    for step in taken[-1]:
+        if step.state is not ChangeState.VERIFIED:
+            return wait(Reason.LADDER_NO_VERDICT, f"step {len(taken)} (change {step.change.id}) is {step.state}")
+        if not is_verified_again(step, pace):
             hours = pace.verify_seconds / 3600
-            words = f"step {len(taken)} (change {one.change.id}) has no verdict yet on its first {hours:g} hours"
+            words = f"step {len(taken)} (change {step.change.id}) has no verdict yet on its first {hours:g} hours"
             return wait(Reason.LADDER_NO_VERDICT, words)
     return LadderDecision(LadderVerdict.TAKE)
 
@@ -119,15 +128,15 @@ def _later_change(
     ladder: Ladder, standings: Sequence[ChangeStatus], last: Sequence[ChangeStatus]
 ) -> ChangeStatus | None:
     """A change of the workload that is none of the ladder, accepted after its last step, and in force or unknown."""
-    ids = [one.change.id for one in standings]
+    ids = [status.change.id for status in standings]
     after = ids.index(last[-1].change.id) + 1
     return next(
         (
-            one
-            for one in standings[after:]
-            if one.change.ref == ladder.ref
-            and one.change.ladder != ladder.id
-            and (one.state.in_force or not one.state.settled)
+            status
+            for status in standings[after:]
+            if status.change.ref == ladder.ref
+            and status.change.ladder != ladder.id
+            and (status.state.in_force or not status.state.settled)
         ),
         None,
     )
@@ -135,7 +144,7 @@ def _later_change(
 
 def object_writes(last: Sequence[ChangeStatus]) -> list[Write]:
     """The writes of a step whose objects stay: all but those of pods, which come and go."""
-    return [write for one in last for write in one.change.writes if write.subresource != RESIZE]
+    return [write for status in last for write in status.change.writes if write.subresource != RESIZE]
 
 
 def judge_objects(last: Sequence[ChangeStatus], live: Mapping[str, Mapping[str, Any] | None]) -> LadderDecision:
@@ -154,8 +163,8 @@ def judge_results(last: Sequence[ChangeStatus], fresh: Sequence[Recommendation])
     """Judge whether the recommendations rest on history from after the last step."""
     if not fresh:
         return wait(Reason.LADDER_RESULTS_OLD, "nothing is recommended for the workload now")
-    begun = max(one.changed_seconds for one in last)
-    if min(one.end_seconds for one in fresh) <= begun:
+    begun = max(status.changed_seconds for status in last)
+    if min(recommendation.end_seconds for recommendation in fresh) <= begun:
         return wait(Reason.LADDER_RESULTS_OLD, "the recommendations are of before the last step: the next scan counts")
     return LadderDecision(LadderVerdict.TAKE)
 
@@ -175,32 +184,34 @@ def within_approval(ladder: Ladder, fresh: Sequence[Recommendation]) -> list[Rec
         return replace(value, amount=amount, action=action, clamps=())
 
     limited = []
-    for one in fresh:
-        name = one.container.container
-        values = tuple(found for value in one.values if (found := limit(name, value)) is not None)
+    for recommendation in fresh:
+        name = recommendation.container.container
+        values = tuple(found for value in recommendation.values if (found := limit(name, value)) is not None)
         size = ladder.heaps.get(name)
-        heap = replace(one.heap, amount_bytes=size) if one.heap and size else None
-        limited.append(replace(one, values=values, heap=heap))
+        heap = replace(recommendation.heap, amount_bytes=size) if recommendation.heap and size else None
+        limited.append(replace(recommendation, values=values, heap=heap))
     return limited
 
 
 def judge_step(ladder: Ladder, step: Sequence[Recommendation], fresh: Sequence[Recommendation]) -> LadderDecision:
     """Judge the next step against what is recommended now, field by field. step: over the values of now."""
-    by_container = {one.container.container: one for one in fresh}
-    stated = {(one.container.container, value.resource, value.field) for one in step for value in one.values}
+    by_container = {recommendation.container.container: recommendation for recommendation in fresh}
+    stated = {
+        (planned.container.container, value.resource, value.field) for planned in step for value in planned.values
+    }
     for target in ladder.targets:
         if (target.container, target.resource, target.field) not in stated:
             return wait(Reason.LADDER_WITHHELD, f"{target.container} {target.resource} {target.field}: {_NOTHING}")
-    if not any(value.changes_template for one in step for value in one.values):
+    if not any(value.changes_template for planned in step for value in planned.values):
         return LadderDecision(LadderVerdict.DONE, words="all approved amounts are reached")
-    for one in step:
-        name = one.container.container
+    for planned in step:
+        name = planned.container.container
         recommended = by_container[name]
-        if name in ladder.heaps and (one.heap is None or recommended.heap is None):
+        if name in ladder.heaps and (planned.heap is None or recommended.heap is None):
             return wait(Reason.LADDER_WITHHELD, f"{name}: no heap is recommended now, with which its memory changes")
-        if one.heap and recommended.heap and one.heap.amount_bytes < recommended.heap.amount_bytes:
+        if planned.heap and recommended.heap and planned.heap.amount_bytes < recommended.heap.amount_bytes:
             return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{name}: a larger heap is recommended now than the step's")
-        for value in one.values:
+        for value in planned.values:
             if value.changes_template and (found := _judge_value(name, value, recommended)) is not None:
                 return found
     return LadderDecision(LadderVerdict.TAKE)
@@ -227,22 +238,22 @@ def _judge_value(name: str, value: Value, recommended: Recommendation) -> Ladder
 def moves_of(recommendations: Sequence[Recommendation], seconds: float) -> tuple[NextStep, ...]:
     """The requests that recommendations change, as one step at a time."""
     return tuple(
-        NextStep(seconds, one.container.container, value.resource, value.now, value.then)
-        for one in recommendations
-        for value in one.values
+        NextStep(seconds, recommendation.container.container, value.resource, value.now, value.then)
+        for recommendation in recommendations
+        for value in recommendation.values
         if value.field is Field.REQUEST and value.changes_template and value.now is not None and value.then is not None
     )
 
 
 def ladder_progress(status: LadderStatus, standings: Sequence[ChangeStatus], pace: Pace) -> LadderProgress:
     """A ladder with every step, from what the ledger says."""
-    own = [one for one in standings if one.change.ladder == status.ladder.id]
-    kept = {one.change.id: one.state is ChangeState.VERIFIED and is_verified_again(one, pace) for one in own}
+    own = [step for step in standings if step.change.ladder == status.ladder.id]
+    kept = {step.change.id: step.state is ChangeState.VERIFIED and is_verified_again(step, pace) for step in own}
     found = tuple(rungs(status, own, kept))
     if status.state is not LadderState.UNDER_WAY:
         return LadderProgress(status, found, status.reason, status.words)
     decision = judge_history(status, standings, pace)
     if decision.verdict is not LadderVerdict.TAKE:
         return LadderProgress(status, found, decision.reason.value, decision.words)
-    is_news = status.reason and status.since_seconds > max(one.changed_seconds for one in own)
+    is_news = status.reason and status.since_seconds > max(step.changed_seconds for step in own)
     return LadderProgress(status, found, status.reason, status.words) if is_news else LadderProgress(status, found)

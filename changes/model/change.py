@@ -262,12 +262,12 @@ def fold_events(events: Iterable[tuple[str, ChangeEvent, float, str, Change | No
 
 def count_of_states(standings: Iterable[ChangeStatus], *states: ChangeState) -> int:
     """Count the changes that are in one of the states."""
-    return measures.matching_count(one.state in states for one in standings)
+    return measures.matching_count(status.state in states for status in standings)
 
 
 def unsettled_count(standings: Iterable[ChangeStatus]) -> int:
     """Count the changes whose outcome is unknown, until the cluster has been read."""
-    return measures.matching_count(not one.state.settled for one in standings)
+    return measures.matching_count(not status.state.settled for status in standings)
 
 
 def accepted_by_autopilot(standing: ChangeStatus) -> bool:

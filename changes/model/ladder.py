@@ -177,9 +177,9 @@ def ladder_id(key: str, workload: WorkloadRef) -> str:
 def steps_taken(ladder: Ladder, standings: Iterable[ChangeStatus]) -> list[list[ChangeStatus]]:
     """The changes of a ladder, step by step in their order; the changes of one step were accepted together."""
     batches: dict[str, list[ChangeStatus]] = {}
-    for one in standings:
-        if one.change.ladder == ladder.id:
-            batches.setdefault(one.change.batch, []).append(one)
+    for status in standings:
+        if status.change.ladder == ladder.id:
+            batches.setdefault(status.change.batch, []).append(status)
     return list(batches.values())
 
 
@@ -200,7 +200,7 @@ def rungs(status: LadderStatus, standings: Iterable[ChangeStatus], is_kept: Mapp
             _rung_state(batch, is_kept),
             batch[0].accepted_seconds,
             planned[place - 1] if place <= len(planned) else (),
-            tuple(one.change.id for one in batch),
+            tuple(step.change.id for step in batch),
         )
         for place, batch in enumerate(taken, 1)
     ]
@@ -211,9 +211,9 @@ def rungs(status: LadderStatus, standings: Iterable[ChangeStatus], is_kept: Mapp
 
 
 def _rung_state(batch: Sequence[ChangeStatus], is_kept: Mapping[str, bool]) -> RungState:
-    states = {one.state for one in batch}
+    states = {status.state for status in batch}
     if states & {ChangeState.ROLLED_BACK, ChangeState.ROLLBACK_UNKNOWN}:
         return RungState.TAKEN_BACK
     if states & {ChangeState.FAILED, ChangeState.CANCELLED, ChangeState.REGRESSED}:
         return RungState.ENDED
-    return RungState.KEPT if all(is_kept.get(one.change.id, False) for one in batch) else RungState.UNDER_WAY
+    return RungState.KEPT if all(is_kept.get(status.change.id, False) for status in batch) else RungState.UNDER_WAY

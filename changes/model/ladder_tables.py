@@ -43,7 +43,7 @@ RUNGS: Final = Schema(
 
 def ladders_table(ladders: Iterable[LadderProgress]) -> Table:
     """Ladders as rows of LADDERS, in their order."""
-    return Table.from_rows(LADDERS, [_row(one) for one in ladders])
+    return Table.from_rows(LADDERS, [_row(progress) for progress in ladders])
 
 
 def rungs_table(ladder: LadderProgress) -> Table:
@@ -70,21 +70,21 @@ def moves_text(rung: Rung) -> str:
     )
 
 
-def _row(one: LadderProgress) -> dict[str, object]:
-    ladder = one.status.ladder
-    following = next((rung for rung in one.rungs if rung.state is RungState.PLANNED), None)
+def _row(progress: LadderProgress) -> dict[str, object]:
+    ladder = progress.status.ladder
+    following = next((rung for rung in progress.rungs if rung.state is RungState.PLANNED), None)
     return {
         "ladder": ladder.id,
-        "time": one.status.accepted_seconds,
+        "time": progress.status.accepted_seconds,
         "actor": ladder.actor,
         "namespace": ladder.namespace,
         "kind": ladder.kind,
         "workload": ladder.name,
-        "state": one.status.state.value,
-        "taken": one.steps_begun,
-        "steps": max(len(one.rungs), one.steps_accepted),
+        "state": progress.status.state.value,
+        "taken": progress.steps_begun,
+        "steps": max(len(progress.rungs), progress.steps_accepted),
         "next": following.from_seconds if following else None,
         "moves": moves_text(following) if following else "",
-        "reason": one.reason,
-        "words": one.words,
+        "reason": progress.reason,
+        "words": progress.words,
     }

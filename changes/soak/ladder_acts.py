@@ -20,13 +20,17 @@ def ladders_of(
     ladders: Mapping[str, LadderStatus], standings: Sequence[ChangeStatus], pace: Pace, who: Person
 ) -> list[LadderProgress]:
     """The ladders of namespaces that the person may read, with every step, the newest first."""
-    mine = [one for one in ladders.values() if who.may(Right.READ, one.ladder.namespace)]
-    return [ladder_progress(one, standings, pace) for one in sorted(mine, key=lambda s: -s.accepted_seconds)]
+    mine = [status for status in ladders.values() if who.may(Right.READ, status.ladder.namespace)]
+    return [ladder_progress(status, standings, pace) for status in sorted(mine, key=lambda s: -s.accepted_seconds)]
 
 
 def find_ladder(ladders: Mapping[str, LadderStatus], who: Person, id_: str) -> LadderStatus:
     """The ladder of that id, or of its unambiguous beginning; UsageError when the person reads none."""
-    found = [one for key, one in ladders.items() if key.startswith(id_) and who.may(Right.READ, one.ladder.namespace)]
+    found = [
+        status
+        for key, status in ladders.items()
+        if key.startswith(id_) and who.may(Right.READ, status.ladder.namespace)
+    ]
     if len(found) != 1 or not id_:
         message = f"{len(found)} ladders begin with {id_!r}" if found else f"there is no ladder {id_!r}"
         raise UsageError(message, fix=FIX)
@@ -62,11 +66,11 @@ def go_back(actions: Actions, who: Person, id_: str, place: int) -> list[ChangeS
         words = f"{actions.person.name} went back to step {place}"
         actions.journal.tell_ladder(status, LadderEvent.STOPPED, Reason.LADDER_PERSON.value, words)
     done: list[ChangeStatus] = []
-    for one in [one for batch in taken[place:][::-1] for one in batch[::-1]]:
-        if one.state in (ChangeState.WAITING, ChangeState.AWAITING):
-            done.append(actions.cancel(one, f"{actions.person.name} went back"))
-        elif one.state.in_force:
-            done.append(actions.roll_back(one))
+    for step in [step for batch in taken[place:][::-1] for step in batch[::-1]]:
+        if step.state in (ChangeState.WAITING, ChangeState.AWAITING):
+            done.append(actions.cancel(step, f"{actions.person.name} went back"))
+        elif step.state.in_force:
+            done.append(actions.roll_back(step))
             if done[-1].state is not ChangeState.ROLLED_BACK:
                 break
     return done

@@ -61,7 +61,7 @@ class Ladders:
         What keeps a ladder waiting is written down when it is new, once.
         """
         made: list[ChangeStatus] = []
-        under_way = [one for one in actions.journal.ladders().values() if one.state is LadderState.UNDER_WAY]
+        under_way = [status for status in actions.journal.ladders().values() if status.state is LadderState.UNDER_WAY]
         if not under_way:
             return made
         paused = switch_reason(actions.client, self.switch_namespace)
@@ -126,8 +126,9 @@ def switch_reason(client: KubeClient, namespace: str) -> str:
 def _queue_full(standings: Sequence[ChangeStatus], most: int) -> str:
     """Why no further step may be taken now: so many soak already."""
     soaking = sum(
-        one.change.batch.startswith(LADDER_KEY_PREFIX) and (one.state is ChangeState.APPLIED or not one.state.settled)
-        for one in standings
+        status.change.batch.startswith(LADDER_KEY_PREFIX)
+        and (status.state is ChangeState.APPLIED or not status.state.settled)
+        for status in standings
     )
     return f"{soaking} steps of ladders soak; {most} may at once" if soaking >= most else ""
 

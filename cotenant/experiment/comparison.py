@@ -97,13 +97,13 @@ def installed_outcomes(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> 
 
 def batch_ratio(ours: Sequence[SharingOutcome], theirs: Sequence[SharingOutcome]) -> float:
     """Return the batch core-hours of one way / those of another, a ratio over all seeds; NaN where that did none."""
-    hours, other = (sum(one.batch_core_hours for one in way) for way in (ours, theirs))
+    hours, other = (sum(outcome.batch_core_hours for outcome in way) for way in (ours, theirs))
     return measures.ratio_of(hours, other)
 
 
 def mean_violation_ratio(outcomes: Sequence[SharingOutcome]) -> float:
     """Return the share of node-time that was short, mean over all seeds."""
-    return fmean(one.violation_ratio for one in outcomes)
+    return fmean(outcome.violation_ratio for outcome in outcomes)
 
 
 def interval(values: Sequence[float], seed: int = 0) -> SeedInterval:

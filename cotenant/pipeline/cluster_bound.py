@@ -92,8 +92,8 @@ def _groups(cluster: CompiledCluster) -> list[tuple[int, int, int]]:
     counts: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     for pod, number in enumerate(cluster.class_of.tolist()):
         if not cluster.pods[pod].goes_with_node:
-            one = cluster.classes[number]
-            entry = counts[one.mask, one.shape]
+            class_ = cluster.classes[number]
+            entry = counts[class_.mask, class_.shape]
             entry[0], entry[1] = number, entry[1] + 1
     return [(mask, number, count) for (mask, _), (number, count) in counts.items()]
 

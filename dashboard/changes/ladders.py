@@ -50,11 +50,11 @@ def ladders_of(view: View) -> list[LadderProgress]:
 
 def summary(view: View) -> Component:
     """The ladders under way as a list that opens: how far each is, when the next step may come, and why it waits."""
-    found = [one for one in ladders_of(view) if one.status.state is LadderState.UNDER_WAY]
+    found = [progress for progress in ladders_of(view) if progress.status.state is LadderState.UNDER_WAY]
     if not found:
         return html.Div()
     titles = ("Workload", "Accepted by", "Step", "Next step", "Earliest", "Waits for")
-    rows = [_line(one) for one in found[:MOST]]
+    rows = [_line(progress) for progress in found[:MOST]]
     left_out = measures.left_out_count(len(found), MOST)
     more = [html.P(f"and {left_out} more: cotenant recs ladders", className="panel-note")]
     word = "1 ladder is" if len(found) == 1 else f"{display.number(len(found))} ladders are"
@@ -69,25 +69,25 @@ def summary(view: View) -> Component:
     )
 
 
-def _line(one: LadderProgress) -> Sequence[Any]:
-    ladder = one.status.ladder
-    following = next((rung for rung in one.rungs if rung.state is RungState.PLANNED), None)
-    last = next((rung for rung in reversed(one.rungs) if rung.changes), None)
+def _line(progress: LadderProgress) -> Sequence[Any]:
+    ladder = progress.status.ladder
+    following = next((rung for rung in progress.rungs if rung.state is RungState.PLANNED), None)
+    last = next((rung for rung in reversed(progress.rungs) if rung.changes), None)
     name = visible(str(ladder.ref))
     link = dcc.Link(name, href=panels.address("", open=last.changes[-1])) if last else name
     return (
         link,
-        [visible(ladder.actor), " ", panels.moment(one.status.accepted_seconds)],
-        f"{one.steps_begun} of {max(len(one.rungs), one.steps_accepted)}",
+        [visible(ladder.actor), " ", panels.moment(progress.status.accepted_seconds)],
+        f"{progress.steps_begun} of {max(len(progress.rungs), progress.steps_accepted)}",
         visible(moves_text(following)) if following else "the last one was taken",
         panels.moment(following.from_seconds) if following else "",
-        visible(one.words),
+        visible(progress.words),
     )
 
 
 def section(view: View, ladder_id: str) -> list[Component]:
     """Every step of the ladder that a change belongs to, with the ways to stop it and to go back; empty without one."""
-    found = next((one for one in ladders_of(view) if one.status.ladder.id == ladder_id), None)
+    found = next((progress for progress in ladders_of(view) if progress.status.ladder.id == ladder_id), None)
     if not ladder_id or found is None:
         return []
     word, tone = STATES[found.status.state]

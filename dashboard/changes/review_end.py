@@ -134,7 +134,7 @@ def ladder_choice(going: Sequence[WorkloadReview], terms: ReviewTerms) -> list[C
         size="sm",
         className="review-field",
     )
-    whys = [html.Li(f"{visible(str(one.workload))}: {one.no_ladder}.") for one in stepped if one.no_ladder]
+    whys = [html.Li(f"{visible(str(review.workload))}: {review.no_ladder}.") for review in stepped if review.no_ladder]
     note = [html.P("The first step alone:"), html.Ul(whys, className="reasons")] if whys else []
     return [html.Div([switch, *note], id="review-ladder-choice")]
 
@@ -276,7 +276,7 @@ def outcome(standings: Sequence[ChangeStatus], base: str, soak_minutes: float, w
 
 def count_by_state(standings: Sequence[ChangeStatus]) -> str:
     """Count the changes in each state, as a sentence."""
-    states = Counter(one.state.value for one in standings)
+    states = Counter(status.state.value for status in standings)
     return ", ".join(f"{count:,} {word.replace('-', ' ')}" for word, count in states.items()) + "."
 
 

@@ -111,6 +111,6 @@ class ReviewJobs:
     def stop(self, belongs: Callable[[Hashable], bool]) -> None:
         """Stop the jobs whose key belongs to somebody's review."""
         with self._lock:
-            for key, one in self._jobs.items():
+            for key, job in self._jobs.items():
                 if belongs(key):
-                    one.stop()
+                    job.stop()

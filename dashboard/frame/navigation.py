@@ -58,12 +58,12 @@ def first_page(view: View, listed: Sequence[Page]) -> Page:
 def tab_title(pages: Sequence[Page], path: str, search: str, cluster: str) -> str:
     """Return the title of the browser's tab: the object that is open, the page, and the cluster."""
     first, _, below = path.partition("/")
-    page = next((one for one in pages if one.path == first), None)
+    page = next((candidate for candidate in pages if candidate.path == first), None)
     named = [visible(unquote(part)) for part in (below or panels.address_value(search)).split("/") if part]
     # kind and resource are not what people look for among their tabs
     subject = "/".join(named[:1] + named[2:3]) if len(named) > 2 else "/".join(named)
     return " - ".join(
-        one for one in (subject, page.title if page else "Not found", visible(cluster), "cotenant") if one
+        part for part in (subject, page.title if page else "Not found", visible(cluster), "cotenant") if part
     )
 
 

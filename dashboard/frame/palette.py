@@ -78,7 +78,7 @@ class Hit:
 
 
 def find(view: View, pages: Sequence[Page], text: str) -> list[Hit]:
-    """What a text finds, kind by kind; every word of it has to be there. Pages alone for an empty text."""
+    """Return the hits of a text, kind by kind; every word of it has to be there. Pages alone for an empty text."""
     words = text.lower().split()
     found = list(_pages(view, pages, words))
     if words:
@@ -120,7 +120,9 @@ def _nodes(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
 
 
 def _namespaces(snapshot: Snapshot, words: Sequence[str], base: str) -> list[Hit]:
-    named = [one["label"] for one in extent.names(snapshot) if all(word in one["label"].lower() for word in words)]
+    named = [
+        option["label"] for option in extent.names(snapshot) if all(word in option["label"].lower() for word in words)
+    ]
     return [
         Hit("Namespaces", name, "its workloads", f"{base}workloads?{urlencode({'ns': filters.literal(name)})}")
         for name in named[:MOST_OF_A_KIND]
@@ -199,7 +201,7 @@ def _line(hit: Hit) -> Component:
 
 
 def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
-    """What is typed is looked for on the server, within what the person may see; the browser opens and closes."""
+    """Search on the server for what is typed, within what the person may see; the browser opens it."""
 
     @app.callback(Output(FOUND, "children"), Input(FIELD, "value"), prevent_initial_call=True)
     def _find(text: str | None) -> Component:

@@ -49,7 +49,7 @@ def _free(page: OverviewPage) -> Any:
 
 
 def _wasteful(page: OverviewPage) -> str:
-    most = max(page.overview.waste, key=lambda one: one.cpu_millicores, default=None)
+    most = max(page.overview.waste, key=lambda row: row.cpu_millicores, default=None)
     return visible(most.namespace) if most and most.cpu_millicores else "none requests more than it uses"
 
 
@@ -88,8 +88,11 @@ def panel(page: OverviewPage) -> Component:
     """Every question with its answer, each a link to the whole of it."""
     rows = [
         html.Li(
-            [dcc.Link(one.words, href=page.href(one.path, one.query)), html.Span(one.answer(page), className="answer")]
+            [
+                dcc.Link(question.words, href=page.href(question.path, question.query)),
+                html.Span(question.answer(page), className="answer"),
+            ]
         )
-        for one in QUESTIONS
+        for question in QUESTIONS
     ]
     return panels.panel(TITLE, html.Ul(rows, className="answers"), id_="answers")

@@ -23,7 +23,7 @@ REPLAY_DAYS: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What appears once the history is so many days long."""
+    """A part of the results that appears once the history is so many days long."""
 
     days: float
     what: str
@@ -53,7 +53,7 @@ def empty() -> Component:
 
 
 def young(window_days: float) -> Component | None:
-    """What is still to come; None once all of it is there."""
+    """List the results that are still to come, by the length of the history in days; None once all are there."""
     if window_days >= STAGES[-1].days:
         return None
     note = f"The history is {display.duration(window_days * 86_400)} long; it grows with every scan."

@@ -37,7 +37,7 @@ CLUSTER_SIZE: Final = "cluster-size"
 def cards(page: OverviewPage) -> Component:
     """All three, each guarded by itself."""
     drawn = [panels.render_guarded(partial(draw, page)) for draw in (at_risk, waste, lend)]
-    return html.Div([html.Div(one) for one in drawn], className="home-cards")
+    return html.Div([html.Div(card) for card in drawn], className="home-cards")
 
 
 def _card(name: str, lead: Sequence[Any], picture: Component, detail: Sequence[Any], way: Component) -> Component:
@@ -85,17 +85,20 @@ def _critical_findings(page: OverviewPage) -> list[Any]:
 
 
 def _severities(page: OverviewPage) -> Component:
-    """How bad it is: containers of the list by severity."""
+    """Draw the number of containers on the list of raises in each severity."""
     counts = dict(queries.facet(page.advice, page.listed(TodoList.RAISE), "severity"))
-    shown = [one for one in sorted(Severity, key=lambda level: -level.rank) if counts.get(one.value)]
-    parts = [Part(counts[one.value], one.value, display.of_kind(counts[one.value], one.value)) for one in shown]
+    shown = [severity for severity in sorted(Severity, key=lambda level: -level.rank) if counts.get(severity.value)]
+    parts = [
+        Part(counts[severity.value], severity.value, display.of_kind(counts[severity.value], severity.value))
+        for severity in shown
+    ]
     summary = "By severity: " + (", ".join(part.words for part in parts) or "none")
     return pictures.bar(parts, summary)
 
 
 # --- waste ------------------------------------------------------------------------------------------------------------
 def waste(page: OverviewPage) -> Component:
-    """What the list of cuts frees after all steps, and how much of the cluster is requested and not used."""
+    """Show what the list of cuts frees after all steps, and how much CPU is requested and not used."""
     planned = page.cuts
     picture = _requested(page)
     if not page.todo.cuts:
@@ -142,7 +145,7 @@ def _requested(page: OverviewPage) -> Component:
 
 # --- lend -------------------------------------------------------------------------------------------------------------
 def lend(page: OverviewPage) -> Component:
-    """What batch pods can take now, and how that goes over the next day."""
+    """Show how much batch pods can take now, and how that changes over the next 24 hours."""
     overview = page.overview
     table = page.view.source.snapshot().tables[RECLAIMABLE.name]
     series = overview.cpu

@@ -46,7 +46,7 @@ def present(page: OverviewPage) -> Component:
 
 
 def free_for_a_day(page: OverviewPage) -> Component:
-    """What pods may take that stay for about a day; it overlaps with what is free for batch."""
+    """Show the amounts for pods that stay for about a day; they overlap with what is free for batch."""
     overview = page.overview
     unknown = lent_now.not_of_all(overview, page.view.source.snapshot().tables[RECLAIMABLE.name])
     cpu, memory = overview.cpu.mid_now, overview.memory.mid_now
@@ -56,7 +56,7 @@ def free_for_a_day(page: OverviewPage) -> Component:
 
 
 def peak(overview: Overview) -> Component:
-    """When the cluster is busiest in the next 24 hours, and how high its peak is."""
+    """Show the time and the height of the cluster's peak in the next 24 hours."""
     ahead = overview.peak
     if ahead is None:
         return panels.stat(PEAK_NAME, "unknown", overview.peak_reason)
@@ -82,7 +82,7 @@ def worth(page: OverviewPage) -> Component:
 
 
 def saved(view: View) -> Component:
-    """What changes free that a soak has verified, from the ledger; and how many wait for their verdict."""
+    """Show what verified changes free, by the ledger, and how many changes wait for their verdict."""
     label = "Verified as saved so far"
     if view.given.changes is None:
         off = ["This dashboard applies nothing, so it verifies nothing: ", html.Code(ACT)]
@@ -92,14 +92,14 @@ def saved(view: View) -> Component:
     detail = html.Span([*_by_state(standings), " ", _to_changes(view)], id="home-saved")
     if not (held.millicores or held.bytes):
         return panels.stat(label, "nothing yet", detail)
-    amounts = [panels.amount(held.amount(one), one) for one in Resource if held.amount(one)]
+    amounts = [panels.amount(held.amount(resource), resource) for resource in Resource if held.amount(resource)]
     value: list[Any] = [part for amount in amounts for part in (" · ", amount)][1:]
     money = [f" {display.money(held.monthly, view.currency)} a month:"] if held.monthly else []
     return panels.stat(label, value, html.Span([*money, " ", detail]))
 
 
 def _by_state(standings: list[ChangeStatus]) -> list[Any]:
-    """How many changes were verified, and how many still wait for it."""
+    """Count the verified changes, and those that wait for their verdict, in words."""
     if not standings:
         return ["Nothing was changed yet. A change counts here once its soak has shown no harm."]
     verified, waiting = (count_of_states(standings, s) for s in (ChangeState.VERIFIED, ChangeState.APPLIED))

@@ -51,7 +51,7 @@ class OverviewPage:
 
     @cached_property
     def cuts(self) -> PlannedSavings:
-        """What the list of waste frees, now and after all steps."""
+        """The savings of the list of cuts, now and after all steps."""
         return savings.planned_savings(self.advice, self.listed(TodoList.CUT))
 
     @cached_property
@@ -61,12 +61,12 @@ class OverviewPage:
 
     @cached_property
     def planned(self) -> PlannedSavings:
-        """What all recommendations free and raise, now and after all steps."""
+        """The savings and raises of all recommendations, now and after all steps."""
         return savings.planned_savings(self.advice, self.query)
 
     @property
     def whose(self) -> str:
-        """Which namespaces the counts and sums cover; "" when they cover all."""
+        """The namespaces that the counts and sums cover, in words; "" when they cover all."""
         if self.query.conditions:
             return OF_CHOSEN
         return "" if self.view.given.people().reads is None else OF_THESE

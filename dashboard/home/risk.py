@@ -38,13 +38,13 @@ IN_DEMO: Final = (
 
 
 def first_place(replay: WhatIf) -> int:
-    """Where the slider stands first: at the risk that is nearest to the usual one."""
+    """Return the place where the slider begins: that of the risk nearest to the usual one."""
     return min(range(len(replay.risks)), key=lambda place: abs(risk_percent(replay.risks[place]) - USUAL_PERCENT))
 
 
-def risk_percent(one: RiskOutcome) -> float:
+def risk_percent(outcome: RiskOutcome) -> float:
     """The risk of an outcome of cotenant's own, in percent."""
-    return one.risk_percent or 0.0
+    return outcome.risk_percent or 0.0
 
 
 def at_place(replay: WhatIf, place: int) -> RiskOutcome:
@@ -54,7 +54,7 @@ def at_place(replay: WhatIf, place: int) -> RiskOutcome:
 
 def slider(replay: WhatIf, id_: str) -> Component:
     """One place for each risk that was replayed."""
-    marks = [{"value": place, "label": f"{risk_percent(one):g} %"} for place, one in enumerate(replay.risks)]
+    marks = [{"value": place, "label": f"{risk_percent(outcome):g} %"} for place, outcome in enumerate(replay.risks)]
     return dmc.Slider(
         id=id_,
         value=first_place(replay),

@@ -133,7 +133,7 @@ def total(story: Story, resource: Resource, which: Field, *, proposed: bool) -> 
 
 def replicas_count(recommendations: Sequence[Recommendation]) -> int:
     """Number of pods that proposals of one workload multiply their effect by; 0 without any proposal."""
-    return max((one.replicas for one in recommendations), default=0)
+    return max((recommendation.replicas for recommendation in recommendations), default=0)
 
 
 def proposed_by_hour(story: Story, resource: Resource) -> Floats:

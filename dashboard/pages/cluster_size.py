@@ -54,7 +54,7 @@ def _body(view: View, search: str) -> Component:
     if report is None:
         return panels.empty(f"{NEVER[:1].upper()}{NEVER[1:]}.", why=NONE_WHY, command=COMMAND)
     level = shown_level(report, search)
-    drawn = [*(_stat(report, one) for one in report.levels), _bound(report, level)]
+    drawn = [*(_stat(report, sized) for sized in report.levels), _bound(report, level)]
     stats = html.Div(drawn, className="stats four")
     made = html.P(["Computed ", panels.moment(report.computed_seconds), ". ", PROMISE], className="panel-note")
     return html.Div([stats, made, *_details(report, level, search)])
@@ -67,36 +67,36 @@ def shown_level(report: SizeReport, search: str) -> RequestLevel:
     return named or best_known(report) or RequestLevel.NOW
 
 
-def _stat(report: SizeReport, one: SizedLevel) -> Component:
+def _stat(report: SizeReport, sized: SizedLevel) -> Component:
     """One of the three numbers: nodes that could leave, and their money."""
-    size, name = one.size, NAMES[one.level]
+    size, name = sized.size, NAMES[sized.level]
     if size is None:
-        return panels.stat(name, display.MISSING, one.reason)
+        return panels.stat(name, display.MISSING, sized.reason)
     return panels.stat(name, count_text(size), month_text(size, report.currency))
 
 
 def _bound(report: SizeReport, level: RequestLevel) -> Component:
     """Show how far the shown answer may be from the best possible."""
-    one = report.at(level)
+    sized = report.at(level)
     return panels.stat(
-        "Kept, by the lower bound", bound_text(one) or display.MISSING, bound_sentence(one) or one.reason
+        "Kept, by the lower bound", bound_text(sized) or display.MISSING, bound_sentence(sized) or sized.reason
     )
 
 
 def _details(report: SizeReport, level: RequestLevel, search: str) -> list[Component]:
-    links = [(NAMES[one], {"show": one.option}, one is level) for one in RequestLevel]
+    links = [(NAMES[choice], {"show": choice.option}, choice is level) for choice in RequestLevel]
     ways = panels.choices("Requests", links, search)
-    one = report.at(level)
-    if one.size is None:
-        state = panels.empty(f"There is no answer {level.value}.", why=one.reason, command="cotenant scan")
+    sized = report.at(level)
+    if sized.size is None:
+        state = panels.empty(f"There is no answer {level.value}.", why=sized.reason, command="cotenant scan")
         return [panels.panel("Nodes", state, aside=ways)]
     said = html.Ul([html.Li(visible(line)) for line in sentences_of(report, level) if line], className="notes")
     command = f"size --requests {level.option} --show"
     return [
         panels.panel("The answer", said, aside=ways),
-        _gaps(one.size),
-        _node_panel(one.size, f"{command} nodes"),
-        _move_panel(one.size, f"{command} moves"),
+        _gaps(sized.size),
+        _node_panel(sized.size, f"{command} nodes"),
+        _move_panel(sized.size, f"{command} moves"),
     ]
 
 

@@ -130,8 +130,8 @@ def result(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Com
 
 
 def _summary(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts) -> str:
-    count = measures.matching_count(not one.error for one in outcomes)
-    refused = measures.matching_count(one.error for one in outcomes)
+    count = measures.matching_count(not outcome.error for outcome in outcomes)
+    refused = measures.matching_count(outcome.error for outcome in outcomes)
     more = f" {display.counted(refused, texts.subject)} refused." if refused else ""
     return f"{texts.done.capitalize()} {display.counted(count, texts.noun)}.{more} {texts.follows}"
 

@@ -295,7 +295,7 @@ def _add_ladders(routes: APIRouter, view: View) -> None:
         **_doc(list[LadderDetail], 403),
     )
     def listed() -> Response:
-        return json_answer([_ladder_detail(one) for one in _service(view).ladders(who())])
+        return json_answer([_ladder_detail(progress) for progress in _service(view).ladders(who())])
 
     @routes.post(
         "/ladders/{ladder}/stop",
@@ -306,7 +306,7 @@ def _add_ladders(routes: APIRouter, view: View) -> None:
         def act() -> Response:
             service = _service(view)
             stopped = service.stop_ladder(who(), ladder, read_body(body, StopBody).why)
-            found = [one for one in service.ladders(who()) if one.status.ladder.id == stopped.ladder.id]
+            found = [progress for progress in service.ladders(who()) if progress.status.ladder.id == stopped.ladder.id]
             return json_answer(_ladder_detail(found[0]))
 
         return _answer_or_error(act)
@@ -324,9 +324,9 @@ def _add_ladders(routes: APIRouter, view: View) -> None:
         return _answer_or_error(act)
 
 
-def _ladder_detail(one: LadderProgress) -> LadderDetail:
-    (row,) = ladders_table([one]).rows()
-    return LadderDetail(dict(row), [dict(rung) for rung in rungs_table(one).rows()])
+def _ladder_detail(progress: LadderProgress) -> LadderDetail:
+    (row,) = ladders_table([progress]).rows()
+    return LadderDetail(dict(row), [dict(rung) for rung in rungs_table(progress).rows()])
 
 
 def _add_postponing(routes: APIRouter, view: View) -> None:

@@ -74,7 +74,7 @@ class TodoCounts:
 def todo_counts(advice: Relation, query: Query) -> TodoCounts:
     """Over the rows of a query that nobody has put off; results of a version without the lists count as none."""
     where = queries.condition(advice, query) & in_sight(advice)
-    return TodoCounts(*advice.sums([f"count_if(todo = '{one}')" for one in (TodoList.RAISE, TodoList.CUT)], where))
+    return TodoCounts(*advice.sums([f"count_if(todo = '{todo}')" for todo in (TodoList.RAISE, TodoList.CUT)], where))
 
 
 def second_person_words(count: int) -> str:

@@ -99,7 +99,11 @@ def _policy_way(view: View, query: Query) -> Component:
     """The way from a filter to an autopilot policy of it: of one namespace, for the list that it shows."""
     patterns = query.values("ns")
     counts = view.source.snapshot().facets(RECOMMENDATIONS.name, query, ("ns",))["ns"]  # under the other conditions
-    shown = [filters.exact(one) or "" for one in patterns] if patterns else [name for name, count in counts if count]
+    shown = (
+        [filters.exact(pattern) or "" for pattern in patterns]
+        if patterns
+        else [name for name, count in counts if count]
+    )
     why = "" if view.given.autopilot else "This dashboard reads no policies: cotenant dashboard --act."
     if not why and (len(shown) != 1 or not shown[0]):
         why = "A policy is of one namespace: filter by one."

@@ -83,7 +83,7 @@ def read(
         node = node_of.get((pod.metadata.namespace, pod.metadata.name))
         if node in nodes and node is not None:
             pods.setdefault(node, []).extend(
-                (container_labels(pod, one.name), pod, one.usage) for one in pod.containers
+                (container_labels(pod, container.name), pod, container.usage) for container in pod.containers
             )
     own = {
         n.metadata.name: means([(b"", n, n.usage)]) for n in client.list(NODES, NodeUsage) if n.metadata.name in nodes

@@ -83,7 +83,7 @@ class RecordedPod(PodObject):
         created = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
         for status in (*(self.status.container_statuses or ()), *(self.status.init_container_statuses or ())):
             shown = ((status.last_state.terminated, True), (status.state.terminated, False))
-            ends = tuple(end for one, restarted in shown if one and (end := one.as_end(restarted)) is not None)
+            ends = tuple(end for state, restarted in shown if state and (end := state.as_end(restarted)) is not None)
             ref = PodContainerRef(meta.namespace, meta.name, status.name)
             yield ContainerEnds(ref, meta.uid, created, status.restart_count, ends)
 
@@ -114,7 +114,7 @@ class RecordedNode(NodeObject):
     @property
     def kubelet(self) -> KubeletAddress | None:
         """Address at which its kubelet listens; None while it has told no address."""
-        by_type = {one.type: one.address for one in reversed(self.status.addresses or ())}
+        by_type = {address.type: address.address for address in reversed(self.status.addresses or ())}
         host = next((by_type[kind] for kind in ADDRESS_ORDER if by_type.get(kind)), "")
         port = self.status.daemon_endpoints.kubelet_endpoint.port or KUBELET_PORT
         return KubeletAddress(self.metadata.name, host, port) if host else None
@@ -138,12 +138,12 @@ def declared_amounts(pod: RecordedPod) -> dict[PodContainerRef, Declared]:
         return {}
     namespace, name = pod.key
     return {
-        PodContainerRef(namespace, name, one.name): (
-            one.requests.get(Resource.CPU),
-            one.limits.get(Resource.CPU),
-            one.requests.get(Resource.MEMORY),
-            one.limits.get(Resource.MEMORY),
+        PodContainerRef(namespace, name, container.name): (
+            container.requests.get(Resource.CPU),
+            container.limits.get(Resource.CPU),
+            container.requests.get(Resource.MEMORY),
+            container.limits.get(Resource.MEMORY),
         )
-        for one in containers
-        if one.role is not ContainerRole.INIT
+        for container in containers
+        if container.role is not ContainerRole.INIT
     }

@@ -99,22 +99,22 @@ class RestartLog:
 
     def note(self, readings: Iterable[ContainerEnds], now_seconds: float) -> None:
         """Count what these readings show and earlier ones did not."""
-        for one in readings:
-            if one.restarts or one.ends or str(one.ref) in self.state.containers:
-                self._note(one, now_seconds)
+        for reading in readings:
+            if reading.restarts or reading.ends or str(reading.ref) in self.state.containers:
+                self._note(reading, now_seconds)
 
-    def _note(self, one: ContainerEnds, now_seconds: float) -> None:
-        key = str(one.ref)
+    def _note(self, reading: ContainerEnds, now_seconds: float) -> None:
+        key = str(reading.ref)
         known = self.state.containers.get(key)
-        if known is None or known.uid != one.uid:
-            known = self.state.containers[key] = self._before(one)
-        for end in sorted(one.ends, key=lambda end: end.seconds):
-            self._note_end(known, one.ref, end, now_seconds)
-        if (growth := one.restarts - known.restarts) > 0:
-            moment = max((end.seconds for end in one.ends), default=now_seconds)
-            counts = self._count(one.ref, moment, now_seconds)
+        if known is None or known.uid != reading.uid:
+            known = self.state.containers[key] = self._before(reading)
+        for end in sorted(reading.ends, key=lambda end: end.seconds):
+            self._note_end(known, reading.ref, end, now_seconds)
+        if (growth := reading.restarts - known.restarts) > 0:
+            moment = max((end.seconds for end in reading.ends), default=now_seconds)
+            counts = self._count(reading.ref, moment, now_seconds)
             counts.restarts += growth
-            known.restarts, known.owed = one.restarts, known.owed + growth
+            known.restarts, known.owed = reading.restarts, known.owed + growth
             counts.unexplained += max(0, known.owed)
             known.owed = min(0, known.owed)
 
@@ -130,18 +130,18 @@ class RestartLog:
         if end.killed:
             self._count(ref, end.seconds, now_seconds).kills += 1
 
-    def _before(self, one: ContainerEnds) -> KnownEnds:
+    def _before(self, reading: ContainerEnds) -> KnownEnds:
         """Return the state that is taken as known of a container that is seen for the first time.
 
         All ends of a pod that was made since the beginning are news, and of one that had none when all were read. Of an
         older one only those since the beginning are, and how many restarts came before nobody told.
         """
         begun = self.state.begun_seconds
-        if self.state.complete or one.created_seconds >= begun:
-            return KnownEnds(one.uid)
+        if self.state.complete or reading.created_seconds >= begun:
+            return KnownEnds(reading.uid)
         # The runtime gives whole seconds: an end of the second of the beginning is taken to be before it.
-        recent = sum(end.restarted and end.seconds > begun for end in one.ends)
-        return KnownEnds(one.uid, max(0, one.restarts - recent), begun)
+        recent = sum(end.restarted and end.seconds > begun for end in reading.ends)
+        return KnownEnds(reading.uid, max(0, reading.restarts - recent), begun)
 
     def _count(self, ref: PodContainerRef, moment: float, now_seconds: float) -> HourCounts:
         """The counts of the hour of a moment; of the present hour, if that one is over for long or yet to come."""

@@ -79,5 +79,5 @@ def _moment(seconds: float) -> str:
 
 def count_sources(nodes: Mapping[str, NodeSource]) -> dict[NodeSource, int]:
     """Count the nodes of each source, those of none last."""
-    counts = {source: sum(one is source for one in nodes.values()) for source in NodeSource}
+    counts = {source: sum(node_source is source for node_source in nodes.values()) for source in NodeSource}
     return {source: count for source, count in counts.items() if count}

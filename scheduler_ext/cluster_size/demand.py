@@ -48,7 +48,7 @@ def proposed_spec(spec: PodSpecWire, amounts: Mapping[str, Amounts]) -> PodSpecW
     """The spec with requests of some containers, by their names, replaced."""
 
     def with_proposals(containers: Sequence[ContainerWire] | None) -> list[ContainerWire]:
-        return [_with_requests(one, amounts.get(one.name, {})) for one in containers or ()]
+        return [_with_requests(container, amounts.get(container.name, {})) for container in containers or ()]
 
     return msgspec.structs.replace(
         spec, containers=with_proposals(spec.containers), init_containers=with_proposals(spec.init_containers)

@@ -194,7 +194,7 @@ def _stay_of(
             return Stay(Reason.EVICTION_FORBIDDEN, f"{name} has the annotation {key}={value}", name)
     if local := _local_storage(wire, objects):
         return Stay(Reason.LOCAL_STORAGE, f"{name} keeps data on its node: {local}", name)
-    if lent := sorted(_LENT & {one for one, amount in requests.items() if amount}):
+    if lent := sorted(_LENT & {resource for resource, amount in requests.items() if amount}):
         return Stay(Reason.BATCH_WORK, f"{name} requests {lent[0]}", name)
     if broken:
         return Stay(Reason.RULE_NOT_MODELLED, f"{name} has a rule that is not modelled: {broken}", name)

@@ -63,13 +63,13 @@ class SizeReport:
 
     def at(self, level: RequestLevel) -> SizedLevel:
         """The answer at a level; one without a size where it was not asked for."""
-        found = next((one for one in self.levels if one.level is level), None)
+        found = next((sized for sized in self.levels if sized.level is level), None)
         return found or SizedLevel(level, reason="it was not asked for")
 
     @property
     def gaps(self) -> tuple[str, ...]:
         """Sentences on what could not be read, once each."""
-        return tuple(dict.fromkeys(gap for one in self.levels if one.size for gap in one.size.gaps))
+        return tuple(dict.fromkeys(gap for sized in self.levels if sized.size for gap in sized.size.gaps))
 
 
 def with_prices(size: ClusterSize, prices: NodePrices) -> ClusterSize:
@@ -103,14 +103,14 @@ def short_sentence(report: SizeReport, level: RequestLevel) -> str:
 
 def best_known(report: SizeReport) -> RequestLevel | None:
     """The level whose number stands first: after what is ready, else now; None where neither has an answer."""
-    return next((one for one in (RequestLevel.READY, RequestLevel.NOW) if report.at(one).size is not None), None)
+    return next((level for level in (RequestLevel.READY, RequestLevel.NOW) if report.at(level).size is not None), None)
 
 
 def level_sentences(report: SizeReport) -> list[str]:
     """One sentence a level: its number, or why there is none."""
     return [
-        short_sentence(report, one.level) or f"No number {_level_words(one.level)}: {one.reason}"
-        for one in report.levels
+        short_sentence(report, sized.level) or f"No number {_level_words(sized.level)}: {sized.reason}"
+        for sized in report.levels
     ]
 
 
@@ -118,18 +118,18 @@ def _level_words(level: RequestLevel) -> str:
     return "with requests as they are" if level is RequestLevel.NOW else level.value
 
 
-def bound_sentence(one: SizedLevel) -> str:
+def bound_sentence(sized: SizedLevel) -> str:
     """Describe how far the answer may be from the best possible."""
-    if one.size is None:
+    if sized.size is None:
         return ""
-    if one.kept_by_bound is None:
-        return f"No lower bound: {one.bound_reason}"
-    return f"{len(one.size.staying)} nodes kept, {bound_text(one)} the lower bound of {one.bound}"
+    if sized.kept_by_bound is None:
+        return f"No lower bound: {sized.bound_reason}"
+    return f"{len(sized.size.staying)} nodes kept, {bound_text(sized)} the lower bound of {sized.bound}"
 
 
-def bound_text(one: SizedLevel) -> str:
+def bound_text(sized: SizedLevel) -> str:
     """Return nodes kept as a multiple of the bound, "1.05 x"; "" where there is no bound."""
-    return "" if one.kept_by_bound is None else f"{one.kept_by_bound:.2f} x"
+    return "" if sized.kept_by_bound is None else f"{sized.kept_by_bound:.2f} x"
 
 
 def count_text(size: ClusterSize) -> str:
@@ -175,48 +175,48 @@ def report_document(report: SizeReport) -> dict[str, Any]:
             {"peak": peak.name, "cpu_millicores": peak.cpu, "memory_bytes": peak.memory, "reason": peak.reason}
             for peak in report.peaks
         ],
-        "levels": [_totals(report, one) for one in report.levels],
+        "levels": [_totals(report, sized) for sized in report.levels],
     }
 
 
 def level_document(report: SizeReport, level: RequestLevel) -> dict[str, Any]:
     """One level with the rows of its nodes and of its moves."""
-    one = report.at(level)
-    return {**_totals(report, one), **(document_of(one.size) if one.size is not None else {})}
+    sized = report.at(level)
+    return {**_totals(report, sized), **(document_of(sized.size) if sized.size is not None else {})}
 
 
-def _totals(report: SizeReport, one: SizedLevel) -> dict[str, Any]:
+def _totals(report: SizeReport, sized: SizedLevel) -> dict[str, Any]:
     return {
-        "level": one.level.value,
-        "sentence": short_sentence(report, one.level),
-        "reason": one.reason,
-        "lower_bound_nodes": one.bound,
-        "lower_bound_reason": one.bound_reason,
-        "kept_by_bound": one.kept_by_bound,
-        "peaks_fit": fits_at_peaks(report, one.size) if one.size is not None else None,
-        "summary": summary_of(one.size) if one.size is not None else None,
+        "level": sized.level.value,
+        "sentence": short_sentence(report, sized.level),
+        "reason": sized.reason,
+        "lower_bound_nodes": sized.bound,
+        "lower_bound_reason": sized.bound_reason,
+        "kept_by_bound": sized.kept_by_bound,
+        "peaks_fit": fits_at_peaks(report, sized.size) if sized.size is not None else None,
+        "summary": summary_of(sized.size) if sized.size is not None else None,
     }
 
 
 def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
     """Everything that is said about one level in words."""
-    one = report.at(level)
-    if one.size is None:
-        return [one.reason]
-    lines = [headline_of(one.size, report.currency), bound_sentence(one), *peak_sentences(report, one.size)]
-    return [*lines, *notes_of(one.size), *report.notes]
+    sized = report.at(level)
+    if sized.size is None:
+        return [sized.reason]
+    lines = [headline_of(sized.size, report.currency), bound_sentence(sized), *peak_sentences(report, sized.size)]
+    return [*lines, *notes_of(sized.size), *report.notes]
 
 
 def narrow_report(report: SizeReport, namespaces: Iterable[str]) -> SizeReport:
     """The report for somebody who reads these namespaces alone: pods of others are not named."""
     seen = frozenset(namespaces)
-    levels = [replace(one, size=_narrow_size(one.size, seen) if one.size else None) for one in report.levels]
+    levels = [replace(sized, size=_narrow_size(sized.size, seen) if sized.size else None) for sized in report.levels]
     return replace(report, levels=tuple(levels))
 
 
 def _narrow_size(size: ClusterSize, seen: frozenset[str]) -> ClusterSize:
     def narrow_leaving(node: LeavingNode) -> LeavingNode:
-        return replace(node, places=tuple(one for one in node.places if one.pod.partition("/")[0] in seen))
+        return replace(node, places=tuple(place for place in node.places if place.pod.partition("/")[0] in seen))
 
     def narrow_staying(node: StayingNode) -> StayingNode:
         hides = node.stay.pod and node.stay.pod.partition("/")[0] not in seen

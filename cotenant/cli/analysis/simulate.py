@@ -325,7 +325,7 @@ def replay_summary(replays: Sequence[PeakReplay]) -> str:
     """Over all services: pods' waits, and what stood idle for them."""
     from cotenant.simulation.peaks.peak_play import all_services
 
-    without, reserved = (all_services([getattr(one, arm) for one in replays]) for arm in ("without", "reserved"))
+    without, reserved = (all_services([getattr(replay, arm) for replay in replays]) for arm in ("without", "reserved"))
     if not (without.pending_seconds and reserved.pending_seconds):
         return f"{len(replays)} services, none of which had a peak in these days"
     before, after, idle = without.p95_seconds, reserved.p95_seconds, reserved.idle

@@ -64,9 +64,9 @@ class PeakOutcome:
 
 def all_services(outcomes: Sequence[PeakOutcome]) -> PeakOutcome:
     """Return the outcome of several services as one: all their peak pods' waits, and the sums of all else."""
-    waits = tuple(seconds for one in outcomes for seconds in one.pending_seconds)
-    counts = {name: sum(getattr(one, name) for one in outcomes) for name in ("handed_over", "unplanned")}
-    hours = {name: sum(getattr(one, name) for one in outcomes) for name in ("idle", "peak", "jobs", "cluster")}
+    waits = tuple(seconds for outcome in outcomes for seconds in outcome.pending_seconds)
+    counts = {name: sum(getattr(outcome, name) for outcome in outcomes) for name in ("handed_over", "unplanned")}
+    hours = {name: sum(getattr(outcome, name) for outcome in outcomes) for name in ("idle", "peak", "jobs", "cluster")}
     return PeakOutcome(waits, **counts, **hours)
 
 
