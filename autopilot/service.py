@@ -98,13 +98,13 @@ class ClusterAutopilotService:
         """A round that is decided now, of the namespaces that the person may read."""
         who.require(Right.READ)
         with self._access(who) as client:
-            reading = self._decided(client, self._history(), self._clock.now_seconds(), scope)
+            reading = self._decide_round(client, self._history(), self._clock.now_seconds(), scope)
         return visible_to(reading, who)
 
     def round(self, who: Person, in_window: bool = False) -> AutopilotRound:
         """The same for pages: read with the program's own rights, once for everybody who looks within some seconds."""
         who.require(Right.READ)
-        return self._shown(visible_to(self._shared[in_window].answer(), who))
+        return self._round_for_people(visible_to(self._shared[in_window].answer(), who))
 
     def report(self, who: Person, days: float) -> Table:
         """Return what was proposed, changed and found in the last days, by namespace."""
@@ -145,10 +145,10 @@ class ClusterAutopilotService:
             history, now_seconds = self._history(), self._clock.now_seconds()
             scope = RoundScope((draft.namespace,), in_window=True)
             with closing(DraftClient.of(client, document)) as drafting:
-                reading = self._decided(drafting, history, now_seconds, scope)
+                reading = self._decide_round(drafting, history, now_seconds, scope)
         reading = visible_to(reading, who)
         policies = tuple(policy for policy in reading.policies if str(policy.policy) == str(draft))
-        return self._shown(replace(reading, policies=policies, queue=tuple(reading.of(draft))))
+        return self._round_for_people(replace(reading, policies=policies, queue=tuple(reading.of(draft))))
 
     def bundle(self, who: Person, form: BundleForm, namespaces: Sequence[str] = ()) -> Mapping[str, str]:
         """Files by path of the steps that workloads of a GitOps tool would take now, with a row in the ledger.
@@ -279,11 +279,11 @@ class ClusterAutopilotService:
             with self._acts.reading() as ledger:
                 history = rows.read(ledger)
             with self._access(Person("")) as client:
-                return self._decided(client, history, now_seconds, scope)
+                return self._decide_round(client, history, now_seconds, scope)
 
         return read
 
-    def _decided(
+    def _decide_round(
         self, client: KubeClient, history: LedgerHistory, now_seconds: float, scope: RoundScope
     ) -> RoundReading:
         """A round, with what autoscalers would be lent by the stored forecasts."""
@@ -292,7 +292,7 @@ class ClusterAutopilotService:
             scope = replace(scope, forecasts=lambda: floor_forecasts(stored()))
         return read_round(client, history, self._recommended, self._settings, now_seconds, scope)
 
-    def _shown(self, reading: RoundReading) -> AutopilotRound:
+    def _round_for_people(self, reading: RoundReading) -> AutopilotRound:
         """A round for people: its tables, why nothing is done if so, and what each policy lacks."""
         halt = reading.halt
         return AutopilotRound(

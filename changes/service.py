@@ -144,12 +144,12 @@ class ClusterChangeService:
 
     def review(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
         """Each workload as it is now."""
-        with self._asking(who) as actions:
+        with self._open_for_reads(who) as actions:
             return [to_workload_review(review) for review in self._reviews(actions, who, request)]
 
     def dry_run(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
         """The same, tried on the server."""
-        with self._asking(who) as actions:
+        with self._open_for_reads(who) as actions:
             reviews = self._reviews(actions, who, request)
             return [
                 replace(to_workload_review(r), tried=None if r.error else dry_run_review(actions, r)) for r in reviews
@@ -191,7 +191,7 @@ class ClusterChangeService:
         standing = self._standings().get(change)
         if standing is None or not who.may(Right.READ, standing.change.namespace):
             raise UsageError(f"there is no change {change!r}", fix="The Changes page lists them.")
-        with self._reading() as ledger:
+        with self._open_ledger() as ledger:
             return [ledger_row_view(entry) for entry in ledger.entries(change)]
 
     def entries(self, who: Person) -> list[LedgerEntry]:
@@ -200,7 +200,7 @@ class ClusterChangeService:
         standings = self._standings()
         hidden = {id_ for id_, s in standings.items() if not who.may(Right.READ, s.change.namespace)}
         reads_everywhere = any(not grant.namespaces for grant in who.grants)
-        with self._reading() as ledger:
+        with self._open_ledger() as ledger:
             return [
                 ledger_row_view(e)
                 for e in ledger.entries()
@@ -231,7 +231,7 @@ class ClusterChangeService:
     def ladders(self, who: Person) -> list[LadderProgress]:
         """The newest first, of the namespaces that the person may read; asks no cluster."""
         who.require(Right.READ)
-        with self._reading() as ledger:
+        with self._open_ledger() as ledger:
             ladders = self._known.ladders(ledger)
         return ladders_of(ladders, list(self._standings().values()), pace_of(self._office.settings), who)
 
@@ -269,13 +269,13 @@ class ClusterChangeService:
     def snooze(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide for so many days, None for good."""
         require_right(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
-        with self._noting(who) as change_ledger:
+        with self._open_journal(who) as change_ledger:
             snooze(change_ledger, workloads, days, reason)
 
     def recall(self, who: Person, workloads: Sequence[WorkloadRef]) -> None:
         """Show them again."""
         require_right(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
-        with self._noting(who) as change_ledger:
+        with self._open_journal(who) as change_ledger:
             recall(change_ledger, workloads)
 
     def cool_downs(self) -> Mapping[WorkloadRef, float]:
@@ -285,13 +285,13 @@ class ClusterChangeService:
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """Return the recommendations that are hidden now, by workload; asks no cluster."""
-        with self._reading() as ledger:
+        with self._open_ledger() as ledger:
             return postponed_recommendations(ledger, self._office.clock.now_seconds())
 
     def ledger(self) -> LedgerHealth:
         """The chain, verified from its first row, and against the head in the cluster where one is kept."""
         cluster_head = self._seen.fresh(HEAD_WAIT_SECONDS)
-        with self._reading() as ledger:
+        with self._open_ledger() as ledger:
             self._known.upto(ledger)
             verdict = ledger.verify(cluster_head.head)
         notes = [*(passed.why for passed in self._known.passed), cluster_head.words, verdict.unproven]
@@ -337,9 +337,9 @@ class ClusterChangeService:
         return [r for workload in request.workloads for r in self._office.recommended(workload)]
 
     @contextmanager
-    def _asking(self, who: Person) -> Iterator[Actions]:
+    def _open_for_reads(self, who: Person) -> Iterator[Actions]:
         """Yield the actions for callers that write nothing."""
-        with self._client(who) as client, self._reading() as ledger:
+        with self._client(who) as client, self._open_ledger() as ledger:
             yield self._actions(client, ledger, who)
 
     @contextmanager
@@ -383,7 +383,7 @@ class ClusterChangeService:
             self._seen.forget()
 
     @contextmanager
-    def _noting(self, who: Person) -> Iterator[ChangeLedger]:
+    def _open_journal(self, who: Person) -> Iterator[ChangeLedger]:
         """Yield the journal for callers that write to the ledger alone."""
         office = self._office
         with ledger_turn(office.ledger, f"a note of {who.name}", PATIENCE_SECONDS):
@@ -395,7 +395,7 @@ class ClusterChangeService:
                 ledger.close()
 
     @contextmanager
-    def _reading(self) -> Iterator[Ledger]:
+    def _open_ledger(self) -> Iterator[Ledger]:
         ledger = open_ledger(self._office.ledger, reading=True)
         try:
             yield ledger
@@ -403,7 +403,7 @@ class ClusterChangeService:
             ledger.close()
 
     def _standings(self) -> dict[str, ChangeStatus]:
-        with self._reading() as ledger:
+        with self._open_ledger() as ledger:
             return self._known.upto(ledger)
 
     def _read_head(self) -> AnchorObservation:
@@ -416,7 +416,7 @@ class ClusterChangeService:
                     return AnchorObservation(
                         words="The ledger's head is not kept in the cluster: the setting actions.anchor is off."
                     )
-                with self._reading() as ledger:
+                with self._open_ledger() as ledger:
                     return _anchor_observation(client, ledger, namespace)
         except CotenantError as error:
             message = f"The API server does not answer: {error.message}."

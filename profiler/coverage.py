@@ -32,7 +32,7 @@ class SampleCount(NamedTuple):
     due: float
     present: int
 
-    def joined(self, other: SampleCount) -> SampleCount:
+    def merge(self, other: SampleCount) -> SampleCount:
         """Return the counts of the pods of both."""
         return SampleCount(self.due + other.due, self.present + other.present)
 
@@ -59,11 +59,11 @@ class NamespaceCoverage:
     longest: int
     last: int
 
-    def joined(self, other: NamespaceCoverage) -> NamespaceCoverage:
+    def merge(self, other: NamespaceCoverage) -> NamespaceCoverage:
         """Return the coverage of the series of both."""
         return NamespaceCoverage(
             self.series + other.series,
-            self.samples.joined(other.samples),
+            self.samples.merge(other.samples),
             max(self.longest, other.longest),
             max(self.last, other.last),
         )
@@ -84,11 +84,11 @@ class Coverage:
     seen_by_slot: Integers
     by_workload: Mapping[WorkloadRef, SampleCount] = field(default_factory=dict)
 
-    def joined(self, other: Coverage) -> Coverage:
+    def merge(self, other: Coverage) -> Coverage:
         """Return the coverage of the series of both; no series may be in both."""
         namespaces = dict(self.by_namespace)
         for name, of in other.by_namespace.items():
-            namespaces[name] = namespaces[name].joined(of) if name in namespaces else of
+            namespaces[name] = namespaces[name].merge(of) if name in namespaces else of
         due = self.due_by_slot + other.due_by_slot
         lived, seen = self.lived_by_slot + other.lived_by_slot, self.seen_by_slot + other.seen_by_slot
         return Coverage(self.grid, namespaces, due, lived, seen)
@@ -97,7 +97,7 @@ class Coverage:
     def total(self) -> SampleCount:
         """Return the counts over all series."""
         counts = (of.samples for _, of in sorted(self.by_namespace.items()))
-        return reduce(SampleCount.joined, counts, NO_SAMPLES)
+        return reduce(SampleCount.merge, counts, NO_SAMPLES)
 
     def namespace_rows(self) -> list[dict[str, Any]]:
         """Rows of `cotenant.recommender.model.views.COVERAGE`, sorted by namespace."""
@@ -155,9 +155,9 @@ def coverage(usage: AnyUsage[PodContainerRef], inventory: Inventory, lives: Live
         last = int(members.ends.end[rows].max()) - 1
         coverage = NamespaceCoverage(len(rows), samples, life.longest if life else 0, last)
         name = key.workload.namespace if isinstance(key, ContainerRef) else key.namespace
-        namespaces[name] = namespaces[name].joined(coverage) if name in namespaces else coverage
+        namespaces[name] = namespaces[name].merge(coverage) if name in namespaces else coverage
         if isinstance(key, ContainerRef):
-            workloads[key.workload] = workloads[key.workload].joined(samples)
+            workloads[key.workload] = workloads[key.workload].merge(samples)
     return Coverage(usage.grid, namespaces, slots.due, slots.lived, slots.seen, dict(workloads))
 
 

@@ -51,7 +51,7 @@ class SignalSpan:
     @property
     def grid(self) -> TimeGrid:
         """Its whole slots."""
-        return TimeGrid.between(self.start_seconds, self.end_seconds, self.signal.spec.step_seconds)
+        return TimeGrid.from_span(self.start_seconds, self.end_seconds, self.signal.spec.step_seconds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -336,7 +336,7 @@ def _gpu_notes(sightings: Sightings) -> tuple[str, ...]:
 
 def _days(grid: TimeGrid) -> Iterator[TimeGrid]:
     for start in range(grid.start_seconds, grid.end_seconds, DAY_SECONDS):
-        yield TimeGrid.between(start, min(start + DAY_SECONDS, grid.end_seconds), grid.step_seconds)
+        yield TimeGrid.from_span(start, min(start + DAY_SECONDS, grid.end_seconds), grid.step_seconds)
 
 
 def _record(

@@ -99,7 +99,7 @@ class FolderStore:
         try:
             contents = {n: (self._folder / n).read_bytes() for n in names if (self._folder / n).is_file()}
         except OSError as error:
-            raise self._failed("read", error) from error
+            raise self._store_error("read", error) from error
         return _material(contents), ""
 
     def write(self, material: Material, version: str) -> None:  # noqa: ARG002 - one writer only
@@ -113,9 +113,9 @@ class FolderStore:
                 else:
                     (self._folder / name).unlink(missing_ok=True)
         except OSError as error:
-            raise self._failed("written", error) from error
+            raise self._store_error("written", error) from error
 
-    def _failed(self, verb: str, error: OSError) -> StoreError:
+    def _store_error(self, verb: str, error: OSError) -> StoreError:
         message = f"certificates in {self._folder} cannot be {verb}: {error.strerror or error}"
         return StoreError(message, fix="Name another --cert-dir, or free space there.")
 
@@ -193,7 +193,7 @@ class CertificateController:
         """
         for _ in range(TRIES):
             stored, version = self._store.read()
-            due = renew_material(stored, self._policy, self._clock.now_seconds(), self._trusted(stored))
+            due = renew_material(stored, self._policy, self._clock.now_seconds(), self._trust_bundle(stored))
             if due is stored:
                 return stored
             try:
@@ -206,7 +206,7 @@ class CertificateController:
             fix="Is another program using it?",
         )
 
-    def _trusted(self, stored: Material | None) -> bytes | None:
+    def _trust_bundle(self, stored: Material | None) -> bytes | None:
         """The bundle that callers hold, where the next authority waits for it; none while it cannot be asked for.
 
         The authority then goes on waiting, and the certificate is renewed by the present one.

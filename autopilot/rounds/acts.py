@@ -185,23 +185,23 @@ class Acts:
         settings = msgspec.structs.replace(own, soak_minutes=soak, auto_revert=True)
         may_change = may_change and is_all_open
         inside_here = [s for s in ours if s.change.namespace == namespace]
-        ended = self._ended(inside_here, reading, settings)
+        ended = self._cancel_ended_rests(inside_here, reading, settings)
         if not due(inside_here, self._config.clock.now_seconds(), pace_of(settings, may_change)):
             return ended
         scope = WatchScope(
             lambda standing: accepted_by_autopilot(standing) and standing.change.namespace == namespace, may_change
         )
-        watcher = Watcher(lambda: self._opened(settings, self.guard(reading)), lambda _news: None, scope=scope)
+        watcher = Watcher(lambda: self._open_actions(settings, self.guard(reading)), lambda _news: None, scope=scope)
         return [*ended, *watcher.step()]
 
-    def _ended(
+    def _cancel_ended_rests(
         self, ours: Sequence[ChangeStatus], reading: RoundReading, settings: ActionSettings
     ) -> list[ChangeStatus]:
         """Rests of canaries that are cancelled, because no policy acts on their workload any more."""
         rests = ended_rests(ours, [entry.candidate for entry in reading.queue], reading.unread)
         if not rests:
             return []
-        with self._opened(settings) as actions:
+        with self._open_actions(settings) as actions:
             now = actions.journal.standings()
             still = [now[rest.change.id] for rest in rests if now[rest.change.id].state is ChangeState.WAITING]
             return [actions.cancel(rest, "no policy acts on it any more") for rest in still]
@@ -263,7 +263,7 @@ class Acts:
         )
 
     @contextmanager
-    def _opened(self, settings: ActionSettings, guard: Guard = allow_every_write) -> Iterator[Actions]:
+    def _open_actions(self, settings: ActionSettings, guard: Guard = allow_every_write) -> Iterator[Actions]:
         """Actions in our own name, with a turn at the ledger."""
         config = self._config
         with (

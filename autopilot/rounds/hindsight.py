@@ -92,7 +92,7 @@ def _evidence(store: Store, inventory: Inventory, start_seconds: int, group: Seq
     )
     between = ((namespace, "", ""), (f"{namespace}\0", "", ""))
     end = start_seconds + WEEK_DAYS * DAY_SECONDS
-    grids = {signal: TimeGrid.between(start_seconds, end, signal.spec.step_seconds) for signal in SIGNALS}
+    grids = {signal: TimeGrid.from_span(start_seconds, end, signal.spec.step_seconds) for signal in SIGNALS}
     usage = {signal: store.read_sparse(signal, grid, between).dense() for signal, grid in grids.items()}
     return assemble(part, grids[Signal.CPU_USAGE_MEAN], usage, {})
 

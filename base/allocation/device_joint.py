@@ -128,7 +128,7 @@ class JointPlacement:
         """
         lead = self.kinds[0]
         request, count, offered = self.requests[lead], self.counts[lead], place[lead]
-        if self._partitioned(lead):
+        if self._has_partitions(lead):
             yield from self._partitions_among(offered)
             return
         near_to_far = (
@@ -137,7 +137,7 @@ class JointPlacement:
         for nearness in near_to_far:
             chosen = []
             for spot in group_by_location(offered, nearness).values():
-                in_order = sorted(spot, key=lambda candidate: (self._missing(candidate), candidate.rank))
+                in_order = sorted(spot, key=lambda candidate: (self._count_missing_kinds(candidate), candidate.rank))
                 in_order = first_per_switch(in_order) if request.apart else in_order
                 if len(in_order) >= count:
                     chosen.append(tuple(in_order[:count]))
@@ -149,8 +149,10 @@ class JointPlacement:
         """On as few switches as can be, each of which has every kind."""
         lead = self.kinds[0]
         request, count = self.requests[lead], self.counts[lead]
-        offered = [candidate for candidate in place[lead] if candidate.device.pcie and not self._missing(candidate)]
-        if self._partitioned(lead):
+        offered = [
+            candidate for candidate in place[lead] if candidate.device.pcie and not self._count_missing_kinds(candidate)
+        ]
+        if self._has_partitions(lead):
             yield from self._partitions_among(offered)
             return
         if count > 1 and scope > request.scope:
@@ -175,10 +177,10 @@ class JointPlacement:
             if minors.issuperset(gpu.device.minor for gpu in partition.gpus):
                 yield _Leads(partition.gpus, len(_switches_of(partition.gpus)), partition.rank)
 
-    def _partitioned(self, kind: DeviceKind) -> bool:
+    def _has_partitions(self, kind: DeviceKind) -> bool:
         return kind is DeviceKind.GPU and self.partitions is not None
 
-    def _missing(self, lead: Candidate) -> int:
+    def _count_missing_kinds(self, lead: Candidate) -> int:
         """Return how many of the other kinds have no device on the PCIe switch of `lead`."""
         return sum(lead.device.pcie not in self._switches[kind] for kind in self.kinds[1:])
 
@@ -200,7 +202,7 @@ class JointPlacement:
         wanted = max(asked, len(switches)) if grows else asked
         choices = []
         for offered in self._sets_of(kind, place):
-            in_order = offered if self._partitioned(kind) else self._in_order(kind, offered, leads, place)
+            in_order = offered if self._has_partitions(kind) else self._in_order(kind, offered, leads, place)
             picked = tuple(in_order[:wanted])
             served = switches & _switches_of(picked)
             if self.required:
@@ -217,7 +219,7 @@ class JointPlacement:
 
     def _sets_of(self, kind: DeviceKind, place: Place) -> list[Sequence[Candidate]]:
         """Devices of a kind out of which all of it must come: of one place each where the pod's hint says so."""
-        if self._partitioned(kind):
+        if self._has_partitions(kind):
             return [leads.devices for leads in self._partitions_among(place[kind])]
         offered = place[kind] if self.required else self.candidates[kind]
         return list(group_by_location(offered, self.requests[kind].scope).values())

@@ -60,14 +60,14 @@ class _Options:
         self, inventory: DeviceInventory, taken: TakenDevices, demand: DeviceDemand, group: tuple[DeviceKind, ...]
     ) -> None:
         self._inventory, self._taken, self._demand, self._group = inventory, taken, demand, group
-        self._candidates = {kind: tuple(self._serving(kind)) for kind in group}
+        self._candidates = {kind: tuple(self._serving_candidates(kind)) for kind in group}
         self._counts = {kind: self._count(kind) for kind in group}
 
     def best(self) -> Picks | None:
         """The best choice; None when there is none."""
         if any(not count or count > len(self._candidates[kind]) for kind, count in self._counts.items()):
             return None
-        if self._partitioned():
+        if self._partitions_apply():
             picks = self._narrowest(by_partition=True)
             if picks is not None or self._inventory.honoured or self._demand.restricted or self._demand.ring_bandwidth:
                 return picks
@@ -83,7 +83,9 @@ class _Options:
             if not count or free < count:
                 amounts = ", ".join(f"{name} {amount}" for name, amount in sorted(request.share.items()))
                 return f"{free} of {len(healthy)} {kind} devices have {amounts} free, {count or 'all'} needed"
-        if self._partitioned() and (self._inventory.honoured or self._demand.restricted or self._demand.ring_bandwidth):
+        if self._partitions_apply() and (
+            self._inventory.honoured or self._demand.restricted or self._demand.ring_bandwidth
+        ):
             return f"no partition of {self._counts[DeviceKind.GPU]} GPUs is free"
         return f"no place on the node has {' and '.join(self._group)} near enough to each other"
 
@@ -99,7 +101,7 @@ class _Options:
             device.kind is kind and request.selector.matches(device.labels) for device in self._inventory.devices
         )
 
-    def _serving(self, kind: DeviceKind) -> Iterator[Candidate]:
+    def _serving_candidates(self, kind: DeviceKind) -> Iterator[Candidate]:
         request = self._demand.requests[kind]
         for device in self._inventory.devices:
             if device.kind is kind and device.healthy and request.selector.matches(device.labels):
@@ -152,7 +154,7 @@ class _Options:
         return (best.rank[0], best.gpus) if best else (0, ())
 
     # --- partitions ---------------------------------------------------------------------------------------------------
-    def _partitioned(self) -> bool:
+    def _partitions_apply(self) -> bool:
         """Return whether the node's partitions apply to this group: it asks for GPUs that are not shared."""
         request = self._demand.requests.get(DeviceKind.GPU)
         return bool(
@@ -166,7 +168,7 @@ class _Options:
         return [
             Partition(
                 tuple(by_minor[minor] for minor in sorted(partition.minors)),
-                (-partition.score, self._broken(partition, whole)),
+                (-partition.score, self._count_broken(partition, whole)),
             )
             for partition in self._suitable_partitions()
             if partition.minors <= by_minor.keys() and len(partition.minors) == self._counts[DeviceKind.GPU]
@@ -174,7 +176,7 @@ class _Options:
 
     def _suitable_partitions(self, minors: frozenset[int] | None = None) -> list[GpuPartition]:
         """Partitions of the demanded size that its bandwidth and policy allow; minors: only the one of these GPUs."""
-        if not self._partitioned():
+        if not self._partitions_apply():
             return []
         listed = self._inventory.partitions.get(self._counts[DeviceKind.GPU], ())
         allowed = [partition for partition in listed if partition.ring_bandwidth >= self._demand.ring_bandwidth]
@@ -183,7 +185,7 @@ class _Options:
             allowed = [partition for partition in allowed if partition.score == highest]
         return [partition for partition in allowed if minors is None or partition.minors == minors]
 
-    def _broken(self, partition: GpuPartition, whole: frozenset[int]) -> int:
+    def _count_broken(self, partition: GpuPartition, whole: frozenset[int]) -> int:
         """Return how many partitions that are free now would no longer be free afterwards."""
         return sum(
             bool(other.minors & partition.minors) and other.minors <= whole

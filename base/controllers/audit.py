@@ -47,7 +47,7 @@ class Audit:
         for feature in features:
             self._up.labels(feature)
 
-    def decided(self, feature: str, decision: ControllerDecision, seconds: float) -> None:
+    def record_decision(self, feature: str, decision: ControllerDecision, seconds: float) -> None:
         """Count one decision of a feature: its duration, and its notes by reason; reasons without a note go to 0."""
         self._seconds.labels(feature).observe(seconds)
         counts: dict[str, int] = {}

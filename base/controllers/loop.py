@@ -69,7 +69,7 @@ class Feature(Protocol):
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Receive the outcomes of the last decision's intents."""
 
-    def closing(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - for those that depend on time
+    def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - for those that depend on time
         """Return what to write at an orderly shutdown, by default nothing; called until nothing is left."""
         return ControllerDecision()
 
@@ -181,7 +181,7 @@ class FeatureRunner:
             self._thread.join()
 
     def close(self) -> None:
-        """After `stop`: write what the feature leaves behind at an ordinary end (its `closing`); never raises.
+        """After `stop`: write what the feature leaves behind at an ordinary end (`decide_at_shutdown`); never raises.
 
         Decided anew a few times: the mirrors may lag behind the feature's own last write.
         """
@@ -191,7 +191,7 @@ class FeatureRunner:
             for _ in range(MOST_ROUNDS):
                 if self._blocking_state():
                     return
-                decision = self.feature.closing(self._around.clock.now_seconds())
+                decision = self.feature.decide_at_shutdown(self._around.clock.now_seconds())
                 if not decision.intents:
                     return
                 outcomes = self._sender.send(decision.intents)
@@ -268,7 +268,7 @@ class FeatureRunner:
             self._give_back(changes)
             raise
         self._took = time.monotonic() - started
-        self._around.audit.decided(self.feature.name, decision, self._took)
+        self._around.audit.record_decision(self.feature.name, decision, self._took)
         self._around.board.report_notes(decision.notes)
         self.rounds += 1
         self._sending = 0.0

@@ -239,9 +239,9 @@ class Connection(asyncio.Protocol):
         """Answer a request in a separate thread, which the end of the process does not wait for."""
         response = self._app.answer(request)
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._answered, request, response)
+            self._loop.call_soon_threadsafe(self._send_answer, request, response)
 
-    def _answered(self, request: Request, response: Response) -> None:
+    def _send_answer(self, request: Request, response: Response) -> None:
         self._elsewhere, self._since = False, self._loop.time()
         if self._transport.is_closing():
             return

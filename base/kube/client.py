@@ -232,7 +232,7 @@ class KubeClient:
             self._renew()
             answer = self._send_with_retries(request, repeatable, before)
         if answer.status in (401, 403):
-            raise self._refused(verb, request.path, answer)
+            raise self._refusal_error(verb, request.path, answer)
         self._pause.answered, self._pause.refused_since = True, None
         return answer
 
@@ -248,19 +248,19 @@ class KubeClient:
         if isinstance(opened, Stream):
             return opened
         if opened.status in (401, 403):
-            raise self._refused("watch", path, opened)
+            raise self._refusal_error("watch", path, opened)
         raise refusal(f"watch {path}", opened)
 
-    def _refused(self, verb: str, path: str, answer: ApiResponse) -> ClusterForbidden | ClusterUnreachable:
+    def _refusal_error(self, verb: str, path: str, answer: ApiResponse) -> ClusterForbidden | ClusterUnreachable:
         """The error for a 401 or 403: a server that still loads roles and accounts refuses whom it will let in."""
-        if not self._starting():
+        if not self._is_starting():
             return _forbidden_error(verb, path, answer, self.access)
         return ClusterUnreachable(
             f"{path}: {self.access.server} is starting and knows no rights yet ({answer.status})",
             fix="It is asked again by itself; `kubectl get --raw /readyz?verbose` says what the server waits for.",
         )
 
-    def _starting(self) -> bool:
+    def _is_starting(self) -> bool:
         """Return whether the server reports that it is not ready.
 
         While it loads roles it may refuse /readyz too, as it may permanently if no identity is granted that path: a

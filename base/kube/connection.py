@@ -63,7 +63,7 @@ class ApiConnection:
             raise ClusterError(
                 f"{access.server!r} is no address of an API server", fix="Correct the kubeconfig's server."
             )
-        self._connection = self._opened()
+        self._connection = self._make_connection()
         self._socket: socket.socket | None = None
         self.sent = False
 
@@ -125,7 +125,7 @@ class ApiConnection:
             self._connection.connect()
         self._socket = self._connection.sock
 
-    def _opened(self) -> _Whole:
+    def _make_connection(self) -> _Whole:
         """A connection, not open yet: plain or TLS, direct or by CONNECT through an http proxy of the kubeconfig.
 
         ClusterError for a proxy of another kind.

@@ -154,7 +154,7 @@ class BucketLedger(Ledger):
     def head(self) -> Anchor:
         """The signed head; seq 0 of an empty ledger."""
         seq, digest = (self._rows[-1].seq, self._rows[-1].hash) if self._rows else (0, GENESIS)
-        return Anchor(seq, digest, self._signed(seq, digest))
+        return Anchor(seq, digest, self._sign(seq, digest))
 
     def verify(self, anchor: Anchor | None = None) -> ChainVerification:
         """Verify the chain as for a file; every object is read anew."""

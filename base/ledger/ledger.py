@@ -177,7 +177,7 @@ class Ledger:
         with _translate_errors(self._file):
             row = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
         seq, digest = (int(row[0]), str(row[1])) if row else (0, GENESIS)
-        return Anchor(seq, digest, self._signed(seq, digest))
+        return Anchor(seq, digest, self._sign(seq, digest))
 
     def verify(self, anchor: Anchor | None = None) -> ChainVerification:
         """Walk the whole chain, and compare it with a head that was kept elsewhere.
@@ -186,7 +186,7 @@ class Ledger:
         """
         return verify_chain(self.entries(), self._key, anchor, str(self.path))
 
-    def _signed(self, seq: int, digest: str) -> str:
+    def _sign(self, seq: int, digest: str) -> str:
         return signature_of(self._key, seq, digest)
 
 

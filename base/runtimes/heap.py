@@ -96,7 +96,7 @@ class ManagedRuntime(Protocol):
     def size_in(self, text: str) -> int | None:
         """The largest heap in bytes that a command line names last; None where it names none in bytes."""
 
-    def resized(self, text: str, amount_bytes: int) -> str | None:
+    def with_heap_bytes(self, text: str, amount_bytes: int) -> str | None:
         """A command line with another largest heap; None where it does not set one, or in words that are not clear."""
 
 

@@ -69,7 +69,7 @@ class Jvm:
         sizes = [_bytes(match) for match in _LARGEST.finditer(text)]
         return sizes[-1] if sizes else None
 
-    def resized(self, text: str, amount_bytes: int) -> str | None:
+    def with_heap_bytes(self, text: str, amount_bytes: int) -> str | None:
         """Every flag of the largest heap says the same then; a larger start size comes down to it."""
         flags = sum(len(pattern.findall(text)) for pattern in (_LARGEST, _SHARE, _FIRST))
         if flags < len(_ANY.findall(text)) or not (_LARGEST.search(text) or _SHARE.search(text)):

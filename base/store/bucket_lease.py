@@ -111,10 +111,10 @@ class _Lease:
         while not self._ended.wait(RENEW_SECONDS):
             self._holder.beats += 1
             with contextlib.suppress(StoreError):
-                if not self._written():
+                if not self._write_holder():
                     return  # it was taken over: our conditional writes will be refused
 
-    def _written(self) -> bool:
+    def _write_holder(self) -> bool:
         """Store the holder; False when the lease has been taken over.
 
         An earlier write of ours may have been stored although it failed here: then its mark is the one to replace.
@@ -134,7 +134,7 @@ class _Lease:
         self._renewal.join(QUICK.retry_seconds + QUICK.timeout_seconds)
         self._holder = LeaseHolder(self._holder.holding)
         with contextlib.suppress(StoreError):
-            self._written()
+            self._write_holder()
 
     def _text(self) -> bytes:
         return msgspec.json.encode(self._holder)

@@ -277,14 +277,14 @@ class BucketFiles:
 
     def ls(self, path: str, detail: bool = False) -> list[str]:  # noqa: ARG002 - the signature is fsspec's
         """Paths of what lies directly below a folder."""
-        listing = self._listing(path)
+        listing = self._list_folder(path)
         return [f"{self.bucket}/{p}" for p in (*listing["common_prefixes"], *(o["path"] for o in listing["objects"]))]
 
     def marks(self, path: str) -> dict[str, str]:
         """Entity tags of the objects directly below a folder, by path."""
-        return {f"{self.bucket}/{o['path']}": str(o["e_tag"]) for o in self._listing(path)["objects"]}
+        return {f"{self.bucket}/{o['path']}": str(o["e_tag"]) for o in self._list_folder(path)["objects"]}
 
-    def _listing(self, path: str) -> Any:
+    def _list_folder(self, path: str) -> Any:
         import obstore
 
         with self._require_bucket(path):

@@ -101,7 +101,7 @@ class Folder:
         except FileNotFoundError:
             return None
         except Exception as error:
-            raise self._failed("read", name, error) from error
+            raise self._access_error("read", name, error) from error
         return content
 
     def open(self, name: str) -> Opened | None:
@@ -111,11 +111,11 @@ class Folder:
         except FileNotFoundError:
             return None
         except Exception as error:
-            raise self._failed("read", name, error) from error
+            raise self._access_error("read", name, error) from error
 
     def unreadable(self, name: str, error: BaseException) -> StoreError:
         """The error to raise when the place, not the content, failed."""
-        return self._failed("read", name, error)
+        return self._access_error("read", name, error)
 
     def write(self, name: str, content: bytes) -> None:
         """Replace a file as a whole; after a crash either the old or the new content is there."""
@@ -126,7 +126,7 @@ class Folder:
             else:
                 self._fs.pipe_file(self.path(name), content)
         except Exception as error:
-            raise self._failed("write", name, error) from error
+            raise self._access_error("write", name, error) from error
 
     def read_marked(self, name: str) -> tuple[bytes, str] | None:
         """Content of a file and its mark, which changes with the content; None when there is none."""
@@ -138,7 +138,7 @@ class Folder:
         except FileNotFoundError:
             return None
         except Exception as error:
-            raise self._failed("read", name, error) from error
+            raise self._access_error("read", name, error) from error
         return stored
 
     def mark(self, name: str) -> str | None:
@@ -151,7 +151,7 @@ class Folder:
         except FileNotFoundError:
             return None
         except Exception as error:
-            raise self._failed("read", name, error) from error
+            raise self._access_error("read", name, error) from error
 
     def marks(self, folder: str) -> dict[str, str]:
         """Marks of the files directly below a folder, by name; in a bucket without reading them."""
@@ -161,7 +161,7 @@ class Folder:
         try:
             marks: dict[str, str] = self._fs.marks(self.path(folder).rstrip("/"))
         except Exception as error:
-            raise self._failed("list", folder, error) from error
+            raise self._access_error("list", folder, error) from error
         return {path.rsplit("/", 1)[-1]: mark for path, mark in sorted(marks.items()) if mark}
 
     def swap(self, name: str, content: bytes, mark: str | None) -> str:
@@ -175,7 +175,7 @@ class Folder:
             except StoreError:
                 raise
             except Exception as error:
-                raise self._failed("write", name, error) from error
+                raise self._access_error("write", name, error) from error
         with self.exclusive(f"{name.rpartition('/')[0] or '.'}/.swap"):
             if self.mark(name) != mark:
                 raise StoreConflict(
@@ -215,7 +215,7 @@ class Folder:
                 else:
                     self._fs.put_file(draft.name, self.path(name))
             except Exception as error:
-                raise self._failed("write", name, error) from error
+                raise self._access_error("write", name, error) from error
 
     def names(self, folder: str = "") -> list[str]:
         """Names directly below a folder, sorted; empty when there is no such folder."""
@@ -225,7 +225,7 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             return []
         except Exception as error:
-            raise self._failed("list", folder, error) from error
+            raise self._access_error("list", folder, error) from error
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in paths)
 
     def set_aside(self, name: str) -> str:
@@ -242,7 +242,7 @@ class Folder:
         except FileNotFoundError:
             return aside
         except Exception as error:
-            raise self._failed("set aside", name, error) from error
+            raise self._access_error("set aside", name, error) from error
         return aside
 
     def remove(self, name: str) -> None:
@@ -253,7 +253,7 @@ class Folder:
         except FileNotFoundError:
             return
         except Exception as error:
-            raise self._failed("remove", name, error) from error
+            raise self._access_error("remove", name, error) from error
 
     @contextlib.contextmanager
     def exclusive(self, name: str, what: str = "", patience_seconds: float | None = None) -> Iterator[None]:
@@ -275,7 +275,7 @@ class Folder:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = open(path, "ab", opener=open_private)  # noqa: SIM115 - Path.open has no opener
         except OSError as error:
-            raise self._failed("lock", name, error) from error
+            raise self._access_error("lock", name, error) from error
         with handle:
             _lock(handle, path, patience)
             yield
@@ -287,7 +287,7 @@ class Folder:
             make_private_folder(Path(self.path(first)))
             self._private.add(first)
 
-    def _failed(self, verb: str, name: str, error: BaseException) -> StoreError:
+    def _access_error(self, verb: str, name: str, error: BaseException) -> StoreError:
         """The error to raise for a failed access: StoreForbidden when a right is missing, else StoreError."""
         if isinstance(error, StoreError):
             return error
@@ -321,16 +321,16 @@ class Opened(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move; the end is asked of the file system."""
-        place: int = self._noting(self._inner.seek, offset, whence)
+        place: int = self._call_noting_failure(self._inner.seek, offset, whence)
         return self.tell() if place is None else place
 
     def tell(self) -> int:
         """Return the position at which reading continues."""
-        return int(self._noting(self._inner.tell))
+        return int(self._call_noting_failure(self._inner.tell))
 
     def read(self, size: int = -1) -> bytes:
         """Bytes from here."""
-        content: bytes = self._noting(self._inner.read, size)
+        content: bytes = self._call_noting_failure(self._inner.read, size)
         return content
 
     def close(self) -> None:
@@ -338,7 +338,7 @@ class Opened(io.RawIOBase):
         self._inner.close()
         super().close()
 
-    def _noting(self, act: Callable[..., Any], *arguments: Any) -> Any:
+    def _call_noting_failure(self, act: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return act(*arguments)
         except Exception as error:

@@ -216,7 +216,7 @@ class Relation:
 
     # ---- other relations of it
 
-    def restricted(self, where: RowCondition) -> Relation:
+    def restrict(self, where: RowCondition) -> Relation:
         """Only these rows, under their numbers."""
         sql, parameters = f"SELECT * FROM ({self._sql}) WHERE {where.sql}", where.parameters
         return self._with(self.schema, sql, parameters, {}, self.count(where))

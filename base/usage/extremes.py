@@ -39,22 +39,22 @@ def highest(values: npt.ArrayLike) -> float:
 
 def mean_of(values: npt.ArrayLike) -> float:
     """Return the mean of the known values, in their unit; NaN where none is known."""
-    known = _known(values)
+    known = _finite_values(values)
     return float(known.mean()) if known.size else math.nan
 
 
 def median_of(values: npt.ArrayLike) -> float:
     """Return the median of the known values, in their unit; NaN where none is known."""
-    known = _known(values)
+    known = _finite_values(values)
     return float(np.median(known)) if known.size else math.nan
 
 
 def spread_of(values: npt.ArrayLike) -> float:
     """Return the standard deviation of the known values, in their unit; NaN where none is known."""
-    known = _known(values)
+    known = _finite_values(values)
     return float(known.std()) if known.size else math.nan
 
 
-def _known(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def _finite_values(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     line = np.asarray(values, dtype=np.float64)
     return line[np.isfinite(line)]

@@ -172,7 +172,7 @@ class HistogramBatch:
             half = len(times) // 2  # a longer span would leave the range of powers of two
             early = self.add(values[:, :half], times[:half], target, weight)
             return early.add(values[:, half:], times[half:], target, weight)
-        moved = self._moved(self._reference_after(values, times, target))
+        moved = self._move_to(self._reference_after(values, times, target))
         base = int(_round_to(times[-1:], self.half_life_seconds)[0])
         decay = weight * np.exp2((times - base) / self.half_life_seconds)
         added = _bin_weights(values, decay, target, moved.weights.shape, self.buckets)
@@ -184,7 +184,7 @@ class HistogramBatch:
         if (self.buckets, self.half_life_seconds, len(self)) != (other.buckets, other.half_life_seconds, len(other)):
             raise ValueError("histograms of different layout, half life or number cannot be merged")
         reference = np.maximum(self.reference_seconds, other.reference_seconds)
-        ours, theirs = self._moved(reference), other._moved(reference)
+        ours, theirs = self._move_to(reference), other._move_to(reference)
         return replace(ours, weights=ours.weights + theirs.weights, total=ours.total + theirs.total)
 
     def select(self, rows: npt.NDArray[np.integer[Any]]) -> HistogramBatch:
@@ -236,7 +236,7 @@ class HistogramBatch:
         bucket_weights = {int(bucket): int(scaled[bucket]) for bucket in np.flatnonzero(scaled)}
         return Checkpoint(int(self.reference_seconds[row]), float(self.total[row]), bucket_weights)
 
-    def _moved(self, reference: Integers) -> HistogramBatch:
+    def _move_to(self, reference: Integers) -> HistogramBatch:
         """The same histograms at later reference times: every weight times a power of two."""
         if np.array_equal(reference, self.reference_seconds):
             return self

@@ -115,7 +115,7 @@ class TimeGrid:
             raise ValueError(f"not a grid: {self.start_seconds} + {self.size} x {self.step_seconds} s")
 
     @classmethod
-    def between(cls, start_seconds: int, end_seconds: int, step_seconds: int) -> TimeGrid:
+    def from_span(cls, start_seconds: int, end_seconds: int, step_seconds: int) -> TimeGrid:
         """All whole slots inside [start, end)."""
         first = -(-start_seconds // step_seconds) * step_seconds
         return cls(first, step_seconds, max(0, (end_seconds - first) // step_seconds))

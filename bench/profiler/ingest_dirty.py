@@ -95,7 +95,7 @@ def ingested(found: list[Machine], folder: Path) -> tuple[QualityRecord, Store, 
         begun = time.monotonic()
         quality = pull(PrometheusSource(settings.prometheus), store, settings, FixedClock(end), Silent())
         spent = time.monotonic() - begun
-    return quality, store, TimeGrid.between(start, end, FIVE_MINUTES_SECONDS), spent
+    return quality, store, TimeGrid.from_span(start, end, FIVE_MINUTES_SECONDS), spent
 
 
 def rows(found: list[Machine], folder: Path) -> Iterator[Row]:

@@ -48,7 +48,7 @@ def verify(
     if verification.wrong_seq is not None:
         sys.stdout.write(f"WRONG at row {verification.wrong_seq} of ledger {ledger.id}: {verification.why}\n")
         raise typer.Exit(EXIT_FINDINGS)
-    sys.stdout.write(f"{_verified(ledger, verification, head)}\n")
+    sys.stdout.write(f"{_verified_words(ledger, verification, head)}\n")
     if not compared:
         raise typer.Exit(EXIT_PARTIAL)
 
@@ -65,7 +65,7 @@ def export(
     print_table(entries_table(rows), output)
 
 
-def _verified(ledger: Ledger, verification: ChainVerification, head: Anchor | None) -> str:
+def _verified_words(ledger: Ledger, verification: ChainVerification, head: Anchor | None) -> str:
     """Say what a chain without a wrong row proves: all rows with the cluster's head, else not its end."""
     rows = verification.rows
     counted = f"{rows} row of" if rows == 1 else f"{rows} rows of"

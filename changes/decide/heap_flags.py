@@ -31,7 +31,11 @@ def flag_texts(container: Json, heap: HeapProposal) -> dict[str, tuple[str, str]
     runtime, texts = runtime_named(heap.runtime), dict(_texts(container))
     flag = runtime.flag if runtime else "heap"
     sizes = {size for text in texts.values() if (size := runtime.size_in(text))} if runtime else set()
-    resized = runtime.resized(_BETWEEN.join(texts.values()), heap.amount_bytes) if runtime and len(sizes) < 2 else None
+    resized = (
+        runtime.with_heap_bytes(_BETWEEN.join(texts.values()), heap.amount_bytes)
+        if runtime and len(sizes) < 2
+        else None
+    )
     new = resized.split(_BETWEEN) if resized is not None else []
     hidden, why = next(_hidden(container), ""), ""
     if len(sizes) > 1:

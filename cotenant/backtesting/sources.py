@@ -97,7 +97,7 @@ class StoredSeries:
                 fix="Run cotenant scan --prometheus URL first.",
             )
         start = max(span[0], span[1] - MOST_DAYS * DAY_SECONDS)
-        return cls(store, resource, TimeGrid.between(start, span[1], FIVE_MINUTES_SECONDS))
+        return cls(store, resource, TimeGrid.from_span(start, span[1], FIVE_MINUTES_SECONDS))
 
     @property
     def title(self) -> str:

@@ -59,13 +59,13 @@ class Effect:
             leak = np.linspace(0.0, LEAK_SHARE * past.capacity[0], self.last - self.first)
             return replace(past, prod=_plus(past.prod, part, leak), high=_plus(past.high, part, leak))
         if self.failed:
-            prod, high = (self._moved(values, past.capacity) for values in (past.prod, past.high))
+            prod, high = (self._move_use(values, past.capacity) for values in (past.prod, past.high))
             system = past.system.copy()
             system[list(self.failed), part] = 0
             return replace(past, prod=prod, high=high, system=system)
         return past
 
-    def _moved(self, values: Floats, capacity: Floats) -> Floats:
+    def _move_use(self, values: Floats, capacity: Floats) -> Floats:
         """Use of pods that began anew on the other nodes, as each has capacity; nowhere where no other node is left."""
         part, failed = slice(self.first, self.last), list(self.failed)
         share = capacity.astype(np.float64)

@@ -106,7 +106,7 @@ class SharingLoop:
         steps = self.world.steps
         for first in range(steps.start, steps.stop, BLOCK_STEPS):
             slots = np.arange(first, min(first + BLOCK_STEPS, steps.stop), dtype=np.intp)
-            lent = self._offered(slots)
+            lent = self._offered_capacity(slots)
             for place, slot in enumerate(slots.tolist()):
                 offered, step = lent[:, :, place], slot - steps.start
                 if slot == self.world.effect.first:
@@ -120,7 +120,7 @@ class SharingLoop:
         past = self.world.past.get(resource)
         return np.full(self.nodes, absent) if past is None else past.capacity.astype(np.float64)
 
-    def _offered(self, slots: Indices) -> Floats:
+    def _offered_capacity(self, slots: Indices) -> Floats:
         """(2, n, slots); memory without bound where the trace says nothing of it; nobody lends more than there is.
 
         What is lent does not depend on what batch does with it, so that a block of slots is computed at once.
@@ -137,7 +137,7 @@ class SharingLoop:
             lent[:, node, away] = 0
         return lent
 
-    def _needed(self, slot: int) -> Floats:
+    def _need_at(self, slot: int) -> Floats:
         return np.stack([self.need[r][:, slot] if r in self.need else np.zeros(self.nodes) for r in Resource])
 
     def _bound(self) -> Floats:
@@ -147,7 +147,7 @@ class SharingLoop:
     def _place(self, offered: Floats, slot: int, step: int) -> None:
         """Pods that wait, the oldest first; what is placed counts as used by the extender's estimate at once."""
         capacity = np.stack([np.where(np.isfinite(self.capacity[r]), self.capacity[r], 0.0) for r in Resource])
-        used = self._needed(max(slot - 1, 0)) + self.batch_used
+        used = self._need_at(max(slot - 1, 0)) + self.batch_used
         bound = self._bound()
         kinds = self.jobs.kind[self.queue.waiting(step)]
         for _ in range(ROUNDS):
@@ -162,7 +162,7 @@ class SharingLoop:
 
     def _work(self, offered: Floats, slot: int, step: int, accounts: Accounts) -> None:
         """One step of use: everybody gets CPU in the order of their class, and who finds no memory leaves."""
-        needed, bound = self._needed(slot), self._bound()
+        needed, bound = self._need_at(slot), self._bound()
         unused = self.capacity[CPU] - needed[0]
         available = np.minimum(agents.batch_cpu_millicores(self.capacity[CPU], needed[0], self.policy), unused)
         speed = np.divide(available, bound[0], out=np.ones(self.nodes), where=bound[0] > available)

@@ -25,7 +25,7 @@ def nodes_past(history: History, resource: Resource, totals: PodTotals, maxima: 
     """Return the past of the nodes since the window's first UTC border of six hours, and maxima of prod before it."""
     inventory, window = history.inventory, history.window
     first = next_border(window.start_seconds)
-    grid = TimeGrid.between(first, window.end_seconds, window.step_seconds)
+    grid = TimeGrid.from_span(first, window.end_seconds, window.step_seconds)
     older = maxima.before(first)
     older = older[:, np.isfinite(older).any(axis=0).argmax() :] if np.isfinite(older).any() else older[:, :0]
     slots = decision_slots(grid, older)

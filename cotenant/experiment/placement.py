@@ -80,7 +80,7 @@ class BatchPlacement:
         of any kind; a pod that fits none is passed over. It ends where a pod would have to ask anew, since all nodes
         that it was offered are taken.
         """
-        offered = self._offered(kinds, load, now_seconds)
+        offered = self._offered_nodes(kinds, load, now_seconds)
         untried = {kind: iter(nodes) for kind, nodes in offered.items()}
         has_node = np.array([kind in offered for kind in range(len(KINDS))])[kinds]
         most = sum(map(len, offered.values())) + 1  # the pod after these finds nobody's offer left
@@ -92,7 +92,7 @@ class BatchPlacement:
             places[node] = pod
         return np.array(list(places.values()), dtype=np.intp), np.array(list(places), dtype=np.intp)
 
-    def _offered(self, kinds: Indices, load: PlacementLoad, now_seconds: float) -> dict[int, list[int]]:
+    def _offered_nodes(self, kinds: Indices, load: PlacementLoad, now_seconds: float) -> dict[int, list[int]]:
         """Nodes that a pod of each kind is offered, in the order of chance; without kinds that no node may have."""
         fitting = {kind: self._nodes_that_fit(kind, load) for kind in range(len(KINDS)) if (kinds == kind).any()}
         fitting = {kind: rows for kind, rows in fitting.items() if len(rows)}

@@ -99,7 +99,7 @@ class Pipeline:
         return NO_DATA_RETRY_SECONDS if isinstance(self._error, NoData) else LONGEST_RETRY_SECONDS
 
     def _ran(self) -> RunResults:
-        code, answer = self._answered()
+        code, answer = self._run_child()
         if code not in (0, 1) or not answer:
             raise PipelineFailed(
                 f"the pipeline's process ended with {code}", fix="Its log lines stand above; is memory short?"
@@ -115,7 +115,7 @@ class Pipeline:
         kind = NoData if failure.kind == NoData.__name__ else PipelineFailed
         raise kind(failure.message, fix=failure.fix)
 
-    def _answered(self) -> tuple[int, bytes]:
+    def _run_child(self) -> tuple[int, bytes]:
         """Exit code and output of a child of its own; one that `stop` just missed is ended here."""
         command = [sys.executable, *CHILD]
         try:

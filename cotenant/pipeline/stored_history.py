@@ -48,7 +48,7 @@ def load_node_history(store: Store, settings: Settings) -> History:
             fix="Run cotenant scan --prometheus URL, or cotenant doctor to see what is missing.",
         )
     start = max(span[0], span[1] - settings.profiler.window_days * DAY_SECONDS)
-    window = TimeGrid.between(start, span[1], FIVE_MINUTES_SECONDS)
+    window = TimeGrid.from_span(start, span[1], FIVE_MINUTES_SECONDS)
     grids = _grids(window)
     quality = store.read_quality()
     node_usage = {
@@ -116,7 +116,7 @@ def of_shard(store: Store, shard: WorkloadShard, window: TimeGrid) -> Mapping[Si
 def _grids(window: TimeGrid) -> dict[int, TimeGrid]:
     """Return the grids by step: the window itself, and the hours that it touches."""
     first = window.start_seconds // HOUR_SECONDS * HOUR_SECONDS
-    hours = TimeGrid.between(first, math.ceil(window.end_seconds / HOUR_SECONDS) * HOUR_SECONDS, HOUR_SECONDS)
+    hours = TimeGrid.from_span(first, math.ceil(window.end_seconds / HOUR_SECONDS) * HOUR_SECONDS, HOUR_SECONDS)
     return {FIVE_MINUTES_SECONDS: window, HOUR_SECONDS: hours}
 
 

@@ -197,7 +197,7 @@ def _history(series: LongUsage) -> History:
     """The series as a scan would have stored them; signals that a DataFrame does not have are empty."""
     factor, refs = five_minutes(series), _pod_containers(series)
     columns = {POD_SIGNAL[r]: COLUMN[r] for r in Resource} | {Signal.CPU_THROTTLED_MEAN: THROTTLED}
-    grid = TimeGrid.between(series.grid.start_seconds, series.grid.end_seconds, factor * series.grid.step_seconds)
+    grid = TimeGrid.from_span(series.grid.start_seconds, series.grid.end_seconds, factor * series.grid.step_seconds)
     usage: dict[Signal, Usage[PodContainerRef]] = {}
     for signal in (s for s in Signal if not s.spec.per_node):
         matrix = series.values.get(columns.get(signal, ""))

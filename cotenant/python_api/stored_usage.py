@@ -79,7 +79,7 @@ class StoredUsage:
             warnings.warn(f"{text}: slots without a row may have had usage", stacklevel=3)
         end = span[1] if until is None else min(span[1], _seconds("until", until))
         start = end - settings.profiler.window_days * DAY_SECONDS if since is None else _seconds("since", since)
-        window = TimeGrid.between(max(span[0], start), end, FIVE_MINUTES_SECONDS)
+        window = TimeGrid.from_span(max(span[0], start), end, FIVE_MINUTES_SECONDS)
         if not window.size:
             first, last = (pd.Timestamp(at, unit="s", tz="UTC") for at in span)
             raise NoData(
@@ -112,7 +112,7 @@ class StoredUsage:
         for resource in resources:
             usage = plausible_of_pods(self._read(POD_SIGNAL[resource], refs), self.inventory.nodes)
             values[COLUMN[resource]] = total(usage, by_workload(usage.refs, self.inventory, refs)).values
-        amounts = {AMOUNTS[r, "request"]: self._requested(refs, r) for r in resources}
+        amounts = {AMOUNTS[r, "request"]: self._total_requests(refs, r) for r in resources}
         identity = {
             "namespace": [ref.namespace for ref in refs],
             "kind": [ref.kind for ref in refs],
@@ -169,7 +169,7 @@ class StoredUsage:
         rows = [owners.get((ref.namespace, ref.pod)) in workloads for ref in usage.refs]
         return usage.select(np.array(rows, dtype=bool))
 
-    def _requested(self, refs: Sequence[WorkloadRef], resource: Resource) -> npt.NDArray[np.float64]:
+    def _total_requests(self, refs: Sequence[WorkloadRef], resource: Resource) -> npt.NDArray[np.float64]:
         """Return the total request of the running pods of each workload, (n,); NaN where nothing is requested."""
         place = {ref: row for row, ref in enumerate(refs)}
         sums = np.zeros(len(refs))

@@ -63,7 +63,7 @@ class SimulatedComparison:
         times = [
             np.arange(start, start + span, FIVE_MINUTES_SECONDS) for start in (begun_seconds - span, now_seconds - span)
         ]
-        bursts = [np.maximum(BURST * self._used(change, Resource.CPU, at), floor) for at in times]
+        bursts = [np.maximum(BURST * self._usage_of(change, Resource.CPU, at), floor) for at in times]
         values = [_measure_effects(burst, bounds) for burst, bounds in zip(bursts, (before, after), strict=True)]
         measures = [m for m in Measure if latency or m is not Measure.LATENCY]
         return [Compared(m, values[0][m], values[1][m]) for m in measures]
@@ -76,12 +76,12 @@ class SimulatedComparison:
         step = max(60, span // POINTS)
         start = int(begun_seconds) - span // step * step
         times = np.arange(start, now_seconds, step, dtype=np.float64)
-        return [UsageTrace(r, start, step, tuple(map(float, self._used(change, r, times)))) for r in Resource]
+        return [UsageTrace(r, start, step, tuple(map(float, self._usage_of(change, r, times)))) for r in Resource]
 
     def _row(self, change: Change) -> int | None:
         return self.curves.rows.get((change.namespace, workload_label(change.ref)))
 
-    def _used(self, change: Change, resource: Resource, times: Floats) -> Floats:
+    def _usage_of(self, change: Change, resource: Resource, times: Floats) -> Floats:
         row = self._row(change)
         assert row is not None, "asked for first"
         used: Floats = self.curves.at(resource, np.array([row]), times)[0]

@@ -165,7 +165,7 @@ class Gate:
         request_headers = front.headers_of(scope)
         request_front = front.front_of(scope, request_headers, self._trusted, self.base)
         scope["scheme"], scope["path"] = request_front.scheme, request_front.path
-        visit = replace(self._arrived(request_front, request_headers), repeated=front.repeated_header_names(scope))
+        visit = replace(self._first_visit(request_front, request_headers), repeated=front.repeated_header_names(scope))
         if request_front.path in self._open:
             await app(scope, receive, self._with_headers(send, visit, keep=False))
             return
@@ -196,7 +196,7 @@ class Gate:
             self._who.reset(token)
             structlog.contextvars.unbind_contextvars(faults.REQUEST_ID)
 
-    def _arrived(self, request_front: Front, request_headers: dict[str, str]) -> Visit:
+    def _first_visit(self, request_front: Front, request_headers: dict[str, str]) -> Visit:
         """Before it is known who it is."""
         sealed = _cookies(request_headers).get(SESSION, "")
         id_ = self.seals.open(SESSION, sealed) if sealed else None
@@ -244,7 +244,7 @@ class Gate:
         of, id_ = self.sessions.of, visit.session
         session = await run_sync(of, id_, limiter=self._store_threads) if self.sessions.blocking else of(id_)
         if session is not None and self._due(session):
-            session = await run_sync(self._renewed, id_, session, limiter=self._provider_threads)
+            session = await run_sync(self._renew_session, id_, session, limiter=self._provider_threads)
         return grants.anonymous_person(settings) if session is None else self._logged_in(session)
 
     def _by_header(self, visit: Visit) -> Person | None:
@@ -272,7 +272,7 @@ class Gate:
     def _due(self, session: Session) -> bool:
         return bool(session.refresh_token) and self.now_seconds() >= session.renew_seconds
 
-    def _renewed(self, id_: str, session: Session) -> Session | None:
+    def _renew_session(self, id_: str, session: Session) -> Session | None:
         """The session with tokens that hold; None when the provider ended it or says it is somebody else's."""
         assert self.provider is not None
         with session.lock:

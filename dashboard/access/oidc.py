@@ -96,7 +96,7 @@ class Provider:
                 code=code,
                 code_verifier=verifier,
             )
-        return self._claimed(tokens, nonce)
+        return self._claimed_identity(tokens, nonce)
 
     def renew(self, refresh_token: str) -> ClaimedIdentity | None:
         """Tokens of a login that goes on; None when they hold no id token, LoginRefused when the provider ended it."""
@@ -105,7 +105,7 @@ class Provider:
             tokens = self._token_exchange(session.refresh_token, where, refresh_token=refresh_token)
         if not tokens.get("id_token"):
             return None
-        claimed = self._claimed(tokens, None)
+        claimed = self._claimed_identity(tokens, None)
         return claimed if claimed.refresh_token else _with_refresh(claimed, refresh_token)
 
     def bearer(self, token: str) -> ClaimedIdentity:
@@ -117,7 +117,7 @@ class Provider:
         """Return the address at which the provider ends its own session; empty when it names none."""
         return str(self._document().get("end_session_endpoint", ""))
 
-    def _claimed(self, tokens: Mapping[str, Any], nonce: str | None) -> ClaimedIdentity:
+    def _claimed_identity(self, tokens: Mapping[str, Any], nonce: str | None) -> ClaimedIdentity:
         token = str(tokens.get("id_token") or "")
         if not token:
             raise LoginRefused("the provider gave no id token", fix="Ask for the scope openid: access.oidc.scopes.")

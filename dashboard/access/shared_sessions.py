@@ -194,7 +194,7 @@ class SharedSessions(Sessions):
 
     def _read(self, id_: str, name: str) -> Session | None:
         before = self._copies.get(id_)
-        with self._asking():
+        with self._watch_store():
             stored = self._folder.read_marked(name)
             ended = name in self._ended or (stored is not None and self._folder.read_marked(name + ENDED) is not None)
         record = self._decrypt_record(id_, stored[0]) if stored and not ended else None
@@ -229,12 +229,12 @@ class SharedSessions(Sessions):
             session.refresh_token, renew,
         )  # fmt: skip
         content = self._fernet(id_).encrypt(msgspec.json.encode(record))
-        with self._asking():
+        with self._watch_store():
             new_mark = self._folder.swap(_name(id_), content, mark)
         self._remember(id_, _Copy(session, new_mark))
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def _watch_store(self) -> Iterator[None]:
         """Remember that the store did not answer, or that it does again."""
         try:
             yield

@@ -96,7 +96,7 @@ def register(app: Dash, view: View) -> None:
         Output("steer-told", "children"),
         Input("steer-tick", "n_intervals"),
     )
-    def _shown(_ticks: int | None) -> tuple[Any, ...]:
+    def _show_clock(_ticks: int | None) -> tuple[Any, ...]:
         stop = _next(steering)
         stop_state = stop_words(stop), stop is None, _title(stop)
         return moment(steering), halt_words(steering), *stop_state, going_words(steering), latest_finding(steering)

@@ -109,14 +109,14 @@ def _workloads(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
             f"{base}workload/{'/'.join(quote(row[name], safe='') for name in ('namespace', 'kind', 'workload'))}")
         for row in rows
     ]  # fmt: skip
-    return _with_all(hits, "Workloads", snapshot.count(WORKLOADS.name, query), f"{base}workloads?{_typed(text)}")
+    return _with_all(hits, "Workloads", snapshot.count(WORKLOADS.name, query), f"{base}workloads?{_search_query(text)}")
 
 
 def _nodes(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
     query = filters.parse(urlencode({"q": text, "sort": "node"}), NODES)
     rows = snapshot.page(NODES.name, query, slice(0, MOST_OF_A_KIND), ("node",)).rows()
     hits = [Hit("Nodes", row["node"], "", f"{base}nodes/{quote(row['node'], safe='')}") for row in rows]
-    return _with_all(hits, "Nodes", snapshot.count(NODES.name, query), f"{base}nodes?{_typed(text)}")
+    return _with_all(hits, "Nodes", snapshot.count(NODES.name, query), f"{base}nodes?{_search_query(text)}")
 
 
 def _namespaces(snapshot: Snapshot, words: Sequence[str], base: str) -> list[Hit]:
@@ -151,7 +151,7 @@ def _with_all(hits: list[Hit], kind: str, count: int, href: str) -> list[Hit]:
     return [*hits, Hit(kind, f"All {display.number(count)}", "", href)] if count > len(hits) else hits
 
 
-def _typed(text: str) -> str:
+def _search_query(text: str) -> str:
     return urlencode({"q": text})
 
 

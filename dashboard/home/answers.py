@@ -29,7 +29,7 @@ class Question:
     query: str = ""
 
 
-def _killed(page: OverviewPage) -> str:
+def _killed_first(page: OverviewPage) -> str:
     return f"{display.counted(cards.above_request(page), 'container')} that used more memory than requested"
 
 
@@ -66,7 +66,7 @@ def _complete(page: OverviewPage) -> str:
 
 
 QUESTIONS: Final = (
-    Question("Which containers will be killed first?", _killed, "recommendations", cards.AT_RISK),
+    Question("Which containers will be killed first?", _killed_first, "recommendations", cards.AT_RISK),
     Question("What do I save?", _save, "recommendations", cards.WASTE),
     Question("What can I apply right now?", _now, "recommendations", f"ready={','.join(savings.READY)}"),
     Question("Who wastes most?", _wasteful, "workloads", "sort=-cpu_request"),

@@ -63,10 +63,10 @@ def young(window_days: float) -> Component | None:
 def _list(window_days: float | None) -> Component:
     """All stages before the first scan, else those that are still to come."""
     coming = [stage for stage in STAGES if window_days is None or stage.days > window_days]
-    return html.Ul([html.Li([html.Strong(_when(stage)), stage.what]) for stage in coming], className="stages")
+    return html.Ul([html.Li([html.Strong(_time_words(stage)), stage.what]) for stage in coming], className="stages")
 
 
-def _when(stage: Stage) -> str:
+def _time_words(stage: Stage) -> str:
     if not stage.days:
         return "With the first scan"
     return f"After {stage.days:g} day{'' if stage.days == 1 else 's'}"

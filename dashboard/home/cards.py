@@ -100,11 +100,11 @@ def _severities(page: OverviewPage) -> Component:
 def waste(page: OverviewPage) -> Component:
     """Show what the list of cuts frees after all steps, and how much CPU is requested and not used."""
     planned = page.cuts
-    picture = _requested(page)
+    picture = _request_bar(page)
     if not page.todo.cuts:
         way = _way("All recommendations", page.href("recommendations"), "waste")
         return _card("waste", ["Nothing to cut"], picture, ["No request is larger than it has to be."], way)
-    lead = ["Cut waste: ", html.Strong(_freed(planned.all_steps, page.view.currency))]
+    lead = ["Cut waste: ", html.Strong(_saving_words(planned.all_steps, page.view.currency))]
     now = ["The first steps of ", display.counted(page.todo.cuts, "container"), ": "]
     detail = [*now, *savings.saving_parts(planned.now, page.view.currency), ".", *_nodes_that_could_leave(page)]
     return _card("waste", lead, picture, detail, _way("What to cut", page.href("recommendations", WASTE), "waste"))
@@ -119,7 +119,7 @@ def _nodes_that_could_leave(page: OverviewPage) -> list[Any]:
     return [" ", dcc.Link(short_sentence(report, level), href=page.href(CLUSTER_SIZE)), "."]
 
 
-def _freed(total: Savings, currency: str) -> list[Any]:
+def _saving_words(total: Savings, currency: str) -> list[Any]:
     """CPU and money; memory where no CPU is freed."""
     frees = total.frees
     resource = Resource.CPU if frees.millicores or not frees.bytes else Resource.MEMORY
@@ -127,7 +127,7 @@ def _freed(total: Savings, currency: str) -> list[Any]:
     return [*words, f", {display.money(frees.monthly, currency)} a month"] if frees.monthly else words
 
 
-def _requested(page: OverviewPage) -> Component:
+def _request_bar(page: OverviewPage) -> Component:
     """The cluster's CPU: used, requested and not used, neither."""
     used, requested = page.overview.headline.cpu_utilisation, page.overview.headline.cpu_requests_commitment
     if not (math.isfinite(used) and math.isfinite(requested)):

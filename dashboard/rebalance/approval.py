@@ -220,7 +220,7 @@ def _register_asked(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     @acts(view, Right.APPROVE)
-    def _asked(request: Mapping[str, Any] | None) -> Answer:
+    def _answer_request(request: Mapping[str, Any] | None) -> Answer:
         if not request:
             return no_update, no_update
         name, texts = str(request["name"]), NODES if request["of"] == NODES.subject else MOVES

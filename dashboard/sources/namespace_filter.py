@@ -167,7 +167,7 @@ def _rows_of(relation: Relation, namespaces: Namespaces) -> Relation:
     if all(column.name != "namespace" for column in relation.schema.columns):
         return relation
     names = ("", *sorted(namespaces))
-    return relation.restricted(RowCondition(f"namespace IN ({', '.join('?' * len(names))})", names))
+    return relation.restrict(RowCondition(f"namespace IN ({', '.join('?' * len(names))})", names))
 
 
 def _hide_other_namespaces(relation: Relation, others: re.Pattern[str] | None) -> Relation:

@@ -334,9 +334,11 @@ class StoreSource:
     def foreseen(self, subject: Subject) -> ForecastDetail | None:
         """The forecast's row, and the history of the same workload, node or cluster."""
         snapshot = self.snapshot()
-        return snapshot.kept(("foreseen", subject), lambda: self._foreseen(subject, snapshot), lambda _: DETAIL_CELLS)
+        return snapshot.kept(
+            ("foreseen", subject), lambda: self._read_forecast(subject, snapshot), lambda _: DETAIL_CELLS
+        )
 
-    def _foreseen(self, subject: Subject, snapshot: Snapshot) -> ForecastDetail | None:
+    def _read_forecast(self, subject: Subject, snapshot: Snapshot) -> ForecastDetail | None:
         if row_of(snapshot.tables[FORECASTS.name], subject.where) is None:
             return None
         rows, weeks = self._rows(FORECASTS, subject.where), self._rows(WEEKS, subject.where)

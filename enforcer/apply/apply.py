@@ -245,7 +245,7 @@ class Applier:
         try:
             self._journal.save(settled.notes)
         except StoreError as full:
-            allowed = [w for w in writes if self._noted(w)]
+            allowed = [w for w in writes if self._is_noted(w)]
             writing.done += [
                 _answer(w, WriteOutcome.NOT_NOTED, message=full.message) for w in writes if w not in allowed
             ]
@@ -274,7 +274,7 @@ class Applier:
         failure = self._failed.get(write.place)
         return failure is not None and failure.value == write.value and self._monotonic() < failure.not_before
 
-    def _noted(self, write: KnobWrite) -> bool:
+    def _is_noted(self, write: KnobWrite) -> bool:
         """Return whether the journal on disk covers this write: it restores a value, or the note lists its value."""
         note = self._journal.notes.get(write.place)
         return note is not None and (write.restores or write.value in note.written)

@@ -83,7 +83,7 @@ class PodEvictions:
         for answer in self.stopper.answers() if self.stopper else ():
             self._report(answer.eviction, answer.outcome, answer.message, pods.get(answer.eviction.uid), observation)
             if answer.outcome == "not-stopped":
-                self._refused(answer, observation)
+                self._note_refusal(answer, observation)
         self._resting = {uid: refusal for uid, refusal in self._resting.items() if uid in pods}
         resting = {
             uid: refusal for uid, refusal in self._resting.items() if observation.at_seconds < refusal.until_seconds
@@ -112,7 +112,7 @@ class PodEvictions:
         for eviction in evictions:
             pod = pods.get(eviction.uid)
             if pod is not None and not pod.deleting and (why := unfit(eviction, pod)):
-                self._refused(EvictionAnswer(eviction, "refused", why), observation)
+                self._note_refusal(EvictionAnswer(eviction, "refused", why), observation)
 
     @property
     def _rate(self) -> Rate:
@@ -132,16 +132,16 @@ class PodEvictions:
         self._unanswered.pop(answer.eviction.uid, None)
         self._report(answer.eviction, answer.outcome, answer.message, pod, observation)
         if answer.answered and answer.outcome in ("refused", "gone"):
-            self._admission = self._admission.returned(self._rate)
+            self._admission = self._admission.return_token(self._rate)
         if answer.outcome == "refused":
             if answer.eviction.urgent and self._may_stop:
                 self._to_end.append(answer)
             else:
-                self._refused(answer, observation)
+                self._note_refusal(answer, observation)
         elif answer.outcome == "asked":
             self._resting.pop(answer.eviction.uid, None)
 
-    def _refused(self, answer: EvictionAnswer, observation: Observation) -> None:
+    def _note_refusal(self, answer: EvictionAnswer, observation: Observation) -> None:
         uid = answer.eviction.uid
         self._resting[uid] = after_refusal(
             self._resting.get(uid),
@@ -158,7 +158,7 @@ class PodEvictions:
             if answer.eviction.uid in urgent:
                 self._end(answer.eviction, pods.get(answer.eviction.uid), answer.message, observation.wall_seconds)
             else:
-                self._refused(answer, observation)
+                self._note_refusal(answer, observation)
 
     def _end_unanswered(self, pods: Mapping[str, PodSpec], urgent: set[str], observation: Observation) -> None:
         for eviction, at in [*self._unanswered.values()]:

@@ -43,7 +43,7 @@ class EvictionBudget:
     at_seconds: float = 0.0
     by_uid: Mapping[str, float] = field(default_factory=dict)
 
-    def returned(self, rate: Rate) -> EvictionBudget:
+    def return_token(self, rate: Rate) -> EvictionBudget:
         """Return the budget with the token of an eviction that evicted no pod."""
         return replace(self, tokens=min(float(rate.burst), self.tokens + 1))
 

@@ -127,7 +127,7 @@ class SlicePublisher:
         if node is None:
             raise ClusterAbsent(f"there is no Node {self._node}", fix="Set enforcer.node_name.")
         labels = node["metadata"].get("labels") or {}
-        inventory, edits, by_claims = self._described(labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS)
+        inventory, edits, by_claims = self._describe_devices(labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS)
         devices = offered_devices(inventory, edits) if by_claims else []
         offers, busy = unshared_offers([*devices, *self._cores()], inventory, self._holdings())
         if busy:
@@ -153,7 +153,7 @@ class SlicePublisher:
             _log.warning("devices are not offered", reason=reason)
         self._warned.add(reason)
 
-    def _described(self, labelled: bool) -> tuple[DeviceInventory, dict[DeviceKey, ContainerEdits], bool]:
+    def _describe_devices(self, labelled: bool) -> tuple[DeviceInventory, dict[DeviceKey, ContainerEdits], bool]:
         """The node's devices, from the file or the Device object, and whether claims give them out.
 
         labelled: whether the node's label says that they do. Else those of a Device object are the extender's, and a

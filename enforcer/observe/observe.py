@@ -315,9 +315,9 @@ class _TickReader:
             memory.knobs = self._knobs(path, memory.knobs, self._fresh[path])
         use: CpuUse = cpu_use(memory.counters, counters)
         memory.counters = counters
-        return self._reading(path, level, use, memory)
+        return self._group_reading(path, level, use, memory)
 
-    def _reading(self, path: CgroupPath, level: Level, use: CpuUse, memory: _GroupHistory) -> GroupReading:
+    def _group_reading(self, path: CgroupPath, level: Level, use: CpuUse, memory: _GroupHistory) -> GroupReading:
         cpu, of_memory, io = memory.pressures
         waiting = None if memory.waiting is None else memory.waiting * self._elapsed
         return GroupReading(

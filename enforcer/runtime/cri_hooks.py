@@ -149,7 +149,7 @@ class CriHooks:
         facts = facts_of_config(request.pod_sandbox_id, request.sandbox_config)
         name = request.config.metadata.name
         resources = request.config.linux.resources
-        decided = await self._decided(facts, name, seconds)
+        decided = await self._decide_in_time(facts, name, seconds)
         applied = LEAVE if decided is None else decided
         answered = hook.Resources()
         changed = lay_over(resources, applied)
@@ -186,7 +186,7 @@ class CriHooks:
         if entry is None:
             return ForwardedCall(raw)
         facts, container = entry
-        decided = await self._decided(facts, container.name, seconds, container.id)
+        decided = await self._decide_in_time(facts, container.name, seconds, container.id)
         # a memory limit of earlier may be below what is used now; without ours the present one stays
         applied = replace(container.held, memory_limit=None) if decided is None else decided
         answered = hook.Resources.FromString(container.answered)
@@ -268,7 +268,7 @@ class CriHooks:
             raise failure
 
     async def _repair_container(self, facts: RuntimePod, container: KnownContainer, update: Update) -> None:
-        decision = await self._decided(facts, container.name, self._bounded.seconds, container.id)
+        decision = await self._decide_in_time(facts, container.name, self._bounded.seconds, container.id)
         if decision is None:
             raise Late(f"there is no decision on {container.name} of {facts.namespace}/{facts.name} yet")
         resources = cri.Resources.FromString(container.undecided or b"")
@@ -303,7 +303,7 @@ class CriHooks:
         self.store.add_sandbox(facts)
         return facts, entry[1]
 
-    async def _decided(
+    async def _decide_in_time(
         self, facts: RuntimePod, container: str, seconds: float, container_id: str = ""
     ) -> ContainerResources | None:
         """The decision; None when it fails or is late, and the pod has not asked to be left alone.

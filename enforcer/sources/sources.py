@@ -208,7 +208,7 @@ class ApiSources:
             f"{namespace}/{name} is left out: {why}" for (namespace, name), why in self._pods.refused.copy().items()
         ]
         return AgentInputs(
-            pods=self._running(),
+            pods=self._running_pods(),
             pods_age_seconds=self._pods.age_seconds(),
             node=node,
             policy=policy,
@@ -218,7 +218,7 @@ class ApiSources:
             notes=(*notes, *refused, *([wrong] if wrong else [])),
         )
 
-    def _running(self) -> tuple[PodSpec, ...]:
+    def _running_pods(self) -> tuple[PodSpec, ...]:
         """Pods that have not ended; the same tuple while nothing changed."""
         snapshot = self._pods.snapshot()
         if snapshot is not self._seen_pods:

@@ -121,7 +121,7 @@ def node_peaks(
         model=tuple(FALLBACK if s or first is None else first.shapes for s in short.tolist()),
         reason=_reasons(np.asarray(np.isnan(peaks).all(axis=1)), short),
         class_peaks=np.minimum(of_class + node_limits.cold, limits),
-        tested=_tested(first, blocks, limits, of.day if usage.resource is Resource.MEMORY else None),
+        tested=_past_peaks(first, blocks, limits, of.day if usage.resource is Resource.MEMORY else None),
     )
 
 
@@ -165,7 +165,7 @@ def _records(blocks: Floats, settings: NodePeakSettings) -> Records:
     return Records(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def _tested(
+def _past_peaks(
     calibration: PeakCalibration | None, blocks: Floats, limits: Floats, least: Floats | None
 ) -> PastPeaks | None:
     """Tested decisions but the one of now, with the six hours after each.

@@ -72,7 +72,7 @@ class NodeMetricSource:
         addresses: internal IP -> node, beside those that kube-state-metrics knows. Raises SourceError if a query
         fails, and NoData if the server has no sample of any node.
         """
-        scene = self._surveyed(now_seconds)
+        scene = self._survey(now_seconds)
         addresses = {instances.address(a): node for a, node in {**self._addresses, **addresses}.items()}
         grid = self._grid(scene, now_seconds, policy)
         answers = self._answers(scene, grid, policy)
@@ -96,7 +96,7 @@ class NodeMetricSource:
             *_pods(answers),
         )
 
-    def _surveyed(self, now_seconds: int) -> Scene:
+    def _survey(self, now_seconds: int) -> Scene:
         """Return the facts about the server, which are queried again once they are SURVEY_SECONDS old."""
         if self._scene is None or now_seconds - self._surveyed_seconds >= SURVEY_SECONDS:
             window = (now_seconds - HOUR_SECONDS, now_seconds)

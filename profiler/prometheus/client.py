@@ -235,14 +235,14 @@ class _BoundedSession(requests.Session):
     def request(self, method: Any, url: Any, **options: Any) -> Any:  # type: ignore[override]
         """Send; by GET from then on where POST is refused and GET is not, as by proxies that grant `get` alone."""
         if method != "POST" or self._takes_post is False:
-            return self._known("GET", url, options)
+            return self._send_authenticated("GET", url, options)
         try:
-            answer = self._known("POST", url, options)
+            answer = self._send_authenticated("POST", url, options)
         except (SourceForbidden, answers.Refused) as error:
             if self._takes_post:
                 raise
             try:
-                answer = self._known("GET", url, options)
+                answer = self._send_authenticated("GET", url, options)
             except (SourceForbidden, SourceProtocol):
                 raise error from None
             except SourceLimit:
@@ -253,7 +253,7 @@ class _BoundedSession(requests.Session):
         self._takes_post = True
         return answer
 
-    def _known(self, method: str, url: str, asked: Mapping[str, Any]) -> _Answer:
+    def _send_authenticated(self, method: str, url: str, asked: Mapping[str, Any]) -> _Answer:
         """The answer, with fresh credentials where those that were sent have expired."""
         sent = self._renewed
         try:

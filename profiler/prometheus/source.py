@@ -137,7 +137,7 @@ class PrometheusSource:
 
     def _read_survey(self, names: frozenset[str], window: tuple[int, int]) -> Survey:
         """The survey of a window; SourceUnfit where its samples are not those of one cluster."""
-        answer = self._surveyed(survey.question(self._settings.labels, names), survey.moments(*window))
+        answer = self._survey_all(survey.question(self._settings.labels, names), survey.moments(*window))
         survey.refuse_unfit(answer, self.describe())
         return survey.findings(answer, names, self._settings.scrape_interval_seconds)
 
@@ -198,19 +198,19 @@ class PrometheusSource:
             return None
 
     def _newest_of(self, metric: str, moments: range) -> int | None:
-        return survey.newest(self._described(survey.newest_question(metric), moments))
+        return survey.newest(self._query_series(survey.newest_question(metric), moments))
 
-    def _surveyed(self, text: str, moments: range) -> _Described:
+    def _survey_all(self, text: str, moments: range) -> _Described:
         """The survey at all moments, some at a time, or where that is too much at the last one."""
         step = survey.MOMENTS_AT_ONCE
         try:
             some = (moments[i : i + step] for i in range(0, len(moments), step))
-            return survey.concatenate_answers([self._described(text, few) for few in some])
+            return survey.concatenate_answers([self._query_series(text, few) for few in some])
         except SourceTooLong:
             raise
         except SourceLimit:
             self._defects[Defect.QUERY_SPLIT] += 1
-            return self._described(text, moments[-1:])
+            return self._query_series(text, moments[-1:])
 
     def inventory(self, now_seconds: int, window: tuple[int, int]) -> Inventory:
         """The cluster now; owners of the window's pods from the series index."""
@@ -229,7 +229,7 @@ class PrometheusSource:
     def pods_in_use(self, seconds: int) -> frozenset[tuple[str, str]]:
         """(namespace, pod) of every pod of which a container's CPU is known at the moment."""
         text = f"count by (namespace, pod) ({survey.containers(self._settings.labels)})"
-        answer = self._described(text, range(seconds, seconds + 1))
+        answer = self._query_series(text, range(seconds, seconds + 1))
         return frozenset((x.get("namespace", ""), x.get("pod", "")) for x, _ in answer)
 
     def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
@@ -300,7 +300,7 @@ class PrometheusSource:
         available = [part for part in parts if not part.metric or part.metric in surveyed.names]
         return {signal: part for part in available for signal in part.signals}
 
-    def _described(self, text: str | Wording, moments: range) -> _Described:
+    def _query_series(self, text: str | Wording, moments: range) -> _Described:
         return decode.decode_series(self._client.range(text, moments[0], moments[-1], moments.step))
 
     def _owners(self, metrics: Sequence[str], window: tuple[int, int], shard: NamespaceShard) -> list[dict[str, str]]:
@@ -356,7 +356,7 @@ class PrometheusSource:
         each = union(with_constant_label(inventory.question((m,), own), NAME_MARK, m) for m in metrics)
         text = Wording(inventory.question(metrics, own), each)
         try:
-            answer = self._described(text, range(now_seconds, now_seconds + 1))
+            answer = self._query_series(text, range(now_seconds, now_seconds + 1))
         except SourceLimit as error:
             shards = None if isinstance(error, SourceTooLong) else shard.halves()
             if len(metrics) == 1 and shards is None:
@@ -382,7 +382,7 @@ class PrometheusSource:
         """Rows of the answer; halved by namespaces where it is too large."""
         text = pod_rows.question(self._rates_of_day(moment), self._settings.labels, shard)
         try:
-            return [(labels, float(v[-1])) for labels, v in self._described(text, range(moment, moment + 1))]
+            return [(labels, float(v[-1])) for labels, v in self._query_series(text, range(moment, moment + 1))]
         except SourceLimit as error:
             shards = None if isinstance(error, SourceTooLong) else shard.halves()
             if shards is None:
@@ -419,7 +419,7 @@ class PrometheusSource:
         """One value a figure and container; halved by namespaces where an answer is too large."""
         texts = heaps.questions(runtime, self._settings.labels, shard, window[1] - window[0])
         try:
-            answers = {f: self._described(text, range(now_seconds, now_seconds + 1)) for f, text in texts.items()}
+            answers = {f: self._query_series(text, range(now_seconds, now_seconds + 1)) for f, text in texts.items()}
         except SourceLimit as error:
             shards = None if isinstance(error, SourceTooLong) else shard.halves()
             if shards is None:
@@ -492,9 +492,9 @@ def _wishes(spans: Sequence[SignalSpan], stretches: Sequence[_Stretch]) -> list[
             part = stretch.parts.get(span.signal)
             start = min(max(span.start_seconds, -(-stretch.start_seconds // step) * step), span.end_seconds)
             if open_part is not None and part != open_part:
-                wishes[PartRequest(open_part, TimeGrid.between(begin, start, step))] = None
+                wishes[PartRequest(open_part, TimeGrid.from_span(begin, start, step))] = None
             begin = start if part != open_part else begin
             open_part = part
         if open_part is not None:
-            wishes[PartRequest(open_part, TimeGrid.between(begin, span.end_seconds, step))] = None
+            wishes[PartRequest(open_part, TimeGrid.from_span(begin, span.end_seconds, step))] = None
     return [wish for wish in wishes if wish.grid.size]

@@ -62,13 +62,13 @@ class SyntheticSpec:
     def grid(self) -> TimeGrid:
         """The 5-minute grid; it ends at the whole hour at or before `end_seconds`."""
         end = self.end_seconds // HOUR_SECONDS * HOUR_SECONDS
-        return TimeGrid.between(end - self.days * DAY_SECONDS, end, FIVE_MINUTES_SECONDS)
+        return TimeGrid.from_span(end - self.days * DAY_SECONDS, end, FIVE_MINUTES_SECONDS)
 
     @property
     def hours(self) -> TimeGrid:
         """The hourly grid over the same span."""
         grid = self.grid
-        return TimeGrid.between(grid.start_seconds, grid.end_seconds, HOUR_SECONDS)
+        return TimeGrid.from_span(grid.start_seconds, grid.end_seconds, HOUR_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

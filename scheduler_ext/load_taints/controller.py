@@ -161,7 +161,7 @@ class LoadTaintController(Feature):
                 self._metrics.changed(after)
         self._notes = tuple(self._events(outcomes))
 
-    def closing(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - nothing depends on time
+    def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - nothing depends on time
         """The watch ends, and taints stay."""
         if self._watching is not None:
             self._watching.stop()

@@ -116,7 +116,7 @@ class QueueController(Feature):
                 lasting = float("inf") if outcome.ok else self._now_seconds + DOUBTFUL_SECONDS
                 self._released[pod.uid] = (pod.version, lasting)
 
-    def closing(self, now_seconds: float) -> ControllerDecision:
+    def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:
         """Return what to write when the manager ends: gates are lifted, so that no pod waits for it in vain.
 
         Nothing while the settings keep the gates because another manager comes.

@@ -71,7 +71,7 @@ class QueueViewBuilder:
             native_groups=self.native_groups(),
             over_since=published_since(self._tree.quotas, OVER_SINCE_ANNOTATION),
             borrows_since=published_since(self._tree.quotas, BORROWS_SINCE_ANNOTATION),
-            unreadable=(*self._refused(), *self._named_twice(quotas)),
+            unreadable=(*self._refused_objects(), *self._named_twice(quotas)),
         )
 
     def settled(self) -> bool:
@@ -95,7 +95,7 @@ class QueueViewBuilder:
             self._resolved[pod.uid] = (watched, pod)
         return tuple(pod for _, pod in self._resolved.values())
 
-    def _refused(self) -> Iterator[tuple[str, str]]:
+    def _refused_objects(self) -> Iterator[tuple[str, str]]:
         for name, plural in READABLE.items():
             for (namespace, item), why in sorted(self._mirrors[name].refused.items()):
                 yield "/".join(part for part in (plural, namespace, item) if part), why

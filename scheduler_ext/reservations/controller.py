@@ -85,7 +85,7 @@ class ReservationController(Feature):
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """The mirrors show what became of it."""
 
-    def closing(self, now_seconds: float) -> ControllerDecision:
+    def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:
         """Return what to write when the manager ends, so that no pod waits for a manager that is gone."""
         return ControllerDecision(
             withdraw_reservation_promise(self._guard(), self._mirrors["pending-pods"].snapshot().values(), now_seconds)

@@ -96,7 +96,7 @@ class PlanController(Feature):
             buffer_version=version,
             allocatable=self._allocatable(),
             batch=self._batch(),
-            waiting=self._waiting(),
+            waiting=self._waiting_pods(),
             quota_left={p.namespace: self._quota(p.namespace, now_seconds) for p in active},
             price_per_core_hour=self._settings.recommender.prices.per_core_hour,
             settings_digest=self._digest,
@@ -231,7 +231,7 @@ class PlanController(Feature):
                 total[resource.value] = total.get(resource.value, 0) + amount
         return total
 
-    def _waiting(self) -> tuple[PodView, ...] | None:
+    def _waiting_pods(self) -> tuple[PodView, ...] | None:
         """Pods that no node has place for; None where the feature that watches them (reservations) is off."""
         pods = self._mirrors.get("pending-pods")
         if pods is None or not pods.wait_synced(0):

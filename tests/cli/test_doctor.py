@@ -152,7 +152,7 @@ def test_a_remote_store_is_listed_only() -> None:
 def stored(folder: Path) -> Store:
     """Two days of one container's usage that end at NOON."""
     store = Store(folder.as_uri(), "shop")
-    grid = TimeGrid.between(NOON - 2 * DAY_SECONDS, NOON, 300)
+    grid = TimeGrid.from_span(NOON - 2 * DAY_SECONDS, NOON, 300)
     values = np.full((1, grid.size), 100.0, dtype=np.float32)
     spec = Signal.CPU_USAGE_MEAN.spec
     store.append(
@@ -183,7 +183,7 @@ def test_a_day_set_aside_is_a_warning(tmp_path: Path) -> None:
     store = stored(tmp_path)
     broken = sorted(tmp_path.rglob("*.parquet"))[0]
     broken.write_bytes(b"garbage")
-    store.read(Signal.CPU_USAGE_MEAN, TimeGrid.between(NOON - 2 * DAY_SECONDS, NOON, 300))
+    store.read(Signal.CPU_USAGE_MEAN, TimeGrid.from_span(NOON - 2 * DAY_SECONDS, NOON, 300))
     found = storage.history(store.url, NOON)
     assert found.state is ProbeState.WARNING
     assert "1 unreadable days set aside" in found.found

@@ -180,7 +180,7 @@ def test_cells_laid_over_rows_are_asked_for_like_their_own(rows: list[dict[str, 
 @given(ROWS, QUERIES, st.sets(WORDS, max_size=3))
 def test_no_question_reaches_rows_that_are_not_kept(rows: list[dict[str, Any]], query: Query, names: set[str]) -> None:
     marks = ", ".join("?" * len(names)) or "NULL"
-    kept = relation_of(rows, stored=True).restricted(RowCondition(f"namespace IN ({marks})", tuple(names)))
+    kept = relation_of(rows, stored=True).restrict(RowCondition(f"namespace IN ({marks})", tuple(names)))
     left = [row for row in rows if row["namespace"] in names]
     numbers = [place for place, row in enumerate(rows) if row["namespace"] in names]
     assert len(kept) == len(left)

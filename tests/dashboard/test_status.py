@@ -52,7 +52,7 @@ def test_unknown_coverage_is_null_and_not_nan() -> None:
 def test_a_day_that_cannot_be_read_is_told_as_lost(made: Results, tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "c")
     usage = made.store.read(
-        Signal.CPU_USAGE_MEAN, TimeGrid.between(made.end_seconds - 7200, made.end_seconds, FIVE_MINUTES_SECONDS)
+        Signal.CPU_USAGE_MEAN, TimeGrid.from_span(made.end_seconds - 7200, made.end_seconds, FIVE_MINUTES_SECONDS)
     )
     store.append(Signal.CPU_USAGE_MEAN, usage)
     (day,) = (tmp_path / "c" / "usage" / Signal.CPU_USAGE_MEAN.value).iterdir()

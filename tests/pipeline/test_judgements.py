@@ -230,7 +230,7 @@ def test_a_judgement_holds_for_a_24th_of_the_history_behind_it_and_for_half_of_t
 
 def younger_than(store: Store, hours: int) -> set[WorkloadRef]:
     """The workloads with no usage that is older."""
-    grid = TimeGrid.between(0, (store.span(Signal.CPU_USAGE_MEAN) or (0, 0))[1], 300)
+    grid = TimeGrid.from_span(0, (store.span(Signal.CPU_USAGE_MEAN) or (0, 0))[1], 300)
     inventory, usage = store.read_inventory(), store.read_sparse(Signal.CPU_USAGE_MEAN, grid)
     assert inventory is not None
     owners, first = inventory.owners(), dict[WorkloadRef, int]()

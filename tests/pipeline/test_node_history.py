@@ -82,7 +82,7 @@ def test_maxima_lie_on_borders_of_six_hours_and_are_those_of_the_totals(
 ) -> None:
     maxima, totals = analysis.node_maxima[CPU], analysis.pod_totals[CPU].prod
     assert maxima.start_seconds % (6 * 3600) == 0
-    day = TimeGrid.between(maxima.end_seconds - DAY_SECONDS, maxima.end_seconds, FIVE_MINUTES_SECONDS)
+    day = TimeGrid.from_span(maxima.end_seconds - DAY_SECONDS, maxima.end_seconds, FIVE_MINUTES_SECONDS)
     inside = slice(totals.grid.index_of(day.start_seconds), totals.grid.index_of(day.end_seconds))
     assert np.array_equal(maxima.values[:, -4:], block_maxima(totals.values[:, inside], 288), equal_nan=True)
     assert cluster.usage[Signal.CPU_USAGE_MEAN].grid.start_seconds <= maxima.start_seconds
@@ -100,7 +100,7 @@ def test_maxima_of_another_run_fill_the_nodes_and_blocks_that_both_have() -> Non
 
 def used_by_prod(store: Store, analysis: Analysis, start_seconds: int) -> dict[str, np.ndarray]:
     """CPU of prod's pods by node in six stored hours, summed pod by pod."""
-    grid = TimeGrid.between(start_seconds, start_seconds + BLOCK_SECONDS, FIVE_MINUTES_SECONDS)
+    grid = TimeGrid.from_span(start_seconds, start_seconds + BLOCK_SECONDS, FIVE_MINUTES_SECONDS)
     usage = store.read(Signal.CPU_USAGE_MEAN, grid)
     node_of = {(p.namespace, p.name): p.node for p in analysis.history.inventory.pods if p.effective_priority in PROD}
     sums = {node.name: np.zeros(grid.size) for node in analysis.history.inventory.nodes}
@@ -125,7 +125,7 @@ def test_how_long_the_worst_day_lasted_is_read_from_the_usage_of_then(
     in_force = np.full(shape, np.inf)
     in_force[:, column] = peaks.tested.highest[:, column] / 2
     tested = replace(peaks.tested, peaks=np.where(np.isfinite(in_force), in_force, 1e12))
-    short_window = TimeGrid.between(window.end_seconds - 7 * DAY_SECONDS, window.end_seconds, window.step_seconds)
+    short_window = TimeGrid.from_span(window.end_seconds - 7 * DAY_SECONDS, window.end_seconds, window.step_seconds)
     prod = analysis.pod_totals[CPU].prod
     totals = replace(prod, grid=short_window, values=prod.values[:, -short_window.size :])
     found = worst_days.worst_days(

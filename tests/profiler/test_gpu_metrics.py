@@ -82,7 +82,7 @@ def scanned(lines: Sequence[Line], folder: Path) -> tuple[Store, QualityRecord]:
 
 def stored(store: Store, signal: Signal) -> dict[PodContainerRef, float]:
     """The median of each series: gauges are constant here."""
-    usage = store.read(signal, TimeGrid.between(START, GRID.end_seconds, signal.spec.step_seconds))
+    usage = store.read(signal, TimeGrid.from_span(START, GRID.end_seconds, signal.spec.step_seconds))
     return {ref: float(np.nanmedian(row)) for ref, row in zip(usage.refs, usage.values, strict=True)}
 
 

@@ -272,13 +272,13 @@ def pulled(source: Recorded, store: Store, now: int, days: int = 2) -> QualityRe
 
 
 def stored(store: Store, now: int) -> list[float]:
-    grid = TimeGrid.between(now - 2 * DAY_SECONDS, now, 300)
+    grid = TimeGrid.from_span(now - 2 * DAY_SECONDS, now, 300)
     usage = store.read(CPU_MEAN, grid)
     return usage.values[0].tolist() if usage.refs else []
 
 
 def expected(now: int) -> list[float]:
-    grid = TimeGrid.between(now - 2 * DAY_SECONDS, now, 300)
+    grid = TimeGrid.from_span(now - 2 * DAY_SECONDS, now, 300)
     first = HELD.index_of(grid.start_seconds)
     return [float(k) for k in range(first, first + grid.size)]
 

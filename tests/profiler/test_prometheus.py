@@ -48,7 +48,7 @@ EXPRESSIONS = {
 
 
 def grid_of(signal: Signal, end: int, days: float = DAYS) -> TimeGrid:
-    return TimeGrid.between(end - int(days * DAY_SECONDS), end, signal.spec.step_seconds)
+    return TimeGrid.from_span(end - int(days * DAY_SECONDS), end, signal.spec.step_seconds)
 
 
 def asked(url: str, expression: str, grid: TimeGrid) -> dict[tuple[str, ...], np.ndarray]:

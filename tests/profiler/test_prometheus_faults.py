@@ -40,7 +40,7 @@ def truth(served: Served, tmp_path_factory: pytest.TempPathFactory) -> np.ndarra
 
 
 def usage(store: Store, served: Served) -> np.ndarray:
-    grid = TimeGrid.between(served.end - DAYS * DAY_SECONDS, served.end, 300)
+    grid = TimeGrid.from_span(served.end - DAYS * DAY_SECONDS, served.end, 300)
     return store.read(Signal.CPU_USAGE_MEAN, grid).values
 
 
@@ -88,7 +88,7 @@ def test_a_part_that_keeps_failing_is_a_counted_gap_and_the_next_pull_fills_it(
     assert store.span(Signal.MEMORY_WORKING_SET_MAX) is None
     proxy.fault = lambda _count, _query: None
     pulled(store, served.end, many(proxy.url))
-    grid = TimeGrid.between(served.end - DAYS * DAY_SECONDS, served.end, 300)
+    grid = TimeGrid.from_span(served.end - DAYS * DAY_SECONDS, served.end, 300)
     filled = store.read(Signal.MEMORY_WORKING_SET_MAX, grid)
     assert (~np.isnan(filled.values)).sum() == (~np.isnan(truth)).sum()
 

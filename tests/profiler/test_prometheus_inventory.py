@@ -98,7 +98,7 @@ def test_a_running_pod_requests_what_the_scheduler_counts(declared: Served, foun
 def test_history_holds_what_sidecars_request_and_not_what_only_starts_a_pod(declared: Served, tmp_path: Path) -> None:
     store = store_in(tmp_path)
     pulled(store, declared.end, profiler_settings(declared.server.url))
-    grid = TimeGrid.between(declared.end - DAY_SECONDS, declared.end, 3600)
+    grid = TimeGrid.from_span(declared.end - DAY_SECONDS, declared.end, 3600)
     for signal in (Signal.CPU_REQUEST, Signal.MEMORY_LIMIT):
         truth, ours = declared.cluster.usage[signal], store.read(signal, grid)
         kept = {ref: values[-1] for ref, values in zip(ours.refs, ours.values, strict=True) if values[-1] > 0}

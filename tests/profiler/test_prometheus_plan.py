@@ -27,7 +27,7 @@ assert MIDNIGHT % DAY_SECONDS == 0
 def wishes(start: int, days: float, scrape: int = 60) -> list[PartRequest]:
     end = start + int(days * DAY_SECONDS)
     parts = (*usage_parts(Rates(scrape), {}, rule=False), *hourly_parts(Rates(scrape), {}))
-    return [PartRequest(part, TimeGrid.between(start, end, part.step_seconds)) for part in parts]
+    return [PartRequest(part, TimeGrid.from_span(start, end, part.step_seconds)) for part in parts]
 
 
 def chooses(shard: NamespaceShard, namespace: str) -> bool:

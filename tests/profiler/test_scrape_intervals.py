@@ -129,7 +129,7 @@ class Answer:
 def scanned(server: Server, case: Case, folder: Path) -> tuple[QualityRecord, list[Answer]]:
     store = store_in(folder)
     record = pulled(store, END, profiler_settings(server.url, labels={"case": case.name}))
-    grid = TimeGrid.between(START, END, SLOT)
+    grid = TimeGrid.from_span(START, END, SLOT)
     found = [
         store.read(signal, grid)
         for signal in (Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX, Signal.MEMORY_WORKING_SET_MAX)

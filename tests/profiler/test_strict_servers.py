@@ -37,7 +37,7 @@ def plain(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def values(store: Store, end: int, signal: Signal) -> dict[object, np.ndarray]:
-    usage = store.read(signal, TimeGrid.between(end - DAYS * DAY_SECONDS, end, signal.spec.step_seconds))
+    usage = store.read(signal, TimeGrid.from_span(end - DAYS * DAY_SECONDS, end, signal.spec.step_seconds))
     return dict(zip(usage.refs, usage.values, strict=True))
 
 
@@ -265,7 +265,7 @@ def test_many_namespaces_behind_a_proxy_that_limits_addresses_cost_as_many_queri
     # No selector is longer than two names, so nothing has to be cut for its length but unions of parts, each once.
     assert free > 40
     assert bound <= free * 1.1
-    grid = TimeGrid.between(END - HOUR_SECONDS, END, 300)
+    grid = TimeGrid.from_span(END - HOUR_SECONDS, END, 300)
     ours, theirs = (store.read(Signal.CPU_USAGE_MEAN, grid) for store in (by_bound, by_free))
     assert len(ours.refs) == NAMESPACES
     np.testing.assert_array_equal(ours.values, theirs.values)

@@ -69,7 +69,7 @@ def analysed(folder: Path, spoil: tuple[Signal, float] | None) -> tuple[cotenant
         signal, value = spoil
         span = store.span(signal)
         assert span is not None
-        usage = store.read(signal, TimeGrid.between(span[1] - DAY_SECONDS, span[1], signal.spec.step_seconds))
+        usage = store.read(signal, TimeGrid.from_span(span[1] - DAY_SECONDS, span[1], signal.spec.step_seconds))
         row = int(np.isfinite(usage.values).sum(axis=1).argmax())
         values = usage.values.copy()
         values[row, np.flatnonzero(np.isfinite(values[row]))[3]] = value

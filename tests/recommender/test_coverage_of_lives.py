@@ -325,7 +325,7 @@ def test_verdicts_do_not_depend_on_which_pods_are_looked_at_together(
     }
     assert found == whole
     parts_present = [world.present(part) for part in parts if part]
-    joined, at_once = reduce(Coverage.joined, parts_present), world.present()
+    joined, at_once = reduce(Coverage.merge, parts_present), world.present()
     assert joined.namespace_rows() == at_once.namespace_rows()
     assert joined.day_rows() == at_once.day_rows()
     assert joined.due_by_slot.sum() == sum(samples.due for samples in at_once.by_workload.values())

@@ -195,7 +195,7 @@ def test_a_back_test_takes_the_memory_that_a_smaller_heap_will_not_have_from_wha
 def test_the_flag_of_a_command_line_is_replaced_where_it_is_clear(text: str, changed: str | None) -> None:
     if "-Dx" in text:
         changed = None  # a -Xmx without a size is not understood, so that nothing of the text is touched
-    assert Jvm().resized(text, 1280 * MIB) == changed
+    assert Jvm().with_heap_bytes(text, 1280 * MIB) == changed
 
 
 WORDS = st.lists(
@@ -208,7 +208,7 @@ WORDS = st.lists(
 
 @given(WORDS, st.integers(1, 10**12))
 def test_a_replaced_command_line_has_the_size_and_keeps_every_other_word(words: list[str], size: int) -> None:
-    resized = Jvm().resized(" ".join(words), size)
+    resized = Jvm().with_heap_bytes(" ".join(words), size)
     is_sized = any(re.match(r"-Xmx|-XX:MaxRAM", word) for word in words)
     assert (resized is not None) is is_sized
     if resized is None:
@@ -218,7 +218,7 @@ def test_a_replaced_command_line_has_the_size_and_keeps_every_other_word(words: 
     assert [w for w in resized.split() if not heap.match(w)] == [w for w in words if not heap.match(w)]
     firsts = [int(m[1]) * {"": 1, "m": MIB, "g": GIB}[m[2]] for m in re.finditer(r"-Xms(\d+)([mg]?)", resized)]
     assert all(first <= size for first in firsts)
-    assert Jvm().resized(resized, size) == resized
+    assert Jvm().with_heap_bytes(resized, size) == resized
 
 
 def test_what_sets_no_flag_in_the_template_is_refused_with_what_to_do() -> None:

@@ -305,7 +305,7 @@ class Scene:
         start = END - variant.hours * HOUR_SECONDS
         found: dict[str, float] = {}
         for signal in (Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX):
-            grid = TimeGrid.between(start + HOUR_SECONDS // 2, END, signal.spec.step_seconds)
+            grid = TimeGrid.from_span(start + HOUR_SECONDS // 2, END, signal.spec.step_seconds)
             ours, truth = store.read(signal, grid), self.cluster.usage[signal]
             row = {ref: i for i, ref in enumerate(truth.refs)}
             first = truth.grid.index_of(grid.start_seconds)
@@ -317,7 +317,7 @@ class Scene:
             found[signal.value] = float(abs(sums[0].sum() - scale) / scale)
             found[f"{signal.value} of a container"] = float(np.abs(sums[0] - sums[1]).max() / scale)
             found[f"{signal.value} missing"] = float(1 - both.sum() / (~np.isnan(meant)).sum())
-        day = TimeGrid.between(start, END, FIVE_MINUTES_SECONDS)
+        day = TimeGrid.from_span(start, END, FIVE_MINUTES_SECONDS)
         means, highest = (set(store.read(s, day).refs) for s in (Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX))
         interval = int(store.read_quality()[-1].scrape_interval_seconds)
         # of scrapes too rare for maxima of their own none are stored

@@ -64,7 +64,7 @@ class Results:
     def recommendations(self, *, whole_workloads: bool = False) -> list[Recommendation]:
         """The recommendations behind the rows, in their order; with `whole_workloads` all containers of theirs."""
         refs = [_ref(row) for row in self.rows.rows()]
-        by_ref = self._stored({ref.workload.namespace for ref in refs})
+        by_ref = self._stored_recommendations({ref.workload.namespace for ref in refs})
         if not whole_workloads:
             return [by_ref[ref] for ref in refs if ref in by_ref]
         workloads = {ref.workload for ref in refs}
@@ -77,7 +77,7 @@ class Results:
         except NoData:
             return None
 
-    def _stored(self, namespaces: Iterable[str]) -> dict[ContainerRef, Recommendation]:
+    def _stored_recommendations(self, namespaces: Iterable[str]) -> dict[ContainerRef, Recommendation]:
         from cotenant.recommender.stored_recommendations import Explanations
 
         explanations = Explanations(self.store)

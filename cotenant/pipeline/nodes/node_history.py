@@ -112,5 +112,5 @@ def _days(start: int, end: int) -> Iterator[TimeGrid]:
     """Whole blocks of [start, end), cut at midnights."""
     while start < end:
         until = min(end, (start // DAY_SECONDS + 1) * DAY_SECONDS)
-        yield TimeGrid.between(start, until, FIVE_MINUTES_SECONDS)
+        yield TimeGrid.from_span(start, until, FIVE_MINUTES_SECONDS)
         start = until

@@ -138,7 +138,7 @@ class _Pods:
         """Requests of young pods at a moment beyond as many as left their place within the day before, (nodes,)."""
         young = self._young(moment)
         requested = np.bincount(self.place[young], weights=self.request[young], minlength=len(self.places))
-        beyond = unreplaced_requests(self._count(young), self._count(self._ended(moment)), requested)
+        beyond = unreplaced_requests(self._count(young), self._count(self._ended_in_day(moment)), requested)
         return np.bincount(self.node_of, weights=beyond, minlength=len(self.nodes)).astype(np.float64)
 
     def usually_cold(self, now_seconds: float, since_seconds: float) -> Floats:
@@ -156,13 +156,13 @@ class _Pods:
         The totals of the last day hold them all; a pod that comes later takes the place of one that is missing.
         """
         running = self._count((self.start <= moment) & (self.end > moment))
-        unreplaced = self._count(self._ended(moment)) - self._count(self._young(moment))
+        unreplaced = self._count(self._ended_in_day(moment)) - self._count(self._young(moment))
         return np.asarray(running + np.maximum(unreplaced, 0))
 
     def _young(self, moment: float) -> npt.NDArray[np.bool_]:
         return (self.start >= moment - DAY_SECONDS) & (self.start <= moment) & (self.end > moment)
 
-    def _ended(self, moment: float) -> npt.NDArray[np.bool_]:
+    def _ended_in_day(self, moment: float) -> npt.NDArray[np.bool_]:
         return (self.end >= moment - DAY_SECONDS) & (self.end <= moment)
 
     def _count(self, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:

@@ -81,5 +81,5 @@ def _block(store: Store, history: History, totals: Usage[NodeRef], start_seconds
         inside = TimeGrid(start_seconds, grid.step_seconds, end - first)
         return Usage(totals.refs, inside, totals.values[:, first:end], totals.resource, totals.statistic)
     assert isinstance(totals.resource, Resource)
-    block = TimeGrid.between(start_seconds, start_seconds + BLOCK_SECONDS, grid.step_seconds)
+    block = TimeGrid.from_span(start_seconds, start_seconds + BLOCK_SECONDS, grid.step_seconds)
     return stored_totals(store, history, totals.resource, block)

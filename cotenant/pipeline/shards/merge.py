@@ -100,7 +100,7 @@ class Merger:
 
     def coverage(self) -> Coverage:
         """Return the coverage of all series."""
-        return reduce(Coverage.joined, self._coverage)
+        return reduce(Coverage.merge, self._coverage)
 
     def savings(self) -> PlannedSavings:
         """Return the savings of all recommendations."""

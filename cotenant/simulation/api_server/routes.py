@@ -60,7 +60,7 @@ class Api:
         self.state = state
         self.known = accounts
         self._clock = clock
-        self._verbs = Verbs(state, clock, self._stored)
+        self._verbs = Verbs(state, clock, self._follow_write)
         self._kinds: dict[tuple[str, str, str], ApiKind] = {}
         for kind in built_in():
             self._serve(kind)
@@ -154,7 +154,7 @@ class Api:
     def _serve(self, kind: ApiKind) -> None:
         self._kinds[kind.group, kind.version, kind.plural] = kind
 
-    def _stored(self, kind: ApiKind, before: Json | None, after: Json | None) -> None:
+    def _follow_write(self, kind: ApiKind, before: Json | None, after: Json | None) -> None:
         """A CRD serves its kind; a namespace or a CRD that goes takes its objects with it."""
         if kind.name == "CustomResourceDefinition":
             self._register_definition(after) if after else self._remove_definition(before or {})

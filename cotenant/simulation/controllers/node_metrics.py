@@ -50,17 +50,17 @@ class NodeMetricReports:
         metric = self._state.get(METRICS, ("", node))
         if metric is None:
             return
-        pods = [(key[0], key[1], self._used(key, pod)) for key, pod in self._running(node)]
+        pods = [(key[0], key[1], self._pod_usage(key, pod)) for key, pod in self._running_pods(node)]
         system = self._systems[node]
         total = tuple(system[place] + sum(used[place] for _, _, used in pods) for place in range(2))
         self._hand.told(metric, metric_status((total[0], total[1]), system, pods, int(now_seconds)))
 
-    def _running(self, node: str) -> Iterable[tuple[Key, Json]]:
+    def _running_pods(self, node: str) -> Iterable[tuple[Key, Json]]:
         for key, pod in sorted(self._state.items(PODS)):
             if pod["spec"].get("nodeName") == node and (pod.get("status") or {}).get("phase") == "Running":
                 yield key, pod
 
-    def _used(self, key: Key, pod: Json) -> Pair:
+    def _pod_usage(self, key: Key, pod: Json) -> Pair:
         """Return the usage of a pod, (millicores, bytes).
 
         Without a report of its own it is the mean of its owner's pods, or else its requests.

@@ -144,7 +144,7 @@ class SimulatedNode:
         """Return what an agent would read after this second."""
         ended = [name for name, since in self.leaving.items() if at_seconds - since >= LEAVING_SECONDS]
         self.actors = [actor for actor in self.actors if actor.name not in ended]
-        used = self._used(demand)
+        used = self._used_millicores(demand)
         everything = sum(used.values()) + demand.system
         pods = tuple(self._pod(actor, demand, used) for actor in self.actors)
         # Groups above pods need no usage: strategies add up the pods.
@@ -165,7 +165,7 @@ class SimulatedNode:
         """A pod that is evicted is gone a little later."""
         self.leaving.setdefault(name, at_seconds)
 
-    def _used(self, demand: SecondDemand) -> dict[str, float]:
+    def _used_millicores(self, demand: SecondDemand) -> dict[str, float]:
         used = {a.name: self._cap_by_quota(a, demand.millicores.get(a.name, 0.0)) for a in self.actors}
         online = sum(used[a.name] for a in self.actors if a.online) + demand.system
         tier = self.knobs[TIER]

@@ -253,12 +253,12 @@ class _Session:
         return answer
 
     def _create(self, payload: bytes) -> Any:
-        return self._decided(payload, NriEventType.CREATE_CONTAINER, answers.answer_creation)
+        return self._answer_event(payload, NriEventType.CREATE_CONTAINER, answers.answer_creation)
 
     def _update(self, payload: bytes) -> Any:
-        return self._decided(payload, NriEventType.UPDATE_CONTAINER, answers.answer_update)
+        return self._answer_event(payload, NriEventType.UPDATE_CONTAINER, answers.answer_update)
 
-    def _decided(self, payload: bytes, event: NriEventType, answer: Callable[[Any, Decide], Any]) -> Any:
+    def _answer_event(self, payload: bytes, event: NriEventType, answer: Callable[[Any, Decide], Any]) -> Any:
         request = nri.ContainerRequest.FromString(payload)
         self._happened.append(NriEvent(event, request.pod.uid, request.container.id))
         decide = self.plugin.decide

@@ -111,7 +111,7 @@ class DeschedulerController(Feature):
             for note in self._notes:
                 self._metrics.mark_changed(away=note.reason == EVENTS["remove"])
 
-    def closing(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - marks do not depend on time
+    def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - marks do not depend on time
         """Return what to write when the manager ends: every mark is removed, because no manager would do so later."""
         return ControllerDecision(tuple(self._taints.withdrawn(LEAVING)))
 
@@ -134,7 +134,7 @@ class DeschedulerController(Feature):
         if is_settled and relieves:
             self.plan = self._relief(reading, caps)
         if empties or self._has_marks:
-            emptying = self._emptying(reading, caps, jobs)
+            emptying = self._plan_emptying(reading, caps, jobs)
         if self._metrics:
             if self.plan is not None:
                 self._metrics.show(self.plan)
@@ -174,7 +174,7 @@ class DeschedulerController(Feature):
         with_forecast = self._settings.mode == "forecast" and reading.has_forecasts
         return decide(reading.inputs, arguments, with_forecast=with_forecast, detectors=detectors)
 
-    def _emptying(self, reading: RebalanceReading, caps: RoundCaps, jobs: Sequence[MigrationJob]) -> RebalancePlan:
+    def _plan_emptying(self, reading: RebalanceReading, caps: RoundCaps, jobs: Sequence[MigrationJob]) -> RebalancePlan:
         """A round of HighNodeLoad."""
         arguments = replace(
             self._emptying_arguments,

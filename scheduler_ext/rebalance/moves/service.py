@@ -90,9 +90,9 @@ class ClusterMoveService:
         self._config = config
         self._acts = AuditedActs(config.access, config.ledger, config.anchor_namespace)
         self._reading = SharedReading(config.clock, self._read)
-        self._round = SharedReading(config.clock, self._decided)
-        self._emptying = SharedReading(config.clock, self._decided_emptying)
-        self._jobs = SharedReading(config.clock, self._listed)
+        self._round = SharedReading(config.clock, self._decide_moves)
+        self._emptying = SharedReading(config.clock, self._decide_emptying)
+        self._jobs = SharedReading(config.clock, self._list_jobs)
 
     # --- looking ------------------------------------------------------------------------------------------------------
     def report(self, who: Person) -> RebalanceReport:
@@ -132,11 +132,11 @@ class ClusterMoveService:
             for row in reversed(rows[-HISTORY_ROWS:])
         ]
 
-    def _decided(self, now_seconds: float) -> RebalanceReport:  # noqa: ARG002 - the reading has its moment
+    def _decide_moves(self, now_seconds: float) -> RebalanceReport:  # noqa: ARG002 - the reading has its moment
         config, reading = self._config, self._reading.answer()
         return report_of(reading, config.arguments, with_forecast=config.with_forecast, configured=config.configured)
 
-    def _decided_emptying(self, now_seconds: float) -> RebalanceReport:  # noqa: ARG002 - the reading has its moment
+    def _decide_emptying(self, now_seconds: float) -> RebalanceReport:  # noqa: ARG002 - the reading has its moment
         config, reading = self._config, self._reading.answer()
         forecast, configured = config.with_forecast, config.configured
         return emptying_report_of(reading, config.emptying, with_forecast=forecast, configured=configured)
@@ -145,7 +145,7 @@ class ClusterMoveService:
         with self._acts.client(Person("")) as client:
             return read(client, self._config.load_aware, now_seconds, self._config.namespace)
 
-    def _listed(self, now_seconds: float) -> MigrationJobs:
+    def _list_jobs(self, now_seconds: float) -> MigrationJobs:
         with self._acts.client(Person("")) as client:
             rows = self._rows(client)
             table, carrier = Table.from_rows(JOBS, rows), self._carrier(client, FEATURE)

@@ -123,7 +123,7 @@ class Recorded:
         """The finite values of one container, or of a node."""
         step = signal.spec.step_seconds
         first = int(self.begun) // step * step - 3600 // step * step
-        usage = self.store.read(signal, TimeGrid.between(first, int(self.ended) + 2 * step, step))
+        usage = self.store.read(signal, TimeGrid.from_span(first, int(self.ended) + 2 * step, step))
         row = usage.row_of.get(PodContainerRef(self.namespace, pod, container))
         return [] if row is None else [v for v in usage.values[row].tolist() if np.isfinite(v)]
 

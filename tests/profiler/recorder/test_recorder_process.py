@@ -89,7 +89,7 @@ def test_the_process_records_what_kubelets_report_and_stores_the_open_slot_when_
         process.kill()
 
     store = Store(url, "c")
-    usage = store.read(Signal.CPU_USAGE_MEAN, TimeGrid.between(int(begun) // 300 * 300, int(time.time()) + 600, 300))
+    usage = store.read(Signal.CPU_USAGE_MEAN, TimeGrid.from_span(int(begun) // 300 * 300, int(time.time()) + 600, 300))
     # Every container of every kubelet, once; each uses half a core all the time.
     assert {(r.namespace, r.pod, r.container) for r in usage.refs} == {
         ref for node in range(NODES) for ref in containers_of(node, PODS)
