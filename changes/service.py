@@ -269,13 +269,13 @@ class ClusterChangeService:
     def snooze(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide for so many days, None for good."""
         require_right(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
-        with self._open_journal(who) as change_ledger:
+        with self._open_change_ledger(who) as change_ledger:
             snooze(change_ledger, workloads, days, reason)
 
     def recall(self, who: Person, workloads: Sequence[WorkloadRef]) -> None:
         """Show them again."""
         require_right(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
-        with self._open_journal(who) as change_ledger:
+        with self._open_change_ledger(who) as change_ledger:
             recall(change_ledger, workloads)
 
     def cool_downs(self) -> Mapping[WorkloadRef, float]:
@@ -383,7 +383,7 @@ class ClusterChangeService:
             self._seen.forget()
 
     @contextmanager
-    def _open_journal(self, who: Person) -> Iterator[ChangeLedger]:
+    def _open_change_ledger(self, who: Person) -> Iterator[ChangeLedger]:
         """Yield the journal for callers that write to the ledger alone."""
         office = self._office
         with ledger_turn(office.ledger, f"a note of {who.name}", PATIENCE_SECONDS):
