@@ -106,8 +106,8 @@ def pace_facts(count: int, most_at_once: int, soak_minutes: float) -> list[tuple
     if count <= most_at_once:
         return []
     text = (
-        f"{display.number(most_at_once)} workloads at a time; the next follow by themselves once those before have "
-        f"soaked for {soak_minutes:g} minutes without harm, inside change windows. Harm ends it."
+        f"{display.number(most_at_once)} workloads at a time; the next follow by themselves inside change "
+        f"windows once {soak_minutes:g} minutes passed without harm after those before. Harm ends it."
     )
     return [("Pace", text)]
 

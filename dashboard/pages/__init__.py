@@ -1,10 +1,11 @@
-"""One page per file; `ALL` is their order within the places of the navigation."""
+"""One page per file, Home in its own folder; `ALL` is their order within the places of the navigation."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from cotenant.dashboard.frame.view import Page
+from cotenant.dashboard.home import overview
 from cotenant.dashboard.pages import (
     autopilot,
     batch,
@@ -15,7 +16,6 @@ from cotenant.dashboard.pages import (
     forecast,
     health,
     nodes,
-    overview,
     pods,
     portrait,
     queues,

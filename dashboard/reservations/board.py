@@ -37,7 +37,7 @@ from cotenant.dashboard.tables.labels import label
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import NODES, PLANS, Overview
 from cotenant.scheduler_ext.reservations.model import plan_scores
-from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, Plan, PlanPhase
+from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
 from cotenant.scheduler_ext.reservations.model.plan_states import (
     PLAN_STATES,
@@ -303,7 +303,12 @@ def _lines(view: View, entry: PlanListEntry, chosen: PlanSelection) -> list[Comp
         key = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
         link = dcc.Link(visible(name), href=f"?{urlencode({'open': key})}")
         who = [link, html.Div("not in the cluster yet", className="dim")]
-        cells = [panels.chip("forecast", "violet"), window_words(row), f"{int(row['pods'] or 0)}", covered]
+        cells = [
+            panels.chip("forecast", "violet"),
+            proposed_plans.window_words(row),
+            f"{int(row['pods'] or 0)}",
+            covered,
+        ]
         return [_line(who, cells, opened=chosen.row is not None and ref == proposed_plans.ref_of(chosen.row))]
     return [_plan_line(view, plan, name, covered, chosen) for plan in entry.plans]
 
@@ -485,18 +490,3 @@ def _none(snapshot: Snapshot) -> Component:
     if len(snapshot.tables[PLANS.name]):
         return panels.empty("No plan matches these filters.", link=("Clear filters", "?"))
     return panels.empty("There is no reservation plan.", why=NO_PLAN_WHY, command=FORECASTS)
-
-
-def window_words(row: Row) -> Any:
-    """A peak's window, for a cell."""
-    peaks = proposed_plans.windows_of(row)
-    return span_words(peaks) if peaks else "none in the next 24 hours"
-
-
-def span_words(peaks: Sequence[PeakWindow]) -> list[Any]:
-    """Windows with the most pods of each where they are several."""
-    words: list[Any] = []
-    for peak in peaks:
-        words += [", " if words else "", panels.moment(peak.span.start_seconds), " – "]
-        words += [panels.clock(peak.span.end_seconds), f" ×{peak.count}" if len(peaks) > 1 else ""]
-    return words

@@ -17,7 +17,7 @@ from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.nodes.workload_story import Row
 from cotenant.dashboard.pages import portrait
 from cotenant.dashboard.reservations import plan_actions, plan_page, proposed_plans, story
-from cotenant.dashboard.reservations.board import FORECASTS, PATH, BoardPlans, rows_of, selection, window_words
+from cotenant.dashboard.reservations.board import FORECASTS, PATH, BoardPlans, rows_of, selection
 from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables.labels import label
 from cotenant.recommender.model.views import PLANS
@@ -122,7 +122,7 @@ def _forecast(view: View, row: Row, reserve_at_seconds: float = 0.0) -> list[Com
         if plan_pods
         else panels.empty("These results hold no path of this plan.", command="cotenant scan")
     )
-    facts = [("Window", window_words(row)), *proposed_plans.facts(row, view.currency)]
+    facts = [("Window", proposed_plans.window_words(row)), *proposed_plans.facts(row, view.currency)]
     lines = [html.Tr([html.Th(name, scope="row"), html.Td(text)]) for name, text in facts]
     table = html.Table(html.Tbody(lines), className="inputs")
     return [drawn, table, html.P(str(row["words"]) or "There is no back-test of it.", className="said")]

@@ -240,3 +240,18 @@ ON_WITHHELD: Final = (
         "plan {workload} --pods {pods} --start {start} --for {length} --yes",
     ),
 )
+
+
+def window_words(row: Row) -> Any:
+    """A peak's window, for a cell."""
+    peaks = windows_of(row)
+    return span_words(peaks) if peaks else "none in the next 24 hours"
+
+
+def span_words(peaks: Sequence[PeakWindow]) -> list[Any]:
+    """Windows with the most pods of each where they are several."""
+    words: list[Any] = []
+    for peak in peaks:
+        words += [", " if words else "", panels.moment(peak.span.start_seconds), " – "]
+        words += [panels.clock(peak.span.end_seconds), f" ×{peak.count}" if len(peaks) > 1 else ""]
+    return words

@@ -404,10 +404,7 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class BandSeries:
-    """History and forecast of one cluster total, on two grids; amounts in the resource's unit, missing = NaN.
-
-    lending_nodes: number of nodes whose amount for batch is known.
-    """
+    """History and forecast of one cluster total, on two grids; amounts in the resource's unit, missing = NaN."""
 
     times: list[int]
     """Of the history: hourly means of `usage` and `request`; `ahead` is of the forecast."""

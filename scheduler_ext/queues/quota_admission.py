@@ -27,6 +27,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode, QuotaTree, quantity_of
+from cotenant.scheduler_ext.queues.quota_account import QuotaAccount, add_amounts
 from cotenant.scheduler_ext.queues.quota_queue import Obstacle, QueueUnit, queue_order, queues_of, waits
 from cotenant.scheduler_ext.queues.quota_trees import (
     NO_GROUPS,
@@ -126,29 +127,13 @@ class Shortfall:
         return Obstacle(self.code, sentence, self.quota, self.resource, self.missing)
 
 
-class _Account:
-    """The use of quotas, all their children included; grows as units are let go."""
-
-    def __init__(self, ancestors: Mapping[str, tuple[str, ...]]) -> None:
-        self.ancestors = ancestors
-        self.own: dict[str, dict[str, int]] = {name: {} for name in ancestors}
-        self.used: dict[str, dict[str, int]] = {name: {} for name in ancestors}
-        self.firm: dict[str, dict[str, int]] = {name: {} for name in ancestors}
-
-    def add(self, quota: str, amounts: Amounts, firm: Amounts) -> None:
-        _add(self.own[quota], amounts)
-        for name in (quota, *self.ancestors[quota]):
-            _add(self.used[name], amounts)
-            _add(self.firm[name], firm)
-
-
 def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
     """Decide over every pod that waits for its quota."""
     places = build_quota_forest(view.quotas)
     usable = {name: view.quotas[name] for name in places.ancestors}
     charges, unowned = _charges(view, usable)
     forest = with_trees(places, view.quotas, view.profiles, view.nodes, unowned)
-    account = _Account(forest.ancestors)
+    account = QuotaAccount(forest.ancestors)
     for quota, (amounts, firm) in charges.items():
         account.add(quota, amounts, firm)
     queues = queues_of(view, usable, settings.check_parents)
@@ -176,11 +161,11 @@ def _charges(view: QueueView, usable: Mapping[str, QuotaNode]) -> tuple[Charges,
             continue
         if pod.quota in usable:
             used, firm = charges.setdefault(pod.quota, ({}, {}))
-            _add(used, pod.requests)
+            add_amounts(used, pod.requests)
             if not pod.preemptible:
-                _add(firm, pod.requests)
+                add_amounts(firm, pod.requests)
         elif pod.node:
-            _add(unowned, pod.requests)
+            add_amounts(unowned, pod.requests)
     tree = QuotaTree(view.quotas)
     for plan in view.reservations:
         reserved = _plan_reserved_amounts(plan)
@@ -188,9 +173,9 @@ def _charges(view: QueueView, usable: Mapping[str, QuotaNode]) -> tuple[Charges,
             tree.of_pod(plan.namespace, (plan.template.get("metadata") or {}).get("labels") or {}) if reserved else None
         )
         if owner is not None and owner.name in usable:
-            _add(charges.setdefault(owner.name, ({}, {}))[0], reserved)
+            add_amounts(charges.setdefault(owner.name, ({}, {}))[0], reserved)
         elif plan.status.node:
-            _add(unowned, reserved)
+            add_amounts(unowned, reserved)
     return charges, unowned
 
 
@@ -228,7 +213,7 @@ def _ungated_usage(view: QueueView, forest: QuotaForest) -> dict[str, dict[str, 
     for pod in view.pods:
         if pod.missed and not pod.placeholder and pod.quota in forest.ancestors:
             for name in (pod.quota, *forest.ancestors[pod.quota]):
-                _add(missed.setdefault(name, {}), pod.requests)
+                add_amounts(missed.setdefault(name, {}), pod.requests)
     return missed
 
 
@@ -238,7 +223,7 @@ class _TreeRound:
     def __init__(
         self,
         tree: ElasticTree,
-        account: _Account,
+        account: QuotaAccount,
         queues: Mapping[str, list[QueueUnit]],
         usable: Mapping[str, QuotaNode],
         settings: QueueSettings,
@@ -497,10 +482,5 @@ class _TreeRound:
             for unit in units:
                 for quota, amounts in unit.firm_needs.items():
                     for name in (quota, *self.account.ancestors[quota]):
-                        _add(requests.setdefault(name, {}), amounts)
+                        add_amounts(requests.setdefault(name, {}), amounts)
         return requests
-
-
-def _add(sums: dict[str, int], amounts: Amounts) -> None:
-    for resource, amount in amounts.items():
-        sums[resource] = sums.get(resource, 0) + amount

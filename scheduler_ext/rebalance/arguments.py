@@ -19,6 +19,7 @@ from cotenant.base.json_documents.struct_validation import Deviation, deviations
 from cotenant.base.kubernetes.moments import seconds_of
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn
+from cotenant.scheduler_ext.rebalance.migration.workload_limit import limit_of
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -483,21 +484,3 @@ def _unreadable_duration(text: str, path: str) -> list[str]:
     except UsageError as error:
         return [error.message]
     return []
-
-
-def limit_of(limit: int | str | None, replicas: int) -> int | None:
-    """Pods of a workload that may be away at once; None for a limit that cannot be read.
-
-    Unset: 10 % above 10 replicas, 2 from 4 to 10, else 1. A percentage that truncates to 0 becomes 1; never more than
-    the replicas. Source: Koordinator's MigrationController (`GetMaxMigrating`).
-    """
-    if limit is None:
-        number = replicas // 10 if replicas > 10 else 2 if replicas >= 4 else 1
-    elif isinstance(limit, int):
-        number = limit
-    elif limit.removesuffix("%").isdigit():
-        share = int(limit.removesuffix("%"))
-        number = max(replicas * share // 100, 1) if limit.endswith("%") else share
-    else:
-        return None
-    return min(max(number, 0), replicas)

@@ -15,7 +15,7 @@ from cotenant.base.settings.sections.notify import NotifySettings
 from cotenant.cli.analysis.notice import payload, summarise
 from cotenant.cli.demo.demo import summary
 from cotenant.cli.report.scan_report import ReportContents, page
-from cotenant.dashboard.pages import overview as page_overview
+from cotenant.dashboard.home import overview as page_overview
 from cotenant.dashboard.pages import recommendations
 from cotenant.dashboard.tables import select_bar
 from cotenant.dashboard.tables.selection import Selection

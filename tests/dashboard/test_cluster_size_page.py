@@ -60,7 +60,7 @@ def test_the_page_rest_and_python_have_the_number_of_the_stored_answer(tmp_path:
 
 
 def test_the_overview_has_the_third_number_and_leads_to_the_page(made: support.Results) -> None:
-    from cotenant.dashboard.pages import overview
+    from cotenant.dashboard.home import overview
 
     source = StoreSource(made.store, support.QUICK)
     assert "nodes could leave" not in text_of(overview.render(view_on(source), ""))

@@ -9,8 +9,8 @@ import pytest
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.usage.policy_trial import POLICY_TRIAL, PolicyScore, PolicyTrial
+from cotenant.dashboard.home import overview
 from cotenant.dashboard.nodes import policy_offer
-from cotenant.dashboard.pages import overview
 from cotenant.dashboard.sources.source import ResultSource, StoreSource
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import dashboard as support

@@ -210,7 +210,7 @@ BY_HAND = {
     "dashboard/pages/cluster_size.py": 1,
     "dashboard/pages/forecast.py": 4,
     "dashboard/pages/health.py": 10,
-    "dashboard/pages/overview.py": 4,
+    "dashboard/home/overview.py": 4,
     "dashboard/pages/portrait.py": 1,
     "dashboard/pages/queues.py": 5,
     "dashboard/pages/rebalance.py": 2,

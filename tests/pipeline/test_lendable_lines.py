@@ -35,8 +35,8 @@ from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.settings.sections.recommender import ReclaimableSettings, RecommenderSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal
+from cotenant.dashboard.home import overview as overview_page
 from cotenant.dashboard.nodes import batch, lent_now
-from cotenant.dashboard.pages import overview as overview_page
 from cotenant.pipeline import corridor
 from cotenant.pipeline.analysis import Analysis
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec

@@ -30,7 +30,7 @@ SERVICES: Final = (
     ),
     FormerGroup(
         "dashboard",
-        "cotenant.dashboard.pages.overview",
+        "cotenant.dashboard.home.overview",
         {
             "waste_bars": (10, "What fits a screen; the table has all namespaces."),
         },

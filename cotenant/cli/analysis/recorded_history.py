@@ -39,9 +39,7 @@ def recorded_history(
     if status is None:
         return None
     if status.is_silent(now):
-        message(
-            f"note: the recorder of cluster {name} is passed over: {status.sentence(now)}. --offline uses its store."
-        )
+        message(f"note: the recorder of cluster {name} is not read: {status.sentence(now)}. --offline uses its store.")
         return None
     if store.span(Signal.CPU_USAGE_MEAN) is None:
         raise NoData(

@@ -10,8 +10,9 @@ import yaml
 
 from cotenant.base.errors import UsageError
 from cotenant.base.settings.load import load
-from cotenant.scheduler_ext.rebalance.arguments import DEFAULT_ARGS, arguments_from_settings, arguments_of, limit_of
+from cotenant.scheduler_ext.rebalance.arguments import DEFAULT_ARGS, arguments_from_settings, arguments_of
 from cotenant.scheduler_ext.rebalance.emptying.arguments import DEFAULT_EMPTYING, emptying_configured
+from cotenant.scheduler_ext.rebalance.migration.workload_limit import limit_of
 
 FILE = """
 apiVersion: descheduler/v1alpha2

@@ -1,9 +1,0 @@
-"""Quantities of queues and quotas."""
-
-from __future__ import annotations
-
-from typing import Final
-
-from cotenant.quantities.quantity import Quantity
-
-QUANTITIES: Final[tuple[Quantity, ...]] = ()
