@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -148,14 +148,19 @@ def apply(
         done = actions.accept(good, terms)
         _tell_ladders(good, ladder)
         print_table(changes_table(done), output, headers=not no_headers)
+        _print_next_steps(done, settings.actions.soak_minutes)
         refused = bad + count_of_states(done, ChangeState.FAILED, ChangeState.UNKNOWN)
-        if waiting := count_of_states(done, ChangeState.WAITING):
-            message(f"{waiting} wait for the soak time of the others: cotenant recs watch")
-        if done:
-            message(
-                f"verify after {settings.actions.soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}"
-            )
         raise typer.Exit(EXIT_FINDINGS if refused else 0)
+
+
+def _print_next_steps(done: Sequence[ChangeStatus], soak_minutes: float) -> None:
+    """Say which accepted changes wait for others, and how to verify those that were applied."""
+    from cotenant.changes.model.change import ChangeState, count_of_states
+
+    if waiting := count_of_states(done, ChangeState.WAITING):
+        message(f"{waiting} wait for the soak time of the others: cotenant recs watch")
+    if done:
+        message(f"verify after {soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}")
 
 
 @app.command(epilog=examples("cotenant recs changes", "cotenant recs changes -o csv"))

@@ -142,13 +142,6 @@ def _header(view: View) -> Component:
     copy = html.Button("Copy link", id="copy-link", className="button copy", title="Link to exactly this view")
     views = html.Details([html.Summary("Views", className="button"), _views()], className="chooser views", id="views")
     help_button = dmc.ActionIcon("?", id="help-button", variant="default", size="md", **{"aria-label": "Keyboard help"})
-    everything = dmc.ActionIcon(
-        html.Span("⌕", className="glass", **{"aria-hidden": "true"}),
-        id="palette-button",
-        variant="default",
-        size="md",
-        **{"aria-label": "Search everything, Ctrl K"},
-    )
     chips = html.Div(id="chips", className="chips")
     search_box = html.Div(search, role="search", className="search")
     launched = view.given.access.mode is AccessMode.NONE and view.given.launch_token != ""
@@ -165,7 +158,7 @@ def _header(view: View) -> Component:
                 chips,
                 unfold,
                 narrowing,
-                everything,
+                _palette_button(),
                 views,
                 copy,
                 display_button,
@@ -175,6 +168,17 @@ def _header(view: View) -> Component:
             ],
             className="top",
         )
+    )
+
+
+def _palette_button() -> Component:
+    """Return the button that opens the search over everything."""
+    return dmc.ActionIcon(
+        html.Span("⌕", className="glass", **{"aria-hidden": "true"}),
+        id="palette-button",
+        variant="default",
+        size="md",
+        **{"aria-label": "Search everything, Ctrl K"},
     )
 
 

@@ -139,6 +139,17 @@ def router(view: View, prefix: str) -> APIRouter:
             raise NoData("the stored history was never back-tested", fix="Run `cotenant backtest`.")
         return Response(report.html, media_type="text/html")
 
+    @api.get("/fit", summary="When a job's pod fits: earliest starts, nodes and pods, as on the batch page")
+    def fit(cores: float = 2, gib: float = 4, hours: float = 2, deadline: float = 24) -> Response:
+        return json_answer(_job_fit(view, batch.validate_job(Job(cores, gib, hours, deadline))))
+
+    _add_cluster_size(api, source)
+    for schema in SCHEMAS.values():
+        _add_table(api, view, schema)
+    return api
+
+
+def _add_cluster_size(api: APIRouter, source: ResultSource) -> None:
     @api.get("/cluster-size", summary="How many nodes could leave, at each level of requests; totals, bounds and peaks")
     def cluster_size() -> Response:
         return json_answer(report_document(_size_report(source)))
@@ -146,14 +157,6 @@ def router(view: View, prefix: str) -> APIRouter:
     @api.get("/cluster-size/{requests}", summary="One level: each node with what binds it, each pod that would move")
     def cluster_size_rows(requests: Literal["now", "ready", "all-steps"]) -> Response:
         return json_answer(level_document(_size_report(source), RequestLevel.of(requests)))
-
-    @api.get("/fit", summary="When a job's pod fits: earliest starts, nodes and pods, as on the batch page")
-    def fit(cores: float = 2, gib: float = 4, hours: float = 2, deadline: float = 24) -> Response:
-        return json_answer(_job_fit(view, batch.validate_job(Job(cores, gib, hours, deadline))))
-
-    for schema in SCHEMAS.values():
-        _add_table(api, view, schema)
-    return api
 
 
 def _size_report(source: ResultSource) -> SizeReport:

@@ -97,7 +97,7 @@ def counted(number: int, noun: str) -> str:
 
 def css_share(ratio: float) -> str:
     """A share of a width or a height, for a style."""
-    return f"{100 * ratio:.2f}" + "%"
+    return format(ratio, ".2%")
 
 
 def of_kind(number: int, word: str) -> str:

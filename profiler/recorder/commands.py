@@ -1,4 +1,4 @@
-"""`cotenant serve recorder` measures usage where no Prometheus does, and keeps it as a scan would."""
+"""EDGE: `cotenant serve recorder` measures usage where no Prometheus does, and keeps it as a scan would."""
 
 from __future__ import annotations
 

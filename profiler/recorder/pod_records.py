@@ -1,7 +1,4 @@
-"""Pods and nodes as the recorder reads them from the API server: with addresses of kubelets and ends of containers.
-
-Pure.
-"""
+"""EDGE: decodes pods and nodes for the recorder: addresses of kubelets, ends of containers. It asks nobody."""
 
 from __future__ import annotations
 

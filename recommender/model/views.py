@@ -404,7 +404,7 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class BandSeries:
-    """History and forecast of one cluster total, on two grids; amounts in the resource's unit, missing = NaN."""
+    """History and forecast of one total, on two grids; amounts in the resource's unit (missing = NaN), nodes' count."""
 
     times: list[int]
     """Of the history: hourly means of `usage` and `request`; `ahead` is of the forecast."""

@@ -253,5 +253,6 @@ FORECASTS: Final = (
         {
             "room_free_seconds": (120.0, "Longest usual grace period of batch pods, with the time of its eviction."),
         },
+        {"room_free_seconds": "CAPACITY_FREE_SECONDS"},
     ),
 )

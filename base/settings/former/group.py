@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -36,10 +36,12 @@ class FormerGroup:
     holder: str
     constants: Mapping[str, tuple[Any, str]]
     """Key within the section -> value of the constant, and why it is one."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Key -> name of the constant, where it has another than the key's."""
 
     def settings(self) -> Iterator[FormerSetting]:
         """Yield one former setting per key, in the order of the table."""
         of_class = any(part[:1].isupper() for part in self.holder.split("."))
         for key, (value, why) in self.constants.items():
-            name = key if of_class else key.upper()
+            name = self.names.get(key, key if of_class else key.upper())
             yield FormerSetting(f"{self.section}.{key}", f"{self.holder}.{name}", value, why)
