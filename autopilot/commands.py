@@ -200,14 +200,14 @@ def _service(settings: Settings, cluster: str | None) -> ClusterAutopilotService
     from cotenant.recommender.stored_recommendations import recommendations_of
 
     @cache
-    def stored() -> Callable[[str], list[Recommendation]]:
+    def open_explanations() -> Callable[[str], list[Recommendation]]:
         return recommendations_of(open_store(settings, cluster))
 
-    def recommended(namespace: str) -> list[Recommendation]:
-        return stored()(namespace)
+    def read_recommendations(namespace: str) -> list[Recommendation]:
+        return open_explanations()(namespace)
 
     door = kubeconfig_door(settings.kube)
-    return autopilot_service_of(settings, recommended, door, stored=lambda: open_store(settings, cluster))
+    return autopilot_service_of(settings, read_recommendations, door, stored=lambda: open_store(settings, cluster))
 
 
 def _person(settings: Settings) -> Person:

@@ -84,9 +84,9 @@ def ladder_controller(
             closing(open_ledger(place)) as ledger,
         ):
             person = person_of(led)
-            journal = ChangeLedger(ledger, clock, person.name, source="ladder")
-            journal.cluster = led.access.cluster
-            actions = Actions(led, journal, settings.actions, person)
+            change_ledger = ChangeLedger(ledger, clock, person.name, source="ladder")
+            change_ledger.cluster = led.access.cluster
+            actions = Actions(led, change_ledger, settings.actions, person)
             actions.anchor_namespace = settings.manager.namespace if settings.actions.anchor else ""
             actions.compare = comparison.get("compare", actions.compare)
             actions.trace = comparison.get("trace", actions.trace)

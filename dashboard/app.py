@@ -141,10 +141,10 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
     dash.layout = lambda: dash.joined(shell.layout(view, pages.ALL))
     app.state.dash = dash
 
-    def missing(path: str) -> Response:
+    def answer_not_found(path: str) -> Response:
         return _not_found_response(base, path)
 
-    app.add_api_route(f"{base}{{path:path}}", missing, methods=["GET"], include_in_schema=False)
+    app.add_api_route(f"{base}{{path:path}}", answer_not_found, methods=["GET"], include_in_schema=False)
     app.add_middleware(PageAddresses, base=base)
     return [*dash.csp_hashes(), *headers.hashes_of(dash.index_string)]
 

@@ -74,13 +74,13 @@ def lift(rehearsed: Rehearsed, classes: npt.NDArray[np.intp], settings: Forecast
             rows = np.flatnonzero(classes == name)
             own, trust = _sorted_distances(away[:, rows]), _trust(len(rows))
 
-            def pooled(level: Any, own: Floats = own, trust: float = trust, all_: Floats = everyone) -> Any:
+            def pool(level: Any, own: Floats = own, trust: float = trust, all_: Floats = everyone) -> Any:
                 return trust * _at(own, level) + (1 - trust) * _at(all_, level)
 
             target_levels = _adapted_levels(
-                away[:, rows], float(pooled(LEVELS[index])), LEVELS[index], settings.coverage_step
+                away[:, rows], float(pool(LEVELS[index])), LEVELS[index], settings.coverage_step
             )
-            lifts[rows, index] = shard_trust * pooled(target_levels) + (1 - shard_trust) * typical
+            lifts[rows, index] = shard_trust * pool(target_levels) + (1 - shard_trust) * typical
     return lifts
 
 

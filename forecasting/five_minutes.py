@@ -98,7 +98,7 @@ def _profile(ratio: FloatMatrix, statistic: Statistic) -> tuple[Array, FloatMatr
     explained = np.clip(1 - np.divide(away, plain, out=np.ones_like(plain), where=plain > 0), 0, 1)
     trust = np.sqrt(explained)[:, None, None].astype(np.float32)
 
-    def drawn(mean: Array) -> Array:
+    def draw_towards_one(mean: Array) -> Array:
         profile: Array = np.maximum(1 + trust * (mean - 1), np.float32(_LEAST_PROFILE))
         if statistic is not Statistic.MAX:
             profile /= profile.mean(axis=-1, keepdims=True)
@@ -107,10 +107,10 @@ def _profile(ratio: FloatMatrix, statistic: Statistic) -> tuple[Array, FloatMatr
     rest = np.empty_like(ratio[:, -_RATIO_DAYS:])
     for day in range(1, rest.shape[1] + 1):
         others = count - is_measured[:, -day]
-        rest[:, -day] = ratio[:, -day] / drawn(
+        rest[:, -day] = ratio[:, -day] / draw_towards_one(
             np.where(others > 0, (total - filled[:, -day]) / np.maximum(others, 1), np.float32(1))
         )
-    return drawn(mean), rest
+    return draw_towards_one(mean), rest
 
 
 def _bands(ratio: FloatMatrix, level: FloatMatrix) -> _RatioBands:

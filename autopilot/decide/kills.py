@@ -40,7 +40,7 @@ def raised_after_kills(
     wishes, _ = parse((live.get("metadata") or {}).get("annotations") or {})
     most_bytes = wishes.get("max-memory", float("inf"))
 
-    def raised(recommendation: Recommendation) -> Recommendation:
+    def raise_memory(recommendation: Recommendation) -> Recommendation:
         killed_seconds = kills.get((recommendation.container.workload, recommendation.container.container), 0.0)
         limit = recommendation.value(Resource.MEMORY, Field.LIMIT)
         if killed_seconds <= max(recommendation.end_seconds, changed_seconds) or limit is None or limit.now is None:
@@ -53,7 +53,7 @@ def raised_after_kills(
             recommendation, values=tuple(_at_least(needed_bytes, v) for v in recommendation.values), heap=None
         )
 
-    return tuple(raised(recommendation) for recommendation in recommendations)
+    return tuple(raise_memory(recommendation) for recommendation in recommendations)
 
 
 def _at_least(needed_bytes: int, value: Value) -> Value:

@@ -63,12 +63,14 @@ class LedClient(KubeClient):
     ) -> ApiResponse:
         """Send as every client does; a write needs the permission of `guard`, a read does not."""
 
-        def led() -> None:
+        def require_lead() -> None:
             self.guard()
             if before is not None:
                 before()
 
-        return super().request(verb, request, repeatable=repeatable, before=before if request.method == "GET" else led)
+        return super().request(
+            verb, request, repeatable=repeatable, before=before if request.method == "GET" else require_lead
+        )
 
 
 class ActWithheld(CotenantError):
@@ -135,7 +137,7 @@ class Acts:
         candidates = {str(entry.candidate.workload): entry.candidate for entry in reading.queue}
         actions, clock = self._config.settings.actions, self._config.clock
 
-        def guarded(workload: str, done: int) -> None:
+        def check_write(workload: str, done: int) -> None:
             why = self.paused()
             if not why and not done:
                 candidate = candidates.get(workload)
@@ -145,7 +147,7 @@ class Acts:
             if why:
                 raise ActWithheld(why)
 
-        return guarded
+        return check_write
 
     def _policy_change_reason(self, reading: RoundReading, candidate: QueueCandidate | None) -> str:
         """Why the policy of the round is no longer that of the cluster, "" while it is; not to know is a reason."""

@@ -56,10 +56,10 @@ def recommended_of(store: Store) -> Callable[[WorkloadRef], Sequence[Recommendat
 
     of_namespace = recommendations_of(store)
 
-    def recommended(workload: WorkloadRef) -> Sequence[Recommendation]:
+    def read_recommendations(workload: WorkloadRef) -> Sequence[Recommendation]:
         return [r for r in of_namespace(workload.namespace) if r.container.workload == workload]
 
-    return recommended
+    return read_recommendations
 
 
 def climber_of(settings: Settings, store: Store) -> Ladders:

@@ -146,7 +146,7 @@ def apply(
             message(f"dry run: {len(good)} {noun} would be changed, {bad} would not; --yes does it")
             raise typer.Exit(EXIT_FINDINGS if bad else 0)
         done = actions.accept(good, terms)
-        _tell_ladders(good, ladder)
+        _report_ladders(good, ladder)
         print_table(changes_table(done), output, headers=not no_headers)
         _print_next_steps(done, settings.actions.soak_minutes)
         refused = bad + count_of_states(done, ChangeState.FAILED, ChangeState.UNKNOWN)
@@ -302,7 +302,7 @@ def _is_dry_run_accepted(actions: Actions, review: Review) -> bool:
     return True
 
 
-def _tell_ladders(reviews: list[Review], asked: bool) -> None:
+def _report_ladders(reviews: list[Review], asked: bool) -> None:
     """Say which later steps follow by themselves, and of which workloads they do not, and why."""
     if not asked:
         return

@@ -37,15 +37,17 @@ def ladders(
 
     settings = session_of(ctx).load().settings
     ledger = open_ledger(settings)
-    journal, pace = ChangeLedger(ledger, SystemClock(), ""), pace_of(settings.actions)
-    standings, who = list(journal.standings().values()), _whoever("")
+    change_ledger, pace = ChangeLedger(ledger, SystemClock(), ""), pace_of(settings.actions)
+    standings, who = list(change_ledger.standings().values()), _whoever("")
     if ladder:
-        found = ladder_progress(find_ladder(journal.ladders(), who, ladder), standings, pace)
+        found = ladder_progress(find_ladder(change_ledger.ladders(), who, ladder), standings, pace)
         print_table(rungs_table(found), output, headers=not no_headers)
         if found.words:
             message(f"{found.status.state}: {found.words}")
     else:
-        print_table(ladders_table(ladders_of(journal.ladders(), standings, pace, who)), output, headers=not no_headers)
+        print_table(
+            ladders_table(ladders_of(change_ledger.ladders(), standings, pace, who)), output, headers=not no_headers
+        )
     ledger.close()
 
 

@@ -75,7 +75,7 @@ class Ladders:
                 raise  # the others would fail alike
             except CotenantError as error:
                 decision = wait(Reason.LADDER_REFUSED, describe_with_advice(error))
-            _tell(actions, status, decision)
+            _note_decision(actions, status, decision)
         return made
 
     def _decide(self, actions: Actions, status: LadderStatus, paused: str) -> tuple[LadderDecision, Review | None]:
@@ -151,7 +151,7 @@ def _admit(actions: Actions, review: Review) -> tuple[LadderDecision, Review | N
     return LadderDecision(LadderVerdict.TAKE), review
 
 
-def _tell(actions: Actions, status: LadderStatus, decision: LadderDecision) -> None:
+def _note_decision(actions: Actions, status: LadderStatus, decision: LadderDecision) -> None:
     """Write an end down, and what keeps it waiting when that has another reason than before."""
     events = {
         LadderVerdict.STOP: LadderEvent.STOPPED,

@@ -102,7 +102,7 @@ def evaluate_workloads(
     scrape = history.quality.slowest_seconds if history.quality else None
     parts = _Parts.of(history, settings, server)
 
-    def judged(workloads: Sequence[Workload]) -> ContainerResults:
+    def evaluate_part(workloads: Sequence[Workload]) -> ContainerResults:
         part = parts.evidence(workloads)
         margins = np.array([least_margins.get(ref, np.nan) for ref in part.containers], dtype=np.float64)
         evidence = replace(part, least_margins=margins)
@@ -114,7 +114,7 @@ def evaluate_workloads(
         found = of_containers(parts.without_garbage(part, workloads), own.findings, own.cotenant)
         return ContainerResults(tuple(enriched), tuple(without_unmeasured(found, evidence)))
 
-    return concatenate_results(side_by_side(judged, parts.groups(series_at_once)))
+    return concatenate_results(side_by_side(evaluate_part, parts.groups(series_at_once)))
 
 
 def concatenate_results(parts: Iterable[ContainerResults]) -> ContainerResults:

@@ -137,11 +137,11 @@ class Gate:
     def located(self, people: Callable[[], Person]) -> Callable[[], Person]:
         """Return a function that adds the source of the current request to the person that `people` returns."""
 
-        def asking() -> Person:
+        def person_asking() -> Person:
             here = self._who.get()
             return replace(people(), source=here.source) if here else people()
 
-        return asking
+        return person_asking
 
     def token(self, visit: Visit) -> str:
         """The session's token against forged requests."""
@@ -150,7 +150,7 @@ class Gate:
     def middleware(self, app: Any) -> Any:
         """Wrap the application."""
 
-        async def gated(scope: Scope, receive: Any, send: Send) -> None:
+        async def gate_request(scope: Scope, receive: Any, send: Send) -> None:
             if scope["type"] == "websocket":
                 # No page uses one, and whoever came by one would have passed none of what follows.
                 await send({"type": "websocket.close", "code": 1008})
@@ -159,7 +159,7 @@ class Gate:
             else:
                 await app(scope, receive, send)
 
-        return gated
+        return gate_request
 
     async def _http(self, app: Any, scope: Scope, receive: Any, send: Send) -> None:
         request_headers = front.headers_of(scope)

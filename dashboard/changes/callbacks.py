@@ -29,9 +29,9 @@ def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..
     nothing else on the page changes.
     """
 
-    def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    def guard(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
-        def checked(*args: Any) -> Any:
+        def check_and_act(*args: Any) -> Any:
             if ctx.triggered and all(trigger["value"] is None for trigger in ctx.triggered):
                 return _no_updates()  # a button came into the page: nobody has pressed it yet
             try:
@@ -41,10 +41,10 @@ def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..
                 announce(panels.failure_state(error.message, error.fix))
                 return _no_updates()
 
-        checked.takes = right  # type: ignore[attr-defined]
-        return checked
+        check_and_act.takes = right  # type: ignore[attr-defined]
+        return check_and_act
 
-    return guarded
+    return guard
 
 
 def why_not(view: View, right: Right, namespace: str = "") -> str:

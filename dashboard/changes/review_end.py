@@ -112,15 +112,15 @@ def pace_facts(count: int, most_at_once: int, soak_minutes: float) -> list[tuple
     return [("Pace", text)]
 
 
-def later_steps_count(looks: Sequence[WorkloadReview]) -> int:
+def later_steps_count(reviews: Sequence[WorkloadReview]) -> int:
     """Number of steps that come after the first ones of these workloads, a moment of a workload once."""
-    return sum(len({step.from_seconds for step in look.next_steps}) for look in looks)
+    return sum(len({step.from_seconds for step in review.next_steps}) for review in reviews)
 
 
 def ladder_choice(going: Sequence[WorkloadReview], terms: ReviewTerms) -> list[Component]:
     """The switch that accepts all steps of cuts, with what follows from it; empty where everything changes at once."""
-    stepped = [look for look in going if look.next_steps]
-    able = [look for look in stepped if not look.no_ladder]
+    stepped = [review for review in going if review.next_steps]
+    able = [review for review in stepped if not review.no_ladder]
     if not stepped:
         return []
     later = later_steps_count(able)

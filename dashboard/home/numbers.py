@@ -88,13 +88,13 @@ def saved(view: View) -> Component:
         off = ["This dashboard applies nothing, so it verifies nothing: ", html.Code(ACT)]
         return panels.stat(label, "nothing yet", html.Span(off, id="home-saved"))
     standings = change_tables.standings_of(view)
-    held = change_tables.worth(standings).held.frees
+    verified = change_tables.worth(standings).held.frees
     detail = html.Span([*_by_state(standings), " ", _to_changes(view)], id="home-saved")
-    if not (held.millicores or held.bytes):
+    if not (verified.millicores or verified.bytes):
         return panels.stat(label, "nothing yet", detail)
-    amounts = [panels.amount(held.amount(resource), resource) for resource in Resource if held.amount(resource)]
+    amounts = [panels.amount(verified.amount(resource), resource) for resource in Resource if verified.amount(resource)]
     value: list[Any] = [part for amount in amounts for part in (" · ", amount)][1:]
-    money = [f" {display.money(held.monthly, view.currency)} a month:"] if held.monthly else []
+    money = [f" {display.money(verified.monthly, view.currency)} a month:"] if verified.monthly else []
     return panels.stat(label, value, html.Span([*money, " ", detail]))
 
 

@@ -135,11 +135,11 @@ def register(app: Dash, view: View) -> None:
         if (pathname or "").rstrip("/") != view.settings.base_path.rstrip("/") or place is None:
             return no_update
 
-        def drawn() -> Component:
+        def draw() -> Component:
             replay = view.source.what_if()
             return no_replay(view) if replay is None else _outcome(replay, place)
 
-        return panels.render_guarded(drawn)
+        return panels.render_guarded(draw)
 
     @app.callback(
         Output(HOME_PANEL, "children"),

@@ -77,11 +77,11 @@ def register(app: Dash, view: View) -> None:
         if (pathname or "").rstrip("/") != f"{view.settings.base_path}{PATH}" or place is None:
             return no_update
 
-        def drawn() -> Component:
+        def draw() -> Component:
             replay = view.source.what_if()
             return risk.no_replay(view) if replay is None else outcome(replay, place)
 
-        return panels.render_guarded(drawn)
+        return panels.render_guarded(draw)
 
 
 OBEYED: Final = Obeyed(

@@ -300,13 +300,13 @@ def _register_edit(app: Dash, view: View) -> None:
     def _preview(clicks: int | None, values: Sequence[Any], generation: int, ref: str) -> Any:
         form = _field_values(0, "plan-term", values)
 
-        def shown(service: PlanService, who: Person) -> Component:
+        def draw_preview(service: PlanService, who: Person) -> Component:
             terms = plan_forms.terms(form, PlanTerms.of(service.plan(who, parse_plan_ref(ref))))
             preview = service.preview(who, parse_plan_ref(ref), terms)
             lines = _lines_of(view, lambda tried: tried.edit(who, parse_plan_ref(ref), terms, int(generation)))
             return html.Div([plan_actions.preview_table(preview, view.currency, "Under these terms"), *lines])
 
-        return _draw_or_failure(view, shown) if clicks else no_update
+        return _draw_or_failure(view, draw_preview) if clicks else no_update
 
 
 def _register_new(app: Dash, view: View) -> None:
@@ -350,13 +350,13 @@ def _register_make(app: Dash, view: View) -> None:
     def _preview(clicks: int | None, values: Sequence[Any]) -> Any:
         form = _field_values(0, "new-term", values)
 
-        def shown(service: PlanService, who: Person) -> Component:
+        def draw_preview(service: PlanService, who: Person) -> Component:
             workload, terms = _workload(form), plan_forms.terms(form)
             lines = _lines_of(view, lambda tried: tried.make(who, workload, terms))
             preview = service.preview_new(who, workload, terms)
             return html.Div([plan_actions.preview_table(preview, view.currency), *lines])
 
-        return _draw_or_failure(view, shown) if clicks else no_update
+        return _draw_or_failure(view, draw_preview) if clicks else no_update
 
     @app.callback(
         Output("plan-new-form", "children", allow_duplicate=True),

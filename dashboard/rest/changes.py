@@ -262,23 +262,25 @@ def _add_writes(routes: APIRouter, view: View) -> None:
 
         return _answer_or_error(act)
 
-    def doing(path: str, summary: str, do: Callable[[ChangeService, str], Sequence[ChangeStatus]]) -> None:
+    def add_act(path: str, summary: str, do: Callable[[ChangeService, str], Sequence[ChangeStatus]]) -> None:
         def endpoint(change: str) -> Response:
             return _answer_or_error(lambda: json_answer({"changes": _rows(do(_service(view), change))}))
 
         routes.add_api_route(path, endpoint, methods=["POST"], summary=summary, **_doc(_CHANGED, 403, 409, 422, 503))
 
     who = view.given.people
-    doing("/changes/{change}/rollback", "Put back what stood there before", lambda d, id_: d.roll_back(who(), [id_]))
-    doing(
+    add_act("/changes/{change}/rollback", "Put back what stood there before", lambda d, id_: d.roll_back(who(), [id_]))
+    add_act(
         "/changes/{change}/verify",
         "Verify it now; nothing while its soak time runs",
         lambda d, id_: d.verify(who(), [id_]),
     )
-    doing("/changes/{change}/confirm", "As its second person: do it, and all that was accepted with it",
+    add_act("/changes/{change}/confirm", "As its second person: do it, and all that was accepted with it",
           lambda d, id_: d.confirm(who(), id_))  # fmt: skip
-    doing("/changes/{change}/decline", "Never do what waits for a second person", lambda d, id_: d.decline(who(), id_))
-    doing("/batches/{change}/rollback", "Put back all that was accepted together",
+    add_act(
+        "/changes/{change}/decline", "Never do what waits for a second person", lambda d, id_: d.decline(who(), id_)
+    )
+    add_act("/batches/{change}/rollback", "Put back all that was accepted together",
           lambda d, key: d.roll_back(who(), _in_force(d, view, key)))  # fmt: skip
 
     @routes.post("/changes/settle", summary="Resolve changes with unknown outcome", **_doc(_CHANGED, 403, 503))

@@ -46,13 +46,13 @@ class Faults:
             return
         started = False
 
-        async def watched(message: Any) -> None:
+        async def watch_answer(message: Any) -> None:
             nonlocal started
             started = True
             await send(message)
 
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, watch_answer)
         except PreventUpdate:  # Dash answers it with 204
             raise
         except DependencyException:  # no file of a component library, whatever module or path the address names

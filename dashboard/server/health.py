@@ -75,22 +75,22 @@ class Health:
     def middleware(self, app: Any) -> Any:
         """ASGI middleware that observes each request under its route's template, so that labels stay few."""
 
-        async def timed(scope: Scope, receive: Receive, send: Send) -> None:
+        async def time_request(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
                 await app(scope, receive, send)
                 return
             start, status = time.perf_counter(), 500
 
-            async def watched(message: Any) -> None:
+            async def watch_answer(message: Any) -> None:
                 nonlocal status
                 if message["type"] == "http.response.start":
                     status = message["status"]
                 await send(message)
 
             try:
-                await app(scope, receive, watched)
+                await app(scope, receive, watch_answer)
             finally:
                 route = getattr(scope.get("route"), "path", "other")
                 self._seconds.labels(route, str(status)).observe(time.perf_counter() - start)
 
-        return timed
+        return time_request

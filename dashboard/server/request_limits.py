@@ -138,7 +138,7 @@ def _replay_body(body: bytes, receive: Any) -> Any:
     """Return ASGI's `receive` with the complete body first, then later messages such as a disconnect."""
     sent = False
 
-    async def received() -> Any:
+    async def replay() -> Any:
         """ASGI's `receive` for the application."""
         nonlocal sent
         if sent:
@@ -146,7 +146,7 @@ def _replay_body(body: bytes, receive: Any) -> Any:
         sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return received
+    return replay
 
 
 def _answer(error: Unreadable) -> Response:

@@ -37,7 +37,7 @@ class ThreadedDash(Dash):
         register = super().callback(*args, **kwargs)
         several = sum(isinstance(arg, Output) for arg in args) > 1
 
-        def registered(function: Callable[..., Any]) -> Callable[..., Any]:
+        def register_callback(function: Callable[..., Any]) -> Callable[..., Any]:
             @wraps(function)
             def answer(*inputs: Any) -> Any:
                 result = function(*inputs)
@@ -47,14 +47,14 @@ class ThreadedDash(Dash):
             register(in_a_thread(answer))
             return function
 
-        return registered
+        return register_callback
 
 
 def in_a_thread(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as a coroutine; its attributes stay readable on it."""
 
     @wraps(function)
-    async def threaded(*args: Any) -> Any:
+    async def run_in_thread(*args: Any) -> Any:
         return await run_sync(function, *args)
 
-    return threaded
+    return run_in_thread

@@ -99,13 +99,13 @@ def _with_agent(wait: Callable[[float], bool], agent: int, ttl_seconds: float) -
     """The same wait, which also ends once the process that started us is gone for longer than any giving back takes."""
     alone = 0.0
 
-    def ended(seconds: float) -> bool:
+    def agent_ended(seconds: float) -> bool:
         nonlocal alone
         end_requested = wait(seconds)
         alone = 0.0 if os.getppid() == agent else alone + seconds
         return end_requested or alone >= 2 * ttl_seconds
 
-    return ended
+    return agent_ended
 
 
 def _print(done: list[Done]) -> None:

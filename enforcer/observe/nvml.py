@@ -140,16 +140,16 @@ def _gpu(library: Any, index: int) -> NvmlGpu:
     memory, pci = _DeviceMemory(), _PciInfo()
     problems: list[str] = []
 
-    def tried(step: Callable[[], Any]) -> Any:
+    def try_step(step: Callable[[], Any]) -> Any:
         try:
             return step()
         except NvmlError as failed:
             problems.append(str(failed))
             return None
 
-    model = tried(lambda: _text(library, "nvmlDeviceGetName", handle)) or ""
-    tried(lambda: _call(library, "nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory)))
-    tried(lambda: _call(library, "nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(pci)))
+    model = try_step(lambda: _text(library, "nvmlDeviceGetName", handle)) or ""
+    try_step(lambda: _call(library, "nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory)))
+    try_step(lambda: _call(library, "nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(pci)))
     if _is_partitioned(library, handle):
         problems.append("it is in MIG mode: its instances are not given out as shares")
     bus = sysfs_bus(pci.bus_id.decode(errors="replace"))

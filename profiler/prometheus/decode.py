@@ -349,15 +349,15 @@ def _sum_resources(signal: Signal, parts: Sequence[SignalUsage], grid: TimeGrid)
 def _read_counters(_: QueryPart, block: _Block, __: Mapping[str, str]) -> list[SignalUsage]:
     """Restarts are the counter's steps; an OOM kill is a restart with that reason, or a step of the kubelet's."""
 
-    def stepped(metric: str) -> tuple[list[PodContainerRef], Floats]:
+    def read_steps(metric: str) -> tuple[list[PodContainerRef], Floats]:
         rows = [i for i, x in enumerate(block.labels) if of_any(x.name) == metric]
         chosen = block.take(rows, increases(block.values[rows]))
         refs = [labels.of_container for labels in chosen.labels]
         restarts = _merge_series(Signal.RESTARTS, chosen, chosen.values, refs)
         return list(restarts.usage.refs), restarts.usage.values.astype(np.float64)
 
-    restarts, restarted = stepped(RESTARTS)
-    events, killed = stepped(OOM)
+    restarts, restarted = read_steps(RESTARTS)
+    events, killed = read_steps(OOM)
     for_reason = {
         x.of_container: v
         for x, v in zip(block.labels, block.slots, strict=True)

@@ -208,12 +208,12 @@ class PlacingState:
 
     def fitting_nodes(self, pod_class: PodClass) -> Flags:
         """Living nodes that a pod of the class may be placed on now; read, never written."""
-        fits = self._with_room(pod_class)
+        fits = self._with_capacity(pod_class)
         for refused in self._refused_by_relations(pod_class):
             fits = fits & ~refused
         return fits
 
-    def _with_room(self, pod_class: PodClass) -> Flags:
+    def _with_capacity(self, pod_class: PodClass) -> Flags:
         """Nodes of the mask that have the amounts; only those that were put on since the last time are compared."""
         key, puts = (pod_class.mask, pod_class.shape), len(self._log)
         known = self._fits.get(key)

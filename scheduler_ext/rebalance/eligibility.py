@@ -88,7 +88,7 @@ class Eligibility:
         selectors = [LabelSelector.parse(selector.selector, "podSelectors") for selector in load.pod_selectors]
         own = LabelSelector.parse(migration.label_selector, "labelSelector") if migration.label_selector else None
 
-        def unselected(pod: RebalancePod) -> bool:
+        def is_unselected(pod: RebalancePod) -> bool:
             identity = pod.facts.identity
             admitted = load.evictable_namespaces.admit(identity.namespace) and migration.namespaces.admit(
                 identity.namespace
@@ -105,7 +105,7 @@ class Eligibility:
             (Reason.STATIC_POD, lambda pod: pod.static),
             (Reason.DAEMON_POD, lambda pod: pod.facts.daemon),
             (Reason.PLACEHOLDER_POD, lambda pod: pod.facts.placeholder_of is not None),
-            (Reason.POD_NOT_SELECTED, unselected),
+            (Reason.POD_NOT_SELECTED, is_unselected),
             (Reason.NO_CONTROLLER, bare),
             (Reason.EVICTION_COST, lambda pod: pod.eviction_cost >= NEVER),
         ]

@@ -223,11 +223,11 @@ def _reclaim(clusters: Sequence[StoredCluster], form: _Form, *, all_clusters: bo
     from cotenant.cli.analysis.backtest_reclaim import store_trial, summary, table, trial
     from cotenant.cli.report.backtest_report import policies_page
 
-    def tried(stored: StoredCluster) -> PolicyTrial:
+    def try_policies(stored: StoredCluster) -> PolicyTrial:
         with bars(quiet=form.quiet) as progress:
             return trial(stored.store, stored.settings, progress, SystemClock().now_seconds())
 
-    trials, failures = computed_for_each(clusters, tried, "back-tested", all_clusters=all_clusters)
+    trials, failures = computed_for_each(clusters, try_policies, "back-tested", all_clusters=all_clusters)
     name, first = next(iter(trials.items()))
     lead = f"Reclaim policies on {first.nodes} nodes of cluster {name}, {first.tested_days:.1f} tested days."
     scores = {name: table(trial) for name, trial in trials.items()}

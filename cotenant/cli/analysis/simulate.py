@@ -169,11 +169,11 @@ def simulate(
     risks = tuple(risk or (RISKS_PERCENT if trace == STORED else ()))
     knobs = _knobs(policy or list(WAYS), risks, tuple(static_share or ()), curve=report is not None)
 
-    def simulated(place: Store | None, settings: Settings) -> Simulation:
+    def simulate_cluster(place: Store | None, settings: Settings) -> Simulation:
         with bars(quiet=quiet) as progress:
             return _run_simulation(SimulationRequest(scenario, seeds, knobs, place, settings), progress)
 
-    answers, failures = _answers_by_cluster(ctx, simulated)
+    answers, failures = _answers_by_cluster(ctx, simulate_cluster)
     rows = _combine_tables(ctx, {name: table(simulation.outcomes) for name, simulation in answers.items()})
     print_table(rows, output, headers=not no_headers)
     for name, simulation in answers.items():  # after the rows: a report or store that cannot be written costs none

@@ -62,10 +62,10 @@ def autoscalers(state: State) -> Autoscalers:
     The server gives each one bounds and a target; one without is one whose series are missing, not one without them.
     """
 
-    def named(metric: str) -> dict[Key, int]:
+    def value_by_key(metric: str) -> dict[Key, int]:
         return {_key(x): int(v) for x, v in state[metric]}
 
-    least, most = named(LEAST), named(MOST)
+    least, most = value_by_key(LEAST), value_by_key(MOST)
     targets: dict[Key, dict[Resource, int]] = {}
     for x, value in state[TARGETS]:
         own = targets.setdefault(_key(x), {})

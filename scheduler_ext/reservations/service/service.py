@@ -183,7 +183,7 @@ class ClusterPlanService:
     def skip(self, who: Person, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
         """Leave out the occurrence that begins then."""
 
-        def skipped(plan: Plan, by: str) -> Intent:
+        def skip_occurrence(plan: Plan, by: str) -> Intent:
             if plan.source is WindowSource.MANUAL:
                 raise UsageError(f"plan {ref} has one window only", fix="Reject it.")
             if plan.recurring:
@@ -196,15 +196,15 @@ class ClusterPlanService:
                 plan, Approval(PlanDecision.REJECTED, DecisionScope.ONCE, by, self._now(), message)
             )
 
-        return self._change(who, Right.PLAN, ref, PlanEvent.SKIPPED, skipped)
+        return self._change(who, Right.PLAN, ref, PlanEvent.SKIPPED, skip_occurrence)
 
     def restore(self, who: Person, ref: PlanRef, start_seconds: float) -> Plan:
         """Let a skipped occurrence of a schedule happen after all."""
 
-        def restored(plan: Plan, _by: str) -> Intent:
+        def restore_plan(plan: Plan, _by: str) -> Intent:
             return plan_terms.restore_start_patch(plan, start_seconds, self._now())
 
-        return self._change(who, Right.PLAN, ref, PlanEvent.RESTORED, restored)
+        return self._change(who, Right.PLAN, ref, PlanEvent.RESTORED, restore_plan)
 
     def make(self, who: Person, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
         """A plan by schedule or for one window; it still has to be approved."""
@@ -219,10 +219,10 @@ class ClusterPlanService:
         """Change it, if it still is the generation that was looked at."""
         plan_terms.validate_terms(terms, self._now())
 
-        def edited(plan: Plan, _by: str) -> Intent:
+        def edit_plan(plan: Plan, _by: str) -> Intent:
             return plan_terms.edit_patch(plan, terms, generation)
 
-        return self._change(who, Right.PLAN, ref, PlanEvent.EDITED, edited)
+        return self._change(who, Right.PLAN, ref, PlanEvent.EDITED, edit_plan)
 
     def set_policy(self, who: Person, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
         """Set the conditions under which the plan may approve itself, and return the plan."""
@@ -250,13 +250,13 @@ class ClusterPlanService:
     ) -> Plan:
         word, scope, reason = choice
 
-        def decided(plan: Plan, by: str) -> Intent:
+        def decide(plan: Plan, by: str) -> Intent:
             if word is PlanDecision.APPROVED:
                 self._require_seen(plan, generation)
             return plans.decide_plan(plan, Approval(word, scope, by, self._now(), reason), standby)
 
         event = PlanEvent.APPROVED if word is PlanDecision.APPROVED else PlanEvent.REJECTED
-        return self._change(who, Right.APPROVE, ref, event, decided)
+        return self._change(who, Right.APPROVE, ref, event, decide)
 
     def _require_seen(self, plan: Plan, generation: int | None) -> None:
         """Raise unless the plan still is as it was read."""
