@@ -57,7 +57,7 @@ def _body(view: View, search: str) -> Component:
     drawn = [*(_stat(report, sized) for sized in report.levels), _bound(report, level)]
     stats = html.Div(drawn, className="stats four")
     made = html.P(["Computed ", panels.moment(report.computed_seconds), ". ", PROMISE], className="panel-note")
-    return html.Div([stats, made, *_details(report, level, search)])
+    return html.Div([stats, made, *_details(report, level, search, view.settings.base_path)])
 
 
 def shown_level(report: SizeReport, search: str) -> RequestLevel:
@@ -83,7 +83,7 @@ def _bound(report: SizeReport, level: RequestLevel) -> Component:
     )
 
 
-def _details(report: SizeReport, level: RequestLevel, search: str) -> list[Component]:
+def _details(report: SizeReport, level: RequestLevel, search: str, base: str) -> list[Component]:
     links = [(NAMES[choice], {"show": choice.option}, choice is level) for choice in RequestLevel]
     ways = panels.choices("Requests", links, search)
     sized = report.at(level)
@@ -96,7 +96,7 @@ def _details(report: SizeReport, level: RequestLevel, search: str) -> list[Compo
         panels.panel("The answer", said, aside=ways),
         _gaps(sized.size),
         _node_panel(sized.size, f"{command} nodes"),
-        _move_panel(sized.size, f"{command} moves"),
+        _move_panel(sized.size, f"{command} moves", base),
     ]
 
 
@@ -117,11 +117,13 @@ def _node_panel(size: ClusterSize, command: str) -> Component:
     return panels.panel("Nodes", chips, table, note=row_note(len(rows), command))
 
 
-def _move_panel(size: ClusterSize, command: str) -> Component:
+def _move_panel(size: ClusterSize, command: str, base: str) -> Component:
     """Each pod of a leaving node with the node that takes it, in the first trial."""
     rows = list(move_table(size).rows())
     if not rows:
-        return panels.panel("Moves", panels.empty("No pod would move."))
+        why = "The table of nodes says what binds each of them. Lower requests bind fewer:"
+        link = ("What can be lowered", f"{base}recommendations")
+        return panels.panel("Moves", panels.empty("No pod would move.", why=why, link=link))
     table = panels.facts(titles(MOVES), [cells(MOVES, row) for row in rows[:MOST_ROWS]], "Moves")
     return panels.panel("Moves", table, note=row_note(len(rows), command))
 

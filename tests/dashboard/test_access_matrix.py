@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import requests
 import yaml
 
 from cotenant.autopilot.configured_service import autopilot_service_of
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import Writer
 from cotenant.base.kube.connection import ApiRequest
 from cotenant.base.kubernetes.intent import Address, Create
@@ -120,12 +122,25 @@ def _opened(scene: Scene) -> Iterator[House]:
     first, second = scene.acceptable()[:2]
     _install_kinds(scene)
     (done,) = service.accept(HOUSE, ChangeRequest((first,), key="00000000"))
+    ladder = _ladder(scene, {first, second})
     begin = scene.end_seconds + 6 * HOUR_SECONDS
     plan = plans.make(HOUSE, second, PlanTerms(1, Span(begin, begin + HOUR_SECONDS)))
     with served(app) as url:
         results = StoreSource(scene.store, scene.settings.dashboard).snapshot().version
         names = reviewing.name_of(second), done.change.id, f"{plan.namespace}/{plan.name}"
-        yield House(scene, app, url, _values(*names, url, results))
+        yield House(scene, app, url, _values(*names, ladder, url, results))
+
+
+def _ladder(scene: Scene, others: set[WorkloadRef]) -> str:
+    """Id of a ladder whose first step is in force, of a workload besides the others: its cuts are taken in steps."""
+    guardrails = msgspec.structs.replace(acting.LENIENT, most_cpu_cut=0.3, most_memory_cut=0.3)
+    actions = msgspec.structs.replace(scene.settings.actions, guardrails=guardrails)
+    service = change_service_of(msgspec.structs.replace(scene.settings, actions=actions), scene.store)
+    found = service.review(HOUSE, ChangeRequest(scene.acceptable()))
+    ref = next(one.workload for one in found if not one.no_ladder and one.workload not in others)
+    (taken,) = service.accept(HOUSE, ChangeRequest((ref,), key="00000001", ladder=True))
+    assert taken.change.ladder
+    return str(taken.change.ladder)
 
 
 def _install_kinds(scene: Scene) -> None:
@@ -137,8 +152,8 @@ def _install_kinds(scene: Scene) -> None:
     client.close()
 
 
-def _values(name: str, change: str, plan: str, url: str, results: str) -> Values:
-    """What does something: a workload to accept and to put off, a change to roll back, a plan to decide on.
+def _values(name: str, change: str, plan: str, ladder: str, url: str, results: str) -> Values:
+    """What does something: a workload to accept and to put off, a change to roll back, a plan and a ladder to end.
 
     results: version of the results that a review is of, whatever has been accepted since.
     """
@@ -168,6 +183,7 @@ def _values(name: str, change: str, plan: str, url: str, results: str) -> Values
             "put-off-asked.data": {"kind": "snooze", "of": name},
             "recall-asked.data": {"ref": name},
             "review-asked.data": {"act": "roll-back", "ids": change},
+            "ladder-asked.data": {"ladder": ladder, "act": "back", "step": "0"},
             "change-back.data": {"what": "rollback"},
             "change-verify.data": {"clicked": 1},
             "change-settle.data": {"clicked": 1},
@@ -202,8 +218,9 @@ def test_the_same_values_do_change_something_for_an_administrator(fresh: House) 
     assert {answer.status_code for answer in answers} <= {200, 204}
     service = fresh.scene.service()
     events = [row.event for change in service.changes(HOUSE) for row in service.story(HOUSE, change.change.id)]
-    assert events.count("accepted") == 2 and "applied" in events and "rolled-back" in events
-    assert {"plan-approved", "plan-rejected"} <= {row.event for row in fresh.rows()}
+    # The change and the step that were accepted before, and one more.
+    assert events.count("accepted") == 3 and "applied" in events and "rolled-back" in events
+    assert {"plan-approved", "plan-rejected", "ladder-stopped"} <= {row.event for row in fresh.rows()}
     after = fresh.state()
     assert after[0] > before[0] and after[1] != before[1]
 
@@ -277,6 +294,8 @@ def sent(house: House, path: str) -> dict[str, Any]:
         "/autopilot/policies/{namespace}/{name}/mode": {"mode": "Observe"},
         "/autopilot/preview": {"policy": _policy(house.scene.namespace)},
         "/autopilot/policies": {"policy": _policy(house.scene.namespace)},
+        "/ladders/{ladder}/stop": {"why": "test"},
+        "/ladders/{ladder}/back": {"step": 0},
         "/rebalance/approvals": {"pods": [f"{house.scene.namespace}/pod"]},
         "/rebalance/emptying/approvals": {"nodes": ["node"]},
     }
@@ -287,7 +306,8 @@ def ask(house: House, browser: Browser, method: str, path: str) -> requests.Resp
     """One write, with a key of its own."""
     batch = "00000000" if "batches" in path else house.values.parts["ids"]
     namespace, _, name = house.values.plain["plan-ref.data"].partition("/")
-    address = sweep.filled(path, {"change": batch, "namespace": namespace, "name": name})
+    ladder = house.values.plain["ladder-asked.data"]["ladder"]
+    address = sweep.filled(path, {"change": batch, "namespace": namespace, "name": name, "ladder": ladder})
     headers = {
         "X-CSRFToken": browser.cookie("_csrf_token"),
         "Origin": house.url,

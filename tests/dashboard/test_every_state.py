@@ -48,6 +48,7 @@ HIT: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]] 
     "foreseen": (("forecast", ("Forecast in hand",), ("How good they are",)),),
     "story": (("workload/…", (), ()),),
     "lendable_capacity": (("batch", ("Fit my job", "The next 24 hours"), ()),),
+    "cluster_size": (("cluster-size", (), ()),),
     "snapshot": tuple(
         (name, (), ())
         for name in (

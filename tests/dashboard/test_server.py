@@ -132,7 +132,7 @@ def test_an_address_nobody_serves_is_not_found(address: str, path: str) -> None:
 
 def test_the_answer_for_a_page_that_is_not_there_leads_home(address: str) -> None:
     answer = Answer(f"{address}/nowhere")
-    assert (answer.status, '<a href="/">To the overview</a>' in answer.text) == (404, True)
+    assert (answer.status, '<a href="/">To Home</a>' in answer.text) == (404, True)
     assert f"Request {answer.headers['X-Request-Id']}." in answer.text
     endpoint = Answer(f"{address}/api/v1/nowhere")
     assert endpoint.json["request"] == endpoint.headers["X-Request-Id"]
