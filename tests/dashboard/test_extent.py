@@ -21,8 +21,8 @@ from cotenant.dashboard import pages
 from cotenant.dashboard.figures import base
 from cotenant.dashboard.frame import extent
 from cotenant.dashboard.frame.view import Obeyed, Page, View
-from cotenant.dashboard.home import numbers
-from cotenant.dashboard.pages import enforcement, nodes, overview, recommendations
+from cotenant.dashboard.home import numbers, overview
+from cotenant.dashboard.pages import enforcement, nodes, recommendations
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import carried, list_page
 from cotenant.dashboard.tables.list_page import Listing

@@ -17,8 +17,9 @@ from cotenant.dashboard import pages
 from cotenant.dashboard.frame import palette
 from cotenant.dashboard.frame.navigation import tab_title
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.home import answers, beginnings, cards, overview, recommendations
+from cotenant.dashboard.home import answers, beginnings, cards, overview
 from cotenant.dashboard.home.page_data import OverviewPage, overview_page
+from cotenant.dashboard.pages import recommendations
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from tests.support import dashboard as support

@@ -20,7 +20,8 @@ from cotenant.cli.analysis.notice import payload, summarise
 from cotenant.cli.demo.demo import summary
 from cotenant.cli.report.scan_report import ReportContents, page
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.home import overview, recommendations
+from cotenant.dashboard.home import overview
+from cotenant.dashboard.pages import recommendations
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import savings, select_bar
 from cotenant.dashboard.tables import selection as choosing

@@ -30,7 +30,8 @@ from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes.change_story import Allowed
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import DashboardContext, View
-from cotenant.dashboard.home import numbers, overview, portrait, review
+from cotenant.dashboard.home import numbers, overview
+from cotenant.dashboard.pages import portrait, review
 from cotenant.dashboard.pages.recommendations import LIST
 from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.snoozed import Postponing
