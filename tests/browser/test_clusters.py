@@ -30,6 +30,7 @@ def test_the_switch_keeps_the_page_and_its_filters_in_the_address(url: str, open
     page = open_page(f"{url}/")
     page.get_by_role("link", name="west").click()
     expect(page).to_have_url(f"{url}/clusters/west/")
+    page.get_by_role("link", name="Explore", exact=True).click()
     page.get_by_role("link", name="Workloads").first.click()
     expect(page).to_have_url(re.compile("/clusters/west/workloads"))
     page.evaluate("window.cotenant.go('/clusters/west/workloads?ns=shop')")
