@@ -37,7 +37,7 @@ NOUNS: Final[dict[Lane, str]] = {
     Lane.MEMORY: "memory setting",
     Lane.EVICTION: "eviction",
     Lane.INTERFERENCE: "interference finding",
-    Lane.OTHER: "other act",
+    Lane.OTHER: "other action",
 }
 SLOTS: Final = 120
 """Marks that fit side by side; acts closer than that share one, with their number."""
@@ -304,7 +304,7 @@ def hover(marks: Sequence[Mark]) -> str:
     reasons = ", ".join(f"{count} × {base.plain(reason)}" for reason, count in counts.most_common())
     return "<br>".join(
         [
-            f"{display.counted(len(marks), 'act')}: {reasons}",
+            f"{display.counted(len(marks), 'action')}: {reasons}",
             *acts,
             f"… and {measures.left_out_count(len(marks), TOLD)} more",
         ]
@@ -334,7 +334,7 @@ def summary(shown: Shown) -> str:
     acts = ", ".join(display.counted(counts[lane], NOUNS[lane]) for lane in Lane if counts[lane])
     dry = measures.matching_count(mark.dry for mark in inside)
     dry_note = "; all of a dry run" if dry == len(inside) else f"; {dry:,} of a dry run" if dry else ""
-    return f"{shown.node}, {when}: {display.counted(len(inside), 'act')} ({acts}){dry_note}." + _cpu_words(shown)
+    return f"{shown.node}, {when}: {display.counted(len(inside), 'action')} ({acts}){dry_note}." + _cpu_words(shown)
 
 
 def _cpu_words(shown: Shown) -> str:

@@ -251,7 +251,9 @@ def on_node(view: View, node: str) -> Component:
     drawn = shown_acts(snapshot, None, node, Query())
     if not drawn.marks:
         state = empty_state(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None
-        quiet = panels.empty("Nothing is known of an agent's acts on this node.", why=_since(snapshot), command=GATHER)
+        quiet = panels.empty(
+            "Nothing is known of an agent's actions on this node.", why=_since(snapshot), command=GATHER
+        )
         return panels.panel(TITLE, state or quiet, aside=link, id_="node-enforcement")
     strip = chart.lane_strip(drawn)
     return panels.panel(

@@ -84,7 +84,7 @@ def render(view: View, search: str) -> Component:
     if not len(snapshot.tables[ENFORCEMENT.name]):
         # The words of an empty list, without an empty grid below them. The frame asks for such a page again by itself,
         # so nothing on it follows news: a callback of which only some outputs are there is an error in the browser.
-        state = enforcing.empty_state(view) or panels.empty("No act is known.", command=enforcing.GATHER)
+        state = enforcing.empty_state(view) or panels.empty("No action is known.", command=enforcing.GATHER)
         return html.Div([head, panels.render_guarded(lambda: _facts_and_notices(view)), state], className="page")
     facts = html.Div(panels.render_guarded(lambda: _facts_and_notices(view)), id="enforcement-told")
     news = dcc.Store(id=NEWS, data=_revision(view))
@@ -112,7 +112,7 @@ def node_in_hand(view: View, search: str) -> Component:
     node_counts, opened_node = enforcing.nodes(snapshot, query), enforcing.open_node(search)
     if not node_counts and not opened_node:
         clear = ("Clear filters", "?")
-        return panels.panel(IN_HAND, panels.empty("No act matches these filters.", link=clear))
+        return panels.panel(IN_HAND, panels.empty("No action matches these filters.", link=clear))
     node = opened_node or node_counts[0][0]
     shown = enforcing.shown_acts(snapshot, view.source.enforcement(node), node, query)
     if not shown.marks and shown.lanes is None:

@@ -100,7 +100,7 @@ def test_filters_by_mouse_narrow_chart_rows_and_address_together(open_page: Open
     page.get_by_role("link", name="eviction").first.click()
     page.wait_for_url("**/enforcement?lane=eviction*")
     wait_for_column(page, "reason", "t === 'Evicting' || t === 'WouldEvict'")
-    expect(page.locator("#enforcement-hand figcaption")).to_contain_text("1 act (1 eviction)")
+    expect(page.locator("#enforcement-hand figcaption")).to_contain_text("1 action (1 eviction)")
     page.get_by_role("link", name="node-001 (1)").click()
     expect(page.locator("#enforcement-hand h2").first).to_have_text("node-001")
     # Another browser shows the same from the address.
@@ -117,7 +117,7 @@ def test_a_span_is_chosen_shown_as_a_chip_and_taken_off_again(open_page: Open, a
     expect(page.locator("#tools-enforcement .active")).to_contain_text("since 2026-11-")
     page.locator("#tools-enforcement .active").click()
     expect(page.locator("#tools-enforcement .active")).to_have_count(0)
-    expect(page.locator("#count-enforcement")).to_have_text("14 acts")
+    expect(page.locator("#count-enforcement")).to_have_text("14 actions")
 
 
 @pytest.mark.soak
@@ -151,14 +151,14 @@ def test_a_node_s_page_shows_its_lanes_and_leads_to_all_of_it(open_page: Open, a
 def test_news_of_agents_appear_by_themselves(open_page: Open, alone: tuple[str, Store]) -> None:
     address, store = alone
     page = settled(open_page(f"{address}/enforcement?open=node-000"))
-    expect(page.locator("#count-enforcement")).to_have_text("14 acts")
+    expect(page.locator("#count-enforcement")).to_have_text("14 actions")
     keep(
         store,
         EnforcementHistory((quota(END + 5, "node-000", 3, 2),), gathering=Gathering(END + 5, agents=3)),
         Retention(END + 5),
     )
-    expect(page.locator("#count-enforcement")).to_have_text("15 acts", timeout=60_000)
-    expect(page.locator("#enforcement-hand figcaption")).to_contain_text("10 acts", timeout=60_000)
+    expect(page.locator("#count-enforcement")).to_have_text("15 actions", timeout=60_000)
+    expect(page.locator("#enforcement-hand figcaption")).to_contain_text("10 actions", timeout=60_000)
     page.wait_for_function("document.querySelector('.ag-row[row-index=\"0\"]').textContent.includes('2 cores')")
 
 
@@ -207,4 +207,4 @@ def test_an_empty_page_fills_by_itself(open_page: Open, tmp_path: Path) -> None:
         page = open_page(f"{address}/enforcement")
         expect(page.locator("#page .empty")).to_contain_text("Nobody has asked the node agents yet.")
         fill(store, END)
-        expect(page.locator("#count-enforcement")).to_have_text("14 acts", timeout=60_000)
+        expect(page.locator("#count-enforcement")).to_have_text("14 actions", timeout=60_000)

@@ -126,7 +126,7 @@ def test_near_marks_share_one_that_counts_them() -> None:
     figure = plotted(chart.chart(Shown("n", 0.0, 1000.0, marks)))
     (drawn,) = (t for t in figure.data if t.mode == "markers")
     # 9 acts, every third an easing: 3; three are told one by one.
-    assert drawn.customdata[0].startswith("9 acts: 6 × Suppressed, 3 × SuppressionEased")
+    assert drawn.customdata[0].startswith("9 actions: 6 × Suppressed, 3 × SuppressionEased")
     assert drawn.customdata[0].endswith("… and 6 more") and len(drawn.x) == 1
 
 
@@ -150,7 +150,7 @@ def test_lanes_without_cpu_are_drawn_alone_and_read_as_a_table_of_spans() -> Non
 def test_the_summary_says_what_the_chart_shows() -> None:
     words = chart.chart(seen("node-000")).summary
     # Five quotas and one given back, the last by suppression too.
-    assert "9 acts (6 suppressions, 1 burst, 1 eviction, 1 interference finding)" in words
+    assert "9 actions (6 suppressions, 1 burst, 1 eviction, 1 interference finding)" in words
     assert "best effort used 1 to 6 cores" in words
     assert "was limited to 1 core at the least, 11:50:00 UTC" in words
     assert "all of a dry run" in chart.chart(seen("node-001")).summary
@@ -244,7 +244,7 @@ def test_filters_narrow_chart_and_choice_of_nodes(made_page: Any) -> None:
     view, _ = made_page
     text = text_of(page.node_in_hand(view, "?mode=dry-run"))
     assert "node-001, " in text and "node-000 (" not in text
-    assert "No act matches these filters." in text_of(page.node_in_hand(view, "?reason=none-such"))
+    assert "No action matches these filters." in text_of(page.node_in_hand(view, "?reason=none-such"))
     assert "is no moment" in text_of(page.node_in_hand(view, "?since=yesterday"))
 
 
