@@ -167,7 +167,7 @@ def test_the_overview_says_what_the_document_says(open_page: Open, address: str,
     expect(page.locator("#card-risk h2")).to_have_text(f"Raise {at_risk} containers at risk")
     expect(page.locator("#card-risk .card-detail")).to_contain_text(f"{short} container" if short else "None used more")
     expect(page.get_by_text("DEMO data - nothing is applied to a real cluster")).to_be_visible()
-    expect(page.get_by_text("READ-ONLY")).to_be_visible()
+    expect(page.locator("#chips").get_by_text("READ-ONLY")).to_be_visible()
     for word, count in overview.severities.items():
         row = page.locator(".shares li", has=page.get_by_text(word, exact=True))
         expect(row.locator(".share-count")).to_have_text(f"{count:,}")

@@ -85,7 +85,7 @@ def reviewed(page: Page, url: str, refs: list[WorkloadRef], **more: str) -> Page
 def by_mouse(page: Page, ref: WorkloadRef) -> Hands:
     """From the first page to the outcome with the mouse alone; what is done stands whole on Confirm."""
     hands = Hands(page)
-    hands.click(page.get_by_role("link", name=re.compile("^Recommendations")))
+    hands.click(page.get_by_role("link", name="Right-size", exact=True))
     settled(page)
     hands.click(box(page, ref))
     expect(page.locator("#selection-count")).to_have_text("1 selected")
