@@ -102,7 +102,7 @@ def test_a_row_of_workloads_leads_to_its_portrait_and_escape_back_to_the_same_ro
     drawn(page)
     expect(page.locator("h1")).to_have_text(before[1])
     assert page.url.endswith(search)
-    expect(page.locator(".nav-link.current")).to_contain_text("Workloads")
+    expect(page.locator("#nav .nav-link.current").last).to_contain_text("Workloads")
     page.keyboard.press("Escape")
     page.wait_for_url(f"{address}/workloads{search}")
     drawn(page)
