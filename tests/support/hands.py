@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, expect
 
 
 def ways_to(page: Page, letter: str) -> list[Locator]:
@@ -21,6 +22,9 @@ def go_to(page: Page, letter: str) -> None:
     first, *rest = ways_to(page, letter)
     first.click()
     for way in rest:
+        # A place opens its first page: before that is there its link is not marked, and a click on it would be a second
+        # entry of the history.
+        expect(first).to_have_class(re.compile(r"\bcurrent\b"))
         if "current" not in (way.get_attribute("class") or ""):
             way.click()
 
