@@ -420,7 +420,7 @@ def test_newer_results_appear_on_an_open_page(open_page: Open, tmp_path: Path) -
         newer = type(overview)(**{**{f: getattr(overview, f) for f in overview.__slots__}, **document,
                                   "computed_seconds": overview.computed_seconds + 60})  # fmt: skip
         results.store.write_document("overview", newer)
-        expect(page.get_by_text("123 nodes")).to_be_visible()
+        expect(page.locator(".lead").get_by_text("123 nodes")).to_be_visible()
 
 
 @pytest.mark.soak
