@@ -35,12 +35,12 @@ def test_a_saved_view_brings_back_page_filters_order_and_columns(open_page: Open
     page.wait_for_url(before)
     settled(page)
     headers = "dash_ag_grid.getApi(document.querySelector('.grid').id).getAllDisplayedColumns().map(c => c.getColId())"
-    # the name stays in sight: it is pinned before the others, which keep their order
+    # the name and what the rows are sorted by stay in sight: they are pinned before the others, which keep their order
     assert [name for name in page.evaluate(headers) if not name.startswith("ag-Grid-")] == [
         "workload",
+        "cpu_request",
         "namespace",
         "container",
-        "cpu_request",
     ]
     # It is still there after a reload, and gone when it is forgotten.
     page.reload()
