@@ -127,7 +127,7 @@ def test_all_other_pods_keep_the_strictest_level_of_pod_security(control_plane: 
         except subprocess.CalledProcessError as error:
             assert "violates PodSecurity" in error.stderr
             refused.add(name)
-    assert refused == {"cotenant-enforcer"} and len(templates) == 6
+    assert refused == {"cotenant-enforcer"} and len(templates) == 7
 
 
 @pytest.mark.soak

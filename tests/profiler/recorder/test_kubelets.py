@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,8 @@ def read(kubelets: Kubelets, addresses: list[KubeletAddress]) -> Counter[str]:
         assert received > 0
         samples[node] += parse_resource_metrics(text).samples
 
-    asyncio.run(kubelets.read_round(addresses, take, spread=0.0))
+    with ThreadPoolExecutor(1) as pool:  # a browser's test may have left a running loop in this thread
+        pool.submit(asyncio.run, kubelets.read_round(addresses, take, spread=0.0)).result()
     return samples
 
 
