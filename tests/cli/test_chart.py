@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -99,7 +100,10 @@ def check(switches: frozenset[str], *, definitions: bool = False) -> None:
     by_template = rendered_by_template(values_of(switches, crds={"install": definitions}))
     shown = comparable(by_template.get(SAME_AS_INSTALL, []))
     assert shown == comparable(installed(switches, definitions=definitions))
-    assert violations([body for bodies in by_template.values() for body in bodies]) == []
+    every = [body for bodies in by_template.values() for body in bodies]
+    assert violations(every) == []
+    names = Counter((o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in every)
+    assert [name for name, times in names.items() if times > 1] == [], "Helm refuses a release with one object twice"
 
 
 @pytest.mark.parametrize("switches", typical_combinations(), ids=name_of)
