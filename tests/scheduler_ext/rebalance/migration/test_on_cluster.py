@@ -15,7 +15,7 @@ from cotenant.base.errors import ClusterError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kube.client import Pause
 from cotenant.base.kube.writes import send_all
-from cotenant.base.kubernetes.intent import Address, Create, eviction_of
+from cotenant.base.kubernetes.intent import Address, eviction_of
 from cotenant.scheduler_ext.rebalance.controllers.migration_controller import refusal_of
 from cotenant.scheduler_ext.rebalance.migration.view import EvictionRefusal
 from tests.cluster.api import Json
@@ -331,9 +331,7 @@ def test_a_soft_eviction_leaves_the_end_to_whoever_looks_after_the_pod(moves: Mi
 def test_an_eviction_that_is_granted_is_no_failure(moves: MigrationScene, nodes: list[str]) -> None:
     (web,) = moves.workload("web", 1, **pinned(moves))
     meta = web["metadata"]
-    body = {"apiVersion": "policy/v1", "kind": "Eviction"}
-    body |= {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}}
-    eviction = Create(Address("v1", "pods", meta["name"], meta["namespace"]), body, "eviction")
+    eviction = eviction_of(Address("v1", "pods", meta["name"], meta["namespace"]), meta["uid"], "a test")
     (outcome,) = send_all(moves.plane.client(moves.account), [eviction], "cotenant-manager")
     assert outcome.error is None
 
