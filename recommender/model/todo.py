@@ -39,7 +39,7 @@ def todo_list(recommendation: Recommendation) -> TodoList:
     return TodoList.CUT if min(changes) < 0 else TodoList.LIMITS
 
 
-TODO_COLUMN: Final = Column(
+LIST_COLUMN: Final = Column(
     "todo",
     "To do",
     Kind.TEXT,

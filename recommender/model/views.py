@@ -17,7 +17,7 @@ from cotenant.recommender.model.confidence_columns import CONFIDENCE_COLUMNS
 from cotenant.recommender.model.recommendation_columns import BACKTEST_COLUMNS, DELTA_COLUMNS, MONEY_COLUMNS
 from cotenant.recommender.model.savings import PlannedSavings
 from cotenant.recommender.model.steps import STEP_COLUMNS
-from cotenant.recommender.model.todo import TODO_COLUMN
+from cotenant.recommender.model.todo import LIST_COLUMN
 
 _WORKLOAD_KEY = (
     Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload.", essential=True),
@@ -94,7 +94,7 @@ RECOMMENDATIONS: Final = Schema(
             "Worst of the fields: unknown, good, ok, warning, critical (danger alone).",
         ),
         Column("waste", "Waste", Kind.TEXT, "How much of the request is not needed: none, small, medium, large."),
-        TODO_COLUMN,
+        LIST_COLUMN,
         *STEP_COLUMNS,
         Column("cpu_request_now", "CPU req now", Kind.MILLICORES, "Present CPU request of one pod; empty = not set."),
         Column("cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request; empty = not proposed or unset."),
