@@ -8,7 +8,7 @@ continues from there, whatever ended the one before.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -66,8 +66,22 @@ _NOT_BEGUN: Final = (ChangeState.WAITING, ChangeState.CANCELLED, ChangeState.AWA
 _IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
 
 
-def due(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> list[DueStep]:
-    """The steps that are due now, at most one per change; empty when none is."""
+def of_anybody(_status: ChangeStatus) -> bool:
+    """Return True: the default of `due`, which leaves no change to others."""
+    return True
+
+
+def due(
+    standings: Iterable[ChangeStatus],
+    now_seconds: float,
+    pace: Pace,
+    mine: Callable[[ChangeStatus], bool] = of_anybody,
+) -> list[DueStep]:
+    """The steps that are due now, at most one per change; empty when none is.
+
+    mine: the changes whose steps the caller takes. What others take counts for them all the same: the rest of a batch
+    waits for all of it that went before.
+    """
     step_by_change: dict[str, DueStep] = {}
     batches: dict[str, list[ChangeStatus]] = defaultdict(list)
     everything = tuple(standings)
@@ -82,7 +96,7 @@ def due(standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace) -> li
             *_alone([status for status in batch if status.change.id not in replaced], now_seconds, pace),
         ):
             step_by_change.setdefault(step.standing.change.id, step)
-    return list(step_by_change.values())
+    return [step for step in step_by_change.values() if mine(step.standing)]
 
 
 def regressed_condition(standing: ChangeStatus) -> Regressed | None:
@@ -151,27 +165,24 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
     if not any(status.change.wave for status in batch) or not all(status.state.settled for status in batch):
         return
     begun = [status for status in batch if status.state not in _NOT_BEGUN]
+    waiting = [status for status in batch if status.state is ChangeState.WAITING]
     front = max((status.change.wave for status in begun), default=0)
-    before = [status for status in batch if status.change.wave <= front]
-    later = [status for status in batch if status.change.wave > front]
-    bad = next((status for status in before if _is_bad(status)), None)
+    bad = next((status for status in begun if _is_bad(status)), None)
     if bad is not None:
         why = f"{bad.change.workload}, which went first, is {bad.state}" + (f": {bad.words}" if bad.words else "")
-        yield from (DueStep(Due.CANCEL, status, why) for status in later if status.state is ChangeState.WAITING)
-        if not bad.change.paced and bad.change.wave == front and later:
-            same = [status for status in before if status.change.wave == front]
+        yield from (DueStep(Due.CANCEL, status, why) for status in waiting)
+        if not bad.change.paced and bad.change.wave == front < max(status.change.wave for status in batch):
             yield from (
                 DueStep(Due.ROLL_BACK, status, why)
-                for status in same
-                if status.state in _IN_FORCE and not status.rollback_refused
+                for status in batch
+                if status.change.wave == front and status.state in _IN_FORCE and not status.rollback_refused
             )
-    elif pace.may_change and all(_is_through(status) for status in before):
-        following = min((status.change.wave for status in later if status.state is ChangeState.WAITING), default=0)
-        why = f"{len(before)} went first and did no harm in their soak time"
-        resumed = [
-            status for status in later if status.state is ChangeState.WAITING and status.change.wave == following
-        ]
-        yield from (DueStep(Due.RESUME, status, why) for status in resumed)
+    elif pace.may_change and waiting:
+        following = min(status.change.wave for status in waiting)
+        before = [status for status in batch if status.change.wave < following]
+        if all(_is_through(status) for status in before):
+            why = f"{len(before)} went first and did no harm in their soak time"
+            yield from (DueStep(Due.RESUME, status, why) for status in waiting if status.change.wave == following)
 
 
 def _is_bad(status: ChangeStatus) -> bool:

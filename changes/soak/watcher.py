@@ -145,8 +145,8 @@ def _perform_due_steps(actions: Actions, scope: WatchScope) -> list[ChangeStatus
         now = actions.journal.clock.now_seconds()
         may_change = is_open(actions.settings.windows, now) if scope.may_change is None else scope.may_change
         pace = pace_of(actions.settings, may_change)
-        standings = filter(scope.mine, actions.journal.standings().values())
-        steps = [s for s in due(standings, now, pace) if _key(s) not in stuck]
+        standings = actions.journal.standings().values()
+        steps = [s for s in due(standings, now, pace, scope.mine) if _key(s) not in stuck]
         if not steps:
             break
         for step in steps:

@@ -135,6 +135,41 @@ def test_harm_in_a_wave_ends_the_batch_and_takes_no_other_workload_back(state: C
     assert steps(replace(bad, change=replace(bad.change, wave=0)), other, last, now=MINUTE) == [(Due.CANCEL, "d")]
 
 
+def test_the_rest_of_a_wave_that_was_begun_in_part_follows_and_harm_in_it_cancels_that_rest() -> None:
+    """Two of a wave: one was sent, the other was not, because the watcher had no right there or the server was away."""
+    good = paced("a", ChangeState.VERIFIED, 0)
+    left, third = paced("c", ChangeState.WAITING, 1), paced("d", ChangeState.WAITING, 2)
+    for state in (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.FAILED):
+        assert steps(good, paced("b", state, 1), left, third, now=MINUTE) == [(Due.RESUME, "c")]
+    harmed = paced("b", ChangeState.REGRESSED, 1)
+    assert steps(good, harmed, left, third, now=MINUTE) == [(Due.CANCEL, "c"), (Due.CANCEL, "d")]
+    # The same of a canary's rest: it is cancelled, and what was done of it is decided by itself.
+    one, bad, rest = (
+        standing(id_, state, wave=wave)
+        for id_, state, wave in (("a", ChangeState.VERIFIED, 0), ("b", ChangeState.REGRESSED, 1), ("c", left.state, 1))
+    )
+    assert steps(one, bad, rest, now=MINUTE) == [(Due.CANCEL, "c")]
+    assert steps(one, replace(bad, state=ChangeState.APPLIED), rest, now=MINUTE) == [(Due.RESUME, "c")]
+
+
+@pytest.mark.parametrize("is_paced", [True, False])
+@pytest.mark.parametrize("state", list(ChangeState))
+def test_who_watches_some_changes_of_a_batch_waits_for_the_others_of_it(state: ChangeState, is_paced: bool) -> None:
+    """The manager takes steps of ladders alone; a batch may hold changes of other workloads as well."""
+    first, rest = standing("a", state), standing("b", ChangeState.WAITING, wave=1)
+    batch = [replace(one, change=replace(one.change, paced=is_paced)) for one in (first, rest)]
+    found = due(batch, MINUTE, PACE, mine=lambda status: status.change.id == "b")
+    # As for who watches all of it, and nothing is done to the change of others.
+    assert [(step.due, step.standing.change.id) for step in found] == [
+        step for step in steps(*batch, now=MINUTE) if step[1] == "b"
+    ]
+    is_harm = state in (ChangeState.REGRESSED, ChangeState.ROLLED_BACK) or (
+        state is ChangeState.FAILED and not is_paced
+    )
+    is_through = state is ChangeState.VERIFIED or (is_paced and state in (ChangeState.FAILED, ChangeState.CANCELLED))
+    assert [step.due for step in found] == ([Due.CANCEL] if is_harm else [Due.RESUME] if is_through else [])
+
+
 def test_what_nobody_saw_the_end_of_comes_first() -> None:
     lost, waiting = standing("a", ChangeState.UNKNOWN), standing("b", ChangeState.WAITING, wave=1)
     assert steps(lost, waiting, now=9e9) == [(Due.SETTLE, "a")]
