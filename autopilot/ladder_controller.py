@@ -28,6 +28,7 @@ from cotenant.base.store import Store
 from cotenant.changes.accept import Actions
 from cotenant.changes.access.configured_service import climber_of
 from cotenant.changes.change_ledger import ChangeLedger
+from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.live_context import who as person_of
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.soak.usage_comparison import comparison_of
@@ -73,7 +74,7 @@ def ladder_controller(
     """Its controller; nothing is asked yet."""
     store = Store(store_url(settings.store, os.environ), cluster)
     place = ledger_location(settings.actions, os.environ)
-    comparison = comparison_of(settings.profiler.prometheus)
+    comparison, known = comparison_of(settings.profiler.prometheus), LedgerCache()
 
     @contextmanager
     def open_actions() -> Iterator[Actions]:
@@ -84,7 +85,7 @@ def ladder_controller(
             closing(open_ledger(place)) as ledger,
         ):
             person = person_of(led)
-            change_ledger = ChangeLedger(ledger, clock, person.name, source="ladder")
+            change_ledger = ChangeLedger(ledger, clock, person.name, known, "ladder")
             change_ledger.cluster = led.access.cluster
             actions = Actions(led, change_ledger, settings.actions, person)
             actions.anchor_namespace = settings.manager.namespace if settings.actions.anchor else ""

@@ -306,7 +306,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.LADDER_REFUSED: "The API server refuses the next step for now, or a right to write it is missing.",
     Reason.LADDER_PAUSED: "The autopilot's switch is on, or cannot be read: no program takes a step.",
     Reason.LADDER_PERSON: "A person stopped the ladder, or went back.",
-    Reason.LADDER_QUEUE_FULL: "As many steps of ladders soak as workloads may be changed together; the next step waits its turn.",
+    Reason.LADDER_QUEUE_FULL: "As many steps of ladders soak, or so much CPU moves with them, as may change together; the next step waits its turn.",
     Reason.AUTOPILOT_PAUSED: "The autopilot is paused; `cotenant autopilot resume` ends that.",
     Reason.AUTOPILOT_STOPPED: "Too many of the last changes did harm, so that the autopilot does nothing until a person resumes it.",
     Reason.AUTOPILOT_CLUSTER_IN_TROUBLE: "Too many nodes are not ready, the operator's own query says so, or nobody can say, so that nothing is changed.",

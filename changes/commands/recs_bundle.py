@@ -75,7 +75,7 @@ def watch(
     """Continue canaries and ladders, verify changes after their soak time, settle unknown outcomes, notify the chat."""
     from cotenant.changes.access.configured_service import climber_of
     from cotenant.changes.model.tables import changes_table
-    from cotenant.changes.soak.watcher import Watcher, nothing_climbed
+    from cotenant.changes.soak.watcher import Watcher
 
     settings = settings_of(ctx, None, kubeconfig, context)
     stored = _find_store(settings, session_of(ctx).cluster)
@@ -83,7 +83,7 @@ def watch(
         lambda: open_actions_with_metrics(settings),
         news_notifier(settings),
         peaks_of(stored),
-        climb=climber_of(settings, stored) if stored is not None else nothing_climbed,
+        climb=climber_of(settings, stored) if stored is not None else None,
     )
     if once:
         print_table(changes_table(watcher.step()), output, headers=not no_headers)

@@ -13,11 +13,14 @@ from typing import Any, Final
 
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.reasons import Reason
-from cotenant.changes.decide.field_changes import holds_values
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.changes.decide.field_changes import holds_values, overtaken_swaps
+from cotenant.changes.decide.guardrails import blocking, judge_batch
 from cotenant.changes.decide.in_place import RESIZE
 from cotenant.changes.decide.lifecycle import Pace, is_verified_again
 from cotenant.changes.model.change import ChangeState, ChangeStatus, Write
 from cotenant.changes.model.ladder import (
+    LADDER_KEY_PREFIX,
     Ladder,
     LadderProgress,
     LadderState,
@@ -30,6 +33,7 @@ from cotenant.recommender.model.recommendation import Action, Field, Recommendat
 from cotenant.recommender.model.steps import NextStep
 
 _NOTHING: Final = "nothing is recommended now"
+_WITH_AUTOSCALER: Final = "computed together with an autoscaler"
 _OVER: Final = {
     ChangeState.FAILED: "was refused",
     ChangeState.CANCELLED: "was cancelled",
@@ -74,14 +78,12 @@ def why_no_ladder(recommendations: Sequence[Recommendation], steps: Sequence[Nex
         return "it is done in one step"
     if takes_two:
         return "its class takes a second person for each step"
-    if any(
-        "hpa" in value.inputs
-        for recommendation in recommendations
-        for value in recommendation.values
-        if value.changes_template
-    ):
-        return "its requests are computed together with an autoscaler, anew for each step"
-    return ""
+    values = (value for recommendation in recommendations for value in recommendation.values if value.changes_template)
+    return f"its requests are {_WITH_AUTOSCALER}, anew for each step" if any(map(_follows_autoscaler, values)) else ""
+
+
+def _follows_autoscaler(value: Value) -> bool:
+    return "hpa" in value.inputs
 
 
 def planned_ladder(ladder: Ladder, whole: Sequence[Recommendation]) -> Ladder:
@@ -147,26 +149,57 @@ def object_writes(last: Sequence[ChangeStatus]) -> list[Write]:
     return [write for status in last for write in status.change.writes if write.subresource != RESIZE]
 
 
-def judge_objects(last: Sequence[ChangeStatus], live: Mapping[str, Mapping[str, Any] | None]) -> LadderDecision:
-    """Judge whether the objects still have what the last step wrote. live: API path -> the object, None: it is gone."""
+def judge_objects(
+    ladder: Ladder, last: Sequence[ChangeStatus], live: Mapping[str, Mapping[str, Any] | None]
+) -> LadderDecision:
+    """Judge whether the objects still have what the last step wrote. live: API path -> the object, None: it is gone.
+
+    What an annotation gives to new pods counts no more once the template has changed beside it.
+    """
+    names = {target.container for target in ladder.targets}
     for write in object_writes(last):
         found = live.get(write.address.path)
         if found is None or (found.get("metadata") or {}).get("uid") != write.uid:
             return stop(Reason.LADDER_OTHER_WRITER, f"{write.address} was deleted, or is another one of that name")
-        if not holds_values(found, write):
+        if not holds_values(found, write) or names.intersection(overtaken_swaps(found, write, ladder.kind)):
             words = f"somebody changed {write.address}: it has not what change {last[-1].change.id} wrote"
             return stop(Reason.LADDER_OTHER_WRITER, words)
     return LadderDecision(LadderVerdict.TAKE)
 
 
-def judge_results(last: Sequence[ChangeStatus], fresh: Sequence[Recommendation]) -> LadderDecision:
-    """Judge whether the recommendations rest on history from after the last step."""
+def judge_results(ladder: Ladder, last: Sequence[ChangeStatus], fresh: Sequence[Recommendation]) -> LadderDecision:
+    """Judge whether the recommendations rest on history from after the last step, and on no autoscaler's target."""
     if not fresh:
         return wait(Reason.LADDER_RESULTS_OLD, "nothing is recommended for the workload now")
     begun = max(status.changed_seconds for status in last)
     if min(recommendation.end_seconds for recommendation in fresh) <= begun:
         return wait(Reason.LADDER_RESULTS_OLD, "the recommendations are of before the last step: the next scan counts")
+    if any(_follows_autoscaler(value) for limited in within_approval(ladder, fresh) for value in limited.values):
+        return stop(Reason.LADDER_OTHER_WRITER, f"its requests are {_WITH_AUTOSCALER} now, which nobody approved")
     return LadderDecision(LadderVerdict.TAKE)
+
+
+def judge_turn(
+    standings: Sequence[ChangeStatus], moved_millicores: int, requested_millicores: int, settings: GuardrailSettings
+) -> LadderDecision:
+    """Judge whether a step may be taken beside those that soak: all of them are one batch to the guardrails.
+
+    moved_millicores: CPU requests that it moves, over all pods; requested_millicores: of the whole cluster, 0 = not
+    known, so that the share is not judged.
+    """
+    soaking = [
+        status
+        for status in standings
+        if status.change.batch.startswith(LADDER_KEY_PREFIX)
+        and (status.state is ChangeState.APPLIED or not status.state.settled)
+    ]
+    steps = len({status.change.batch for status in soaking})
+    moved = moved_millicores + sum(abs(status.change.saved_millicores) for status in soaking)
+    blocked = blocking(judge_batch(steps + 1, moved, requested_millicores, settings), ())
+    if not blocked:
+        return LadderDecision(LadderVerdict.TAKE)
+    why = f"{blocked[0].rule}: {blocked[0].why}"
+    return wait(Reason.LADDER_QUEUE_FULL if steps else Reason.LADDER_GUARDRAIL, f"{why}; {steps} steps of ladders soak")
 
 
 def within_approval(ladder: Ladder, fresh: Sequence[Recommendation]) -> list[Recommendation]:

@@ -17,7 +17,7 @@ from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, CotenantE
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.reasons import Reason
-from cotenant.changes.accept import AcceptanceTerms, Actions, Review
+from cotenant.changes.accept import AcceptanceTerms, Actions, Guard, Review
 from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.decide.ladder import (
     LadderDecision,
@@ -26,13 +26,14 @@ from cotenant.changes.decide.ladder import (
     judge_objects,
     judge_results,
     judge_step,
+    judge_turn,
     object_writes,
     wait,
     within_approval,
 )
 from cotenant.changes.dry_run import dry_run_review
-from cotenant.changes.model.change import ChangeState, ChangeStatus
-from cotenant.changes.model.ladder import LADDER_KEY_PREFIX, LadderEvent, LadderState, LadderStatus, steps_taken
+from cotenant.changes.model.change import ChangeStatus
+from cotenant.changes.model.ladder import LadderEvent, LadderState, LadderStatus, steps_taken
 from cotenant.changes.model.service import Method
 from cotenant.changes.soak.reconcile import pace_of
 from cotenant.changes.soak.stop_switch import read_switch
@@ -41,6 +42,10 @@ from cotenant.recommender.model.recommendation import Recommendation
 
 RIGHTS: Final = "Bind the ClusterRole cotenant-applier to that account in the namespace."
 log = structlog.get_logger(__name__)
+
+
+class StepWithheld(CotenantError):
+    """The switch stands against a write of a ladder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +66,36 @@ class Ladders:
         What keeps a ladder waiting is written down when it is new, once.
         """
         made: list[ChangeStatus] = []
-        under_way = [status for status in actions.journal.ladders().values() if status.state is LadderState.UNDER_WAY]
-        if not under_way:
-            return made
-        paused = switch_reason(actions.client, self.switch_namespace)
-        for status in under_way:
+        for status in _under_way(actions):
             try:
-                decision, review = self._decide(actions, status, paused)
+                decision, review = self._decide(actions, status)
                 if review is not None:
                     made += self._take_step(actions, status, review)
                     continue
             except (NotLeader, ClusterUnreachable):
                 raise  # the others would fail alike
+            except StepWithheld as error:
+                decision = wait(Reason.LADDER_PAUSED, error.message)
             except CotenantError as error:
                 decision = wait(Reason.LADDER_REFUSED, describe_with_advice(error))
             _note_decision(actions, status, decision)
         return made
 
-    def _decide(self, actions: Actions, status: LadderStatus, paused: str) -> tuple[LadderDecision, Review | None]:
+    def guard(self, actions: Actions) -> Guard:
+        """Return the guard of a program's writes: before each one to a workload with a ladder the switch counts.
+
+        It raises StepWithheld. What is done of a step by then is taken back.
+        """
+
+        def check_write(workload: str, _done: int) -> None:
+            if any(str(status.ladder.ref) == workload for status in _under_way(actions)) and (
+                why := switch_reason(actions.client, self.switch_namespace)
+            ):
+                raise StepWithheld(why)
+
+        return check_write
+
+    def _decide(self, actions: Actions, status: LadderStatus) -> tuple[LadderDecision, Review | None]:
         """The decision on one ladder, and the review of the step where it is to be taken."""
         standings = list(actions.journal.standings().values())
         ladder, pace = status.ladder, pace_of(actions.settings)
@@ -88,18 +105,20 @@ class Ladders:
         last = steps_taken(ladder, standings)[-1]
         live = {write.address.path: actions.client.get(write.address.path) for write in object_writes(last)}
         fresh = list(self.recommended(ladder.ref))
-        for decision in (judge_objects(last, live), judge_results(last, fresh)):
+        for decision in (judge_objects(ladder, last, live), judge_results(ladder, last, fresh)):
             if decision.verdict is not LadderVerdict.TAKE:
                 return decision, None
         (review,) = actions.review(within_approval(ladder, fresh), method=Method(ladder.method))
+        if not review.whole:  # the workload could not be read: there is no step yet to judge
+            return wait(Reason.LADDER_REFUSED, review.error), None
         decision = judge_step(ladder, review.recommendations, fresh)
         if decision.verdict is not LadderVerdict.TAKE:
             return decision, None
-        if paused:
-            return wait(Reason.LADDER_PAUSED, paused), None
-        if why := _queue_full(standings, actions.settings.guardrails.most_workloads):
-            return wait(Reason.LADDER_QUEUE_FULL, why), None
-        return _admit(actions, review)
+        if why := switch_reason(actions.client, self.switch_namespace):
+            return wait(Reason.LADDER_PAUSED, why), None
+        moved, requested = abs(review.savings.net.millicores), self.requested_millicores()
+        turn = judge_turn(standings, moved, requested, actions.settings.guardrails)
+        return _admit(actions, review) if turn.verdict is LadderVerdict.TAKE else (turn, None)
 
     def _take_step(self, actions: Actions, status: LadderStatus, review: Review) -> list[ChangeStatus]:
         ladder = status.ladder
@@ -123,14 +142,8 @@ def switch_reason(client: KubeClient, namespace: str) -> str:
         return f"the switch could not be read: {error.message}"
 
 
-def _queue_full(standings: Sequence[ChangeStatus], most: int) -> str:
-    """Why no further step may be taken now: so many soak already."""
-    soaking = sum(
-        status.change.batch.startswith(LADDER_KEY_PREFIX)
-        and (status.state is ChangeState.APPLIED or not status.state.settled)
-        for status in standings
-    )
-    return f"{soaking} steps of ladders soak; {most} may at once" if soaking >= most else ""
+def _under_way(actions: Actions) -> list[LadderStatus]:
+    return [status for status in actions.journal.ladders().values() if status.state is LadderState.UNDER_WAY]
 
 
 def _admit(actions: Actions, review: Review) -> tuple[LadderDecision, Review | None]:

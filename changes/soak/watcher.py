@@ -11,13 +11,13 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
 from cotenant.base.errors import ClusterForbidden, CotenantError, StoreBusy
 from cotenant.base.kube import access_review
-from cotenant.changes.accept import Actions
+from cotenant.changes.accept import Actions, Guard
 from cotenant.changes.decide.change_windows import is_open
 from cotenant.changes.decide.lifecycle import Due, DueStep, due
 from cotenant.changes.model.change import ChangeState, ChangeStatus, Write, accepted_by_autopilot
@@ -41,13 +41,26 @@ Opened = Callable[[], AbstractContextManager[Actions]]
 """Actions with the ledger's turn, in the watcher's own name."""
 
 
-Climb = Callable[[Actions], list[ChangeStatus]]
-"""A function that takes the next steps of accepted ladders; the changes that this made."""
+class Climber(Protocol):
+    """Takes the next steps of accepted ladders."""
+
+    def guard(self, actions: Actions) -> Guard:
+        """Return the guard of all writes of a look."""
+
+    def __call__(self, actions: Actions) -> list[ChangeStatus]:
+        """Take every step that may be taken; the changes that this made."""
 
 
-def nothing_climbed(_actions: Actions) -> list[ChangeStatus]:
-    """Take no step of any ladder; the default where no recommendations are at hand."""
-    return []
+class NothingClimbed:
+    """Takes no step of any ladder; the default where no recommendations are at hand."""
+
+    def guard(self, actions: Actions) -> Guard:
+        """Return the guard that is there."""
+        return actions.guard
+
+    def __call__(self, _actions: Actions) -> list[ChangeStatus]:
+        """Do nothing."""
+        return []
 
 
 def accepted_by_people(standing: ChangeStatus) -> bool:
@@ -75,11 +88,11 @@ class Watcher:
         report: Callable[[list[News]], None],
         ahead: Callable[[float], Iterable[News]] = lambda _now: (),
         scope: WatchScope | None = None,
-        climb: Climb = nothing_climbed,
+        climb: Climber | None = None,
     ) -> None:
         """climb: takes the next steps of accepted ladders, once all else that was due is done."""
         self._opened = opened
-        self._climb = climb
+        self._climb = climb or NothingClimbed()
         self._scope = scope or WatchScope()
         self._tell = report
         self._ahead = ahead
@@ -88,6 +101,7 @@ class Watcher:
     def step(self) -> list[ChangeStatus]:
         """Look once, and do what is due; the changes that moved. StoreBusy while somebody else is acting."""
         with self._opened() as actions:
+            actions.guard = self._climb.guard(actions)
             moved = _perform_due_steps(actions, self._scope)
             moved += self._climb(actions)
             now = actions.journal.clock.now_seconds()

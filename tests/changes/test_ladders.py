@@ -14,10 +14,14 @@ from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.changes.decide.field_changes import annotated, planned
 from cotenant.changes.decide.ladder import (
     LadderVerdict,
     judge_history,
+    judge_objects,
+    judge_results,
     judge_step,
+    judge_turn,
     ladder_progress,
     planned_ladder,
     why_no_ladder,
@@ -213,3 +217,82 @@ def test_a_day_without_a_verdict_is_asked_about_again_until_there_is_one() -> No
     waiting = change("c1", "b0", (A, 0.0), (V, HOUR), (U, DAY))
     assert [one.due for one in due([waiting], 2 * DAY, PACE)] == [Due.VERIFY]
     assert due([change("c1", "b0", *KEPT)], 2 * DAY, PACE) == []
+
+
+def deployment(cpu: str, **annotations: str) -> dict[str, Any]:
+    containers = [
+        {"name": "app", "resources": {"requests": {"cpu": cpu}}},
+        {"name": "other", "resources": {"requests": {"cpu": "100m"}}},
+    ]
+    meta = {"name": "web", "namespace": "pay", "uid": "u1", "labels": {"app": "web"}, "annotations": annotations}
+    return {"metadata": meta, "spec": {"template": {"spec": {"containers": containers}}}}
+
+
+def written(live: dict[str, Any], by_annotation: bool) -> tuple[ChangeStatus, dict[str, Any]]:
+    """The first step of 1000 -> 700 on the object, and the object afterwards."""
+    write = (annotated if by_annotation else planned)(live, [of(value(700))], "c1")
+    assert write is not None
+    after = deployment("1000m" if by_annotation else "700m")
+    if by_annotation:
+        for pointer, text in write.after.items():
+            _, _, kind, name = pointer.split("/")
+            after["metadata"][kind][name.replace("~1", "/")] = text
+    body = change("c1", "b0", *KEPT)
+    return replace(body, change=replace(body.change, writes=(write,))), after
+
+
+@pytest.mark.parametrize("by_annotation", [False, True])
+def test_an_edit_of_the_template_ends_it_by_whichever_method_the_step_was_written(by_annotation: bool) -> None:
+    step, live = written(deployment("1000m"), by_annotation)
+    path = step.change.writes[0].address.path
+    assert judge_objects(ladder(WHOLE), [step], {path: live}).verdict is TAKE
+    app, other = live["spec"]["template"]["spec"]["containers"]
+    app["resources"]["requests"]["cpu"] = "2"  # an annotation still says 700m, and new pods get 2 CPUs
+    found = judge_objects(ladder(WHOLE), [step], {path: live})
+    assert (found.verdict, found.reason) == (STOP, Reason.LADDER_OTHER_WRITER)
+    # A container that no step changes is nobody's business here.
+    app["resources"]["requests"]["cpu"] = "1000m" if by_annotation else "700m"
+    other["resources"]["requests"]["cpu"] = "300m"
+    assert judge_objects(ladder(WHOLE), [step], {path: live}).verdict is TAKE
+
+
+def test_an_autoscaler_that_came_later_ends_it_because_nobody_approved_a_change_of_its_target() -> None:
+    last = [change("c1", "b0", *KEPT)]
+    scan = replace(of(value(300, 700)), end_seconds=int(DAY))
+    assert judge_results(ladder(WHOLE), last, [scan]).verdict is TAKE
+    solved = replace(scan, values=(value(300, 700, inputs={"hpa": "web", "hpa_target_percent": 70}),))
+    found = judge_results(ladder(WHOLE), last, [solved])
+    assert (found.verdict, found.reason) == (STOP, Reason.LADDER_OTHER_WRITER) and "autoscaler" in found.words
+
+
+@pytest.mark.parametrize(
+    ("soaking", "moved", "reason"),
+    [
+        (0, 900, Reason.OK),  # a tenth of 10,000 millicores may move at once: 1,000
+        (0, 1001, Reason.LADDER_GUARDRAIL),  # alone too much: as for one change that a person accepts
+        (4, 200, Reason.OK),  # 4 x 200 soak
+        (4, 201, Reason.LADDER_QUEUE_FULL),
+        (19, 0, Reason.LADDER_QUEUE_FULL),
+    ],
+)
+def test_steps_that_soak_together_are_one_batch_to_the_guardrails(soaking: int, moved: int, reason: Reason) -> None:
+    def step(number: int, batch: str, state: ChangeState = ChangeState.APPLIED) -> ChangeStatus:
+        status = change(f"c{number}", batch)
+        return replace(status, state=state, change=replace(status.change, saved_millicores=200))
+
+    steps = [step(number, f"ladder-l{number}-2") for number in range(soaking)]
+    # What was verified, or was a person's batch, is not of them.
+    others = [step(98, "ladder-l98-2", ChangeState.VERIFIED), step(99, "b9")]
+    found = judge_turn([*steps, *others], moved, 10_000, LIMITS)
+    assert (found.verdict, found.reason) == (TAKE if reason is Reason.OK else WAIT, reason)
+    unknown = judge_turn([*steps, *others], moved, 0, LIMITS)  # what the cluster requests is not known
+    assert unknown.verdict is TAKE
+
+
+def test_no_more_steps_soak_than_workloads_may_be_changed_together() -> None:
+    steps = [replace(change(f"c{n}", f"ladder-l{n}-2"), state=ChangeState.APPLIED) for n in range(20)]
+    assert judge_turn(steps[:19], 0, 0, LIMITS).verdict is TAKE
+    assert judge_turn(steps, 0, 0, LIMITS).reason is Reason.LADDER_QUEUE_FULL
+    # Two parts of one step (its first pods, and the rest) are one workload.
+    parts = [replace(change(f"p{n}", "ladder-l0-2"), state=ChangeState.APPLIED) for n in range(20)]
+    assert judge_turn(parts, 0, 0, LIMITS).verdict is TAKE

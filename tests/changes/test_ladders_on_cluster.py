@@ -277,3 +277,25 @@ def test_a_ladder_in_place_restarts_nothing(control_plane: ControlPlane, climbed
     found = pods(control_plane, climbed.workload)
     assert [pod["metadata"]["uid"] for pod in found] == before
     assert [pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in found] == [STEPS[2]]
+
+
+def test_the_switch_also_stops_the_rest_of_a_step_whose_first_pods_soaked(
+    control_plane: ControlPlane, climbed: Climbed, namespace: str, kubelet: Kubelet, webhook: object
+) -> None:
+    climbed.workload = deployed(control_plane, namespace, "two", 2, nodeSelector={"test/own": kubelet.node})
+    actions = climbed.actions()
+    reviews = actions.review([recommended(climbed.workload, TARGET)], method=Method.IN_PLACE)
+    actions.accept(reviews, AcceptanceTerms(ladder=True, canary=0.5))
+    switch = f"/api/v1/namespaces/{climbed.switch_namespace}/configmaps"
+    control_plane.api().create(switch, {"metadata": {"name": "cotenant-autopilot"}, "data": {"paused": "yes"}})
+
+    def amounts() -> list[str]:
+        found = pods(control_plane, climbed.workload)
+        return sorted(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in found)
+
+    climbed.step(HOUR)
+    assert amounts() == sorted(STEPS[:2])
+    assert [one.state for one in climbed.actions().journal.standings().values()][1] is ChangeState.WAITING
+    control_plane.api().delete(f"{switch}/cotenant-autopilot")
+    climbed.step(2 * HOUR)
+    assert amounts() == [STEPS[1]] * 2
