@@ -8,15 +8,16 @@ in any parts over the kinds that its selector, taints and volumes permit, and ru
                for each group: all of it is placed
                nodes that cannot leave are kept
 
-Every real placing obeys these too, so their least sum, rounded up, is a bound of every one. Pods that fit nowhere, even
-in parts, do not count, as in the answer.
+Every real placing obeys these too, so their least sum, rounded up, is a bound of every one. Pods that no node could
+hold do not count, nor do those that the answer does not count.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -31,6 +32,8 @@ from cotenant.scheduler_ext.cluster_size.model import ClusterState
 Ints = npt.NDArray[np.int64]
 ROUNDING: Final = 1e-6
 """What a solver's sum may be above a whole number that it means."""
+INFEASIBLE: Final = 2
+"""The status of SciPy's `linprog` that no values obey the constraints."""
 MOST_UNKNOWNS: Final = 200_000
 """Beyond them the program takes too long: there is no bound then."""
 
@@ -43,9 +46,13 @@ class Bound:
     reason: str = ""
 
 
-def fewest_nodes(state: ClusterState) -> Bound:
-    """The bound of a state, without any reserve; with its reason where there is none."""
-    cluster = compile_cluster(state)
+def fewest_nodes(state: ClusterState, uncounted: Collection[str] = ()) -> Bound:
+    """The bound of a state, without any reserve; with its reason where there is none.
+
+    uncounted: pods, NAMESPACE/NAME, that wait and find no place today either (`ClusterSize.waiting`).
+    """
+    counted = tuple(pod for pod in state.pods if pod.address not in uncounted)
+    cluster = compile_cluster(replace(state, pods=counted))
     if not cluster.nodes:
         return Bound(reason="the cluster has no nodes")
     kinds, counts, kept = _kinds(cluster)
@@ -137,6 +144,8 @@ def _solve(
         bounds=[*zip(kept, counts, strict=True), *((0, None) for _ in pairs)],
         method="highs",
     )
+    if found.status == INFEASIBLE:
+        return Bound(reason="the pods request more than the nodes have now")
     if found.status != 0:
         return Bound(reason=f"the linear program has no answer: {found.message}")
     return Bound(nodes=max(1, math.ceil(found.fun - ROUNDING)))

@@ -26,7 +26,14 @@ from cotenant.scheduler_ext.cluster_size.decide import decide_size
 from cotenant.scheduler_ext.cluster_size.demand import Amounts, proposals_of, state_at
 from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizeOptions
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices
-from cotenant.scheduler_ext.cluster_size.report import REPORT, PeakUse, SizedLevel, SizeReport, with_prices
+from cotenant.scheduler_ext.cluster_size.report import (
+    REPORT,
+    PeakUse,
+    SizedLevel,
+    SizeReport,
+    level_words,
+    with_prices,
+)
 
 NO_SCAN: Final = "no scan of this cluster is stored; run `cotenant scan`"
 OTHER_CLUSTER: Final = "the stored scan is of another cluster: it has no node in common with this one"
@@ -101,7 +108,9 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
 
 def _sized_level(asked: Asked, level: RequestLevel, progress: Progress) -> SizedLevel:
     state = state_at(asked.state, level)
-    size, bound = with_prices(decide_size(state, asked.options, progress), asked.prices), fewest_nodes(state)
+    progress.stage(f"Size of the cluster {level_words(level)}", 0)
+    size = with_prices(decide_size(state, asked.options, progress), asked.prices)
+    bound = fewest_nodes(state, uncounted=size.waiting)
     return SizedLevel(level, size, bound=bound.nodes or None, bound_reason=bound.reason)
 
 

@@ -20,11 +20,10 @@ from cotenant.scheduler_ext.cluster_size.report import (
     best_known,
     bound_sentence,
     bound_text,
-    count_text,
     month_text,
     sentences_of,
 )
-from cotenant.scheduler_ext.cluster_size.tables import MOVES, NODES, move_table, node_table
+from cotenant.scheduler_ext.cluster_size.tables import MOVES, NODES, count_text, move_table, node_table
 
 PATH: Final = "cluster-size"
 COMMAND: Final = "cotenant size"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -10,15 +12,30 @@ from cotenant.base.kubernetes.quantity import format_millicores, human_bytes
 from cotenant.base.reasons import Reason
 from cotenant.base.table import Kind, kind_of
 from cotenant.scheduler_ext.cluster_size.constraints import Flags, PodClass
-from cotenant.scheduler_ext.cluster_size.model import PODS, Stay
+from cotenant.scheduler_ext.cluster_size.model import PODS, SizeOptions, Stay
 from cotenant.scheduler_ext.cluster_size.placing import PlacingState, Trial, moving_of, place_pods
+from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, find_unplaced
+
+NAMED_FAILURES: Final = 3
+"""Failures of nodes, the fullest first, in which a pod is searched that would wait: all of them take too long."""
 
 
-def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int) -> Stay:
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """What a node's leaving has to keep beside places for its pods. hardest: the trial that refused last."""
+
+    options: SizeOptions
+    exemptions: Exemptions
+    hardest: Trial
+
+
+def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int, reserve: Reserve) -> Stay:
     """The first pod of the node that a trial's final state has no other place for, with the refusals counted.
 
-    final: the state that each trial ended in, with the pods of the leaving nodes placed.
+    Where all have one, the first pod that waits when a further node fails. final: the state that each trial ended in,
+    with the pods of the leaving nodes placed.
     """
+    after: dict[Trial, PlacingState] = {}
     for trial, state in final:
         left = state.copy_without(state.places == node)
         if not len(left.places):
@@ -27,9 +44,17 @@ def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int) -> Stay:
         if refused is not None:
             words = refusal_words(left, refused, trial)
             return Stay(Reason.NO_OTHER_PLACE, words, state.cluster.pods[refused].address)
-    return Stay(
-        Reason.NO_OTHER_PLACE, "its pods alone find a place, but no trial with all leaving nodes kept the reserve"
-    )
+        after[trial] = left
+    options, trial = replace(reserve.options, reserve_zone=False), reserve.hardest
+    if options.reserve_nodes and trial in after:
+        waiting = find_unplaced(after[trial], options, trial, reserve.exemptions, NAMED_FAILURES).pod
+        if waiting:
+            fail = "node fails" if options.reserve_nodes == 1 else f"{options.reserve_nodes} nodes fail"
+            words = f"{waiting} finds no other place once this node has left and a further {fail} ({trial.words})"
+            return Stay(Reason.NO_OTHER_PLACE, words, waiting)
+    kept = " and kept the reserve" if reserve.options != SizeOptions() else ""
+    words = f"its pods alone find a place, but no larger set of leaving nodes with it passed every trial{kept}"
+    return Stay(Reason.NO_OTHER_PLACE, words)
 
 
 def refusal_words(state: PlacingState, pod: int, trial: Trial) -> str:

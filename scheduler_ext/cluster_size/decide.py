@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.progress import Progress, Silent
-from cotenant.scheduler_ext.cluster_size.binding import binding_of
+from cotenant.scheduler_ext.cluster_size.binding import Reserve, binding_of
 from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, compile_cluster
 from cotenant.scheduler_ext.cluster_size.model import (
     ClusterSize,
@@ -52,7 +52,7 @@ class _Search:
 
     pods_on: pods of each node that need a new place. waiting: pods without a node that fit.
     trials: the last one that refused comes first. placements: how many were made so far. most_failures: those of nodes
-    that a trial has to survive.
+    that a trial has to survive. proof: what each trial ended in, of the last nodes without which all places were found.
     """
 
     cluster: CompiledCluster
@@ -64,6 +64,7 @@ class _Search:
     placements: int = 0
     most_failures: int = SEARCHED_FAILURES
     exemptions: Exemptions = field(default_factory=dict)
+    proof: dict[Trial, PlacingState] = field(default_factory=dict)
 
     def alive_without(self, leaving: Iterable[int]) -> Flags:
         """Flags of the nodes that stay."""
@@ -91,10 +92,14 @@ class _Search:
         """Return whether every trial places every pod; a trial that refuses is the first to be tried next time."""
         if len(leaving) >= len(self.cluster.nodes):
             return False
+        states: dict[Trial, PlacingState] = {}
         for number, trial in enumerate(self.trials):
-            if self.placed_by(trial, leaving) is None:
+            state = self.placed_by(trial, leaving)
+            if state is None:
                 self.trials.insert(0, self.trials.pop(number))
                 return False
+            states[trial] = state
+        self.proof = states
         return True
 
 
@@ -258,12 +263,13 @@ def _answer(
 ) -> ClusterSize:
     cluster = search.cluster
     gone = set(leaving)
-    states = [(trial, search.placed_by(trial, leaving)) for trial in TRIALS]
-    final = [(trial, state) for trial, state in states if state is not None]
+    proof = search.proof if leaving else {trial: search.placed_by(trial, leaving) for trial in TRIALS}
+    final = [(trial, state) for trial in TRIALS if (state := proof[trial]) is not None]
+    reserve = Reserve(search.options, search.exemptions, search.trials[0])
     staying = []
     for number, node in enumerate(cluster.nodes):
         if number not in gone:
-            stay = stays.get(number) or binding_of(final, number)
+            stay = stays.get(number) or binding_of(final, number, reserve)
             staying.append(StayingNode(node.name, node.zone, stay, node.allocatable))
             search.progress.advance()
     first = final[0][1] if final else None

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -362,14 +363,19 @@ class _Noise:
     """Random numbers that decide between nodes of equal score."""
 
     def __init__(self, seed: int, count: int) -> None:
-        values = np.random.default_rng(seed).random(_NOISE_LENGTH) * NOISE
-        self._values = np.resize(values, _NOISE_LENGTH + count)
+        self._values = _noise_values(seed, count)
         self._start, self._count = 0, count
 
     def take(self) -> Floats:
         """The next numbers, one for each node, from 0 to NOISE."""
         self._start = (self._start + 7_919) % _NOISE_LENGTH
         return self._values[self._start : self._start + self._count]
+
+
+@lru_cache(maxsize=64)  # a reserve places the pods of every node anew, on as many nodes each time
+def _noise_values(seed: int, count: int) -> Floats:
+    values = np.random.default_rng(seed).random(_NOISE_LENGTH) * NOISE
+    return np.resize(values, _NOISE_LENGTH + count)
 
 
 def _score_function(rule: ScoreRule) -> Callable[[PlacingState, int], Floats]:

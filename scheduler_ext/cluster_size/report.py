@@ -12,7 +12,7 @@ from typing import Any, Final
 from cotenant.base.amount_text import cores, gib, money
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize, LeavingNode, RequestLevel, Stay, StayingNode
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices
-from cotenant.scheduler_ext.cluster_size.tables import document_of, headline_of, notes_of, summary_of
+from cotenant.scheduler_ext.cluster_size.tables import count_text, document_of, headline_of, notes_of, summary_of
 
 REPORT: Final = "cluster-size"
 """Name of the stored document, a SizeReport."""
@@ -94,11 +94,12 @@ def worth_of(size: ClusterSize, currency: str) -> str:
 def short_sentence(report: SizeReport, level: RequestLevel) -> str:
     """Return "7 of 60 nodes could leave after what is ready (1,240 USD a month)"; "" without an answer."""
     size = report.at(level).size
-    if size is None:
-        return ""
-    when = "" if level is RequestLevel.NOW else f" {level.value}"
-    worth = worth_of(size, report.currency)
-    return f"{len(size.leaving)} of {size.nodes_now} nodes could leave{when}{f' ({worth})' if worth else ''}"
+    return "" if size is None else _sentence_of(size, "" if level is RequestLevel.NOW else level.value, report.currency)
+
+
+def _sentence_of(size: ClusterSize, when: str, currency: str) -> str:
+    worth = worth_of(size, currency)
+    return f"{count_text(size)} could leave{f' {when}' if when else ''}{f' ({worth})' if worth else ''}"
 
 
 def best_known(report: SizeReport) -> RequestLevel | None:
@@ -109,12 +110,15 @@ def best_known(report: SizeReport) -> RequestLevel | None:
 def level_sentences(report: SizeReport) -> list[str]:
     """One sentence a level: its number, or why there is none."""
     return [
-        short_sentence(report, sized.level) or f"No number {_level_words(sized.level)}: {sized.reason}"
+        f"No number {level_words(sized.level)}: {sized.reason}"
+        if sized.size is None
+        else _sentence_of(sized.size, level_words(sized.level), report.currency)
         for sized in report.levels
     ]
 
 
-def _level_words(level: RequestLevel) -> str:
+def level_words(level: RequestLevel) -> str:
+    """Return "with requests as they are", "after what is ready" or "after all steps"."""
     return "with requests as they are" if level is RequestLevel.NOW else level.value
 
 
@@ -130,11 +134,6 @@ def bound_sentence(sized: SizedLevel) -> str:
 def bound_text(sized: SizedLevel) -> str:
     """Return nodes kept as a multiple of the bound, "1.05 x"; "" where there is no bound."""
     return "" if sized.kept_by_bound is None else f"{sized.kept_by_bound:.2f} x"
-
-
-def count_text(size: ClusterSize) -> str:
-    """Return "7 of 60 nodes"."""
-    return f"{len(size.leaving)} of {size.nodes_now} node{'' if size.nodes_now == 1 else 's'}"
 
 
 def month_text(size: ClusterSize, currency: str) -> str:

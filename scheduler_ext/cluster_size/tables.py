@@ -96,17 +96,21 @@ def document_of(size: ClusterSize) -> dict[str, Any]:
     return {"summary": summary_of(size), **{name: list(table.rows()) for name, table in rows.items()}}
 
 
+def count_text(size: ClusterSize) -> str:
+    """Return "7 of 60 nodes"."""
+    return f"{len(size.leaving)} of {size.nodes_now} node{'' if size.nodes_now == 1 else 's'}"
+
+
 def headline_of(size: ClusterSize, currency: str = "") -> str:
     """The answer in one sentence; with its money where the currency is given and a price is known."""
-    count = len(size.leaving)
     kept = f"{size.options.reserve_nodes} in reserve" if size.options.reserve_nodes else "none in reserve"
     if size.options.reserve_zone:
         kept = f"{kept} and one zone" if size.options.reserve_nodes else "one zone in reserve"
-    amounts = [cores(size.freed_millicores), gib(size.freed_bytes)]
+    amounts = [f"{cores(size.freed_millicores)} cores", gib(size.freed_bytes)]
     if currency and size.price_month is not None:
         amounts.append(f"{money(size.price_month, currency)} a month")
-    freed = f": {', '.join(amounts)}" if count else ""
-    return f"{count} of {size.nodes_now} nodes could leave{freed} ({kept})"
+    freed = f": {', '.join(amounts)}" if size.leaving else ""
+    return f"{count_text(size)} could leave{freed} ({kept})"
 
 
 def notes_of(size: ClusterSize) -> list[str]:

@@ -27,6 +27,7 @@ from cotenant.scheduler_ext.cluster_size.report import (
     level_sentences,
     narrow_report,
     report_document,
+    sentences_of,
     short_sentence,
 )
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod
@@ -73,6 +74,19 @@ def test_each_level_has_its_own_number_and_its_money() -> None:
     )
     assert best_known(made) is RequestLevel.READY
     assert [one.bound for one in made.levels] == [3, 2, 2]
+
+
+def test_every_level_is_named_and_every_amount_has_its_unit() -> None:
+    made = report([STEP])
+    # One node of 4 cores and 8 GiB leaves; before the step none does.
+    assert sentences_of(made, RequestLevel.READY)[0] == (
+        "1 of 3 nodes could leave: 4 cores, 8 GiB, 730 USD a month (none in reserve)"
+    )
+    assert level_sentences(made) == [
+        "0 of 3 nodes could leave with requests as they are",
+        "1 of 3 nodes could leave after what is ready (730 USD a month)",
+        "1 of 3 nodes could leave after all steps (730 USD a month)",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -237,8 +237,13 @@ def test_a_reserve_of_one_node_keeps_what_its_failure_needs() -> None:
     pods = [pod(f"web-{name}", name) for name in "abcd"]
     # Four pods of one core: one node of 4 cores holds all. With one in reserve any one of the kept may fail: two kept.
     assert len(decide_size(state(nodes, pods)).staying) == 1
-    assert len(decide_size(state(nodes, pods), SizeOptions(reserve_nodes=1)).staying) == 2
+    reserved = decide_size(state(nodes, pods), SizeOptions(reserve_nodes=1))
+    assert len(reserved.staying) == 2
     assert len(decide_size(state(nodes, pods), SizeOptions(reserve_zone=True)).staying) == 2
+    # The pods of either fit on the other, after whose failure they have no node at all.
+    for kept in reserved.staying:
+        assert kept.stay.pod in kept.stay.words and kept.stay.pod in {f"shop/web-{name}" for name in "abcd"}
+        assert "once this node has left and a further node fails" in kept.stay.words
 
 
 def test_a_pod_that_a_failing_zone_would_leave_waiting_still_counts_when_a_node_fails() -> None:
