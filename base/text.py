@@ -10,6 +10,7 @@ import json
 import math
 import unicodedata
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Final
 
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -62,6 +63,11 @@ def format_value(value: object, longest: int = LONGEST_VALUE) -> str:
 def _escape_character(character: str) -> str:
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def moment(seconds: float) -> str:
+    """A moment in UTC: "Thu 12 Nov 18:00 UTC"."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%a %d %b %H:%M UTC")
 
 
 def nearest(name: str, addresses: Iterable[str]) -> str:

@@ -55,7 +55,7 @@ _COUNTS: Final = (
     _of("chosen_at_risk_count", "Chosen by risk", "Rows that a person has ticked, by the risk of their change.",
         Unit.COUNT, f"{_SELECTION_TOTALS}.risks"),
     _of("workloads_left_out_count", "Left out of a review", "Workloads that were ticked and that a review would leave "
-        "out, by reason and in all.", Unit.COUNT, "cotenant.dashboard.tables.savings.NextReview.left_count"),
+        "out, by reason and in all.", Unit.COUNT, "cotenant.recommender.model.list_totals.NextReview.left_count"),
     _of("recommendations_count", "Recommendations", "Recommendations of the last scan, of any severity.", Unit.COUNT,
         "cotenant.recommender.model.views.Overview.recommendations_count", time=Moment.LAST_SCAN),
     _of("unsettled_changes_count", "Unknown outcome", "Changes whose outcome is unknown until the cluster was read.",

@@ -22,7 +22,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         "Batch pods use",
         "What running batch pods use now, part of what is lendable.",
         Unit.OF_RESOURCE,
-        "cotenant.dashboard.pages.batch.usage_of_batch_pods",
+        "cotenant.recommender.colocation.model.batch_totals.usage_of_batch_pods",
         Aggregation(Level.CLUSTER, "sum over the pods"),
         Moment.LAST_SCAN,
         surfaces=(Surface.TILE,),

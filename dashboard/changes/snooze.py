@@ -14,13 +14,13 @@ from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Right
 from cotenant.base.text import visible
+from cotenant.changes.model.ledger_marks import postponement_sentence
 from cotenant.changes.model.service import PostponedRecommendation
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes.callbacks import acts
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.sources import snoozed
 from cotenant.dashboard.tables import display, select_bar
 from cotenant.dashboard.tables import selection as choosing
 from cotenant.dashboard.tables.list_page import Listing
@@ -82,7 +82,7 @@ def workload_buttons(view: View, ref: WorkloadRef) -> Component:
 
 
 def _postponed_note(postponed: PostponedRecommendation) -> Component:
-    return html.P([panels.chip("hidden", "violet"), " ", snoozed.postponement_sentence(postponed)], className="said")
+    return html.P([panels.chip("hidden", "violet"), " ", postponement_sentence(postponed)], className="said")
 
 
 def _why(*reasons: str) -> Component:

@@ -15,6 +15,7 @@ from cotenant.dashboard.frame import panels
 from cotenant.dashboard.home import cards
 from cotenant.dashboard.home.page_data import OverviewPage
 from cotenant.dashboard.tables import display, savings
+from cotenant.recommender.model.list_totals import READY
 
 TITLE: Final = "What people ask first"
 
@@ -30,7 +31,7 @@ class Question:
 
 
 def _killed_first(page: OverviewPage) -> str:
-    return f"{display.counted(cards.above_request(page), 'container')} that used more memory than requested"
+    return f"{display.counted(page.above_request, 'container')} that used more memory than requested"
 
 
 def _save(page: OverviewPage) -> list[Any]:
@@ -68,7 +69,7 @@ def _complete(page: OverviewPage) -> str:
 QUESTIONS: Final = (
     Question("Which containers will be killed first?", _killed_first, "recommendations", cards.AT_RISK),
     Question("What do I save?", _save, "recommendations", cards.WASTE),
-    Question("What can I apply right now?", _now, "recommendations", f"ready={','.join(savings.READY)}"),
+    Question("What can I apply right now?", _now, "recommendations", f"ready={','.join(READY)}"),
     Question("Who wastes most?", _wasteful, "workloads", "sort=-cpu_request"),
     Question("When is the next peak?", _peak, "forecast"),
     Question("Is there capacity for it?", lambda _page: "plans for the peaks ahead", "reservations"),

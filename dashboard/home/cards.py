@@ -13,21 +13,19 @@ from dash.development.base_component import Component
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.tables import queries
-from cotenant.base.tables.queries import RowCondition
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.home import pictures
 from cotenant.dashboard.home.page_data import OverviewPage
 from cotenant.dashboard.home.pictures import Part
-from cotenant.dashboard.nodes import batch, lent_now
+from cotenant.dashboard.nodes import lent_now
 from cotenant.dashboard.tables import display, savings
+from cotenant.recommender.colocation.model.batch_totals import why_unknown
 from cotenant.recommender.colocation.model.lendable import LIKELY, extremes_ahead
 from cotenant.recommender.model.savings import Savings
 from cotenant.recommender.model.todo import TodoList
 from cotenant.recommender.model.views import FINDINGS, RECLAIMABLE
 from cotenant.scheduler_ext.cluster_size.report import best_known, short_sentence
 
-ABOVE_REQUEST: Final = RowCondition("memory_observed_max > coalesce(memory_request_now, memory_limit_now)")
-"""Containers that the kubelet evicts first when a node runs out of memory."""
 AT_RISK: Final = f"todo={TodoList.RAISE}&sort=severity"
 WASTE: Final = f"todo={TodoList.CUT}"
 """The two lists of what there is to do, as the page To do opens them."""
@@ -62,13 +60,8 @@ def at_risk(page: OverviewPage) -> Component:
     return _card("risk", lead, _severities(page), detail, way)
 
 
-def above_request(page: OverviewPage) -> int:
-    """Count the containers that used more memory than they request."""
-    return page.advice.count(queries.condition(page.advice, page.query) & ABOVE_REQUEST)
-
-
 def _killed_first(page: OverviewPage) -> list[Any]:
-    above = above_request(page)
+    above = page.above_request
     if not above:
         return ["None used more memory than it requests."]
     rows = dcc.Link(display.counted(above, "container"), href=page.href("recommendations", "sort=-memory_delta_total"))
@@ -150,7 +143,7 @@ def lend(page: OverviewPage) -> Component:
     table = page.view.source.snapshot().tables[RECLAIMABLE.name]
     series = overview.cpu
     if not math.isfinite(series.batch_now):
-        why = batch.why_unknown(table) or "No node is known."
+        why = why_unknown(table) or "No node is known."
         way = _way("What is missing", page.href("batch"), "lend")
         return _card("lend", ["What can be lent is not known"], html.Div(), [why], way)
     lead = ["Lend ", html.Strong(panels.amount(series.batch_now, Resource.CPU)), " now"]

@@ -11,15 +11,17 @@ from cotenant.base.resource import Resource
 from cotenant.base.text import percent, visible
 from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
 from cotenant.changes.model.change import ChangeState, ChangeStatus, count_of_states
+from cotenant.changes.model.change_savings import change_savings
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import ACT, View
 from cotenant.dashboard.home.page_data import OverviewPage
 from cotenant.dashboard.nodes import lent_now
 from cotenant.dashboard.sources import change_tables
 from cotenant.dashboard.tables import display, savings
+from cotenant.recommender.model import list_totals
 from cotenant.recommender.model.views import RECLAIMABLE, Overview
 
-READY = f"ready={','.join(savings.READY)}"
+READY = f"ready={','.join(list_totals.READY)}"
 """The filter of what can be applied now."""
 
 
@@ -88,7 +90,7 @@ def saved(view: View) -> Component:
         off = ["This dashboard applies nothing, so it verifies nothing: ", html.Code(ACT)]
         return panels.stat(label, "nothing yet", html.Span(off, id="home-saved"))
     standings = change_tables.standings_of(view)
-    verified = change_tables.worth(standings).held.frees
+    verified = change_savings(standings).held.frees
     detail = html.Span([*_by_state(standings), " ", _to_changes(view)], id="home-saved")
     if not (verified.millicores or verified.bytes):
         return panels.stat(label, "nothing yet", detail)

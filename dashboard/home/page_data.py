@@ -9,8 +9,9 @@ from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.base.tables.queries import Relation
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.sources.namespace_filter import OF_THESE, overview_of
-from cotenant.dashboard.tables import carried, savings
-from cotenant.dashboard.tables.savings import ReadyCounts, TodoCounts
+from cotenant.dashboard.tables import carried
+from cotenant.recommender.model import list_totals
+from cotenant.recommender.model.list_totals import ReadyCounts, TodoCounts
 from cotenant.recommender.model.savings import PlannedSavings
 from cotenant.recommender.model.todo import TodoList
 from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
@@ -47,22 +48,27 @@ class OverviewPage:
     @cached_property
     def todo(self) -> TodoCounts:
         """Containers at risk, and those of which only requests fall."""
-        return savings.todo_counts(self.advice, self.query)
+        return list_totals.todo_counts(self.advice, self.query)
 
     @cached_property
     def cuts(self) -> PlannedSavings:
         """The savings of the list of cuts, now and after all steps."""
-        return savings.planned_savings(self.advice, self.listed(TodoList.CUT))
+        return list_totals.planned_savings(self.advice, self.listed(TodoList.CUT))
 
     @cached_property
     def ready(self) -> ReadyCounts:
         """Recommendations of which the guardrails allow a step now."""
-        return savings.ready_counts(self.advice, self.query)
+        return list_totals.ready_counts(self.advice, self.query)
 
     @cached_property
     def planned(self) -> PlannedSavings:
         """The savings and raises of all recommendations, now and after all steps."""
-        return savings.planned_savings(self.advice, self.query)
+        return list_totals.planned_savings(self.advice, self.query)
+
+    @cached_property
+    def above_request(self) -> int:
+        """Containers that used more memory than they request."""
+        return list_totals.above_request_count(self.advice, self.query)
 
     @property
     def whose(self) -> str:

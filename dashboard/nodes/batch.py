@@ -8,7 +8,6 @@ every half hour from there to its end.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -17,14 +16,12 @@ from urllib.parse import parse_qs
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.colocation.reclaimable import KNOWN
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.qos import PriorityClass, QosClass
-from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.base.table import Table
-from cotenant.base.tables.queries import Relation, RowCondition
+from cotenant.base.tables.queries import Relation
 from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.recommender.colocation.model.batch_totals import batch_pods
 from cotenant.recommender.colocation.model.lendable import LEVELS, LIKELY, SURE
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import NODES, PODS
@@ -99,20 +96,6 @@ def batch_capacity(tables: Mapping[str, Relation], ahead: Table) -> LendableCapa
     return LendableCapacity(
         names, int(starts.max()), capacity, {r: _batch_usage(tables[PODS.name], place, r) for r in Resource}
     )
-
-
-def why_unknown(lent: Relation) -> str:
-    """Why amounts for batch are not known, of most of the nodes of which they are not; "" where all are known."""
-    columns = lent.read("reason", where=RowCondition("band = 'batch'")).columns
-    unknown = Counter(Reason(text) for text in columns["reason"] if Reason(text) not in KNOWN)
-    return SENTENCES[unknown.most_common(1)[0][0]] if unknown else ""
-
-
-def batch_pods() -> RowCondition:
-    """Rows of PODS that live on reclaimed capacity."""
-    lent = tuple(c.value for c in PriorityClass if c.is_reclaimer)
-    named = f"priority IN ({', '.join('?' * len(lent))})"
-    return RowCondition(f"{named} OR (priority = '' AND qos = ?)", (*lent, QosClass.BE.value))
 
 
 def _batch_usage(pods: Relation, place: Mapping[str, int], resource: Resource) -> Floats:

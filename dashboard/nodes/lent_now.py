@@ -7,15 +7,15 @@ from typing import Any
 from cotenant.base.resource import Resource
 from cotenant.base.tables.queries import Relation
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.nodes import batch
 from cotenant.dashboard.tables import display
+from cotenant.recommender.colocation.model.batch_totals import why_unknown
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE, extremes_ahead
 from cotenant.recommender.model.views import BandSeries, Overview
 
 
 def not_of_all(overview: Overview, lent: Relation) -> str:
     """Describe how many nodes the present amounts cover, and why not the others; "" when they cover all."""
-    why, known = batch.why_unknown(lent), overview.cpu.lending_nodes
+    why, known = why_unknown(lent), overview.cpu.lending_nodes
     if not why or known is None:
         return why
     return f"of {known:,} of {display.counted(overview.nodes, 'node')}. {why}"

@@ -25,6 +25,7 @@ from cotenant.dashboard.nodes import batch
 from cotenant.dashboard.nodes.batch import BOUNDS, Fit, Job, LendableCapacity, StartWindow
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import display
+from cotenant.recommender.colocation.model.batch_totals import usage_of_batch_pods, why_unknown
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE, lending_nodes_count
 from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE, BandSeries, Overview
 
@@ -107,13 +108,6 @@ def _stat(label: str, amounts: Sequence[float | None], detail: str) -> Component
     return panels.stat(label, [cpu, " · ", memory], detail)
 
 
-def usage_of_batch_pods(pods: Relation) -> tuple[list[float | None], int]:
-    """Return the usage of batch pods, each resource in its unit, and the number of these pods."""
-    usage = [f"coalesce(sum({r}_usage), 0)" for r in Resource]
-    count, *amounts = pods.sums(["count(*)", *usage], batch.batch_pods())
-    return [float(amount) for amount in amounts], count
-
-
 def _lending_nodes(lent: Relation) -> str:
     """Count the nodes that lend to batch, and give the reason where amounts are unknown."""
     columns = lent.read("node", "amount", where=RowCondition("band = 'batch'")).columns
@@ -122,7 +116,7 @@ def _lending_nodes(lent: Relation) -> str:
         return "the results do not say"
     lending = lending_nodes_count(columns["node"], columns["amount"])
     counted = f"by {lending:,} of {display.counted(nodes, 'node')}"
-    return f"{counted}; {why}" if (why := batch.why_unknown(lent)) else counted
+    return f"{counted}; {why}" if (why := why_unknown(lent)) else counted
 
 
 def day(view: View) -> Component:
@@ -135,7 +129,7 @@ def day(view: View) -> Component:
 
 
 def _no_capacity(view: View) -> Component:
-    why = batch.why_unknown(view.source.snapshot().tables[RECLAIMABLE.name])
+    why = why_unknown(view.source.snapshot().tables[RECLAIMABLE.name])
     return panels.empty(UNKNOWN if why else NO_FORECAST, why=why or NO_FORECAST_WHY, command="cotenant scan")
 
 

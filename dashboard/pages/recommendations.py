@@ -17,6 +17,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.tables import queries
 from cotenant.base.tables.filters import Query
 from cotenant.base.text import visible
+from cotenant.changes.model import ledger_marks
 from cotenant.dashboard.changes import callbacks as acting
 from cotenant.dashboard.changes import explanation, review_steps, snooze, verdict
 from cotenant.dashboard.figures import story as chart
@@ -25,11 +26,11 @@ from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.pages import portrait
 from cotenant.dashboard.pages.review import register as register_review
 from cotenant.dashboard.pages.review import render as render_review
-from cotenant.dashboard.sources import snoozed as postponing
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import grid, list_page, savings, select_bar
 from cotenant.dashboard.tables.labels import label
 from cotenant.dashboard.tables.list_page import Listing, ListTab
+from cotenant.recommender.model.list_totals import savings_of_rows
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import Savings, When
 from cotenant.recommender.model.steps import Ready
@@ -69,7 +70,7 @@ def totals(snapshot: Snapshot, query: Query, currency: str) -> Sequence[Componen
     """Return what all shown rows together free and raise, over all pods: by the present steps, and after all steps."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
     where = queries.condition(advice, query)
-    return [_total(when, savings.savings_of_rows(advice, where, when), currency) for when in When]
+    return [_total(when, savings_of_rows(advice, where, when), currency) for when in When]
 
 
 def _total(when: When, summed: Savings, currency: str) -> Component:
@@ -133,8 +134,8 @@ LIST: Final = Listing(
     subject=("workload", "namespace", "container"),
     pinned=("severity", "workload", "ready", "saving_month", "memory_observed_max", "confidence_level"),
     patches=True,
-    hidden=postponing.HIDDEN,
-    revealed=(postponing.STATE, postponing.WHY),
+    hidden=ledger_marks.HIDDEN,
+    revealed=(ledger_marks.STATE, ledger_marks.WHY),
     bar=select_bar.bar_container,
     tabs=(
         ListTab("todo", TodoList.RAISE, "At risk (raise)", "severity"),

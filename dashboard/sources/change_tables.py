@@ -10,7 +10,7 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from dash.development.base_component import Component
@@ -26,7 +26,6 @@ from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.sources.answers import Answers
 from cotenant.dashboard.sources.source import Snapshot
-from cotenant.recommender.model.savings import Savings, joined_savings
 
 TONES: Final[Mapping[ChangeState, str]] = {
     ChangeState.UNKNOWN: "orange",
@@ -109,24 +108,6 @@ def version_of(standings: Sequence[ChangeStatus]) -> str:
     """Changes whenever a change, or the state of one, does."""
     text = ";".join(f"{s.change.id}{s.state}{s.since_seconds}" for s in standings)
     return f"{len(standings)}-{zlib.crc32(text.encode()):08x}"
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeSavings:
-    """Freed and raised: promised by all that was accepted, in force, and proven by a soak."""
-
-    promised: Savings
-    in_force: Savings
-    held: Savings
-
-
-def worth(standings: Sequence[ChangeStatus]) -> ChangeSavings:
-    """Sum over changes, by resource and in money; what failed or never came was promised and is not in force."""
-    return ChangeSavings(
-        joined_savings(s.change.savings for s in standings),
-        joined_savings(s.change.savings for s in standings if s.state.in_force),
-        joined_savings(s.change.savings for s in standings if s.state is ChangeState.VERIFIED),
-    )
 
 
 def chip(state: ChangeState) -> Component:

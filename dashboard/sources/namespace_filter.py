@@ -28,8 +28,8 @@ from cotenant.dashboard.nodes.batch import LendableCapacity
 from cotenant.dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
 from cotenant.dashboard.sources.answers import Answers
 from cotenant.dashboard.sources.source import ResultSource, Snapshot, Upkeep
-from cotenant.dashboard.tables.savings import in_sight, planned_savings
 from cotenant.enforcer.model.enforcement import NodeLanes
+from cotenant.recommender.model.list_totals import in_sight, planned_savings
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import freed_of, worth_the_effort
 from cotenant.recommender.model.views import PODS, RECOMMENDATIONS, WORKLOADS, Overview

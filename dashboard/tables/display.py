@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from cotenant.base.amount_text import MISSING, amount, binary_unit, cores, gib, gpus, money, three_digits
 from cotenant.base.resource import Resource
+from cotenant.base.text import moment
 from cotenant.base.text import percent as finite_percent
 from cotenant.base.text import share as finite_share
 
@@ -65,11 +66,6 @@ def percent(ratio: float | None, digits: int = 0) -> str:
 def share(ratio: float | None) -> str:
     """A share of something that should be whole: to a tenth of a percent, never rounded up."""
     return MISSING if ratio is None or math.isnan(ratio) else finite_share(ratio)
-
-
-def moment(seconds: float) -> str:
-    """A moment in UTC: "Thu 12 Nov 18:00 UTC"."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%a %d %b %H:%M UTC")
 
 
 def clock(seconds: float) -> str:

@@ -25,8 +25,8 @@ from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.tables import display, savings
 from cotenant.dashboard.tables import selection as choosing
 from cotenant.dashboard.tables.list_page import Listing
-from cotenant.dashboard.tables.savings import NextReview
 from cotenant.dashboard.tables.selection import Selection, SelectionTotals
+from cotenant.recommender.model.list_totals import NextReview, next_review
 from cotenant.recommender.model.savings import When
 from cotenant.recommender.model.views import RECOMMENDATIONS
 
@@ -71,7 +71,7 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
     refs = [] if chosen.everything else choosing.workloads(advice, of_these)
     totals: list[Any] = [NONE_YET]
     if worth and rows:
-        written = savings.next_review(advice, choosing.workloads(advice, of_these))
+        written = next_review(advice, choosing.workloads(advice, of_these))
         totals = _selection_summary(worth, written, chosen, matching, view.currency)
     ways = {
         "Review": choosing.review_href(view.settings.base_path, search, refs, chosen),

@@ -18,7 +18,7 @@ from cotenant.base.tables import filters, queries
 from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.base.tables.queries import Relation, RowCondition
 from cotenant.dashboard.changes import review
-from cotenant.dashboard.tables.savings import in_sight, savings_of_rows
+from cotenant.recommender.model.list_totals import in_sight, savings_of_rows
 from cotenant.recommender.model.recommendation import SURE, UNSURE
 from cotenant.recommender.model.savings import Savings, When
 

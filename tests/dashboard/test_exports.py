@@ -14,8 +14,8 @@ from cotenant.base.commands.output import Format, render
 from cotenant.base.table import Kind, Schema, Table
 from cotenant.base.text import csv_text
 from cotenant.changes.model import tables
+from cotenant.changes.model.ledger_marks import COLUMNS
 from cotenant.dashboard.rest import results
-from cotenant.dashboard.sources.snoozed import COLUMNS
 from cotenant.dashboard.sources.source import SCHEMAS
 from cotenant.recommender.model import views
 

@@ -81,7 +81,7 @@ def test_containers_that_are_killed_first_used_more_memory_than_they_request(vie
         row for row in everything
         if (row["memory_observed_max"] or 0) > (row["memory_request_now"] or row["memory_limit_now"] or math.inf)
     ]  # fmt: skip
-    assert above and cards.above_request(home) == len(above)
+    assert above and home.above_request == len(above)
     assert f"{len(above)} container" in words(cards.at_risk(home))
 
 

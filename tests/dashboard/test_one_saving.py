@@ -23,9 +23,10 @@ from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.home import overview
 from cotenant.dashboard.pages import recommendations
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.dashboard.tables import savings, select_bar
+from cotenant.dashboard.tables import select_bar
 from cotenant.dashboard.tables import selection as choosing
 from cotenant.dashboard.tables.selection import Selection
+from cotenant.recommender.model.list_totals import next_review
 from cotenant.recommender.model.savings import PlannedSavings, Savings, When
 from cotenant.recommender.model.savings_text import saving_text
 from cotenant.recommender.model.steps import Ready
@@ -171,7 +172,7 @@ def test_the_bar_says_what_a_review_writes_and_what_it_leaves_out_and_why(
     first = {(row["namespace"], row["kind"], row["workload"]): None for row in kept}
     refs = choosing.workloads(advice, recommendations.LIST.query(f"ready={ready}", advice.schema))
     assert {(ref.namespace, ref.kind, ref.name) for ref in refs} == set(first)
-    written = savings.next_review(advice, refs)
+    written = next_review(advice, refs)
     # By rows alone: a workload is written when some row of it may be, and then with all its containers.
     mine = [row for row in rows if (row["namespace"], row["kind"], row["workload"]) in first]
     going = {(r["namespace"], r["workload"]) for r in mine if r["ready"] in ("whole", "first-step")}

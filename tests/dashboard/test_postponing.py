@@ -13,9 +13,10 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.store.relation import Relation
 from cotenant.base.table import Table
 from cotenant.base.tables import filters, queries
+from cotenant.changes.model.ledger_marks import LedgerMarks
 from cotenant.changes.model.service import PostponedRecommendation
 from cotenant.dashboard.sources import snoozed as postponing
-from cotenant.dashboard.sources.snoozed import LedgerMarks, Postponing
+from cotenant.dashboard.sources.snoozed import Postponing
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.recommender.model.views import RECOMMENDATIONS
 

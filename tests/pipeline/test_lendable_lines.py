@@ -36,10 +36,11 @@ from cotenant.base.settings.sections.recommender import ReclaimableSettings, Rec
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal
 from cotenant.dashboard.home import overview as overview_page
-from cotenant.dashboard.nodes import batch, lent_now
+from cotenant.dashboard.nodes import lent_now
 from cotenant.pipeline import corridor
 from cotenant.pipeline.analysis import Analysis
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
+from cotenant.recommender.colocation.model.batch_totals import why_unknown
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import NODES, RECLAIMABLE, Overview
@@ -409,7 +410,7 @@ def test_old_results_say_why_nothing_is_known_and_promise_nothing(stale: Made) -
     view = view_on(dashboard.StoreSource(stale.store, dashboard.QUICK), stale.end_seconds)
     page = text_of(overview_page.render(view, ""))
     card = page.split("What can be lent is not known")[1][:2000]
-    why = batch.why_unknown(view.source.snapshot().tables[RECLAIMABLE.name])
+    why = why_unknown(view.source.snapshot().tables[RECLAIMABLE.name])
     assert why and why in card
     assert "95 %" not in card and "at least" not in card
     assert "of 0 of 5 nodes" in page

@@ -1,0 +1,32 @@
+"""What running batch pods use of the cluster, and why what could be lent is not known. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from cotenant.base.colocation.reclaimable import KNOWN
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.base.tables.queries import Relation, RowCondition
+
+
+def why_unknown(lent: Relation) -> str:
+    """Why amounts for batch are not known, of most of the nodes of which they are not; "" where all are known."""
+    columns = lent.read("reason", where=RowCondition("band = 'batch'")).columns
+    unknown = Counter(Reason(text) for text in columns["reason"] if Reason(text) not in KNOWN)
+    return SENTENCES[unknown.most_common(1)[0][0]] if unknown else ""
+
+
+def batch_pods() -> RowCondition:
+    """Rows of PODS that live on reclaimed capacity."""
+    lent = tuple(c.value for c in PriorityClass if c.is_reclaimer)
+    named = f"priority IN ({', '.join('?' * len(lent))})"
+    return RowCondition(f"{named} OR (priority = '' AND qos = ?)", (*lent, QosClass.BE.value))
+
+
+def usage_of_batch_pods(pods: Relation) -> tuple[list[float | None], int]:
+    """Return the usage of batch pods, each resource in its unit, and the number of these pods."""
+    usage = [f"coalesce(sum({r}_usage), 0)" for r in Resource]
+    count, *amounts = pods.sums(["count(*)", *usage], batch_pods())
+    return [float(amount) for amount in amounts], count

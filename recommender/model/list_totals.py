@@ -1,0 +1,121 @@
+"""What the rows of a list of recommendations come to: how many there are of each kind, and what they free. Pure.
+
+Pages and commands count and add up here alone. Rows that somebody has put off are in no total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.tables import queries
+from cotenant.base.tables.filters import Query
+from cotenant.base.tables.queries import Relation, RowCondition
+from cotenant.recommender.model.savings import COLUMNS, PlannedSavings, Savings, When, summed_savings
+from cotenant.recommender.model.steps import Ready
+from cotenant.recommender.model.todo import TodoList
+
+WORKLOAD: Final = ("namespace", "kind", "workload")
+POSTPONED: Final = "postponed"
+READY: Final = tuple(ready.value for ready in Ready if ready.now)
+"""Values of `ready` that something can be applied of now."""
+_IS_READY: Final = " OR ".join(f"ready = '{word}'" for word in READY)
+
+
+def savings_of_rows(advice: Relation, where: RowCondition, when: When) -> Savings:
+    """Sums over some recommendations."""
+    return summed_savings(advice.read(*COLUMNS[when].names, where=where).columns, when)
+
+
+def planned_savings(advice: Relation, query: Query) -> PlannedSavings:
+    """Return the savings of the next step and of all steps, over the rows of a query that are not postponed."""
+    where = queries.condition(advice, query) & in_sight(advice)
+    return PlannedSavings(*(savings_of_rows(advice, where, when) for when in When))
+
+
+def in_sight(advice: Relation) -> RowCondition:
+    """Rows that the list shows unless somebody asks for more."""
+    if any(column.name == POSTPONED for column in advice.schema.columns):
+        return RowCondition(f"{POSTPONED} = ''")
+    return RowCondition()
+
+
+_ABOVE_REQUEST: Final = RowCondition("memory_observed_max > coalesce(memory_request_now, memory_limit_now)")
+"""Containers that the kubelet evicts first when a node runs out of memory."""
+
+
+def above_request_count(advice: Relation, query: Query) -> int:
+    """Containers of a query that used more memory than they request, put off or not."""
+    return advice.count(queries.condition(advice, query) & _ABOVE_REQUEST)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyCounts:
+    """The number of recommendations that pass the guardrails, and of others that only lack a second person."""
+
+    ready: int
+    second_person: int
+
+
+def ready_counts(advice: Relation, query: Query) -> ReadyCounts:
+    """Over the rows of a query that nobody has put off."""
+    where = queries.condition(advice, query) & in_sight(advice)
+    second = f"ready = '{Ready.SECOND_PERSON.value}'"
+    return ReadyCounts(*advice.sums([f"count_if({_IS_READY})", f"count_if({second})"], where))
+
+
+@dataclass(frozen=True, slots=True)
+class TodoCounts:
+    """The number of containers in each of the two lists of what there is to do: at risk, and waste."""
+
+    raises: int
+    cuts: int
+
+
+def todo_counts(advice: Relation, query: Query) -> TodoCounts:
+    """Over the rows of a query that nobody has put off; results of a version without the lists count as none."""
+    where = queries.condition(advice, query) & in_sight(advice)
+    return TodoCounts(*advice.sums([f"count_if(todo = '{todo}')" for todo in (TodoList.RAISE, TodoList.CUT)], where))
+
+
+@dataclass(frozen=True, slots=True)
+class NextReview:
+    """The changes that a review of some workloads would write, by the last scan and the ledger.
+
+    left: reason for leaving workloads out -> their number.
+    """
+
+    workloads: int
+    savings: Savings
+    left: dict[str, int]
+
+    @property
+    def left_count(self) -> int:
+        """Number of workloads that are left out, for whatever reason."""
+        return sum(self.left.values())
+
+
+def next_review(advice: Relation, refs: Sequence[WorkloadRef]) -> NextReview:
+    """Estimate a review of the workloads with all their containers; a review never takes a workload partly."""
+    which, numbers = advice.located(WORKLOAD, [(ref.namespace, ref.kind, ref.name) for ref in refs])
+    columns = advice.take(numbers, ["ready", "stopped_by", *COLUMNS[When.NOW].names]).columns
+    states = dict.fromkeys(range(len(refs)), (Ready.NOTHING.value, ""))
+    for place, ready, why in zip(which, columns["ready"], columns["stopped_by"], strict=True):
+        if ready != Ready.NOTHING:
+            states[int(place)] = (str(ready), str(why))
+    left: dict[str, int] = {}
+    for ready, why in states.values():
+        if ready not in READY:
+            words = _why_left(ready, why)
+            left[words] = left.get(words, 0) + 1
+    return NextReview(len(refs) - sum(left.values()), summed_savings(columns, When.NOW), left)
+
+
+def _why_left(ready: str, why: str) -> str:
+    if ready == Ready.SECOND_PERSON:
+        return "needs a second person"
+    if ready == Ready.WAITING:
+        return why
+    return f"stopped by {why}" if ready == Ready.BLOCKED else "nothing changes"
