@@ -87,15 +87,8 @@ def workload(control_plane: ControlPlane, namespace: str, kubelet: Kubelet) -> W
 
 
 @pytest.fixture
-def climbed(make: Make, workload: WorkloadRef, control_plane: ControlPlane, namespace: str) -> Climbed:
-    # The switch is looked for in the test's namespace, where the account may read ConfigMaps.
-    api = control_plane.api()
-    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
-    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-    api.create(f"{path}/roles", {"metadata": {"name": "switch"}, "rules": rules})
-    subject = {"kind": "Group", "name": "system:authenticated", "apiGroup": "rbac.authorization.k8s.io"}
-    reference = {"kind": "Role", "name": "switch", "apiGroup": "rbac.authorization.k8s.io"}
-    api.create(f"{path}/rolebindings", {"metadata": {"name": "switch"}, "subjects": [subject], "roleRef": reference})
+def climbed(make: Make, workload: WorkloadRef, namespace: str) -> Climbed:
+    # The switch is looked for in the test's namespace, where the account has the roles of deploy/applier.yaml alone.
     return Climbed(make, workload, namespace)
 
 
