@@ -99,8 +99,8 @@ class Kubelets:
 
     @property
     def errors(self) -> dict[str, CotenantError]:
-        """Nodes that did not answer, and why."""
-        return {node: trouble.error for node, trouble in self._troubles.items()}
+        """Nodes that did not answer, and why; any thread may ask."""
+        return {node: trouble.error for node, trouble in list(self._troubles.items())}
 
     async def read_round(
         self,

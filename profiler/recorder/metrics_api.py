@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -16,11 +15,9 @@ import msgspec
 import numpy as np
 
 from cotenant.base.errors import QuantityError
-from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.quantity import parse_bytes, parse_millicores
-from cotenant.profiler.recorder.exposition import Floats
-from cotenant.profiler.recorder.slots import UsageSlots
+from cotenant.profiler.recorder.slots import WindowMeans
 
 PODS: Final = "/apis/metrics.k8s.io/v1beta1/pods"
 NODES: Final = "/apis/metrics.k8s.io/v1beta1/nodes"
@@ -54,21 +51,6 @@ class NodeUsage(msgspec.Struct):
     timestamp: datetime
     window: str = ""
     usage: dict[str, str] = {}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WindowMeans:
-    """Means over windows: labels, ends of the windows, their lengths (seconds), millicores and bytes; NaN = none."""
-
-    labels: list[bytes]
-    until: Floats
-    window_seconds: Floats
-    millicores: Floats
-    memory: Floats
-
-    def add_to(self, slots: UsageSlots[PodContainerRef] | UsageSlots[NodeRef], source: str) -> None:
-        """Count them as of one source."""
-        slots.add_means(source, self.labels, self.until, self.window_seconds, self.millicores, self.memory)
 
 
 def read(

@@ -59,11 +59,6 @@ class HourCounts(msgspec.Struct):
     kills: int = 0
     unexplained: int = 0
 
-    @property
-    def known_kills(self) -> int | None:
-        """Number of kills; None where there was none for certain and an end is unexplained: that is no zero."""
-        return self.kills if self.kills or not self.unexplained else None
-
 
 class KnownEnds(msgspec.Struct):
     """Last known state of a container that ended at least once.
@@ -155,12 +150,27 @@ class RestartLog:
         """Return the numbers of restarts and kills of a container in an hour."""
         return self.state.hours.get(hour, {}).get(str(ref), HourCounts())
 
-    def forget(self, live: Iterable[PodContainerRef], now_seconds: float) -> None:
-        """Drop containers that are gone, and hours that are over."""
-        names = {str(ref) for ref in live}
+    def known_kills(self, ref: PodContainerRef, hour: int) -> int | None:
+        """Return the number of kills of a container in an hour; None where nobody can say that there was none.
+
+        That is where a restart is unexplained, and in the hour in which the counting began: what came before in it is
+        not counted.
+        """
+        counts = self.counts(ref, hour)
+        return counts.kills if counts.kills or not (counts.unexplained or hour < self.state.begun_seconds) else None
+
+    def forget(self, pods: Iterable[tuple[str, str]], now_seconds: float) -> None:
+        """Drop hours that are over, and containers of pods that are gone.
+
+        pods: (namespace, name) of all that there are, also of those that have ended: their last end still shows, and a
+        container that was forgotten would count it anew.
+        """
+        present = {f"{namespace}/{name}" for namespace, name in pods}
         oldest = hour_of(now_seconds) - (HOURS_OPEN - 1) * HOUR_SECONDS
         counted = {name for hour, of in self.state.hours.items() if hour >= oldest for name in of}
-        self.state.containers = {k: v for k, v in self.state.containers.items() if k in names or k in counted}
+        self.state.containers = {
+            k: v for k, v in self.state.containers.items() if k.rpartition("/")[0] in present or k in counted
+        }
         self.state.hours = {hour: of for hour, of in self.state.hours.items() if hour >= oldest}
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import Final
+from collections.abc import Collection
+from typing import Any, Final
 
 import structlog
 
@@ -22,7 +23,7 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.root import Settings
 from cotenant.base.store.store import Store
-from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS
+from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.profiler.recorder import metrics_api, writing
 from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics
 from cotenant.profiler.recorder.kubelets import SPREAD, KubeletRules, Kubelets
@@ -67,13 +68,14 @@ class Recorder:
         """
         self.rounds = 0
         """Rounds that were read since the Lease is ours."""
-        self.error: CotenantError | None = None
+        self.error: CotenantError | None
         """Why the store is behind, or None."""
         self._client, self._store, self._leadership, self._clock = client.sibling(), store, leadership, clock
         rules = rules or KubeletRules()
         self._interval = rules.interval_seconds
         self._profiler = settings.profiler
-        self._watch = ClusterWatch(client)
+        self.watch = ClusterWatch(client)
+        """The pods and nodes."""
         self._kubelets = Kubelets(client.access, rules, self._interval, clock.now_seconds)
         self._retry_seconds = settings.manager.retry_seconds
         self._begin()
@@ -86,9 +88,13 @@ class Recorder:
         self.nodes: UsageSlots[NodeRef] = UsageSlots(lambda node, _: NodeRef(node), longest)
         self._pending: tuple[list[ClosedSlot[PodContainerRef]], list[ClosedSlot[NodeRef]]] = ([], [])
         self._sources: dict[str, NodeSource] = {}
+        self._answered: dict[str, NodeSource] = {}
         self._begun = self._clock.now_seconds()
+        self.error = None
+        self._failing: frozenset[str] = frozenset()
         self._restarts: RestartLog | None = None
         self._status: RecorderStatus | None = None
+        self._kept_until = 0
         self._hourly = writing.HourlyAmounts()
         self._samples, self._lost_slots, self._told_hour = 0, 0, -1
 
@@ -96,24 +102,29 @@ class Recorder:
         """Say what keeps it from recording; "" when it records, or when another process does."""
         if not self._leadership.is_leading:
             return ""
-        if not self._watch.is_synced:
-            return str(self._watch.error or "the first lists are not complete")
+        if not self.watch.is_synced:
+            return str(self.watch.error or "the first lists are not complete")
         if self.error is not None:
             return f"usage is not stored: {self.error.message}"
         known = [source for source in self._sources.values() if source is not NodeSource.NONE]
-        return "" if known or not self.rounds else "no node was read"
+        return "" if known or not self.rounds else f"no node was read: {self._first_trouble()}"
+
+    def _first_trouble(self) -> str:
+        """Return why a kubelet is not read, by the first node's example."""
+        first = next(iter(sorted(self._kubelets.errors.items())), None)
+        return f"{first[1].message} {first[1].fix}".strip() if first else "no node has published an address"
 
     # ---- the loop
 
     def run(self, stopping: threading.Event) -> None:
         """Record until told to stop; what is read of open slots is stored then."""
-        self._watch.start()
+        self.watch.start()
         try:
             asyncio.run(self._loop(stopping))
             if self._leadership.is_leading and self.rounds:
                 self.store_closed(float("inf"))
         finally:
-            self._watch.stop()
+            self.watch.stop()
             self._client.close()
 
     async def _loop(self, stopping: threading.Event) -> None:
@@ -123,15 +134,17 @@ class Recorder:
             if not self._leadership.is_leading:
                 if ready:
                     self._begin()
+                    self.watch.keep_versions(False)
                 ready = False
                 await _pause(stopping, self._retry_seconds)
                 continue
-            if not ready and not await asyncio.to_thread(self._watch.wait_synced, self._retry_seconds):
+            if not ready and not await asyncio.to_thread(self.watch.wait_synced, self._retry_seconds):
                 log.info(
-                    "the cluster is not known yet", why=str(self._watch.error or "the first lists are not complete")
+                    "the cluster is not known yet", why=str(self.watch.error or "the first lists are not complete")
                 )
                 continue
             if not ready:
+                self.watch.keep_versions(True)
                 self._begun, ready = self._clock.now_seconds(), True
             await self.read_round(stopping=stopping)
             self.store_closed(self._complete_until())
@@ -144,14 +157,19 @@ class Recorder:
 
     async def read_round(self, *, spread: float = SPREAD, stopping: threading.Event | None = None) -> None:
         """Ask each node once; those whose kubelet does not answer are read from the metrics API where it is served."""
-        addresses = self._watch.kubelets()
+        addresses = self.watch.kubelets()
         present = {address.node for address in addresses}
-        self._sources = dict.fromkeys(present, NodeSource.NONE)
+        self._answered = dict.fromkeys(present, NodeSource.NONE)
         await self._kubelets.read_round(
             addresses, self._take, spread=spread, stopped=stopping.is_set if stopping else None
         )
-        if failing := {node for node in self._kubelets.errors if node in present}:
+        failing = frozenset(self._kubelets.errors)
+        if failing:
             await asyncio.to_thread(self._read_metrics_api, failing)
+        if failing - self._failing:
+            log.warning("kubelets are not read", nodes=len(failing), example=self._first_trouble())
+        self._failing = failing
+        self._sources = self._answered  # of a whole round: one that is under way says nothing yet
         self.rounds += 1
 
     def _take(self, node: str, text: bytes, received_seconds: float) -> None:
@@ -166,22 +184,23 @@ class Recorder:
         )
         self.nodes.add(node, answer.node_cpu, answer.node_memory, received_seconds=received_seconds)
         self._samples += answer.samples
-        self._sources[node] = NodeSource.KUBELET
+        self._answered[node] = NodeSource.KUBELET
 
-    def _read_metrics_api(self, nodes: set[str]) -> None:
+    def _read_metrics_api(self, nodes: Collection[str]) -> None:
         """Count what the metrics API has of these nodes; without it they are gaps."""
-        node_of = {pod.key: pod.spec.node_name for pod in self._watch.pods()}
+        node_of = {pod.key: pod.spec.node_name for pod in self.watch.pods()}
         try:
             containers, own = metrics_api.read(self._client, nodes, node_of)
         except CotenantError as error:
             log.info("the metrics API is not read", why=error.message)
             return
+        received = self._clock.now_seconds()
         for node, means in containers.items():
-            means.add_to(self.containers, node)
-            self._sources[node] = NodeSource.METRICS_API
+            self.containers.add_means(node, means, received_seconds=received)
+            self._answered[node] = NodeSource.METRICS_API
         for node, means in own.items():
-            means.add_to(self.nodes, node)
-            self._sources[node] = NodeSource.METRICS_API
+            self.nodes.add_means(node, means, received_seconds=received)
+            self._answered[node] = NodeSource.METRICS_API
 
     # ---- the store
 
@@ -212,21 +231,22 @@ class Recorder:
         if self._restarts is None:
             self._restarts = writing.kept_restarts(store, self._begun)
             self._status = store.read_document(STATUS_DOCUMENT, RecorderStatus)
+            self._kept_until = self._status.until_seconds if self._status else 0
         containers, nodes = self._pending
-        restarts = self._restarts
-        for version in (*self._watch.take(), *self._watch.pods()):
+        containers[:] = [slot for slot in containers if not self._is_stored(slot)]
+        nodes[:] = [slot for slot in nodes if not self._is_stored(slot)]
+        restarts, pods = self._restarts, self.watch.pods()
+        for version in (*self.watch.take(), *pods):
             restarts.note(version.ends(), now)
-        live = self._watch.observe()
-        amounts = {
-            ref: some for pod in self._watch.pods() if pod.occupies_node for ref, some in declared_amounts(pod).items()
-        }
+        live = self.watch.observe()
+        amounts = {ref: some for pod in pods if pod.occupies_node for ref, some in declared_amounts(pod).items()}
         restarts.state.complete = True
-        restarts.forget(amounts, now)
+        restarts.forget((pod.key for pod in pods), now)
         blocks = writing.slot_usage(containers, nodes) + self._hourly.usage(amounts, restarts, now)
         writing.write_usage(store, blocks, restarts)
         idle = writing.idle_rows(containers, self.containers.resting_series(), int(now))
         inventory = writing.write_inventory(store, live, blocks, idle, self._profiler, int(now))
-        until = max(slot.start_seconds + FIVE_MINUTES_SECONDS for slots in (containers, nodes) for slot in slots)
+        until = max((slot.end_seconds for slots in self._pending for slot in slots), default=0)
         status = self._new_status(now, until)
         writing.write_status(store, status)
         if self._told_hour != (hour := int(now // HOUR_SECONDS)):
@@ -234,10 +254,14 @@ class Recorder:
             defects = {**self.containers.defects}
             store.append_quality(writing.quality_record(status, defects, inventory, int(now), self._own_notes()))
             self._told_hour = hour
-        self._watch.forget_placed()
+        self.watch.forget_placed()
         containers.clear()
         nodes.clear()
         log.info("usage stored", until=until, containers=len(self.containers), nodes=len(self.nodes))
+
+    def _is_stored(self, slot: ClosedSlot[Any]) -> bool:
+        """Return whether an earlier process stored it: it stays, as its peak may be in what this one did not read."""
+        return slot.start_seconds < self._begun and slot.end_seconds <= self._kept_until
 
     def _new_status(self, now: float, until: int) -> RecorderStatus:
         troubles = {node: f"{e.message} {e.fix}".strip() for node, e in sorted(self._kubelets.errors.items())}
@@ -258,7 +282,9 @@ class Recorder:
         late = self.containers.late + self.nodes.late
         notes = []
         if late:
-            notes.append(f"{late} shares of samples came after their five minutes were stored, and are in no value")
+            notes.append(
+                f"{late} shares of samples came after their five minutes were stored or long over, and are in no value"
+            )
         if self._lost_slots:
             notes.append(f"{self._lost_slots} slots were lost, because the store could not be written for an hour")
         return tuple(notes)

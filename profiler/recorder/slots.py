@@ -35,8 +35,19 @@ AHEAD_SECONDS: Final = 60.0
 SAME_START_SECONDS: Final = 0.5
 """Start times that differ by less are the same start."""
 FORGOTTEN_SECONDS: Final = 900.0
-"""A series without a sample for so long is gone; if it comes back, it begins anew."""
+"""A series without a sample for so long is gone; if it comes back, it begins anew. An older sample is no news."""
 NO_SAMPLES: Final = SampleColumns([], np.empty(0), np.empty(0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowMeans:
+    """Means over windows: labels, ends (Unix seconds), lengths (seconds), millicores and bytes; NaN = none."""
+
+    labels: list[bytes]
+    until: Floats
+    window_seconds: Floats
+    millicores: Floats
+    memory: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +59,11 @@ class ClosedSlot(Generic[RefT]):
     cpu_mean: Floats
     cpu_max: Floats
     memory_max: Floats
+
+    @property
+    def end_seconds(self) -> int:
+        """Unix time at which it ends."""
+        return self.start_seconds + FIVE_MINUTES_SECONDS
 
 
 @dataclass(slots=True, eq=False)
@@ -104,9 +120,9 @@ class UsageSlots(Generic[RefT]):
             raise ValueError(f"a gap of {longest_seconds:g} s cannot be bridged within slots of 300 s")
         self.defects: Counter[Defect] = Counter()
         self.late = 0
-        """Shares of samples whose slot was already closed, and that are in no value."""
-        self.newest_seconds = -np.inf
-        """Time of the newest sample that was taken in: a clock that jumped ahead closes no slot before its samples."""
+        """Shares of samples whose slot was already closed or is long over, and that are in no value."""
+        self.newest_seconds = 0.0
+        """Time of the newest sample, 0 before any: a clock that jumped ahead closes no slot before its samples."""
         self._ref_of, self._longest = ref_of, longest_seconds
         self._rows: dict[str, dict[bytes, int]] = {}
         self._refs: list[RefT] = []
@@ -136,30 +152,24 @@ class UsageSlots(Generic[RefT]):
         measured = values > 0
         self._add_memory(rows[measured], times[measured], values[measured])
 
-    def add_means(
-        self,
-        source: str,
-        labels: Sequence[bytes],
-        until: Floats,
-        window_seconds: Floats,
-        millicores: Floats,
-        memory: Floats,
-    ) -> None:
-        """Take in means over windows that end at `until` (Unix seconds), as the metrics API has them.
+    def add_means(self, source: str, means: WindowMeans, *, received_seconds: float) -> None:
+        """Take in means over windows, as the metrics API has them.
 
-        What a window tells of time that an earlier one covered is not counted again.
+        What a window tells of time that an earlier one covered is not counted again, nor is CPU over an unknown window.
         """
-        rows, at = self._rows_of(source, labels)
-        end, mean = until[at], millicores[at]
-        before = self._time[rows]
-        begin = np.fmax(end - np.minimum(window_seconds[at], self._longest), before)
-        newer = np.isfinite(end) & (end > np.where(np.isnan(before), -np.inf, before)) & np.isfinite(mean)
+        rows, at = self._rows_of(source, means.labels)
+        of_now = self._are_of_now(means.until[at], received_seconds)
+        rows, at = rows[of_now], at[of_now]
+        end, mean, memory = means.until[at], means.millicores[at], means.memory[at]
+        before = np.where(np.isnan(self._time[rows]), -np.inf, self._time[rows])
+        begin = np.maximum(end - np.minimum(means.window_seconds[at], self._longest), before)
+        newer = (end > before) & np.isfinite(begin) & np.isfinite(mean)
         self._add_intervals(rows[newer], begin[newer], end[newer], mean[newer])
         self._time[rows[newer]], self._value[rows[newer]] = end[newer], np.nan
         self._seen[rows] = np.fmax(self._seen[rows], end)
         self.newest_seconds = max(self.newest_seconds, float(end[newer].max(initial=-np.inf)))
-        measured = np.isfinite(memory[at]) & (memory[at] > 0) & np.isfinite(end)
-        self._add_memory(rows[measured], end[measured], memory[at][measured])
+        measured = memory > 0  # NaN is not
+        self._add_memory(rows[measured], end[measured], memory[measured])
 
     def _note_starts(self, source: str, starts: SampleColumns) -> Rows:
         """Remember when containers started; the rows of those that started anew since their last sample."""
@@ -172,14 +182,13 @@ class UsageSlots(Generic[RefT]):
         return rows[changed]
 
     def _in_time(self, source: str, samples: SampleColumns, received: float) -> tuple[Rows, Floats, Floats]:
-        """Rows, times and values of samples that are not from the future; one for each row."""
+        """Rows, times and values of samples that are of now; one for each row."""
         rows, at = self._rows_of(source, samples.labels)
         times, values = samples.times[at], samples.values[at]
         times = np.where(np.isnan(times), received, times)
-        good = times <= received + AHEAD_SECONDS
-        if not good.all():
-            self.defects[Defect.FUTURE] += int((~good).sum())
-            rows, times, values = rows[good], times[good], values[good]
+        of_now = self._are_of_now(times, received)
+        if not of_now.all():
+            rows, times, values = rows[of_now], times[of_now], values[of_now]
         if len(np.unique(rows)) < len(rows):
             self.defects[Defect.DUPLICATE_SERIES] += len(rows) - len(np.unique(rows))
             newest = np.lexsort((values, times))
@@ -190,6 +199,13 @@ class UsageSlots(Generic[RefT]):
         self._seen[rows] = np.fmax(self._seen[rows], received)
         self.newest_seconds = max(self.newest_seconds, float(times.max(initial=-np.inf)))
         return rows, times, values
+
+    def _are_of_now(self, times: Floats, received: float) -> npt.NDArray[np.bool_]:
+        """Return which samples are neither from the future nor of a time that is long over; the others are counted."""
+        ahead, over = times > received + AHEAD_SECONDS, times < received - FORGOTTEN_SECONDS
+        self.defects[Defect.FUTURE] += int(ahead.sum())
+        self.late += int(over.sum())
+        return np.isfinite(times) & ~(ahead | over)
 
     def _add_counters(self, source: str, cpu: SampleColumns, received: float, restarted: Rows) -> None:
         """Count the work between each counter's last sample and this one."""

@@ -1,7 +1,7 @@
 """EDGE: pods and nodes as watches of the API server tell of them; all else is listed now and then.
 
 Every version of a pod that a watch brings is kept until it is taken, so that a pod which lived between two writes, and
-a kill that a later status no longer shows, are known.
+a kill that a later status no longer shows, are known. Who does not write keeps none.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class ClusterWatch:
     def __init__(self, client: KubeClient) -> None:
         """Create the watches; nothing is requested before `start`."""
         self._client = client.sibling()
+        self._keeps_versions = False
         self._noted: deque[RecordedPod] = deque()
         self._pods: Mirror[RecordedPod] = Mirror(client, PODS, RecordedPod, self._note, gather_seconds=0.5)
         self._nodes: Mirror[RecordedNode] = Mirror(client, NODES, RecordedNode, gather_seconds=0.5)
@@ -71,8 +72,14 @@ class ClusterWatch:
         """The pods that are there."""
         return list(self._pods.snapshot().values())
 
+    def keep_versions(self, kept: bool) -> None:
+        """Begin or cease to keep versions; those that were kept are dropped, as `pods` has the newest of each."""
+        self._keeps_versions = kept
+        self._noted.clear()
+        self._placed = {}
+
     def take(self) -> list[RecordedPod]:
-        """Every version of a pod since the last call, in their order."""
+        """Every version of a pod that was kept since the last call, in their order."""
         versions = []
         while self._noted:
             versions.append(self._noted.popleft())
@@ -89,7 +96,8 @@ class ClusterWatch:
         self._placed = {}
 
     def _note(self, pod: RecordedPod) -> RecordedPod:
-        self._noted.append(pod)
+        if self._keeps_versions:
+            self._noted.append(pod)
         return pod
 
 

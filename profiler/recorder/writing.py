@@ -63,7 +63,7 @@ class HourlyAmounts:
         self.written.update((ref, declared[ref]) for ref in new)
         blocks = list(_declared_usage(self.hour, {ref: declared[ref] for ref in new}))
         restarts = {at: float(log.counts(at[1], at[0]).restarts) for at in {*log.changed, *fresh}}
-        kills = {at: log.counts(at[1], at[0]).known_kills for at in {*log.changed, *ended}}
+        kills = {at: log.known_kills(at[1], at[0]) for at in {*log.changed, *ended}}
         over = {*ended, *(at for at in log.changed if at[0] < hour)}
         known = {at: float(count) for at, count in kills.items() if count or (count == 0 and at in over)}
         return [*blocks, *_counted_usage(Signal.RESTARTS, restarts), *_counted_usage(Signal.OOM_KILLS, known)]

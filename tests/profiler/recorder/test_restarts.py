@@ -112,10 +112,10 @@ def test_a_restart_whose_cause_nobody_saw_leaves_the_number_of_kills_unknown_and
     one.note([ends(3, last=BEGUN + 100.0)], BEGUN + 110)
 
     assert one.counts(REF, BEGUN) == HourCounts(restarts=3, kills=0, unexplained=2)
-    assert one.counts(REF, BEGUN).known_kills is None
+    assert one.known_kills(REF, BEGUN) is None
     # A kill that is certain is counted, though there may have been more.
     one.note([ends(4, BEGUN + 200.0)], BEGUN + 210)
-    assert one.counts(REF, BEGUN).known_kills == 1
+    assert one.known_kills(REF, BEGUN) == 1
 
 
 def test_a_cause_that_the_kubelet_does_not_know_explains_nothing() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.usage.quality import Defect
 from cotenant.profiler.recorder.exposition import SampleColumns
-from cotenant.profiler.recorder.slots import ClosedSlot, UsageSlots
+from cotenant.profiler.recorder.slots import ClosedSlot, UsageSlots, WindowMeans
 
 REF = PodContainerRef("n", "p", "c")
 LONGEST = 150
@@ -271,14 +271,48 @@ def test_series_that_are_gone_are_forgotten_and_begin_anew() -> None:
 def test_means_over_windows_count_each_second_once() -> None:
     slots = UsageSlots(ref_of, LONGEST)
     for end, millicores in ((60, 100.0), (80, 400.0), (80, 400.0), (140, 100.0)):
-        one = np.array([end], dtype=float), np.array([60.0]), np.array([millicores]), np.array([50.0])
-        slots.add_means("node", [b"p"], *one)
+        slots.add_means("node", window(end, 60.0, millicores), received_seconds=end)
 
     (slot,) = slots.close(300)
 
     # 0-60 at 100m, 60-80 at 400m (the rest of that window is known already), 80-140 at 100m.
     assert slot.cpu_mean[0] == pytest.approx((60 * 100 + 20 * 400 + 60 * 100) / 140)
     assert slot.memory_max[0] == 50
+
+
+def window(end: float, seconds: float, millicores: float) -> WindowMeans:
+    return WindowMeans([b"p"], np.array([float(end)]), np.array([seconds]), np.array([millicores]), np.array([50.0]))
+
+
+def test_a_mean_over_a_window_of_unknown_length_is_no_mean_of_any_time() -> None:
+    slots = UsageSlots(ref_of, LONGEST)
+    for end in (60.0, 120.0):
+        slots.add_means("node", window(end, math.nan, 100.0), received_seconds=end)
+
+    (slot,) = slots.close(300)
+
+    assert math.isnan(slot.cpu_mean[0])
+    assert slot.memory_max[0] == 50
+
+
+@pytest.mark.parametrize(
+    ("moment", "is_ahead"), [(1000 * SLOT + 61.0, True), (1000 * SLOT - 901.0, False), (0.0, False)]
+)
+def test_what_is_of_another_time_is_in_no_slot_from_whichever_source(moment: float, is_ahead: bool) -> None:
+    # Further ahead than clocks differ, or long over: a kubelet without a time for its sample says 1970.
+    now = 1000.0 * SLOT
+    slots = UsageSlots(ref_of, LONGEST)
+    slots.add_means("node", window(moment, 60.0, 100.0), received_seconds=now)
+    slots.add("node", columns(), columns((b"p", 7.0, moment)), received_seconds=now)
+
+    assert slots.close(now + SLOT) == []
+    assert (slots.defects[Defect.FUTURE], slots.late) == ((2, 0) if is_ahead else (0, 2))
+
+
+def test_before_the_first_sample_nothing_is_closed() -> None:
+    slots = UsageSlots(ref_of, LONGEST)
+
+    assert slots.close(min(1000.0, slots.newest_seconds) - 90) == []
 
 
 def test_a_gap_that_is_longer_than_a_slot_cannot_be_asked_for() -> None:

@@ -1,0 +1,213 @@
+"""What a recorder writes beside an API server: after another process, of pods that have ended, and without kubelets."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cotenant.base.controllers.loop import AlwaysLeads
+from cotenant.base.identity import PodContainerRef
+from cotenant.base.kube import KubeClient
+from cotenant.base.kube.auth import Access
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.store.store import Store
+from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.profiler.recorder.exposition import parse_resource_metrics
+from cotenant.profiler.recorder.kubelets import KubeletRules
+from cotenant.profiler.recorder.service import Recorder
+from tests.cluster.process import free_port
+from tests.cluster.waiting import wait_for
+from tests.support.api_server import ApiServer
+
+BEGUN = 500_000 * HOUR_SECONDS
+MIB = 2**20
+
+
+@dataclass
+class HandClock:
+    """A clock that is set by hand."""
+
+    seconds: float
+
+    def now_seconds(self) -> float:
+        return self.seconds
+
+
+class NeverLeads:
+    """Leadership of a process that waits for the Lease."""
+
+    is_leading = False
+    standing = "Another process leads."
+
+    def require(self) -> None:
+        raise AssertionError("it writes nothing")
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    server = ApiServer(None, None)
+    server.objects |= {"/api/v1/pods": [], "/api/v1/nodes": []}
+    yield server
+    server.stop()
+
+
+@contextlib.contextmanager
+def recorder_of(
+    api: ApiServer, store: Store, clock: HandClock, leads: Any = None, interval_seconds: float = 60
+) -> Iterator[Recorder]:
+    client = KubeClient(Access("c", api.url, lambda: None), KubeSettings(retries=0))
+    with contextlib.closing(client):
+        yield Recorder(client, Settings(), store, leads or AlwaysLeads(), clock, KubeletRules(interval_seconds))
+
+
+def pod(name: str, phase: str, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "shop", "name": name, "uid": f"uid-{name}", "creationTimestamp": moment(BEGUN + 1)},
+        "spec": {
+            "nodeName": "n",
+            "initContainers": [{"name": "init"}],
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
+        },
+        "status": {"phase": phase, **status},
+    }
+
+
+def moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def killed(container: str, seconds: float, restarts: int, *, shown_in: str) -> dict[str, Any]:
+    end = {"reason": "OOMKilled", "exitCode": 137, "finishedAt": moment(seconds), "containerID": f"c://{container}"}
+    return {"name": container, "restartCount": restarts, shown_in: {"terminated": end}}
+
+
+def read(recorder: Recorder, seconds: float, cpu_seconds: float, mib: float) -> None:
+    """Take in an answer of a kubelet about one container."""
+    labels = 'container="main",namespace="shop",pod="web"'
+    text = f"container_cpu_usage_seconds_total{{{labels}}} {cpu_seconds}\n"
+    text += f"container_memory_working_set_bytes{{{labels}}} {mib * MIB}\n"
+    answer = parse_resource_metrics(text.encode())
+    recorder.containers.add("n", answer.container_cpu, answer.container_memory, received_seconds=seconds)
+
+
+def values(store: Store, signal: Signal, *of: str, slots: int = 2) -> list[float | None]:
+    """A container's values from the beginning on, None for a gap."""
+    usage = store.read(signal, TimeGrid(BEGUN, signal.spec.step_seconds, slots))
+    row = usage.row_of.get(PodContainerRef("shop", *of))
+    found = np.full(slots, np.nan) if row is None else usage.values[row]
+    return [None if np.isnan(value) else float(value) for value in found]
+
+
+def test_a_slot_that_an_earlier_process_stored_stays_with_its_peak(api: ApiServer, tmp_path: Path) -> None:
+    store, clock = Store(tmp_path.as_uri(), "c"), HandClock(BEGUN)
+    with recorder_of(api, store, clock) as first:
+        for k in range(4):  # a whole core for three minutes, at most 900 MiB
+            read(first, BEGUN + 60 * k, 60.0 * k, 900 if k == 2 else 100)
+        clock.seconds += 190
+        assert first.store_closed(float("inf"))
+    with recorder_of(api, store, clock) as second:
+        for k in range(7):  # a tenth of a core and 100 MiB, in the rest of the slot and in the next one
+            read(second, BEGUN + 200 + 60 * k, 6.0 * k, 100)
+        clock.seconds = BEGUN + 2 * FIVE_MINUTES_SECONDS + 100
+        assert second.store_closed(float("inf"))
+
+    assert values(store, Signal.CPU_USAGE_MEAN, "web", "main") == pytest.approx([1000, 100])
+    assert values(store, Signal.CPU_USAGE_MAX, "web", "main") == pytest.approx([1000, 100])
+    assert values(store, Signal.MEMORY_WORKING_SET_MAX, "web", "main") == [900 * MIB, 100 * MIB]
+
+
+def test_a_kill_counts_once_as_long_as_the_pod_shows_it(api: ApiServer, tmp_path: Path) -> None:
+    # A Job's pod that failed and is kept, an init container that started its pod at the second try, and a pod whose
+    # requests cannot be read: none of them has amounts that are stored.
+    init = killed("init", BEGUN + 60, 1, shown_in="lastState")
+    odd = pod("odd", "Running", containerStatuses=[killed("main", BEGUN + 60, 1, shown_in="lastState")])
+    odd["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "much"
+    api.objects["/api/v1/pods"] = [
+        pod("job", "Failed", containerStatuses=[killed("main", BEGUN + 60, 0, shown_in="state")]),
+        pod("web", "Running", initContainerStatuses=[init]),
+        odd,
+    ]
+    store, clock = Store(tmp_path.as_uri(), "c"), HandClock(BEGUN)
+    with recorder_of(api, store, clock) as recorder:
+        recorder.watch.start()
+        try:
+            assert recorder.watch.wait_synced(30)
+            for hour in range(6):
+                for k in range(3):
+                    clock.seconds = BEGUN + HOUR_SECONDS * hour + 100 + 60 * k
+                    read(recorder, clock.seconds, clock.seconds - BEGUN, 100)
+                assert recorder.store_closed(float("inf"))
+        finally:
+            recorder.watch.stop()
+
+    for of in (("job", "main"), ("web", "init"), ("odd", "main")):
+        counts = values(store, Signal.OOM_KILLS, *of, slots=6)
+        assert [count for count in counts if count] == [1], of
+    assert values(store, Signal.RESTARTS, "web", "init", slots=6)[0] == 1
+
+
+def test_the_hour_in_which_the_recording_began_has_no_zero_kills(api: ApiServer, tmp_path: Path) -> None:
+    # A pod that was killed ten minutes before the beginning, in its hour: that is not counted, and no zero.
+    old = pod("web", "Running", containerStatuses=[killed("main", BEGUN + 60, 1, shown_in="lastState")])
+    api.objects["/api/v1/pods"] = [old]
+    store, clock = Store(tmp_path.as_uri(), "c"), HandClock(BEGUN + 660)
+    with recorder_of(api, store, clock) as recorder:
+        recorder.watch.start()
+        try:
+            assert recorder.watch.wait_synced(30)
+            for hour in range(3):
+                for k in range(3):
+                    clock.seconds = BEGUN + HOUR_SECONDS * hour + 700 + 60 * k
+                    read(recorder, clock.seconds, clock.seconds - BEGUN, 100)
+                assert recorder.store_closed(float("inf"))
+        finally:
+            recorder.watch.stop()
+
+    assert values(store, Signal.OOM_KILLS, "web", "main", slots=3) == [None, 0, None]
+
+
+def test_a_process_that_waits_for_the_lease_keeps_no_versions_of_pods(api: ApiServer, tmp_path: Path) -> None:
+    api.objects["/api/v1/pods"] = [pod("web", "Running")]
+    with recorder_of(api, Store(tmp_path.as_uri(), "c"), HandClock(BEGUN), NeverLeads()) as waiting:
+        stopping = threading.Event()
+        thread = threading.Thread(target=waiting.run, args=(stopping,))
+        thread.start()
+        try:
+            assert waiting.watch.wait_synced(30)
+        finally:
+            stopping.set()
+            thread.join(30)
+
+        assert [one.key for one in waiting.watch.pods()] == [("shop", "web")]
+        assert waiting.watch.take() == []
+
+
+NODE = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}
+
+
+def test_without_any_kubelet_that_answers_it_goes_on_asking_and_says_why(api: ApiServer, tmp_path: Path) -> None:
+    status = NODE | {"daemonEndpoints": {"kubeletEndpoint": {"Port": free_port()}}}
+    api.objects["/api/v1/nodes"] = [{"metadata": {"name": "n"}, "status": status}]
+    store, clock = Store(tmp_path.as_uri(), "c"), HandClock(BEGUN)
+    with recorder_of(api, store, clock, interval_seconds=0.5) as recorder, ThreadPoolExecutor(1) as pool:
+        stopping = threading.Event()
+        running = pool.submit(recorder.run, stopping)
+        try:
+            wait_for("two rounds", lambda: running.done() or recorder.rounds >= 2, 60)
+            assert not running.done() or running.result()
+            assert "no node was read: the kubelet of node n" in recorder.wrong()
+            assert "cannot be reached" in recorder.wrong()
+        finally:
+            stopping.set()
+        running.result(30)
+    assert Store.clusters(tmp_path.as_uri()) == ()
