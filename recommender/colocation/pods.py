@@ -68,7 +68,7 @@ class PodFacts:
 
     active: it occupies its node, else only its metric is left; request, mid_request: 0 where it is not active; high:
     its class is above batch; prod: its class is prod, or it has none; exclusive: its CPUs are its own and never lent;
-    judged_elsewhere: it has no measurement, and `announced` counts its request.
+    counted_elsewhere: it has no measurement, and `announced` counts its request.
     """
 
     active: Booleans

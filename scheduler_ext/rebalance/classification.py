@@ -258,7 +258,7 @@ def forecast_high(table: LoadTable, high: Floats) -> Flags:
 def soon(table: LoadTable, rows: int | slice) -> Floats:
     """Return the load reached or exceeded in every half hour ahead, (rows, 2) or (2,); NaN where not forecast.
 
-    It covers the LOOK_AHEAD_STEPS half hours after the present one.
+    It covers the AHEAD_STEPS half hours after the present one.
     """
     least: Floats = np.fmin.reduce(table.ahead[1 : 1 + AHEAD_STEPS, rows], axis=0)
     return least

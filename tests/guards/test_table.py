@@ -94,7 +94,7 @@ def policies() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
 def test_no_policy_looks_through_objects_because_of_a_write_of_somebody_else() -> None:
     # The API server asks a policy once for each of its parameters, also whether the writer is one that it is about. A
     # selection of parameters (all pods of a namespace) is therefore made for requests alone that bear our label.
-    components = {"cotenant-manager-evictions": "manager", "cotenant-enforcer-own-pods": "enforcer"}
+    components = {"cotenant-manager-evicted-pods": "manager", "cotenant-enforcer-evicted-pods": "enforcer"}
     selecting = {name: spec for name, spec, binding in policies() if "selector" in binding.get("paramRef", {})}
     assert selecting.keys() == components.keys()
     for name, spec in selecting.items():
