@@ -23,6 +23,7 @@ class Reason(StrEnum):
     KILLS_UNKNOWN = "kills-unknown"
     AUTOSCALER_UNKNOWN = "autoscaler-unknown"
     ANNOTATIONS_UNKNOWN = "annotations-unknown"
+    LIMIT_RANGE_UNKNOWN = "limit-range-unknown"
     SEVERAL_TEMPLATES = "several-templates"
     HPA_ON_RESOURCE = "hpa-on-resource"
     HPA_UNSOLVED = "hpa-unsolved"
@@ -184,6 +185,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.KILLS_UNKNOWN: "The source does not tell whether containers were killed for lack of memory, so memory is not lowered.",
     Reason.AUTOSCALER_UNKNOWN: "An autoscaler may scale this workload, and the source does not tell which or on what.",
     Reason.ANNOTATIONS_UNKNOWN: "The source tells annotations of other workloads of this kind and not of this one: one may exclude it, or bound what it needs.",
+    Reason.LIMIT_RANGE_UNKNOWN: "A LimitRange bounds containers here, and the source does not tell how: a change may be refused by the API server.",
     Reason.SEVERAL_TEMPLATES: "Pods of one owner differ in what they are for or ask for, and this container is in several kinds of them.",
     Reason.HISTORY_INCOMPLETE: "Part of the history could not be read from its source; nothing is lowered until a scan reads it.",
     Reason.HPA_ON_RESOURCE: "A HorizontalPodAutoscaler scales on this resource; changing the request alone would move its target.",

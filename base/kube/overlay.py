@@ -93,6 +93,7 @@ def _workload(recorded: Workload, pods: Sequence[Pod], live: LiveCluster) -> Wor
     answered = {
         *(() if live.autoscalers is None else (Reason.AUTOSCALER_UNKNOWN,)),
         *((Reason.ANNOTATIONS_UNKNOWN,) if recorded.ref in live.marks else ()),
+        *(() if live.limit_ranges is None else (Reason.LIMIT_RANGE_UNKNOWN,)),
     }
     current = replace(
         recorded,

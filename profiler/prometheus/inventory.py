@@ -21,7 +21,7 @@ from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, PriorityClass, Qo
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.profiler.prometheus.instances import address
-from cotenant.profiler.prometheus.kube_state import autoscalers, declared, gaps, phases
+from cotenant.profiler.prometheus.kube_state import autoscalers, declared, gaps, phases, stored
 from cotenant.profiler.prometheus.kube_state.owners import LINKS, POD_OWNER, Chains, chains
 from cotenant.profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, REQUESTS, RESTARTS, TERMINATED
 from cotenant.profiler.prometheus.promql import Matcher, metric_name_matcher, selector, union
@@ -50,6 +50,8 @@ STATE: Final = (
     "kube_node_status_allocatable",
     *autoscalers.METRICS,
     *declared.DECLARED,
+    *stored.CREATED.values(),
+    *stored.METRICS,
 )
 """Metrics read at the moment of the snapshot."""
 _OF_NODES: Final = tuple(metric for metric in STATE if metric.startswith("kube_node_"))
@@ -93,13 +95,20 @@ PRIORITY_LABEL: Final = "label_koordinator_sh_priority_class"
 
 
 def question(metrics: Sequence[str], conditions: Iterable[Matcher]) -> str:
-    """The expression of these metrics' series at a moment; of what holds one way out of many, that way alone."""
+    """The expression of these metrics' series at a moment; of what holds one way out of many, that way alone.
+
+    Of the API server's counts, those of the kinds that are asked for.
+    """
     conditions = tuple(conditions)
-    groups = (
-        ([m for m in metrics if m not in phases.ONE_OF_MANY], ""),
-        ([m for m in metrics if m in phases.ONE_OF_MANY], " == 1"),
+    special = {*phases.ONE_OF_MANY, *stored.METRICS}
+    groups: tuple[tuple[list[str], tuple[Matcher, ...], str], ...] = (
+        ([m for m in metrics if m not in special], (), ""),
+        ([m for m in metrics if m in phases.ONE_OF_MANY], (), " == 1"),
+        ([m for m in metrics if m in stored.METRICS], (stored.OF_KINDS,), ""),
     )
-    return union(f"{selector((metric_name_matcher(*some), *conditions))}{holds}" for some, holds in groups if some)
+    return union(
+        f"{selector((metric_name_matcher(*some), *own, *conditions))}{holds}" for some, own, holds in groups if some
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +177,10 @@ def build(
         *(
             ()
             if marks is not None
-            else _missing_metric_notes(bool(classes), rows.state, {p.workload.kind for p in pods if p.running})
+            else (
+                *_missing_metric_notes(bool(classes), rows.state, {p.workload.kind for p in pods if p.running}),
+                *stored.notes(stored.kinds(rows.state)),
+            )
         ),
         *owned.notes(),
         *_phase_notes(pods, told),
@@ -207,17 +219,20 @@ def _missing_metric_notes(classes: bool, state: declared.State, kinds: AbstractS
 
     kinds: of workloads.
     """
-    blind = "no access to the Kubernetes API, and kube-state-metrics"
     if not classes:
-        yield f"QoS and priority are unknown: {blind} shows no such labels"
-    told = {kind for metric, (kind, _) in declared.ANNOTATED.items() if state[metric]}
+        yield f"QoS and priority are unknown: {declared.BLIND} shows no such labels"
+    told = declared.kinds_with_own_annotations(state)
     silent = sorted(kinds & {kind for kind, _ in declared.ANNOTATED.values()} - told)
     if not told:
-        yield f"annotations of workloads are unknown: {blind} exports none (--metric-annotations-allowlist)"
+        yield (
+            f"annotations of workloads are unknown: {declared.BLIND} shows none of cotenant.dev "
+            "(none is set, or --metric-annotations-allowlist leaves them out)"
+        )
     elif silent:
         yield (
-            f"annotations of {', '.join(f'{kind}s' for kind in silent)} are unknown: {blind} exports those of "
-            f"{', '.join(f'{kind}s' for kind in sorted(told))} alone (--metric-annotations-allowlist)"
+            f"annotations of {', '.join(f'{kind}s' for kind in silent)} are unknown: {declared.BLIND} shows those of "
+            f"{', '.join(f'{kind}s' for kind in sorted(told))} alone (none is set, or --metric-annotations-allowlist "
+            "leaves them out)"
         )
 
 

@@ -338,7 +338,7 @@ class PrometheusSource:
                 continue
             text = selector((metric_name_matcher(anchor), *of_labels(self._settings.labels)))
             alone = anchor in gaps.READ_LATE
-            newest = self._newest(text, (now_seconds - gaps.LATE_SECONDS if alone else window[0], now_seconds))
+            newest = self._newest(text, (gaps.search_start(anchor, now_seconds, window[0]), now_seconds))
             if newest is not None:
                 rows = [row for row in rows if row[0].get("__name__") not in metrics]
                 rows += self._state(metrics, newest, shard)

@@ -105,6 +105,7 @@ WORLD: tuple[Line, ...] = (
         )
         for side, mib in (("min", 150), ("max", 9000))
     ),
+    Line("kube_limitrange_created", {"namespace": "shop", "limitrange": "l"}, START - 30 * 86400.0),
     *(
         Line(
             "kube_resourcequota",
@@ -123,15 +124,13 @@ FAULTS = {"missing": missing, "partial": partial, "doubled": doubled, "stale": s
 CASES = [f"{metric} {fault}" for metric in METRICS for fault in FAULTS]
 UNSEEN = {
     # no server that exports none of them can be told from one where none are set; a note tells it of annotations
-    **{f"kube_{kind}_annotations missing": f"annotations of {kind}s are unknown" for kind in (
-        "daemonset", "deployment", "statefulset",
-    )},
-    # the API server itself refuses what is below the bound, and a review reads it there
-    "kube_limitrange missing": "",
-}  # fmt: skip
+    f"kube_{kind}_annotations missing": f"annotations of {kind}s are unknown"
+    for kind in ("daemonset", "deployment", "statefulset")
+}
 """Cases in which a bound is nowhere to be seen -> the note on it."""
 REASONS = {
     "annotations": {Reason.ANNOTATIONS_UNKNOWN},
+    "limitrange": {Reason.LIMIT_RANGE_UNKNOWN},
     "horizontalpodautoscaler": {Reason.AUTOSCALER_UNKNOWN, Reason.HPA_UNSOLVED},
     "container_resource": {Reason.AMOUNTS_UNKNOWN, Reason.HPA_UNSOLVED},
     "container_status": {Reason.KILLS_UNKNOWN},

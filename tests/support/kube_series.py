@@ -260,12 +260,12 @@ def settings() -> Settings:
     )
 
 
-def scanned(url: str, variant: str, folder: Path) -> Found:
-    """A scan of the variant into an empty store, and what is proposed from it."""
+def scanned(url: str, variant: str, folder: Path, days: int = 1) -> Found:
+    """A scan of the variant's last days into an empty store, and what is proposed from it."""
     own = PrometheusSettings(url=url, labels={LABEL: variant}, backoff_seconds=0.01, outage_seconds=0.0)
     store, source = Store(f"file://{folder}", "c"), PrometheusSource(own, "c")
     try:
-        record = pull(source, store, ProfilerSettings(window_days=1), FixedClock(END), Silent())
+        record = pull(source, store, ProfilerSettings(window_days=days), FixedClock(END), Silent())
     finally:
         source.close()
     history = load(store, settings())

@@ -84,8 +84,10 @@ def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Ite
     yield from storage.probes(store_url(settings.store, env), clock)
     prometheus = found_prometheus(settings, env)
     profiler = replace(settings.profiler, prometheus=prometheus) if prometheus else settings.profiler
-    yield from metrics.probes(profiler, clock)
-    yield from cluster.probes(settings.kube)
+    of_cluster = list(cluster.probes(settings.kube))
+    readable = any(finding.probe == cluster.RIGHTS and finding.state is ProbeState.OK for finding in of_cluster)
+    yield from metrics.probes(profiler, clock, alone=not readable)
+    yield from of_cluster
 
 
 def _write(findings: list[ProbeFinding]) -> None:

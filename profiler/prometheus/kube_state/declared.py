@@ -43,6 +43,8 @@ CREATED: Final = {
 DECLARED: Final = (LIMIT_RANGE, QUOTA, BUILD, *ANNOTATED, *CREATED)
 """Metrics read at the moment of the snapshot for this module alone."""
 
+BLIND: Final = "no access to the Kubernetes API, and kube-state-metrics"
+"""Words of each note on something that the Kubernetes API tells, and that kube-state-metrics does not."""
 _OURS: Final = "annotation_cotenant_dev_"
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _NODE_LABELS: Final = {
@@ -106,6 +108,17 @@ def quotas(state: State) -> tuple[Quota, ...]:
         Quota(*key, amount(key[2], sides["hard"]), amount(key[2], sides.get("used", 0.0)))
         for key, sides in sorted(sides_by_key.items())
         if "hard" in sides
+    )
+
+
+def kinds_with_own_annotations(state: State) -> frozenset[str]:
+    """Kinds of which any annotation of cotenant.dev is shown.
+
+    A series without one proves nothing: kube-state-metrics before 2.10 has a bare one for each object also without an
+    allow-list, and an allow-list may name other annotations alone.
+    """
+    return frozenset(
+        kind for metric, (kind, _) in ANNOTATED.items() for x, _ in state[metric] if any(k.startswith(_OURS) for k in x)
     )
 
 

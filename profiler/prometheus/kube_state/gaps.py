@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 from cotenant.base.cluster import Container, ContainerRole, Pod, PodPhase
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.profiler.prometheus.kube_state import stored
+from cotenant.profiler.prometheus.kube_state.autoscalers import SCALED
 from cotenant.profiler.prometheus.kube_state.declared import ANNOTATED, LIMIT_RANGE, NODE_INFO
 from cotenant.profiler.prometheus.parts import (
     INIT_LIMITS,
@@ -40,9 +43,18 @@ READ_LATE: Final = (
 """Metrics that are read each by itself at its newest sample of the last day where the snapshot's moment has none.
 
 Most have a series for each object that there is. After the last LimitRange of a cluster was deleted its bounds hold
-for a day more; the other way round, a bound that is not read would let a proposal fall below it.
+for a day more; the other way round, a bound that is not read would let a proposal fall below it. Annotations are looked
+for in the whole window: while there is any workload of a kind there is a series, so that without one they were not
+taken away but are not exported any more.
 """
 LATE_SECONDS: Final = DAY_SECONDS
+
+
+def search_start(metric: str, now_seconds: int, window_start_seconds: int) -> int:
+    """From when on the newest sample of a metric is looked for that has none at the moment of the snapshot."""
+    if metric in READ_LATE and metric not in ANNOTATED:
+        return now_seconds - LATE_SECONDS
+    return min(window_start_seconds, now_seconds - LATE_SECONDS) if metric in ANNOTATED else window_start_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +68,11 @@ class Coverage:
         """Yield a note on the metrics that were read by themselves at an earlier moment."""
         late = sorted(metric for metric in self.read_at if metric in READ_LATE)
         if late:
-            yield f"{', '.join(late)}: no series now, though there were some in the last day, so those are used"
+            oldest = datetime.fromtimestamp(min(self.read_at[metric] for metric in late), UTC)
+            yield (
+                f"{', '.join(late)}: no series now, though there were some before (the oldest of these at "
+                f"{oldest:%Y-%m-%d %H:%M} UTC), so the newest are used"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +81,7 @@ class Gaps:
 
     restarted: pods of which nothing tells whether they were killed. unlimited: pods with a container that was killed at
     a limit that nothing tells. annotated: the workloads of which annotations are told. amounts_until: what pods ask for
-    was told up to then; None = up to now.
+    was told up to then; None = up to now. hidden: LimitRanges and autoscalers that are there and not told.
     """
 
     everybody: tuple[Reason, ...]
@@ -73,6 +89,7 @@ class Gaps:
     unlimited: frozenset[Key] = frozenset()
     annotated: frozenset[WorkloadRef] = frozenset()
     amounts_until: int | None = None
+    hidden: Mapping[str, stored.Kind] = field(default_factory=dict)
 
     def of(self, ref: WorkloadRef, youngest: Pod, members: Iterable[Pod]) -> Iterator[Reason]:
         """Yield the reasons among the gaps that apply to a workload. youngest: of its pods, `members`."""
@@ -86,6 +103,14 @@ class Gaps:
         kinds = {told.kind for told in self.annotated}
         if youngest.running and ref.kind in kinds and ref not in self.annotated:
             yield Reason.ANNOTATIONS_UNKNOWN
+        yield from self._hidden_objects(ref)
+
+    def _hidden_objects(self, ref: WorkloadRef) -> Iterator[Reason]:
+        ranges, scalers = (self.hidden.get(kind) for kind in (stored.LIMIT_RANGES, stored.AUTOSCALERS))
+        if ranges and (ranges.hidden or ref.namespace in ranges.nameless):
+            yield Reason.LIMIT_RANGE_UNKNOWN
+        if scalers and scalers.hidden and ref.kind in SCALED:
+            yield Reason.AUTOSCALER_UNKNOWN
 
 
 def find_gaps(
@@ -102,7 +127,8 @@ def find_gaps(
     elif OOM not in names:
         restarted = (*_restarted_for_unknown_reasons(state), *_pods_without_counts(state, pods, containers))
     unlimited = () if INIT_LIMITS in names else (_pod_of(x) for x, _ in state[INIT_TERMINATED] if _is_kill(x))
-    return Gaps(everybody, frozenset(restarted), frozenset(unlimited), _workloads_with_annotations(state), since)
+    annotated, hidden = _workloads_with_annotations(state), stored.kinds(state)
+    return Gaps(everybody, frozenset(restarted), frozenset(unlimited), annotated, since, hidden)
 
 
 def _is_kill(labels: Mapping[str, str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cotenant.base.errors import ClusterForbidden
 from cotenant.base.settings.sections.kube import KubeSettings
@@ -12,6 +12,9 @@ from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcom
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
+
+RIGHTS: Final = "kubernetes rights"
+"""Name of the probe that finds out whether a scan may list what it reads."""
 
 
 def probes(settings: KubeSettings) -> Iterator[ProbeFinding]:
@@ -29,9 +32,7 @@ def probes(settings: KubeSettings) -> Iterator[ProbeFinding]:
         answer = Probe("kubernetes api", f"GET /version at {clients[0].access.server}").run(lambda: version(clients[0]))
         yield answer
         if answer.state is ProbeState.OK:
-            yield Probe("kubernetes rights", "list one object of each kind that a scan reads").run(
-                lambda: rights(clients[0])
-            )
+            yield Probe(RIGHTS, "list one object of each kind that a scan reads").run(lambda: rights(clients[0]))
             served = Probe("kubernetes definitions", "the API server's OpenAPI beside this version's definitions").run(
                 lambda: definitions(clients[0])
             )

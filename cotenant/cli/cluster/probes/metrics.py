@@ -31,8 +31,8 @@ _TRIED_SECONDS: Final = {FIVE_MINUTES_SECONDS: 3 * FIVE_MINUTES_SECONDS, HOUR_SE
 """How much usage is asked for on trial, by a signal's step: at least one whole slot."""
 
 
-def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[ProbeFinding]:
-    """Yield the findings about Prometheus.
+def probes(settings: ProfilerSettings, clock: Clock, *, alone: bool = False) -> Iterator[ProbeFinding]:
+    """Yield the findings about Prometheus. alone: what a scan would not find in it, the Kubernetes API cannot tell.
 
     Without an address nothing is tried; without an answer nothing more is requested. It reads the same times as a
     scan: over the window, and at the newest sample where the server lags behind.
@@ -55,12 +55,14 @@ def probes(settings: ProfilerSettings, clock: Clock) -> Iterator[ProbeFinding]:
     )
     source = _source(settings)
     try:
-        yield from _of_samples(source, settings, now)
+        yield from _of_samples(source, settings, now, alone=alone)
     finally:
         source.close()
 
 
-def _of_samples(source: PrometheusSource, settings: ProfilerSettings, now_seconds: int) -> Iterator[ProbeFinding]:
+def _of_samples(
+    source: PrometheusSource, settings: ProfilerSettings, now_seconds: int, *, alone: bool
+) -> Iterator[ProbeFinding]:
     """Probes of what is read; one source, so that the survey is asked for once.
 
     Where no container is seen nothing further is asked: an answer to nothing would read as if all were well.
@@ -78,6 +80,10 @@ def _of_samples(source: PrometheusSource, settings: ProfilerSettings, now_second
     yield Probe("prometheus inventory", "whether kube-state-metrics tells of every pod that uses something").run(
         lambda: coverage(source, window)
     )
+    if alone:
+        yield Probe("prometheus bounds", "whether kube-state-metrics tells what the Kubernetes API would").run(
+            lambda: bounds(source, window)
+        )
     yield Probe("prometheus usage", "a scan's questions for 15 minutes up to the newest sample", required=True).run(
         lambda: usage(source, window)
     )
@@ -183,6 +189,21 @@ def coverage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
         )
         return ProbeOutcome(ProbeState.WARNING, "; ".join(troubles), fix)
     return ProbeOutcome(ProbeState.OK, f"all {len(settled)} pods that use something are named, with their owners")
+
+
+def bounds(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
+    """Check whether annotations, classes, LimitRanges and autoscalers are told by kube-state-metrics alone."""
+    from cotenant.profiler.prometheus.kube_state.declared import BLIND
+
+    blind = [note for note in source.inventory(window[1], window).notes if BLIND in note]
+    if not blind:
+        return ProbeOutcome(ProbeState.OK, "annotations, classes, LimitRanges and autoscalers are told")
+    fix = (
+        "Let scans read the Kubernetes API (deploy/rbac/reader.yaml); or let kube-state-metrics export them "
+        "(--metric-annotations-allowlist, --metric-labels-allowlist, --resources with limitranges and "
+        "horizontalpodautoscalers), and let Prometheus scrape the API server, which counts them."
+    )
+    return ProbeOutcome(ProbeState.WARNING, "; ".join(blind), fix)
 
 
 def _values_count(blocks: Sequence[UsageBlock]) -> int:

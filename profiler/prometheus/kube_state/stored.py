@@ -1,0 +1,102 @@
+"""How many objects the API server stores, by its own metrics, beside those that kube-state-metrics shows. Pure.
+
+That kube-state-metrics shows no LimitRange and no autoscaler means that there are none, or that it leaves the kind out
+(--resources, --metric-allowlist, a relabelling). The API server counts what it stores, where it is scraped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.profiler.prometheus.kube_state.declared import BLIND
+from cotenant.profiler.prometheus.promql import Matcher
+
+State = Mapping[str, Sequence[tuple[dict[str, str], float]]]
+
+METRICS: Final = ("apiserver_resource_objects", "apiserver_storage_objects", "etcd_object_counts")
+"""Since Kubernetes 1.34, since 1.21 and before; each has the label `resource`, and -1 where counting failed."""
+LIMIT_RANGES: Final = "limitranges"
+AUTOSCALERS: Final = "horizontalpodautoscalers"
+OF_KINDS: Final = Matcher("resource", "=~", f"({LIMIT_RANGES}|{AUTOSCALERS})(\\..*)?")
+"""The series that count; those of groups other than the core have the group behind a dot in older servers."""
+CREATED: Final = {LIMIT_RANGES: "kube_limitrange_created", AUTOSCALERS: "kube_horizontalpodautoscaler_created"}
+"""Kind -> the metric of kube-state-metrics that tells when each was created: one series for each object."""
+_NAMES: Final = {LIMIT_RANGES: "limitrange", AUTOSCALERS: "horizontalpodautoscaler"}
+_BOUNDS: Final = "kube_limitrange"
+_WORDS: Final = {LIMIT_RANGES: "LimitRanges", AUTOSCALERS: "autoscalers"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of object. stored: how many there are, None = not known; shown: of how many any series is there.
+
+    nameless: namespaces with one that is known to be there, and of which no bound is told (of LimitRanges alone).
+    """
+
+    stored: int | None
+    shown: int
+    nameless: frozenset[str] = frozenset()
+
+    @property
+    def hidden(self) -> bool:
+        """Return whether there are some, and none is shown."""
+        return self.shown == 0 and bool(self.stored)
+
+    @property
+    def unclear(self) -> bool:
+        """Return whether none is shown and nothing tells whether there are any."""
+        return self.shown == 0 and self.stored is None
+
+
+def kinds(state: State) -> dict[str, Kind]:
+    """LimitRanges and autoscalers, by the API server's name of the kind."""
+    shown = {kind: _objects(state, kind, _metrics_of(state, kind)) for kind in CREATED}
+    bounded = _objects(state, LIMIT_RANGES, (_BOUNDS,))
+    unbounded = frozenset(namespace for namespace, _ in shown[LIMIT_RANGES] - bounded)
+    return {
+        kind: Kind(_stored(state, kind), len(objects), unbounded if kind == LIMIT_RANGES else frozenset())
+        for kind, objects in shown.items()
+    }
+
+
+def notes(known: Mapping[str, Kind]) -> list[str]:
+    """Notes on the kinds of which nothing is shown, or less than there is, where the Kubernetes API is not read."""
+    unclear = [_WORDS[kind] for kind, one in known.items() if one.unclear]
+    out = []
+    if unclear:
+        out.append(
+            f"whether there are any {' or '.join(unclear)} is not known: {BLIND} shows none, as it also does where it "
+            "leaves them out; a proposal may be beyond a bound, or move what an autoscaler aims at"
+        )
+    for kind, one in known.items():
+        if one.stored is not None and one.stored > one.shown:
+            lost = (
+                "some namespaces' are not taken into account" if one.shown else "nothing they may bear on is proposed"
+            )
+            out.append(
+                f"the API server stores {one.stored} {_WORDS[kind]}: {BLIND} shows {one.shown} of them "
+                f"(--resources={kind}), so {lost}"
+            )
+    return out
+
+
+def _metrics_of(state: State, kind: str) -> tuple[str, ...]:
+    return tuple(metric for metric in state if metric.startswith(f"kube_{_NAMES[kind]}"))
+
+
+def _objects(state: State, kind: str, metrics: Sequence[str]) -> frozenset[tuple[str, str]]:
+    label = _NAMES[kind]
+    return frozenset((x.get("namespace", ""), x.get(label, "")) for metric in metrics for x, _ in state.get(metric, ()))
+
+
+def _stored(state: State, kind: str) -> int | None:
+    """The highest count of any API server: each counts the same store, once a minute, and a new one begins at none."""
+    counts = [
+        round(value)
+        for metric in METRICS
+        for x, value in state.get(metric, ())
+        if x.get("resource", "").partition(".")[0] == kind and value >= 0
+    ]
+    return max(counts, default=None)
