@@ -139,6 +139,7 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
     for page in pages.ALL:
         page.register(dash, view)
     dash.layout = lambda: dash.joined(shell.layout(view, pages.ALL))
+    dash.set_up()
     app.state.dash = dash
 
     def answer_not_found(path: str) -> Response:

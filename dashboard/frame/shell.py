@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -18,7 +19,7 @@ from cotenant.dashboard.access.menu import menu
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.frame import demo_clock, extent, palette, panels
 from cotenant.dashboard.frame.navigation import navigation, tab_title
-from cotenant.dashboard.frame.view import Obeyed, Page, View
+from cotenant.dashboard.frame.view import Obeyed, Page, View, everywhere
 from cotenant.dashboard.server import faults
 from cotenant.dashboard.sources.namespace_filter import OF_THESE
 from cotenant.dashboard.tables import display
@@ -210,7 +211,9 @@ def _views() -> Component:
 
 
 def _navbar(view: View, pages: Sequence[Page]) -> Component:
-    links = html.Ul(id="nav", children=navigation(view, pages, "", ""))
+    """Return the navigation as on Home, where no page is folded out: the results are first read by a callback."""
+    every = [replace(page, installed=everywhere) for page in pages]
+    links = html.Ul(id="nav", children=navigation(view, every, "", ""))
     return dmc.AppShellNavbar(html.Nav(links, className="places", **{"aria-label": "Pages"}))
 
 

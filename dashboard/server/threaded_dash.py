@@ -24,6 +24,13 @@ class ThreadedDash(Dash):
         super().__init__(*args, **kwargs)
         self._set_by_name = set_by_name
 
+    def set_up(self) -> None:
+        """Finish once layout and callbacks are there: Dash would in the first request, on the event loop and unlogged.
+
+        Raises what the layout raises, which must be drawn without a request and without reading results.
+        """
+        self._setup_server()
+
     def joined(self, part: Any) -> Any:
         """A component or children with as few components as the callbacks allow; all of these must be registered."""
         return markup.join(part, self._addressed_ids)

@@ -17,7 +17,7 @@ import requests
 from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.settings.sections.dashboard import DashboardSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame import panels, shell
 from cotenant.dashboard.server import connections
 from cotenant.dashboard.sources.source import Snapshot
 from tests.dashboard.test_access_gate import CALLBACK, TICK
@@ -79,6 +79,25 @@ def test_a_callback_that_fails_is_a_record_too(url: str, log: io.StringIO) -> No
     assert answer.status_code == 500
     (record,) = records(log, "request_failed")
     assert record["request_id"] == answer.headers["X-Request-Id"] and "wires are crossed" in record["exception"]
+
+
+@pytest.mark.parametrize("path", ["/", "/_dash-layout", "/_dash-dependencies"])
+def test_the_frame_comes_although_no_result_can_be_read(log: io.StringIO, path: str) -> None:
+    """To a new server's first request too: Dash finishes itself there, where no record would be written."""
+    with support.served(support.app_on(Crossed(), BOUNDED)) as address:  # type: ignore[arg-type]
+        assert Browser(address).get(path).status_code == 200
+    assert records(log, "request_failed") == []
+
+
+def test_a_frame_that_cannot_be_drawn_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the first request, which nobody would find in the log."""
+
+    def layout(*_: Any) -> Any:
+        raise RuntimeError("the frame is bent")
+
+    monkeypatch.setattr(shell, "layout", layout)
+    with pytest.raises(RuntimeError, match="the frame is bent"):
+        support.app_on(Crossed(), BOUNDED)  # type: ignore[arg-type]
 
 
 def test_a_panel_that_fails_has_its_traceback_on_a_console() -> None:
