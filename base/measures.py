@@ -15,6 +15,16 @@ def ratio_of(part: float | None, whole: float | None) -> float:
     return math.nan if part is None or whole is None or not whole else part / whole
 
 
+def requested_unused_ratio(used: float, requested: float) -> float:
+    """Return what is requested beyond what is used, as a ratio of the whole that both are of; NaN where one is NaN."""
+    return math.nan if math.isnan(used + requested) else max(0.0, requested - used)
+
+
+def neither_ratio(used: float, requested: float) -> float:
+    """Return what is neither used nor requested, as a ratio of the whole that both are of; NaN where one is NaN."""
+    return math.nan if math.isnan(used + requested) else max(0.0, 1.0 - max(used, requested))
+
+
 def matching_count(flags: Iterable[object]) -> int:
     """Count the things for which a condition holds: how many of the flags are true."""
     return sum(map(bool, flags))

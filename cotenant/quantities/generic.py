@@ -110,7 +110,7 @@ _OF_NODES: Final = (
         "of its allocatable amount.", Unit.PERCENT, f"{_EXTREMES}.extremes", Aggregation(Level.CLUSTER, "extremes"),
         Moment.LAST_SCAN),
     _of("node_highest_used_percent", "Highest", "What the node that is used most uses of its capacity, as rebalancing "
-        "compares it with thresholds.", Unit.PERCENT, f"{_EXTREMES}.highest", Aggregation(Level.CLUSTER, "highest")),
+        "compares it with thresholds.", Unit.PERCENT, f"{_EXTREMES}.extremes", Aggregation(Level.CLUSTER, "highest")),
     _of("nodes_spread_percent", "Spread", "Standard deviation over the nodes of what is used of their capacity, in "
         "points.", Unit.PERCENT, f"{_EXTREMES}.spread_of", Aggregation(Level.CLUSTER, "standard deviation")),
     _of("cluster_lendable_ahead_least", "From now on", "The least and the most of what batch pods may take from now "
@@ -141,22 +141,14 @@ _TIMES: Final = (
         f"{_COLOCATION}.explain.NodeExplained.degrade_seconds", _NODE),
 )  # fmt: skip
 _OTHERS: Final = (
-    _of("cluster_size_kept_ratio", "Kept, by the lower bound", "Nodes of the answer / the fewest that any placement "
-        "needs.", Unit.NUMBER, "cotenant.scheduler_ext.cluster_size.report.SizedLevel.kept_by_bound",
-        Aggregation(Level.CLUSTER)),
     _of("cluster_size_nodes_now_count", "Nodes now", "Nodes that the size of the cluster starts from.", Unit.COUNT,
         "cotenant.scheduler_ext.cluster_size.model.ClusterSize.nodes_now", _NODES),
-    _of("cluster_size_price_month", "Price of the nodes that leave", "Money a month of the nodes that could leave.",
-        Unit.MONEY_PER_MONTH, "cotenant.scheduler_ext.cluster_size.model.ClusterSize.price_month",
-        Aggregation(Level.CLUSTER, "sum over the nodes")),
     _of("ladder_steps_count", "Steps", "Steps of accepted ladders that have begun, and those that were accepted.",
         Unit.COUNT, "cotenant.changes.model.ladder.LadderProgress.steps_begun", Aggregation(Level.WORKLOAD, "number")),
     _of("later_steps_count", "Later steps", "Steps that come after the first ones of the workloads of a review.",
         Unit.COUNT, "cotenant.dashboard.changes.review_end.later_steps_count"),
-    _of("policy_changes_count", "Changes of tonight", "Changes that a policy would make, and pods that would restart "
-        "at most.", Unit.COUNT, "cotenant.autopilot.model.RoundTotals.most_restarts"),
     _of("review_left_seconds", "Left of a review", "How long the review of many workloads still takes.", Unit.SECONDS,
-        "cotenant.base.measures.length_seconds"),
+        "cotenant.dashboard.changes.review_job.ReviewJob.left_seconds"),
     _of("change_mean_usage", "Mean before and after", "Mean usage of a workload before a change, and after it.",
         Unit.OF_RESOURCE, "cotenant.dashboard.figures.passage.Passage.mean_usage", Aggregation(Level.WORKLOAD, "mean"),
         Moment.WINDOW),

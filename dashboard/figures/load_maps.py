@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from cotenant.base import measures
-from cotenant.base.usage.extremes import highest, spread_of
+from cotenant.base.usage.extremes import extremes, spread_of
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_NAME
 from cotenant.dashboard.figures import base
 from cotenant.dashboard.figures.base import Chart
@@ -133,8 +133,11 @@ def _summary(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str
 
 def _state(values: np.ndarray, high: np.ndarray) -> str:
     """Describe the state of all nodes in words; percent of each node, NaN = not known or no threshold."""
+    ends = extremes(values)
+    if ends is None:
+        return "not known of any node"
     above = measures.matching_count(values > high)
     return (
-        f"{above} of {values.size} above their threshold, highest {highest(values):.0f} %, "
+        f"{above} of {values.size} above their threshold, highest {ends.most:.0f} %, "
         f"spread {spread_of(values):.1f} points"
     )

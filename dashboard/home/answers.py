@@ -12,10 +12,9 @@ from dash.development.base_component import Component
 from cotenant.base.resource import Resource
 from cotenant.base.text import visible
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.home import cards
+from cotenant.dashboard.home import cards, numbers
 from cotenant.dashboard.home.page_data import OverviewPage
 from cotenant.dashboard.tables import display, savings
-from cotenant.recommender.model.list_totals import READY
 
 TITLE: Final = "What people ask first"
 
@@ -69,7 +68,7 @@ def _complete(page: OverviewPage) -> str:
 QUESTIONS: Final = (
     Question("Which containers will be killed first?", _killed_first, "recommendations", cards.AT_RISK),
     Question("What do I save?", _save, "recommendations", cards.WASTE),
-    Question("What can I apply right now?", _now, "recommendations", f"ready={','.join(READY)}"),
+    Question("What can I apply right now?", _now, "recommendations", numbers.READY),
     Question("Who wastes most?", _wasteful, "workloads", "sort=-cpu_request"),
     Question("When is the next peak?", _peak, "forecast"),
     Question("Is there capacity for it?", lambda _page: "plans for the peaks ahead", "reservations"),

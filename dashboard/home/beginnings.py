@@ -13,12 +13,13 @@ from cotenant.base.settings.sections.recommender import BacktestSettings, Cotena
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import ACT
 from cotenant.dashboard.tables import display
+from cotenant.forecasting.node_peaks.peak_records import RECORD_DAYS
 from cotenant.recommender.trust import TRUSTED_DAYS
 
 SCAN: Final = "cotenant scan --prometheus URL"
 COMMANDS: Final = f"{SCAN}\ncotenant demo"
-REPLAY_DAYS: Final = 15.0
-"""14 days of history and one day that is tried."""
+REPLAY_DAYS: Final = RECORD_DAYS + 1
+"""A whole record of a node's peaks, and one day that is tried."""
 
 
 @dataclass(frozen=True, slots=True)

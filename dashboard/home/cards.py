@@ -10,9 +10,9 @@ from typing import Any, Final
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from cotenant.base import measures
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
-from cotenant.base.tables import queries
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.home import pictures
 from cotenant.dashboard.home.page_data import OverviewPage
@@ -69,8 +69,7 @@ def _killed_first(page: OverviewPage) -> list[Any]:
 
 
 def _critical_findings(page: OverviewPage) -> list[Any]:
-    found = dict(queries.facet(page.view.source.snapshot().tables[FINDINGS.name], page.query, "severity"))
-    critical = found.get(Severity.CRITICAL.value, 0)
+    critical = page.counts(FINDINGS.name, "severity").get(Severity.CRITICAL.value, 0)
     if not critical:
         return []
     href = page.href("findings", f"severity={Severity.CRITICAL.value}")
@@ -79,8 +78,8 @@ def _critical_findings(page: OverviewPage) -> list[Any]:
 
 def _severities(page: OverviewPage) -> Component:
     """Draw the number of containers on the list of raises in each severity."""
-    counts = dict(queries.facet(page.advice, page.listed(TodoList.RAISE), "severity"))
-    shown = [severity for severity in sorted(Severity, key=lambda level: -level.rank) if counts.get(severity.value)]
+    counts = page.severities
+    shown = [severity for severity in sorted(Severity, key=lambda level: -level.rank) if counts[severity.value]]
     parts = [
         Part(counts[severity.value], severity.value, display.of_kind(counts[severity.value], severity.value))
         for severity in shown
@@ -125,11 +124,10 @@ def _request_bar(page: OverviewPage) -> Component:
     used, requested = page.overview.headline.cpu_utilisation, page.overview.headline.cpu_requests_commitment
     if not (math.isfinite(used) and math.isfinite(requested)):
         return html.Div()
-    idle, rest = max(0.0, requested - used), max(0.0, 1.0 - max(requested, used))
     parts = (
         Part(used, "used", f"used {display.percent(used)}"),
-        Part(idle, "idle", f"requested {display.percent(requested)}"),
-        Part(rest, "rest", "neither"),
+        Part(measures.requested_unused_ratio(used, requested), "idle", f"requested {display.percent(requested)}"),
+        Part(measures.neither_ratio(used, requested), "rest", "neither"),
     )
     return pictures.bar(
         parts, f"CPU of all nodes: {display.percent(used)} used, {display.percent(requested)} requested"
@@ -140,7 +138,7 @@ def _request_bar(page: OverviewPage) -> Component:
 def lend(page: OverviewPage) -> Component:
     """Show how much batch pods can take now, and how that changes over the next 24 hours."""
     overview = page.overview
-    table = page.view.source.snapshot().tables[RECLAIMABLE.name]
+    table = page.snapshot.tables[RECLAIMABLE.name]
     series = overview.cpu
     if not math.isfinite(series.batch_now):
         why = why_unknown(table) or "No node is known."

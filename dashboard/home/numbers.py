@@ -50,7 +50,7 @@ def present(page: OverviewPage) -> Component:
 def free_for_a_day(page: OverviewPage) -> Component:
     """Show the amounts for pods that stay for about a day; they overlap with what is free for batch."""
     overview = page.overview
-    unknown = lent_now.not_of_all(overview, page.view.source.snapshot().tables[RECLAIMABLE.name])
+    unknown = lent_now.not_of_all(overview, page.snapshot.tables[RECLAIMABLE.name])
     cpu, memory = overview.cpu.mid_now, overview.memory.mid_now
     value = [panels.amount(cpu, Resource.CPU), " · ", panels.amount(memory, Resource.MEMORY)]
     overlap = "requested by services that will not use it soon; part of it is free for batch too, so do not add them"

@@ -14,7 +14,7 @@ from cotenant.base import measures
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
-from cotenant.base.tables import queries, time_span
+from cotenant.base.tables import time_span
 from cotenant.base.text import visible
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.figures import band, heat, waste
@@ -28,7 +28,7 @@ from cotenant.dashboard.tables import carried, display
 from cotenant.dashboard.tables import selection as choosing
 from cotenant.dashboard.tables.labels import label
 from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
-from cotenant.recommender.model.views import FINDINGS, RECLAIMABLE, RECOMMENDATIONS, Overview
+from cotenant.recommender.model.views import FINDINGS, RECLAIMABLE, Overview
 
 WASTE_BARS: Final = 10
 """Namespaces in the waste ranking. What fits a screen; the table has all namespaces."""
@@ -60,7 +60,7 @@ def contents(view: View, search: str = "") -> Component:
         ("row", [lambda: risk.part(view)]),
         ("row", [lambda: answers.panel(page)]),
         ("row", [lambda: beginnings.young(overview.window_days) or html.Div()]),
-        ("", [lambda: _policy(view)]),
+        ("", [lambda: _policy(page)]),
         ("row thirds", [lambda: _waste_panel(page), lambda: _outcome(page), lambda: _findings(page)]),
         ("", [lambda: numbers.headline(overview)]),
         ("row", [lambda: _quality(overview, base)]),
@@ -79,10 +79,10 @@ def _lead(page: OverviewPage) -> str:
     )
 
 
-def _policy(view: View) -> Component:
+def _policy(page: OverviewPage) -> Component:
     """The offer of another reclaim policy where the back-test speaks for it; nothing otherwise."""
-    lent = view.source.snapshot().tables[RECLAIMABLE.name]
-    offered = policy_offer.offer(view.source.policy_trial(), policy_offer.policies_now(lent))
+    lent = page.snapshot.tables[RECLAIMABLE.name]
+    offered = policy_offer.offer(page.view.source.policy_trial(), policy_offer.policies_now(lent))
     if offered is None:
         return html.Div()
     commands = [html.Li([f"{what}: ", html.Code(command)]) for what, command in policy_offer.COMMANDS]
@@ -188,8 +188,7 @@ def _worth_most(page: OverviewPage) -> list[Component]:
     view = page.view
     if view.given.changes is None:
         return []
-    advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
-    best = choosing.worth_most(advice, WORTH_MOST, page.query)
+    best = choosing.worth_most(page.advice, WORTH_MOST, page.query)
     rows = [
         html.Li(
             [
@@ -230,7 +229,7 @@ def _reasons(page: OverviewPage) -> Component:
 
 def _findings(page: OverviewPage) -> Component:
     """Show the number of findings of each kind, the most frequent first, each with a link to them."""
-    counts = queries.facet(page.view.source.snapshot().tables[FINDINGS.name], page.query, "finding")
+    counts = page.counts(FINDINGS.name, "finding")
     note = "What a person should know, beside recommendations."
     if not counts:
         state = panels.empty(
@@ -244,7 +243,7 @@ def _findings(page: OverviewPage) -> Component:
                 html.P(FINDING_SENTENCES[FindingKind(kind)] if kind in set(FindingKind) else ""),
             ]
         )
-        for kind, count in counts
+        for kind, count in counts.items()
     ]
     every = dcc.Link("All findings", href=page.href("findings"), className="button")
     return panels.panel("Findings", html.Ul(rows, className="reasons finding-list"), every, note=note)

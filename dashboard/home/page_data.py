@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Final
 
 from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.base.tables.queries import Relation
 from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.sources.answers import AnswerT
 from cotenant.dashboard.sources.namespace_filter import OF_THESE, overview_of
+from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import carried
 from cotenant.recommender.model import list_totals
 from cotenant.recommender.model.list_totals import ReadyCounts, TodoCounts
@@ -16,15 +21,16 @@ from cotenant.recommender.model.savings import PlannedSavings
 from cotenant.recommender.model.todo import TodoList
 from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
 
-OF_CHOSEN = "of the chosen namespaces"
+OF_CHOSEN: Final = "of the chosen namespaces"
 
 
 @dataclass(frozen=True)
 class OverviewPage:
-    """The results, narrowed to the address's namespaces; what several parts of the page say is computed once."""
+    """The results of one moment, narrowed to the address's namespaces; what is asked of a table is asked once."""
 
     view: View
     search: str
+    snapshot: Snapshot
     overview: Overview
     """Whose counts and sums are of the chosen namespaces; nodes, capacity and curves are of the whole cluster."""
     query: Query
@@ -40,35 +46,49 @@ class OverviewPage:
         conditions = tuple(sorted((*self.query.conditions, FilterCondition("todo", (todo.value,)))))
         return replace(self.query, conditions=conditions)
 
-    @cached_property
+    @property
     def advice(self) -> Relation:
         """The table of recommendations."""
-        return self.view.source.snapshot().tables[RECOMMENDATIONS.name]
+        return self.snapshot.tables[RECOMMENDATIONS.name]
+
+    def counts(self, table: str, key: str) -> dict[str, int]:
+        """Number of rows of a table by the words of a column, the most frequent first."""
+        return dict(self.snapshot.facets(table, self.query, (key,))[key])
 
     @cached_property
     def todo(self) -> TodoCounts:
         """Containers at risk, and those of which only requests fall."""
-        return list_totals.todo_counts(self.advice, self.query)
+        return self._kept("todo", lambda: list_totals.todo_counts(self.advice, self.query))
 
     @cached_property
-    def cuts(self) -> PlannedSavings:
-        """The savings of the list of cuts, now and after all steps."""
-        return list_totals.planned_savings(self.advice, self.listed(TodoList.CUT))
-
-    @cached_property
-    def ready(self) -> ReadyCounts:
-        """Recommendations of which the guardrails allow a step now."""
-        return list_totals.ready_counts(self.advice, self.query)
-
-    @cached_property
-    def planned(self) -> PlannedSavings:
-        """The savings and raises of all recommendations, now and after all steps."""
-        return list_totals.planned_savings(self.advice, self.query)
+    def severities(self) -> Counter[str]:
+        """Containers at risk by severity."""
+        raises = self.listed(TodoList.RAISE)
+        return self._kept("severities", lambda: list_totals.severity_counts(self.advice, raises))
 
     @cached_property
     def above_request(self) -> int:
         """Containers that used more memory than they request."""
-        return list_totals.above_request_count(self.advice, self.query)
+        return self._kept("above request", lambda: list_totals.above_request_count(self.advice, self.query))
+
+    @cached_property
+    def cuts(self) -> PlannedSavings:
+        """The savings of the list of cuts, now and after all steps."""
+        return self._kept("cuts", lambda: list_totals.planned_savings(self.advice, self.listed(TodoList.CUT)))
+
+    @cached_property
+    def ready(self) -> ReadyCounts:
+        """Recommendations of which the guardrails allow a step now."""
+        return self._kept("ready", lambda: list_totals.ready_counts(self.advice, self.query))
+
+    @cached_property
+    def planned(self) -> PlannedSavings:
+        """The savings and raises of all recommendations, now and after all steps."""
+        return self._kept("planned", lambda: list_totals.planned_savings(self.advice, self.query))
+
+    def _kept(self, what: str, ask: Callable[[], AnswerT]) -> AnswerT:
+        """What is asked of the recommendations, once for all people who see the same results."""
+        return self.snapshot.kept(("home", what, self.query), ask, lambda _: 0)
 
     @property
     def whose(self) -> str:
@@ -86,5 +106,6 @@ def overview_page(view: View, search: str) -> OverviewPage | None:
     snapshot, query = view.source.snapshot(), carried.namespace_query(search)
     overview = snapshot.overview
     if overview is not None and query.conditions:
-        overview = overview_of(overview, snapshot.tables, query, carried.admits(search))
-    return None if overview is None else OverviewPage(view, search, overview, query)
+        ask = partial(overview_of, overview, snapshot.tables, query, carried.admits(search))
+        overview = snapshot.kept(("home", "overview", query), ask, lambda narrow: len(narrow.waste))
+    return None if overview is None else OverviewPage(view, search, snapshot, overview, query)

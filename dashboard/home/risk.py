@@ -12,6 +12,7 @@ from cotenant.base import measures
 from cotenant.base.text import percent
 from cotenant.base.usage.what_if import RiskOutcome, WhatIf
 from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.tables import display
 
@@ -132,7 +133,7 @@ def register(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     def _draw_outcome(place: int | None, pathname: str | None) -> Any:
-        if (pathname or "").rstrip("/") != view.settings.base_path.rstrip("/") or place is None:
+        if path_of(pathname or "", view.settings) or place is None:
             return no_update
 
         def draw() -> Component:
@@ -151,7 +152,7 @@ def register(app: Dash, view: View) -> None:
     )
     def _fill(_ticks: int | None, shown: str | None, pathname: str | None) -> Any:
         present = replay_mark(view)
-        if present == shown or (pathname or "").rstrip("/") != view.settings.base_path.rstrip("/"):
+        if present == shown or path_of(pathname or "", view.settings):
             return no_update, no_update
         return panels.render_guarded(lambda: panel(view)), present
 

@@ -5,6 +5,7 @@ Pages and commands count and add up here alone. Rows that somebody has put off a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -78,6 +79,12 @@ def todo_counts(advice: Relation, query: Query) -> TodoCounts:
     """Over the rows of a query that nobody has put off; results of a version without the lists count as none."""
     where = queries.condition(advice, query) & in_sight(advice)
     return TodoCounts(*advice.sums([f"count_if(todo = '{todo}')" for todo in (TodoList.RAISE, TodoList.CUT)], where))
+
+
+def severity_counts(advice: Relation, query: Query) -> Counter[str]:
+    """The number of rows of a query that nobody has put off, by severity."""
+    where = queries.condition(advice, query) & in_sight(advice)
+    return Counter({severity: count for (severity,), count in advice.groups([("severity",)], where)[0].items()})
 
 
 @dataclass(frozen=True, slots=True)

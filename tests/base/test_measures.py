@@ -25,6 +25,24 @@ def test_a_ratio_is_part_by_whole_and_zero_is_one_where_zero_is_known() -> None:
     assert measures.ratio_of(0.0, 4.0) == 0.0
 
 
+@given(st.floats(0.0, 2.0), st.floats(0.0, 2.0))
+def test_used_requested_beyond_it_and_neither_are_the_whole_where_nothing_exceeds_it(
+    used: float, requested: float
+) -> None:
+    idle, rest = measures.requested_unused_ratio(used, requested), measures.neither_ratio(used, requested)
+    assert idle >= 0.0 and rest >= 0.0
+    assert used + idle + rest == pytest.approx(max(1.0, used, requested))
+
+
+def test_nothing_is_requested_in_vain_or_free_where_one_of_both_is_not_known() -> None:
+    # Of allocatable: 0.3 used, 0.7 requested: 0.4 requested beyond the use, and 1 - 0.7 that nobody has.
+    assert measures.requested_unused_ratio(0.3, 0.7) == pytest.approx(0.4)
+    assert measures.neither_ratio(0.3, 0.7) == pytest.approx(0.3)
+    for used, requested in ((NAN, 0.7), (0.3, NAN)):
+        assert math.isnan(measures.requested_unused_ratio(used, requested))
+        assert math.isnan(measures.neither_ratio(used, requested))
+
+
 @given(st.integers(0, 1000), st.integers(0, 1000))
 def test_what_a_list_shows_and_what_it_leaves_out_are_all(count: int, most: int) -> None:
     assert measures.shown_count(count, most) + measures.left_out_count(count, most) == count

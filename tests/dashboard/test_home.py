@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import pytest
 from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.store import Store
+from cotenant.changes.model.service import PostponedRecommendation
 from cotenant.dashboard import pages
 from cotenant.dashboard.frame import palette
 from cotenant.dashboard.frame.navigation import tab_title
@@ -20,6 +24,8 @@ from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.home import answers, beginnings, cards, overview
 from cotenant.dashboard.home.page_data import OverviewPage, overview_page
 from cotenant.dashboard.pages import recommendations
+from cotenant.dashboard.sources import snoozed
+from cotenant.dashboard.sources.snoozed import LedgerMarks
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from tests.support import dashboard as support
@@ -73,6 +79,21 @@ def test_the_cards_count_what_the_lists_behind_their_buttons_hold(view: View, ho
     said = next(one for one in every(waste) if getattr(one, "className", "") == "amount")
     assert float(said.to_plotly_json()["props"]["data-value"]) / 1000 == pytest.approx(falls)
     assert f"The first steps of {len(cut)} containers" in words(waste)
+
+
+def test_what_somebody_has_put_off_is_in_no_part_of_the_card(view: View, home: OverviewPage) -> None:
+    at_risk = rows(view, cards.AT_RISK)
+    ref = WorkloadRef(*(at_risk[0][name] for name in ("namespace", "kind", "workload")))
+    entry = PostponedRecommendation(ref, None, "ann", "known", 0.0)
+    marked = snoozed.mark_snapshot(home.snapshot, LedgerMarks({ref: entry}), "marked")
+    page = replace(home, snapshot=marked)
+    left = [
+        row
+        for row in at_risk
+        if (row["namespace"], row["kind"], row["workload"]) != (ref.namespace, ref.kind, ref.name)
+    ]
+    assert page.todo.raises == len(left) < len(at_risk) == home.todo.raises
+    assert page.severities == Counter(row["severity"] for row in left)
 
 
 def test_containers_that_are_killed_first_used_more_memory_than_they_request(view: View, home: OverviewPage) -> None:
