@@ -62,22 +62,24 @@ class NodeMetric:
     collect: Mapping[str, Any] = field(default_factory=dict)
 
     def node_used(self, resource: Resource) -> int | None:
-        """Return the usage of the node; None if the report lacks it, or if it reports 0 bytes of memory."""
-        return _measured_amount(resource, self.node_usage)
+        """Return the usage of the node; None if the report lacks it, or says zero: a machine that reports uses both."""
+        return self.node_usage.get(resource) or None
 
     def system_used(self, resource: Resource) -> int | None:
         """Return the usage outside of pods and host applications; None if neither it nor the node's usage is reported.
 
-        If the report has the node's usage only, it is that usage minus the sum of its parts. A usage of zero memory
-        is accepted if the node's usage is reported.
+        If the report has the node's usage only, it is that usage minus the sum of its parts. Zero is accepted if the
+        node's usage is reported: the parts may be all of it.
         """
         used, whole = self.system_usage.get(resource), self.node_used(resource)
         if whole is None:
-            return _measured_amount(resource, self.system_usage)
-        if used is not None:
-            return used
-        parts = [pod.usage for pod in self.pods] + [application.usage for application in self.host_applications]
-        return max(whole - sum(usage.get(resource, 0) for usage in parts), 0)
+            return used or None
+        return max(whole - self._parts(resource), 0) if used is None else used
+
+    def _parts(self, resource: Resource) -> int:
+        """Usage of all pods and host applications together."""
+        parts = (*(pod.usage for pod in self.pods), *(application.usage for application in self.host_applications))
+        return sum(usage.get(resource, 0) for usage in parts)
 
     def beyond(self, resource: Resource, capacity: int) -> str:
         """Return the field of the report that exceeds what the node has, as text; "" if all values are plausible.
@@ -88,7 +90,9 @@ class NodeMetric:
         said |= {f"pod {pod.namespace}/{pod.name}": pod.usage for pod in self.pods}
         said |= {f"host application {application.name}": application.usage for application in self.host_applications}
         most = BEYOND_CAPACITY * capacity
-        return next((what for what, usage in said.items() if capacity and usage.get(resource, 0) > most), "")
+        amounts = {what: usage.get(resource, 0) for what, usage in said.items()}
+        amounts["all pods and host applications together"] = self._parts(resource)
+        return next((what for what, amount in amounts.items() if capacity and amount > most), "")
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> NodeMetric:
@@ -164,11 +168,6 @@ class _ReportReader:
         if moment is None:
             return None
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _measured_amount(resource: Resource, usage: Amounts) -> int | None:
-    """An amount that was measured: nothing that runs has 0 bytes of memory."""
-    return (usage.get(resource) or None) if resource is Resource.MEMORY else usage.get(resource)
 
 
 def _reporter(metadata: Mapping[str, Any]) -> str:

@@ -173,7 +173,7 @@ def _usage_pair(usage: _ResourceMap | None) -> Pair | None:
     """Both amounts, NaN for one that is missing, cannot be read or is 0 bytes of memory; None where both are."""
     resources = usage.resources or {} if usage else {}
     cpu, memory = (_amount_or_nan(r, resources.get(r.value)) for r in RESOURCES)
-    memory = memory or math.nan
+    cpu, memory = cpu or math.nan, memory or math.nan  # no machine that reports uses none of either
     return None if math.isnan(cpu) and math.isnan(memory) else (cpu, memory)
 
 
@@ -301,11 +301,13 @@ def _capacity_pair(capacity: Mapping[str, int]) -> Pair:
 
 
 def exceeds_capacity(metric: LoadMetric, node: ExtenderNode) -> bool:
-    """Return whether the report shows more use by the node or a pod than the machine has: a fault of its source.
+    """Return whether the report shows more use by the node, a pod or all pods than the machine has: its source's fault.
 
     The bound is the machine's capacity, not what it gives to pods, which the system beside them may exceed.
     """
-    used = [metric.usage or (0.0, 0.0), metric.system, *(usage for usage, _ in metric.pods.values())]
+    pods = [usage for usage, _ in metric.pods.values()]
+    together = (sum(cpu for cpu, _ in pods), sum(memory for _, memory in pods))
+    used = [metric.usage or (0.0, 0.0), metric.system, *pods, together]
     bounds = [BEYOND_CAPACITY * whole if whole > 0 else math.inf for whole in node.whole]
     return any(amount > bound for pair in used for amount, bound in zip(pair, bounds, strict=True))
 

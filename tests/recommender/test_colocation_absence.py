@@ -76,6 +76,8 @@ INCOMPLETE = {
     "usages without resources": {"nodeUsage": {}, "systemUsage": {"resources": None}},
     "empty resources": {"nodeUsage": usage(), "systemUsage": usage()},
     "quantities that are none": {"nodeUsage": usage("much", "more"), "systemUsage": usage("?", "-1Gi")},
+    "zeros, as of a machine that no kubelet runs on": {"nodeUsage": usage("0", "0"), "systemUsage": usage("0", "0")},
+    "less than nothing, rounded": {"nodeUsage": usage("0n", "0Ki"), "systemUsage": usage("0", "0")},
     "negative": {"nodeUsage": usage("-4", "-8Gi"), "systemUsage": usage("-1", "-1")},
 }
 
@@ -94,6 +96,18 @@ def test_what_is_reported_of_one_resource_alone_is_lent_of_that_one() -> None:
     # 32000 m x 60 % = 19200, less 1000 of the system; of memory nobody knows what is used
     assert answer(state, CPU) == (Reason.OK, 18_200)
     assert answer(state, MEMORY) == (Reason.METRIC_INCOMPLETE, 0)
+
+
+def test_no_cpu_time_at_all_was_not_measured() -> None:
+    """Pods and a kubelet run there: a node that used no CPU in five minutes is one of which nobody measured it."""
+    pods = ({"namespace": "ns", "name": "p", "podUsage": usage("3", "1Gi"), "priority": "koord-prod"},)
+    silent = metric({"nodeUsage": usage("0", "8Gi"), "systemUsage": usage("0", "2Gi")}, pods=pods)
+    assert answer(world(silent), CPU) == (Reason.METRIC_INCOMPLETE, 0)
+    # but the system may use nothing that its rounding shows, where the whole is told: 32000 m x 60 %
+    assert answer(world(metric({"nodeUsage": usage("4", "8Gi"), "systemUsage": usage("0", "2Gi")})), CPU) == (
+        Reason.OK,
+        19_200,
+    )
 
 
 def test_no_bytes_at_all_were_not_measured() -> None:
@@ -119,6 +133,16 @@ BEYOND = {
     "the system alone": ({"nodeUsage": usage("4", "8Gi"), "systemUsage": usage("39", "2Gi")}, (), CPU),
     "memory": ({"nodeUsage": usage("4", "900Gi"), "systemUsage": usage("1", "2Gi")}, (), MEMORY),
     "a pod above its node": (FULL, ({"namespace": "ns", "name": "p", "podUsage": usage("40", "1Gi")},), CPU),
+    "pods that are each possible and all together not": (  # 10 x 10 cores on 32
+        FULL,
+        tuple({"namespace": "ns", "name": f"p{i}", "podUsage": usage("10", "1Gi")} for i in range(10)),
+        CPU,
+    ),
+    "the memory of all pods together": (  # 3 x 40 GiB on 64
+        FULL,
+        tuple({"namespace": "ns", "name": f"p{i}", "podUsage": usage("1", "40Gi")} for i in range(3)),
+        MEMORY,
+    ),
     "a pod's memory above its node": (
         FULL,
         ({"namespace": "ns", "name": "p", "podUsage": usage("1", "80Gi")},),

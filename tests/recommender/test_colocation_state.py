@@ -192,7 +192,8 @@ def node(name: str = "a", cpu: int = 10_000, **more: Any) -> Node:
 
 def metric(name: str = "a", **usage: int) -> NodeMetric:
     found = tuple(PodMetric("ns", pod, {CPU: used, MEMORY: 0}, PriorityClass.PROD) for pod, used in usage.items())
-    return NodeMetric(name, NOW, {CPU: sum(usage.values())}, {}, found)
+    # an idle machine uses a millicore, and the system's part of it is rounded down
+    return NodeMetric(name, NOW, {CPU: sum(usage.values()) or 1}, {CPU: 0}, found)
 
 
 def state(**more: Any) -> ColocationState:

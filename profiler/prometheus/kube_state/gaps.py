@@ -51,7 +51,7 @@ LATE_SECONDS: Final = DAY_SECONDS
 
 
 def search_start(metric: str, now_seconds: int, window_start_seconds: int) -> int:
-    """From when on the newest sample of a metric is looked for that has none at the moment of the snapshot."""
+    """Return the time from which on the newest sample is looked for of a metric that has none at the snapshot's moment."""
     if metric in READ_LATE and metric not in ANNOTATED:
         return now_seconds - LATE_SECONDS
     return min(window_start_seconds, now_seconds - LATE_SECONDS) if metric in ANNOTATED else window_start_seconds
@@ -107,9 +107,9 @@ class Gaps:
 
     def _hidden_objects(self, ref: WorkloadRef) -> Iterator[Reason]:
         ranges, scalers = (self.hidden.get(kind) for kind in (stored.LIMIT_RANGES, stored.AUTOSCALERS))
-        if ranges and (ranges.hidden or ref.namespace in ranges.nameless):
+        if ranges and (ranges.is_hidden or ref.namespace in ranges.nameless):
             yield Reason.LIMIT_RANGE_UNKNOWN
-        if scalers and scalers.hidden and ref.kind in SCALED:
+        if scalers and scalers.is_hidden and ref.kind in SCALED:
             yield Reason.AUTOSCALER_UNKNOWN
 
 

@@ -40,12 +40,12 @@ class Kind:
     nameless: frozenset[str] = frozenset()
 
     @property
-    def hidden(self) -> bool:
+    def is_hidden(self) -> bool:
         """Return whether there are some, and none is shown."""
         return self.shown == 0 and bool(self.stored)
 
     @property
-    def unclear(self) -> bool:
+    def is_unclear(self) -> bool:
         """Return whether none is shown and nothing tells whether there are any."""
         return self.shown == 0 and self.stored is None
 
@@ -56,27 +56,29 @@ def kinds(state: State) -> dict[str, Kind]:
     bounded = _objects(state, LIMIT_RANGES, (_BOUNDS,))
     unbounded = frozenset(namespace for namespace, _ in shown[LIMIT_RANGES] - bounded)
     return {
-        kind: Kind(_stored(state, kind), len(objects), unbounded if kind == LIMIT_RANGES else frozenset())
+        kind: Kind(_stored_count(state, kind), len(objects), unbounded if kind == LIMIT_RANGES else frozenset())
         for kind, objects in shown.items()
     }
 
 
 def notes(known: Mapping[str, Kind]) -> list[str]:
     """Notes on the kinds of which nothing is shown, or less than there is, where the Kubernetes API is not read."""
-    unclear = [_WORDS[kind] for kind, one in known.items() if one.unclear]
+    unclear = [_WORDS[kind] for kind, objects in known.items() if objects.is_unclear]
     out = []
     if unclear:
         out.append(
             f"whether there are any {' or '.join(unclear)} is not known: {BLIND} shows none, as it also does where it "
             "leaves them out; a proposal may be beyond a bound, or move what an autoscaler aims at"
         )
-    for kind, one in known.items():
-        if one.stored is not None and one.stored > one.shown:
+    for kind, objects in known.items():
+        if objects.stored is not None and objects.stored > objects.shown:
             lost = (
-                "some namespaces' are not taken into account" if one.shown else "nothing they may bear on is proposed"
+                "some namespaces' are not taken into account"
+                if objects.shown
+                else "nothing they may bear on is proposed"
             )
             out.append(
-                f"the API server stores {one.stored} {_WORDS[kind]}: {BLIND} shows {one.shown} of them "
+                f"the API server stores {objects.stored} {_WORDS[kind]}: {BLIND} shows {objects.shown} of them "
                 f"(--resources={kind}), so {lost}"
             )
     return out
@@ -91,7 +93,7 @@ def _objects(state: State, kind: str, metrics: Sequence[str]) -> frozenset[tuple
     return frozenset((x.get("namespace", ""), x.get(label, "")) for metric in metrics for x, _ in state.get(metric, ()))
 
 
-def _stored(state: State, kind: str) -> int | None:
+def _stored_count(state: State, kind: str) -> int | None:
     """The highest count of any API server: each counts the same store, once a minute, and a new one begins at none."""
     counts = [
         round(value)

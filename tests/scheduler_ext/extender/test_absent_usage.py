@@ -42,7 +42,8 @@ def metric(usage: Any) -> LoadMetric:
         ({"resources": {"cpu": "1"}}, (1000.0, math.nan)),
         ({"resources": {"cpu": "1", "memory": "0"}}, (1000.0, math.nan)),
         ({"resources": {"memory": "1Gi"}}, (math.nan, GIB)),
-        ({"resources": {"cpu": "0", "memory": "1Gi"}}, (0.0, GIB)),
+        ({"resources": {"cpu": "0", "memory": "1Gi"}}, (math.nan, GIB)),  # a machine that reports uses some
+        ({"resources": {"cpu": "0n", "memory": "0Mi"}}, None),
     ],
 )
 def test_a_usage_that_is_not_reported_is_not_zero(usage: Any, expected: tuple[float, float] | None) -> None:
@@ -50,6 +51,10 @@ def test_a_usage_that_is_not_reported_is_not_zero(usage: Any, expected: tuple[fl
     assert (found is None) is (expected is None)
     if expected is not None:
         np.testing.assert_equal(found, expected)
+
+
+EVERY_SECOND_CORE = {f"ns/p{i}": ((20_000.0, GIB), False) for i in range(3)}
+"""Three pods that use half of a machine of 40 cores each."""
 
 
 def column(report: LoadMetric) -> Any:
@@ -71,6 +76,7 @@ def test_a_report_of_the_future_has_expired(at: float, old: bool) -> None:
         (LoadMetric(NOW, usage=(1000.0, math.nan)), Reason.METRIC_INCOMPLETE),
         (LoadMetric(NOW + 3600, usage=(1000.0, GIB)), Reason.METRIC_AHEAD),
         (LoadMetric(NOW, usage=(1_484_000.0, GIB)), Reason.METRIC_IMPLAUSIBLE),
+        (LoadMetric(NOW, usage=(1000.0, GIB), pods=EVERY_SECOND_CORE), Reason.METRIC_IMPLAUSIBLE),
         (LoadMetric(NOW - 180, usage=(1000.0, GIB)), Reason.METRIC_EXPIRED),
         (LoadMetric(NOW, usage=(1000.0, GIB)), Reason.OK),
     ],
