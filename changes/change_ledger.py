@@ -84,7 +84,7 @@ class ChangeLedger:
         signed_rows = [(event, subject, {**body, **self._source}) for event, subject, body in rows]
         self.ledger.append(self.clock.now_seconds(), self.actor, signed_rows)
 
-    def tell_ladder(
+    def record_ladder(
         self, status: LadderStatus, happened: LadderEvent, reason: str = "", message: str = ""
     ) -> LadderStatus:
         """Write what happened to a ladder; its status afterwards. UsageError when it has ended."""

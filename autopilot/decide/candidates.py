@@ -83,7 +83,7 @@ def settings_under(settings: ActionSettings, limits: PolicyLimits) -> ActionSett
     return msgspec.structs.replace(
         settings,
         soak_minutes=max(settings.soak_minutes, limits.soak_minutes),
-        auto_revert=True,
+        auto_rollback=True,
         guardrails=msgspec.structs.replace(guardrails, **narrower),
     )
 

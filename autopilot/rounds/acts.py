@@ -184,7 +184,7 @@ class Acts:
         soak = max((effective.settings.soak_minutes for effective in inside), default=own.soak_minutes)
         groups = [own.windows, *(group for effective in inside for group in effective.limits.windows)]
         is_all_open = all(is_open(group, reading.now_seconds) for group in groups)
-        settings = msgspec.structs.replace(own, soak_minutes=soak, auto_revert=True)
+        settings = msgspec.structs.replace(own, soak_minutes=soak, auto_rollback=True)
         may_change = may_change and is_all_open
         inside_here = [s for s in ours if s.change.namespace == namespace]
         ended = self._cancel_ended_rests(inside_here, reading, settings)

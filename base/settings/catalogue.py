@@ -63,7 +63,7 @@ def sections(root: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str
     """("section", its class) and ("section.group", ...) for every section below the root, parents first."""
     for info in msgspec.structs.fields(root):
         if section := section_of(info.type):
-            path = f"{prefix}{info.name}"
+            path = f"{prefix}{info.encode_name}"
             yield path, section
             yield from sections(section, f"{path}.")
 
@@ -102,7 +102,7 @@ def _walk(cls: type[msgspec.Struct], prefix: str, defaults: Mapping[str, Any]) -
     """Settings of a section; `defaults` are the values that its parent gives it."""
     for info in msgspec.structs.fields(cls):
         default = defaults.get(info.name, _default(info))
-        path = f"{prefix}{info.name}"
+        path = f"{prefix}{info.encode_name}"
         if section := section_of(info.type):
             section_defaults = msgspec.structs.asdict(default) if isinstance(default, msgspec.Struct) else {}
             yield from _walk(section, f"{path}.", section_defaults)

@@ -208,8 +208,8 @@ def join(
 def value_at(settings: msgspec.Struct, path: str) -> Any:
     """The value of one setting by its path."""
     value: Any = settings
-    for name in path.split("."):
-        value = getattr(value, name)
+    for key in path.split("."):
+        value = getattr(value, next(f.name for f in msgspec.structs.fields(value) if f.encode_name == key))
     return value
 
 
@@ -346,7 +346,7 @@ def _build(default: Any, prefix: str, values: Mapping[str, Any], overrides: Mapp
     """The section with the given values in place of its defaults; unchanged sections are kept as they are."""
     changed: dict[str, Any] = {}
     for info in msgspec.structs.fields(default):
-        path = f"{prefix}{info.name}"
+        path = f"{prefix}{info.encode_name}"
         if path in values:
             changed[info.name] = values[path]
         elif section_of(info.type) and any(p.startswith(f"{path}.") for p in values):
@@ -355,6 +355,6 @@ def _build(default: Any, prefix: str, values: Mapping[str, Any], overrides: Mapp
         return msgspec.structs.replace(default, **changed)
     except (ValueError, TypeError) as error:  # a section's own check of values that do not fit together
         places = ", ".join(
-            sorted({overrides[prefix + name].origin.where for name in changed if prefix + name in overrides})
+            sorted({o.origin.where for path, o in overrides.items() if path.rpartition(".")[0] == prefix.rstrip(".")})
         )
         raise SettingsError(f"{places}: {prefix.rstrip('.')} settings do not fit together: {error}") from error

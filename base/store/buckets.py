@@ -397,10 +397,6 @@ class RangeReader(io.RawIOBase):
         """True."""
         return True
 
-    def tell(self) -> int:
-        """Return the position at which reading continues."""
-        return self._offset
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._size}[whence]

@@ -322,11 +322,7 @@ class Opened(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move; the end is asked of the file system."""
         place: int = self._call_noting_failure(self._inner.seek, offset, whence)
-        return self.tell() if place is None else place
-
-    def tell(self) -> int:
-        """Return the position at which reading continues."""
-        return int(self._call_noting_failure(self._inner.tell))
+        return int(self._call_noting_failure(self._inner.tell)) if place is None else place
 
     def read(self, size: int = -1) -> bytes:
         """Bytes from here."""

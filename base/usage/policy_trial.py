@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from cotenant.base import measures
 from cotenant.base.resource import Resource
 
@@ -19,13 +21,12 @@ TOLERATED_VIOLATION: Final = 0.01
 """Share of decisions that may be violated even where the policy in force violated fewer."""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyScore:
+class PolicyScore(msgspec.Struct, frozen=True, rename={"peak_alone": "proven"}):
     """One policy and resource over all tested decisions, in the resource's unit.
 
     risk_percent: of `forecast`, else None; amount: mean over the decisions of what all nodes lend to batch; violation:
     share of decisions within whose next 24 hours the nodes needed more than was not lent; short_unit_hours: by how much
-    and how long while each decision was in force; proven: share of decisions where the forecast decided alone.
+    and how long while each decision was in force; peak_alone: share of decisions where the forecast decided alone.
     """
 
     policy: str
@@ -34,7 +35,7 @@ class PolicyScore:
     amount: float
     violation: float
     short_unit_hours: float
-    proven: float
+    peak_alone: float
 
     @property
     def name(self) -> str:

@@ -76,7 +76,7 @@ def rows_of(of: Population) -> list[Row]:
     amount = float(np.interp(level, [v for v, _ in curve], [a for _, a in curve])) if reachable else 0.0
     default = mean(draws, FORECAST, 1.0)
     note = f"usage {lent / 1000:.1f} cores at {violation:.2%}; forecast at the default risk {default[1] / 1000:.1f} at "
-    proven = np.mean([s.proven for one in draws for s in one if (s.policy, s.risk_percent) == (FORECAST, 1.0)])
+    proven = np.mean([s.peak_alone for one in draws for s in one if (s.policy, s.risk_percent) == (FORECAST, 1.0)])
     note += f"{default[0]:.2%}; proven at {proven:.0%} of decisions" + (
         "" if reachable else "; no risk comes down to this violation"
     )

@@ -40,14 +40,14 @@ class DueStep:
 class Pace:
     """The times after which steps on changes are due, and the steps that are allowed.
 
-    soak_seconds, verify_seconds: ages at which a change is verified for the first and the second time; auto_revert:
+    soak_seconds, verify_seconds: ages at which a change is verified for the first and the second time; auto_rollback:
     roll harmful changes back; may_change: a change window is open; confirm_seconds: how long a change waits for a
     second person.
     """
 
     soak_seconds: float
     verify_seconds: float
-    auto_revert: bool = False
+    auto_rollback: bool = False
     may_change: bool = True
     confirm_seconds: float = float("inf")
 
@@ -217,7 +217,7 @@ def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Ite
     for status in batch:
         if status.rollback_refused:
             continue
-        if status.state is ChangeState.REGRESSED and (pace.auto_revert or status.change.ladder):
+        if status.state is ChangeState.REGRESSED and (pace.auto_rollback or status.change.ladder):
             yield DueStep(Due.ROLL_BACK, status, status.words)
         if any(status.begun_seconds + age <= now_seconds for age in _ages(status, pace)):
             yield DueStep(Due.VERIFY, status)

@@ -26,12 +26,12 @@ def waves_of(
     """The wave of each workload of a batch, in its order: 0 goes first.
 
     moved_millicores: CPU requests that each workload moves, over all pods; requested_millicores: of the whole cluster,
-    0 = not known, so that the share is not judged; canary: share of the workloads that makes wave 0 alone; overridden:
+    0 = not known, so that the share is no limit; canary: share of the workloads that makes wave 0 alone; overridden:
     rules that somebody overrides.
     """
     most = inf if SIZE in overridden else settings.most_workloads
-    is_judged = requested_millicores > 0 and SHARE not in overridden
-    budget = settings.most_requests_share * requested_millicores if is_judged else inf
+    is_limited = requested_millicores > 0 and SHARE not in overridden
+    budget = settings.most_requests_share * requested_millicores if is_limited else inf
     ahead = first_of(len(moved_millicores), canary)
     is_canary = ahead < len(moved_millicores)
     waves: list[int] = []

@@ -11,11 +11,11 @@ from cotenant.recommender.model.savings import Savings, joined_savings
 
 @dataclass(frozen=True, slots=True)
 class ChangeSavings:
-    """Freed and raised: promised by all that was accepted, in force, and proven by a soak."""
+    """Freed and raised: promised by all that was accepted, in force, and verified by a soak."""
 
     promised: Savings
     in_force: Savings
-    held: Savings
+    verified: Savings
 
 
 def change_savings(standings: Sequence[ChangeStatus]) -> ChangeSavings:

@@ -42,7 +42,7 @@ def stop_ladder(actions: Actions, who: Person, id_: str, why: str = "") -> Ladde
     status = find_ladder(actions.journal.ladders(), who, id_)
     who.require(Right.ACCEPT, status.ladder.namespace)
     words = f"stopped by {actions.person.name}" + (f": {why}" if why else "")
-    stopped = actions.journal.tell_ladder(status, LadderEvent.STOPPED, Reason.LADDER_PERSON.value, words)
+    stopped = actions.journal.record_ladder(status, LadderEvent.STOPPED, Reason.LADDER_PERSON.value, words)
     actions.finish()
     return stopped
 
@@ -64,7 +64,7 @@ def go_back(actions: Actions, who: Person, id_: str, place: int) -> list[ChangeS
         )
     if status.state is LadderState.UNDER_WAY:
         words = f"{actions.person.name} went back to step {place}"
-        actions.journal.tell_ladder(status, LadderEvent.STOPPED, Reason.LADDER_PERSON.value, words)
+        actions.journal.record_ladder(status, LadderEvent.STOPPED, Reason.LADDER_PERSON.value, words)
     done: list[ChangeStatus] = []
     for step in [step for batch in taken[place:][::-1] for step in batch[::-1]]:
         if step.state in (ChangeState.WAITING, ChangeState.AWAITING):

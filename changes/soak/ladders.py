@@ -176,5 +176,5 @@ def _note_decision(actions: Actions, status: LadderStatus, decision: LadderDecis
         status.reason == decision.reason or decision.reason is Reason.LADDER_NO_VERDICT
     ):
         return
-    actions.journal.tell_ladder(status, happened, decision.reason.value, decision.words)
+    actions.journal.record_ladder(status, happened, decision.reason.value, decision.words)
     log.info("a ladder moved", ladder=status.ladder.id, happened=happened.value, words=decision.words)

@@ -63,7 +63,7 @@ def verify(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
 def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
     """Return the times for which changes soak, by the settings; the second age is never before the first."""
     soak = 60 * settings.soak_minutes
-    return Pace(soak, max(soak, 3600 * VERIFY_HOURS), settings.auto_revert, may_change, 3600 * settings.confirm_hours)
+    return Pace(soak, max(soak, 3600 * VERIFY_HOURS), settings.auto_rollback, may_change, 3600 * settings.confirm_hours)
 
 
 def _settle_change(actions: Actions, standing: ChangeStatus) -> ChangeStatus:

@@ -124,7 +124,7 @@ def _score(
         amount=float(np.nanmean(lent)) * int(nodes) if nodes else float("nan"),
         violation=result.violation if result.decisions.sum() else float("nan"),
         short_unit_hours=float(result.evicted_hours.sum()),
-        proven=float(peak_alone_mask(columns, parameters).mean()) if policy == FORECAST else 0.0,
+        peak_alone=float(peak_alone_mask(columns, parameters).mean()) if policy == FORECAST else 0.0,
     )
 
 

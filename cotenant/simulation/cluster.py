@@ -146,7 +146,7 @@ def evening_of(inventory: Inventory) -> Evening:
 def _settings(base: Settings, folder: Path, *, latency: str) -> Settings:
     kube = msgspec.structs.replace(base.kube, kubeconfig=str(folder / "kubeconfig"), context="")
     ledger = str(folder / "ledger.db")
-    actions = msgspec.structs.replace(base.actions, ledger=ledger, latency_query=latency, auto_revert=True)
+    actions = msgspec.structs.replace(base.actions, ledger=ledger, latency_query=latency, auto_rollback=True)
     queues = msgspec.structs.replace(base.queues, enabled=True)
     descheduler = msgspec.structs.replace(base.descheduler, enabled=True, configuration=CONFIGURATION)
     ceiling = msgspec.structs.replace(base.autopilot.ceiling, minimum_confidence=MINIMUM_CONFIDENCE)

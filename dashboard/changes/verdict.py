@@ -48,7 +48,7 @@ DONE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED,
 
 
 class _VerdictBody(msgspec.Struct):
-    judged: ChangeVerdict | None = None
+    verdict: ChangeVerdict | None = msgspec.field(default=None, name="judged")
 
 
 def stored_verdicts(rows: Iterable[LedgerEntry]) -> list[tuple[LedgerEntry, ChangeVerdict]]:
@@ -58,7 +58,7 @@ def stored_verdicts(rows: Iterable[LedgerEntry]) -> list[tuple[LedgerEntry, Chan
         if row.event not in VERDICTS:
             continue
         try:
-            verdict = msgspec.json.decode(row.body, type=_VerdictBody).judged
+            verdict = msgspec.json.decode(row.body, type=_VerdictBody).verdict
         except msgspec.MsgspecError:
             continue
         if verdict is not None:

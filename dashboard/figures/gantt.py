@@ -398,7 +398,8 @@ def scores(past_scores: Sequence[Score]) -> Chart:
     ordered = list(reversed(past_scores))
     x = base.milliseconds([int(score.start_seconds) for score in ordered])
     reserved, used, missed = (
-        np.array([getattr(score, name) for score in ordered], dtype=np.float64) for name in ("held", "used", "missed")
+        np.array([getattr(score, name) for score in ordered], dtype=np.float64)
+        for name in ("reserved", "used", "missed")
     )
     traces = [
         _marker_trace(x, reserved, "Reserved (squares)", base.VIOLET, "square-open"),
@@ -410,7 +411,7 @@ def scores(past_scores: Sequence[Score]) -> Chart:
     last = past_scores[0]
     text = (
         f"{display.counted(len(past_scores), 'occurrence')}; the last had capacity reserved for "
-        f"{display.counted(last.held, 'pod')}, {last.used} used it and {last.missed} waited: "
+        f"{display.counted(last.reserved, 'pod')}, {last.used} used it and {last.missed} waited: "
         f"{plan_scores.coverage_words(last).lower()}, {plan_scores.hit_words(last)}."
     )
     return Chart({"data": traces, "layout": layout}, text)

@@ -90,7 +90,7 @@ def saved(view: View) -> Component:
         off = ["This dashboard applies nothing, so it verifies nothing: ", html.Code(ACT)]
         return panels.stat(label, "nothing yet", html.Span(off, id="home-saved"))
     standings = change_tables.standings_of(view)
-    verified = change_savings(standings).held.frees
+    verified = change_savings(standings).verified.frees
     detail = html.Span([*_by_state(standings), " ", _to_changes(view)], id="home-saved")
     if not (verified.millicores or verified.bytes):
         return panels.stat(label, "nothing yet", detail)

@@ -165,7 +165,7 @@ def preview_table(preview: Preview, currency: str, title: str = "If it is approv
         *((f"Quota left, {name}", _left(name, amount)) for name, amount in sorted(preview.quota_left.items())),
         ("Batch displaced", _worth(preview.displaced_core_hours, preview.displaced_cost, currency, "at most ")),
         ("Windows", _windows(preview.windows)),
-        ("Reserved", _worth(preview.held_core_hours, preview.held_cost, currency)),
+        ("Reserved", _worth(preview.reserved_core_hours, preview.reserved_cost, currency)),
         ("Standby", _standby(preview, currency)),
         ("Without it", preview.without),
         *((v.guard.capitalize(), _verdict(v.passed, v.message)) for v in preview.guards),

@@ -199,7 +199,7 @@ def _scores(scores: Sequence[Score], currency: str) -> Component:
         html.Tr(
             [
                 html.Th(panels.moment(s.start_seconds), scope="row"),
-                *(html.Td(f"{n}") for n in (s.held, s.used, s.missed)),
+                *(html.Td(f"{n}") for n in (s.reserved, s.used, s.missed)),
                 html.Td(display.percent(s.coverage) if plan_scores.is_needed(s) else "not needed"),
                 html.Td(display.percent(s.hit_ratio)),
                 html.Td(f"{s.idle_core_hours:,.1f}"),

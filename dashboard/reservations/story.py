@@ -240,7 +240,7 @@ def timeline(plan: Plan, entries: Sequence[PlanHistoryEntry], now_seconds: float
         return sorted(events, key=lambda m: m.seconds or 0.0)
     ends = status.score is not None and status.score.start_seconds == window.start_seconds
     there_at = status.progress.available_at_seconds
-    holds = bool(status.phase and (status.phase.holds or status.progress.most_held or there_at))
+    holds = bool(status.phase and (status.phase.holds or status.progress.most_reserved or there_at))
     events += [
         TimelineEvent(status.reserve_at_seconds or None, "reservations are requested", _lead_words(plan), holds),
         *([] if there_at is None and phase_of(plan).over else [_capacity_available(plan)]),

@@ -107,7 +107,7 @@ class BundleBody(ChangeRequestBody, forbid_unknown_fields=True, kw_only=True):
     form: BundleForm
 
 
-class PostponeBody(msgspec.Struct, forbid_unknown_fields=True):
+class SnoozeBody(msgspec.Struct, forbid_unknown_fields=True):
     """Recommendations to hide: for so many days, for good without; a reason is needed."""
 
     workloads: list[str]
@@ -342,10 +342,10 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
         return json_answer([_hidden(entry) for entry in postponed if who.may(Right.READ, entry.workload.namespace)])
 
     @routes.post("/postponements", summary="Hide recommendations, for days or for good", status_code=204,
-               **_doc(None, 403, 422, body=PostponeBody))  # fmt: skip
-    def postpone(body: Raw) -> Response:
+               **_doc(None, 403, 422, body=SnoozeBody))  # fmt: skip
+    def snooze(body: Raw) -> Response:
         def act() -> Response:
-            request = read_body(body, PostponeBody)
+            request = read_body(body, SnoozeBody)
             _service(view).snooze(view.given.people(), _refs(request.workloads), request.days, request.reason)
             return Response(status_code=204)
 

@@ -188,7 +188,7 @@ class CriHooks:
         facts, container = entry
         decided = await self._decide_in_time(facts, container.name, seconds, container.id)
         # a memory limit of earlier may be below what is used now; without ours the present one stays
-        applied = replace(container.held, memory_limit=None) if decided is None else decided
+        applied = replace(container.decided, memory_limit=None) if decided is None else decided
         answered = hook.Resources.FromString(container.answered)
         changed = lay_over(request.linux, applied) or bool(container.answered)
         merge_resources(request.linux, answered)

@@ -18,14 +18,14 @@ from cotenant.enforcer.runtime.facts import RuntimePod
 class KnownContainer:
     """A container; what is kept on it when a later decision fails, or a hook server does not answer.
 
-    held: our own decision; answered: the hook servers' Resources, encoded. undecided: the Resources that it got,
+    decided: our own decision; answered: the hook servers' Resources, encoded. undecided: the Resources that it got,
     encoded, while our own decision on it is still missing; None = it was decided on.
     """
 
     id: str
     sandbox_id: str
     name: str
-    held: ContainerResources = LEAVE
+    decided: ContainerResources = LEAVE
     answered: bytes = b""
     undecided: bytes | None = None
 
@@ -50,7 +50,7 @@ class SandboxStore:
     ) -> None:
         """Remember what was set."""
         if (container := self.containers.get(container_id)) is not None:
-            self.containers[container_id] = replace(container, held=applied, answered=answered, undecided=undecided)
+            self.containers[container_id] = replace(container, decided=applied, answered=answered, undecided=undecided)
 
     def undecided(self) -> tuple[str, ...]:
         """Ids of containers that run without our decision."""

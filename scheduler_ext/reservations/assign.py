@@ -33,12 +33,12 @@ STANDBY_SECONDS: Final = 60.0
 class ReservationCapacity:
     """The capacity that a Reservation has left to give.
 
-    held: bound placeholders, smallest first; busy: a hand-over is under way.
+    placeholders: the bound ones, smallest first; busy: a hand-over is under way.
     """
 
     reservation: Reservation
     node: str
-    held: tuple[PodView, ...]
+    placeholders: tuple[PodView, ...]
     left: Mapping[str, int]
     allocated: Mapping[str, int]
     busy: bool = False
@@ -75,7 +75,7 @@ def rooms(view: ReservationView, default: Mode) -> list[ReservationCapacity]:
             and not _is_expired(reservation, view)
         ):
             capacity = _reservation_capacity(reservation, view)
-            if capacity.held or capacity.busy:
+            if capacity.placeholders or capacity.busy:
                 pinned.append(capacity)
     return pinned + [_standby(r, pod, view) for r, pod in view.standby if r.open_to_owners and pod.alive and pod.node]
 
@@ -146,7 +146,7 @@ def begun(capacity: ReservationCapacity, pod: PodView, view: ReservationView) ->
     """The record of a new hand-over: the smallest placeholder that is enough, or all of them."""
     reservation = capacity.reservation
     request = {name: pod.requests.get(name, 0) for name in reservation.size}
-    used = next(([p] for p in capacity.held if fits(request, p.requests)), list(capacity.held))
+    used = next(([p] for p in capacity.placeholders if fits(request, p.requests)), list(capacity.placeholders))
     over = rest({n: a for n, a in sum_amounts(p.requests for p in used).items() if n in reservation.size}, request)
     remains = None
     if not reservation.allocate_once and any(over.values()):
@@ -161,10 +161,10 @@ def begun(capacity: ReservationCapacity, pod: PodView, view: ReservationView) ->
         reservation.uid,
         capacity.node,
         owner,
-        tuple(p.held() for p in used),
+        tuple(p.as_placeholder() for p in used),
         remains,
         view.now_seconds,
-        view.now_seconds + SWAP_TIMEOUT_SECONDS + (STANDBY_SECONDS if used[0].held().standby else 0.0),
+        view.now_seconds + SWAP_TIMEOUT_SECONDS + (STANDBY_SECONDS if used[0].as_placeholder().standby else 0.0),
     )
 
 

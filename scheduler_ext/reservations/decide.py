@@ -50,7 +50,7 @@ def decide(view: ReservationView, settings: ReservationSettings) -> ReservationW
     intents += [intent for _, step in steps for intent in step.intents]
     intents += [intent for care in cares for intent in care.intents]
     intents += [release_patch(pod) for pod in assignment.in_vain]
-    intents += [placeholder_deletion(p.held(), "its reservation is gone") for p in _orphans(view)]
+    intents += [placeholder_deletion(p.as_placeholder(), "its reservation is gone") for p in _orphans(view)]
     return ReservationWrites(
         tuple(_once(intents)),
         _wake(view, settings, assignment),

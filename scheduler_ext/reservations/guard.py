@@ -35,7 +35,7 @@ class SwapPlaceholder:
     namespace: str
     name: str
     uid: str = ""
-    room: Mapping[str, int] = field(default_factory=dict)
+    amounts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def standby(self) -> bool:
@@ -142,7 +142,7 @@ def _body(swap: ReservationSwap) -> dict[str, Any]:
         "reservationUid": swap.reservation_uid,
         "node": swap.node,
         "placeholders": [
-            {"namespace": p.namespace, "name": p.name, "uid": p.uid, "room": format_quantities(p.room)}
+            {"namespace": p.namespace, "name": p.name, "uid": p.uid, "room": format_quantities(p.amounts)}
             for p in swap.placeholders
         ],
         "started": micro_moment(swap.started_seconds),
@@ -151,7 +151,7 @@ def _body(swap: ReservationSwap) -> dict[str, Any]:
     if swap.owner:
         body["owner"] = {"namespace": swap.owner.namespace, "name": swap.owner.name, "uid": swap.owner.uid}
     if swap.rest:
-        body["rest"] = {"name": swap.rest.name, "room": format_quantities(swap.rest.room)}
+        body["rest"] = {"name": swap.rest.name, "room": format_quantities(swap.rest.amounts)}
     return body
 
 

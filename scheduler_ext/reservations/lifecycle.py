@@ -184,7 +184,7 @@ def _keep_placeholders(
     reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
 ) -> list[Intent]:
     """Placeholders for capacity that nobody holds yet, the end of those that died, and of those that hold too much."""
-    dead = [placeholder_deletion(p.held(), "it does not run any more") for p in mine if p.phase in ENDED]
+    dead = [placeholder_deletion(p.as_placeholder(), "it does not run any more") for p in mine if p.phase in ENDED]
     if dead or impossible(reservation):
         return [*dead]
     missing = uncovered_capacity(view, reservation.uid, reservation)
@@ -230,7 +230,7 @@ def _surplus(reservation: Reservation, mine: Sequence[PodView], view: Reservatio
     for pod in sorted(remaining, key=lambda p: p.identity.name, reverse=True):
         others = [p for p in remaining if p is not pod]
         if all(sum(p.requests.get(n, 0) for p in others) >= amount for n, amount in needed.items()):
-            deletions.append(placeholder_deletion(pod.held(), "the capacity is in use or no longer wanted"))
+            deletions.append(placeholder_deletion(pod.as_placeholder(), "the capacity is in use or no longer wanted"))
             remaining = others
     return deletions
 
@@ -290,7 +290,7 @@ def _lost(reservation: Reservation, status: ReservationStatus, mode: Mode, view:
 
 
 def _placeholder_deletions(mine: Sequence[PodView]) -> list[Intent]:
-    return [placeholder_deletion(p.held(), "its reservation has ended") for p in mine if not p.deleting]
+    return [placeholder_deletion(p.as_placeholder(), "its reservation has ended") for p in mine if not p.deleting]
 
 
 def _expired_reservation_deletions(

@@ -46,7 +46,7 @@ class PlaceholderSpec:
     """A placeholder to be made: its name, its capacity, the node it must be on ("" for any), nodes that it avoids."""
 
     name: str
-    room: Mapping[str, int]
+    amounts: Mapping[str, int]
     node: str = ""
     avoid: tuple[str, ...] = ()
 
@@ -195,7 +195,7 @@ def _spec(
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 0,
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65_535, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [_container(placeholder.room, s.image)],
+        "containers": [_container(placeholder.amounts, s.image)],
     }
     affinity = _affinity(
         template, placeholder.node or str(template.get("nodeName") or ""), placeholder.avoid, reservation.namespace

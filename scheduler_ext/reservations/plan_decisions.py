@@ -169,13 +169,13 @@ def _plan_observation(
     situation = Situation(
         source=plan.source,
         wanted={name: amount * plan.count for name, amount in plan.per_pod.items()},
-        held=reserved,
+        reserved=reserved,
         allocatable=view.allocatable,
         quota_left=view.quota_left.get(plan.namespace, {}),
         skill=proposal.skill if proposal else None,
     )
     return PlanObservation(
-        look=_reservation_use(view, plan, reservations, owner, proposal),
+        use=_reservation_use(view, plan, reservations, owner, proposal),
         lead=lead(plan.lead_seconds, owner.starts_seconds if owner else (), settings),
         guards=check_guards(situation, settings),
         outlook=outlook(plan, proposal) if proposal else None,
@@ -230,7 +230,7 @@ def _reservation_use(
     reserved = used + free + (waiting if released else 0)
     running = _count_extra_pods(plan, owner, proposal)
     return ReservationUse(
-        held=reserved,
+        reserved=reserved,
         used=used,
         missed=max(0, pending - free),
         complete=(used if running is None else running) + free >= want > 0,

@@ -164,7 +164,7 @@ def _rest_placeholder_creation(
     """Create the placeholder of what the owner leaves, unless it is there."""
     if swap.rest is None or reservation is None or view.named(swap.rest.name, swap.reservation_uid):
         return []
-    placeholder = PlaceholderSpec(swap.rest.name, swap.rest.room, swap.node)
+    placeholder = PlaceholderSpec(swap.rest.name, swap.rest.amounts, swap.node)
     return [placeholder_creation(reservation, placeholder, Mode.PINNED, view.classes, settings)]
 
 

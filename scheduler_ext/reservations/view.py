@@ -98,7 +98,7 @@ class PodView:
         return PLACEHOLDER_LABEL in self.identity.labels and self.identity.namespace == PLACEHOLDER_NAMESPACE
 
     @property
-    def held_for(self) -> str:
+    def reservation_uid(self) -> str:
         """UID of the Reservation that a placeholder belongs to."""
         return next((c.uid for c in self.identity.controllers if c.kind == "Reservation"), "")
 
@@ -113,7 +113,7 @@ class PodView:
         except (msgspec.MsgspecError, UnicodeError, AttributeError, RecursionError):
             return ""
 
-    def held(self) -> SwapPlaceholder:
+    def as_placeholder(self) -> SwapPlaceholder:
         """A placeholder as a hand-over's record names it."""
         return SwapPlaceholder(self.identity.namespace, self.identity.name, self.uid, _amounts(self.requests))
 
@@ -164,7 +164,7 @@ class ReservationView:
         by_uid: dict[str, list[PodView]] = {}
         for pod in self.pods.values():
             if pod.is_placeholder:
-                by_uid.setdefault(pod.held_for, []).append(pod)
+                by_uid.setdefault(pod.reservation_uid, []).append(pod)
         return by_uid
 
     @cached_property

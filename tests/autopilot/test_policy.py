@@ -131,7 +131,7 @@ def test_settings_of_accepting_are_narrowed_too(ceiling: CeilingSettings) -> Non
     limits = effective(limits, PolicySpec())
     settings = ActionSettings(guardrails=GuardrailSettings(most_cpu_cut=0.25, cool_down_hours=1.0), soak_minutes=20)
     under = settings_under(settings, limits)
-    assert under.auto_revert and under.soak_minutes == max(20, limits.soak_minutes)
+    assert under.auto_rollback and under.soak_minutes == max(20, limits.soak_minutes)
     assert under.guardrails.most_cpu_cut == min(0.25, limits.largest_cut[Resource.CPU])
     # the largest cut is one of a day
     assert under.guardrails.cool_down_hours == 24.0

@@ -156,7 +156,7 @@ def test_harm_is_rolled_back_whatever_the_settings_say_and_ends_it(
     assert cpu(control_plane, climbed.workload) == STEPS[2]
     settled(control_plane, climbed.workload)
     climbed.compared = (Compared(Measure.THROTTLED, 0.0, 0.9),)
-    assert not climbed.actions().settings.auto_revert
+    assert not climbed.actions().settings.auto_rollback
     climbed.step(DAY + 3 * HOUR)
     # The second step is taken back, and the first one stays: its verdict was good.
     found = climbed.ladder()
@@ -256,7 +256,7 @@ def test_an_ended_ladder_takes_no_further_event(control_plane: ControlPlane, cli
     climbed.amount = 900
     climb_once(control_plane, climbed, 1)
     with pytest.raises(UsageError, match="stopped already"):
-        climbed.actions().journal.tell_ladder(climbed.ladder(), LadderEvent.DONE)
+        climbed.actions().journal.record_ladder(climbed.ladder(), LadderEvent.DONE)
 
 
 def test_a_ladder_in_place_restarts_nothing(control_plane: ControlPlane, climbed: Climbed, webhook: object) -> None:

@@ -72,7 +72,7 @@ def test_a_workload_cools_down_from_its_last_change_in_force_or_of_unknown_outco
 
 def test_a_regression_is_taken_back_only_when_that_is_wanted_and_only_once() -> None:
     bad = standing("a", ChangeState.REGRESSED)
-    reverting = replace(PACE, auto_revert=True)
+    reverting = replace(PACE, auto_rollback=True)
     assert steps(bad, now=9e9) == [] and steps(bad, pace=reverting) == [(Due.ROLL_BACK, "a")]
     assert steps(replace(bad, rollback_refused=True), pace=reverting) == []
 
@@ -207,7 +207,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(good=st.booleans())
     def the_watcher_takes_a_step(self, good: bool) -> None:
-        found = due(self.standings().values(), self.seconds, replace(PACE, auto_revert=True))
+        found = due(self.standings().values(), self.seconds, replace(PACE, auto_rollback=True))
         for step in found[:1]:
             told = {
                 Due.SETTLE: None,

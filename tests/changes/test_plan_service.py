@@ -208,13 +208,13 @@ def test_the_preview_answers_before_anything_is_decided(scene: Scene, service: C
     scene.plan()
     found = service.preview(OWNER, PEAK)
     # Four pods of two cores for two hours on one node of 16 cores.
-    assert (found.fits, found.nodes, found.held_core_hours) == (True, (("n1", 4),), 16.0)
+    assert (found.fits, found.nodes, found.reserved_core_hours) == (True, (("n1", 4),), 16.0)
     assert found.without.startswith("Without it") and all(v.passed for v in found.guards)
     wider = service.preview(OWNER, PEAK, PlanTerms(9, Span(SIX, SIX + 2 * HOUR)))
     assert (wider.count, wider.unplaced) == (9, 1)
     assert scene.spec("web-peak")["amount"]["count"] == 4
     new = service.preview_new(OWNER, WEB, PlanTerms(2, recurring=Recurrence("0 18 * * *", "Etc/UTC", HOUR)))
-    assert (new.window.start_seconds, new.held_core_hours) == (SIX, 4.0)
+    assert (new.window.start_seconds, new.reserved_core_hours) == (SIX, 4.0)
 
 
 def test_a_short_ttl_is_told(scene: Scene, service: ClusterPlanService) -> None:

@@ -206,7 +206,7 @@ def test_a_regression_is_taken_back_only_where_that_is_wanted(
     settled(control_plane, three[0])
     watched.compared = (Compared(Measure.PRESSURE, None, 0.5),)
     assert watched.step(0.6 * HOUR) == [("a", ChangeState.REGRESSED)] and templates(control_plane, three[0]) == ["800m"]
-    watched.settings["auto_revert"] = True
+    watched.settings["auto_rollback"] = True
     assert watched.step(0.6 * HOUR) == [("a", ChangeState.ROLLED_BACK)] and templates(control_plane, three[0]) == ["1"]
     assert [one.title.split(" ", 3)[-1] for one in watched.news] == ["did harm", "was rolled back"]
 

@@ -97,7 +97,7 @@ def test_a_guard_that_stops_a_plan_is_said_where_it_stands() -> None:
 
 
 def test_what_is_held_says_how_much_is_there_and_used() -> None:
-    one = plan(PlanPhase.HELD, status={"units": units(1, 2, 1)})
+    one = plan(PlanPhase.IN_WINDOW, status={"units": units(1, 2, 1)})
     assert (available_pods(one), used_reservations(one)) == (3, 1)
     assert story.bar_label(one) == "held: 3 of 4 there, 1 used"
 
@@ -127,7 +127,7 @@ def test_a_series_is_drawn_as_approved_and_a_single_approval_only_for_its_occurr
 
 
 def test_room_that_stands_is_not_wanted_twice() -> None:
-    one = plan(PlanPhase.HELD, status={"units": units(1, 2, 1)})
+    one = plan(PlanPhase.IN_WINDOW, status={"units": units(1, 2, 1)})
     # One of four pods of two cores has no Reservation yet.
     assert [w.amount for w in story.wishes(one, [WINDOW], Resource.CPU)] == [2000]
     assert story.wishes(plan(PlanPhase.REJECTED), [WINDOW], Resource.CPU) == []
@@ -147,14 +147,17 @@ def test_peaks_and_plans_of_a_workload_are_one_entry_and_drawn_once() -> None:
 
 def test_the_time_line_is_in_order_and_says_what_is_done() -> None:
     act = PlanHistoryEntry(SIX - 2 * HOUR, "ann", PlanEvent.APPROVED, "Approved by ann")
-    status = {"progress": OccurrenceProgress(SIX, available_at_seconds=SIX - 900.0, most_held=4), "units": units(0, 4)}
-    found = story.timeline(plan(PlanPhase.HELD, status=status), [act], SIX + 60)
+    status = {
+        "progress": OccurrenceProgress(SIX, available_at_seconds=SIX - 900.0, most_reserved=4),
+        "units": units(0, 4),
+    }
+    found = story.timeline(plan(PlanPhase.IN_WINDOW, status=status), [act], SIX + 60)
     assert [(m.title, m.done) for m in found] == [
         ("approved", True), ("reservations are requested", True), ("reserved capacity is available", True),
         ("the window begins", True),
         ("the window ends", False),
     ]  # fmt: skip
-    over = plan(PlanPhase.SCORED, status={"score": SCORE, "progress": OccurrenceProgress(SIX, most_held=4)})
+    over = plan(PlanPhase.SCORED, status={"score": SCORE, "progress": OccurrenceProgress(SIX, most_reserved=4)})
     last = story.timeline(over, [], SIX + 3 * HOUR)[-1]
     assert last.title == "scored" and last.words.startswith("Coverage 90 % of the needed pod-time: 3 pods of 4 used a")
     assert "1 pod waited without one, all available 13 min before the start" in last.words
@@ -165,7 +168,7 @@ def test_the_mark_changes_with_what_is_shown_and_only_then() -> None:
     mark = story.plans_mark([one], SIX)
     assert story.plans_mark([one], SIX + 1) == mark
     assert story.plans_mark([replace(one, generation=2)], SIX) != mark
-    assert story.plans_mark([plan(PlanPhase.HELD)], SIX) != mark
+    assert story.plans_mark([plan(PlanPhase.IN_WINDOW)], SIX) != mark
     assert story.any_plan_moving([one], SIX - LEAD - 60) and not story.any_plan_moving([one], SIX - 6 * HOUR)
 
 

@@ -48,7 +48,7 @@ from tests.dashboard.test_plan_story import SCORE, plan, units
 from tests.support import dashboard as support
 from tests.support.plans import HOUR, SIX, TestClock, embedded
 
-LATE = replace(SCORE, hit_ratio=0.98, coverage=0.16, held=2, used=2, missed=5, needed=7, lead_seconds=-265 * 60)
+LATE = replace(SCORE, hit_ratio=0.98, coverage=0.16, reserved=2, used=2, missed=5, needed=7, lead_seconds=-265 * 60)
 """Two of seven pods found capacity, and all of it was there 265 minutes after the start: a hit ratio near 100 %."""
 LEADS = ((800, "13 min before the start"), (-265 * 60, "265 min after the start"), (-20, "20 s after the start"),
          (0, "at the start"), (59, "59 s before the start"), (None, "never"))  # fmt: skip
@@ -197,7 +197,7 @@ def test_a_phase_and_its_numbers_are_the_same_everywhere(tmp_path: Path, phase: 
 
 def test_what_was_taken_before_is_never_more_than_what_is_wanted_now() -> None:
     # The forecast fell from three pods to one: the three Reservations that were taken are no "3 of 1".
-    one = plan(PlanPhase.HELD, status={"units": units(3, 0), "count": 1})
+    one = plan(PlanPhase.IN_WINDOW, status={"units": units(3, 0), "count": 1})
     (row,) = plan_table([one]).rows()
     assert (row["there"], row["pods"]) == (1, 1)
     assert story.bar_label(one) == "held: 1 of 1 there, 3 used"
@@ -210,7 +210,7 @@ def many(waiting: int) -> list[Plan]:
         replace(_owned(f"w{k:03}"), window=Span(begin, SIX), status=PlanStatus(PlanPhase.PROPOSED, Span(begin, SIX)))
         for k in range(waiting)
     ]
-    approved, held = plan(PlanPhase.APPROVED), plan(PlanPhase.HELD, status={"units": units(1, 1)})
+    approved, held = plan(PlanPhase.APPROVED), plan(PlanPhase.IN_WINDOW, status={"units": units(1, 1)})
     return [*proposed, replace(approved, name="later"), replace(held, name="now", owner=replace(held.owner, name="x"))]
 
 

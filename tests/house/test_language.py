@@ -18,7 +18,7 @@ NOUNS = {"seed", "feed", "open", "token", "screen", "hidden", "string", "setting
 """Words that end like a participle and are none."""
 PARTICIPLES = 232
 """Functions whose name is a bare participle."""
-REFUSED = 28
+REFUSED = 0
 """Identifiers with a word for which the glossary has another: settings, stored and sent fields among them."""
 ONES = 0
 """Variables called `one`, which say nothing of what they are."""

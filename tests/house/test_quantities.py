@@ -70,7 +70,7 @@ def resolved(path: str) -> Any:
             continue
         for name in parts[size:]:
             owner, found = found, getattr(found, name, None)
-            fields = getattr(owner, "__dataclass_fields__", {})
+            fields = getattr(owner, "__dataclass_fields__", getattr(owner, "__struct_fields__", ()))
             if name in fields:
                 return owner, name
             assert found is not None, f"{path}: {owner} has no {name}"

@@ -39,7 +39,7 @@ BASE = 3
 
 def plan_of(want: int) -> Plan:
     """A forecast's plan that is held for so many pods."""
-    status = PlanStatus(PlanPhase.HELD, WINDOW, count=want)
+    status = PlanStatus(PlanPhase.IN_WINDOW, WINDOW, count=want)
     return Plan(
         "shop", "peak", WindowSource.FORECAST, PlanOwner("Deployment", "web"), {"cpu": 1000}, want, window=WINDOW,
         approval=Approval(Verdict.APPROVED), per_pod_text={"cpu": "1"}, status=status,

@@ -61,7 +61,7 @@ def held(name: str, node: str, millicores: int, used: bool = False) -> Reservati
 def test_of_what_batch_has_in_a_nodes_held_room_a_plan_has_its_share() -> None:
     window = Span(SIX, SIX + HOUR)
     status = PlanStatus(
-        PlanPhase.HELD,
+        PlanPhase.IN_WINDOW,
         window,
         count=2,
         progress=OccurrenceProgress(as_of_seconds=SIX, changed_at_seconds=SIX),
@@ -92,7 +92,7 @@ def waiting(name: str, cpu: int, namespace: str = "shop", **labels: str) -> PodV
 def test_pods_of_others_that_fit_and_wait_while_capacity_is_reserved_are_counted() -> None:
     window = Span(SIX, SIX + HOUR)
     status = PlanStatus(
-        PlanPhase.HELD, window, count=1, progress=OccurrenceProgress(as_of_seconds=SIX, changed_at_seconds=SIX)
+        PlanPhase.IN_WINDOW, window, count=1, progress=OccurrenceProgress(as_of_seconds=SIX, changed_at_seconds=SIX)
     )
     plan = Plan(
         "shop", "peak", WindowSource.MANUAL, PlanOwner("Deployment", "web"), {"cpu": 2000}, 1, window=window,
@@ -176,7 +176,7 @@ def test_a_plan_whose_ttl_has_passed_makes_no_reservation_that_is_over_at_once()
     plan = Plan(
         "shop", "peak", WindowSource.MANUAL, PlanOwner("Deployment", "web"), {"cpu": 1000}, 2, window=window,
         approval=Approval(Verdict.APPROVED), per_pod_text={"cpu": "1"}, ttl_seconds=HOUR,
-        status=PlanStatus(PlanPhase.HELD, window, SIX - 900, 900, 2),
+        status=PlanStatus(PlanPhase.IN_WINDOW, window, SIX - 900, 900, 2),
     )  # fmt: skip
     owners = {("shop", "Deployment", "web"): OwnerView(OwnerTemplate({}, {"matchLabels": {"app": "web"}}))}
     for now, count in ((SIX, 2), (SIX + HOUR, 0)):
@@ -191,7 +191,7 @@ def test_only_an_approved_plans_standby_takes_from_the_budget_of_others() -> Non
     )  # fmt: skip
     assert peak.reserved_pods == 0
     assert replace(peak, approval=Approval(Verdict.APPROVED)).reserved_pods == 1
-    holding = PlanStatus(PlanPhase.HELD, Span(SIX, SIX + HOUR), count=3)
+    holding = PlanStatus(PlanPhase.IN_WINDOW, Span(SIX, SIX + HOUR), count=3)
     assert replace(peak, approval=Approval(Verdict.APPROVED), status=holding).reserved_pods == 3
 
 

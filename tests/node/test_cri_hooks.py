@@ -171,7 +171,7 @@ def test_a_container_that_started_without_a_decision_is_set_right() -> None:
     # the kubelet had set a quota: it is taken away by -1, and not left standing by 0
     assert (container_id, resources.cpu_shares, resources.cpu_quota) == ("c", 512, -1)
     assert resources.memory_limit_in_bytes == pods.BATCH_BYTES
-    assert at.store.containers["c"].held.cpu_shares == 512
+    assert at.store.containers["c"].decided.cpu_shares == 512
     assert at.counters.repaired == 1
 
 

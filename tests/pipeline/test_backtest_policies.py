@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from cotenant.backtesting.policies import HIGHEST, NodesPast, decision_slots, scores
 from cotenant.base.progress import Silent
@@ -68,8 +69,8 @@ def test_a_forecast_counts_alone_once_it_is_tested_and_with_the_percentage_befor
     found, unproven = tried(node(even())), tried(node(even()), ReclaimableSettings(forecast_origins=1000))
     names = [f"forecast, risk {risk} %" for risk in ("0.1", "1", "5")]
     # never more than what both peaks leave; with the percentage never more than usage lends
-    assert all(found[name].proven > 0 and 250 < found[name].amount <= 1000 - 300 - 55 for name in names)
-    assert all(unproven[name].proven == 0 and 0 < unproven[name].amount <= 250 for name in names)
+    assert all(found[name].peak_alone > 0 and 250 < found[name].amount <= 1000 - 300 - 55 for name in names)
+    assert all(unproven[name].peak_alone == 0 and 0 < unproven[name].amount <= 250 for name in names)
     assert unproven["usage"] == found["usage"]
     by_risk = [found[name].amount for name in names]
     assert by_risk == sorted(by_risk)
@@ -115,11 +116,11 @@ def test_a_switch_is_offered_with_its_numbers() -> None:
     [
         trial(NOW, AHEAD, in_force="forecast"),
         trial(NOW, AHEAD, days=6.75),
-        trial(NOW, replace(AHEAD, amount=1099.0)),
-        trial(NOW, replace(AHEAD, violation=0.011)),
-        trial(NOW, replace(AHEAD, violation=float("nan"))),
-        trial(NOW, replace(AHEAD, risk_percent=5.0)),
-        trial(replace(NOW, amount=0.0), AHEAD),
+        trial(NOW, structs.replace(AHEAD, amount=1099.0)),
+        trial(NOW, structs.replace(AHEAD, violation=0.011)),
+        trial(NOW, structs.replace(AHEAD, violation=float("nan"))),
+        trial(NOW, structs.replace(AHEAD, risk_percent=5.0)),
+        trial(structs.replace(NOW, amount=0.0), AHEAD),
         trial(AHEAD),
     ],
     ids=[
@@ -138,5 +139,5 @@ def test_no_switch_is_offered_without_evidence(without: PolicyTrial) -> None:
 
 
 def test_a_forecast_may_be_violated_as_often_as_the_policy_in_force() -> None:
-    often = replace(NOW, violation=0.03)
-    assert switch(trial(often, replace(AHEAD, violation=0.03))) is not None
+    often = structs.replace(NOW, violation=0.03)
+    assert switch(trial(often, structs.replace(AHEAD, violation=0.03))) is not None

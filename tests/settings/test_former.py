@@ -79,7 +79,7 @@ def test_parameters_that_sections_call_constants_are_those_of_the_table() -> Non
         found: set[str] = set()
         for info in msgspec.structs.fields(section):
             inner = section_of(info.type)
-            found |= leaves(inner, f"{prefix}{info.name}.") if inner else {f"{prefix}{info.name}"}
+            found |= leaves(inner, f"{prefix}{info.encode_name}.") if inner else {f"{prefix}{info.encode_name}"}
         return found
 
     assert leaves(Settings, "") - catalogue(Settings).keys() <= FORMER.keys()

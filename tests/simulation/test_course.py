@@ -127,7 +127,7 @@ def test_an_approved_plan_is_available_before_its_window_used_in_it_and_scored_a
     until("the score", lambda: plan().status.score is not None)
     score = plan().status.score
     assert score is not None
-    assert score.held == 2
+    assert score.reserved == 2
     assert score.used >= 1
     assert score.hit_ratio > 0
     until("the comparison", cluster.course.told)
@@ -167,7 +167,7 @@ def evening_at(inventory: Inventory, folder: Path, slowness: float) -> tuple[str
             assert score is not None
             (said,) = cluster.course.told()
             lead_minutes = None if score.lead_seconds is None else round(score.lead_seconds / 60)
-            return said, (score.held, score.used, score.missed, round(score.coverage, 2), lead_minutes)
+            return said, (score.reserved, score.used, score.missed, round(score.coverage, 2), lead_minutes)
         finally:
             client.close()
 

@@ -122,13 +122,13 @@ class ActionSettings(Section, frozen=True):
             le=720,
         ),
     ] = 24.0
-    auto_revert: Annotated[
+    auto_rollback: Annotated[
         bool,
         setting(
             "The watcher (`cotenant recs watch`) takes back what did harm, without asking.",
             when="harm should be undone while nobody is there",
         ),
-    ] = False
+    ] = msgspec.field(default=False, name="auto_revert")
     windows: Annotated[
         list[str],
         setting(

@@ -96,7 +96,7 @@ def _row(tried: PolicyTrial, policy: str, risk: float | None) -> dict[str, Any]:
             row |= {"policy": score.name, f"batch_{resource}": score.amount, f"{resource}_violation": score.violation}
             row[short] = score.short_unit_hours / UNITS[resource]
     cpu = tried.score(Resource.CPU, policy, risk)
-    return row | ({"proven": cpu.proven, "verdict": _verdict(tried, cpu)} if cpu else {})
+    return row | ({"proven": cpu.peak_alone, "verdict": _verdict(tried, cpu)} if cpu else {})
 
 
 def _verdict(tried: PolicyTrial, score: PolicyScore) -> str:

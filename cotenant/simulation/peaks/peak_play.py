@@ -117,7 +117,7 @@ class Planner:
         )
         use = ReservationUse(running + standing, running, max(0, pending - standing), complete, running=running)
         observed = PlanObservation(
-            look=use,
+            use=use,
             lead=lead(plan.lead_seconds, (), self._settings),
             guards=check_guards(situation, self._settings),
             outlook=outlook(plan, self._proposal),

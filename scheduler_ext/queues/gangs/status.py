@@ -18,7 +18,7 @@ from cotenant.scheduler_ext.queues.model.report import GangState
 
 ENDED: Final = frozenset({"Finished", "Failed"})
 BEGUN: Final = frozenset({"Scheduled", "Running"})
-_HELD: Final = frozenset({GangState.PLACING, GangState.OPENING})
+_OPENING_STATES: Final = frozenset({GangState.PLACING, GangState.OPENING})
 
 
 def pod_group_intents(standings: Iterable[GangStanding], now_seconds: float) -> Iterator[Apply]:
@@ -40,7 +40,7 @@ def changed_status(members: GangMembers, state: GangState, now_seconds: float) -
         "failed": members.failed,
     }
     started = before.get("scheduleStartTime")
-    if not started and (state in _HELD or members.bound):
+    if not started and (state in _OPENING_STATES or members.bound):
         started = moment(now_seconds)
     status |= {"scheduleStartTime": started} if started else {}
     if before.get("phase") in ENDED and not (members.pods or members.succeeded or members.failed):
@@ -65,7 +65,7 @@ def phase_of(members: GangMembers, state: GangState) -> str:
         return "Running" if running >= least else "Scheduled"
     if members.satisfied and before in BEGUN:
         return before
-    if bound or state in _HELD:
+    if bound or state in _OPENING_STATES:
         return "Scheduling"
     return "PreScheduling" if len(members.pods) >= least > 0 else "Pending"
 

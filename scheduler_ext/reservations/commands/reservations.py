@@ -257,7 +257,7 @@ def backtest(
     rows = [
         {
             "policy": policy,
-            "held_core_hours": ledger.held * cores,
+            "held_core_hours": ledger.reserved * cores,
             "hit": ledger.hit_ratio,
             "coverage": ledger.coverage,
             "missed_peaks": ledger.missed_peaks,

@@ -132,7 +132,7 @@ def preview_table(preview: Preview, currency: str) -> Table:
             "no forecast of then" if late is None else _placement_text(preview.count, late, preview.nodes_then),
         ),
         *((("windows", f"{window_text(preview.windows)} (UTC)"),) if preview.windows else ()),
-        ("reserved", f"{preview.held_core_hours:.1f} core-hours, {preview.held_cost:.2f} {currency}"),
+        ("reserved", f"{preview.reserved_core_hours:.1f} core-hours, {preview.reserved_cost:.2f} {currency}"),
         (
             "standby",
             f"capacity for {preview.standby} more {'pod' if preview.standby == 1 else 'pods'} at any time: "
@@ -218,7 +218,7 @@ def _score(plan: Plan, score: Score) -> dict[str, Any]:
         "planned": score.planned,
         "needed": score.needed,
         "others_waiting": score.others_waiting,
-        "held": score.held,
+        "held": score.reserved,
         "used": score.used,
         "missed": score.missed,
         "coverage": score.coverage if is_needed(score) else None,

@@ -72,7 +72,7 @@ def _report(score: Score) -> OccurrenceReport:
         end_seconds=score.end_seconds,
         expected_pods=score.planned,
         needed_pods=score.needed,
-        reserved_pods=score.held,
+        reserved_pods=score.reserved,
         used_pods=score.used,
         waiting_pods=score.missed,
         covered=score.missed == 0,

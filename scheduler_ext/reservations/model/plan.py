@@ -45,7 +45,7 @@ class PlanPhase(StrEnum):
     APPROVED = "Approved"
     REJECTED = "Rejected"
     RESERVED = "Reserved"
-    HELD = "Held"
+    IN_WINDOW = "Held"
     EXTENDED = "Extended"
     RELEASED = "Released"
     SCORED = "Scored"
@@ -55,7 +55,7 @@ class PlanPhase(StrEnum):
     @property
     def holds(self) -> bool:
         """True if capacity is kept for the occurrence."""
-        return self in (PlanPhase.RESERVED, PlanPhase.HELD, PlanPhase.EXTENDED)
+        return self in (PlanPhase.RESERVED, PlanPhase.IN_WINDOW, PlanPhase.EXTENDED)
 
     @property
     def over(self) -> bool:
@@ -143,7 +143,7 @@ class ApprovalPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The score of an occurrence. held, used, missed: most pods at one time; hit_ratio: used of reserved pod-time.
+    """The score of an occurrence. reserved, used, missed: most pods at one time; hit_ratio: used of reserved pod-time.
 
     coverage: share of the needed pod-time that found capacity; lead_seconds: how long before the start all of it was
     reserved. planned: pods that the plan counted on; needed: most that used or lacked a reservation at one time;
@@ -153,7 +153,7 @@ class Score:
 
     start_seconds: float
     end_seconds: float
-    held: int = 0
+    reserved: int = 0
     used: int = 0
     missed: int = 0
     hit_ratio: float = 0.0
@@ -176,10 +176,10 @@ class OccurrenceProgress:
     """
 
     as_of_seconds: float = 0.0
-    held_pod_seconds: float = 0.0
+    reserved_pod_seconds: float = 0.0
     used_pod_seconds: float = 0.0
     missed_pod_seconds: float = 0.0
-    most_held: int = 0
+    most_reserved: int = 0
     most_used: int = 0
     most_missed: int = 0
     most_needed: int | None = None

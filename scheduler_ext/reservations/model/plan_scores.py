@@ -58,7 +58,7 @@ def hit_words(score: Score) -> str:
 
 def summary(score: Score) -> str:
     """Return a summary of an occurrence in words: coverage, pods, lead, then what stayed idle."""
-    pods = f"{_pods(score.used)} of {score.held} used a reservation"
+    pods = f"{_pods(score.used)} of {score.reserved} used a reservation"
     missed = f", {_pods(score.missed)} waited without one" if score.missed else ""
     lent = "" if score.lent_core_hours is None else f", batch ran in {score.lent_core_hours:,.1f} of those reserved"
     return (
@@ -71,7 +71,7 @@ def short_summary(score: Score) -> str:
     """The same for a cell of a list."""
     covered = f"coverage {percent(score.coverage)}" if is_needed(score) else "not needed"
     waited = f", {score.missed} waited" if score.missed else ""
-    return f"{covered}: {score.used} of {score.held} used{waited}"
+    return f"{covered}: {score.used} of {score.reserved} used{waited}"
 
 
 def _pods(number: int) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
+import msgspec
+
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.reservation import AllocatePolicy
 from cotenant.base.people import Person
@@ -41,8 +43,9 @@ class PlanGuardResult:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(
+    msgspec.Struct, frozen=True, rename={"reserved_core_hours": "held_core_hours", "reserved_cost": "held_cost"}
+):
     """Answers before an approval. nodes: (name, pods); unplaced: pods that fit nowhere now.
 
     nodes_then, unplaced_then: the same when the window begins, by the forecast of what nodes use then; None: there is
@@ -59,8 +62,8 @@ class Preview:
     quota_left: Mapping[str, int]
     displaced_core_hours: float
     displaced_cost: float
-    held_core_hours: float
-    held_cost: float
+    reserved_core_hours: float
+    reserved_cost: float
     expected: Expected | None
     guards: tuple[PlanGuardResult, ...] = ()
     notes: tuple[str, ...] = ()
@@ -69,7 +72,7 @@ class Preview:
     nodes_then: tuple[tuple[str, int], ...] = ()
     unplaced_then: int | None = None
     windows: tuple[PeakWindow, ...] = ()
-    """All windows that are approved with it, ascending; held_core_hours is their sum."""
+    """All windows that are approved with it, ascending; reserved_core_hours is their sum."""
     standby: int = 0
     """Pods that capacity is kept ready for at any time."""
     standby_core_hours: float = 0.0

@@ -38,7 +38,7 @@ class PlanState:
 
 PLAN_STATES: Final[Mapping[PlanPhase, PlanState]] = {
     PlanPhase.RESERVED: PlanState(PlanGroup.RUNNING, "reserved before the window", "teal", "reserved"),
-    PlanPhase.HELD: PlanState(PlanGroup.RUNNING, "held in the window", "teal", "reserved"),
+    PlanPhase.IN_WINDOW: PlanState(PlanGroup.RUNNING, "held in the window", "teal", "reserved"),
     PlanPhase.EXTENDED: PlanState(PlanGroup.RUNNING, "extended beyond the window", "teal", "reserved"),
     PlanPhase.RELEASED: PlanState(PlanGroup.RUNNING, "being released", "gray", "over"),
     PlanPhase.PROPOSED: PlanState(PlanGroup.WAITING, "waiting for approval", "violet", "proposed"),

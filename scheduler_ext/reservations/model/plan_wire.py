@@ -241,10 +241,10 @@ def _unit_body(unit: PlanReservation) -> dict[str, str]:
 def _progress(body: Json, what: str) -> OccurrenceProgress:
     return OccurrenceProgress(
         as_of_seconds=moment_of(body.get("asOf"), what) or 0.0,
-        held_pod_seconds=float(body.get("heldPodSeconds") or 0),
+        reserved_pod_seconds=float(body.get("heldPodSeconds") or 0),
         used_pod_seconds=float(body.get("usedPodSeconds") or 0),
         missed_pod_seconds=float(body.get("missedPodSeconds") or 0),
-        most_held=int(body.get("mostHeld") or 0),
+        most_reserved=int(body.get("mostHeld") or 0),
         most_used=int(body.get("mostUsed") or 0),
         most_missed=int(body.get("mostMissed") or 0),
         available_at_seconds=moment_of(body.get("availableAt"), what),
@@ -258,10 +258,10 @@ def _progress(body: Json, what: str) -> OccurrenceProgress:
 def _progress_body(progress: OccurrenceProgress) -> dict[str, Any]:
     body: dict[str, Any] = {
         "asOf": moment(progress.as_of_seconds),
-        "heldPodSeconds": round(progress.held_pod_seconds, 1),
+        "heldPodSeconds": round(progress.reserved_pod_seconds, 1),
         "usedPodSeconds": round(progress.used_pod_seconds, 1),
         "missedPodSeconds": round(progress.missed_pod_seconds, 1),
-        "mostHeld": progress.most_held,
+        "mostHeld": progress.most_reserved,
         "mostUsed": progress.most_used,
         "mostMissed": progress.most_missed,
     }
@@ -282,7 +282,7 @@ def _score(body: Any, what: str) -> Score | None:
     return Score(
         start,
         moment_of(body.get("end"), what) or start,
-        held=int(body.get("held") or 0),
+        reserved=int(body.get("held") or 0),
         used=int(body.get("used") or 0),
         missed=int(body.get("missed") or 0),
         hit_ratio=float(body.get("hitRatio") or 0),
@@ -302,7 +302,7 @@ def _score_body(score: Score) -> dict[str, Any]:
     body: dict[str, Any] = {
         "start": moment(score.start_seconds),
         "end": moment(score.end_seconds),
-        "held": score.held,
+        "held": score.reserved,
         "used": score.used,
         "missed": score.missed,
         "hitRatio": round(score.hit_ratio, 4),

@@ -1,7 +1,8 @@
 """What a plan would have done: "would have reserved 310 core-hours, 84 % used; 2 of 11 peaks missed". Pure.
 
-need: pods beyond what runs anyway; held: pods that capacity was reserved for; both (n, T) or (T,) on one grid, NaN need
-= not known and not counted. Baselines: nothing, a static headroom, the same time last week as a cron would hold it.
+need: pods beyond what runs anyway; reserved: pods that capacity was reserved for; both (n, T) or (T,) on one grid, NaN
+need = not known and not counted. Baselines: nothing, a static headroom, the same time last week as a cron would hold
+it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class PlanAccount:
     """
 
     needed: float
-    held: float
+    reserved: float
     used: float
     idle: float
     missed: float
@@ -43,7 +44,7 @@ class PlanAccount:
     @property
     def hit_ratio(self) -> float:
         """Share of the held pod-time that was used; 0 when nothing was held."""
-        return plan_scores.hit_ratio(self.used, self.held)
+        return plan_scores.hit_ratio(self.used, self.reserved)
 
     def cost(self, miss_cost_ratio: float) -> float:
         """Idle pod-hours plus missed ones at their price in idle ones."""
@@ -52,7 +53,7 @@ class PlanAccount:
     def words(self, cores_per_pod: float) -> str:
         """The account as one sentence for people, in core-hours. cores_per_pod: size of the plan's pods."""
         return (
-            f"would have reserved {self.held * cores_per_pod:,.0f} core-hours, {percent(self.hit_ratio)} used; "
+            f"would have reserved {self.reserved * cores_per_pod:,.0f} core-hours, {percent(self.hit_ratio)} used; "
             f"{self.missed_peaks} of {self.peaks} peaks missed, "
             f"{percent(self.coverage, 1)} of the needed core-time covered"
         )
@@ -74,7 +75,7 @@ def account(need: Floats, reserved: npt.NDArray[Any], step_seconds: float) -> Pl
     peaks, missed = _peaks(needed_pods, used)
     return PlanAccount(
         needed=float(needed_pods.sum()) * hours,
-        held=float(reserved_pods.sum()) * hours,
+        reserved=float(reserved_pods.sum()) * hours,
         used=float(used.sum()) * hours,
         idle=float((reserved_pods - used).sum()) * hours,
         missed=float((needed_pods - used).sum()) * hours,

@@ -20,14 +20,14 @@ from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResu
 class Situation:
     """The input of the guards: amounts by resource name (cpu in millicores, others in their unit).
 
-    wanted: what the plan would hold; held: what other plans hold; allocatable: of the whole cluster; quota_left: of the
-    namespace, only the resources that a ResourceQuota bounds; skill: of the plan's forecasts against the same time last
-    week, None where it was not measured.
+    wanted: what the plan would reserve; reserved: what other plans reserve; allocatable: of the whole cluster;
+    quota_left: of the namespace, only the resources that a ResourceQuota bounds; skill: of the plan's forecasts against
+    the same time last week, None where it was not measured.
     """
 
     source: WindowSource
     wanted: Mapping[str, int]
-    held: Mapping[str, int] = field(default_factory=dict)
+    reserved: Mapping[str, int] = field(default_factory=dict)
     allocatable: Mapping[str, int] = field(default_factory=dict)
     quota_left: Mapping[str, int] = field(default_factory=dict)
     skill: float | None = None
@@ -62,7 +62,7 @@ def _budget(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
         capacity = situation.allocatable.get(name)
         if not capacity:
             continue
-        requested = amount + situation.held.get(name, 0)
+        requested = amount + situation.reserved.get(name, 0)
         if requested > share * capacity:
             return PlanGuardResult(
                 "cluster budget",

@@ -86,7 +86,7 @@ class PodForecast:
 class PlanObservation:
     """The facts that a decision uses. units: the present occurrence's; expected: of the back-test."""
 
-    look: ReservationUse
+    use: ReservationUse
     lead: Lead
     guards: tuple[PlanGuardResult, ...] = ()
     outlook: PodForecast | None = None
@@ -315,26 +315,26 @@ def _step_while_reserved(turn: _Turn, status: PlanStatus) -> PlanStep:
         return PlanStep(replace(status, phase=PlanPhase.RELEASED))
     started = turn.now >= window.start_seconds
     stop = _stop(turn, status, window)
-    ready_first = turn.seen.look.complete and status.progress.available_at_seconds is None
+    ready_first = turn.seen.use.complete and status.progress.available_at_seconds is None
     due = turn.now - status.progress.as_of_seconds >= OBSERVED_SHARE * turn.settings.interval_seconds
     if stop or due or ready_first:
-        status = replace(status, progress=observe(status.progress, turn.seen.look, turn.now, started))
+        status = replace(status, progress=observe(status.progress, turn.seen.use, turn.now, started))
     if stop:
         return PlanStep(_with_condition(turn, replace(status, phase=PlanPhase.RELEASED), RESERVED, *stop))
     first = not status.progress.changed_at_seconds
     current = ReservedPods(0) if first else ReservedPods(status.count, status.progress.changed_at_seconds)
     reserved_now = reserve_pods(current, _demand(turn, window, status.count), turn.now)
     progress = replace(status.progress, changed_at_seconds=reserved_now.changed_at_seconds)
-    phase = PlanPhase.RESERVED if not started else PlanPhase.HELD
+    phase = PlanPhase.RESERVED if not started else PlanPhase.IN_WINDOW
     if turn.now >= window.end_seconds:
         phase = PlanPhase.EXTENDED
-    ready_pods = turn.seen.look.free + turn.seen.look.present
+    ready_pods = turn.seen.use.free + turn.seen.use.present
     word = f"Capacity for {ready_pods} of {reserved_now.count} pods is reserved."
     status = replace(status, phase=phase, count=reserved_now.count, progress=progress)
     status = _with_condition(
         turn, status, RESERVED, "Held" if ready_pods >= reserved_now.count else "Reserving", word, ready_pods > 0
     )
-    return PlanStep(status, reserved_now.count, max(0, reserved_now.count - turn.seen.look.present))
+    return PlanStep(status, reserved_now.count, max(0, reserved_now.count - turn.seen.use.present))
 
 
 def _with_standby(turn: _Turn, due: PlanStep) -> PlanStep:
@@ -344,7 +344,7 @@ def _with_standby(turn: _Turn, due: PlanStep) -> PlanStep:
         return due
     if status.phase is PlanPhase.APPROVED and turn.now < status.reserve_at_seconds:
         word = f"Capacity for {standby} pods is kept ready at any time."
-        status = _with_condition(turn, status, RESERVED, "Standby", word, turn.seen.look.free > 0)
+        status = _with_condition(turn, status, RESERVED, "Standby", word, turn.seen.use.free > 0)
     if status.phase is PlanPhase.APPROVED or (status.phase and status.phase.over):
         status = _counted_beside(turn, status)
     return PlanStep(status, due.want, max(due.free, standby))
@@ -355,7 +355,7 @@ def _counted_beside(turn: _Turn, status: PlanStatus) -> PlanStatus:
     progress = _since_last(status)
     if turn.now - progress.as_of_seconds < STANDBY_PERIODS * turn.settings.interval_seconds:
         return status
-    return replace(status, progress=observe(progress, turn.seen.look, turn.now, counts=True))
+    return replace(status, progress=observe(progress, turn.seen.use, turn.now, counts=True))
 
 
 def _standby(turn: _Turn, status: PlanStatus) -> int:
@@ -419,7 +419,7 @@ def _extends(turn: _Turn, window: Span) -> bool:
     if turn.now >= window.end_seconds + turn.plan.extend_by_seconds:
         return False
     outlook = turn.seen.outlook
-    return turn.seen.look.missed > 0 or (outlook is not None and outlook.usual(turn.now) > 0)
+    return turn.seen.use.missed > 0 or (outlook is not None and outlook.usual(turn.now) > 0)
 
 
 def _has_demand_fallen(turn: _Turn, status: PlanStatus, window: Span) -> bool:
@@ -439,15 +439,15 @@ def _demand(turn: _Turn, window: Span, reserved_pods: int) -> int:
     ahead = (begin, begin + turn.seen.lead.seconds + outlook.step_seconds)
     if not outlook.covers(ahead):
         return reserved_pods or allowed
-    present = turn.seen.look.present + turn.seen.look.missed
+    present = turn.seen.use.present + turn.seen.use.missed
     return min(allowed, max(outlook.most(ahead), present))
 
 
 def _step_after_release(turn: _Turn, status: PlanStatus) -> PlanStep:
     """Release free reservations; close the account once none is left."""
-    if turn.seen.look.free > _standby(turn, status):
+    if turn.seen.use.free > _standby(turn, status):
         return PlanStep(status)
-    failed = status.progress.most_held == 0 and status.count > 0
+    failed = status.progress.most_reserved == 0 and status.count > 0
     return PlanStep(_add_score(turn, replace(status, phase=PlanPhase.FAILED if failed else PlanPhase.SCORED)))
 
 
@@ -475,7 +475,7 @@ _PHASES: Final[dict[PlanPhase, Callable[[_Turn, PlanStatus], PlanStep]]] = {
     PlanPhase.APPROVED: _step_before_reservation,
     PlanPhase.REJECTED: _step_before_reservation,
     PlanPhase.RESERVED: _step_while_reserved,
-    PlanPhase.HELD: _step_while_reserved,
+    PlanPhase.IN_WINDOW: _step_while_reserved,
     PlanPhase.EXTENDED: _step_while_reserved,
     PlanPhase.RELEASED: _step_after_release,
 }

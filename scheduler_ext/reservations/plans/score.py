@@ -19,7 +19,7 @@ class ReservationUse:
     A reservation is used while the pod that took it is there.
     """
 
-    held: int
+    reserved: int
     used: int
     missed: int
     complete: bool
@@ -34,7 +34,7 @@ class ReservationUse:
     @property
     def free(self) -> int:
         """Reservations that no pod uses."""
-        return self.held - self.used
+        return self.reserved - self.used
 
     @property
     def present(self) -> int:
@@ -65,10 +65,10 @@ def observe(progress: OccurrenceProgress, use: ReservationUse, now_seconds: floa
     return replace(
         progress,
         as_of_seconds=now_seconds,
-        held_pod_seconds=progress.held_pod_seconds + passed * use.held,
+        reserved_pod_seconds=progress.reserved_pod_seconds + passed * use.reserved,
         used_pod_seconds=progress.used_pod_seconds + passed * use.used,
         missed_pod_seconds=progress.missed_pod_seconds + passed * missed,
-        most_held=max(progress.most_held, use.held),
+        most_reserved=max(progress.most_reserved, use.reserved),
         most_used=max(progress.most_used, use.used),
         most_missed=max(progress.most_missed, missed),
         most_needed=max(progress.most_needed or 0, use.used + missed),
@@ -87,16 +87,16 @@ def score(plan: Plan, end_seconds: float, price_per_core_hour: float) -> Score:
     progress, window = plan.status.progress, plan.status.window
     if window is None:
         raise ValueError(f"plan {plan.key} has no occurrence to score")
-    idle = (progress.held_pod_seconds - progress.used_pod_seconds) / HOUR_SECONDS * plan.cores_per_pod
+    idle = (progress.reserved_pod_seconds - progress.used_pod_seconds) / HOUR_SECONDS * plan.cores_per_pod
     needed = progress.used_pod_seconds + progress.missed_pod_seconds
     lent = progress.lent_core_seconds
     return Score(
         start_seconds=window.start_seconds,
         end_seconds=max(end_seconds, window.start_seconds + 1),
-        held=progress.most_held,
+        reserved=progress.most_reserved,
         used=progress.most_used,
         missed=progress.most_missed,
-        hit_ratio=plan_scores.hit_ratio(progress.used_pod_seconds, progress.held_pod_seconds),
+        hit_ratio=plan_scores.hit_ratio(progress.used_pod_seconds, progress.reserved_pod_seconds),
         coverage=plan_scores.coverage(progress.used_pod_seconds, needed),
         idle_core_hours=max(0.0, idle),
         cost=max(0.0, idle) * price_per_core_hour,

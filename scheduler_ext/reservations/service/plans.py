@@ -205,7 +205,7 @@ def preview_plan(
     situation = Situation(
         WindowSource.MANUAL,
         wanted={name: amount * plan.count for name, amount in plan.per_pod.items()},
-        held=sum_amounts({n: a * p.reserved_pods for n, a in p.per_pod.items()} for p in others),
+        reserved=sum_amounts({n: a * p.reserved_pods for n, a in p.per_pod.items()} for p in others),
         allocatable=sum_amounts(node.allocatable for node in nodes),
         quota_left=place.quota_left,
     )

@@ -290,7 +290,7 @@ class ClusterPlanService:
         preview = plans.preview_plan(client, plan, self._now(), self._office.settings, self._office.ahead)
         short = plan.ttl_seconds is not None and plan.ttl_seconds < preview.window.seconds + plan.lead_seconds
         early = "The TTL ends before the window does: the capacity is released early."
-        return replace(preview, notes=(*preview.notes, early)) if short else preview
+        return msgspec.structs.replace(preview, notes=(*preview.notes, early)) if short else preview
 
     def _now(self) -> float:
         return self._office.clock.now_seconds()

@@ -11,7 +11,7 @@ from cotenant.scheduler_ext.reservations.model.occurrence_report import lines, r
 from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Score, WindowSource
 
 SCORE = Score(
-    0.0, 7200.0, held=4, used=3, missed=1, hit_ratio=0.8, coverage=0.9, idle_core_hours=1.5, cost=0.1,
+    0.0, 7200.0, reserved=4, used=3, missed=1, hit_ratio=0.8, coverage=0.9, idle_core_hours=1.5, cost=0.1,
     lead_seconds=780, lent_core_hours=0.5, planned=4, needed=4, others_waiting=0,
 )  # fmt: skip
 

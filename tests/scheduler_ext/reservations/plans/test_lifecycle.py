@@ -117,7 +117,7 @@ def test_a_whole_occurrence_is_scored_by_what_was_seen_of_it() -> None:
     assert score.hit_ratio == pytest.approx(7 * HOUR / held, abs=1e-3)
     assert score.coverage == pytest.approx(7 / 8, abs=1e-3)
     assert score.missed_core_minutes == pytest.approx(60 * 0.5, abs=0.1)
-    assert (score.held, score.used, score.missed, score.lead_seconds) == (4, 4, 1, 600)
+    assert (score.reserved, score.used, score.missed, score.lead_seconds) == (4, 4, 1, 600)
 
 
 def test_room_is_kept_beyond_the_window_while_pods_wait_for_it_and_not_longer_than_allowed() -> None:
@@ -159,7 +159,7 @@ def test_an_approval_for_once_ends_with_its_occurrence_and_one_for_the_series_do
     _, made = after(plan(source=WindowSource.RECURRING, window=None, recurring=daily, approval=once), *looks)
     assert (made.status.phase, made.want) == (PlanPhase.PROPOSED, 0)
     _, made = after(plan(source=WindowSource.RECURRING, window=None, recurring=daily), *looks)
-    assert (made.status.phase, made.want) == (PlanPhase.HELD, 4)
+    assert (made.status.phase, made.want) == (PlanPhase.IN_WINDOW, 4)
     assert made.status.window == Span(SIX + 24 * HOUR, EIGHT + 24 * HOUR)
 
 
@@ -310,7 +310,7 @@ def test_idle_standby_is_part_of_the_score() -> None:
     looks = [(SIX - HOUR + 300 * i, looked(usage(1, 0), 1, 1, 1, 1)) for i in range(4)]
     one, _ = after(one, *looks)
     # from the first look to the last one pod is held for 900 s, and none runs
-    assert (one.status.progress.held_pod_seconds, one.status.progress.used_pod_seconds) == (900, 0)
+    assert (one.status.progress.reserved_pod_seconds, one.status.progress.used_pod_seconds) == (900, 0)
 
 
 def test_standby_that_is_idle_after_the_days_last_window_is_in_the_next_score() -> None:
@@ -323,7 +323,7 @@ def test_standby_that_is_idle_after_the_days_last_window_is_in_the_next_score() 
     one = replace(one, window=tomorrow)
     one, _ = after(one, (EIGHT + 1800, looked(usage(1, 0), 0)))
     # one free pod: from the look at 30 s after the window to the last one, 1800 s after it
-    assert (one.status.window, one.status.progress.held_pod_seconds) == (tomorrow, 1770)
+    assert (one.status.window, one.status.progress.reserved_pod_seconds) == (tomorrow, 1770)
 
 
 def test_an_extension_ends_where_the_forecasts_next_window_is_due() -> None:

@@ -156,7 +156,7 @@ def test_a_preview_says_where_the_pods_fit_and_what_that_displaces() -> None:
     assert (found.fits, found.quota_left) == (True, {"cpu": 500})
     # Batch work of 0.3 cores on a for two hours; three pods of half a core for two hours at 0.1.
     assert found.displaced_core_hours == pytest.approx(0.6)
-    assert found.held_cost == pytest.approx(0.3)
+    assert found.reserved_cost == pytest.approx(0.3)
 
 
 def test_pods_that_fit_nowhere_are_counted() -> None:

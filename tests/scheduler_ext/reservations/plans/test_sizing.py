@@ -109,7 +109,7 @@ def test_an_account_adds_up_and_counts_the_peaks_that_were_missed() -> None:
     held = np.array([1, 2, 2, 0, 3, 9, 0.0])
     found = account(need, held, 3600.0)
     # Used 0 + 2 + 2 + 0 + 3 = 7 of 8 held and 9 needed pod-hours; the slot without data counts nowhere.
-    assert (found.held, found.used, found.needed, found.idle, found.missed) == (8, 7, 9, 1, 2)
+    assert (found.reserved, found.used, found.needed, found.idle, found.missed) == (8, 7, 9, 1, 2)
     assert found.coverage == pytest.approx(7 / 9)
     # The first peak found room for 4 of 6 pod-hours, the second for all.
     assert (found.peaks, found.missed_peaks) == (2, 1)
