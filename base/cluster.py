@@ -70,7 +70,7 @@ class Container:
 
 
 def pod_amount(containers: Iterable[Container], resource: Resource, side: str = "requests") -> int:
-    """Return the amount that the scheduler counts for a pod of these containers (`model.kubernetes.pod_request`).
+    """Return the amount that the scheduler counts for a pod of these containers (`base.kubernetes.pod_request`).
 
     The amount is in the resource's unit. side: "requests" or "limits"; a request that is not set is the limit. Init
     containers and sidecars are in the order in which they start. Overhead and the pod's own amounts are not known

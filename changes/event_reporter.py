@@ -65,7 +65,7 @@ class EventReporter:
     ) -> ChangeStatus:
         """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now.
 
-        judged: what it was judged by, which the ledger keeps with the verdict.
+        verdict: the outcome of the verification, which the ledger keeps with the event.
         """
         more = {} if verdict is None else {"judged": msgspec.to_builtins(verdict)}
         moved = self.journal.record(standing, happened, message, **more)

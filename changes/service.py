@@ -1,4 +1,4 @@
-"""EDGE: changes for dashboard and REST API: the service protocol of `model.changes.service` on `Actions`, thread-safe.
+"""EDGE: changes for dashboard and REST API: the service protocol of `changes.model.service` on `Actions`, thread-safe.
 
 Three kinds of call. Calls that act (accept, roll back, verify, settle) hold the ledger's lock, so that neither two
 clicks nor two processes interleave. Calls that query the cluster (review, dry run) read the ledger without its lock.

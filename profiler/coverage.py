@@ -73,8 +73,8 @@ class NamespaceCoverage:
 class Coverage:
     """The completeness of some series, by namespace and by slot.
 
-    by_namespace: of the series with any sample; alive_by_slot, seen_by_slot: number of series that were alive, and
-    that had a sample, (grid.size,).
+    by_namespace: of the series with any sample; due_by_slot, lived_by_slot, seen_by_slot: number of samples that were
+    due, of series that were alive, and of series that had a sample, (grid.size,).
     """
 
     grid: TimeGrid

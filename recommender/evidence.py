@@ -60,7 +60,7 @@ class Evidence:
     inventory: Inventory = attribute(default_factory=lambda: Inventory("", 0, (), (), ()))
     least_margins: Floats = attribute(default_factory=lambda: np.full(1, np.nan))
     coverage: Mapping[Resource, Floats] = attribute(default_factory=dict)
-    """(n,) of each resource with a portrait: `model.usage.samples.ContainerLife.time_measured`; 0 = no sample."""
+    """(n,) of each resource with a portrait: `base.usage.samples.ContainerLife.time_measured`; 0 = no sample."""
 
     def __len__(self) -> int:
         return len(self.containers)

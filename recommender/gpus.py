@@ -36,8 +36,8 @@ class GpuContainer:
     """The GPUs that one container of a workload's running pods requested last, and their use in the window.
 
     NaN = not known. Amounts are percent of one device of one pod: requested_core and requested_memory of GPUs,
-    instances of MIG instances (0 = none); core_fraction: of its time, at the quantile of the settings; days: between
-    first and last sample; hourly_price: of an entire GPU.
+    instances of MIG instances (0 = none); core_quantile, core_maximum: of its time, at the quantile of the settings,
+    and at most; days: between first and last sample; hourly_price: of an entire GPU.
     """
 
     ref: ContainerRef

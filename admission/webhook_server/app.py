@@ -1,4 +1,4 @@
-"""EDGE: the HTTP application of the webhook process: routes by path; `adapters.http_connection` does the transport.
+"""EDGE: the HTTP application of the webhook process: routes by path; `base.http.http_connection` does the transport.
 
 Paths: the five webhooks of `admission.review` (POST), /healthz, /readyz, /metrics (GET). Whatever goes wrong in our own
 code, a pod is allowed untouched and counted; a quota is refused with 500, for its webhook guards what others promise.

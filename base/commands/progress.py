@@ -1,4 +1,4 @@
-"""EDGE: progress on stderr: bars on a terminal, else one line per stage. Implements `model.progress.Progress`.
+"""EDGE: progress on stderr: bars on a terminal, else one line per stage. Implements `base.progress.Progress`.
 
 with progress.bars() as progress:
     pull(source, store, settings, clock, progress)

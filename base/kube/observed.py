@@ -1,4 +1,4 @@
-"""EDGE: what mirrors keep of nodes and pods: decoded from the API's JSON into `model.kubernetes.observed`. Pure itself.
+"""EDGE: what mirrors keep of nodes and pods: decoded from the API's JSON into `base.kubernetes.observed`. Pure itself.
 
     Mirror(client, "/api/v1/nodes", NodeWire, node_of)
     Mirror(client, "/api/v1/pods", PodWire, pod_of, fieldSelector=ON_NODES)

@@ -1,6 +1,6 @@
 """What a pure function wants done to the Kubernetes API: the four kinds of write the product knows.
 
-Decisions return intents, `adapters.kube.Writer` sends them. Server-side apply is for what we own, a JSON patch
+Decisions return intents, `base.kube.Writer` sends them. Server-side apply is for what we own, a JSON patch
 with `test` operations for what a person accepted (it fails when the object is no longer what was looked at), delete
 for what we created, create for what must not exist yet: a pod, a binding, an eviction. There is no other write.
 """

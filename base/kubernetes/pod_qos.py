@@ -1,4 +1,4 @@
-"""Kubernetes' QoS class of a pod (status.qosClass), not to be taken for Koordinator's (`model.kubernetes.qos`). Pure.
+"""Kubernetes' QoS class of a pod (status.qosClass), not to be taken for Koordinator's (`base.kubernetes.qos`). Pure.
 
 The one implementation of the rule; code with other structs than plain JSON passes their amounts to `qos_class_of`.
 Source: Kubernetes documentation, "Pod Quality of Service Classes" and "Assign Pod-level CPU and memory resources";

@@ -11,7 +11,7 @@ samples: nothing lived. Whether something did is told, in this order, by
 - none of them, where the source was silent: when no node reported, or nothing was listed while some node did not
   report, a missing sample is a gap, because nobody can say that nothing lived.
 
-`model.usage.samples` counts what was due and what is there.
+`base.usage.samples` counts what was due and what is there.
 
 A source's silence is a fact about the whole cluster (`SourceSilence`). It is found once, before the pods are divided,
 so that no verdict depends on which pods are looked at together.

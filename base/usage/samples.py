@@ -1,4 +1,4 @@
-"""Which samples were due and which are there: of the slots in which pods lived (`model.usage.lives`). Pure.
+"""Which samples were due and which are there: of the slots in which pods lived (`base.usage.lives`). Pure.
 
 Two shares follow from one `ContainerLife`. Samples present: of all pods' samples that were due, those that are there;
 people are shown it, of a workload, a namespace, a day and the cluster. Time measured: of the time in which a pod of a

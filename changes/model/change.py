@@ -107,8 +107,8 @@ TRANSITIONS: Final[Mapping[tuple[ChangeState | None, ChangeEvent], ChangeState]]
 class Write:
     """One object of a change: the fields that move, as RFC 6902 operations with their tests.
 
-    where: pointer of each field that moves -> its value before (None = absent) and after; subresource: the one
-    that is written, such as `resize` of a pod.
+    before, after: pointer of each field that moves -> its value (None = absent); subresource: the one that is
+    written, such as `resize` of a pod.
     """
 
     address: Address
@@ -189,8 +189,8 @@ class Change:
 class ChangeStatus:
     """A change and where it is: since when, and the words of the last event.
 
-    begun_seconds: when it was about to be sent (accepted, confirmed or resumed): what soaks, soaks from then on; held:
-    taking it back was refused once, so that no program tries that again by itself.
+    begun_seconds: when it was about to be sent (accepted, confirmed or resumed): what soaks, soaks from then on;
+    rollback_refused: a rollback was refused once, so that no program tries that again by itself.
     """
 
     change: Change

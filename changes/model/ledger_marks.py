@@ -1,6 +1,6 @@
 """Recommendations marked by what the ledger says: what was put off, and what waits for its next step. Pure.
 
-The ledger's entries are no part of the results: whoever counts recommendations joins the two by `marked`.
+The ledger's entries are no part of the results: whoever counts recommendations joins the two by `mark_recommendations`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LedgerMarks:
     cool_downs: Mapping[WorkloadRef, float] = field(default_factory=dict)
 
 
-def marked(advice: Relation, marks: LedgerMarks) -> Relation:
+def mark_recommendations(advice: Relation, marks: LedgerMarks) -> Relation:
     """The recommendations with the two columns, and without steps that have to wait."""
     return _withhold_cooling_steps(_with_columns(advice, marks.postponed), marks.cool_downs)
 

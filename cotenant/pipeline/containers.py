@@ -1,7 +1,7 @@
 """Recommendations and findings of every container, some workloads at a time.
 
 Strategies, back-tests and findings look at the series of every pod. As matrices these are large where pods come and go
-(`model.usage.sparse_usage`), and no two workloads share a series: so evidence is assembled, judged and dropped for
+(`base.usage.sparse_usage`), and no two workloads share a series: so evidence is assembled, judged and dropped for
 a bounded number of workloads, two such groups side by side, with the same outcome as for all of them at once.
 """
 
@@ -172,7 +172,7 @@ class _Parts:
         return self._evidence(workloads, usage)
 
     def without_garbage(self, evidence: Evidence, workloads: Sequence[Workload]) -> Evidence:
-        """The same evidence where each sample can be usage (`model.usage.plausible`), else that of those that can.
+        """The same evidence where each sample can be usage (`base.usage.plausible`), else that of those that can.
 
         What is withheld as implausible is no finding, and hides none.
         """

@@ -109,7 +109,7 @@ _OF_PLANS: Final = (
     _of("plan_lent_core_hours", "Lent", "Core-hours of idle reserved capacity that batch used.", Unit.CORE_HOURS,
         f"{_PLANS}.plan.Score.lent_core_hours", _PLAN, Moment.PLAN_WINDOW),
     _of("plan_held_core_hours", "Reserved", "Core-hours that a plan would reserve in its windows.", Unit.CORE_HOURS,
-        f"{_PLANS}.plan_service.Preview.held_core_hours", _PLAN, Moment.PLAN_WINDOW),
+        f"{_PLANS}.plan_service.Preview.reserved_core_hours", _PLAN, Moment.PLAN_WINDOW),
     _of("plan_displaced_core_hours", "Displaced", "Core-hours of batch work that a plan would displace.",
         Unit.CORE_HOURS, f"{_PLANS}.plan_service.Preview.displaced_core_hours", _PLAN, Moment.PLAN_WINDOW),
     _of("plan_standby_core_hours", "Standby", "Core-hours a day that capacity kept ready at any time leaves idle at "

@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from cotenant.base.errors import CotenantError
-from cotenant.changes.model.ledger_marks import LedgerMarks, marked
+from cotenant.changes.model.ledger_marks import LedgerMarks, mark_recommendations
 from cotenant.changes.model.service import ChangeService
 from cotenant.dashboard.sources.answers import Answers
 from cotenant.dashboard.sources.source import ResultSource, Snapshot
@@ -77,5 +77,5 @@ def _digest(marks: LedgerMarks) -> str:
 def mark_snapshot(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:
     """The snapshot with the two columns, and without steps that have to wait."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
-    tables = {**snapshot.tables, RECOMMENDATIONS.name: marked(advice, marks)}
+    tables = {**snapshot.tables, RECOMMENDATIONS.name: mark_recommendations(advice, marks)}
     return replace(snapshot, version=version, tables=tables, _answers=Answers(), unmarked_version=snapshot.version)

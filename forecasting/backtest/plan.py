@@ -70,10 +70,10 @@ class Past:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BacktestTrial:
-    """One origin: the past of some rows; of those that are judged, what came.
+    """One origin: the past of some rows; of those that are scored, what came.
 
-    rows: (m,) of the judged ones; judged: (n,), which rows of the past they are; actual: (m, horizon); highest: (m,),
-    the highest fine value that came.
+    rows: (m,) of the scored ones; scored: (n,), True for the rows of `past` that are scored; actual: (m, horizon);
+    highest: (m,), the highest fine value that came.
     """
 
     origin_seconds: int

@@ -1,6 +1,6 @@
 """EDGE: collects the Events of node agents and stores them for the dashboard.
 
-    Events of the agents --Mirror--> changed ones --> acts --> gathering_child --> store
+    Events of the agents --Mirror--> changed ones --> actions --> a child process --> store
 
 Each Event that changed is handed on once; what could not be kept is handed on again. A look without news is kept too,
 now and then, so that the page can say how old it is.

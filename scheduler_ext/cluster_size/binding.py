@@ -22,7 +22,7 @@ NAMED_FAILURES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """What a node's leaving has to keep beside places for its pods. hardest: the trial that refused last."""
+    """The conditions that a node may leave under, beside places for its pods. hardest: the trial that refused last."""
 
     options: SizeOptions
     exemptions: Exemptions

@@ -84,7 +84,7 @@ class SnapshotColumn(IntEnum):
     """What USED rests on without any estimate of ours; NaN: not reported."""
     REPORTED_MEMORY = 31
     PROD_REPORTED_CPU = 32
-    """The same of PROD_USED."""
+    """The same of PROD_USED_CPU and PROD_USED_MEMORY."""
     PROD_REPORTED_MEMORY = 33
     BATCH_LIMIT_CPU = 34
     """Threshold for pods of reclaimed capacity; 0: they have none of their own."""

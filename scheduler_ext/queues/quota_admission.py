@@ -65,8 +65,8 @@ class WaitingPod:
 class QuotaUse:
     """One quota now, each of the resources that its max names.
 
-    minimum: after scaling. limit: what it may use (its runtime, or its max where runtime is switched off). used, firm:
-    with its children's; firm is what may not be preempted. missed: of used, what the webhook did not gate.
+    minimum: after scaling. limit: what it may use (its runtime, or its max where runtime is switched off). used,
+    firm_used: with its children's; firm: what may not be preempted. missed: of used, what the webhook did not gate.
     """
 
     minimum: Amounts

@@ -52,7 +52,7 @@ class LoadTable:
 
     usage, prod: now, of all pods with the system and of prod pods. ahead: expected in each half hour from the present
     one on, (DAY_STEPS + 1, nodes, 2), NaN where nothing is forecast. peak: the highest of them, (nodes, 2).
-    judged: the node's report is there and not expired.
+    with_metric: the node's report is there and not expired.
     """
 
     names: tuple[str, ...]

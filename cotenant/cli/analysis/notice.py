@@ -1,6 +1,6 @@
 """A scan's summary for a chat (Slack's incoming webhooks) or any other receiver of JSON, and how it is sent.
 
-What is in it and how it is written is pure; `send` meets the outside through `adapters.webhook`. A summary that
+What is in it and how it is written is pure; `send` meets the outside through `base.http.webhook`. A summary that
 does not arrive is a note: the scan stands.
 """
 

@@ -56,11 +56,11 @@ def check_load(
 
 
 def without_estimates(verdicts: NodeVerdicts, columns: Floats, pod: PodFacts) -> str:
-    """Let nodes pass that only our estimates refuse; the rule that lost its say, "" when none did.
+    """Let nodes pass that only our estimates refuse; the rule that was left out, "" when none did.
 
     For a question in which no node is left: a forecast, and what pods will use, are estimates, and a cluster must not
     stand still because of them. The rule of forecasts goes first; what a node reports to use stays a refusal.
-    judgement: changed in place; columns: (WIDTH, n) of its nodes.
+    verdicts: changed in place; columns: (WIDTH, n) of its nodes.
     """
     by_forecast = np.isin(verdicts.codes, BY_FORECAST)
     if by_forecast.any():

@@ -1,4 +1,4 @@
-"""EDGE: moves of pods for dashboard and REST API: the protocol of `model.rebalance.move_service` on a cluster.
+"""EDGE: moves of pods for dashboard and REST API: the protocol of `rebalance.model.move_service` on a cluster.
 
 Thread-safe. The round and the jobs are read with the program's own rights, once for everybody who looks within some
 seconds; what a person does is done with theirs. The request is written to the ledger before the cluster changes, its

@@ -52,7 +52,8 @@ class Preview(
     no forecast of that moment.
 
     quota_left: after the plan's pods, per resource that a quota bounds; displaced_core_hours: batch work on those nodes
-    that shares its CPU with the capacity while pods use it; cost: of holding, at the price sheet.
+    that shares its CPU with the capacity while pods use it; reserved_cost: of the reserved
+    capacity, at the price sheet.
     """
 
     count: int

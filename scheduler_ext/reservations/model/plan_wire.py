@@ -1,4 +1,4 @@
-"""ReservationPlan on the wire: from JSON to the vocabulary of `model.reservations.plan`, and its status back.
+"""ReservationPlan on the wire: from JSON to the vocabulary of `reservations.model.plan`, and its status back.
 
 Pure. What is not known is left out of a status, so that server-side apply gives the field back.
 """

@@ -1,4 +1,4 @@
-"""EDGE: reservation plans for dashboard and REST API: the protocol of `model.reservations.plan_service` on a cluster.
+"""EDGE: reservation plans for dashboard and REST API: the protocol of `reservations.model.plan_service` on a cluster.
 
 Thread-safe. The person's role is checked here for every call; the request is written to the ledger before the cluster
 changes, its outcome afterwards. `ClusterAccess` decides with whose rights the cluster is queried.
