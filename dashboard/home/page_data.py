@@ -87,7 +87,7 @@ class OverviewPage:
         return self._kept("planned", lambda: list_totals.planned_savings(self.advice, self.query))
 
     def _kept(self, what: str, ask: Callable[[], AnswerT]) -> AnswerT:
-        """What is asked of the recommendations, once for all people who see the same results."""
+        """Return an answer about the recommendations, computed once for all people who see the same results."""
         return self.snapshot.kept(("home", what, self.query), ask, lambda _: 0)
 
     @property
