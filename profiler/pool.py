@@ -25,14 +25,16 @@ from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef, PodContain
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.resource import MeasuredResource
 from cotenant.base.usage.sparse_usage import AnyUsage, SparseUsage
-from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, Statistic, TimeGrid, Usage
+from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.profiler.group_reduce import Rows, reduce_rows
+from cotenant.profiler.stand_ins import fill
 
 RefT = TypeVar("RefT", bound=SeriesRef)
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
-_HOLD_SECONDS: Final = HOUR_SECONDS
+_SERIES_AT_ONCE: Final = 512
+"""Series whose samples are copied at the same time, so that working memory stays small."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,18 +51,6 @@ class Members(Generic[RefT]):
     start_seconds: Floats
     first_seconds: Floats
     end_seconds: Floats
-
-    def pods(self, rows: Rows) -> PodLifetimes:
-        """Lives of the pods behind these usage rows."""
-        return PodLifetimes(self.start_seconds[rows], self.first_seconds[rows], self.end_seconds[rows])
-
-
-class PodLifetimes(NamedTuple):
-    """Start, first start and end of some pods, as in `Members`."""
-
-    start: Floats
-    first: Floats
-    end: Floats
 
 
 def by_container(series: Sequence[PodContainerRef], inventory: Inventory) -> Members[ContainerRef]:
@@ -180,22 +170,45 @@ def partial_totals(usage: AnyUsage[Any], members: Members[RefT]) -> PartialTotal
 def _group_totals(usage: AnyUsage[Any], members: Members[RefT]) -> Iterator[tuple[int, GroupTotal]]:
     """Each group that has members, in order."""
     order = np.argsort(members.rows, kind="stable")
+    order = order[np.searchsorted(members.rows[order], 0) :]  # those of no group come first
     met, firsts = np.unique(members.rows[order], return_index=True)
-    whole = _has_no_gaps(usage, members) if isinstance(usage, SparseUsage) else np.zeros(len(usage.refs), dtype=bool)
-    for group, rows in zip(met.tolist(), np.split(order, firsts)[1:], strict=True):
-        if group >= 0:
-            yield group, _group_total(usage.rows(rows), members.pods(rows), usage.grid, whole=bool(whole[rows].all()))
+    bounds = [*firsts.tolist(), len(order)]
+    life_from, life_until = _life_slots(members, usage.grid)
+    for first, last in _groups_at_once(bounds):
+        rows = order[bounds[first] : bounds[last]]
+        filled = fill(_only(usage, rows), members.start_seconds[rows], members.end_seconds[rows])
+        for place in range(first, last):
+            sums, reported = filled.sums(slice(bounds[place] - bounds[first], bounds[place + 1] - bounds[first]))
+            own = order[bounds[place] : bounds[place + 1]]
+            alive = np.zeros(usage.grid.size, dtype=bool)
+            if not reported.all():
+                for begin, end in zip(life_from[own].tolist(), life_until[own].tolist(), strict=True):
+                    alive[begin:end] = True
+            yield int(met[place]), GroupTotal(sums, reported, alive)
 
 
-def _has_no_gaps(usage: SparseUsage[Any], members: Members[RefT]) -> Flags:
-    """Series without a gap from their first sample to the pod's end or the grid's: nothing stands in for them, (n,)."""
-    gaps, some = np.zeros(len(usage.refs), dtype=np.int64), np.diff(usage.bounds) > 0
-    if some.any():
-        gaps[some] = np.add.reduceat(np.isnan(usage.cells), usage.bounds[:-1][some], dtype=np.int64)
-    after = usage.first + np.diff(usage.bounds)
-    ended = np.ceil((members.end_seconds - usage.grid.start_seconds) / usage.grid.step_seconds)
-    whole: Flags = (gaps == 0) & ((after >= usage.grid.size) | (ended <= after))
-    return whole
+def _groups_at_once(bounds: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """[first, last) of neighbouring groups with at most _SERIES_AT_ONCE series together, or one group that has more.
+
+    bounds: of the groups' series, one after another.
+    """
+    first = 0
+    for last in range(1, len(bounds)):
+        if last == len(bounds) - 1 or bounds[last + 1] - bounds[first] > _SERIES_AT_ONCE:
+            yield first, last
+            first = last
+
+
+def _only(usage: AnyUsage[Any], rows: Rows) -> AnyUsage[Any]:
+    """These series, in this order."""
+    return usage.take(rows) if isinstance(usage, SparseUsage) else usage.select(rows)
+
+
+def _life_slots(members: Members[Any], grid: TimeGrid) -> tuple[Rows, Rows]:
+    """[first, last) of the slots in which the pod of each series may have lived, (m,) each."""
+    begin = np.floor((members.first_seconds - grid.start_seconds) / grid.step_seconds).clip(0, grid.size)
+    end = np.ceil((members.end_seconds - grid.start_seconds) / grid.step_seconds).clip(0, grid.size)
+    return begin.astype(np.int64), end.astype(np.int64)
 
 
 def highest(usage: Usage[Any], members: Members[RefT]) -> Usage[RefT]:
@@ -280,43 +293,3 @@ class _Life(NamedTuple):
 
 _UNKNOWN: Final = _Life(None, np.nan, -np.inf, np.inf)
 """Of a pod that the inventory does not hold."""
-
-
-def _group_total(values: FloatMatrix, pods: PodLifetimes, grid: TimeGrid, *, whole: bool) -> GroupTotal:
-    """Total of some members of a group from their values (k, T); whole: none of them is ever silent while it lives."""
-    present = np.isfinite(values)
-    reported: Flags = np.logical_or.reduce(present, axis=0)
-    filled = np.where(present, values, np.float32(0))
-    if not whole and present.any() and not present.all():
-        _stand_in(filled, present, pods, grid)
-    alive = np.zeros(grid.size, dtype=bool) if reported.all() else _alive(pods, grid)
-    return GroupTotal(filled.sum(axis=0, dtype=np.float64), reported, alive)
-
-
-def _alive(pods: PodLifetimes, grid: TimeGrid) -> Flags:
-    """(T,): whether any of the pods may have lived during some of the slot."""
-    times = grid.times()
-    living = (times + grid.step_seconds > pods.first[:, None]) & (times < pods.end[:, None])
-    alive: Flags = np.logical_or.reduce(living, axis=0)
-    return alive
-
-
-def _stand_in(filled: FloatMatrix, present: Flags, pods: PodLifetimes, grid: TimeGrid) -> None:
-    """Write last values into the silent slots of members that stand in for themselves."""
-    size = grid.size
-    # positions in the flat matrix: numpy finds them several times faster than rows and columns
-    member, last = np.divmod(np.flatnonzero(present[:, :-1] > present[:, 1:]), size - 1)
-    back_member, back = np.divmod(np.flatnonzero(present[:, :-1] < present[:, 1:]), size - 1)
-    # The first return to life after each falling silent; the row's end where there is none.
-    after = np.searchsorted(back_member * size + back, member * size + last)
-    comes_back = np.append(back_member, -1)[after] == member
-    until = np.where(comes_back, np.append(back, 0)[after] + 1, size)
-    moment = grid.start_seconds + grid.step_seconds * (last + 1)
-    same_life = comes_back & ~(pods.start[member] >= moment)
-    ended = np.ceil((pods.end[member] - grid.start_seconds) / grid.step_seconds)
-    hold_end = np.minimum(last + 1 + _HOLD_SECONDS // grid.step_seconds, ended)
-    until = np.where(same_life, until, np.clip(hold_end, last + 1, until)).astype(np.int64)
-    count = until - last - 1
-    offset = np.arange(count.sum()) - np.repeat(count.cumsum() - count, count)
-    row = np.repeat(member, count)
-    filled[row, np.repeat(last, count) + 1 + offset] = np.repeat(filled[member, last], count)
