@@ -19,7 +19,7 @@ from statistics import median
 from typing import Final
 
 from bench.record import Row, below, record
-from cotenant.pipeline.cluster_bound import fewest_nodes
+from cotenant.scheduler_ext.cluster_size.cluster_bound import fewest_nodes
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
 from cotenant.scheduler_ext.cluster_size.reading import read_cluster
 from tests.cluster import binaries

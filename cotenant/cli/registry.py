@@ -35,6 +35,7 @@ class CommandEntry:
 
 _CLI: Final = "cotenant.cli"
 _QUEUES: Final = "cotenant.scheduler_ext.queues.commands"
+_NODE: Final = "cotenant.enforcer.commands"
 
 GET: Final = (
     CommandEntry("findings", f"{_CLI}.analysis.findings", "Idle workloads and nodes, missing and impossible requests."),
@@ -93,7 +94,9 @@ SERVE: Final = (
     CommandEntry(
         "manager", f"{_CLI}.cluster.manager", "Controllers that publish to the Kubernetes API; dry run first."
     ),
-    CommandEntry("webhook", f"{_CLI}.cluster.webhook", "Admission webhooks for pods, quotas and the config."),
+    CommandEntry(
+        "webhook", "cotenant.admission.commands.webhook", "Admission webhooks for pods, quotas and the config."
+    ),
     CommandEntry(
         "extender",
         "cotenant.scheduler_ext.extender.commands.extender",
@@ -111,19 +114,21 @@ SERVE: Final = (
     ),
     CommandEntry(
         "mcp",
-        f"{_CLI}.analysis.mcp_server",
+        "cotenant.dashboard.commands.mcp_server",
         "The results of the last scan as tools for a language model; read-only.",
     ),
 )
 NODE: Final = (
-    CommandEntry("enforcer", f"{_CLI}.node.enforcer", "The agent of this node; dry run first."),
-    CommandEntry("status", f"{_CLI}.node.node", "What this node's agent holds on each pod, and why.", command="status"),
-    CommandEntry("enforcement", f"{_CLI}.node.enforcement", "What node agents did and why: list, gather, import."),
+    CommandEntry("enforcer", f"{_NODE}.enforcer", "The agent of this node; dry run first."),
+    CommandEntry("status", f"{_NODE}.node", "What this node's agent holds on each pod, and why.", command="status"),
     CommandEntry(
-        "topology", f"{_CLI}.node.node", "Sockets, cores and threads of a node, and whose they are.", command="topology"
+        "enforcement", "cotenant.profiler.enforcement.commands", "What node agents did and why: list, gather, import."
     ),
-    CommandEntry("replay", f"{_CLI}.node.node", "Decisions of a recording made again.", command="replay"),
-    CommandEntry("cri-proxy", f"{_CLI}.node.cri_proxy", "Stand between the kubelet and a runtime that has no NRI."),
+    CommandEntry(
+        "topology", f"{_NODE}.node", "Sockets, cores and threads of a node, and whose they are.", command="topology"
+    ),
+    CommandEntry("replay", f"{_NODE}.node", "Decisions of a recording made again.", command="replay"),
+    CommandEntry("cri-proxy", f"{_NODE}.cri_proxy", "Stand between the kubelet and a runtime that has no NRI."),
 )
 CONFIG: Final = (
     CommandEntry("show", f"{_CLI}.settings", "Every setting: its value, and who set it.", command="show"),
@@ -135,7 +140,9 @@ CONFIG: Final = (
         "convert", "cotenant.scheduler_ext.reservations.commands.convert", "Turn objects in old forms into today's."
     ),
     CommandEntry(
-        "profiles", f"{_CLI}.cluster.profiles", "Colocation profiles as policies of the API server, without a webhook."
+        "profiles",
+        "cotenant.admission.commands.profiles",
+        "Colocation profiles as policies of the API server, without a webhook.",
     ),
 )
 COMMANDS: Final = (
@@ -183,11 +190,13 @@ COMMANDS: Final = (
     ),
     CommandEntry(
         "size",
-        "cotenant.cli.cluster.size",
+        "cotenant.scheduler_ext.cluster_size.commands",
         "Which nodes could leave, where their pods would go, what binds the others.",
         UNDERSTAND,
     ),
-    CommandEntry("dashboard", f"{_CLI}.cluster.dashboard", "The results of the last scan in the browser.", UNDERSTAND),
+    CommandEntry(
+        "dashboard", "cotenant.dashboard.commands.dashboard", "The results of the last scan in the browser.", UNDERSTAND
+    ),
     CommandEntry(
         "recs",
         "cotenant.changes.commands.recs",
@@ -242,6 +251,9 @@ COMMANDS: Final = (
 """The commands of `cotenant`, in the order of its help."""
 
 PROVIDERS: Final = {
+    "cotenant.admission.commands.shipped_registration:ShippedRegistration": (
+        "cotenant.cli.cluster.installation.registration:shipped_registration"
+    ),
     "cotenant.scheduler_ext.reservations.commands.workload_history:WorkloadHistory": (
         "cotenant.pipeline.workload_history:workload_history"
     ),

@@ -42,7 +42,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         "Lower bound of nodes",
         "The fewest nodes that hold all pods if pods may be cut in parts and rules between pods do not count.",
         Unit.COUNT,
-        "cotenant.pipeline.cluster_bound.fewest_nodes",
+        "cotenant.scheduler_ext.cluster_size.cluster_bound.fewest_nodes",
         Aggregation(Level.CLUSTER, "linear program"),
         Moment.NOW,
         surfaces=(Surface.SENTENCE, Surface.TILE, Surface.CLI, Surface.REST, Surface.PYTHON, Surface.MCP),

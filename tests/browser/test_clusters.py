@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from cotenant.base.settings.root import Settings
-from cotenant.cli.cluster.dashboard import ServedCluster, application
+from cotenant.dashboard.commands.dashboard import ServedCluster, application
 from tests.browser.conftest import Open
 from tests.support.clusters import copies
 from tests.support.dashboard import QUICK, served

@@ -13,8 +13,8 @@ from playwright.sync_api import Page, expect
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.resource import GIB
 from cotenant.changes.decide.patches import kubectl_command
-from cotenant.cli.cluster.dashboard import manifest
 from cotenant.dashboard.app import create_app
+from cotenant.dashboard.commands.dashboard import manifest
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import StoreSource
 from tests.browser.conftest import Open

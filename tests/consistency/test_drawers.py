@@ -20,8 +20,8 @@ from cotenant.base.resource import Resource
 from cotenant.base.table import Schema
 from cotenant.base.text import percent
 from cotenant.base.usage.peak import PEAK_NAME
-from cotenant.cli.analysis.mcp_server import server_of
 from cotenant.dashboard.app import create_app
+from cotenant.dashboard.commands.mcp_server import server_of
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.pages import nodes, portrait
 from cotenant.dashboard.pages.recommendations import explain_container

@@ -16,13 +16,13 @@ from cotenant.base.store import Store
 from cotenant.dashboard.pages import cluster_size
 from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.pipeline.cluster_size import keep
 from cotenant.python_api.cluster_store import ClusterStore
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
 from cotenant.scheduler_ext.cluster_size.report import NEVER, SizeReport, short_sentence
+from cotenant.scheduler_ext.cluster_size.stored_scan import keep
 from cotenant.simulation.demo import CLUSTER
 from tests.dashboard.test_states import text_of, view_on
-from tests.pipeline.test_cluster_size import STEP, report
+from tests.scheduler_ext.cluster_size.test_stored_scan import STEP, report
 from tests.support import dashboard as support
 
 REPORT = report([STEP])
@@ -89,7 +89,7 @@ def test_each_level_has_its_own_rows_under_its_address(tmp_path: Path, level: Re
 
 
 def test_a_level_without_an_answer_has_its_reason(tmp_path: Path) -> None:
-    from cotenant.pipeline.cluster_size import NO_SCAN, StoredScan
+    from cotenant.scheduler_ext.cluster_size.stored_scan import NO_SCAN, StoredScan
 
     store = Store(tmp_path.as_uri(), CLUSTER)
     keep(store, report([STEP], StoredScan(reason=NO_SCAN)))

@@ -13,7 +13,7 @@ import pytest
 
 from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
-from cotenant.cli.cluster.dashboard import ServedCluster, application
+from cotenant.dashboard.commands.dashboard import ServedCluster, application
 from cotenant.recommender.model.views import RECOMMENDATIONS, WORKLOADS, Overview
 from tests.support.access import Browser, by_proxy
 from tests.support.clusters import copies

@@ -29,9 +29,9 @@ from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.changes.model.change import Change
-from cotenant.cli.cluster.dashboard import manifest
 from cotenant.dashboard import pages
 from cotenant.dashboard.app import create_app
+from cotenant.dashboard.commands.dashboard import manifest
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.namespace_filter import HIDDEN, NOTE, OF_THESE, filter_snapshot
 from cotenant.dashboard.sources.source import SCHEMAS, Snapshot, StoreSource

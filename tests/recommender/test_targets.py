@@ -26,7 +26,7 @@ from cotenant.changes.decide.gitops.manifest_text import as_yaml
 from cotenant.changes.decide.gitops.manifests import helm, kustomize, server_side_apply
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.changes.decide.steps import first_step
-from cotenant.cli.cluster.dashboard import manifest
+from cotenant.dashboard.commands.dashboard import manifest
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.strategies.cotenant import autoscaler
 from cotenant.recommender.strategies.cotenant.draft import Draft, Slot

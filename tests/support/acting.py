@@ -41,8 +41,8 @@ from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.changes.model.service import ChangeRequest
 from cotenant.changes.service import ClusterChangeService
-from cotenant.cli.cluster.dashboard import manifest
 from cotenant.dashboard.app import create_app
+from cotenant.dashboard.commands.dashboard import manifest
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.pipeline import corridor, tables

@@ -22,8 +22,8 @@ from cotenant.base.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.base.usage.what_if import WHAT_IF, LentDay, RiskOutcome, WhatIf
 from cotenant.changes.decide.patches import kubectl_command
-from cotenant.cli.cluster.dashboard import manifest
 from cotenant.dashboard.app import create_app, server_config
+from cotenant.dashboard.commands.dashboard import manifest
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import ResultSource, StoreSource
 from cotenant.pipeline import corridor

@@ -89,9 +89,9 @@ def demo_dashboard_context(cluster: DemoCluster, store: Store) -> Any:
     from cotenant.changes.access.kubeconfig_access import at_this_machine, door_of
     from cotenant.changes.decide.patches import kubectl_command
     from cotenant.changes.decide.steps import planned_steps
-    from cotenant.cli.cluster.dashboard import manifest
-    from cotenant.cli.node.topology_reading import ClusterTopologyService
+    from cotenant.dashboard.commands.dashboard import manifest
     from cotenant.dashboard.frame.view import DashboardContext
+    from cotenant.enforcer.model.topology_reading import ClusterTopologyService
     from cotenant.recommender.stored_recommendations import recommendations_of
     from cotenant.scheduler_ext.queues.service.cluster_queue_service import queue_service_of
     from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of

@@ -51,7 +51,7 @@ LATE_SECONDS: Final = DAY_SECONDS
 
 
 def search_start(metric: str, now_seconds: int, window_start_seconds: int) -> int:
-    """Return the time from which on the newest sample is looked for of a metric that has none at the snapshot's moment."""
+    """Return the time from which on to search the newest sample of a metric that the snapshot lacks."""
     if metric in READ_LATE and metric not in ANNOTATED:
         return now_seconds - LATE_SECONDS
     return min(window_start_seconds, now_seconds - LATE_SECONDS) if metric in ANNOTATED else window_start_seconds

@@ -6,12 +6,12 @@ priority classes stay as they are, and the plan says what they lack.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from cotenant.base import measures
+from cotenant.base.json_documents.changed_paths import abbreviate_list, differences
 from cotenant.base.table import Column, Kind, Schema
 from cotenant.cli.cluster.installation.gaps import gaps
 from cotenant.cli.cluster.installation.manifests import Manifest
@@ -120,21 +120,3 @@ def own_part(body: Mapping[str, Any]) -> dict[str, Any]:
     """An object without its status and without what the server keeps about it."""
     meta = {key: value for key, value in body["metadata"].items() if key not in _SERVERS_OWN}
     return {key: value for key, value in body.items() if key not in ("metadata", "status")} | {"metadata": meta}
-
-
-def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
-    """Paths at which two JSON values differ; a list is one value unless its length stayed."""
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for key in sorted({*before, *after}):
-            yield from differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
-    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        for index, (first, second) in enumerate(zip(before, after, strict=True)):
-            yield from differences(first, second, f"{path}[{index}]")
-    elif before != after:
-        yield path
-
-
-def abbreviate_list(parts: list[str], most: int = 3) -> str:
-    """The first few of a list, and how many more there are."""
-    more = f" and {measures.left_out_count(len(parts), most)} more" if len(parts) > most else ""
-    return ", ".join(parts[:most]) + more

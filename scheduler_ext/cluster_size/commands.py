@@ -134,10 +134,17 @@ def _report(
 ) -> SizeReport:
     from cotenant.base.kube import connect
     from cotenant.base.process.clock import SystemClock
-    from cotenant.pipeline.cluster_size import Asked, StoredScan, keep, read_scan, reason_without, size_report
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel
     from cotenant.scheduler_ext.cluster_size.prices import node_prices
     from cotenant.scheduler_ext.cluster_size.reading import read_cluster
+    from cotenant.scheduler_ext.cluster_size.stored_scan import (
+        Asked,
+        StoredScan,
+        keep,
+        read_scan,
+        reason_without,
+        size_report,
+    )
 
     opened = _store_of(settings, cluster)
     scan = StoredScan(reason=opened) if isinstance(opened, str) else read_scan(opened)

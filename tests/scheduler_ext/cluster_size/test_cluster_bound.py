@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.pipeline.cluster_bound import fewest_nodes
+from cotenant.scheduler_ext.cluster_size.cluster_bound import fewest_nodes
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod, state
 from tests.support.sized_clusters import SeededCluster, state_of

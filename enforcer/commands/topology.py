@@ -51,7 +51,7 @@ def topology(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Draw the CPUs of a node: a cell a core, a letter a thread, and whose they are; list its devices."""
-    from cotenant.cli.node.cpu_drawing import cpu_drawing_lines, device_line
+    from cotenant.enforcer.commands.cpu_drawing import cpu_drawing_lines, device_line
 
     if bool(node) is (file is not None):
         raise UsageError("give the name of a node, or --topology FILE", fix="cotenant node topology NODE")
@@ -81,7 +81,7 @@ def _read_machine_file(file: Path) -> NodeTopology:
 
 def _read_published_topology(settings: Settings, node: str) -> NodeTopology:
     from cotenant.base.kube import connect
-    from cotenant.cli.node.topology_reading import read_topology
+    from cotenant.enforcer.model.topology_reading import read_topology
 
     client = connect(settings.kube)
     try:

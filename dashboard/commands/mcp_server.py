@@ -39,7 +39,7 @@ def mcp(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption = 
     import msgspec
 
     from cotenant.base.settings.sections.dashboard import AccessSettings
-    from cotenant.cli.cluster.dashboard import ServedCluster, application
+    from cotenant.dashboard.commands.dashboard import ServedCluster, application
 
     settings = session_of(ctx).read({"store.url": store}).settings
     alone = msgspec.structs.replace(settings, access=AccessSettings())  # no port: whoever starts it may read the store

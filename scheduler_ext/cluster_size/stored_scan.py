@@ -20,8 +20,8 @@ from cotenant.base.progress import Progress
 from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.base.usage.peak import PEAK_NAME
-from cotenant.pipeline.cluster_bound import fewest_nodes
 from cotenant.recommender.model.views import NODES, RECOMMENDATIONS, BandSeries, Overview
+from cotenant.scheduler_ext.cluster_size.cluster_bound import fewest_nodes
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
 from cotenant.scheduler_ext.cluster_size.demand import Amounts, proposals_of, state_at
 from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizeOptions

@@ -15,7 +15,6 @@ from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.base.store import Store
-from cotenant.cli.node.enforcement import app
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.enforcer.contract import Knob, Level
 from cotenant.enforcer.decide.changes import Done, WriteOutcome
@@ -25,6 +24,7 @@ from cotenant.enforcer.model.enforcement import Gathering
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
 from cotenant.enforcer.report.action_log import LOG_FILE, ActionReporter, AgentMetrics
 from cotenant.enforcer.report.recorder import Recorder
+from cotenant.profiler.enforcement.commands import app
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.enforcer.test_recording import AGES, ON, TIERS, KubeQos, moments
 from tests.support import dashboard as support
@@ -128,7 +128,7 @@ def test_a_recording_is_decided_again_and_told_as_a_dry_run_with_its_cpu(tmp_pat
     assert done.exit_code == 0 and "older than manager.enforcement_days" in done.output
     assert acts(url) == []
     from cotenant.base.settings.root import Settings
-    from cotenant.cli.node.enforcement import recount_recording
+    from cotenant.profiler.enforcement.commands import recount_recording
 
     found = recount_recording(path, Settings())
     assert {act.dry for act in found.acts} == {True}

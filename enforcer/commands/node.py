@@ -14,7 +14,7 @@ from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app, ses
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.errors import NoData, SourceUnreachable, UsageError
 from cotenant.base.table import Column, Kind, Schema, Table
-from cotenant.cli.node.topology import EXAMPLES, topology
+from cotenant.enforcer.commands.topology import EXAMPLES, topology
 
 if TYPE_CHECKING:
     from cotenant.enforcer.report.recorder import Replayed

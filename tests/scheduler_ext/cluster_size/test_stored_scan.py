@@ -12,7 +12,6 @@ import pytest
 from cotenant.base.progress import Silent
 from cotenant.base.settings.sections.recommender import PriceSettings
 from cotenant.base.store import Store
-from cotenant.pipeline.cluster_size import NO_SCAN, OTHER_CLUSTER, Asked, StoredScan, keep, size_report
 from cotenant.scheduler_ext.cluster_size.demand import proposals_of
 from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizeOptions
 from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, SizedPodWire, sized_pod
@@ -30,6 +29,7 @@ from cotenant.scheduler_ext.cluster_size.report import (
     sentences_of,
     short_sentence,
 )
+from cotenant.scheduler_ext.cluster_size.stored_scan import NO_SCAN, OTHER_CLUSTER, Asked, StoredScan, keep, size_report
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod
 from tests.support.overview import overview
 

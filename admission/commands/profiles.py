@@ -185,7 +185,7 @@ def _report_losses(result: CompiledProfiles) -> None:
 
 def _check(result: CompiledProfiles, theirs: Mapping[Key, Any]) -> None:
     """Say which policies of the cluster are not those of the profiles; exit code 3 when one is not."""
-    from cotenant.cli.cluster.installation.plan import abbreviate_list, differences
+    from cotenant.base.json_documents.changed_paths import abbreviate_list, differences
 
     ours = {(body["kind"], body["metadata"]["name"]): body["spec"] for body in result.objects}
     lines = [f"{kind} {name} belongs to no profile: delete it" for kind, name in sorted(theirs.keys() - ours.keys())]

@@ -109,7 +109,7 @@ def action_services(settings: Settings, store: Store) -> dict[str, Any]:
     from cotenant.autopilot.configured_service import autopilot_service_of
     from cotenant.changes.access.configured_service import change_service_of
     from cotenant.changes.access.kubeconfig_access import at_this_machine, door_of
-    from cotenant.cli.node.topology_reading import ClusterTopologyService
+    from cotenant.enforcer.model.topology_reading import ClusterTopologyService
     from cotenant.recommender.stored_recommendations import recommendations_of
     from cotenant.scheduler_ext.queues.service.cluster_queue_service import queue_service_of
     from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -17,7 +18,6 @@ from cotenant.base.people import Person, Right
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
-    from cotenant.changes.service import ClusterAccess
 
 Notes = list[tuple[str, str]]
 """(the pod that it is about or "", what could not be read)."""
@@ -27,8 +27,8 @@ ENDED = ("Succeeded", "Failed")
 class ClusterTopologyService:
     """Nodes of one cluster, read with the rights that `access` gives the person. Thread-safe."""
 
-    def __init__(self, access: ClusterAccess) -> None:
-        """Store the cluster access; nothing is read yet."""
+    def __init__(self, access: Callable[[Person], AbstractContextManager[KubeClient]]) -> None:
+        """Keep `access`, which opens a client with the rights of a person; nothing is read yet."""
         self._access = access
 
     def topology(self, who: Person, node: str) -> NodeTopology:

@@ -14,6 +14,7 @@ from cotenant.base.commands.output import message
 from cotenant.base.errors import UsageError
 
 if TYPE_CHECKING:
+    from cotenant.admission.commands.shipped_registration import ShippedRegistration
     from cotenant.admission.webhook_server.service import Certificates
     from cotenant.base.kube import KubeClient
     from cotenant.base.settings.root import Settings
@@ -66,23 +67,23 @@ def webhook(
 
     client = connect(settings.kube)
     if install:
-        register(client, settings, url)
+        from cotenant.admission.commands.shipped_registration import ShippedRegistration
+
+        register(client, settings, url, session_of(ctx).service(ShippedRegistration))
     from cotenant.admission.webhook_server.service import Certificates
 
     serve(client, settings, Certificates(cert_dir, cert_dir is None or self_signed, url))
 
 
-def register(client: KubeClient, settings: Settings, url: str) -> None:
+def register(client: KubeClient, settings: Settings, url: str, shipped: ShippedRegistration) -> None:
     """Apply the webhook configurations that the package ships."""
     from cotenant.admission.webhook_server.registration import registration_objects
     from cotenant.base.kube import Writer
     from cotenant.base.kubernetes.intent import Apply
-    from cotenant.cli.cluster.installation.manifests import address_of, manifests
 
-    template = [manifest.body for manifest in manifests(("registration",))]
     writer = Writer(client, "cotenant-install")
-    for body in registration_objects(template, settings.admission, settings.manager.namespace, url):
-        writer.send(Apply(address_of(body), body))
+    for body in registration_objects(shipped.read(), settings.admission, settings.manager.namespace, url):
+        writer.send(Apply(shipped.address_of(body), body))
         message(f"applied {body['kind']} {body['metadata']['name']}")
 
 

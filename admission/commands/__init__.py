@@ -1,0 +1,1 @@
+"""The commands `cotenant serve webhook` and `cotenant config profiles`."""

@@ -1,0 +1,1 @@
+"""The commands `cotenant dashboard` and `cotenant serve mcp`."""
