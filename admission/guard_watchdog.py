@@ -22,7 +22,7 @@ from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.protocol import GANG_GATE, OWN_GROUP, RESERVATION_GATE, SWAP_GUARD, WEBHOOK
 from cotenant.base.process.clock import Clock
 from cotenant.scheduler_ext.queues.model.native_group import group_named, native_group
-from cotenant.scheduler_ext.reservations.guard import served_until
+from cotenant.scheduler_ext.reservations.guard import LONGEST_PROMISE_SECONDS, served_until
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES, gates_of, without_gate
 
 GRACE_SECONDS: Final = 60.0
@@ -37,17 +37,25 @@ _log = structlog.get_logger(__name__)
 
 
 def overdue(guard: Mapping[str, Any], now_seconds: float) -> Patch | None:
-    """Return the patch that frees the nodes of forgotten hand-overs; None when there are none. Pure."""
+    """Return the patch that frees the nodes of forgotten hand-overs; None when there are none. Pure.
+
+    Nodes without a hand-over are forgotten ones, and so is what ends later than any manager promises.
+    """
     spec = guard.get("spec") or {}
     served = moment_of(spec.get("servedUntil"), SWAP_GUARD) or 0.0
     swaps = spec.get("swaps") or []
     expired = [moment_of(swap.get("expires"), SWAP_GUARD) or 0.0 for swap in swaps]
-    if not swaps or now_seconds < max(served, *expired) + GRACE_SECONDS:
+    fields = [name for name in ("swaps", "nodes") if spec.get(name)]
+    if not fields or not all(_is_over(end, now_seconds) for end in (served, *expired)):
         return None
-    fields = [name for name in ("swaps", "nodes") if name in spec]
     version = {"op": "replace", "path": "/metadata/resourceVersion", "value": guard["metadata"]["resourceVersion"]}
     removals = [{"op": "remove", "path": f"/spec/{name}"} for name in fields]
     return Patch(ADDRESS, (version, *removals), why="no manager has looked after these hand-overs for a minute")
+
+
+def _is_over(end_seconds: float, now_seconds: float) -> bool:
+    """Return whether a promise ran out a minute ago, or is none."""
+    return not end_seconds - LONGEST_PROMISE_SECONDS <= now_seconds < end_seconds + GRACE_SECONDS
 
 
 def gate_removal_patches(pods: Iterable[Mapping[str, Any]], over: Collection[str] = OUR_GATES) -> list[Patch]:
@@ -113,7 +121,7 @@ class GuardWatchdog:
     def _lift(self, promised_seconds: Mapping[str, float]) -> int:
         """End each of our gates on every pod when its promise ran out a minute ago; on how many."""
         now_seconds = self._clock.now_seconds()
-        over = {gate: end for gate, end in promised_seconds.items() if now_seconds >= end + GRACE_SECONDS}
+        over = {gate: end for gate, end in promised_seconds.items() if _is_over(end, now_seconds)}
         if not over or (over == self._freed and now_seconds < self._look_again_seconds):
             return 0
         pods = self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=WAITING)

@@ -27,6 +27,7 @@ from cotenant.base.kubernetes.protocol import (
 from cotenant.scheduler_ext.queues.model.gang import Gang, MatchPolicy, gang_key, gang_of_pod
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named, inexpressible_fields
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
+from cotenant.scheduler_ext.reservations.guard import is_promised
 
 Json = Mapping[str, Any]
 
@@ -70,7 +71,7 @@ def add_queue_gates(
     which the manager tells it from pods that the webhook missed. natives: where Kubernetes is to place gangs. A pod
     that names a PodGroup of Kubernetes itself is none of our gangs.
     """
-    if now_seconds >= served_until_seconds or not may_be_gated(pod):
+    if not is_promised(served_until_seconds, now_seconds) or not may_be_gated(pod):
         return pod
     meta, spec = pod["metadata"], pod["spec"]
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}

@@ -12,6 +12,7 @@ from typing import Any
 
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_LABEL, RESERVATION_GATE
 from cotenant.base.kubernetes.reservation import Mode, PodIdentity, Reservation, toleration
+from cotenant.scheduler_ext.reservations.guard import is_promised
 
 Json = Mapping[str, Any]
 
@@ -50,7 +51,7 @@ def add_reservation_gate(pod: Json, offers: Offers, namespace: str, now_seconds:
 
     pod: a pod that is being created; its spec may be written on.
     """
-    if not offers.reservations or now_seconds >= offers.served_until_seconds or not may_be_gated(pod):
+    if not offers.reservations or not is_promised(offers.served_until_seconds, now_seconds) or not may_be_gated(pod):
         return pod
     if any(gate.get("name") == RESERVATION_GATE for gate in pod["spec"].get("schedulingGates") or ()):
         return pod

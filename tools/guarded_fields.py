@@ -340,6 +340,15 @@ GUARDS: Final = (
         why="Kubernetes cannot grant the patch of pods that wait for a node alone.",
     ),
     Guard(
+        "cotenant-manager-resizes",
+        MANAGER,
+        "manager-guard.yaml",
+        [("", "pods/resize")],
+        [f"spec.{part}[*].resources.{{requests, limits}}" for part in ("containers", "initContainers")],
+        "of a pod that runs the manager resizes the requests and limits of its containers alone",
+        why="Where cotenant-applier is bound to the manager (autopilot), it resizes pods in place.",
+    ),
+    Guard(
         "cotenant-emptying",
         MANAGER,
         "emptying-guard.yaml",

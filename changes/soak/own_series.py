@@ -24,6 +24,10 @@ NAMESPACE_LABELS: Final = (
 MOST_CHARACTERS: Final = 2_000
 LONGEST_RANGE: Final = timedelta(days=1)
 SHORTEST_STEP: Final = timedelta(minutes=1)
+FARTHEST: Final = timedelta(days=8)
+"""Before the moment of evaluation: the same hour of last week, with a day to spare."""
+MOST_EVALUATIONS: Final = 1_440
+"""Of what stands inside subqueries, for one answer: a day in steps of a minute. Nested ones multiply."""
 FIX: Final = 'Write namespace="$namespace" into every selector.'
 
 
@@ -54,18 +58,70 @@ def _problems(node: Any, namespace: str) -> list[tuple[str, str]]:
     if isinstance(node, promql_parser.MatrixSelector):
         return _too_long(node.range)
     if isinstance(node, promql_parser.SubqueryExpr):
-        step = node.step
-        if step is not None and step < SHORTEST_STEP:
-            return [(f"evaluates every {step.total_seconds():g} s", "A step of a minute or more is enough.")]
-        return _too_long(node.range)
-    if not isinstance(node, promql_parser.VectorSelector):
-        return []
+        return _of_subquery(node)
+    if isinstance(node, promql_parser.Call) and node.func.name == "info":
+        return [(f"reads more than namespace {namespace}: labels of target_info by info()", FIX)]
+    return _of_selector(node, namespace) if isinstance(node, promql_parser.VectorSelector) else []
+
+
+def _of_subquery(node: Any) -> list[tuple[str, str]]:
+    step = node.step
+    if step is not None and step < SHORTEST_STEP:
+        return [(f"evaluates every {step.total_seconds():g} s", "A step of a minute or more is enough.")]
+    return _too_long(node.range) + _too_far(node) + _too_often(node)
+
+
+def _of_selector(node: Any, namespace: str) -> list[tuple[str, str]]:
+    import promql_parser
+
     own = any(
         matcher.name in NAMESPACE_LABELS and matcher.op == promql_parser.MatchOp.Equal and matcher.value == namespace
         for matcher in node.matchers.matchers
     )
     # Alternatives after `or` in a selector have matchers of their own, which need not name the namespace.
-    return [] if own and not node.matchers.or_matchers else [(f"reads more than namespace {namespace}: {node}", FIX)]
+    if not own or node.matchers.or_matchers:
+        return [(f"reads more than namespace {namespace}: {node}", FIX)]
+    return _too_far(node) if _is_named(node) else [(f"reads more than one metric: {node}", "Name the metric.")]
+
+
+def _is_named(node: Any) -> bool:
+    """Return whether the selector reads one metric, and not all that the namespace has."""
+    import promql_parser
+
+    return bool(node.name) or any(
+        matcher.name == "__name__" and matcher.op == promql_parser.MatchOp.Equal and matcher.value
+        for matcher in node.matchers.matchers
+    )
+
+
+def _too_far(node: Any) -> list[tuple[str, str]]:
+    """`offset` and `@` of a selector or a subquery."""
+    if str(node.at or "").strip().removeprefix("@").strip() not in ("", "start()", "end()"):
+        return [("reads a fixed moment (@)", "Leave the moment out: it is asked before and after the change.")]
+    if node.offset is not None and abs(node.offset) > FARTHEST:
+        return [(f"looks {abs(node.offset).total_seconds() / 86_400:.3g} days away (offset)", "A week is enough.")]
+    return []
+
+
+def _too_often(node: Any) -> list[tuple[str, str]]:
+    times = _evaluations(node)
+    if times <= MOST_EVALUATIONS:
+        return []
+    return [(f"evaluates {times:,.0f} times in nested subqueries", "Record the inner one by a rule of Prometheus.")]
+
+
+def _evaluations(subquery: Any) -> float:
+    """Return how often the innermost expression is evaluated. A step left out is the server's: the shortest is taken."""
+    import promql_parser
+
+    inner: list[float] = [1.0]
+
+    def count(node: Any) -> None:
+        if isinstance(node, promql_parser.SubqueryExpr):
+            inner.append(_evaluations(node))
+
+    promql_parser.walk(subquery.expr, count)
+    return float(max(inner) * (subquery.range / (subquery.step or SHORTEST_STEP)))
 
 
 def _too_long(span: timedelta | None) -> list[tuple[str, str]]:

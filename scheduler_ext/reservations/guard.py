@@ -155,6 +155,18 @@ def _body(swap: ReservationSwap) -> dict[str, Any]:
     return body
 
 
+LONGEST_PROMISE_SECONDS: Final = 1800.0
+"""No hand-over lasts longer, by the admission policy, and a manager promises less: what ends later is no promise."""
+
+
+def is_promised(until_seconds: float, now_seconds: float) -> bool:
+    """Return whether a manager that says "until then" (Unix time) is to be waited for now. Pure.
+
+    An end further ahead than LONGEST_PROMISE_SECONDS comes of a wrong clock or a stolen token, and holds nothing up.
+    """
+    return now_seconds < until_seconds <= now_seconds + LONGEST_PROMISE_SECONDS
+
+
 def served_until(guard: Mapping[str, Any] | None) -> dict[str, float]:
     """Until when (Unix time) a manager promises to end each of our gates; 0 when none ever did. Pure."""
     spec = (guard or {}).get("spec") or {}

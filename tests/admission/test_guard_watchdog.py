@@ -53,6 +53,27 @@ def test_what_ought_to_have_ended_a_minute_ago_is_taken_out() -> None:
     assert left["metadata"]["resourceVersion"] == "7"
 
 
+FAR = "2100-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        # Nobody promises more than half an hour ahead: such an end comes of a wrong clock or a stolen token.
+        guard(expires=FAR),
+        guard(served=FAR, expires=FAR),
+        # A node that is kept for no hand-over at all.
+        guard(swaps=[]),
+    ],
+    ids=["a hand-over of years", "a promise of years", "no hand-over"],
+)
+def test_what_no_manager_can_have_promised_holds_no_node(found: dict[str, Any]) -> None:
+    patch = overdue(found, BEGIN + 15 + GRACE_SECONDS)
+    assert patch is not None
+    left = JsonPatch(list(patch.operations)).apply(found)
+    assert set(left["spec"]) & {"nodes"} == set()
+
+
 @pytest.mark.parametrize(
     ("found", "at"),
     [

@@ -14,7 +14,7 @@ from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
-from cotenant.scheduler_ext.reservations.guard import served_until
+from cotenant.scheduler_ext.reservations.guard import LONGEST_PROMISE_SECONDS, served_until
 
 NOW = 1_000.0
 QUOTA_LABEL = "quota.scheduling.koordinator.sh/name"
@@ -92,6 +92,9 @@ def test_no_other_pod_is_touched(new: dict[str, Any]) -> None:
 def test_nobody_waits_for_a_manager_that_is_away() -> None:
     new = pod({QUOTA_LABEL: "team", GROUP_LABEL: "job"})
     assert add_queue_gates(new, TREE, NOW, "other", NOW) is new
+    # Nor for one that promises years: its clock is wrong, or somebody has its token.
+    assert add_queue_gates(new, TREE, NOW + LONGEST_PROMISE_SECONDS, "other", NOW) is not new
+    assert add_queue_gates(new, TREE, NOW + LONGEST_PROMISE_SECONDS + 1, "other", NOW) is new
 
 
 def test_the_webhook_gates_once_however_often_it_is_called() -> None:

@@ -23,6 +23,12 @@ FOREIGN = 'rate(latency_bucket{namespace="audit",le="1"}[5m])'
         'istio_request_duration_milliseconds_bucket{destination_workload_namespace="shop"}',
         'foo{exported_namespace="shop",namespace="ingress"}',
         "vector(1)",
+        '{"latency_bucket", namespace="shop"}',
+        '{__name__="latency_bucket", namespace="shop"}',
+        'foo{namespace="shop"} / foo{namespace="shop"} offset 1w',
+        f"max_over_time(({OWN})[1d:1m] @ end())",
+        f"avg_over_time(max_over_time(({OWN})[5m:1m])[1h:5m])",  # 5 x 12 evaluations
+        f"{OWN} # or latency_bucket",
     ],
 )
 def test_a_query_of_the_own_namespace_is_asked(query: str) -> None:
@@ -44,6 +50,20 @@ def test_a_query_of_the_own_namespace_is_asked(query: str) -> None:
         (OWN.replace("5m", "30d"), "looks 30 days back"),
         (f"max_over_time(({OWN})[1h:1s])", "evaluates every 1 s"),
         (f"max_over_time(({OWN})[90d:1h])", "looks 90 days back"),
+        # A namespace has thousands of series: which metric of it is said as well.
+        ('{namespace="shop"}', "reads more than one metric"),
+        ('{__name__=~".+",namespace="shop"}', "reads more than one metric"),
+        ('count({__name__!="x",namespace="shop"})', "reads more than one metric"),
+        # Evaluations multiply: 1,440 minutes of a day, each of 1,440 minutes; and 60 x 60.
+        (f"max_over_time(max_over_time(({OWN})[1d:1m])[1d:1m])", "evaluates 2,073,600 times"),
+        (f"sum_over_time((1 + max_over_time(({OWN})[1h:]))[1h:])", "evaluates 3,600 times"),
+        # A moment of the past is no latency of now.
+        (f"({OWN}) + foo{{namespace='shop'}} @ 0", "reads a fixed moment"),
+        ('foo{namespace="shop"} offset 90d', "looks 90 days away"),
+        (f"sum_over_time(({OWN})[5m:1m] offset -30d)", "looks 30 days away"),
+        # info() adds labels of target_info of whoever has the same instance and job.
+        ('info(foo{namespace="shop"})', r"by info\(\)"),
+        (f"({OWN}) or label_replace(audit, 'namespace', 'shop', '', '')", "reads more than namespace shop: audit"),
         ("foo{", "is no PromQL"),
         ("x" * (MOST_CHARACTERS + 1), f"{MOST_CHARACTERS + 1} characters"),
     ],

@@ -116,7 +116,7 @@ def open_queues(
 def unserved_gates(client: KubeClient, now_seconds: float) -> frozenset[str]:
     """Gates of ours that no manager promises to lift now; none where that may not be read."""
     from cotenant.base.errors import ClusterAbsent, ClusterError
-    from cotenant.scheduler_ext.reservations.guard import ADDRESS, served_until
+    from cotenant.scheduler_ext.reservations.guard import ADDRESS, is_promised, served_until
 
     try:
         guard = client.get(ADDRESS.path)
@@ -124,7 +124,7 @@ def unserved_gates(client: KubeClient, now_seconds: float) -> frozenset[str]:
         guard = None
     except ClusterError:
         return frozenset()
-    return frozenset(gate for gate, end in served_until(guard).items() if end <= now_seconds)
+    return frozenset(gate for gate, end in served_until(guard).items() if not is_promised(end, now_seconds))
 
 
 def read_report(client: KubeClient, settings: Settings, now_seconds: float) -> tuple[QueueView, QueueReport]:
