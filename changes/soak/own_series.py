@@ -111,7 +111,7 @@ def _too_often(node: Any) -> list[tuple[str, str]]:
 
 
 def _evaluations(subquery: Any) -> float:
-    """Return how often the innermost expression is evaluated. A step left out is the server's: the shortest is taken."""
+    """Return how often the innermost expression is evaluated. Without a step it is the shortest."""
     import promql_parser
 
     inner: list[float] = [1.0]
