@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cotenant.admission.annotated import with_annotated
 from cotenant.admission.bind_request import with_bind_request
-from cotenant.admission.namespace_limits.defaults import without_given
+from cotenant.admission.namespace_limits.defaults import RangeDefault, without_given
 from cotenant.admission.profile import Profile, apply_to
 from cotenant.admission.profile_record import (
     RECORD_ANNOTATION,
@@ -96,7 +96,8 @@ def compute_mutation(pod: Mapping[str, Any], view: ClusterView, call: AdmissionC
 def _mutate_new_pod(work: _Work, view: ClusterView, call: AdmissionCall) -> Mutation:
     """All steps on a new pod in their order: names, accepted values, profiles, resources, annotation, gate, record."""
     work.warnings += rename_legacy_resources(work.pod)
-    without_given(work.pod)
+    demands = view.demands.get(call.namespace, ())
+    without_given(work.pod, [default for default in demands if isinstance(default, RangeDefault)])
     work.warnings += with_annotated(work.pod, view.annotated, call.namespace)
     _apply_profiles(work, view, call)
     if work.dealt_with:

@@ -3,13 +3,16 @@
 The API server runs its LimitRanger before the webhooks and, where they changed the pod, once more: it finds a
 translated container without cpu and memory and writes the namespace's defaults beside its batch or mid resources. The
 pod would count twice and lose its class. Which amounts are its own the LimitRanger notes on the pod (annotation
-`kubernetes.io/limit-ranger`); only those are taken out, what the author wrote stays.
+`kubernetes.io/limit-ranger`); only those are taken out, what the author wrote stays. Of several LimitRanges in a
+namespace the last one's note replaces the others': there an amount that equals a default of one of them counts as
+given.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant.admission.resources import SIDES, amounts, containers, decimal_si
@@ -34,6 +37,16 @@ Given = frozenset[tuple[str, str, str, str]]
 """(group of the spec, name of the container, requests or limits, name of the resource)."""
 
 
+@dataclass(frozen=True, slots=True)
+class RangeDefault:
+    """What a LimitRange gives to containers without it; side: requests or limits, amount: millicores or bytes."""
+
+    name: str
+    side: str
+    resource: Resource
+    amount: int
+
+
 def given_by_limit_ranges(pod: Mapping[str, Any]) -> Given:
     """Return what the LimitRanger set, by its annotation; parts that do not match its format are ignored."""
     text = (pod["metadata"].get("annotations") or {}).get(LIMIT_RANGER_ANNOTATION)
@@ -56,15 +69,32 @@ def band_of_names(pod: Mapping[str, Any]) -> Band | None:
     return next((band for band in BANDS_IN_ORDER if any(EXTENDED_RESOURCES[band, r] in named for r in Resource)), None)
 
 
-def without_given(pod: Json) -> None:
-    """Take out what a LimitRange gave to a pod that names batch or mid resources. The pod may be written on.
+def _given_by_several(pod: Mapping[str, Any], defaults: Iterable[RangeDefault]) -> Given:
+    """Return the amounts that equal a default, for a namespace where several LimitRanges have some."""
+    known = {(default.side, default.resource.value, default.amount) for default in defaults}
+    return frozenset(
+        (group, str(container.get("name")), side, resource.value)
+        for group in GROUP_WORDS
+        for container in containers(pod, group)
+        for side in SIDES
+        for resource in Resource
+        if resource in amounts(container, side)
+        and (side, resource.value, _read(resource, amounts(container, side)[resource])) in known
+    )
 
+
+def without_given(pod: Json, defaults: Sequence[RangeDefault] = ()) -> None:
+    """Take out what LimitRanges gave to a pod that names batch or mid resources. The pod may be written on.
+
+    defaults: of all LimitRanges of the pod's namespace.
     An amount beside the same resource of the class goes; one without it becomes the class's, so that the namespace's
     default still holds. Where the author named the plain resource, too, or the amount cannot be read, it stays.
     """
     given, band = given_by_limit_ranges(pod), band_of_names(pod)
     if not given or band is None:
         return
+    if len({default.name for default in defaults}) > 1:
+        given |= _given_by_several(pod, defaults)
     for group in GROUP_WORDS:
         for container in containers(pod, group):
             for resource in Resource:

@@ -8,14 +8,17 @@ object that demands it is named, with what helps. Source: Kubernetes' plugins Li
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotenant.admission.namespace_limits.defaults import GROUP_WORDS, band_of_names
+from cotenant.admission.namespace_limits.defaults import GROUP_WORDS, RangeDefault, band_of_names
 from cotenant.admission.problem import Problem
 from cotenant.admission.resources import SIDES, amounts, containers
+from cotenant.base.errors import QuantityError
 from cotenant.base.kubernetes.namespace_bounds import QUOTA_KEYS
 from cotenant.base.kubernetes.pod_qos import PodQos, pod_qos
+from cotenant.base.kubernetes.quantity import parse_amount
 from cotenant.base.resource import Resource
 
 BOUND_SIDES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -55,12 +58,29 @@ class QuotaDemand:
         return all(_in_scope(pod, *scope) for scope in self.scopes)
 
 
-Demand = RangeDemand | QuotaDemand
+Demand = RangeDemand | QuotaDemand | RangeDefault
+"""What an object of a namespace demands of pods, or gives to them so that they have what is demanded."""
+_DEFAULT_SIDES: Final = {"defaultRequest": "requests", "default": "limits"}
 
 
 def demands_of_range(body: Json) -> tuple[Demand, ...]:
-    """Return the demands of one LimitRange (JSON)."""
+    """Return the demands of one LimitRange (JSON), and what it gives to containers."""
     name, items = str(_object(body, "metadata").get("name") or ""), _object(body, "spec").get("limits")
+    return (*_defaults(name, items), *_bounds(name, items))
+
+
+def _defaults(name: str, items: Any) -> Iterator[RangeDefault]:
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, Mapping) and item.get("type") == "Container":
+            for field, side in _DEFAULT_SIDES.items():
+                given = _object(item, field)
+                for resource in Resource:
+                    if resource in given:
+                        with suppress(QuantityError):
+                            yield RangeDefault(name, side, resource, parse_amount(resource, given[resource]))
+
+
+def _bounds(name: str, items: Any) -> tuple[RangeDemand, ...]:
     return tuple(
         RangeDemand(name, field, resource, item["type"] == "Pod")
         for item in (items if isinstance(items, list) else ())

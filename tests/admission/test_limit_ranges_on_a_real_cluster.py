@@ -119,6 +119,51 @@ def test_what_the_defaults_gave_becomes_the_classs_own_once(
         assert spec == {"containers": {"main": wanted}}
 
 
+TWO = {
+    # the defaults of two LimitRanges add up, and their notes stand in one annotation
+    "cpu here and memory there": (
+        {"default": {"cpu": "500m"}},
+        {"default": {"memory": "512Mi"}, "defaultRequest": HALVES},
+    ),
+    # the API server makes defaults of `max`
+    "a maximum and a default": ({"max": {"memory": "8Gi"}}, {"default": {"cpu": "500m"}}),
+    # what is neither cpu nor memory is the namespace's own business
+    "disk too": ({"default": {"ephemeral-storage": "1Gi", "cpu": "500m"}}, {"default": {"memory": "512Mi"}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("items", TWO.values(), ids=TWO)
+def test_what_several_limit_ranges_put_back_goes_and_their_other_defaults_stay(
+    api: Api, webhook: WebhookService, namespace: str, items: tuple[dict[str, Any], ...]
+) -> None:
+    for number, item in enumerate(items):
+        body = {"metadata": {"name": f"range-{number}"}, "spec": {"limits": [{"type": "Container", **item}]}}
+        api.create(f"/api/v1/namespaces/{namespace}/limitranges", body)
+    names = {f"range-{number}" for number in range(len(items))}
+    wait_for(
+        "the webhook knows both",
+        lambda: {d.name for d in webhook.state.view().demands.get(namespace, ())} >= names,
+    )
+    own = {"kubernetes.io/batch-cpu": "1k", "kubernetes.io/batch-memory": "1Gi"}
+    body = full({"requests": own, "limits": own})
+    body["metadata"]["labels"] = {"koordinator.sh/qosClass": "BE"}
+    body["spec"]["priorityClassName"] = "koord-batch"
+    if "max" in items[0]:  # a bound that such a pod cannot keep: refused, and by whom is said
+        with pytest.raises(ApiError, match="range-0") as refused:
+            api.create(PODS.format(namespace), body)
+        assert "memory" in str(refused.value)
+        return
+    found = api.create(PODS.format(namespace), body)
+    assert plain_amounts(found) == []
+    assert found["status"]["qosClass"] == "BestEffort"
+    disk = {"ephemeral-storage": "1Gi"} if "ephemeral-storage" in items[0]["default"] else {}
+    # a default limit is the request, too
+    assert all(
+        one["resources"] == {"requests": own | disk, "limits": own | disk}
+        for one in (*found["spec"]["containers"], *found["spec"]["initContainers"])
+    )
+
+
 @pytest.mark.parametrize("item", RANGES.values(), ids=RANGES)
 def test_a_pod_that_names_batch_resources_itself_gets_no_cpu_beside_them(
     api: Api, webhook: WebhookService, limited: Any, namespace: str, item: dict[str, Any]
