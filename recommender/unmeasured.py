@@ -7,6 +7,9 @@ or its pod's, stands still above zero (`PodRow.idle`), and only then they are be
 
 A pod whose own row is clearly larger than its containers' rows together (`PodRow.beyond`) has something running that
 they do not show: of which container, nobody can say.
+
+A pod that runs beside others of its workload and has no series at all is on a node whose kubelet is not scraped, or its
+containers never last. What it uses may be more than all that the others show.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ from cotenant.recommender.model.recommendation import Action, Recommendation, Va
 LEAST_SAMPLES: Final = 3
 """A container may show 0 in its first scrape, before its process has a page; three slots of 5 minutes are no start."""
 
+SETTLE_SECONDS: Final = 3600
+"""A pod that started less than this before the newest sample need not have been scraped: four times 15 minutes."""
+
 Doubts = Mapping[ContainerRef, Mapping[Resource, Reason]]
 """Containers whose usage is not known, and why."""
 
@@ -42,7 +48,9 @@ def doubts(evidence: Evidence) -> Doubts:
     for series, ref in _zeros(evidence, Signal.CPU_USAGE_MEAN):
         if not _sleeps(series, evidence):
             found.setdefault(ref, {})[Resource.CPU] = Reason.CPU_UNMEASURED
-    for _, ref in _zeros(evidence, Signal.MEMORY_WORKING_SET_MAX):
+    silent = _silent_workloads(evidence)
+    of_silent = [ref for ref in evidence.containers if ref.workload in silent]
+    for ref in (*of_silent, *(ref for _, ref in _zeros(evidence, Signal.MEMORY_WORKING_SET_MAX))):
         found[ref] = dict.fromkeys(Resource, Reason.UNMEASURED)
     return found
 
@@ -68,6 +76,27 @@ def without_unmeasured(findings: Iterable[ClusterFinding], evidence: Evidence) -
     return [
         finding for finding in findings if finding.kind not in REST_ON_LITTLE_USE or finding.subject not in subjects
     ]
+
+
+def _silent_workloads(evidence: Evidence) -> frozenset[WorkloadRef]:
+    """Workloads with a pod that has run for long and of which no container has a sample in the window."""
+    usage = evidence.usage.get(Signal.MEMORY_WORKING_SET_MAX)
+    if usage is None or not usage.values.size:
+        return frozenset()
+    sampled = np.isfinite(usage.values)
+    newest = (
+        usage.grid.start_seconds + (int(np.flatnonzero(sampled.any(axis=0)).max(initial=0))) * usage.grid.step_seconds
+    )
+    measured = {(usage.refs[i].namespace, usage.refs[i].pod) for i in np.flatnonzero(sampled.any(axis=1))}
+    own = {ref.workload for ref in evidence.containers}
+    return frozenset(
+        pod.workload
+        for pod in evidence.inventory.pods
+        if pod.workload in own
+        and pod.serving
+        and 0 < pod.start_seconds < newest - SETTLE_SECONDS
+        and (pod.namespace, pod.name) not in measured
+    )
 
 
 def _zeros(evidence: Evidence, signal: Signal) -> Iterable[tuple[PodContainerRef, ContainerRef]]:

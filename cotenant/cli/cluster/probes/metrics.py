@@ -178,14 +178,23 @@ def coverage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
         troubles.append(
             f"{len(lost)} of {len(settled)} pods that use something are not told of (by namespace: {names})"
         )
+    idle = Counter(
+        pod.node
+        for pod in inventory.pods
+        if pod.serving and 0 < pod.start_seconds < end - SETTLE_SECONDS and (pod.namespace, pod.name) not in used
+    )
+    if idle:
+        nodes = ", ".join(f"{node or 'no node'} {count}" for node, count in idle.most_common(_SHOWN))
+        troubles.append(f"{sum(idle.values())} pods run and use nothing that is scraped (by node: {nodes})")
     if unowned:
         troubles.append(f"the owners of {unowned} pods are not known to the top")
     troubles += [f"{SENTENCES[reason]} ({count} workloads)" for reason, count in sorted(gaps.items())]
     troubles += [note for note in inventory.notes if "has no series of" in note]
     if troubles:
         fix = (
-            "Let Prometheus scrape every shard of kube-state-metrics, for all namespaces and with the resources pods, "
-            "replicasets, replicationcontrollers, jobs and horizontalpodautoscalers; keep the labels as they are."
+            "Let Prometheus scrape every node's cAdvisor, and every shard of kube-state-metrics, for all namespaces "
+            "and with the resources pods, replicasets, replicationcontrollers, jobs and horizontalpodautoscalers; "
+            "keep the labels as they are."
         )
         return ProbeOutcome(ProbeState.WARNING, "; ".join(troubles), fix)
     return ProbeOutcome(ProbeState.OK, f"all {len(settled)} pods that use something are named, with their owners")
