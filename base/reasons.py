@@ -224,7 +224,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.PAST_NOT_MEASURED: "The node was not measured in some past hours, so that nobody knows what it could have lent: these hours are not drawn.",
     Reason.COLOCATION_OFF: "Colocation is not enabled for this node; nothing is reclaimed.",
     Reason.NO_PEAK: "No pronounced peak in the next 24 hours: usage is even, or too few of the last days had a peak.",
-    Reason.FROM_PORTRAIT: "Not enough history to test a forecast; quantiles of the portrait are shown.",
+    Reason.FROM_PORTRAIT: "Not enough history to test a forecast; quantiles of past usage are shown.",
     Reason.NO_WINDOW: "No window still to begin is forecast to need more pods than run anyway.",
     Reason.NO_SKILL: "Forecasts of this workload were no better than the same time last week.",
     Reason.UNCOVERED: "Even the best quantile would have covered too little of its past peaks.",

@@ -12,7 +12,7 @@ from cotenant.base.cluster import Workload
 from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.changes.decide.guardrails import GITOPS, SECOND_PERSON, blocking, gitops_key, judge_recorded, takes_second
 from cotenant.changes.decide.patches import refusal
-from cotenant.changes.decide.steps import first_step
+from cotenant.changes.decide.steps import first_step, steps_count
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.steps import Ready
 
@@ -21,12 +21,14 @@ from cotenant.recommender.model.steps import Ready
 class Readiness:
     """The readiness of one workload for a change.
 
-    ready: what could be applied; first: the recommendations at their first step; stopped_by: the rules that stop it.
+    ready: what could be applied; first: the recommendations at their first step; stopped_by: the rules that stop it;
+    steps: in how many steps all of it could be applied, 0 where nothing can be now.
     """
 
     ready: Ready
     first: tuple[Recommendation, ...]
     stopped_by: tuple[str, ...] = ()
+    steps: int = 0
 
 
 def readiness(
@@ -45,4 +47,5 @@ def readiness(
     if workload is not None and takes_second(workload.qos):
         return Readiness(Ready.SECOND_PERSON, first, (SECOND_PERSON,))
     is_whole = all(a.values == b.values for a, b in zip(first, recommendations, strict=True))
-    return Readiness(Ready.WHOLE if is_whole else Ready.FIRST_STEP, first)
+    ready = Ready.WHOLE if is_whole else Ready.FIRST_STEP
+    return Readiness(ready, first, steps=steps_count(recommendations, first, limits))

@@ -68,6 +68,13 @@ def later_steps(
     return tuple(sorted(steps, key=lambda step: step.from_seconds))
 
 
+def steps_count(
+    recommendations: Sequence[Recommendation], first: Sequence[Recommendation], settings: GuardrailSettings
+) -> int:
+    """Number of steps of one workload's recommendations, the first included; a step takes all containers together."""
+    return 1 + len({step.from_seconds for step in later_steps(recommendations, first, settings, 0.0)})
+
+
 def is_out_of_reach(recommendation: Recommendation, resource: Resource, settings: GuardrailSettings) -> bool:
     """Return whether a request needs a cut of several steps, but the first step would be within the dead band."""
     request, now = recommendation.value(resource, Field.REQUEST), request_now(recommendation, resource)

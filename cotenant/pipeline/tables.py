@@ -155,7 +155,7 @@ def _readiness_cells(recommendation: Recommendation, first: Recommendation, work
     row: dict[str, Any] = {"ready": workload.ready.value, "stopped_by": ", ".join(workload.stopped_by)}
     if not workload.ready.now:
         return row
-    row |= {"saving_step": first.monthly_saving, **saving_cells(first, When.NOW)}
+    row |= {"steps": workload.steps, "saving_step": first.monthly_saving, **saving_cells(first, When.NOW)}
     for resource in Resource:
         value = first.value(resource, Field.REQUEST)
         if value is not None and value.action is Action.SET:

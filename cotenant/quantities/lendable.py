@@ -32,7 +32,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     ),
     Quantity(
         "lendable_cpu_now",
-        "Batch CPU, Mid CPU",
+        "CPU free for batch, CPU free for a day",
         "The CPU that batch or mid pods may take of a node now: the amount of the table of reclaimable capacity.",
         Unit.MILLICORES,
         f"{_TABLES}.nodes",
@@ -43,7 +43,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     ),
     Quantity(
         "lendable_memory_now",
-        "Batch memory, Mid memory",
+        "Memory free for batch, Memory free for a day",
         "The memory that batch or mid pods may take of a node now: the same amount as in the table of reclaimable "
         "capacity.",
         Unit.BYTES,

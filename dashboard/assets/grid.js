@@ -106,6 +106,11 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   components.CotenantChip = (props) =>
     props.value ? h("span", { className: "chip tone-" + String(props.value).replace(/[^a-z]/gi, "").toLowerCase() }, visible(labelled(props))) : null;
 
+  // A cut of several steps is said with their number; results of an earlier version do not have it.
+  components.CotenantReady = loaded((props) =>
+    props.value === "first-step" && props.data.steps > 1
+      ? h("span", { className: "chip tone-firststep" }, "in " + props.data.steps + " steps") : components.CotenantChip(props));
+
   // A reason that asks for attention is a chip, the plain "ok" is not.
   components.CotenantReason = (props) =>
     props.value === "ok" ? h("span", { className: "dim" }, labelled(props)) : components.CotenantChip(props);

@@ -60,7 +60,7 @@ TEXTS: Final[Mapping[str, SwitchTexts]] = {
         "Let it act",
         "Let {name} change workloads by itself?",
         "It acts exactly as it stands; who edits it afterwards makes it observe again.",
-        "{name} acts from the next round.",
+        "{name} may change workloads from the next round on.",
     ),
     OBSERVE: SwitchTexts(
         "Only observe",

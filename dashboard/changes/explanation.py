@@ -19,6 +19,7 @@ from cotenant.base.text import visible
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables.labels import label
+from cotenant.recommender.model.input_words import input_words
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 TITLES: Final = {
@@ -149,7 +150,7 @@ def _inputs(value: Value) -> list[Component]:
     if not value.inputs:
         return []
     rows = [
-        html.Tr([html.Th(name.replace("_", " "), scope="row"), html.Td(_input(name, input_value, value.resource))])
+        html.Tr([html.Th(input_words(name), scope="row"), html.Td(_input(name, input_value, value.resource))])
         for name, input_value in value.inputs.items()
     ]
     return [html.Table(html.Tbody(rows), className="inputs")]

@@ -97,7 +97,7 @@ def waste(page: OverviewPage) -> Component:
         way = _way("All recommendations", page.href("recommendations"), "waste")
         return _card("waste", ["Nothing to cut"], picture, ["No request is larger than it has to be."], way)
     lead = ["Cut waste: ", html.Strong(_saving_words(planned.all_steps, page.view.currency))]
-    now = ["The first steps of ", display.counted(page.todo.cuts, "container"), ": "]
+    now = ["Of that now, by the first steps of ", display.counted(page.todo.cuts, "container"), ": "]
     detail = [*now, *savings.saving_parts(planned.now, page.view.currency), ".", *_nodes_that_could_leave(page)]
     return _card("waste", lead, picture, detail, _way("What to cut", page.href("recommendations", WASTE), "waste"))
 

@@ -246,7 +246,8 @@ def _hours(
 
 
 def _terms(lent: Lent | None, band: str, resource: Resource) -> Component:
-    title = f"{band.capitalize()} {'CPU' if resource is Resource.CPU else 'memory'}"
+    free = "free for batch" if band == "batch" else "free for a day"
+    title = f"{'CPU' if resource is Resource.CPU else 'Memory'} {free}"
     if lent is None:
         return panels.panel(title, panels.empty("The results hold no terms of this amount.", command="cotenant scan"))
     signs = lending.signs(lent)

@@ -271,7 +271,7 @@ def over_time(workload_story: Story, resource: Resource, back_seconds: float = m
 
 def _no_portrait() -> Component:
     why = "These results were made without portraits. The next analysis makes them."
-    return panels.empty("No portrait of this workload is stored.", why=why, command="cotenant scan")
+    return panels.empty("Nothing is stored about this workload.", why=why, command="cotenant scan")
 
 
 def _events(events: Sequence[Row]) -> Component:

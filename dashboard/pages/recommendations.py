@@ -57,8 +57,8 @@ TITLES: Final = {When.NOW: "Now", When.ALL_STEPS: "After all steps"}
 NAME_PARTS: Final = 4
 CHART_HEIGHT: Final = 260
 READY_SENTENCES: Final = {
-    Ready.WHOLE: "Passes the guardrails as a whole.",
-    Ready.FIRST_STEP: "Larger than one step may be: the first step passes the guardrails now.",
+    Ready.WHOLE: "Passes the guardrails in one step.",
+    Ready.FIRST_STEP: "Larger than one step may be: the first of them passes the guardrails now.",
     Ready.WAITING: "Its workload was changed lately; the next step waits:",
     Ready.SECOND_PERSON: "Passes the guardrails; its class takes a second person who agrees:",
     Ready.BLOCKED: "Stopped by",
@@ -89,6 +89,8 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
     """Draw proposed columns as "now -> proposed", with the action where there is no number; what was seen as a pair."""
     grid.now_and_proposed(definitions, PROPOSED, ACTIONS)
     for column_def in definitions:
+        if column_def["field"] == "ready":
+            column_def["cellRenderer"] = "CotenantReady"
         if column_def["field"] == "memory_observed_max":
             pair = {"parts": ["cpu_observed_max"]}
             heading = {"headerName": "Highest seen", "headerTooltip": "Highest CPU and memory seen in one pod."}
@@ -237,13 +239,14 @@ def _explanation_body(view: View, name: tuple[str, str, str, str], search: str) 
 def _steps_panel(view: View, name: tuple[str, str, str, str], recommendation: Recommendation | None) -> Component:
     """Show what can be applied now, and the dated steps of a cut that is too large for one step."""
     names = dict(zip(RECOMMENDATIONS.key, name, strict=True))
-    row = view.source.snapshot().row(RECOMMENDATIONS.name, names, ("ready", "stopped_by"))
+    row = view.source.snapshot().row(RECOMMENDATIONS.name, names, ("ready", "stopped_by", "steps"))
     if recommendation is None or row is None:
         return html.Div()
     ready = Ready(row["ready"] or Ready.NOTHING)
     stopped = f" {visible(row['stopped_by'])}" if row["stopped_by"] else ""
     steps = view.given.steps([recommendation], view.now_seconds()) if ready is Ready.FIRST_STEP else ()
-    line = html.P([panels.chip(label(ready), ready.value.replace("-", "")), f" {READY_SENTENCES[ready]}{stopped}"])
+    words = f"in {int(row['steps'])} steps" if ready is Ready.FIRST_STEP and row["steps"] else label(ready)
+    line = html.P([panels.chip(words, ready.value.replace("-", "")), f" {READY_SENTENCES[ready]}{stopped}"])
     return html.Section([line, *review_steps.steps(steps, "Steps")], className="explain", id="ready-now")
 
 

@@ -81,7 +81,7 @@ def list_(
         table, namespace, text if "sort=" in text else "&".join(part for part in (text, "sort=-time") if part)
     )
     print_table(rows, output, headers=not no_headers)
-    message(f"{len(rows)} of {len(table)} acts")
+    message(f"{len(rows)} of {len(table)} actions")
 
 
 @app.command(
@@ -150,7 +150,7 @@ def import_(
         )
         acts += imported.acts
         lanes += imported.lanes
-        message(f"{file}: {len(imported.acts)} acts")
+        message(f"{file}: {len(imported.acts)} actions")
     bounds = _bounds(settings)
     nodes = {act.node for act in acts}
     gathering = Gathering(bounds.now_seconds, sources=(f"import of {', '.join(sorted({f.name for f in files}))}",))
@@ -164,7 +164,7 @@ def import_(
     _store_history(opened, EnforcementHistory(tuple(acts), tuple(lanes), gathering), bounds)
     old = measures.matching_count(act.time_seconds < bounds.now_seconds - 86_400 * bounds.days for act in acts)
     if old:
-        message(f"{old} acts are older than manager.enforcement_days ({bounds.days:g}) and were not kept")
+        message(f"{old} actions are older than manager.enforcement_days ({bounds.days:g}) and were not kept")
 
 
 def is_recording(file: Path) -> bool:

@@ -54,6 +54,12 @@ STEP_COLUMNS: Final = (
         "review.",
         essential=True,
     ),
+    Column(
+        "steps",
+        "Steps",
+        Kind.INTEGER,
+        "In how many steps its workload gets there; empty: nothing can be applied now.",
+    ),
     Column("stopped_by", "Stopped by", Kind.TEXT, "Guardrails that stop it; empty where none does.", wide=True),
     Column("cpu_step", "CPU step", Kind.MILLICORES, "CPU request after the step that is allowed now.", essential=True),
     Column("memory_step", "Mem step", Kind.BYTES, "Memory request after the step that is allowed now."),

@@ -78,7 +78,7 @@ def test_a_node_s_page_has_no_serious_accessibility_fault(
 def test_a_node_s_page_says_what_the_tables_say(open_page: Open, address: str, made: Results) -> None:
     page = at_node(open_page(f"{address}/nodes/node-003"), "node-003")
     terms = {(r["band"], r["resource"]): r for r in made.store.read_table(RECLAIMABLE, {"node": "node-003"}).rows()}
-    for title, key in (("Batch CPU", ("batch", "cpu")), ("Mid memory", ("mid", "memory"))):
+    for title, key in (("CPU free for batch", ("batch", "cpu")), ("Memory free for a day", ("mid", "memory"))):
         panel = page.locator(".panel", has=page.get_by_role("heading", name=title, exact=True))
         expect(panel.locator("tr")).to_have_count(len(decode_terms(terms[key]["term_amounts"])) + (key[0] == "batch"))
         expect(panel.locator(".formula")).to_contain_text("at least 0 = ")

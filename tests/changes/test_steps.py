@@ -139,6 +139,15 @@ def test_what_is_ready_is_told_from_the_recommendations_alone() -> None:
     assert readiness([cpu(2, 1)], LIMITS).stopped_by == ("cpu-step",)
 
 
+def test_the_number_of_steps_is_said_before_anybody_accepts_one() -> None:
+    # 10 cores by at most 30 % a step: 7, 4.9, 4. With another container that takes two (1 -> 0.7 -> 0.6) still three,
+    # because one step takes all containers of a workload together.
+    assert readiness([cpu(10_000, 4_000)], LIMITS).steps == 3
+    assert readiness([cpu(10_000, 4_000), cpu(1_000, 600)], LIMITS).steps == 3
+    assert readiness([cpu(1_000, 800)], LIMITS).steps == 1
+    assert readiness([cpu(1_000, 1_000)], LIMITS).steps == 0
+
+
 def test_present_values_are_those_of_the_cluster_not_of_the_scan() -> None:
     resources = {"requests": {"cpu": "7"}, "limits": {"cpu": "8"}}
     live = {"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": resources}]}}}}

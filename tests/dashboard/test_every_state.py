@@ -43,7 +43,7 @@ FORBIDDEN: Final = (
 )
 BROKEN: Final = (StoreError(RIGHT), SourceUnreachable(RIGHT))
 HIT: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]] = {
-    "node_history": (("nodes/…", ("CPU hour by hour", "Memory hour by hour"), ("Batch CPU", "Pods on it now")),),
+    "node_history": (("nodes/…", ("CPU hour by hour", "Memory hour by hour"), ("Pods on it now",)),),
     "upkeep": (("health", ("Sources",), ("Jobs", "Permissions", "Settings and versions")),),
     "foreseen": (("forecast", ("Forecast in hand",), ("How good they are",)),),
     "story": (("workload/…", (), ()),),

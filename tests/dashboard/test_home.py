@@ -78,7 +78,7 @@ def test_the_cards_count_what_the_lists_behind_their_buttons_hold(view: View, ho
     falls = -sum(min(row["cpu_delta_total"] or 0, 0) for row in cut) / 1000
     said = next(one for one in every(waste) if getattr(one, "className", "") == "amount")
     assert float(said.to_plotly_json()["props"]["data-value"]) / 1000 == pytest.approx(falls)
-    assert f"The first steps of {len(cut)} containers" in words(waste)
+    assert f"Of that now, by the first steps of {len(cut)} containers" in words(waste)
 
 
 def test_what_somebody_has_put_off_is_in_no_part_of_the_card(view: View, home: OverviewPage) -> None:

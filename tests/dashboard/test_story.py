@@ -237,7 +237,7 @@ class Partly:
 
 def test_results_without_portraits_or_proposals_say_so_panel_by_panel(made: Results) -> None:
     page = words(portrait.contents(view_of(made, Partly(made, told())), REF, ""))
-    assert "No portrait of this workload is stored." in page and "cotenant scan" in page
+    assert "Nothing is stored about this workload." in page and "cotenant scan" in page
     assert "No recommendation for this workload." in page and "cotenant explain pay/Deployment/checkout" in page
     assert "No proposal was logged yet." in page and "could not be drawn" not in page
 
