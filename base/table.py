@@ -76,7 +76,8 @@ def kind_of_input(name: str, resource: str) -> Kind:
 class Column:
     """One column; `wide` columns appear in `-o wide` and in the column chooser, not by default.
 
-    A terminal too narrow for all leaves out the `essential` ones last.
+    A terminal too narrow for all leaves out the `essential` ones last, of these the `uncut` ones after the others. It
+    never shortens `uncut` ones: a text's parts, separated by "; ", stand there in lines of their own.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Column:
     doc: str
     wide: bool = False
     essential: bool = False
+    uncut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

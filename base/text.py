@@ -65,6 +65,19 @@ def _escape_character(character: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural where due."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time, given in seconds, in its largest unit: "42 s", "4 min", "3 h", "2 d"."""
+    for unit, name in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit or (seconds >= unit and name == "min"):
+            return f"{seconds // unit:.0f} {name}"
+    return f"{max(0, seconds):.0f} s"
+
+
 def moment(seconds: float) -> str:
     """A moment in UTC: "Thu 12 Nov 18:00 UTC"."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%a %d %b %H:%M UTC")

@@ -74,6 +74,12 @@ def message(text: str, *, style: str = "") -> None:
         print(safe, file=sys.stderr)  # noqa: T201 - stderr is where messages go
 
 
+def print_totals(text: str, output: Format) -> None:
+    """Write the totals of a table as the last line for people, on stderr; nothing beside data for programs."""
+    if output in (Format.TABLE, Format.WIDE):
+        message(text)
+
+
 def print_table(table: Table, output: Format, *, headers: bool = True) -> None:
     """Write the table's rows to stdout."""
     if output in (Format.TABLE, Format.WIDE) and sys.stdout.isatty():
@@ -190,20 +196,20 @@ def _plain(table: Table, columns: list[Column], headers: bool) -> Iterator[str]:
 
 
 def fit_columns(
-    rows: Sequence[Sequence[str]], right: Sequence[bool], width: int, essential: Sequence[bool] = ()
+    rows: Sequence[Sequence[str]], kept: Sequence[bool], width: int, essential: Sequence[int] = ()
 ) -> tuple[list[int], list[list[str]]]:
     """Places of the columns that fit into `width` columns of a terminal, and the rows of these alone.
 
-    The longest texts are cut first ("checkout-wo…"), to LEAST; numbers (right-aligned) never are. Where that is not
-    enough, columns are left out from the last to the first, essential ones after all others; one stays.
+    The longest texts are cut first ("checkout-wo…"), to LEAST; numbers and what else is `kept` never are. Where that is
+    not enough, columns are left out from the last to the first, the less essential ones before all others; one stays.
     """
     from rich.cells import cell_len, set_cell_size
 
     sizes = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    floors = [size if number else min(size, LEAST) for size, number in zip(sizes, right, strict=True)]
+    floors = [size if number else min(size, LEAST) for size, number in zip(sizes, kept, strict=True)]
     places = list(range(len(floors)))
     while len(places) > 1 and sum(floors[place] for place in places) + GAP * (len(places) - 1) > width:
-        places.remove(max(places, key=lambda place: (not (essential and essential[place]), place)))
+        places.remove(max(places, key=lambda place: (-essential[place] if essential else 0, place)))
     while sum(sizes[place] for place in places) + GAP * (len(places) - 1) > width:
         longer = [place for place in places if sizes[place] > floors[place]]
         if not longer:
@@ -226,15 +232,20 @@ def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bo
     from rich.text import Text
 
     from cotenant.base.commands.cells import title
+    from cotenant.base.commands.moves import join_moves, split_parts
 
     out = console(sys.stdout)
+    cells_of_rows = _cells(table, columns)
+    if cut:
+        columns, cells_of_rows = join_moves(columns, cells_of_rows)
+        cells_of_rows = split_parts(columns, cells_of_rows)
     titles = [[title(c) for c in columns]] if headers else []
-    rows = titles + _cells(table, columns)
+    rows = titles + cells_of_rows
     note = ""
     if cut and rows:
         whole, every = rows, columns
-        right, essential = [c.kind.numeric for c in every], [c.essential for c in every]
-        places, rows = fit_columns(rows, right, out.width, essential)
+        kept, essential = [c.kind.numeric or c.uncut for c in every], [c.essential * (1 + c.uncut) for c in every]
+        places, rows = fit_columns(rows, kept, out.width, essential)
         columns, left_out = [every[place] for place in places], [c for i, c in enumerate(every) if i not in places]
         if rows != whole:
             names = f", without {', '.join(c.title for c in left_out)}" if left_out else ""

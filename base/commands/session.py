@@ -21,6 +21,9 @@ from cotenant.base.errors import UsageError
 ServiceT = TypeVar("ServiceT")
 _CLUSTER: Final = "cotenant.cluster"
 """Key of a typer context's `meta`."""
+_LEVEL: Final = "telemetry.log_level"
+_SERVERS: Final = frozenset(("serve", "dashboard", "demo", "enforcer", "cri-proxy"))
+"""Words of commands that run until they are stopped."""
 _OF_ONE: Final = ("kube.kubeconfig", "kube.context", "profiler.prometheus.labels")
 """Settings that say which cluster is asked: an option that gives one is of that cluster alone."""
 
@@ -43,6 +46,10 @@ class CliSession:
     """Whether the command is of one cluster, which has to be named where the settings declare several."""
     takes_all: bool = False
     """Whether it has --all-clusters."""
+    serves: bool = False
+    """Whether the command runs until it is stopped: its log lines are what it has to say. Of any other command the
+    lines of the level info come only where somebody sets a level or a format of lines: an error is read without them.
+    """
     providers: Mapping[str, str] = field(default_factory=dict)
     """Type that a room declares -> function of a layer above it that makes one, both as "module:name"."""
 
@@ -93,15 +100,20 @@ class CliSession:
 
         Log lines go to stderr from here on, in the form and from the level that the settings say.
         """
+        from msgspec import structs
+
         from cotenant.base.logs.telemetry import configure_logging
-        from cotenant.base.settings.load import default_config, load
+        from cotenant.base.settings.load import SettingSource, default_config, load
         from cotenant.base.settings.warn import log_ignored_settings
 
         options = {"telemetry.log_format": self.log_format, "telemetry.log_level": "debug" if self.debug else None}
         overrides = {path: value for path, value in {**options, **(flags or {})}.items() if value is not None}
         file, every_flag = self.config or default_config(os.environ), {**self.overrides, **overrides}
         loaded = load(file, os.environ, every_flag, self.cluster)
-        configure_logging(loaded.settings.telemetry, cast("TextIO", _PresentStderr()), whole_stderr=True)
+        telemetry = loaded.settings.telemetry
+        if not (self.serves or self.log_format or loaded.origins[_LEVEL].source is not SettingSource.DEFAULT):
+            telemetry = structs.replace(telemetry, log_level="warning")
+        configure_logging(telemetry, cast("TextIO", _PresentStderr()), whole_stderr=True)
         log_ignored_settings(loaded)
         return loaded
 
@@ -148,6 +160,8 @@ def _require_context_of(cluster: str, loaded: Loaded[Settings]) -> None:
 def session_of(ctx: typer.Context) -> CliSession:
     """The Session of this run, of the cluster that the command's --cluster names."""
     session = ctx.ensure_object(CliSession)
+    if not _SERVERS.isdisjoint((ctx.command_path or "").split()):
+        session = replace(session, serves=True)
     if _CLUSTER not in ctx.meta:
         return session
     return replace(session, cluster=ctx.meta[_CLUSTER], of_one=True, takes_all="all_clusters" in ctx.params)

@@ -12,9 +12,11 @@ from cotenant.base.errors import ClusterError, NoData, UsageError
 
 if TYPE_CHECKING:
     from cotenant.base.ledger.ledger import Ledger
+    from cotenant.base.process.clock import Clock
     from cotenant.base.settings.root import Settings
     from cotenant.changes.accept import Actions
     from cotenant.changes.model.change import ChangeStatus
+    from cotenant.changes.model.ledger_marks import LedgerMarks
     from cotenant.recommender.model.recommendation import Recommendation
 
 
@@ -55,6 +57,35 @@ def open_ledger(settings: Settings) -> Ledger:
     from cotenant.base.settings.sections.actions import ledger_location
 
     return bucket_ledger.open_ledger(ledger_location(settings.actions, os.environ))
+
+
+@contextmanager
+def ledger_for_reading(settings: Settings) -> Iterator[Ledger]:
+    """The ledger in force, to be read; none is made."""
+    from cotenant.base.ledger import bucket_ledger
+    from cotenant.base.settings.sections.actions import ledger_location
+
+    ledger = bucket_ledger.open_ledger(ledger_location(settings.actions, os.environ), reading=True)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def marks_of(settings: Settings, ledger: Ledger, clock: Clock) -> LedgerMarks:
+    """Read the ledger's marks of recommendations now: those that were put off, and workloads that were changed lately.
+
+    A ledger that is not there marks none.
+    """
+    from cotenant.base.usage.usage import HOUR_SECONDS
+    from cotenant.changes.change_ledger import ChangeLedger
+    from cotenant.changes.model.change import cool_downs
+    from cotenant.changes.model.ledger_marks import LedgerMarks
+    from cotenant.changes.snooze import postponed_recommendations
+
+    now, wait = clock.now_seconds(), settings.actions.guardrails.cool_down_hours * HOUR_SECONDS
+    standings = ChangeLedger(ledger, clock, "").standings().values()
+    return LedgerMarks(postponed_recommendations(ledger, now), cool_downs(standings, wait, now))
 
 
 def find_change(standings: dict[str, ChangeStatus], id_: str) -> ChangeStatus:

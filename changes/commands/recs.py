@@ -11,7 +11,7 @@ import typer
 from cotenant.base.commands.cells import human
 from cotenant.base.commands.cluster_options import Context, DeclaredClusterOption, Kubeconfig, settings_of
 from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app, session_of
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table, print_totals
 from cotenant.base.commands.results import ClusterOption, StoreOption
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.quantity import format_amount
@@ -174,11 +174,13 @@ def changes(
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.change_ledger import ChangeLedger
     from cotenant.changes.commands.ledger_access import open_ledger
-    from cotenant.changes.model.change import unsettled_count
+    from cotenant.changes.model.change import states_summary, unsettled_count
 
     ledger = open_ledger(session_of(ctx).load().settings)
     standings = ChangeLedger(ledger, SystemClock(), "").standings().values()
     print_table(changes_table(standings), output, headers=not no_headers)
+    if standings:
+        print_totals(states_summary(standings), output)
     unknown = unsettled_count(standings)
     if unknown:
         message(f"{unknown} changes have an unknown outcome: cotenant recs settle", style="yellow")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +20,7 @@ from cotenant.base.commands.output import (
     message,
     print_document,
     print_table,
+    print_totals,
 )
 from cotenant.base.commands.results import (
     AllClustersOption,
@@ -34,13 +33,19 @@ from cotenant.base.commands.results import (
     open_scans,
 )
 from cotenant.base.table import Kind
-from cotenant.changes.commands.ledger_access import open_actions, workload_recommendations
+from cotenant.base.text import counted
+from cotenant.changes.commands.ledger_access import (
+    ledger_for_reading,
+    marks_of,
+    open_actions,
+    workload_recommendations,
+)
 from cotenant.changes.commands.recs_options import Workloads
 
 if TYPE_CHECKING:
     from cotenant.base.identity import WorkloadRef
-    from cotenant.base.ledger.ledger import Ledger
     from cotenant.base.settings.root import Settings
+    from cotenant.changes.model.ledger_marks import LedgerMarks
     from cotenant.changes.model.service import PostponedRecommendation
 
 app = new_app()
@@ -70,6 +75,8 @@ def list_(
     import numpy as np
 
     from cotenant.base.identity import WorkloadRef
+    from cotenant.recommender.model.savings import summed_savings
+    from cotenant.recommender.model.savings_text import saving_text
     from cotenant.recommender.model.views import RECOMMENDATIONS
 
     scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
@@ -80,18 +87,23 @@ def list_(
         for owner, row in zip(owners, table.rows(), strict=True)
     ]
     session = session_of(ctx)
+    settings = session.read({"store.url": store}).settings
     ledgers = {c.cluster: session.of_cluster(c.cluster).read({"store.url": store}).settings for c in scans.stores}
-    hidden = {(c, ref): postponed for c, own in ledgers.items() if not every for ref, postponed in _hidden(own).items()}
+    marks = {c: _marks(own) for c, own in ledgers.items()}
+    hidden = {(c, ref): put for c, own in marks.items() if not every for ref, put in own.postponed.items()}
     shown = table.take(np.array([place for place, ref in enumerate(refs) if ref not in hidden], dtype=np.int64))
     print_table(shown, output, headers=not no_headers)
     if not len(table):
         message("no recommendation matches")
     for key in dict.fromkeys(ref for ref in refs if ref in hidden):
         message(f"hidden: {_of(key[0], all_clusters)}{_postponement_text(hidden[key])}")
-    for owner, ref, until in ((c, ref, until) for c, own in ledgers.items() for ref, until in _cool_downs(own).items()):
+    for owner, ref, until in ((c, ref, until) for c, own in marks.items() for ref, until in own.cool_downs.items()):
         if (owner, ref) in refs and (owner, ref) not in hidden:
             what = f"{_of(owner, all_clusters)}{ref} was changed lately"
             message(f"waiting: {what}; its requests are not cut before {human(Kind.TIME, until)}")
+    if len(shown):
+        total = saving_text(summed_savings(shown.columns), settings.recommender.prices.currency)
+        print_totals(f"{counted(len(shown), 'container')}; all steps together: {total}", output)
 
 
 def _of(cluster: str, several: bool) -> str:
@@ -123,7 +135,7 @@ def explain(
         return
     for recommendation in recommendations:
         sys.stdout.writelines(f"{line}\n" for line in describe(recommendation, settings.recommender.prices.currency))
-    if hidden := _hidden(settings).get(recommendations[0].container.workload):
+    if hidden := _marks(settings).postponed.get(recommendations[0].container.workload):
         message(f"hidden: {_postponement_text(hidden)}")
 
 
@@ -170,7 +182,7 @@ def recall(
 
     settings = settings_of(ctx, store, kubeconfig, context)
     refs = _refs(settings, cluster, workloads)
-    hidden = _hidden(settings)
+    hidden = _marks(settings).postponed
     with open_actions(settings) as actions:
         recalled(actions.journal, refs)
     for ref in refs:
@@ -183,7 +195,7 @@ def _snooze(settings: Settings, cluster: str | None, workloads: list[str], terms
     refs = _refs(settings, cluster, workloads)
     with open_actions(settings) as actions:
         snooze(actions.journal, refs, *terms)
-    for ref, postponed in _hidden(settings).items():
+    for ref, postponed in _marks(settings).postponed.items():
         if ref in refs:
             message(f"hidden: {_postponement_text(postponed)}")
 
@@ -192,40 +204,12 @@ def _refs(settings: Settings, cluster: str | None, names: list[str]) -> list[Wor
     return list(dict.fromkeys(r.container.workload for r in workload_recommendations(settings, cluster, names)))
 
 
-def _hidden(settings: Settings) -> Mapping[WorkloadRef, PostponedRecommendation]:
-    """Return the recommendations that are postponed now, by workload; a missing ledger postpones none."""
+def _marks(settings: Settings) -> LedgerMarks:
+    """Read the marks of the ledger in force."""
     from cotenant.base.process.clock import SystemClock
-    from cotenant.changes.snooze import postponed_recommendations
 
-    with _ledger(settings) as ledger:
-        return postponed_recommendations(ledger, SystemClock().now_seconds())
-
-
-def _cool_downs(settings: Settings) -> Mapping[WorkloadRef, float]:
-    """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
-    from cotenant.base.process.clock import SystemClock
-    from cotenant.base.usage.usage import HOUR_SECONDS
-    from cotenant.changes.change_ledger import ChangeLedger
-    from cotenant.changes.model.change import cool_downs
-
-    clock, wait = SystemClock(), settings.actions.guardrails.cool_down_hours * HOUR_SECONDS
-    with _ledger(settings) as ledger:
-        return cool_downs(ChangeLedger(ledger, clock, "").standings().values(), wait, clock.now_seconds())
-
-
-@contextmanager
-def _ledger(settings: Settings) -> Iterator[Ledger]:
-    """The ledger in force, to be read; none is made."""
-    import os
-
-    from cotenant.base.ledger.bucket_ledger import open_ledger
-    from cotenant.base.settings.sections.actions import ledger_location
-
-    ledger = open_ledger(ledger_location(settings.actions, os.environ), reading=True)
-    try:
-        yield ledger
-    finally:
-        ledger.close()
+    with ledger_for_reading(settings) as ledger:
+        return marks_of(settings, ledger, SystemClock())
 
 
 def _postponement_text(postponed: PostponedRecommendation) -> str:

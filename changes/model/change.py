@@ -8,6 +8,7 @@ read.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -17,6 +18,7 @@ from cotenant.base import measures
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.intent import Address
+from cotenant.base.text import counted
 from cotenant.recommender.model.savings import RequestTotals, Savings
 from cotenant.recommender.model.steps import NextStep
 
@@ -263,6 +265,13 @@ def fold_events(events: Iterable[tuple[str, ChangeEvent, float, str, Change | No
 def count_of_states(standings: Iterable[ChangeStatus], *states: ChangeState) -> int:
     """Count the changes that are in one of the states."""
     return measures.matching_count(status.state in states for status in standings)
+
+
+def states_summary(standings: Iterable[ChangeStatus]) -> str:
+    """Count changes by state, in the order of the states: "5 changes: 2 applied, 3 verified"."""
+    numbers = Counter(status.state for status in standings)
+    parts = ", ".join(f"{numbers[state]:,} {state.value}" for state in ChangeState if numbers[state])
+    return f"{counted(numbers.total(), 'change')}: {parts}" if parts else counted(0, "change")
 
 
 def unsettled_count(standings: Iterable[ChangeStatus]) -> int:

@@ -19,7 +19,13 @@ from cotenant.changes.model.service import FieldMove, LedgerEntry
 CHANGES: Final = Schema(
     "changes",
     (
-        Column("change", "Change", Kind.TEXT, "Its id; also the annotation cotenant.dev/change on the object."),
+        Column(
+            "change",
+            "Change",
+            Kind.TEXT,
+            "Its id; also the annotation cotenant.dev/change on the object.",
+            essential=True,
+        ),
         Column("time", "Accepted", Kind.TIME, "When it was accepted."),
         Column("actor", "By", Kind.TEXT, "Who accepted it, as the cluster or the login knows them."),
         Column(
@@ -27,15 +33,23 @@ CHANGES: Final = Schema(
         ),
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload."),
         Column("kind", "Kind", Kind.TEXT, "Kind of the workload."),
-        Column("workload", "Workload", Kind.TEXT, "Name of the workload."),
+        Column("workload", "Workload", Kind.TEXT, "Name of the workload.", essential=True),
         Column(
             "state",
             "State",
             Kind.TEXT,
             "unknown, awaiting, waiting, applied, failed, verified, regressed, rolled-back.",
+            essential=True,
         ),
         Column("method", "Method", Kind.TEXT, "How it reaches the pods: template, in-place, annotate."),
-        Column("moved", "Before → after", Kind.TEXT, "Each field that moves, before and after."),
+        Column(
+            "moved",
+            "Before → after",
+            Kind.TEXT,
+            "Each field that moves, before and after.",
+            essential=True,
+            uncut=True,
+        ),
         Column("overridden", "Overridden", Kind.TEXT, "Guardrails that somebody overrode."),
         Column("verdict", "Verified", Kind.TEXT, "verified, regressed, soaking; empty where nothing is verified."),
         Column("since", "Since", Kind.TIME, "When it got where it is."),

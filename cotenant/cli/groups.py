@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from cotenant.base.commands.command import CONTEXT, examples, new_app
 from cotenant.base.commands.session import remember_cluster
-from cotenant.cli.registry import ELSEWHERE, FIRST_WORDS, CommandEntry
+from cotenant.cli.registry import FIRST_WORDS, SHORT_NAMES, CommandEntry, nearest_command, nearest_table
 
 CONNECTION: Final = "Where from"
 OUTPUT: Final = "Output"
@@ -123,14 +123,24 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The real command, imported now."""
-        if self.name == "get" and args and args[0] in ELSEWHERE:
-            ctx.fail(f"No such command {args[0]!r}. `cotenant {ELSEWHERE[args[0]]}` shows them.")
-        if ctx.parent is None and args and args[0] in FIRST_WORDS:
-            ctx.fail(f"No such command {args[0]!r}. Use `cotenant {FIRST_WORDS[args[0]]}`.")
+        if self.name == "get" and args:
+            args = [SHORT_NAMES.get(args[0], args[0]), *args[1:]]
+        if args and self.entry(args[0]) is None and not ctx.resilient_parsing:
+            self.refuse(ctx, args[0])
         self.commands = {entry.name: self.get_command(ctx, entry.name) for entry in self.entries}  # to suggest from
         name, stand_in, rest = super().resolve_command(ctx, args)
         entry = self.entry(name) if name else None
         return name, load_command(entry) if entry else stand_in, rest
+
+    def refuse(self, ctx: Any, word: str) -> None:
+        """End with the command that was meant, where a word that is none is close to one."""
+        if word.startswith("-"):
+            return
+        if self.name == "get" and (table := nearest_table(word)):
+            ctx.fail(f"No such command {word!r}. Did you mean `cotenant get {table}`?")
+        if ctx.parent is None and (meant := nearest_command(word)):
+            sure = f"Use `cotenant {meant}`." if word in FIRST_WORDS else f"Did you mean `cotenant {meant}`?"
+            ctx.fail(f"No such command {word!r}. {sure}")
 
     def get_params(self, ctx: Any) -> Any:
         """The group's options, flags without a type."""

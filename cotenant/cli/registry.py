@@ -6,8 +6,11 @@ Data alone, so that `cotenant --help` imports nothing of what it lists.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final
 
+CLOSE: Final = 0.6
+"""Share of letters that a mistyped word has in common with the one it is taken for."""
 START: Final = "Start"
 UNDERSTAND: Final = "Look and understand"
 ACT: Final = "Act, and see what was done"
@@ -45,29 +48,61 @@ GET: Final = (
         "replicas", f"{_CLI}.analysis.replicas", "How many replicas the next peak will need, before it comes."
     ),
     CommandEntry("pods", f"{_CLI}.analysis.pods", "Running pods: node, class, requests and present usage."),
-    CommandEntry("clusters", f"{_CLI}.clusters", "What each cluster could lend and save, and what is at risk."),
+    CommandEntry(
+        "recommendations",
+        "cotenant.changes.commands.recs",
+        "What `recs list` shows: each container.",
+        command="list",
+    ),
+    CommandEntry(
+        "changes", "cotenant.changes.commands.recs", "What `recs changes` shows: every change.", command="changes"
+    ),
+    CommandEntry(
+        "plans",
+        "cotenant.scheduler_ext.reservations.commands.reservations",
+        "What `reservations list` shows: plans of the cluster.",
+        command="list",
+    ),
+    CommandEntry(
+        "policies", "cotenant.autopilot.commands", "What `autopilot status` shows: each policy.", command="status"
+    ),
+    CommandEntry("nodes", f"{_CLI}.analysis.reclaimable", "What `get reclaimable` shows: each node."),
     CommandEntry("quotas", f"{_QUEUES}.quota", "Quotas: who has what, who borrows and lends.", command="tree"),
     CommandEntry(
         "waiting", f"{_QUEUES}.quota", "Pods that wait for quota or for their gang, and why.", command="waiting"
     ),
     CommandEntry("gangs", f"{_QUEUES}.gang", "Jobs whose pods are placed together or not at all.", command="list"),
 )
-ELSEWHERE: Final = {
-    **dict.fromkeys(("recommendations", "recommendation", "recs", "recom", "workloads"), "recs list"),
-    **dict.fromkeys(("nodes", "node"), "get reclaimable"),
-    **dict.fromkeys(("reservations", "plans"), "reservations list"),
-    "changes": "recs changes",
+SHORT_NAMES: Final = {
+    **dict.fromkeys(("recommendation", "recs", "rec", "recom", "workloads", "workload"), "recommendations"),
+    **dict.fromkeys(("node", "no"), "nodes"),
+    **dict.fromkeys(("plan", "reservationplans", "reservationplan", "reservations", "reservation"), "plans"),
+    "change": "changes",
+    **dict.fromkeys(("policy", "autopilotpolicies", "autopilotpolicy"), "policies"),
+    **dict.fromkeys(("pod", "po"), "pods"),
+    "finding": "findings",
+    "forecasts": "forecast",
+    **dict.fromkeys(("quota", "elasticquotas", "elasticquota", "queues"), "quotas"),
+    **dict.fromkeys(("gang", "podgroups", "podgroup", "pg"), "gangs"),
 }
-"""What people ask `get` for by the pages' and kubectl's names -> the command that shows it."""
+"""What people ask `get` for by the pages' and kubectl's names -> the table that it means."""
 FIRST_WORDS: Final = {
     **dict.fromkeys(("apply", "accept"), "recs apply"),
-    **{verb: f"recs {verb}" for verb in ("rollback", "verify", "snooze", "dismiss", "changes", "bundle", "list")},
-    **dict.fromkeys(("recommendations", "recommendation", "recommend", "workloads"), "recs list"),
-    **dict.fromkeys(("nodes", "reclaim"), "get reclaimable"),
-    **dict.fromkeys(("plans", "reservation"), "reservations list"),
+    **dict.fromkeys(("undo", "revert"), "recs rollback"),
+    **{verb: f"recs {verb}" for verb in ("rollback", "verify", "snooze", "dismiss", "bundle", "list", "confirm")},
+    **dict.fromkeys(("recommendations", "recommendation", "recommend", "workloads"), "get recommendations"),
+    **dict.fromkeys(("changes", "history"), "get changes"),
+    **dict.fromkeys(("nodes", "reclaim"), "get nodes"),
+    **dict.fromkeys(("plans", "reservation"), "get plans"),
+    **dict.fromkeys(("policies", "policy"), "get policies"),
+    **{verb: f"reservations {verb}" for verb in ("approve", "reject")},
+    **{verb: f"autopilot {verb}" for verb in ("act", "pause", "resume", "preview")},
     **dict.fromkeys(("describe", "show"), "explain"),
     **dict.fromkeys(("ui", "web"), "dashboard"),
-    **{table: f"get {table}" for table in ("quotas", "gangs", "waiting", "clusters")},
+    **dict.fromkeys(("overview", "summary", "info"), "status"),
+    **dict.fromkeys(("clusters",), "status --all-clusters"),
+    **{table: f"get {table}" for table in ("quotas", "gangs", "waiting")},
+    "health": "doctor",
     "agent": "node enforcer",
     "top": "get pods",
 }
@@ -154,6 +189,12 @@ COMMANDS: Final = (
         "scan", f"{_CLI}.analysis.scan", "Usage history from Prometheus to recommendations, read-only.", START
     ),
     CommandEntry(
+        "status",
+        f"{_CLI}.status.command",
+        "On one screen: what runs, is lent, at risk, waiting; the next peak; what was saved.",
+        UNDERSTAND,
+    ),
+    CommandEntry(
         "get",
         "",
         "Results and live objects as tables: findings, forecasts, pods, quotas ...",
@@ -162,7 +203,8 @@ COMMANDS: Final = (
         examples=(
             "cotenant get findings -n shop",
             "cotenant get forecast shop/Deployment/checkout",
-            "cotenant get reclaimable -o wide",
+            "cotenant get recommendations -n shop",
+            "cotenant get nodes -o wide",
             "cotenant get quotas --resource cpu",
         ),
     ),
@@ -270,6 +312,7 @@ OLD_NAMES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     ("reclaimable",): ("get", "reclaimable"),
     ("replicas",): ("get", "replicas"),
     ("pods",): ("get", "pods"),
+    ("get", "clusters"): ("status", "--all-clusters"),
     ("quota",): ("get",),
     ("quota", "tree"): ("get", "quotas"),
     ("quota", "waiting"): ("get", "waiting"),
@@ -294,6 +337,26 @@ OLD_NAMES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
 
 Old names work for one release, are in no help, and say the new one on stderr.
 """
+
+
+def nearest_command(word: str) -> str:
+    """The command that somebody who types a word that is none most likely means, "get nodes"; "" for no likely one.
+
+    Known first words count as they are, and every name of a command or of one below a group by its spelling.
+    """
+    if word in FIRST_WORDS:
+        return FIRST_WORDS[word]
+    below = {child.name: f"{entry.name} {child.name}" for entry in COMMANDS for child in entry.children}
+    known = below | FIRST_WORDS | {entry.name: entry.name for entry in COMMANDS}
+    close = get_close_matches(word.lower(), known, n=1, cutoff=CLOSE)
+    return known[close[0]] if close else ""
+
+
+def nearest_table(word: str) -> str:
+    """The table that `get WORD` most likely means: its name; "" for no likely one."""
+    known = SHORT_NAMES | {entry.name: entry.name for entry in GET}
+    close = get_close_matches(word.lower(), known, n=1, cutoff=CLOSE)
+    return known[close[0]] if close else ""
 
 
 def find_rename(words: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from cotenant.base.amount_text import MISSING, amount, binary_unit, cores, gib, gpus, money, three_digits
 from cotenant.base.resource import Resource
-from cotenant.base.text import moment
+from cotenant.base.text import counted, duration, moment
 from cotenant.base.text import percent as finite_percent
 from cotenant.base.text import share as finite_share
 
@@ -73,22 +73,9 @@ def clock(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M")
 
 
-def duration(seconds: float) -> str:
-    """A length of time, given in seconds, in its largest unit: "42 s", "4 min", "3 h", "2 d"."""
-    for unit, name in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * unit or (seconds >= unit and name == "min"):
-            return f"{seconds // unit:.0f} {name}"
-    return f"{max(0, seconds):.0f} s"
-
-
 def number(count: int) -> str:
     """A count with separated thousands, as in "1,234"."""
     return f"{count:,}"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the plural where due."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def css_share(ratio: float) -> str:

@@ -94,7 +94,7 @@ def test_a_second_cluster_is_not_added_to_the_history_of_the_first(clusters: Sca
     assert json.loads(scanned("--offline").stdout) == json.loads(first.stdout)
     named = scanned("--prometheus-label", "cluster=prod", "--cluster", "prod")
     assert named.returncode == 0, named.stderr
-    rows = clusters.rows("get", "clusters", "--store", store)
+    rows = clusters.rows("status", "--all-clusters", "--store", store)
     assert [row["cluster"] for row in rows] == ["default", "prod"]
 
 

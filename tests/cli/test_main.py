@@ -27,11 +27,12 @@ from cotenant.cli.main import GLOBAL_FLAGS, GLOBAL_VALUES, global_first, program
 from cotenant.cli.registry import (
     ACT,
     COMMANDS,
-    ELSEWHERE,
     FIRST_WORDS,
+    GET,
     OLD_NAMES,
     OPERATE,
     PROVIDERS,
+    SHORT_NAMES,
     START,
     UNDERSTAND,
     CommandEntry,
@@ -148,13 +149,14 @@ def test_an_old_name_leaves_data_and_exit_code_alone() -> None:
 
 
 def test_the_top_level_shows_about_fifteen_commands_none_of_them_by_an_old_name() -> None:
-    assert len([entry for entry in COMMANDS if not entry.hidden]) <= 18
+    assert len([entry for entry in COMMANDS if not entry.hidden]) <= 19
     assert not {(entry.name,) for entry in COMMANDS} & OLD_NAMES.keys()
 
 
 def test_every_command_of_a_module_is_in_the_list() -> None:
     """A module that several entries share has no command that none of them names."""
-    entries = [child for entry in COMMANDS for child in entry.children if child.command]
+    groups = {entry.module for entry in COMMANDS}  # its commands are all below its own name
+    entries = [c for entry in COMMANDS for c in entry.children if c.command and c.module not in groups]
     for module in {entry.module for entry in entries}:
         commands = typer.main.get_command(importlib.import_module(module).app).commands
         assert commands.keys() == {entry.command for entry in entries if entry.module == module}
@@ -201,12 +203,72 @@ def test_what_people_type_first_names_the_command_that_does_it(word: str) -> Non
     assert word not in {entry.name for entry in COMMANDS}
 
 
-@pytest.mark.parametrize("word", sorted(ELSEWHERE))
-def test_what_get_does_not_show_is_refused_with_the_command_that_does(word: str) -> None:
-    result = invoke("get", word)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert f"`cotenant {ELSEWHERE[word]}` shows them" in " ".join(result.stderr.replace("│", " ").split())
-    assert invoke(*ELSEWHERE[word].split(), "--help").exit_code == 0
+@pytest.mark.parametrize("word", sorted(SHORT_NAMES))
+def test_get_knows_the_names_that_kubectl_users_type(word: str) -> None:
+    assert SHORT_NAMES[word] in {entry.name for entry in GET}
+    assert word not in {entry.name for entry in GET}
+    assert invoke("get", word, "--help").stdout == invoke("get", SHORT_NAMES[word], "--help").stdout != ""
+
+
+@pytest.mark.parametrize(
+    ("listed", "same_as"),
+    [
+        ("get recommendations", "recs list"),
+        ("get changes", "recs changes"),
+        ("get plans", "reservations list"),
+        ("get policies", "autopilot status"),
+        ("get nodes", "get reclaimable"),
+    ],
+)
+def test_a_table_by_kubectls_name_is_the_command_that_there_was(listed: str, same_as: str) -> None:
+    one, other = (leaf(words.split()) for words in (listed, same_as))
+    assert one.callback.__wrapped__ is other.callback.__wrapped__
+    assert [p.name for p in one.params] == [p.name for p in other.params]
+
+
+def leaf(words: list[str]) -> Any:
+    """The command that these words name."""
+    command: Any = typer.main.get_command(main.root)
+    for word in words:
+        with command.make_context(word, [], resilient_parsing=True) as context:
+            _, command, _ = command.resolve_command(context, [word])
+    return command
+
+
+TYPED = {
+    **{name: name for name in ("status", "doctor", "version", "scan", "dashboard")},
+    "rollback": "recs rollback",
+    "apply": "recs apply",
+    "recommendations": "get recommendations",
+    "nodes": "get nodes",
+    "topology": "node topology",
+    "enforcement": "node enforcement",
+}
+
+
+@pytest.mark.parametrize("word", sorted(TYPED))
+def test_a_mistyped_word_is_answered_with_the_command_that_was_meant(word: str) -> None:
+    """Two letters swapped, one left out, one doubled: each is refused with the right command to type."""
+    swapped = word[:2] + word[3] + word[2] + word[4:]
+    for typed in {swapped, word[:-2] + word[-1], word[:2] + word[1] + word[2:]} - {word}:
+        result = invoke(typed)
+        assert (result.exit_code, result.stdout) == (2, "")
+        said = " ".join(result.stderr.replace("│", " ").split())
+        assert f"No such command {typed!r}. Did you mean `cotenant {TYPED[word]}`?" in said
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("noeds", "nodes"), ("recomendation", "recommendations"), ("plnas", "plans")]
+)
+def test_a_mistyped_table_is_answered_with_the_table_that_was_meant(typed: str, meant: str) -> None:
+    said = " ".join(invoke("get", typed).stderr.replace("│", " ").split())
+    assert f"No such command {typed!r}. Did you mean `cotenant get {meant}`?" in said
+
+
+def test_a_word_that_is_close_to_nothing_gets_no_wrong_hint() -> None:
+    result = invoke("xyzzy")
+    assert result.exit_code == 2
+    assert "No such command 'xyzzy'" in result.stderr and "Did you mean" not in result.stderr
 
 
 def test_settings_that_do_not_exist_are_not_an_empty_table() -> None:
@@ -218,7 +280,7 @@ def test_settings_that_do_not_exist_are_not_an_empty_table() -> None:
 def test_an_unknown_command_is_a_usage_error_with_the_nearest_name() -> None:
     result = invoke("versoin")
     assert result.exit_code == 2
-    assert "Did you mean 'version'" in result.stderr
+    assert "Did you mean `cotenant version`" in result.stderr
     assert result.stdout == ""
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from cotenant.base.commands.cells import title
+from cotenant.base.commands.moves import join_moves, split_parts
 from cotenant.base.commands.output import (
     DocumentFormat,
     Format,
@@ -24,6 +25,7 @@ from cotenant.base.commands.output import (
     flatten_mapping,
     print_document,
     print_table,
+    print_totals,
     render,
 )
 from cotenant.base.table import Column, Kind, Schema, Table
@@ -104,16 +106,56 @@ def test_essential_columns_are_left_out_last() -> None:
 @pytest.mark.parametrize(
     ("schema", "width", "names"),
     [
-        (RECOMMENDATIONS, 80, {"namespace", "workload", "container", "ready", "cpu_step"}),
+        (RECOMMENDATIONS, 80, {"namespace", "workload", "container", "cpu_request", "memory_request"}),
         (FORECASTS, 60, {"namespace", "name", "peak"}),
     ],
 )
 def test_a_narrow_terminal_shows_whose_amount_it_is(schema: Schema, width: int, names: set[str]) -> None:
     columns = [replace(c, kind=Kind.MILLICORES) if c.name == "peak" else c for c in schema.columns if not c.wide]
     cells = ["a-name-of-twenty-odd" if c.kind is Kind.TEXT else "12.345" for c in columns]
-    right, essential = [c.kind.numeric for c in columns], [c.essential for c in columns]
-    places, _ = fit_columns([[title(c) for c in columns], cells], right, width, essential)
+    columns, (cells,) = join_moves(columns, [cells])
+    kept = [c.kind.numeric or c.uncut for c in columns]
+    essential = [c.essential * (1 + c.uncut) for c in columns]
+    places, (_, shown) = fit_columns([[title(c) for c in columns], cells], kept, width, essential)
     assert names <= {columns[place].name for place in places}
+    moves = [cell for cell, place in zip(shown, places, strict=True) if columns[place].uncut]
+    assert set(moves) <= {"12.345 → 12.345"}, "from and to stand there to their last digit"
+
+
+NOW_AND_THEN = (
+    Column("name", "Name", Kind.TEXT, "", essential=True),
+    Column("cpu_now", "CPU now", Kind.MILLICORES, ""),
+    Column("cpu", "CPU", Kind.MILLICORES, ""),
+)
+
+
+def test_what_is_now_and_what_would_be_stand_in_one_column() -> None:
+    rows = [["web", "0.500", "0.250"], ["api", "", "0.100"], ["job", "1.000", ""], ["db", "", ""]]
+    columns, joined = join_moves(NOW_AND_THEN, rows)
+    assert [c.name for c in columns] == ["name", "cpu"]
+    assert [row[1] for row in joined] == ["0.500 → 0.250", "– → 0.100", "1.000 → –", ""]
+
+
+@given(st.lists(st.text("ab;", max_size=12), min_size=1, max_size=4), st.integers(20, 200))
+def test_every_field_of_a_change_is_readable_at_any_width(fields: list[str], width: int) -> None:
+    """Each part of the text that says what moves stands complete in a line of its own, in their order."""
+    parts = [f"{field.replace(';', '')} 1 → 2" for field in fields]
+    columns = [Column("id", "Id", Kind.TEXT, "", essential=True), MOVED]
+    lines = split_parts(columns, [["4f2a", "; ".join(parts)]])
+    assert [line[1] for line in lines] == parts
+    assert [line[0] for line in lines] == ["4f2a", *[""] * (len(parts) - 1)]
+    places, shown = fit_columns(lines, [False, True], width, [1, 2])
+    assert [row[-1] for row in shown] == parts and places[-1] == 1
+
+
+MOVED = Column("moved", "Moved", Kind.TEXT, "", essential=True, uncut=True)
+
+
+def test_totals_are_for_people_and_never_among_data(capsys: pytest.CaptureFixture[str]) -> None:
+    for output in Format:
+        print_totals("3 pods", output)
+        told = capsys.readouterr()
+        assert (told.out, told.err) == ("", "3 pods\n" if output in (Format.TABLE, Format.WIDE) else "")
 
 
 @given(

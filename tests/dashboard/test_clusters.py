@@ -52,7 +52,7 @@ def test_the_front_page_and_the_endpoint_show_every_cluster(scene: Scene) -> Non
 
 
 def test_the_command_line_shows_the_same_rows(scene: Scene) -> None:
-    done = cotenant("get", "clusters", "-o", "json", "--store", scene.stores[0].url)
+    done = cotenant("status", "--all-clusters", "-o", "json", "--store", scene.stores[0].url)
     assert msgspec.json.decode(done.stdout) == scene.browser().get("/co/api/v1/clusters").json()["rows"]
 
 
@@ -157,7 +157,7 @@ def test_the_table_of_all_counts_the_namespaces_alone_that_somebody_sees(narrow:
 def test_a_cluster_that_cannot_be_read_costs_its_own_row_and_says_why(narrow: tuple[Scene, str]) -> None:
     otto = Browser(narrow[0].url, **{"X-Forwarded-User": "otto@example.com"})
     assert list(otto.get("/api/v1/clusters").json()["unread"]) == ["worn"]
-    done = cotenant("get", "clusters", "-o", "json", "--store", narrow[0].stores[0].url)
+    done = cotenant("status", "--all-clusters", "-o", "json", "--store", narrow[0].stores[0].url)
     assert (done.returncode, "note: cluster worn cannot be read: " in done.stderr) == (4, True)
     assert [row["nodes"] is None for row in msgspec.json.decode(done.stdout)] == [False, True]
     page = otto.get("/", page=True)

@@ -28,6 +28,7 @@ ON_THE_DEMO: Final = (
     "cotenant get forecast --scope workload -o wide",
     "cotenant get reclaimable",
     "cotenant get findings",
+    "cotenant status",
     "cotenant get findings -n shop -o csv --fail-on severity=critical",
     "cotenant get findings --what idle-gpu --what oversized-gpu --what unmeasured-gpu",
     "cotenant get findings -n recsys --filter finding=oversized-gpu -o csv",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
-from cotenant.base.commands.output import Format, NoHeadersOption, message, print_table
+from cotenant.base.commands.output import Format, NoHeadersOption, message, print_table, print_totals
 from cotenant.base.commands.results import (
     AllClustersOption,
     ClusterOption,
@@ -21,6 +22,8 @@ from cotenant.base.commands.results import (
     open_scans,
 )
 from cotenant.base.errors import UsageError
+from cotenant.base.severity import Severity
+from cotenant.base.text import counted
 from cotenant.cli.analysis.severity import FailOn, FailOnOption
 from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
 
@@ -98,7 +101,11 @@ def findings(
     shown = set(rows.columns["finding"])
     for kind in (k for k in FindingKind if k.value in shown):
         message(f"{kind}: {FINDING_SENTENCES[kind]}")
-    if not len(rows):
+    if len(rows):
+        numbers = Counter(rows.columns["severity"].astype(str))
+        parts = ", ".join(f"{numbers[s.value]:,} {s.value}" for s in reversed(Severity) if numbers[s.value])
+        print_totals(f"{counted(len(rows), 'finding')}: {parts}", Format.TABLE if output.is_change else Format(output))
+    else:
         message(f"none of {len(table)} findings matches {query}" if query and len(table) else "nothing found")
     if threshold and threshold.findings(rows.columns["severity"]):
         raise typer.Exit(EXIT_FINDINGS)

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import typer
 
 from cotenant.base.commands.command import examples, new_app
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table, print_totals
 from cotenant.base.commands.results import (
     AllClustersOption,
     ClusterOption,
@@ -19,6 +19,7 @@ from cotenant.base.commands.results import (
     load_for_reading,
     open_scans,
 )
+from cotenant.base.text import counted
 
 app = new_app()
 
@@ -51,5 +52,8 @@ def pods(
     table = scans.read_table(PODS)
     rows = chosen_of_scan(scans, table, namespace, query, urlencode([("node", literal(name)) for name in node or ()]))
     print_table(rows, output, headers=not no_headers)
-    if not len(rows):
+    if len(rows):
+        where = counted(len(set(rows.columns["node"])), "node")
+        print_totals(f"{counted(len(rows), 'pod')} on {where}", output)
+    else:
         message("no pod matches" if len(table) else "no pod ran")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from cotenant.base.amount_text import amount
 from cotenant.base.commands.cells import human
 from cotenant.base.commands.command import examples, new_app
 from cotenant.base.commands.completion import node_names
@@ -19,7 +20,9 @@ from cotenant.base.commands.results import (
     load_for_reading,
     open_scans,
 )
+from cotenant.base.resource import Resource
 from cotenant.base.table import Table, kind_of
+from cotenant.base.text import counted
 
 app = new_app()
 
@@ -58,6 +61,20 @@ def reclaimable(
     print_table(table, output, headers=not no_headers)
     if output in (Format.TABLE, Format.WIDE):
         _print_worst_days(scans)
+        if node is None:
+            _print_free(scans)
+
+
+def _print_free(scans: StoredScans) -> None:
+    """Write what is free for batch in all nodes together, the same number as on Home, a line a cluster."""
+    from cotenant.recommender.model.views import Overview
+
+    for store in scans.stores:
+        overview = store.read_document("overview", Overview)
+        if overview is not None:
+            free = [amount(overview.cpu.batch_now, Resource.CPU), amount(overview.memory.batch_now, Resource.MEMORY)]
+            whose = f"{store.cluster}: " if scans.of_all else ""
+            message(f"{whose}{counted(overview.nodes, 'node')}; free for batch now: {', '.join(free)}")
 
 
 def _print_worst_days(scans: StoredScans) -> None:

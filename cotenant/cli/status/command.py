@@ -1,0 +1,117 @@
+"""`cotenant status`: a cluster on one screen, or all clusters of the store side by side."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, Kubeconfig
+from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app, session_of
+from cotenant.base.commands.output import (
+    DocumentFormat,
+    Format,
+    NoHeadersOption,
+    OutputOption,
+    align_columns,
+    message,
+    print_document,
+    print_table,
+)
+from cotenant.base.commands.results import (
+    AllClustersOption,
+    ClusterOption,
+    StoreOption,
+    open_store,
+    refuse_name,
+    url_of,
+)
+from cotenant.base.errors import CotenantError, UsageError
+
+if TYPE_CHECKING:
+    from cotenant.base.store import Store
+    from cotenant.recommender.model.views import Overview
+
+app = new_app()
+
+
+@app.command(
+    epilog=examples(
+        "cotenant status",
+        "cotenant status -o json",
+        "cotenant status --all-clusters  # one row a cluster",
+        "cotenant status --context prod",
+    )
+)
+def status(
+    ctx: typer.Context,
+    cluster: ClusterOption = None,
+    all_clusters: AllClustersOption = False,
+    store: StoreOption = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    output: OutputOption = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+) -> None:
+    """Show what runs, what is lent, at risk and waiting, the next peak, and what was verified as saved.
+
+    Of several clusters each is a row, unless one is named. Exit code 4 when a part could not be read.
+    """
+    from cotenant.base.store import Store
+
+    if all_clusters:
+        refuse_name(session_of(ctx))
+    url = url_of(session_of(ctx).read({"store.url": store}).settings)
+    if all_clusters or (cluster is None and len(Store.clusters(url)) > 1):
+        _print_clusters(url, output, headers=not no_headers)
+        return
+    if output is Format.CSV:
+        raise UsageError("-o csv is of several clusters", fix="Give --all-clusters, or -o json.")
+    given = {"kube.kubeconfig": kubeconfig, "kube.context": context}
+    options = {path: value for path, value in given.items() if value is not None}
+    _print_one(ctx, {"store.url": store, **options}, cluster, output)
+
+
+def _print_one(ctx: typer.Context, flags: dict[str, str | None], cluster: str | None, output: Format) -> None:
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.cli.status.reading import read_cluster, read_status
+    from cotenant.cli.status.words import lines
+
+    loaded = session_of(ctx).load(flags)
+    opened = open_store(loaded.settings, cluster)
+    named = loaded.cluster is not None or loaded.context_by_flag
+    reached = loaded.reaches_cluster or loaded.context_by_flag
+    live = read_cluster(loaded.settings, opened.cluster, named=named, reached=reached)
+    shown = read_status(opened, loaded.settings, live, SystemClock())
+    if output in (Format.JSON, Format.YAML):
+        print_document(shown, DocumentFormat(output.value))
+    else:
+        sys.stdout.writelines(align_columns(list(lines(shown, loaded.settings.recommender.prices.currency))))
+    if live.failed:
+        message(f"partial: the cluster did not answer: {live.unknown}", style="yellow")
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+def _print_clusters(url: str, output: Format, *, headers: bool) -> None:
+    from cotenant.base.store.opening import opened_all
+    from cotenant.recommender.model.clusters import clusters_table
+
+    stores = opened_all(url)
+    overviews = {opened.cluster: _overview(opened) for opened in stores}
+    print_table(clusters_table({name: read for name, (read, _) in overviews.items()}), output, headers=headers)
+    for name, (_, fault) in overviews.items():
+        if fault:
+            message(f"note: cluster {name} cannot be read: {fault}")
+    if any(fault for _, fault in overviews.values()):
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+def _overview(store: Store) -> tuple[Overview | None, str]:
+    """The overview of a cluster; why it cannot be read, else ""."""
+    from cotenant.recommender.model.views import Overview
+
+    try:
+        return store.read_document("overview", Overview), ""
+    except CotenantError as error:
+        return None, error.message

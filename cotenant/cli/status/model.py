@@ -1,0 +1,201 @@
+"""The state of one cluster in one document, by the functions that Home in the browser shows. Pure.
+
+Amounts: millicores, bytes; times Unix seconds UTC; None: not known, and a text beside it says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cotenant.base import measures
+from cotenant.base.resource import Resource
+from cotenant.base.severity import Severity
+from cotenant.base.tables import queries
+from cotenant.base.tables.filters import FilterCondition, Query
+from cotenant.changes.model.change import ChangeState, ChangeStatus, count_of_states
+from cotenant.changes.model.change_savings import change_savings
+from cotenant.recommender.colocation.model.batch_totals import usage_of_batch_pods, why_unknown
+from cotenant.recommender.model.list_totals import (
+    ReadyCounts,
+    TodoCounts,
+    above_request_count,
+    planned_savings,
+    ready_counts,
+    todo_counts,
+)
+from cotenant.recommender.model.savings import PlannedSavings, Savings
+from cotenant.recommender.model.todo import TodoList
+from cotenant.recommender.model.views import FINDINGS, PODS, RECLAIMABLE, RECOMMENDATIONS, Overview
+
+if TYPE_CHECKING:
+    from cotenant.base.tables.queries import Relation
+    from cotenant.base.usage.peak import PeakAhead
+    from cotenant.scheduler_ext.reservations.model.plan_states import PlanCounts
+
+TABLES: Final = (RECOMMENDATIONS, RECLAIMABLE, PODS, FINDINGS)
+"""Result tables that it reads."""
+CUTS: Final = Query(conditions=(FilterCondition("todo", (TodoList.CUT.value,)),))
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A part of cotenant that is installed: pods that are ready, and pods that there should be."""
+
+    name: str
+    kind: str
+    ready: int
+    wanted: int
+
+
+@dataclass(frozen=True, slots=True)
+class InCluster:
+    """The answers of the API server; `unknown`: why nothing was asked or answered, else ""."""
+
+    components: tuple[Component, ...] = ()
+    plans: PlanCounts | None = None
+    unknown: str = ""
+    failed: bool = False
+    """Whether it was asked and did not answer: the rest of the status is a part of it only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """CPU and memory of one kind; None where they are not known."""
+
+    cpu_millicores: float | None = None
+    memory_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """The use of batch pods, the capacity free for them now, and that free for a day, which overlaps with it."""
+
+    batch_pods: int
+    batch_use: Amounts
+    free_for_batch_now: Amounts
+    free_for_a_day: Amounts
+    why_unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AtRisk:
+    """Containers whose values should rise, those above their memory request, and critical findings."""
+
+    containers: int
+    above_memory_request: int
+    critical_findings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Numbers of things that wait for a person or for a verdict."""
+
+    ready_to_apply: int
+    second_person: int
+    changes_for_second_person: int
+    changes_for_verdict: int
+    outcome_unknown: int
+    plans_for_approval: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Requests freed by changes of the ledger whose soak has shown no harm."""
+
+    changes: int
+    verified: Savings
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """One cluster at one moment."""
+
+    cluster: str
+    newest_sample_seconds: int
+    computed_seconds: int
+    age_seconds: float
+    nodes: int
+    workloads: int
+    pods: int
+    running: tuple[Component, ...]
+    lent: Lent
+    at_risk: AtRisk
+    waste_containers: int
+    waste: PlannedSavings
+    waiting: Waiting
+    peak: PeakAhead | None
+    peak_reason: str
+    saved: Saved
+    cluster_unknown: str = ""
+    """Why components and plans are not known; "" where the API server said them."""
+    notes: tuple[str, ...] = ()
+
+
+def cluster_status(
+    overview: Overview,
+    tables: Mapping[str, Relation],
+    standings: Sequence[ChangeStatus],
+    live: InCluster,
+    now_seconds: float,
+) -> ClusterStatus:
+    """Build the status. tables: TABLES by name, recommendations with the ledger's marks; standings: of its changes."""
+    advice, every = tables[RECOMMENDATIONS.name], Query()
+    todo: TodoCounts = todo_counts(advice, every)
+    critical = dict(queries.facet(tables[FINDINGS.name], every, "severity")).get(Severity.CRITICAL.value, 0)
+    return ClusterStatus(
+        cluster=overview.cluster,
+        newest_sample_seconds=overview.time_seconds,
+        computed_seconds=overview.computed_seconds,
+        age_seconds=measures.age_seconds(now_seconds, overview.time_seconds),
+        nodes=overview.nodes,
+        workloads=overview.workloads,
+        pods=overview.pods,
+        running=live.components,
+        lent=_lent(overview, tables),
+        at_risk=AtRisk(todo.raises, above_request_count(advice, every), critical),
+        waste_containers=todo.cuts,
+        waste=planned_savings(advice, CUTS),
+        waiting=_waiting_things(ready_counts(advice, every), standings, live.plans),
+        peak=overview.peak,
+        peak_reason=overview.peak_reason,
+        saved=Saved(count_of_states(standings, ChangeState.VERIFIED), change_savings(standings).held),
+        cluster_unknown=live.unknown,
+        notes=tuple(overview.notes),
+    )
+
+
+def _lent(overview: Overview, tables: Mapping[str, Relation]) -> Lent:
+    (cpu, memory), pods = usage_of_batch_pods(tables[PODS.name])
+    return Lent(
+        batch_pods=pods,
+        batch_use=Amounts(cpu, memory),
+        free_for_batch_now=_amounts(overview.cpu.batch_now, overview.memory.batch_now),
+        free_for_a_day=_amounts(overview.cpu.mid_now, overview.memory.mid_now),
+        why_unknown=why_unknown(tables[RECLAIMABLE.name]),
+    )
+
+
+def _amounts(millicores: float, bytes_: float) -> Amounts:
+    known = [value if math.isfinite(value) else None for value in (millicores, bytes_)]
+    return Amounts(*known)
+
+
+def _waiting_things(ready: ReadyCounts, standings: Sequence[ChangeStatus], plans: PlanCounts | None) -> Waiting:
+    from cotenant.scheduler_ext.reservations.model.plan_states import PlanGroup
+
+    return Waiting(
+        ready_to_apply=ready.ready,
+        second_person=ready.second_person,
+        changes_for_second_person=count_of_states(standings, ChangeState.AWAITING),
+        changes_for_verdict=count_of_states(standings, ChangeState.APPLIED),
+        outcome_unknown=count_of_states(standings, ChangeState.UNKNOWN, ChangeState.ROLLBACK_UNKNOWN),
+        plans_for_approval=None if plans is None else plans.of(PlanGroup.WAITING),
+    )
+
+
+def resource_amounts(amounts: Amounts) -> Mapping[Resource, float | None]:
+    """Return the amounts by resource."""
+    return {Resource.CPU: amounts.cpu_millicores, Resource.MEMORY: amounts.memory_bytes}

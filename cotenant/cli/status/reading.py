@@ -1,0 +1,97 @@
+"""EDGE: what a status is made of: the stored results, the ledger, the cluster's own objects."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+from cotenant.base.errors import ClusterError, CotenantError, NoData
+from cotenant.cli.status.model import TABLES, ClusterStatus, Component, InCluster, cluster_status
+
+if TYPE_CHECKING:
+    from cotenant.base.kube import KubeClient
+    from cotenant.base.process.clock import Clock
+    from cotenant.base.settings.root import Settings
+    from cotenant.base.store import Store
+    from cotenant.scheduler_ext.reservations.model.plan_states import PlanCounts
+
+OWN: Final = "app.kubernetes.io/part-of=cotenant"
+"""Label of everything that the chart and the manifests put into a cluster."""
+COMPONENTS: Final = (
+    ("/apis/apps/v1/deployments", "Deployment", "readyReplicas", "replicas"),
+    ("/apis/apps/v1/daemonsets", "DaemonSet", "numberReady", "desiredNumberScheduled"),
+)
+"""(path, kind, field of status with the ready pods, field with the wanted ones)."""
+
+
+def read_status(store: Store, settings: Settings, live: InCluster, clock: Clock) -> ClusterStatus:
+    """The status of the store's cluster; NoData without results."""
+    from cotenant.changes.change_ledger import ChangeLedger
+    from cotenant.changes.commands.ledger_access import ledger_for_reading, marks_of
+    from cotenant.changes.model.ledger_marks import mark_recommendations
+    from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
+
+    overview = store.read_document("overview", Overview)
+    if overview is None:
+        raise NoData("the store has no results yet", fix="Scan first: cotenant scan --prometheus URL.")
+    tables = {schema.name: store.relation(schema) for schema in TABLES}
+    with ledger_for_reading(settings) as ledger:
+        standings = list(ChangeLedger(ledger, clock, "").standings().values())
+        marks = marks_of(settings, ledger, clock)
+    tables[RECOMMENDATIONS.name] = mark_recommendations(tables[RECOMMENDATIONS.name], marks)
+    return cluster_status(overview, tables, standings, live, clock.now_seconds())
+
+
+def read_cluster(settings: Settings, cluster: str, *, named: bool, reached: bool = True) -> InCluster:
+    """Read the components that run in the cluster, and its plans; says why where they are not known.
+
+    reached: the settings say how this one of several clusters is reached. named: the settings or an option say which
+    context is meant; else the kubeconfig's context has to be the cluster of the results, because another cluster's
+    components beside them would mislead.
+    """
+    from cotenant.base.kube import connect
+    from cotenant.base.kube.auth import IN_CLUSTER
+
+    if not reached:
+        return InCluster(unknown=f"the settings name no kubeconfig context of cluster {cluster}; give --context")
+    try:
+        client = connect(settings.kube)
+    except ClusterError as error:
+        return InCluster(unknown=error.message)
+    with closing(client):
+        present = client.access.cluster
+        if not named and present not in (cluster, IN_CLUSTER):
+            return InCluster(
+                unknown=f"the kubeconfig's context is of {present}, the results are of {cluster}; give --context"
+            )
+        try:
+            components = _components(client)
+        except CotenantError as error:
+            return InCluster(unknown=error.message, failed=True)
+        return InCluster(components, _plans(client))
+
+
+def _components(client: KubeClient) -> tuple[Component, ...]:
+    """The Deployments and DaemonSets of cotenant, by name."""
+    found = [
+        Component(
+            body["metadata"]["name"],
+            kind,
+            int(body.get("status", {}).get(ready, 0)),
+            int(body.get("status" if kind == "DaemonSet" else "spec", {}).get(wanted, 0)),
+        )
+        for path, kind, ready, wanted in COMPONENTS
+        for body in client.list(path, labelSelector=OWN)
+    ]
+    return tuple(sorted(found, key=lambda part: part.name))
+
+
+def _plans(client: KubeClient) -> PlanCounts | None:
+    """Plans by phase; None where they cannot be read or the cluster does not know the kind."""
+    from cotenant.scheduler_ext.reservations.model.plan_states import counts
+    from cotenant.scheduler_ext.reservations.service.plans import plans
+
+    try:
+        return counts(plans(client))
+    except CotenantError:
+        return None

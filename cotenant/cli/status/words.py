@@ -1,0 +1,110 @@
+"""The status of a cluster as lines: a heading and a sentence each, in the words of Home. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cotenant.base.amount_text import amount, money
+from cotenant.base.resource import Resource
+from cotenant.base.text import counted, duration, moment, percent, visible
+from cotenant.base.usage.peak import PEAK_NAME
+from cotenant.cli.status.model import Amounts, ClusterStatus, resource_amounts
+from cotenant.recommender.model.savings import Savings
+from cotenant.recommender.model.savings_text import saving_text
+
+Line = tuple[str, str]
+RAISES: Final = "cotenant get recommendations --filter todo=raise"
+CRITICAL: Final = "cotenant get findings --filter severity=critical"
+
+
+def lines(status: ClusterStatus, currency: str) -> Iterator[Line]:
+    """Each line as its heading ("" below another one) and its words."""
+    things = ((status.nodes, "node"), (status.workloads, "workload"), (status.pods, "pod"))
+    yield "Cluster", f"{visible(status.cluster)}: {', '.join(counted(number, noun) for number, noun in things)}"
+    yield "Newest sample", f"{moment(status.newest_sample_seconds)}, {duration(status.age_seconds)} ago"
+    yield from _component_lines(status)
+    yield from _lent(status)
+    yield from _at_risk(status)
+    yield "Waste", _waste(status, currency)
+    yield from _waiting_lines(status)
+    yield "Next peak", _peak(status)
+    yield "Saved so far", _saved_words(status.saved.changes, status.saved.verified, currency)
+
+
+def _component_lines(status: ClusterStatus) -> Iterator[Line]:
+    if status.cluster_unknown:
+        yield "Runs", f"not known: {visible(status.cluster_unknown)}"
+    elif not status.running:
+        yield "Runs", "nothing of cotenant in this cluster; `cotenant install` puts it there"
+    for place, part in enumerate(status.running):
+        short = "" if part.ready >= part.wanted else "  <- not all are ready"
+        yield "" if place else "Runs", f"{visible(part.name)} ({part.kind}): {part.ready} of {part.wanted} ready{short}"
+
+
+def _both(amounts: Amounts) -> str:
+    return ", ".join(amount(value, resource) for resource, value in resource_amounts(amounts).items())
+
+
+def _lent(status: ClusterStatus) -> Iterator[Line]:
+    lent = status.lent
+    if lent.free_for_batch_now.cpu_millicores is None:
+        yield "Lent", f"what could be is not known: {lent.why_unknown or 'No node is known.'}"
+    else:
+        yield "Lent", f"free for batch now: {_both(lent.free_for_batch_now)}"
+        overlap = "part of it is free for batch too: do not add them"
+        yield "", f"free for a day: {_both(lent.free_for_a_day)}; {overlap}"
+    yield "", f"batch pods use {_both(lent.batch_use)} ({counted(lent.batch_pods, 'pod')})"
+
+
+def _at_risk(status: ClusterStatus) -> Iterator[Line]:
+    risk = status.at_risk
+    if risk.containers:
+        yield "At risk", f"{counted(risk.containers, 'container')} to raise: {RAISES}"
+    else:
+        yield "At risk", "no container"
+    if risk.above_memory_request:
+        who = counted(risk.above_memory_request, "container")
+        yield "", f"{who} used more memory than requested: killed first when a node runs out"
+    if risk.critical_findings:
+        yield "", f"{counted(risk.critical_findings, 'critical finding')}: {CRITICAL}"
+
+
+def _waste(status: ClusterStatus, currency: str) -> str:
+    if not status.waste_containers:
+        return "nothing to cut"
+    after = saving_text(status.waste.all_steps, currency)
+    return f"{counted(status.waste_containers, 'container')} to cut; after all steps that {after}"
+
+
+def _waiting_lines(status: ClusterStatus) -> Iterator[Line]:
+    waits = status.waiting
+    found = [
+        (waits.ready_to_apply, "recommendation", "ready to apply"),
+        (waits.second_person, "recommendation", "that a second person has to confirm"),
+        (waits.changes_for_second_person, "change", "for a second person: cotenant recs changes"),
+        (waits.changes_for_verdict, "change", "for a verdict"),
+        (waits.outcome_unknown, "change", "whose outcome is unknown: cotenant recs settle"),
+        (waits.plans_for_approval or 0, "plan", "for approval: cotenant get plans"),
+    ]
+    words = [f"{counted(number, noun)} {what}" for number, noun, what in found if number]
+    for place, text in enumerate(words or ["nothing"]):
+        yield "" if place else "Waiting", text
+
+
+def _peak(status: ClusterStatus) -> str:
+    peak = status.peak
+    if peak is None:
+        return f"unknown: {visible(status.peak_reason)}"
+    led = f", led by {visible(peak.led_by)}" if peak.led_by else ""
+    rise = f"{percent(peak.above_mean, signed=True)} over the day's mean{led}"
+    return f"{moment(peak.start_seconds)}, {amount(peak.height_millicores, Resource.CPU)} ({PEAK_NAME}); {rise}"
+
+
+def _saved_words(changes: int, verified: Savings, currency: str) -> str:
+    frees = verified.frees
+    amounts = [amount(frees.amount(resource), resource) for resource in Resource if frees.amount(resource)]
+    if not amounts:
+        return f"nothing verified yet; {counted(changes, 'change')} verified" if changes else "nothing verified yet"
+    month = [f"{money(frees.monthly, currency)} a month"] if frees.monthly else []
+    return f"{', '.join([*amounts, *month])}, verified by {counted(changes, 'change')}"

@@ -1,0 +1,177 @@
+"""`cotenant status` over stored results, a ledger and a real API server: the same numbers as Home, and honest gaps."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.ledger.bucket_ledger import open_ledger
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.store import Store
+from cotenant.changes.change_ledger import ChangeLedger
+from cotenant.changes.snooze import snooze
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.home.page_data import OverviewPage, overview_page
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.recommender.model.views import RECLAIMABLE, RECOMMENDATIONS
+from tests.cluster.api import Api
+from tests.cluster.control_plane import ControlPlane
+from tests.support.command_line import cotenant
+from tests.support.dashboard import QUICK, WEEK, Results, results
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return results(tmp_path_factory.mktemp("store"), spec=WEEK)
+
+
+@pytest.fixture(scope="module")
+def home(made: Results) -> OverviewPage:
+    page = overview_page(View(StoreSource(made.store, QUICK), QUICK, lambda: float(made.end_seconds)), "")
+    assert page is not None
+    return page
+
+
+def run(store: Store, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run it without a kubeconfig of the machine, with a ledger of its own."""
+    ledger = {"COTENANT_ACTIONS__LEDGER": str(folder / "ledger.sqlite")}
+    return cotenant("status", "--store", store.url, *words, variables={"HOME": str(folder), **ledger})
+
+
+def document(store: Store, folder: Path, *words: str) -> Mapping[str, Any]:
+    done = run(store, folder, "-o", "json", *words)
+    assert done.returncode == 0, done.stderr
+    answer: Mapping[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_every_number_is_that_of_home(made: Results, home: OverviewPage, tmp_path: Path) -> None:
+    status = document(made.store, tmp_path)
+    overview = home.overview
+    assert [status[key] for key in ("nodes", "workloads", "pods")] == [
+        overview.nodes,
+        overview.workloads,
+        overview.pods,
+    ]
+    assert status["at_risk"]["containers"] == home.todo.raises > 0
+    assert status["at_risk"]["above_memory_request"] == home.above_request > 0
+    assert status["waste_containers"] == home.todo.cuts > 0
+    assert status["waste"]["all_steps"]["frees"]["millicores"] == home.cuts.all_steps.frees.millicores > 0
+    assert status["waste"]["all_steps"]["frees"]["monthly"] == pytest.approx(home.cuts.all_steps.frees.monthly)
+    assert status["waiting"]["ready_to_apply"] == home.ready.ready
+    assert status["waiting"]["second_person"] == home.ready.second_person
+    assert status["lent"]["free_for_batch_now"]["cpu_millicores"] == pytest.approx(overview.cpu.batch_now)
+    assert status["lent"]["free_for_a_day"]["memory_bytes"] == pytest.approx(overview.memory.mid_now)
+    assert overview.peak is not None
+    assert status["peak"]["height_millicores"] == overview.peak.height_millicores
+    assert (status["saved"]["changes"], status["saved"]["verified"]["frees"]["millicores"]) == (0, 0)
+
+
+def test_the_numbers_are_those_of_the_stored_rows(made: Results, tmp_path: Path) -> None:
+    """Independent of Home: the two lists and their sums from the rows themselves."""
+    status = document(made.store, tmp_path)
+    rows = list(made.store.read_table(RECOMMENDATIONS).rows())
+    assert status["at_risk"]["containers"] == sum(row["todo"] == "raise" for row in rows)
+    cuts = [row for row in rows if row["todo"] == "cut"]
+    assert status["waste_containers"] == len(cuts)
+    assert status["waste"]["all_steps"]["frees"]["millicores"] == -sum(min(r["cpu_delta_total"] or 0, 0) for r in cuts)
+    lent = [r for r in made.store.read_table(RECLAIMABLE).rows() if (r["band"], r["resource"]) == ("batch", "cpu")]
+    assert status["lent"]["free_for_batch_now"]["cpu_millicores"] == sum(r["amount"] or 0 for r in lent)
+
+
+def test_what_somebody_put_off_is_no_longer_counted(made: Results, tmp_path: Path) -> None:
+    before = document(made.store, tmp_path)
+    rows = [r for r in made.store.read_table(RECOMMENDATIONS).rows() if r["todo"] == "raise"]
+    first = f"{rows[0]['namespace']}/{rows[0]['kind']}/{rows[0]['workload']}"
+    mine = sum((r["namespace"], r["kind"], r["workload"]) == tuple(first.split("/")) for r in rows)
+    ledger = open_ledger(tmp_path / "ledger.sqlite")
+    snooze(ChangeLedger(ledger, SystemClock(), "ana"), [WorkloadRef.required(first)], None, "load test")
+    ledger.close()
+    after = document(made.store, tmp_path)
+    assert after["at_risk"]["containers"] == before["at_risk"]["containers"] - mine
+
+
+def test_without_a_kubeconfig_it_says_so_and_shows_the_rest(made: Results, tmp_path: Path) -> None:
+    done = run(made.store, tmp_path)
+    assert done.returncode == 0
+    lines = {line[:14].strip(): line[15:] for line in done.stdout.splitlines() if line[:1] != " "}
+    assert list(lines) == [
+        *("Cluster", "Newest sample", "Runs", "Lent", "At risk", "Waste", "Waiting", "Next peak", "Saved so far")
+    ]
+    assert lines["Runs"].startswith("not known: no access to a cluster: there is no kubeconfig")
+    assert "nothing verified yet" in lines["Saved so far"]
+    told = [line for line in done.stdout.splitlines() if not line.startswith("Runs")]  # whose length is a path's
+    assert all(len(line) <= 120 for line in told), "one screen, no endless lines"
+    assert len(done.stdout.splitlines()) <= 20
+
+
+def test_a_cluster_that_does_not_answer_leaves_a_part_and_says_so(made: Results, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "config"
+    body = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": made.store.cluster,
+        "contexts": [{"name": made.store.cluster, "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    kubeconfig.write_text(yaml.safe_dump(body))
+    done = run(made.store, tmp_path, "--kubeconfig", str(kubeconfig))
+    assert done.returncode == 4
+    assert done.stderr.startswith("partial: the cluster did not answer: ")
+    assert "Next peak" in done.stdout and "Runs           not known: " in done.stdout
+
+
+def test_another_clusters_components_do_not_stand_beside_these_results(made: Results, tmp_path: Path) -> None:
+    (tmp_path / ".kube").mkdir()
+    body = {
+        "current-context": "elsewhere",
+        "contexts": [{"name": "elsewhere", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    (tmp_path / ".kube" / "config").write_text(yaml.safe_dump(body))
+    status = document(made.store, tmp_path)
+    assert status["cluster_unknown"].startswith("the kubeconfig's context is of elsewhere, the results are of ")
+
+
+def test_several_clusters_are_rows_unless_one_is_named(made: Results, tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    source = Path(made.store.url.removeprefix("file://"))
+    shutil.copytree(source, folder)
+    shutil.copytree(folder / made.store.cluster, folder / "second")
+    both = Store(folder.as_uri(), made.store.cluster)
+    rows = document(both, tmp_path)
+    assert [row["cluster"] for row in rows] == [made.store.cluster, "second"]
+    assert document(both, tmp_path, "--cluster", "second")["nodes"] == WEEK.nodes
+    refused = run(both, tmp_path, "--all-clusters", "--cluster", "second")
+    assert refused.returncode == 2 and "exclude each other" in refused.stderr
+
+
+def test_a_real_api_server_says_what_runs_and_how_much_of_it(
+    bare_plane: ControlPlane, made: Results, tmp_path: Path
+) -> None:
+    api: Api = bare_plane.api()
+    if not api.exists("/api/v1/namespaces/cotenant"):
+        api.create("/api/v1/namespaces", {"metadata": {"name": "cotenant"}})
+    body = next(b for b in yaml.safe_load_all((ROOT / "deploy/manager.yaml").read_text()) if b["kind"] == "Deployment")
+    path = "/apis/apps/v1/namespaces/cotenant/deployments"
+    if not api.exists(f"{path}/{body['metadata']['name']}"):
+        api.create(path, body)
+    words = ("--kubeconfig", str(bare_plane.admin_kubeconfig))
+    running = document(made.store, tmp_path, *words)["running"]
+    # No kubelet runs here: one pod is wanted, none is ready.
+    assert {"name": "cotenant-manager", "kind": "Deployment", "ready": 0, "wanted": 1} in running
+    shown = run(made.store, tmp_path, *words).stdout
+    assert "cotenant-manager (Deployment): 0 of 1 ready  <- not all are ready" in shown
+    api.delete(f"{path}/{body['metadata']['name']}")
