@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cotenant.admission.problem import Problem
+from cotenant.base.problem import Problem
 from cotenant.base.text import format_value
 from cotenant.recommender.colocation.model.slo_config import SloConfig, SloConfigFinding
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cotenant.admission.pod_mutation import FIXED_LABELS
-from cotenant.admission.problem import Problem
 from cotenant.admission.resources import BATCH_NAMES, amounts, containers
 from cotenant.base.errors import CotenantError
 from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.qos import QOS_LABEL, PriorityClass, QosClass, priority_of, qos_of
+from cotenant.base.problem import Problem
 from cotenant.base.text import format_value
 from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, QuotaTree
 

@@ -13,14 +13,15 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.admission import pod_rules, quota_rules
+from cotenant.admission import pod_rules
 from cotenant.admission.json_patch import difference
 from cotenant.admission.namespace_limits.demands import quota_warnings, refusals
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
-from cotenant.admission.problem import Problem, in_words
 from cotenant.admission.values.misread import misread_on_pod, misread_on_quota
 from cotenant.admission.view import ClusterView
+from cotenant.base.problem import Problem, in_words
 from cotenant.base.text import format_value
+from cotenant.scheduler_ext.queues import quota_rules
 from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL
 
 API_VERSION: Final = "admission.k8s.io/v1"

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant.admission.namespace_limits.defaults import GROUP_WORDS, RangeDefault, band_of_names
-from cotenant.admission.problem import Problem
 from cotenant.admission.resources import SIDES, amounts, containers
 from cotenant.base.errors import QuantityError
 from cotenant.base.kubernetes.namespace_bounds import QUOTA_KEYS
 from cotenant.base.kubernetes.pod_qos import PodQos, pod_qos
 from cotenant.base.kubernetes.quantity import parse_amount
+from cotenant.base.problem import Problem
 from cotenant.base.resource import Resource
 
 BOUND_SIDES: Final[Mapping[str, tuple[str, ...]]] = {

@@ -11,8 +11,6 @@ import msgspec
 
 from cotenant.admission.namespace_limits.demands import Demand, demands_of_quota, demands_of_range
 from cotenant.admission.profile import PriorityClassEntry, Profile
-from cotenant.admission.queue_gates import NativeGangs
-from cotenant.admission.reservation_gate import Offers
 from cotenant.admission.view import ClusterView
 from cotenant.base.errors import ClusterAbsent, UsageError
 from cotenant.base.kube import KubeClient, Mirror
@@ -39,6 +37,8 @@ from cotenant.changes.model.annotated_resources import (
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
 from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
+from cotenant.scheduler_ext.queues.pod_gates import NativeGangs
+from cotenant.scheduler_ext.reservations.pod_gate import Offers
 
 STOP_SECONDS: Final = 1.0
 _PATHS: Final = {

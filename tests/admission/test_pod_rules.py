@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cotenant.admission.pod_rules import problems_of_change, problems_of_new
-from cotenant.admission.problem import in_words
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.problem import in_words
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
 
 VALUES = {"koord-prod": 9500, "koord-mid": 7500, "koord-batch": 5500, "koord-free": 3500, "": 0}

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cotenant.admission.reservation_gate import may_be_gated
 from cotenant.base.kubernetes.protocol import (
     DEFAULT_QUOTA,
     GANG_GATE,
@@ -28,6 +27,7 @@ from cotenant.scheduler_ext.queues.model.gang import Gang, MatchPolicy, gang_key
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named, inexpressible_fields
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
 from cotenant.scheduler_ext.reservations.guard import is_promised
+from cotenant.scheduler_ext.reservations.pod_gate import may_be_gated
 
 Json = Mapping[str, Any]
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
-from cotenant.admission.reservation_gate import Offers, add_reservation_gate
 from cotenant.admission.view import ClusterView
 from cotenant.base.kubernetes.reservation import Reservation
+from cotenant.scheduler_ext.reservations.pod_gate import Offers, add_reservation_gate
 
 GATE = [{"name": "cotenant.dev/reservation"}]
 NOW = 1_000.0

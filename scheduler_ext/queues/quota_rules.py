@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.admission.problem import Problem
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
+from cotenant.base.problem import Problem
 from cotenant.scheduler_ext.queues.model.quota_tree import (
     INT64_MAX,
     IS_PARENT_LABEL,

@@ -1,4 +1,4 @@
-"""The answer of a validating webhook: every problem of an object at once, each with field, value and fix."""
+"""The answer of a webhook that checks objects: every problem of an object at once, each with field, value and fix."""
 
 from __future__ import annotations
 
