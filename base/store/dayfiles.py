@@ -25,7 +25,7 @@ import structlog
 from cotenant.base.errors import StoreConflict, StoreCorrupt, StoreError
 from cotenant.base.store import days, parquet
 from cotenant.base.store.checked import CheckedFolder
-from cotenant.base.store.days import Between, Day, Key, SharedKeys
+from cotenant.base.store.days import Between, Day, Key, SharedKeys, Slots
 from cotenant.base.usage.usage import Signal
 
 MOST_PARTS: Final = 32
@@ -117,12 +117,23 @@ class DayFiles:
 
     def read_between(self, signal: Signal, start_seconds: int, parts: tuple[str, ...], between: Between) -> Day | None:
         """Read a day as `read` does, for a range of keys: little more than that is read of each file."""
-        day_parts = [
-            day
-            for name in _newest_first(start_seconds, parts)
-            if (day := self._file_between(signal, start_seconds, name, between)) is not None
-        ]
-        return days.merge_days(day_parts[::-1]) if day_parts else None
+
+        def decode(file: parquet.File) -> Day:
+            return days.decode_between(file, signal, start_seconds, between, self._shared_keys)
+
+        day_parts = self._each_opened(signal, start_seconds, parts, decode)
+        return days.merge_days(day_parts) if day_parts else None
+
+    def slots(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> Slots | None:
+        """First slot of a day with a value of any series, and the one after the last; None where none has any.
+
+        Files say so themselves: their values are neither read nor checked, but of those that do not.
+        """
+        of_files = self._each_opened(
+            signal, start_seconds, parts, lambda file: days.slots_of(file, signal, start_seconds)
+        )
+        spans = [(first, last) for first, last in of_files if first < last]
+        return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
 
     def _each(
         self, signal: Signal, start_seconds: int, parts: tuple[str, ...], decode: Callable[[bytes], ValueT]
@@ -136,21 +147,32 @@ class DayFiles:
                 values.append(value)
         return values[::-1]
 
-    def _file_between(self, signal: Signal, start_seconds: int, name: str, between: Between) -> Day | None:
-        """Series of one file whose keys lie in the range; None when the file is missing or corrupt.
+    def _each_opened(
+        self, signal: Signal, start_seconds: int, parts: tuple[str, ...], decode: Callable[[parquet.File], ValueT]
+    ) -> list[ValueT]:
+        """Return what `decode` makes of the day's files, which are opened and not read whole, oldest first."""
+        values = [
+            value
+            for name in _newest_first(start_seconds, parts)
+            if (value := self._opened_again(signal, name, decode)) is not None
+        ]
+        return values[::-1]
+
+    def _opened_again(self, signal: Signal, name: str, decode: Callable[[parquet.File], ValueT]) -> ValueT | None:
+        """Return what `decode` makes of one file; None when the file is missing or corrupt.
 
         A file that vanishes while it is read is in the day's file, which is read next; one that is replaced is opened
         again (StoreConflict when that happens OPENINGS times).
         """
         for attempt in range(1, OPENINGS + 1):
             try:
-                return self._opened_between(signal, start_seconds, name, between)
+                return self._opened(signal, name, decode)
             except StoreConflict:
                 if attempt == OPENINGS:
                     raise
         return None
 
-    def _opened_between(self, signal: Signal, start_seconds: int, name: str, between: Between) -> Day | None:
+    def _opened(self, signal: Signal, name: str, decode: Callable[[parquet.File], ValueT]) -> ValueT | None:
         """The file is opened, not read whole.
 
         A read that fails inside the Parquet library looks like a corrupt file, so `judged` also gets the failure of the
@@ -161,13 +183,13 @@ class DayFiles:
         if handle is None:
             return None
 
-        def decode() -> Day:
-            return days.decode_between(parquet.open_parquet(handle), signal, start_seconds, between, self._shared_keys)
+        def decode_handle() -> ValueT:
+            return decode(parquet.open_parquet(handle))
 
         with handle:
             try:
                 return _unless_corrupt(
-                    signal, name, lambda: self._files.decode_checked(path, decode, lambda: handle.failure)
+                    signal, name, lambda: self._files.decode_checked(path, decode_handle, lambda: handle.failure)
                 )
             except StoreError:
                 if isinstance(handle.failure, FileNotFoundError):

@@ -4,7 +4,8 @@ One row per series, sorted by reference: the reference's parts as dictionary col
 fixed-size list of float32 in the signal's unit, NaN for a gap. A day is one flat buffer and nothing is done per cell.
 Checksums of keys and values stand in the metadata: a damaged footer could otherwise make other plausible numbers. Rows
 lie in groups of GROUP_SERIES whose first keys and checksums stand there too, so that part of the series is read alone
-(`decode_between`); a file without them is read whole.
+(`decode_between`); a file without them is read whole. So do the first and the last slot with a value (`slots_of`), for
+what a history spans is asked more often than its values.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ Between = tuple[Key | None, Key | None]
 
 GroupMark = tuple[Key | None, str, int]
 """First key, checksum of the keys and number of rows of a row group; no first key: the whole of an older file."""
+Slots = tuple[int, int]
+"""First slot of the day with a value of any series, and the one after the last; equal where none has any."""
 KeyStretch = tuple[GroupMark, int, int]
 """Of a group, from one row (inclusive) to another (exclusive)."""
 
@@ -41,6 +44,8 @@ GROUP_SERIES: Final = 1000
 MOST_SHARED: Final = 256
 """Row groups whose keys are kept for files that are read next."""
 _FILE: Final = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)(?:\.part-(?P<part>\d{6,}))?\.parquet")
+_SLOTS: Final = "slots"
+"""Of the stamp: first and last slot with a value."""
 _POD_PARTS: Final = ("namespace", "pod", "container")
 _NODE_PARTS: Final = ("node",)
 
@@ -99,7 +104,9 @@ def encode(signal: Signal, start_seconds: int, day: Day) -> bytes:
     arrays.append(pa.FixedSizeListArray.from_arrays(flat, DAY_SECONDS // spec.step_seconds))
     names = parts_of(spec)
     sums = {"keys": _sum_of_keys(day.keys), "values": _sum_of_values(day.values), "groups": _groups(day)}
-    table, stamp = pa.table(arrays, names=[*names, "values"]), _stamp(signal, start_seconds) | sums
+    stamp = _stamp(signal, start_seconds) | sums
+    stamp[_SLOTS] = _text_of_slots(_slots(day.values), stamp)
+    table = pa.table(arrays, names=[*names, "values"])
     return parquet.encode(table, stamp, names, GROUP_SERIES)
 
 
@@ -182,6 +189,33 @@ def decode_between(
     if not blocks:
         return Day((), np.empty((0, DAY_SECONDS // signal.spec.step_seconds), dtype=np.float32))
     return Day(shared.joined(parts), blocks[0] if len(blocks) == 1 else np.concatenate(blocks))
+
+
+def slots_of(file: parquet.File, signal: Signal, start_seconds: int) -> Slots:
+    """First and last slot with a value; of a file that does not say so, or is damaged there, its values are read."""
+    stamp = parquet.stamp_of(file)
+    _expect(stamp, signal, start_seconds)
+    first, last = (int(number) if number.isdecimal() else -1 for number in _numbers(stamp))
+    if stamp.get(_SLOTS) == _text_of_slots((first, last), stamp):
+        return first, last
+    return _slots(decode_between(file, signal, start_seconds, (None, None)).values)
+
+
+def _numbers(stamp: dict[str, str]) -> tuple[str, str]:
+    """Return the two numbers of the stamp's slots as texts; empty where there are none."""
+    first, last, *_ = *stamp.get(_SLOTS, "").split(), "", ""
+    return first, last
+
+
+def _slots(values: FloatMatrix) -> Slots:
+    known = np.flatnonzero(~np.isnan(values).all(axis=0)) if len(values) else np.empty(0, dtype=np.intp)
+    return (int(known[0]), int(known[-1]) + 1) if known.size else (0, 0)
+
+
+def _text_of_slots(slots: Slots, stamp: dict[str, str]) -> str:
+    """Return the slots with a checksum that no other file has: of what the file is, and of its values."""
+    content = " ".join((stamp["signal"], stamp["start"], stamp["values"], *map(str, slots)))
+    return f"{slots[0]} {slots[1]} {zlib.crc32(content.encode()):08x}"
 
 
 def _groups_between(

@@ -213,7 +213,10 @@ class Store:
         return _part(self._days.read(signal, start_seconds, parts), of_day).keys
 
     def span(self, signal: Signal) -> tuple[int, int] | None:
-        """[start of the first, end of the last) slot with a value of any series, Unix seconds; None when empty."""
+        """[start of the first, end of the last) slot with a value of any series, Unix seconds; None when empty.
+
+        Files say it themselves, so a damaged one may be found by the read that follows alone.
+        """
         listing = self._days.listing(signal)
         first = next(self._value_spans(signal, listing.items()), None)
         last = next(self._value_spans(signal, reversed(listing.items())), None)
@@ -235,10 +238,9 @@ class Store:
         """[first, last) of the slots with a value, day by day in the order given."""
         step = signal.spec.step_seconds
         for start, parts in listed:
-            day = self._days.read(signal, start, parts)
-            slots = [] if day is None else np.flatnonzero(~np.isnan(day.values).all(axis=0)).tolist()
-            if slots:
-                yield start + slots[0] * step, start + (slots[-1] + 1) * step
+            slots = self._days.slots(signal, start, parts)
+            if slots is not None:
+                yield start + slots[0] * step, start + slots[1] * step
 
     def remove(self) -> None:
         """Everything of this cluster: history and results."""
