@@ -103,6 +103,7 @@ def _worker_settings(settings: Settings) -> Settings:
         actions=ActionSettings(guardrails=settings.actions.guardrails),
         portrait=settings.portrait,
         forecasting=settings.forecasting,
+        node_peak=settings.node_peak,
         recommender=settings.recommender,
         plans=settings.plans,
     )

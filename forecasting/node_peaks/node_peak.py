@@ -125,6 +125,18 @@ def node_peaks(
     )
 
 
+def has_own_record(reported: Flags, slots_per_day: int, settings: NodePeakSettings) -> Flags:
+    """Nodes that surely need no formula of Koordinator's, (n,): their own days and tested decisions are enough.
+
+    reported: (n, slots), slots in which some of a node's pods have a sample. What its other pods and older days add can
+    only make the record longer. True also tells that decisions can be calibrated at all.
+    """
+    of = _records(block_maxima(np.where(reported, np.float32(0), np.float32(np.nan)), slots_per_day), settings)
+    known = of.days >= settings.minimum_days
+    result: Flags = known[:, -1] & (known & np.isfinite(of.after)).any(axis=1)
+    return result
+
+
 def koordinator_peaks(usage: Floats, slots_per_day: int, resource: Resource) -> Floats:
     """1.1 x the decayed percentile of node totals (n, slots), (n,); NaN without samples.
 

@@ -22,10 +22,10 @@ from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.usage.sparse_usage import AnyUsage
 from cotenant.base.usage.usage import DAY_SECONDS, Usage
-from cotenant.forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, node_peaks, pod_peaks
+from cotenant.forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, has_own_record, node_peaks, pod_peaks
 from cotenant.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima
 from cotenant.pipeline.nodes.pod_hours import PROD
-from cotenant.profiler.pool import Members
+from cotenant.profiler.pool import Members, PartialTotals
 from cotenant.recommender.colocation.model.pod_turnover import Place, PodCensus, unreplaced_requests
 from cotenant.recommender.incomplete import node_forecast_incomplete
 
@@ -187,14 +187,24 @@ def _node_limits(inventory: Inventory, total: Usage[NodeRef]) -> NodeLimits:
     )
 
 
-def running_peaks(inventory: Inventory, usage: AnyUsage[PodContainerRef], members: Members[NodeRef]) -> Floats:
+def running_peaks(
+    inventory: Inventory,
+    usage: AnyUsage[PodContainerRef],
+    settings: NodePeakSettings,
+    members: Members[NodeRef],
+    prod_totals: PartialTotals,
+) -> Floats:
     """Koordinator's sum of the peaks of running prod pods on each node; young ones count as cold pods elsewhere.
 
-    usage: series of some pods; members: of the nodes, rows as the series'.
+    usage: series of some pods; members: of the nodes, rows as the series'; prod_totals: of these pods by node. A node
+    whose record is long enough by these pods alone never stands on that sum: it is not computed, and 0.
     """
     assert isinstance(usage.resource, Resource)
     prod = {(p.namespace, p.name) for p in inventory.pods if p.running and p.effective_priority in PROD}
-    rows = np.array([(ref.namespace, ref.pod) in prod for ref in usage.refs], dtype=bool) & (members.rows >= 0)
+    needs_sum = np.ones(len(members.refs), dtype=bool)
+    needs_sum[prod_totals.groups[has_own_record(prod_totals.reported, usage.grid.slots_per_day, settings)]] = False
+    rows = np.array([(ref.namespace, ref.pod) in prod for ref in usage.refs], dtype=bool)
+    rows &= (members.rows >= 0) & np.append(needs_sum, False)[members.rows]
     running, sums = np.flatnonzero(rows), np.zeros(len(members.refs))
     for first in range(0, len(running), _PODS_AT_ONCE):
         some = running[first : first + _PODS_AT_ONCE]

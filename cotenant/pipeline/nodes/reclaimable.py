@@ -52,13 +52,14 @@ class PartialPodSums:
 def partial_sums(
     usage: AnyUsage[PodContainerRef],
     inventory: Inventory,
-    peaks: Callable[[Members[NodeRef]], Floats],
+    peaks: Callable[[Members[NodeRef], PartialTotals], Floats],
     pods: Sequence[Pod] = (),
 ) -> PartialPodSums:
     """Return the sums over the series of some pods, all containers of each.
 
-    inventory: at least these pods, and all nodes; pods: those whose hours are summed, each in one part alone; their
-    series are among the usage.
+    inventory: at least these pods, and all nodes; peaks: of the nodes (see PartialPodSums) from the nodes' members and
+    the totals of their prod pods; pods: those whose hours are summed, each in one part alone; their series are among
+    the usage.
     """
     everything = by_node(usage.refs, inventory, node_refs(inventory))
     prod, high, known = (
@@ -68,7 +69,7 @@ def partial_sums(
     rest = np.where(high >= 0, -1, known)
     of_prod, of_above, of_rest = (partial_totals(usage, replace(everything, rows=rows)) for rows in (prod, above, rest))
     hours = pod_hours(usage, inventory, pods)
-    return PartialPodSums(of_prod, of_above, of_rest, pods_now(usage), peaks(everything), hours)
+    return PartialPodSums(of_prod, of_above, of_rest, pods_now(usage), peaks(everything, of_prod), hours)
 
 
 class SumsOfPods:
@@ -106,7 +107,7 @@ def pod_totals(history: History, resource: Resource) -> PodTotals:
     """Totals of each node's pods by groups of priority classes, in the inventory's order of nodes."""
     usage, inventory = history.usage[POD_SIGNAL[resource]], history.inventory
     sums = SumsOfPods(inventory, usage.grid)
-    sums.add(partial_sums(usage, inventory, lambda members: np.zeros(len(members.refs))))
+    sums.add(partial_sums(usage, inventory, lambda members, _: np.zeros(len(members.refs))))
     return sums.sums(resource).totals
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from cotenant.base.cluster import Inventory, Pod
 from cotenant.base.identity import ClusterRef, ContainerRef, WorkloadRef
@@ -20,6 +21,7 @@ from cotenant.base.process.memory import give_back, pause_garbage_collection, re
 from cotenant.base.progress import Progress, Silent
 from cotenant.base.resource import Resource
 from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.base.usage.lives import SourceSilence
@@ -121,7 +123,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     portraits = {r: portraits_of(totals[s], settings) for r, s in POD_SIGNAL.items()}
     stage("Recommendations")
     evaluated = _evaluate_containers(task, store, history, of_pods)
-    sums = _sums(counted, shard)
+    sums = _sums(counted, shard, settings.node_peak)
     # back-tests take as much memory as the series of pods, which are needed no more
     del of_pods, counted, usage
     history = replace(history, usage={s: history.usage[s] for s in browse.REQUEST_SIGNAL.values()})
@@ -156,13 +158,21 @@ def workload_totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[
 
 
 def throttled_ratios(usage: Usages, inventory: Inventory, workloads: tuple[WorkloadRef, ...]) -> Floats:
-    """Throttled core time / demand of each workload, over all samples of its pods, (n,); 0 without any demand."""
-    sums = {}
-    for signal in (Signal.CPU_USAGE_MEAN, Signal.CPU_THROTTLED_MEAN):
+    """Throttled core time / demand of each workload, over all samples of its pods, (n,); 0 without any demand.
+
+    What was used is summed for workloads alone that were throttled: few are, and the others' ratio is 0.
+    """
+
+    def summed(signal: Signal, chosen: npt.NDArray[np.bool_]) -> Floats:
         rows = by_workload(usage[signal].refs, inventory, workloads).rows
-        sums[signal] = np.bincount(rows[rows >= 0], usage[signal].sums()[rows >= 0], len(workloads))
-    refused = sums[Signal.CPU_THROTTLED_MEAN]
-    demand = sums[Signal.CPU_USAGE_MEAN] + refused
+        own = np.flatnonzero((rows >= 0) & np.append(chosen, False)[rows])
+        of_workloads: Floats = np.bincount(rows[own], usage[signal].take(own).sums(), len(workloads)).astype(np.float64)
+        return of_workloads
+
+    refused = summed(Signal.CPU_THROTTLED_MEAN, np.ones(len(workloads), dtype=bool))
+    if not refused.any():
+        return refused
+    demand = summed(Signal.CPU_USAGE_MEAN, refused != 0) + refused
     ratios: Floats = np.divide(refused, demand, out=np.zeros(len(workloads)), where=demand > 0)
     return ratios
 
@@ -223,10 +233,10 @@ class _SumsOfPods(NamedTuple):
     requested: Mapping[Resource, HourlySum]
 
 
-def _sums(history: History, shard: WorkloadShard) -> _SumsOfPods:
+def _sums(history: History, shard: WorkloadShard, settings: NodePeakSettings) -> _SumsOfPods:
     own = shard.own_pods()
     return _SumsOfPods(
-        {r: _pods(history, r, own) for r in Resource},
+        {r: _pods(history, r, own, settings) for r in Resource},
         coverage(history.usage[POD_SIGNAL[Resource.CPU]], history.inventory, stored_history.lives(history)),
         {r: browse.requested_by_hour(history.usage[s]) for r, s in browse.REQUEST_SIGNAL.items()},
     )
@@ -264,9 +274,9 @@ def _result(
     )
 
 
-def _pods(history: History, resource: Resource, own: Sequence[Pod]) -> PartialPodSums:
+def _pods(history: History, resource: Resource, own: Sequence[Pod], settings: NodePeakSettings) -> PartialPodSums:
     usage = history.usage[POD_SIGNAL[resource]]
-    return partial_sums(usage, history.inventory, partial(running_peaks, history.inventory, usage), own)
+    return partial_sums(usage, history.inventory, partial(running_peaks, history.inventory, usage, settings), own)
 
 
 def _columns(analysis: WorkloadAnalysis) -> WorkloadColumns:
