@@ -121,7 +121,7 @@ class DayFiles:
         def decode(file: parquet.File) -> Day:
             return days.decode_between(file, signal, start_seconds, between, self._shared_keys)
 
-        day_parts = self._each_opened(signal, start_seconds, parts, decode)
+        day_parts = self._decode_each(signal, start_seconds, parts, decode)
         return days.merge_days(day_parts) if day_parts else None
 
     def slots(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> Slots | None:
@@ -129,7 +129,7 @@ class DayFiles:
 
         Files say so themselves: their values are neither read nor checked, but of those that do not.
         """
-        of_files = self._each_opened(
+        of_files = self._decode_each(
             signal, start_seconds, parts, lambda file: days.slots_of(file, signal, start_seconds)
         )
         spans = [(first, last) for first, last in of_files if first < last]
@@ -147,18 +147,18 @@ class DayFiles:
                 values.append(value)
         return values[::-1]
 
-    def _each_opened(
+    def _decode_each(
         self, signal: Signal, start_seconds: int, parts: tuple[str, ...], decode: Callable[[parquet.File], ValueT]
     ) -> list[ValueT]:
         """Return what `decode` makes of the day's files, which are opened and not read whole, oldest first."""
         values = [
             value
             for name in _newest_first(start_seconds, parts)
-            if (value := self._opened_again(signal, name, decode)) is not None
+            if (value := self._decode_file(signal, name, decode)) is not None
         ]
         return values[::-1]
 
-    def _opened_again(self, signal: Signal, name: str, decode: Callable[[parquet.File], ValueT]) -> ValueT | None:
+    def _decode_file(self, signal: Signal, name: str, decode: Callable[[parquet.File], ValueT]) -> ValueT | None:
         """Return what `decode` makes of one file; None when the file is missing or corrupt.
 
         A file that vanishes while it is read is in the day's file, which is read next; one that is replaced is opened
@@ -166,13 +166,13 @@ class DayFiles:
         """
         for attempt in range(1, OPENINGS + 1):
             try:
-                return self._opened(signal, name, decode)
+                return self._decode_opened_file(signal, name, decode)
             except StoreConflict:
                 if attempt == OPENINGS:
                     raise
         return None
 
-    def _opened(self, signal: Signal, name: str, decode: Callable[[parquet.File], ValueT]) -> ValueT | None:
+    def _decode_opened_file(self, signal: Signal, name: str, decode: Callable[[parquet.File], ValueT]) -> ValueT | None:
         """The file is opened, not read whole.
 
         A read that fails inside the Parquet library looks like a corrupt file, so `judged` also gets the failure of the
