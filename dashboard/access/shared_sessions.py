@@ -189,8 +189,9 @@ class SharedSessions(Sessions):
             _log.warning("session_unsaved", error=error.message, fix=error.fix)
 
     def reread(self, id_: str) -> Session | None:
-        """Return the login as the store has it now."""
-        return self._read(id_, _name(id_))
+        """Return the login as the store has it now; None for an id that nobody was given."""
+        name = _name(id_)
+        return self._read(id_, name) if name else None
 
     def _read(self, id_: str, name: str) -> Session | None:
         before = self._copies.get(id_)
@@ -300,4 +301,8 @@ class SharedSessions(Sessions):
 def _name(id_: str) -> str:
     """File of an id; "" for an id of a browser that never logged in."""
     ends, dot, _ = id_.partition(".")
-    return f"{ends}-{hashlib.sha256(id_.encode()).hexdigest()}" if dot and len(ends) == 12 and ends.isdigit() else ""
+    return (
+        f"{ends}-{hashlib.sha256(id_.encode()).hexdigest()}"
+        if dot and len(ends) == 12 and ends.isascii() and ends.isdigit()
+        else ""
+    )

@@ -69,6 +69,23 @@ def test_nothing_is_changed_or_removed_by_a_statement(ledger: Ledger) -> None:
         ("UPDATE entries SET actor = 'eve' WHERE seq = 5", 5),
         ("UPDATE entries SET seconds = 0 WHERE seq = 1", 1),
         ("DELETE FROM entries WHERE seq = 3", 3),
+        ("UPDATE entries SET event = 'rolled-back' WHERE seq = 4", 4),
+        ("UPDATE entries SET subject = 'c0' WHERE seq = 4", 4),
+        ("UPDATE entries SET actor = CAST(actor AS BLOB) WHERE seq = 3", 3),
+        ("UPDATE entries SET seconds = 'yesterday' WHERE seq = 3", 3),
+        # Two rows that change places, rows of later numbers, a row twice, and the format of versions without keys.
+        (
+            "UPDATE entries SET seq = 9 WHERE seq = 2; UPDATE entries SET seq = 2 WHERE seq = 3; "
+            "UPDATE entries SET seq = 3 WHERE seq = 9",
+            2,
+        ),
+        ("UPDATE entries SET seq = -seq; UPDATE entries SET seq = 1 - seq", 1),
+        (
+            "INSERT INTO entries SELECT 6, seconds, actor, event, subject, body, previous, hash FROM entries "
+            "WHERE seq = 5",
+            6,
+        ),
+        ("PRAGMA user_version = 1; UPDATE entries SET actor = 'eve' WHERE seq = 1", 1),
     ],
 )
 def test_a_changed_row_is_named(tmp_path: Path, statement: str, row: int) -> None:
@@ -76,6 +93,20 @@ def test_a_changed_row_is_named(tmp_path: Path, statement: str, row: int) -> Non
     tampered(tmp_path / "l.db", statement)
     found = Ledger(tmp_path / "l.db").verify()
     assert found.wrong_seq == row and found.why
+
+
+def test_a_row_of_another_ledger_is_found(tmp_path: Path) -> None:
+    """Its number, its time and its text fit: its ledger has another key."""
+    mine, other = tmp_path / "mine.db", tmp_path / "other.db"
+    filled(mine)
+    filled(other)
+    (tmp_path / "other.key").replace(tmp_path / "aside.key")
+    tampered(
+        mine,
+        f"ATTACH '{other}' AS other; DELETE FROM main.entries WHERE seq = 4; "
+        "INSERT INTO main.entries SELECT * FROM other.entries WHERE seq = 4",
+    )
+    assert Ledger(mine).verify().wrong_seq == 4
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

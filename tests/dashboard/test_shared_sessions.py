@@ -213,3 +213,47 @@ def test_a_session_file_put_back_after_the_logout_lives_no_more(replicas: Replic
     replicas.seconds = 9001.0
     first.begin(Session("otto", (), 99000.0, "t", 11000.0, "r", 10000.0))
     assert not list(replicas.place.glob("*.ended"))
+
+
+@pytest.mark.parametrize(
+    "id_",
+    [
+        "",
+        ".",
+        "../../../key",
+        "000000009000",
+        "000000009000.",
+        "000000009000./../key",
+        "000000009000.\x00",
+        "-00000009000.x",
+        "\u00b9" * 12 + ".x",  # digits by their looks, and no number
+        "\u0663" * 12 + ".x",
+    ],
+)
+def test_an_id_that_nobody_was_given_is_nobodys_and_reads_no_other_file(replicas: Replicas, id_: str) -> None:
+    first = replicas.new()
+    first.begin(_login())
+    before = {file: file.read_bytes() for file in replicas.place.iterdir()}
+    assert first.of(id_) is None
+    assert first.reread(id_) is None
+    assert first.end(id_) is None
+    kept = {file: file.read_bytes() for file in replicas.place.iterdir() if file.suffix != ".ended"}
+    assert kept == before and (replicas.place.parent / "key").exists()
+
+
+@pytest.mark.parametrize("part", [slice(0, 0), slice(0, -1), slice(1, None), slice(0, 60)])
+def test_a_part_of_a_session_file_is_nobodys(replicas: Replicas, part: slice) -> None:
+    mine = replicas.new().begin(_login())
+    file = replicas.place / shared_sessions._name(mine)
+    file.write_bytes(file.read_bytes()[part])
+    assert replicas.new().of(mine) is None
+
+
+def test_two_session_files_that_changed_places_are_nobodys(replicas: Replicas) -> None:
+    first = replicas.new()
+    ids = [first.begin(Session(name, (name,), 9000.0, "t", 1100.0, "r", 1000.0)) for name in ("ada", "eve")]
+    files = [replicas.place / shared_sessions._name(id_) for id_ in ids]
+    contents = [file.read_bytes() for file in files]
+    for file, content in zip(files, reversed(contents), strict=True):
+        file.write_bytes(content)
+    assert [replicas.new().of(id_) for id_ in ids] == [None, None]
