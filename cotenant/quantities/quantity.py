@@ -23,6 +23,7 @@ class Unit(StrEnum):
     """Without a unit: a quantile's level, a loss divided by another."""
     MONEY_PER_MONTH = "currency a month"
     MONEY_PER_DAY = "currency a day"
+    MONEY = "currency"
     NODE_SECONDS = "node-seconds"
     CONTAINER_MINUTES = "container-minutes"
     MOMENT = "Unix seconds"
@@ -30,6 +31,7 @@ class Unit(StrEnum):
     MINUTES = "minutes"
     DAYS = "days"
     CORE_HOURS = "core-hours"
+    GIB_HOURS = "GiB-hours"
     CORE_HOURS_PER_DAY = "core-hours a day"
 
 
@@ -71,6 +73,7 @@ class Moment(StrEnum):
     LAST_7_DAYS = "the last 7 days"
     BACK_TEST = "the days of the back-test"
     PLAN_WINDOW = "the plan's window"
+    SIMULATION = "the simulated days"
     EACH_SLOT = "each slot of the line"
 
 

@@ -7,6 +7,7 @@ from types import MappingProxyType, ModuleType
 from typing import Final
 
 from cotenant.quantities import (
+    command_tables,
     costs,
     counts,
     generic,
@@ -54,7 +55,8 @@ def by_chapter() -> Mapping[str, tuple[Quantity, ...]]:
     """All quantities by the title of their chapter: the subjects first, then the other columns of each table."""
     subjects = {title: of_subject(title) for title in SUBJECTS}
     claimed = {column for quantities in subjects.values() for quantity in quantities for column in quantity.columns}
-    return subjects | {f"Table: {subject.title}": tables.quantities(subject, claimed) for subject in tables.SUBJECTS}
+    every_table = (*tables.SUBJECTS, *command_tables.SUBJECTS)
+    return subjects | {f"Table: {subject.title}": tables.quantities(subject, claimed) for subject in every_table}
 
 
 def every_quantity() -> tuple[Quantity, ...]:

@@ -16,7 +16,7 @@ from cotenant.base.usage import week
 from cotenant.changes.model import ladder_tables
 from cotenant.changes.model import tables as change_tables
 from cotenant.enforcer.model import enforcement_tables
-from cotenant.quantities.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Sign, Unit
+from cotenant.quantities.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Sign, Surface, Unit
 from cotenant.recommender.colocation.model import lendable_tables
 from cotenant.recommender.model import clusters, views
 from cotenant.scheduler_ext.cluster_size import tables as size_tables
@@ -79,6 +79,7 @@ class TableSubject:
     units: Mapping[str, Unit] = field(default_factory=dict)
     signs: Mapping[str, Sign] = field(default_factory=dict)
     times: Mapping[str, Moment] = field(default_factory=dict)
+    surfaces: tuple[Surface, ...] = IN_TABLES
 
 
 _PIPELINE: Final = "cotenant.pipeline"
@@ -192,14 +193,14 @@ def _columns(subject: TableSubject) -> Iterator[Quantity]:
             continue
         yield Quantity(
             key=f"{subject.schema.name}_{column.name}".replace("-", "_").lower(),
-            name=column.title,
+            name=column.title.strip(),
             definition=column.doc,
             unit=subject.units.get(column.name) or _unit(column),
             function=subject.function,
             aggregation=Aggregation(subject.of),
             time=subject.times.get(column.name, subject.time),
             sign=subject.signs.get(column.name) or _sign(column),
-            surfaces=IN_TABLES,
+            surfaces=subject.surfaces,
             columns=(f"{subject.schema.name}.{column.name}",),
         )
 

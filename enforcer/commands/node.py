@@ -118,7 +118,7 @@ def replay(
     ticks = differing = 0
     for tick in replay_recording(file, strategies(settings.enforcer)):
         ticks, differing = ticks + 1, differing + (not tick.same)
-        rows += _changes(tick, before)
+        rows += replay_rows(tick, before)
     print_table(Table.from_rows(REPLAY, rows), output, headers=not no_headers)
     message(f"{ticks} ticks decided again; {differing} differ from what was recorded")
     if differing:
@@ -194,7 +194,7 @@ def _heading(status: NodeStatus) -> Iterator[str]:
         yield f"{unsupported.field}: {unsupported.why}"
 
 
-def _changes(tick: Replayed, before: dict[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:
+def replay_rows(tick: Replayed, before: dict[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:
     """Yield what one tick decides differently from the tick before; `before` is updated."""
     base = {"tick": tick.number, "time": tick.seen.wall_seconds, "mode": tick.decided.mode.value}
     wants = {(want.path, want.knob.value): want for want in tick.decided.wants}

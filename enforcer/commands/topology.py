@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -16,6 +16,9 @@ from cotenant.base.errors import UsageError
 from cotenant.base.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cotenant.base.allocation.cpu_ownership import CpuOwner
     from cotenant.base.allocation.node_topology import NodeTopology
     from cotenant.base.settings.root import Settings
 
@@ -64,8 +67,12 @@ def topology(
             f"{line}\n" for line in (*cpu_drawing_lines(cpu_owners), *([""] if devices else []), *devices)
         )
         return
-    rows = [{column.name: getattr(owner, column.name) for column in TOPOLOGY.columns} for owner in cpu_owners]
-    print_table(Table.from_rows(TOPOLOGY, rows), output, headers=not no_headers)
+    print_table(Table.from_rows(TOPOLOGY, cpu_rows(cpu_owners)), output, headers=not no_headers)
+
+
+def cpu_rows(cpus: Sequence[CpuOwner]) -> list[dict[str, Any]]:
+    """One row for each thread of a node."""
+    return [{column.name: getattr(owner, column.name) for column in TOPOLOGY.columns} for owner in cpus]
 
 
 def _read_machine_file(file: Path) -> NodeTopology:

@@ -33,17 +33,25 @@ NEEDED_DAYS: Final = RECORD_DAYS + 1
 """Days of history from which one decision can be judged: a record before it and the day after."""
 UNITS: Final = {Resource.CPU: MILLICORES_PER_CORE, Resource.MEMORY: GIB}
 
-DECISIONS_PASSED: Final = "Decisions after which, within 24 hours, more was needed than was kept, if all lent was used."
+DECISIONS_PASSED: Final = (
+    "Decisions after which, within 24 hours, more {} was needed than was kept, if all lent was used."
+)
 SCHEMA: Final = Schema(
     "policy_scores",
     (
         Column("policy", "Policy", Kind.TEXT, "Reclaim policy; forecast with its risk."),
-        Column("batch_cpu", "Batch CPU", Kind.MILLICORES, "Lent by all nodes, mean over the decisions."),
-        Column("batch_memory", "Batch memory", Kind.BYTES, "The same for memory."),
-        Column("cpu_violation", "CPU decisions passed", Kind.RATIO, DECISIONS_PASSED),
-        Column("memory_violation", "Memory decisions passed", Kind.RATIO, "The same for memory."),
+        Column("batch_cpu", "Batch CPU", Kind.MILLICORES, "CPU lent by all nodes, mean over the decisions."),
+        Column("batch_memory", "Batch memory", Kind.BYTES, "Memory lent by all nodes, mean over the decisions."),
+        Column("cpu_violation", "CPU decisions passed", Kind.RATIO, DECISIONS_PASSED.format("CPU")),
+        Column("memory_violation", "Memory decisions passed", Kind.RATIO, DECISIONS_PASSED.format("memory")),
         Column("core_hours_short", "Core-hours short", Kind.NUMBER, "CPU above what was left, by the next decision."),
-        Column("gib_hours_short", "GiB-hours short", Kind.NUMBER, "The same for memory.", wide=True),
+        Column(
+            "gib_hours_short",
+            "GiB-hours short",
+            Kind.NUMBER,
+            "Memory above what was left, by the next decision.",
+            wide=True,
+        ),
         Column("proven", "Proven", Kind.RATIO, "Decisions on CPU that the forecast made alone.", wide=True),
         Column("tested_days", "Tested days", Kind.NUMBER, "Days of decisions, one every six hours."),
         Column("verdict", "Verdict", Kind.TEXT, "Of CPU, beside the policy in force."),

@@ -16,7 +16,12 @@ PEAK_REPLAYS: Final = Schema(
         Column("workload", "Workload", Kind.TEXT, "Namespace/kind/name.", essential=True),
         Column("peak_pods", "Peak pods", Kind.INTEGER, "Pods that came beyond those that run anyway."),
         Column("pending_without", "p95 without", Kind.NUMBER, "p95 of peak pods' time without a node, seconds."),
-        Column("pending_with", "p95 with", Kind.NUMBER, "The same with the forecast's plan, seconds."),
+        Column(
+            "pending_with",
+            "p95 with",
+            Kind.NUMBER,
+            "p95 of peak pods' time without a node with the forecast's plan, seconds.",
+        ),
         Column("reserved", "Reserved", Kind.RATIO, "Of the peak pods, those that took a Reservation."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Reserved core-hours that no pod used."),
         Column("peak_core_hours", "Peak core-h", Kind.NUMBER, "Core-hours of the peak pods, with the plan."),

@@ -69,10 +69,7 @@ def why(
     settings = settings_of(ctx, None, kubeconfig, context)
     named_namespace, _, name = pod.rpartition("/")
     body, explanation = _explain_pod(settings, (named_namespace or namespace, name), file, extender)
-    rows = [
-        {"rule": r.rule, "nodes": r.nodes, "reason": r.reason} for r in (*explanation.refusals, *explanation.scheduler)
-    ]
-    print_table(Table.from_rows(WHY, rows), output, headers=not no_headers)
+    print_table(Table.from_rows(WHY, refusal_rows(explanation)), output, headers=not no_headers)
     _summary(body, explanation)
 
 
@@ -107,6 +104,12 @@ def _explain_pod(
     return body, msgspec.structs.replace(
         explanation, refusals=refused, scheduler=parse_scheduler_message(_condition(body))
     )
+
+
+def refusal_rows(explanation: Explanation) -> list[dict[str, Any]]:
+    """One row for each rule that refuses nodes, ours before the scheduler's own."""
+    refused = (*explanation.refusals, *explanation.scheduler)
+    return [{"rule": one.rule, "nodes": one.nodes, "reason": one.reason} for one in refused]
 
 
 def queue_refusals(client: KubeClient, settings: Settings, pod: Mapping[str, Any], nodes: int) -> list[RuleRefusal]:

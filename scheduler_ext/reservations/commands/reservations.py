@@ -242,8 +242,7 @@ def backtest(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Replay the last days from the store: what each quantile, last week's cron and a static headroom would reserve."""
-    from cotenant.base.table import Table
-    from cotenant.scheduler_ext.reservations.commands.rows import BACKTESTS
+    from cotenant.scheduler_ext.reservations.commands.rows import backtest_table
     from cotenant.scheduler_ext.reservations.commands.workload_history import WorkloadHistory
     from cotenant.scheduler_ext.reservations.plans.proposals import contest
     from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import rehearsal
@@ -254,21 +253,8 @@ def backtest(
     inventory, usage = history.read_cpu_totals(open_store(settings, cluster), settings)
     size, past = rehearsal(inventory, usage, WorkloadRef.required(workload), settings)
     cores, ratio = size.request_millicores / 1000, settings.plans.miss_cost_ratio
-    rows = [
-        {
-            "policy": policy,
-            "held_core_hours": ledger.reserved * cores,
-            "hit": ledger.hit_ratio,
-            "coverage": ledger.coverage,
-            "missed_peaks": ledger.missed_peaks,
-            "peaks": ledger.peaks,
-            "idle_core_hours": ledger.idle * cores,
-            "cost": ledger.cost(ratio) * cores,
-            "chosen": "*" if chosen else "",
-        }
-        for policy, ledger, chosen in contest(size, past, settings.plans)
-    ]
-    print_table(Table.from_rows(BACKTESTS, rows), output, headers=not no_headers)
+    tried = backtest_table(contest(size, past, settings.plans), cores, ratio)
+    print_table(tried, output, headers=not no_headers)
     message(f"the last {past.days:.0f} days, forecast once a day; a missed core-hour costs {ratio:g} idle ones")
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cotenant.base import measures
 from cotenant.base.table import Column, Kind, Schema, Table
@@ -14,6 +14,9 @@ from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, Plan, Sco
 from cotenant.scheduler_ext.reservations.model.plan_scores import is_needed
 from cotenant.scheduler_ext.reservations.model.plan_service import Preview
 from cotenant.scheduler_ext.reservations.model.plan_states import available_pods, by_need, phase_of, wanted_pods
+
+if TYPE_CHECKING:
+    from cotenant.scheduler_ext.reservations.plans.backtest import PlanAccount
 
 _KEY: Final = (
     Column("namespace", "Namespace", Kind.TEXT, "Namespace of the plan and its workload."),
@@ -107,6 +110,25 @@ def plan_table(plans: Sequence[Plan]) -> Table:
 def score_table(plan: Plan) -> Table:
     """Scores of a plan, newest first."""
     return Table.from_rows(SCORES, [_score(plan, score) for score in plan.status.scores])
+
+
+def backtest_table(tried: Iterable[tuple[str, PlanAccount, bool]], cores: float, miss_ratio: float) -> Table:
+    """One row per policy that was tried; cores: of one pod; miss_ratio: price of a missed core-hour in idle ones."""
+    rows = [
+        {
+            "policy": policy,
+            "held_core_hours": account.reserved * cores,
+            "hit": account.hit_ratio,
+            "coverage": account.coverage,
+            "missed_peaks": account.missed_peaks,
+            "peaks": account.peaks,
+            "idle_core_hours": account.idle * cores,
+            "cost": account.cost(miss_ratio) * cores,
+            "chosen": "*" if chosen else "",
+        }
+        for policy, account, chosen in tried
+    ]
+    return Table.from_rows(BACKTESTS, rows)
 
 
 def _placement_text(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
