@@ -6,28 +6,31 @@ together (`simple_limit`). Memory request and limit are the highest working set 
 1 m and 1 MiB, then come floors of 10 m and 100 MiB. A value is withheld where an autoscaler follows the resource.
 
 The numbers come from the metric server's own answers at 75 s where it was asked, else from the stored 5-minute series;
-the input `resolution_seconds` says which. Different from KRR on purpose: percentiles are exact (its p99.5 asks for
+the input `resolution_seconds` says which. A pod of which the server has no answer, or one of next to no points (a rate
+window of 75 s is empty where scrapes are further apart), is measured by its stored series, so that a number is always
+of all pods that are counted. Different from KRR on purpose: percentiles are exact (its p99.5 asks for
 0.99), the window is not cut to whole days, and the least history is time, not a number of points that many pods
 collect in minutes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isclose
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
+from cotenant.base.identity import PodContainerRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.settings.sections.peer_strategies import KrrSettings
 from cotenant.base.settings.sections.recommender import RecommenderSettings
-from cotenant.base.usage.server_quantiles import PodAnswer, ServerQuantiles
 from cotenant.base.usage.usage import Signal
 from cotenant.recommender.base import display_inputs, recommendation, rounded_up, withheld
-from cotenant.recommender.evidence import Evidence, Floats, Integers, row_percentile
+from cotenant.recommender.evidence import Evidence, Floats, Integers, RowSummary, row_maximum, row_percentile
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.severity import absolute_severity
 
@@ -35,6 +38,8 @@ CPU_FLOOR_MILLICORES: Final = 10
 """Lowest CPU proposal. Default of Robusta KRR (--cpu-min 10)."""
 MEMORY_FLOOR_BYTES: Final = 100 * 1024**2
 """Lowest memory proposal. Default of Robusta KRR (--mem-min 100)."""
+LEAST_POINTS: Final = 100
+"""Of a pod's answer whose points cover less than half of its stored time. Default of KRR (--points-required)."""
 OOM_MEMORY_BUFFER_PERCENT: Final = 25.0
 """Added to the limit at which a container was killed. Default of Robusta KRR (--oom-memory-buffer-percentage)."""
 
@@ -139,11 +144,10 @@ class _Column:
 def _percentile_of_pods(evidence: Evidence, krr: KrrSettings) -> Measured:
     """Percentile of each pod's CPU, then the maximum over the pods; the server's answer if it was asked for it."""
     fraction, rule = krr.cpu_percentile / 100, f"max over pods of p{krr.cpu_percentile:g} of CPU usage"
-    answers = np.full(len(evidence), np.nan)
-    if evidence.server is not None and isclose(evidence.server.cpu_fraction, fraction):
-        answers = _over_pods(evidence, evidence.server, lambda a: a.cpu_percentile_millicores)
-    stored = evidence.highest_of_pods(SOURCE[CPU], row_percentile(fraction))
-    return Measured(_answer_else_stored(answers, stored), None, _resolution(evidence, answers), (rule, "no CPU limit"))
+    asked = evidence.server is not None and isclose(evidence.server.cpu_fraction, fraction)
+    answers = _answers(evidence, CPU) if asked else {}
+    highest, resolution = _highest_of_pods(evidence, CPU, answers, row_percentile(fraction))
+    return Measured(highest, None, resolution, (rule, "no CPU limit"))
 
 
 def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> Measured:
@@ -151,6 +155,7 @@ def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> Measured:
     percentiles = (krr.cpu_request_percentile, krr.cpu_limit_percentile)
     pooled = evidence.server.pooled if evidence.server is not None else {}
     answers = np.array([[pooled.get(c, {}).get(p / 100, np.nan) for c in evidence.containers] for p in percentiles])
+    answers[:, _unanswered(evidence, CPU)] = np.nan
     stored = np.full((2, len(evidence)), np.nan)
     for container, values in evidence.by_container(SOURCE[CPU]):
         points = values[np.isfinite(values)].astype(np.float64)
@@ -164,17 +169,63 @@ def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> Measured:
 
 def _memory(evidence: Evidence, krr: KrrSettings) -> Measured:
     """Highest working set of any pod with its buffer; with `use_oom_kills` not below the killing limit with its own."""
-    answers = np.full(len(evidence), np.nan)
-    if evidence.server is not None:
-        answers = _over_pods(evidence, evidence.server, lambda a: a.memory_max_bytes)
-    highest = _answer_else_stored(answers, evidence.highest(SOURCE[MEMORY]))
+    highest, resolution = _highest_of_pods(evidence, MEMORY, _answers(evidence, MEMORY), row_maximum)
     amounts = highest * (100 + krr.memory_buffer_percent) / 100
     rule = f"max over pods of memory x {1 + krr.memory_buffer_percent / 100:g}"
     if krr.use_oom_kills:
         killed = _highest_killing_limit(evidence) * (100 + OOM_MEMORY_BUFFER_PERCENT) / 100
         amounts = np.where(np.isfinite(amounts), np.fmax(amounts, killed), amounts)
         rule = f"max({rule}, limit at an OOM kill x {1 + OOM_MEMORY_BUFFER_PERCENT / 100:g})"
-    return Measured(amounts, amounts, _resolution(evidence, answers), (rule, rule))
+    return Measured(amounts, amounts, resolution, (rule, rule))
+
+
+def _answers(evidence: Evidence, resource: Resource) -> dict[PodContainerRef, float]:
+    """The server's number of each pod that it has one of, with points enough for it."""
+    if evidence.server is None:
+        return {}
+    usage, step, found = evidence.usage.get(SOURCE[resource]), evidence.server.step_seconds, {}
+    slots = np.isfinite(usage.values).sum(axis=1) if usage is not None else np.zeros(0)
+    for pod, answer in evidence.server.pods.items():
+        of_cpu = resource is CPU
+        value = answer.cpu_percentile_millicores if of_cpu else answer.memory_max_bytes
+        points = answer.cpu_points if of_cpu else answer.memory_points
+        known = usage is not None and pod in usage.row_of
+        stored = slots[usage.row_of[pod]] * usage.grid.step_seconds if usage is not None and known else 0
+        if np.isfinite(value) and (points >= LEAST_POINTS or 2 * points * step >= stored):
+            found[pod] = value
+    return found
+
+
+def _highest_of_pods(
+    evidence: Evidence, resource: Resource, answers: Mapping[PodContainerRef, float], summary: RowSummary
+) -> tuple[Floats, Integers]:
+    """Maximum over the pods of each container, (n,), and the step of the points behind it; NaN without a number.
+
+    Of each pod the server's answer, else `summary` of its stored series.
+    """
+    of_server, of_store = (np.full(len(evidence) + 1, -np.inf) for _ in range(2))
+    places = np.array([evidence.server_rows.get(pod, -1) for pod in answers], dtype=np.int64)
+    np.maximum.at(of_server, places, np.fromiter(answers.values(), dtype=np.float64))
+    usage = evidence.usage.get(SOURCE[resource])
+    if usage is not None and usage.values.size:
+        each = summary(usage.values)
+        counted = np.isfinite(each) & np.array([pod not in answers for pod in usage.refs], dtype=bool)
+        np.maximum.at(of_store, evidence.usage_rows[SOURCE[resource]], np.where(counted, each, -np.inf))
+    highest = np.fmax(of_server, of_store)[:-1]
+    fine = of_server[:-1] >= of_store[:-1]
+    step = evidence.server.step_seconds if evidence.server is not None else 0
+    steps = np.where(fine & np.isfinite(highest), step, SOURCE[CPU].spec.step_seconds)
+    return np.where(np.isfinite(highest), highest, np.nan), steps
+
+
+def _unanswered(evidence: Evidence, resource: Resource) -> npt.NDArray[np.bool_]:
+    """Whether a container has a pod with stored samples of which the server has no answer, (n,)."""
+    usage, missing = evidence.usage.get(SOURCE[resource]), np.zeros(len(evidence) + 1, dtype=bool)
+    if usage is not None and usage.values.size:
+        answers = _answers(evidence, resource)
+        seen = np.isfinite(usage.values).any(axis=1) & np.array([pod not in answers for pod in usage.refs], dtype=bool)
+        missing[evidence.usage_rows[SOURCE[resource]][seen]] = True
+    return missing[:-1]
 
 
 def _answer_else_stored(answers: Floats, stored: Floats) -> Floats:
@@ -197,22 +248,16 @@ def _highest_killing_limit(evidence: Evidence) -> Floats:
     return limits_bytes
 
 
-def _over_pods(evidence: Evidence, server: ServerQuantiles, what: Callable[[PodAnswer], float]) -> Floats:
-    """Maximum of one answer over the pods of each container, (n,); NaN without a finite one."""
-    highest = np.full(len(evidence) + 1, -np.inf)
-    rows = np.array([evidence.server_rows.get(pod, -1) for pod in server.pods], dtype=np.int64)
-    answers = np.array([what(answer) for answer in server.pods.values()], dtype=np.float64)
-    np.maximum.at(highest, rows, np.where(np.isfinite(answers), answers, -np.inf))
-    return np.where(np.isfinite(highest), highest, np.nan)[:-1]
-
-
 def _observed_seconds(evidence: Evidence, resource: Resource) -> Floats:
     """Time with samples: the stored slots of all pods together, or the longest pod by the server's count of steps."""
     stored = evidence.observed_seconds(SOURCE[resource])
     if evidence.server is None:
         return stored
-    points = _over_pods(evidence, evidence.server, lambda a: a.cpu_points if resource is CPU else a.memory_points)
-    return np.fmax(stored, np.nan_to_num(points) * evidence.server.step_seconds)
+    points = np.zeros(len(evidence) + 1)
+    for pod, answer in evidence.server.pods.items():
+        place = evidence.server_rows.get(pod, -1)
+        points[place] = max(points[place], answer.cpu_points if resource is CPU else answer.memory_points)
+    return np.fmax(stored, points[:-1] * evidence.server.step_seconds)
 
 
 def _reasons(

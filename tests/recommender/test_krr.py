@@ -224,6 +224,43 @@ def test_a_scrape_every_five_minutes_leaves_the_servers_75_s_rate_empty_and_the_
     assert steps == {CPU: 300, MEMORY: 75}
 
 
+def test_a_pod_of_which_the_server_says_nothing_counts_by_its_stored_series() -> None:
+    # The server knows the calm pod alone; the busy one (900 m, 500 MiB) is among the pods that are counted.
+    case = Case(cpu=[[100] * 60, [900] * 60], memory=[[200 * MIB] * 60, [500 * MIB] * 60])
+    for server in (
+        ServerQuantiles(0.95, 75, {series(case, 0): PodAnswer(110.0, 240, 210.0 * MIB, 240)}),
+        ServerQuantiles(0.95, 75, {series(case, 0): PodAnswer(110.0, 240, 210.0 * MIB, 240),
+                                   series(case, 1): PodAnswer()}),
+    ):  # fmt: skip
+        made = one(case, None, server)
+        assert amounts(made, CPU) == (900, None)
+        assert amounts(made, MEMORY)[0] == 575 * MIB  # 500 x 1.15
+        steps = {r: made.value(r, REQUEST).inputs["resolution_seconds"] for r in Resource}  # type: ignore[union-attr]
+        assert steps == {CPU: 300, MEMORY: 300}
+    busy = ServerQuantiles(0.95, 75, {series(case, 1): PodAnswer(950.0, 240, 510.0 * MIB, 240)})
+    value = one(case, None, busy).value(CPU, REQUEST)
+    assert value is not None and (value.amount, value.inputs["resolution_seconds"]) == (950, 75)
+
+
+def test_an_answer_of_next_to_no_points_is_no_quantile_of_hours() -> None:
+    # 60 slots of 300 s are 18,000 s: 3 points of 75 s cover 1 % of them, 120 points half.
+    case = Case(cpu=[[100] * 60], memory=[[200 * MIB] * 60])
+    for points, want in ((3, 100), (99, 100), (120, 40), (240, 40)):
+        server = ServerQuantiles(0.95, 75, {series(case, 0): PodAnswer(40.0, points, 200.0 * MIB, 240)})
+        assert amounts(one(case, None, server), CPU) == (want, None), points
+
+
+def test_percentiles_over_all_pods_are_of_all_pods_or_of_the_stored_points() -> None:
+    case = Case(cpu=[[100] * 60, [900] * 60], memory=[[200 * MIB] * 60] * 2)
+    pooled = {ContainerRef(case.ref, "c0"): {0.66: 100.0, 0.96: 100.0}}
+    for busy, want in ((PodAnswer(), (900, 900)), (PodAnswer(900.0, 240, 200.0 * MIB, 240), (100, 100))):
+        server = ServerQuantiles(
+            0.95, 75, {series(case, 0): PodAnswer(100.0, 240, 200.0 * MIB, 240), series(case, 1): busy}, pooled
+        )
+        (made,) = KrrSimpleLimit().recommend(evidence_of(case, server=server), RecommenderSettings())
+        assert amounts(made, CPU) == want  # half of the stored points are 900 m: p66 and p96 are 900 m
+
+
 def test_a_window_of_seven_days_and_one_hour_is_not_cut_to_seven_days() -> None:
     per_hour = 12
     spike_then_calm = [[900.0] * per_hour + [100.0] * (7 * 24 * per_hour)]
