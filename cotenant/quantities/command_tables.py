@@ -6,7 +6,7 @@ from typing import Final
 
 from cotenant.backtesting import forecast_scores
 from cotenant.cli.analysis import backtest_reclaim, simulate
-from cotenant.cli.node import node, topology
+from cotenant.enforcer.commands import node, topology
 from cotenant.quantities.quantity import Level, Moment, Sign, Surface, Unit
 from cotenant.quantities.tables import TableSubject
 from cotenant.scheduler_ext.extender.commands import why
@@ -17,7 +17,7 @@ _COMMAND: Final = (Surface.CLI,)
 _ON_PAGES_TOO: Final = (Surface.DRAWER, Surface.CLI, Surface.REST)
 _FORECASTS: Final = "cotenant.backtesting.forecast_scores"
 _ANALYSIS: Final = "cotenant.cli.analysis"
-_NODE: Final = "cotenant.cli.node"
+_NODE: Final = "cotenant.enforcer.commands"
 _PLANS: Final = "cotenant.scheduler_ext.reservations.commands.rows"
 
 SUBJECTS: Final[tuple[TableSubject, ...]] = (

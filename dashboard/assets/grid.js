@@ -29,9 +29,12 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   });
 
   // --- amounts in words, the same rules as dashboard/tables/display.py ---
+  // The one place where a number becomes text; a negative one has a true minus, as everywhere on the pages.
+  const written = (value, places) => trueMinus(value.toLocaleString("en-US", { maximumFractionDigits: places }));
+  const trueMinus = (text) => (text === "-0" ? "0" : text.replace(/^-/, "−"));
   function digits(value) {
-    const size = Math.abs(value), places = size >= 100 ? 0 : size >= 10 ? 1 : 2;
-    return value.toLocaleString("en-US", { maximumFractionDigits: places });
+    const size = Math.abs(value);
+    return written(value, size >= 100 ? 0 : size >= 10 ? 1 : 2);
   }
   // Characters that are invisible or turn the reading order are written out, as base/text.py does.
   function visible(text) {
@@ -70,7 +73,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     switch (kind) {
       case "millicores": return cores(value);
       case "bytes": return gib(value);
-      case "ratio": return Math.round(100 * value) + " %";
+      case "ratio": return trueMinus(String(Math.round(100 * value))) + " %";
       case "time": return moment(value);
       case "gpus": return gpus(value);
       default: return digits(value);
@@ -79,13 +82,14 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   // In a column whose heading says "cores"; small parts keep three digits.
   function inCores(m) {
     const value = m / 1000, places = Math.abs(value) < 1 ? 3 : 2;
-    return Math.abs(value) >= 10 ? digits(value) : value.toLocaleString("en-US", { maximumFractionDigits: places });
+    return Math.abs(value) >= 10 ? digits(value) : written(value, places);
   }
   const withUnit = (value, kind) => amount(value, kind) + (kind === "millicores" && !milli() && value >= 1000 ? " cores" : "");
   const cell = (value, kind) => (kind === "millicores" && !milli() && value !== null && value !== undefined ? inCores(value) : amount(value, kind));
   functions.cotenantHeading = (params, title) => (milli() ? title : title + ", cores");
   const BY_RESOURCE = { memory: "bytes", "gpu-core": "gpus" };
   window.cotenant.amount = amount;
+  window.cotenant.trueMinus = trueMinus;
   // A row that is still on its way is blank: a dash says that a value is missing.
   const loaded = (draw) => (params, ...rest) => (params.data === undefined ? "" : draw(params, ...rest));
   functions.cotenantAmount = loaded((params, kind) => cell(params.value, kind));

@@ -199,7 +199,8 @@ def facts(row: Row, currency: str) -> list[tuple[str, str]]:
     pods, idle = display.counted(int(row["pods"] or 0), "pod"), row["idle_core_hours"]
     per_day = display.MISSING if idle is None else f"{idle:,.1f} core-hours a day"
     money = "" if row["cost"] is None else f" ({display.money(row['cost'], currency)})"
-    skill = display.MISSING if row["skill"] is None else f"{row['skill']:+.2f} against the same time last week"
+    skill = display.signed_number(row["skill"])
+    skill += "" if row["skill"] is None else " against the same time last week"
     return [
         ("Capacity", f"{pods} of {display.amount(row['cpu'], Resource.CPU)}{memory}"),
         ("Standby", f"{display.counted(int(row.get('standby') or 0), 'pod')} at any time"),

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from cotenant.base.amount_text import MISSING, amount, binary_unit, cores, gib, gpus, money, three_digits
-from cotenant.base.resource import Resource
+from cotenant.base import amount_text
+from cotenant.base.amount_text import MISSING, binary_unit, gpus, three_digits
+from cotenant.base.resource import MeasuredResource, Resource
 from cotenant.base.text import counted, duration, moment
 from cotenant.base.text import percent as finite_percent
 from cotenant.base.text import share as finite_share
@@ -30,7 +31,34 @@ __all__ = [
     "of_kind",
     "percent",
     "signed",
+    "signed_number",
+    "true_minus",
 ]
+
+
+def true_minus(text: str) -> str:
+    """The text of a number with the minus of print; commands, whose output programs read, keep the hyphen."""
+    return f"−{text[1:]}" if text.startswith("-") else text
+
+
+def amount(value: float | None, resource: MeasuredResource) -> str:
+    """An amount of a resource with its unit."""
+    return true_minus(amount_text.amount(value, resource))
+
+
+def cores(millicores: float | None) -> str:
+    """Millicores as cores: "250 m", "1.25"."""
+    return true_minus(amount_text.cores(millicores))
+
+
+def gib(size: float | None) -> str:
+    """Bytes in the largest binary unit below them."""
+    return true_minus(amount_text.gib(size))
+
+
+def money(value: float | None, currency: str) -> str:
+    """A sum of money: whole from 100 up, with cents below."""
+    return true_minus(amount_text.money(value, currency))
 
 
 def between(low: float, high: float, resource: Resource) -> str:
@@ -60,12 +88,17 @@ def signed(value: float | None, resource: Resource) -> str:
 
 def percent(ratio: float | None, digits: int = 0) -> str:
     """A ratio in percent, of so many digits behind the point."""
-    return MISSING if ratio is None or math.isnan(ratio) else finite_percent(ratio, digits)
+    return MISSING if ratio is None or math.isnan(ratio) else true_minus(finite_percent(ratio, digits))
 
 
 def share(ratio: float | None) -> str:
     """A share of something that should be whole: to a tenth of a percent, never rounded up."""
     return MISSING if ratio is None or math.isnan(ratio) else finite_share(ratio)
+
+
+def signed_number(value: float | None) -> str:
+    """A number without a unit, with its sign and two digits behind the point."""
+    return MISSING if value is None or math.isnan(value) else true_minus(f"{value:+.2f}")
 
 
 def clock(seconds: float) -> str:

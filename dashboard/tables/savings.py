@@ -8,8 +8,8 @@ from typing import Any
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.base.amount_text import money
 from cotenant.dashboard.frame import panels
+from cotenant.dashboard.tables import display
 from cotenant.recommender.model.savings import Savings
 from cotenant.recommender.model.savings_text import NET, NOTHING, SavingPhrase, net_phrases, saving_phrases
 
@@ -37,7 +37,7 @@ def _saving_phrase(phrase: SavingPhrase, currency: str) -> Component:
     parts: list[Any] = _interleave(amounts, ", ")
     parts += [phrase.whom] if phrase.whom else []
     if phrase.monthly is not None:
-        parts += [", "] * bool(amounts) + [f"{money(phrase.monthly, currency)} a month"]
+        parts += [", "] * bool(amounts) + [f"{display.money(phrase.monthly, currency)} a month"]
     return html.Span([f"{phrase.word} ", *parts], className=f"saving saving-{phrase.word}")
 
 

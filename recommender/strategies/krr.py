@@ -155,7 +155,7 @@ def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> Measured:
     percentiles = (krr.cpu_request_percentile, krr.cpu_limit_percentile)
     pooled = evidence.server.pooled if evidence.server is not None else {}
     answers = np.array([[pooled.get(c, {}).get(p / 100, np.nan) for c in evidence.containers] for p in percentiles])
-    answers[:, _unanswered(evidence, CPU)] = np.nan
+    answers[:, _lacks_answer(evidence, CPU)] = np.nan
     stored = np.full((2, len(evidence)), np.nan)
     for container, values in evidence.by_container(SOURCE[CPU]):
         points = values[np.isfinite(values)].astype(np.float64)
@@ -218,8 +218,8 @@ def _highest_of_pods(
     return np.where(np.isfinite(highest), highest, np.nan), steps
 
 
-def _unanswered(evidence: Evidence, resource: Resource) -> npt.NDArray[np.bool_]:
-    """Whether a container has a pod with stored samples of which the server has no answer, (n,)."""
+def _lacks_answer(evidence: Evidence, resource: Resource) -> npt.NDArray[np.bool_]:
+    """Flag the containers with a pod that has stored samples and no answer of the server, (n,)."""
     usage, missing = evidence.usage.get(SOURCE[resource]), np.zeros(len(evidence) + 1, dtype=bool)
     if usage is not None and usage.values.size:
         answers = _answers(evidence, resource)

@@ -52,6 +52,22 @@ def test_a_change_shows_its_sign_and_the_same_amount_both_ways(change: float) ->
     assert (up, down) == ("0", "0") if change == 0 else (up[0], down[0], up[1:]) == ("+", "−", down[1:])
 
 
+@given(st.floats(-1e15, 1e15))
+def test_a_negative_number_has_the_same_digits_as_its_opposite_and_a_true_minus(value: float) -> None:
+    size = abs(value)
+    for write in (
+        lambda number: display.amount(number, Resource.CPU),
+        lambda number: display.amount(number, Resource.MEMORY),
+        display.cores,
+        display.gib,
+        lambda number: display.money(number, "USD"),
+        display.percent,
+    ):
+        assert write(-size) in ("−" + write(size), write(size))
+        assert "-" not in write(-size)
+    assert display.signed_number(-0.126) == "−0.13" and display.signed_number(0.126) == "+0.13"
+
+
 def test_moments_are_utc() -> None:
     # 1 700 000 000 s after the epoch is 2023-11-14 22:13:20 UTC, a Tuesday.
     assert display.moment(1_700_000_000) == "Tue 14 Nov 22:13 UTC"

@@ -109,7 +109,7 @@ def _explain_pod(
 def refusal_rows(explanation: Explanation) -> list[dict[str, Any]]:
     """One row for each rule that refuses nodes, ours before the scheduler's own."""
     refused = (*explanation.refusals, *explanation.scheduler)
-    return [{"rule": one.rule, "nodes": one.nodes, "reason": one.reason} for one in refused]
+    return [{"rule": rule.rule, "nodes": rule.nodes, "reason": rule.reason} for rule in refused]
 
 
 def queue_refusals(client: KubeClient, settings: Settings, pod: Mapping[str, Any], nodes: int) -> list[RuleRefusal]:
