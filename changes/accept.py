@@ -39,7 +39,7 @@ from cotenant.changes.decide.regression_check import Compared
 from cotenant.changes.decide.steps import first_step, later_steps, rebase_on_live
 from cotenant.changes.event_reporter import EventReporter
 from cotenant.changes.live_context import ClusterUser, LiveContext, LiveWorkload, around
-from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write, last_changed
+from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write, last_changes
 from cotenant.changes.model.judgement import UsageTrace
 from cotenant.changes.model.ladder import Ladder, ladder_id
 from cotenant.changes.model.service import Method
@@ -186,7 +186,7 @@ class Actions:
 
         overridden: step rules whose cuts are taken whole.
         """
-        changed, near = last_changed(self.journal.standings().values()), LiveContext(self.client)
+        changed, near = last_changes(self.journal.standings().values()), LiveContext(self.client)
         whole = frozenset(overridden)
         return [
             self._review(
@@ -351,7 +351,7 @@ class Actions:
         self,
         review: Review,
         near: LiveContext,
-        changed: Mapping[WorkloadRef, float],
+        changed: Mapping[WorkloadRef, ChangeStatus],
         second: str,
         whole: frozenset[str],
     ) -> Review:
@@ -373,11 +373,13 @@ class Actions:
             return replace(review, error=f"{error}. {error.fix}")
         except CotenantError as error:
             return replace(review, error=str(error))
+        last = changed.get(review.workload)
         situation = around(
             live,
             self.settings,
             seconds=self.journal.clock.now_seconds(),
-            changed_seconds=changed.get(review.workload),
+            changed_seconds=last.accepted_seconds if last else None,
+            changed_by=last.change.actor if last else "",
             second_person=second,
             logs_in=self.person.logs_in,
             method=review.method,

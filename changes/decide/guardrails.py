@@ -12,7 +12,7 @@ from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.actions import GuardrailSettings
-from cotenant.base.text import percent
+from cotenant.base.text import moment, percent, visible
 from cotenant.changes.decide import autoscaler_targets
 from cotenant.changes.decide.capacity_checks import capacity_guardrails
 from cotenant.changes.decide.change_windows import is_open, next_opening_text
@@ -297,7 +297,9 @@ def _cool_down(
     if around.changed_seconds is None or not lowers:
         return Guardrail("cool-down", GuardrailOutcome.PASS, "not changed lately" if lowers else "nothing is lowered")
     hours = (around.seconds - around.changed_seconds) / HOUR_SECONDS
-    why = f"changed {hours:.1f} hours ago; {settings.cool_down_hours:g} between changes that lower something"
+    who = f" by {visible(around.changed_by)}, {moment(around.changed_seconds)}" if around.changed_by else ""
+    apart = f"{settings.cool_down_hours:g} hours between changes that lower something"
+    why = f"changed{who}, {hours:.1f} hours ago; {apart}"
     return made("cool-down", hours >= settings.cool_down_hours, why)
 
 

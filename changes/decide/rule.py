@@ -63,9 +63,9 @@ class GuardrailContext:
     """The input of the rules beside the recommendation.
 
     live: the workload's object; disruptions: pods that its PodDisruptionBudgets let go now, None without one;
-    changed_seconds: when it was last changed through us, None if never; seconds: now; method: how it would be applied;
-    logs_in: who asks is known by a login, so that a second person can be asked too; windows: when changes may be made;
-    webhook: why new pods would not get annotated values, "" when they would.
+    changed_seconds, changed_by: when and by whom it was last changed through us, None if never; seconds: now; method:
+    how it would be applied; logs_in: who asks is known by a login, so that a second person can be asked too; windows:
+    when changes may be made; webhook: why new pods would not get annotated values, "" when they would.
     """
 
     live: Json
@@ -74,6 +74,7 @@ class GuardrailContext:
     autoscaled: bool = False
     disruptions: int | None = None
     changed_seconds: float | None = None
+    changed_by: str = ""
     second_person: str = ""
     logs_in: bool = False
     method: Method = Method.TEMPLATE

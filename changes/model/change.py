@@ -18,7 +18,7 @@ from cotenant.base import measures
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.intent import Address
-from cotenant.base.text import counted
+from cotenant.base.text import counted, moment, visible
 from cotenant.recommender.model.savings import RequestTotals, Savings
 from cotenant.recommender.model.steps import NextStep
 
@@ -212,11 +212,16 @@ class ChangeStatus:
         is_back = self.state is ChangeState.ROLLED_BACK
         return self.since_seconds if is_back else max(self.accepted_seconds, self.begun_seconds)
 
+    @property
+    def last_step(self) -> str:
+        """The last step, who took it and when: "ana, Thu 12 Nov 21:54 UTC: rolled-back"."""
+        return f"{visible(self.actor)}, {moment(self.since_seconds)}: {self.state.value}"
+
     def moved(self, happened: ChangeEvent, seconds: float, actor: str, note: str = "") -> ChangeStatus:
         """Return the status after the next event. Raises UsageError when that event cannot happen now."""
         return replace(
             self,
-            state=after(self.state, happened),
+            state=after(self.state, happened, self.last_step),
             since_seconds=seconds,
             actor=actor,
             words=note,
@@ -226,25 +231,26 @@ class ChangeStatus:
         )
 
 
-def last_changed(standings: Iterable[ChangeStatus]) -> dict[WorkloadRef, float]:
-    """Return the acceptance time of each workload's last change that is in force or whose outcome is not known."""
-    return {s.change.ref: s.accepted_seconds for s in standings if s.state.in_force or not s.state.settled}
+def last_changes(standings: Iterable[ChangeStatus]) -> dict[WorkloadRef, ChangeStatus]:
+    """Return each workload's last change that is in force or whose outcome is not known."""
+    return {s.change.ref: s for s in standings if s.state.in_force or not s.state.settled}
 
 
 def cool_downs(standings: Iterable[ChangeStatus], wait_seconds: float, now_seconds: float) -> dict[WorkloadRef, float]:
     """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
-    ends = {ref: seconds + wait_seconds for ref, seconds in last_changed(standings).items()}
+    ends = {ref: last.accepted_seconds + wait_seconds for ref, last in last_changes(standings).items()}
     return {ref: end for ref, end in ends.items() if end > now_seconds}
 
 
-def after(state: ChangeState | None, happened: ChangeEvent) -> ChangeState:
-    """The next state; UsageError when this cannot happen now."""
+def after(state: ChangeState | None, happened: ChangeEvent, last_step: str = "") -> ChangeState:
+    """The next state; UsageError when this cannot happen now. last_step: who was first, and when, for the error."""
     next_state = TRANSITIONS.get((state, happened))
     if next_state is None:
         ended = state is not None and all(state is not before for before, _ in TRANSITIONS)
         stands = f"the change is {state} already: it" if ended else f"a change that is {state or 'not accepted'}"
+        who = f" ({last_step})" if last_step else ""
         raise UsageError(
-            f"{stands} cannot become {happened}",
+            f"{stands} cannot become {happened}{who}",
             fix="Look at `cotenant recs changes`.",
         )
     return next_state

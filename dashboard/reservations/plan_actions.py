@@ -22,9 +22,23 @@ from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.reservations import forms, story
 from cotenant.dashboard.reservations.forms import FieldOf
 from cotenant.dashboard.tables import display
-from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, Plan, Span, WindowSource
+from cotenant.scheduler_ext.reservations.model.plan import (
+    DecisionScope,
+    PeakWindow,
+    Plan,
+    PlanDecision,
+    PlanPhase,
+    Span,
+    WindowSource,
+)
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, Preview
-from cotenant.scheduler_ext.reservations.model.plan_states import phase_of, state_of, wanted_pods
+from cotenant.scheduler_ext.reservations.model.plan_states import (
+    decision_in_force,
+    decision_text,
+    phase_of,
+    state_of,
+    wanted_pods,
+)
 
 MOST_NODES: Final = 8
 MOST_UNITS: Final = 40
@@ -125,6 +139,8 @@ def units(plan: Plan) -> list[Component]:
 def buttons(view: View, plan: Plan) -> list[Component]:
     """All that can be done; what may not be is disabled and says why."""
     reasons = {what: why_not(view, right, plan.namespace) for what, _, _, right, _ in ACTS}
+    for what, reason in settled_reasons(plan).items():
+        reasons[what] = reasons[what] or reason
     if plan.source is WindowSource.MANUAL:
         reasons["skip"] = reasons["skip"] or "A plan for one window has no other occurrence: reject it instead."
     act_buttons = [
@@ -134,6 +150,17 @@ def buttons(view: View, plan: Plan) -> list[Component]:
     notes = [html.P(reason, className="panel-note") for reason in why]
     group = html.Div(act_buttons, className="plan-buttons", role="group", **{"aria-label": "What to do with this plan"})
     return [group, html.Div(notes, id="plan-why-not")]
+
+
+def settled_reasons(plan: Plan) -> dict[str, str]:
+    """Return the decisions that are taken already, each with who took it and when: its button has nothing to do."""
+    decision = decision_in_force(plan)
+    if decision is not None and decision.scope is DecisionScope.SERIES:
+        what = "approve" if decision.decision is PlanDecision.APPROVED else "reject"
+        return {what: f"It was {decision_text(decision)}; what comes next stands above."}
+    if plan.policy.auto and phase_of(plan) is PlanPhase.APPROVED:
+        return {"approve": "Its policy has approved it; what comes next stands above."}
+    return {}
 
 
 def refused_buttons(view: View) -> list[Component]:

@@ -29,6 +29,8 @@ from cotenant.scheduler_ext.reservations.model.plan_service import PlanHistoryEn
 from cotenant.scheduler_ext.reservations.model.plan_states import (
     available_pods,
     by_need,
+    decision_in_force,
+    decision_text,
     phase_of,
     rank_of,
     state_of,
@@ -200,13 +202,9 @@ def next_step(plan: Plan, now_seconds: float) -> str:
 
 def _asks(plan: Plan, approved: PlanCondition | None) -> str:
     """Why it is not approved (yet)."""
-    approval = plan.approval
-    if (
-        approval
-        and (approval.scope is DecisionScope.SERIES or approval.at_seconds >= plan.status.last_end_seconds)
-        and approval.by
-    ):
-        return f"{approval.decision.value} by {approval.by}: the manager takes it up at its next look."
+    decision = decision_in_force(plan)
+    if decision and decision.by:
+        return f"It was {decision_text(decision)}: the manager takes it up at its next look."
     if approved and approved.reason == "PolicyNotMet":
         return f"Its policy does not approve it: {approved.message}"
     return "Waiting for approval." if not plan.policy.auto else "Its policy is being asked."

@@ -12,6 +12,7 @@ from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
 from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.base.text import moment
 from cotenant.changes.decide.guardrails import (
     Guardrail,
     GuardrailContext,
@@ -92,6 +93,14 @@ def test_a_rule_stops_what_it_is_for_and_nothing_else_does(
     assert failed == [rule]
     assert blocking(found.values(), ()) == [found[rule]] and blocking(found.values(), [rule]) == []
     assert found[rule].words(overridden=True) == f"overridden: {found[rule].why}"
+
+
+def test_a_workload_that_was_changed_lately_says_by_whom_and_when() -> None:
+    # CALM's clock less two hours is what the moment below is of.
+    then = CALM.seconds - 2 * HOUR
+    rule = judged(recommendation(), replace(CALM, changed_seconds=then, changed_by="administrator"))["cool-down"]
+    assert rule.outcome is GuardrailOutcome.FAIL
+    assert rule.why.startswith(f"changed by administrator, {moment(then)}, 2.0 hours ago; ")
 
 
 MANAGED: Any = {**LIVE, "metadata": {"generation": 3, "labels": {"kustomize.toolkit.fluxcd.io/name": "shop"}}}

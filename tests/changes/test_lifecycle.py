@@ -254,6 +254,13 @@ def test_a_change_that_has_ended_is_said_to_have_ended() -> None:
         after(ChangeState.ROLLED_BACK, ChangeEvent.ROLLBACK_ACCEPTED)
 
 
+def test_who_comes_second_is_told_who_was_first_and_when() -> None:
+    # 1,763,589,240 s is Wednesday, 19 November 2025, 21:54 UTC.
+    ended = standing("a", ChangeState.ROLLED_BACK, since=1_763_589_240.0)
+    with pytest.raises(UsageError, match="ann, Wed 19 Nov 21:54 UTC: rolled-back"):
+        ended.moved(ChangeEvent.ROLLBACK_ACCEPTED, 1_763_589_300.0, "bob")
+
+
 def test_what_cannot_happen_is_refused_before_it_is_written() -> None:
     states = [None, *ChangeState]
     for state in states:

@@ -89,6 +89,41 @@ CHANGED: dict[str, tuple[str, Any]] = {
 """What somebody may write between the moment in which a plan is shown and that of its approval."""
 
 
+def decided(by: str, decision: str = "Approved", scope: str = "Series") -> dict[str, str]:
+    """What somebody else wrote to the plan at nine in the evening."""
+    return {"decision": decision, "scope": scope, "by": by, "at": "2025-11-19T21:54:00Z"}
+
+
+@pytest.mark.parametrize("decision", ["Approved", "Rejected"])
+def test_who_was_second_is_told_who_was_first_and_when(
+    scene: Scene, service: ClusterPlanService, decision: str
+) -> None:
+    scene.plan()
+    shown = service.plan(APPROVER, PEAK)
+    scene.change("web-peak", "/spec/approval", decided("bob", decision))
+    first = f"plan shop/web-peak was {decision.lower()} by bob, Wed 19 Nov 21:54 UTC"
+    with pytest.raises(UsageError, match=first):
+        if decision == "Approved":
+            service.approve(APPROVER, PEAK, DecisionScope.SERIES, generation=shown.generation)
+        else:
+            service.reject(APPROVER, PEAK, "not tonight")
+    assert scene.spec("web-peak")["approval"]["by"] == "bob", "the first decision stands as it was signed"
+
+
+def test_the_other_decision_a_wider_one_and_another_standby_are_still_taken(
+    scene: Scene, service: ClusterPlanService
+) -> None:
+    scene.plan()
+    scene.change("web-peak", "/spec/approval", decided("bob"))
+    assert plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES, standby=2).standby == 2
+    scene.change("web-peak", "/spec/approval", decided("bob"))
+    rejected = service.reject(APPROVER, PEAK, "no longer needed").approval
+    assert rejected is not None and rejected.by == "administrator"
+    scene.change("web-peak", "/spec/approval", decided("bob", scope="Once"))
+    wider = plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES).approval
+    assert wider is not None and (wider.by, wider.scope) == ("administrator", DecisionScope.SERIES)
+
+
 @pytest.mark.parametrize("change", CHANGED)
 def test_a_plan_that_was_changed_since_it_was_shown_is_not_approved(
     scene: Scene, service: ClusterPlanService, change: str

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.reservation import AllocatePolicy
 from cotenant.base.resource import Resource
+from cotenant.base.text import moment as said_moment
 from cotenant.dashboard.figures import gantt
 from cotenant.dashboard.figures.gantt import STATES, Pods
 from cotenant.dashboard.reservations import forms as plan_forms
@@ -84,7 +85,9 @@ def test_every_phase_has_a_state_a_tone_words_and_a_next_step(phase: PlanPhase) 
 
 def test_an_approval_that_the_manager_has_not_seen_yet_is_told() -> None:
     yes = Approval(PlanDecision.APPROVED, DecisionScope.ONCE, "ann", SIX - HOUR)
-    assert story.next_step(plan(approval=yes), SIX - HOUR).startswith("Approved by ann: the manager takes it up")
+    assert story.next_step(plan(approval=yes), SIX - HOUR).startswith(
+        f"It was approved by ann, {said_moment(SIX - HOUR)}: the manager takes it up"
+    )
     old = plan(approval=replace(yes, at_seconds=1.0), status={"score": SCORE})
     assert story.next_step(old, SIX - HOUR).startswith("Waiting for approval.")
 

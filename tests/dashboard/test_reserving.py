@@ -65,6 +65,25 @@ def test_a_role_opens_the_buttons_that_it_may_use(scene: Scene, role: Role, enab
     )
 
 
+@pytest.mark.parametrize(("decision", "closed"), [("Approved", "Approve"), ("Rejected", "Reject")])
+def test_what_is_decided_has_no_active_button_and_says_who_did_it_and_when(
+    scene: Scene, decision: str, closed: str
+) -> None:
+    approval = {"decision": decision, "scope": "Series", "by": "bob", "at": "2025-11-19T21:54:00Z"}
+    scene.change("deployment-web", "/spec/approval", approval)
+    plan = scene.service().plan(scene.who, PlanRef(NAMESPACE, "deployment-web"))
+    parts = plan_actions.buttons(view_of(scene), plan)
+    assert open_ones(parts) == [button for button in ALL if button != closed]
+    assert f"It was {decision.lower()} by bob, Wed 19 Nov 21:54 UTC; what comes next stands above." in text_of(parts[1])
+
+
+def test_an_approval_of_one_occurrence_leaves_that_of_all_open(scene: Scene) -> None:
+    approval = {"decision": "Approved", "scope": "Once", "by": "bob", "at": "2025-11-19T21:54:00Z"}
+    scene.change("deployment-web", "/spec/approval", approval)
+    plan = scene.service().plan(scene.who, PlanRef(NAMESPACE, "deployment-web"))
+    assert open_ones(plan_actions.buttons(view_of(scene), plan)) == ALL
+
+
 def test_a_role_elsewhere_opens_none_and_a_single_window_cannot_be_skipped(scene: Scene) -> None:
     plan = scene.service().plan(scene.who, PlanRef(NAMESPACE, "web-peak"))
     assert plan.source is WindowSource.MANUAL

@@ -49,6 +49,7 @@ from cotenant.scheduler_ext.reservations.model.plan_service import (
     PlanTerms,
     Preview,
 )
+from cotenant.scheduler_ext.reservations.model.plan_states import decision_in_force, decision_text
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan
 from cotenant.scheduler_ext.reservations.plans import schedule
 from cotenant.scheduler_ext.reservations.service import plans
@@ -251,6 +252,7 @@ class ClusterPlanService:
         word, scope, reason = choice
 
         def decide(plan: Plan, by: str) -> Intent:
+            _require_first(plan, Approval(word, scope, by), standby)
             if word is PlanDecision.APPROVED:
                 self._require_seen(plan, generation)
             return plans.decide_plan(plan, Approval(word, scope, by, self._now(), reason), standby)
@@ -294,6 +296,20 @@ class ClusterPlanService:
 
     def _now(self) -> float:
         return self._office.clock.now_seconds()
+
+
+def _require_first(plan: Plan, asked: Approval, standby: int | None) -> None:
+    """Raise where somebody else has decided the same already: who was first is said, and nothing is written over it."""
+    first = decision_in_force(plan)
+    if first is None or first.decision is not asked.decision or first.by in ("", asked.by):
+        return
+    if asked.scope is DecisionScope.SERIES and first.scope is DecisionScope.ONCE:
+        return  # that was of one occurrence, this is of all
+    if standby in (None, plan.standby):
+        raise UsageError(
+            f"plan {plan.namespace}/{plan.name} was {decision_text(first)}",
+            fix="Nothing is left to decide: edit its terms, skip a window, or decide the other way.",
+        )
 
 
 class _TriedPlans(ClusterPlanService):
