@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from cotenant.base.errors import UsageError
 
@@ -74,6 +74,34 @@ class ContainerRef:
 
     def __str__(self) -> str:
         return f"{self.workload}/{self.container}"
+
+
+class ContainerName(NamedTuple):
+    """The four texts by which a container of a workload is stored and addressed."""
+
+    namespace: str
+    kind: str
+    workload: str
+    container: str
+
+    @property
+    def workload_ref(self) -> WorkloadRef:
+        """The workload of the container."""
+        return WorkloadRef(self.namespace, self.kind, self.workload)
+
+
+class PodName(NamedTuple):
+    """A pod by its namespace and name."""
+
+    namespace: str
+    name: str
+
+
+class NodeIdentity(NamedTuple):
+    """A Node object by name and uid: what an object that belongs to the node names as its owner."""
+
+    name: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True, order=True)

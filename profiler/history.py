@@ -21,7 +21,7 @@ from cotenant.base.settings.sections.profiler import ProfilerSettings
 from cotenant.base.store.store import Hole, Store
 from cotenant.base.usage.plausible import plausible_of_pods
 from cotenant.base.usage.quality import Defect, QualityRecord, ScrapeSpan
-from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, TimeWindow, Usage
 from cotenant.profiler.pool import by_node, total
 from cotenant.profiler.sightings import (
     NODE_SUMS,
@@ -88,7 +88,7 @@ class MetricSource(Protocol):
     def describe(self) -> str:
         """One line for people, without secrets."""
 
-    def inventory(self, now_seconds: int, window: tuple[int, int]) -> Inventory:
+    def inventory(self, now_seconds: int, window: TimeWindow) -> Inventory:
         """The cluster now, with the pods of the window that are gone."""
 
     def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
@@ -125,7 +125,7 @@ def pull(
     spans = spans_to_pull(now, state, settings)
     keep_since = now - settings.window_days * DAY_SECONDS
     start = min([now - 2 * HOUR_SECONDS, *(span.start_seconds for span in spans)])
-    snapshot = source.inventory(now, (start, now))
+    snapshot = source.inventory(now, TimeWindow(start, now))
     stored = store.read_inventory()
     _require_same_cluster(stored, snapshot, source, store)
     inventory = (merge_inventories if snapshot.pods else carried_over)(stored, snapshot, keep_since)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -100,6 +100,13 @@ SIGNALS: dict[Signal, SignalSpec] = {
     Signal.NODE_CPU_USAGE_MEAN: SignalSpec(_CPU, Statistic.MEAN, FIVE_MINUTES_SECONDS, _CPU.unit, per_node=True),
     Signal.NODE_MEMORY_WORKING_SET_MAX: SignalSpec(_MEM, Statistic.MAX, FIVE_MINUTES_SECONDS, _MEM.unit, per_node=True),
 }
+
+
+class TimeWindow(NamedTuple):
+    """A stretch of time, [start, end) in whole Unix seconds."""
+
+    start_seconds: int
+    end_seconds: int
 
 
 @dataclass(frozen=True, slots=True)

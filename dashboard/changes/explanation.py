@@ -10,6 +10,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base.errors import UsageError
+from cotenant.base.identity import ContainerName
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.reasons import SENTENCES
 from cotenant.base.resource import Resource
@@ -32,7 +33,7 @@ TITLES: Final = {
 
 def body(
     recommendation: Recommendation | None,
-    name: tuple[str, str, str, str],
+    name: ContainerName,
     patch: Callable[..., str],
     portrait: str = "",
     charts: Sequence[Component] = (),
@@ -40,9 +41,9 @@ def body(
     """The drawer's content, with a way to the workload's page and its charts; says so where nothing is stored."""
     if recommendation is None:
         why = "It may have gone with the latest results, or the link is old."
-        command = f"cotenant recs list -n {visible(name[0])}"
+        command = f"cotenant recs list -n {visible(name.namespace)}"
         return panels.empty(f"Nothing is stored about {'/'.join(name)}.", why=why, command=command)
-    way = [dcc.Link(f"All about {visible(name[2])}", href=portrait, id="to-portrait")] if portrait else []
+    way = [dcc.Link(f"All about {visible(name.workload)}", href=portrait, id="to-portrait")] if portrait else []
     parts = [
         _head(recommendation),
         *way,

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.base.identity import WorkloadRef
+from cotenant.base.identity import ContainerName, WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.tables import queries
 from cotenant.base.tables.filters import Query
@@ -167,10 +167,10 @@ def render(view: View, search: str) -> Component:
     return list_page.page(LIST, view, search, head, *unseen)
 
 
-def parse_container_name(open_name: str) -> tuple[str, str, str, str] | None:
+def parse_container_name(open_name: str) -> ContainerName | None:
     """The container that the URL's `open` names: namespace/kind/workload/container, each part escaped."""
     parts = [unquote(part) for part in open_name.split("/")]
-    return (parts[0], parts[1], parts[2], parts[3]) if len(parts) == NAME_PARTS else None
+    return ContainerName(*parts) if len(parts) == NAME_PARTS else None
 
 
 def register(app: Dash, view: View) -> None:
@@ -217,16 +217,16 @@ def _register_drawer(app: Dash, view: View) -> None:
         name = parse_container_name(open_name or "")
         if name is None:
             return no_update
-        return panels.render_guarded(lambda: _usage(view, WorkloadRef(*name[:3]), view.source.explain(*name)))
+        return panels.render_guarded(lambda: _usage(view, name.workload_ref, view.source.explain(*name)))
 
 
-def explain_container(view: View, name: tuple[str, str, str, str], search: str) -> Component:
+def explain_container(view: View, name: ContainerName, search: str) -> Component:
     """Explain a container for the drawer, or show why that failed: an open drawer must not wait forever."""
     return panels.render_guarded(lambda: _explanation_body(view, name, search))
 
 
-def _explanation_body(view: View, name: tuple[str, str, str, str], search: str) -> Component:
-    ref = WorkloadRef(*name[:3])
+def _explanation_body(view: View, name: ContainerName, search: str) -> Component:
+    ref = name.workload_ref
     way = portrait.href(view.settings.base_path, ref, search, "recommendations")
     acts = panels.render_guarded(lambda: snooze.workload_buttons(view, ref))
     recommendation = view.source.explain(*name)
@@ -236,7 +236,7 @@ def _explanation_body(view: View, name: tuple[str, str, str, str], search: str) 
     return html.Div([acts, steps, body, panels.render_guarded(lambda: _last_change(view, ref))])
 
 
-def _steps_panel(view: View, name: tuple[str, str, str, str], recommendation: Recommendation | None) -> Component:
+def _steps_panel(view: View, name: ContainerName, recommendation: Recommendation | None) -> Component:
     """Show what can be applied now, and the dated steps of a cut that is too large for one step."""
     names = dict(zip(RECOMMENDATIONS.key, name, strict=True))
     row = view.source.snapshot().row(RECOMMENDATIONS.name, names, ("ready", "stopped_by", "steps"))

@@ -18,6 +18,7 @@ from cotenant.base.allocation.cpu_topology import CpuTopology
 from cotenant.base.allocation.device_allocator import taken_by
 from cotenant.base.allocation.devices import DeviceInventory, DeviceKey, NodeDevice
 from cotenant.base.errors import UsageError
+from cotenant.base.identity import NodeIdentity
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent
 from cotenant.base.kubernetes.protocol import CLAIM_DRIVER, NODE_AGENT
 from cotenant.base.kubernetes.quantity import format_bytes
@@ -130,11 +131,11 @@ def _device_offer(device: NodeDevice, edits: ContainerEdits | None) -> OfferedDe
 
 
 def publication(
-    node: tuple[str, str], offers: Sequence[OfferedDevice], published: Iterable[Mapping[str, Any]]
+    node: NodeIdentity, offers: Sequence[OfferedDevice], published: Iterable[Mapping[str, Any]]
 ) -> list[Intent]:
     """Return the writes after which the node's ResourceSlices offer these devices.
 
-    node: name and uid; published: our present slices. A new set of slices has a higher generation of the pool, so
+    published: our present slices. A new set of slices has a higher generation of the pool, so
     that the scheduler uses none of the old set with it.
     """
     name, uid = node

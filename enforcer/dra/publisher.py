@@ -19,6 +19,7 @@ from cotenant.base.allocation.allocator import Holding
 from cotenant.base.allocation.device_allocator import COLLECTION
 from cotenant.base.allocation.devices import DeviceInventory, DeviceKey, DeviceKind, inventory_of
 from cotenant.base.errors import ClusterAbsent, CotenantError, UsageError
+from cotenant.base.identity import NodeIdentity
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kube.observed import NOT_ENDED
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
@@ -138,7 +139,7 @@ class SlicePublisher:
         self._offer({device.name: device for device in listed if device.kind != GONE})
         selector = f"spec.driver={DRIVER},spec.nodeName={self._node}"
         published = self._client.list(RESOURCE_SLICES, fieldSelector=selector)
-        for intent in publication((self._node, node["metadata"]["uid"]), listed, published):
+        for intent in publication(NodeIdentity(self._node, node["metadata"]["uid"]), listed, published):
             self._writer.send(intent, full_response=False)
             _log.info("devices published", slice=intent.address.name, devices=len(listed))
 

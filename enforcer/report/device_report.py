@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cotenant.base.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE, DeviceKind
+from cotenant.base.identity import NodeIdentity
 from cotenant.base.kubernetes.intent import Address, Create, Intent, Patch
 from cotenant.base.kubernetes.protocol import NODE_AGENT, SCHEDULING_GROUP
 from cotenant.base.kubernetes.quantity import format_bytes
@@ -58,10 +59,10 @@ def label_text(text: str) -> str:
     return _NOT_IN_LABELS.sub("-", text)[:_LONGEST_LABEL].strip("-._")
 
 
-def device_write(gpus: Sequence[Json], node: tuple[str, str], current: Mapping[str, Any] | None) -> Intent | None:
+def device_write(gpus: Sequence[Json], node: NodeIdentity, current: Mapping[str, Any] | None) -> Intent | None:
     """Return the write that publishes the GPUs, None if nothing differs.
 
-    node: its name and uid; current: our object, None = none yet.
+    current: our object, None = none yet.
     """
     name, uid = node
     address = device_address(name)

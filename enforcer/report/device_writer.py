@@ -17,6 +17,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from cotenant.base.identity import NodeIdentity
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.enforcer.observe.nvml import Nvml, NvmlReading, NvmlState
 from cotenant.enforcer.observe.pci_sysfs import pci_location
@@ -72,7 +73,7 @@ class DevicePublisher:
                 _log.warning("GPUs are not published: the Device is by hand or of another program", device=self.node)
             self.state = DiscoveryState.FOREIGN
             return False
-        intent = device_write(gpus, (self.node, uid), current)
+        intent = device_write(gpus, NodeIdentity(self.node, uid), current)
         if intent is not None:
             writer.send(intent, full_response=False)
             _log.info("GPUs published", gpus=len(gpus), unhealthy=self.unhealthy)

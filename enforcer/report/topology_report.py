@@ -16,6 +16,7 @@ from cotenant.base.allocation.topology_document import (
     topology_address,
     zones_of,
 )
+from cotenant.base.identity import NodeIdentity
 from cotenant.base.kubernetes.intent import Apply, Create, Intent, Patch
 from cotenant.enforcer.contract import Observation, PodSpec
 from cotenant.enforcer.decide.overrides import active
@@ -47,11 +48,11 @@ def node_cpus(observation: Observation, machine: MachineCpus) -> NodeCpus:
 
 
 def topology_write(
-    cpus: NodeCpus, memory_bytes: Mapping[int, int], node: tuple[str, str], current: Mapping[str, Any] | None
+    cpus: NodeCpus, memory_bytes: Mapping[int, int], node: NodeIdentity, current: Mapping[str, Any] | None
 ) -> Intent | None:
     """Return the write that publishes the CPUs, None if nothing differs.
 
-    node: its name and uid, current: the object, None = none yet. The zones of an existing object are left alone while
+    current: the object, None = none yet. The zones of an existing object are left alone while
     they have our CPUs, because the manager adds batch amounts to them. Others are replaced, if the object is still
     the version that was read.
     """

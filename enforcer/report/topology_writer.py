@@ -12,6 +12,7 @@ from typing import Any
 
 from cotenant.base.allocation.cpu_lists import Cpus
 from cotenant.base.allocation.topology_document import NodeCpus, topology_address
+from cotenant.base.identity import NodeIdentity
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.enforcer.observe.cpu_sysfs import numa_memory_bytes, read_topology
 from cotenant.enforcer.report.topology_report import MachineCpus, topology_write
@@ -38,7 +39,7 @@ class TopologyPublisher:
         if cpus is None or not uid:
             return False
         current: dict[str, Any] | None = client.get(topology_address(self.node).path)
-        intent = topology_write(cpus, machine.memory_bytes, (self.node, uid), current)
+        intent = topology_write(cpus, machine.memory_bytes, NodeIdentity(self.node, uid), current)
         if intent is None:
             return False
         writer.send(intent, full_response=False)

@@ -18,7 +18,7 @@ from cotenant.base.colocation.collect_policy import CollectPolicy
 from cotenant.base.errors import NoData
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.profiler import PrometheusSettings
-from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid
+from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid, TimeWindow
 from cotenant.profiler.node_metric.questions import ASKED, EXPORTER_CPU, Ask, Scene, queries
 from cotenant.profiler.node_metric.status import Observed
 from cotenant.profiler.node_metric.windows import Floats, Track
@@ -99,7 +99,7 @@ class NodeMetricSource:
     def _survey(self, now_seconds: int) -> Scene:
         """Return the facts about the server, which are queried again once they are SURVEY_SECONDS old."""
         if self._scene is None or now_seconds - self._surveyed_seconds >= SURVEY_SECONDS:
-            window = (now_seconds - HOUR_SECONDS, now_seconds)
+            window = TimeWindow(now_seconds - HOUR_SECONDS, now_seconds)
             names = metric_names.present(self._client, {}, window, (NODE_INFO, EXPORTER_CPU))
             text = survey.question(self._settings.labels, names)
             series = decode.decode_series(self._client.range(text, now_seconds, now_seconds, 1))

@@ -10,6 +10,7 @@ from typing import Final
 
 from cotenant.base.errors import SourceError, SourceLimit, SourceProtocol
 from cotenant.base.runtimes.heap import runtimes
+from cotenant.base.usage.usage import TimeWindow
 from cotenant.profiler.prometheus import clusters, decode, inventory, parts, survey
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.promql import (
@@ -38,9 +39,7 @@ _MATTER: Final = (
 )
 
 
-def present(
-    client: Client, labels: Mapping[str, str], window: tuple[int, int], more: Sequence[str] = ()
-) -> frozenset[str]:
+def present(client: Client, labels: Mapping[str, str], window: TimeWindow, more: Sequence[str] = ()) -> frozenset[str]:
     """Names of the metrics that have a series with these labels in the window (Unix seconds).
 
     Where the server does not list them, those of `more` and of what a scan reads that had a sample at the moments of a

@@ -24,7 +24,7 @@ from cotenant.base.runtimes.heap import ManagedRuntime, runtimes
 from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.server_quantiles import ServerQuantiles
-from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, TimeWindow
 from cotenant.profiler.history import SignalSpan, SourceReport, UsageBlock
 from cotenant.profiler.prometheus import (
     client,
@@ -124,31 +124,33 @@ class PrometheusSource:
         """Release the connections."""
         self._client.close()
 
-    def survey(self, window: tuple[int, int]) -> Survey:
+    def survey(self, window: TimeWindow) -> Survey:
         """Return the survey of what the server holds; it is made once."""
         if self._survey is None:
             names = metric_names.present(self._client, self._settings.labels, window)
             surveyed = self._read_survey(names, window)
             if CPU in names and (surveyed.newest_seconds is None or surveyed.late(window[1])):
                 newest = self._newest(survey.containers(self._settings.labels), window)
-                surveyed = surveyed if newest is None else self._read_survey(names, (min(window[0], newest), newest))
+                surveyed = (
+                    surveyed if newest is None else self._read_survey(names, TimeWindow(min(window[0], newest), newest))
+                )
             self._survey = surveyed
         return self._survey
 
-    def _read_survey(self, names: frozenset[str], window: tuple[int, int]) -> Survey:
+    def _read_survey(self, names: frozenset[str], window: TimeWindow) -> Survey:
         """The survey of a window; SourceUnfit where its samples are not those of one cluster."""
         answer = self._survey_all(survey.question(self._settings.labels, names), survey.moments(*window))
         survey.refuse_unfit(answer, self.describe())
         return survey.findings(answer, names, self._settings.scrape_interval_seconds)
 
-    def survey_of_intervals(self, window: tuple[int, int]) -> Survey:
+    def survey_of_intervals(self, window: TimeWindow) -> Survey:
         """The survey, with how often each series was scraped in every hour of the window, asked once."""
         if not self._knows_intervals:
             self._survey = self._with_intervals(self.survey(window), window)
             self._knows_intervals = True
         return self.survey(window)
 
-    def _with_intervals(self, surveyed: Survey, window: tuple[int, int]) -> Survey:
+    def _with_intervals(self, surveyed: Survey, window: TimeWindow) -> Survey:
         """The survey with the scrape intervals of each hour; without them where they are given or cannot be had."""
         end = min(window[1], surveyed.newest_seconds or window[1])
         if self._settings.scrape_interval_seconds or not surveyed.population.containers or end <= window[0]:
@@ -180,7 +182,7 @@ class PrometheusSource:
         )
         return [answer for piece in pieces for answer in self._intervals(*piece)]
 
-    def _newest(self, metric: str, window: tuple[int, int]) -> int | None:
+    def _newest(self, metric: str, window: TimeWindow) -> int | None:
         """Time of the newest sample of the selected series in the window; None without any, or where it cannot be had.
 
         Searched hour by hour in the last day, else in all of the window, then closer.
@@ -212,7 +214,7 @@ class PrometheusSource:
             self._defects[Defect.QUERY_SPLIT] += 1
             return self._query_series(text, moments[-1:])
 
-    def inventory(self, now_seconds: int, window: tuple[int, int]) -> Inventory:
+    def inventory(self, now_seconds: int, window: TimeWindow) -> Inventory:
         """The cluster now; owners of the window's pods from the series index."""
         surveyed = self.survey(window)
         whole = everywhere(surveyed.population.containers)
@@ -236,7 +238,7 @@ class PrometheusSource:
         """Usage of the spans, one block for each query, oldest first; at most `in_flight` queries at the same time."""
         if not spans:
             return
-        window = (min(s.start_seconds for s in spans), max(s.end_seconds for s in spans))
+        window = TimeWindow(min(s.start_seconds for s in spans), max(s.end_seconds for s in spans))
         surveyed = self.survey_of_intervals(window)
         spans = _answerable(spans, surveyed)
         reads = self._reads(surveyed, window)
@@ -254,7 +256,7 @@ class PrometheusSource:
 
     def quantiles(self, question: Question, inventory: Inventory) -> ServerQuantiles:
         """The server's own quantiles, for strategies that are defined by them; raises SourceError when a part fails."""
-        window = (question.end_seconds - question.span_seconds, question.end_seconds)
+        window = TimeWindow(question.end_seconds - question.span_seconds, question.end_seconds)
         surveyed = self.survey(window)
         own = self._settings.labels
         queries = quantiles.queries(question, surveyed.population, own, per_core=surveyed.cores > 0)
@@ -277,7 +279,7 @@ class PrometheusSource:
         errors, waited = tuple(self._errors.values()), account.waited_seconds
         return SourceReport(scrape, account.queries, self._samples, waited, defects, notes, errors, scrapes)
 
-    def _reads(self, surveyed: Survey, window: tuple[int, int]) -> list[_Stretch]:
+    def _reads(self, surveyed: Survey, window: TimeWindow) -> list[_Stretch]:
         """Stretches that cover the window, each with the part that brings each signal; none without such a metric."""
         known = [span for span in surveyed.spans if span.end_seconds > window[0] and span.start_seconds < window[1]]
         if not known:
@@ -303,7 +305,7 @@ class PrometheusSource:
     def _query_series(self, text: str | Wording, moments: range) -> _Described:
         return decode.decode_series(self._client.range(text, moments[0], moments[-1], moments.step))
 
-    def _owners(self, metrics: Sequence[str], window: tuple[int, int], shard: NamespaceShard) -> list[dict[str, str]]:
+    def _owners(self, metrics: Sequence[str], window: TimeWindow, shard: NamespaceShard) -> list[dict[str, str]]:
         """Label sets of the metrics' series; halved by metric, namespaces, then time, when an answer is too large.
 
         Where even an hour of one namespace is too large for a server that answers with a part, the part is taken.
@@ -325,7 +327,7 @@ class PrometheusSource:
         return [row for piece in pieces for row in self._owners(*piece)]
 
     def _newest_state(
-        self, now_seconds: int, window: tuple[int, int], shard: NamespaceShard
+        self, now_seconds: int, window: TimeWindow, shard: NamespaceShard
     ) -> tuple[int, list[tuple[dict[str, str], float]], dict[str, int]]:
         """Series of the snapshot at the newest moment that has them, and when each metric that it lacks was read."""
         surveyed = self.survey(window)
@@ -338,7 +340,7 @@ class PrometheusSource:
                 continue
             text = selector((metric_name_matcher(anchor), *of_labels(self._settings.labels)))
             alone = anchor in gaps.READ_LATE
-            newest = self._newest(text, (gaps.search_start(anchor, now_seconds, window[0]), now_seconds))
+            newest = self._newest(text, TimeWindow(gaps.search_start(anchor, now_seconds, window[0]), now_seconds))
             if newest is not None:
                 rows = [row for row in rows if row[0].get("__name__") not in metrics]
                 rows += self._state(metrics, newest, shard)
@@ -393,14 +395,14 @@ class PrometheusSource:
     def _rates_of_day(self, moment: int) -> Rates:
         """Windows for the longest scrape interval of any series in the day before a moment: none may look idle."""
         if self._day_rates is None:
-            day = (moment - DAY_SECONDS, moment)
+            day = TimeWindow(moment - DAY_SECONDS, moment)
             surveyed = self.survey(day)
             spans = surveyed.spans if self._knows_intervals else self._with_intervals(surveyed, day).spans
             seen = (s.rates.slowest for s in spans if s.end_seconds > day[0] and s.start_seconds < moment)
             self._day_rates = max((surveyed.rates, *seen), key=lambda rates: rates.scrape_seconds)
         return self._day_rates
 
-    def _heaps(self, now_seconds: int, window: tuple[int, int], shard: NamespaceShard) -> list[HeapRow]:
+    def _heaps(self, now_seconds: int, window: TimeWindow, shard: NamespaceShard) -> list[HeapRow]:
         """Figures of the runtimes of which the server has metrics; what it does not answer is a note."""
         rows: list[HeapRow] = []
         names = self.survey(window).names
@@ -414,7 +416,7 @@ class PrometheusSource:
         return rows
 
     def _heap_rows(
-        self, runtime: ManagedRuntime, now_seconds: int, window: tuple[int, int], shard: NamespaceShard
+        self, runtime: ManagedRuntime, now_seconds: int, window: TimeWindow, shard: NamespaceShard
     ) -> list[HeapRow]:
         """One value a figure and container; halved by namespaces where an answer is too large."""
         texts = heaps.questions(runtime, self._settings.labels, shard, window[1] - window[0])
@@ -449,8 +451,8 @@ class PrometheusSource:
 
 
 def _pieces(
-    metrics: Sequence[str], window: tuple[int, int], shard: NamespaceShard, least_seconds: int
-) -> list[tuple[Sequence[str], tuple[int, int], NamespaceShard]]:
+    metrics: Sequence[str], window: TimeWindow, shard: NamespaceShard, least_seconds: int
+) -> list[tuple[Sequence[str], TimeWindow, NamespaceShard]]:
     """Return two smaller questions, none for an atom; least_seconds: 0 if only fewer metrics make it shorter."""
     (start, end), half = window, len(metrics) // 2
     if half:
@@ -461,7 +463,7 @@ def _pieces(
     if not least_seconds or end - start <= least_seconds:
         return []
     middle = (start + end) // 2
-    return [(metrics, (start, middle), shard), (metrics, (middle, end), shard)]
+    return [(metrics, TimeWindow(start, middle), shard), (metrics, TimeWindow(middle, end), shard)]
 
 
 def _holes(query: RangeQuery) -> Iterator[SignalSpan]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,15 @@ from cotenant.scheduler_ext.rebalance.price import step_seconds
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
+
+
+class PodUse(NamedTuple):
+    """What a pod uses now, (2,): millicores and bytes; row: of its node in the table."""
+
+    row: int
+    usage: Floats
+
+
 SPREAD: Final = 0.03
 """Standard deviation of load around its path, as a share of capacity."""
 LEVEL_WEIGHT: Final = 0.2
@@ -174,10 +183,10 @@ def per_pod(outlook: WorkloadOutlook | None, replicas: int, now_seconds: float) 
     return usage
 
 
-def pod_path(table: LoadTable, pod: RebalancePod, present: tuple[int, Floats], *, with_forecast: bool) -> Floats:
+def pod_path(table: LoadTable, pod: RebalancePod, present: PodUse, *, with_forecast: bool) -> Floats:
     """Usage of a pod of which only the node has a forecast, (DAY_STEPS + 1, 2): the pod grows as its node does.
 
-    present: (row of its node, usage now). The first row is what it uses now. Without a forecast it stays at that. A
+    The first row is what it uses now. Without a forecast it stays at that. A
     peak that an annotation predicts is not undercut at any later time.
     """
     row, usage = present

@@ -29,7 +29,7 @@ from cotenant.scheduler_ext.rebalance.classification import (
     state_of,
     table_of,
 )
-from cotenant.scheduler_ext.rebalance.day_ahead import day_of
+from cotenant.scheduler_ext.rebalance.day_ahead import PodUse, day_of
 from cotenant.scheduler_ext.rebalance.eligibility import Eligibility, sort_by_move_order
 from cotenant.scheduler_ext.rebalance.limits import MoveLimits
 from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
@@ -48,6 +48,8 @@ from cotenant.scheduler_ext.rebalance.receivers import Receivers
 from cotenant.scheduler_ext.rebalance.round_state import (
     FORECAST_MARGIN,
     SHORT_LIST,
+    NodeExcess,
+    NodeRows,
     RebalanceRound,
     ThresholdPass,
     apply_move,
@@ -170,7 +172,7 @@ def _relieve(work: RebalanceRound, current: ThresholdPass, row: int) -> None:
         if reason is not Reason.OK:
             work.refusals.append(MoveRefusal("", name, reason))
             return
-        outcome = _try_move(work, current, (pod, row), (shares, over, excess))
+        outcome = _try_move(work, current, (pod, row), NodeExcess(shares, over, excess))
         if isinstance(outcome, Reason):
             work.refusals.append(MoveRefusal(pod.key, name, outcome))
         else:
@@ -203,10 +205,10 @@ def _receiver_capacity_reason(work: RebalanceRound, current: ThresholdPass) -> R
 
 
 def _try_move(
-    work: RebalanceRound, current: ThresholdPass, where: tuple[RebalancePod, int], about: tuple[Floats, Flags, Floats]
+    work: RebalanceRound, current: ThresholdPass, where: tuple[RebalancePod, int], about: NodeExcess
 ) -> PlannedMove | Reason:
-    """The move of a pod, carried out on the table, or why it stays. about: (shares, over, excess) of its node."""
-    (pod, row), (shares, over, excess) = where, about
+    """The move of a pod, carried out on the table, or why it stays; where: the pod and its node's row."""
+    (pod, row), shares = where, about.shares
     reason = work.eligibility.refusal(pod)
     usage = usage_of(pod, work.inputs.loads[row].metric)
     if reason is Reason.OK and usage is None:
@@ -214,8 +216,8 @@ def _try_move(
     reason = work.limits.refusal(pod) if reason is Reason.OK else reason
     if reason is not Reason.OK or usage is None:
         return reason
-    path = path_of(work, pod, (row, np.array(usage)))
-    seconds, relief = _relief(work, current, (row, path), (shares, over, excess))
+    path = path_of(work, pod, PodUse(row, np.array(usage)))
+    seconds, relief = _relief(work, current, row, path, about)
     refusal = _unpaid(
         price(pod, shares, relief, seconds, work.inputs.now_seconds), from_forecast=_looks_ahead(work, current)
     )
@@ -229,7 +231,7 @@ def _try_move(
     if not cost.pays or (by_forecast and cost.gain < FORECAST_MARGIN * cost.cost):
         return Reason.TARGETS_TOO_FULL
     target = int(current.receivers.rows[place])
-    apply_move(work, pod, (row, target), path)
+    apply_move(work, pod, NodeRows(row, target), path)
     current.receivers.take(place, pod)
     names = work.table.names
     return PlannedMove(pod.key, names[row], names[target], usage, cost, by_forecast, current.prod, pod.unjudged())
@@ -241,13 +243,13 @@ def _looks_ahead(work: RebalanceRound, current: ThresholdPass) -> bool:
 
 
 def _relief(
-    work: RebalanceRound, current: ThresholdPass, where: tuple[int, Floats], about: tuple[Floats, Flags, Floats]
+    work: RebalanceRound, current: ThresholdPass, row: int, path: Floats, about: NodeExcess
 ) -> tuple[float, float]:
-    """(seconds of the overload, node-seconds of it that end when the pod leaves). where: (row, the pod's path).
+    """(seconds of the overload, node-seconds of it that end when the pod leaves); path: of the pod from the node's row.
 
     Only the overload that begins first counts: later ones are a later round's.
     """
-    (row, path), (shares, over, excess) = where, about
+    shares, over, excess = about
     if not _looks_ahead(work, current):
         return float(HALF_HOUR), present_relief(shares, np.where(over, excess, 0.0))
     table, now = work.table, work.inputs.now_seconds

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.classification import Classification, PoolThresholds
-from cotenant.scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS
+from cotenant.scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS, PodUse
 from cotenant.scheduler_ext.rebalance.load import RebalancePod, usage_of
 from cotenant.scheduler_ext.rebalance.plan import MoveRefusal, PlannedMove
 from cotenant.scheduler_ext.rebalance.price import price
@@ -20,6 +20,7 @@ from cotenant.scheduler_ext.rebalance.receivers import Receivers
 from cotenant.scheduler_ext.rebalance.round_state import (
     FORECAST_MARGIN,
     SHORT_LIST,
+    NodeRows,
     RebalanceRound,
     ThresholdPass,
     apply_move,
@@ -94,7 +95,7 @@ def _find_worthwhile_move(
     assert work.day is not None
     (pod, row), table = where, work.table
     usage = np.array(usage_of(pod, work.inputs.loads[row].metric))
-    place, harm = _least_harmed(work, current, (row, usage), pod)
+    place, harm = _least_harmed(work, current, PodUse(row, usage), pod)
     if place is None or spared - harm <= LEAST_SPARED_SECONDS:
         return None
     shares = shares_of(work, pod, row)
@@ -103,19 +104,16 @@ def _find_worthwhile_move(
         return None
     target = int(current.receivers.rows[place])
     by_forecast = not (table.usage[row] > current.high[row]).any()
-    apply_move(work, pod, (row, target), path_of(work, pod, (row, usage)))
+    apply_move(work, pod, NodeRows(row, target), path_of(work, pod, PodUse(row, usage)))
     current.receivers.take(place, pod)
     nodes, (cpu, memory) = (table.names[row], table.names[target]), usage.tolist()
     return PlannedMove(pod.key, *nodes, (cpu, memory), cost, by_forecast, False, pod.unjudged())
 
 
 def _least_harmed(
-    work: RebalanceRound, current: ThresholdPass, present: tuple[int, Floats], pod: RebalancePod
+    work: RebalanceRound, current: ThresholdPass, present: PodUse, pod: RebalancePod
 ) -> tuple[int | None, float]:
-    """The receiver's place that the pod brings the least seconds above its threshold in a day, and these seconds.
-
-    present: (row of its node, usage now).
-    """
+    """The receiver's place that the pod brings the least seconds above its threshold in a day, and these seconds."""
     assert work.day is not None
     (row, usage), table, rows = present, work.table, current.receivers.rows
     high, path = current.pool.high[rows], work.day.path(pod)

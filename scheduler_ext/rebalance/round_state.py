@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cotenant.scheduler_ext.rebalance.anomaly import DetectorRound
 from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs
 from cotenant.scheduler_ext.rebalance.classification import LoadTable, PoolThresholds
-from cotenant.scheduler_ext.rebalance.day_ahead import DayAhead, pod_path
+from cotenant.scheduler_ext.rebalance.day_ahead import DayAhead, PodUse, pod_path
 from cotenant.scheduler_ext.rebalance.eligibility import Eligibility
 from cotenant.scheduler_ext.rebalance.limits import MoveLimits
 from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
@@ -61,6 +61,21 @@ class ThresholdPass:
         return self.pool.prod_high if self.prod else self.pool.high
 
 
+class NodeRows(NamedTuple):
+    """The rows of the node that a pod leaves and of the one that takes it."""
+
+    source: int
+    target: int
+
+
+class NodeExcess(NamedTuple):
+    """A source and one of its pods by resource, (2,): the pod's share of the node, what is over, and by which share."""
+
+    shares: Floats
+    over: Flags
+    excess: Floats
+
+
 def shares_of(work: RebalanceRound, pod: RebalancePod, row: int) -> Floats:
     """A pod's measured usage as shares of its node, (2,); zero where nothing is measured."""
     usage = usage_of(pod, work.inputs.loads[row].metric) or (0.0, 0.0)
@@ -68,10 +83,10 @@ def shares_of(work: RebalanceRound, pod: RebalancePod, row: int) -> Floats:
     return shares
 
 
-def path_of(work: RebalanceRound, pod: RebalancePod, present: tuple[int, Floats]) -> Floats:
-    """Return the pod's expected use, (DAY_STEPS + 1, 2), beginning with its use now; present: (row, usage)."""
+def path_of(work: RebalanceRound, pod: RebalancePod, present: PodUse) -> Floats:
+    """Return the pod's expected use, (DAY_STEPS + 1, 2), beginning with its use now."""
     if work.day is not None:
-        return work.day.path_from(pod, present[1])
+        return work.day.path_from(pod, present.usage)
     return pod_path(work.table, pod, present, with_forecast=work.with_forecast)
 
 
@@ -97,7 +112,7 @@ def fits_on(work: RebalanceRound, current: ThresholdPass, pod: RebalancePod) -> 
     return current.receivers.fits(pod)
 
 
-def apply_move(work: RebalanceRound, pod: RebalancePod, between: tuple[int, int], path: Floats) -> None:
+def apply_move(work: RebalanceRound, pod: RebalancePod, between: NodeRows, path: Floats) -> None:
     """Change the loads as if the pod had moved."""
     source, target = between
     table, usage = work.table, path[0]

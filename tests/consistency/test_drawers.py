@@ -13,7 +13,7 @@ from mcp.client import Client
 from mcp.server.lowlevel import Server
 
 from cotenant.base.amount_text import amount
-from cotenant.base.identity import WorkloadRef
+from cotenant.base.identity import ContainerName, WorkloadRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
@@ -119,7 +119,7 @@ def test_the_portrait_of_a_workload_says_its_row(shown: Scene, resource: Resourc
 def test_the_drawer_of_a_recommendation_says_its_row(shown: Scene) -> None:
     changes, view = 0, shown.view
     for row in rows_of(shown, RECOMMENDATIONS):
-        name = (row["namespace"], row["kind"], row["workload"], row["container"])
+        name = ContainerName(row["namespace"], row["kind"], row["workload"], row["container"])
         text = text_of(explain_container(view, name, ""))
         for resource, title in ((Resource.CPU, "CPU request"), (Resource.MEMORY, "Memory request")):
             now, then = row[f"{resource}_request_now"], row[f"{resource}_request"]

@@ -25,6 +25,7 @@ from cotenant.base.errors import (
     StoreError,
     StoreForbidden,
 )
+from cotenant.base.identity import ContainerName
 from cotenant.base.store import Store
 from cotenant.base.store.files import Folder
 from cotenant.dashboard.frame import panels
@@ -143,7 +144,7 @@ def test_health_says_nothing_about_pulls_that_it_may_not_see(made: Results, sour
 
 @pytest.mark.parametrize("error", [*FORBIDDEN, *BROKEN], ids=lambda e: type(e).__name__)
 def test_the_drawer_tells_the_two_apart_as_well(made: Results, source: StoreSource, error: CotenantError) -> None:
-    name = ("pay", "Deployment", "checkout", "app")
+    name = ContainerName("pay", "Deployment", "checkout", "app")
     view = view_on(Faulty(source, {"explain": error}), made.end_seconds)
     text = text_of(recommendations.explain_container(view, name, ""))
     assert ("empty forbidden" in text) == (error in FORBIDDEN) and RIGHT in text

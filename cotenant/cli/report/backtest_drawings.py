@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from cotenant.base.usage.backtest import Frontier
 from cotenant.cli.report.scan_drawings import text
@@ -37,6 +37,15 @@ MOST_VIOLATION, LEAST_SAVINGS = 25.0, 60.0
 """Percent: where settings stop being of use, and would squeeze the others into a corner."""
 
 Points = Sequence[tuple[float, float]]
+
+
+class Axes(NamedTuple):
+    """What the axes of a chart show, with their units."""
+
+    x: str
+    y: str
+
+
 Spread = tuple[float, float, float]
 """(x, lowest y, highest y)."""
 
@@ -52,7 +61,7 @@ class Panel:
 
 def lines(
     curves: Mapping[str, Points],
-    axes: tuple[str, str],
+    axes: Axes,
     label: str,
     *,
     ideal: Points = (),
@@ -69,7 +78,7 @@ def lines(
 
 def plot(
     curves: Mapping[str, Points],
-    axes: tuple[str, str],
+    axes: Axes,
     ideal: Points,
     spread: Mapping[str, Sequence[Spread]],
     marked: Points = (),
@@ -88,7 +97,7 @@ def plot(
     return "".join(drawn)
 
 
-def figure(panels: Mapping[str, Panel], axes: tuple[str, str], label: str) -> str:
+def figure(panels: Mapping[str, Panel], axes: Axes, label: str) -> str:
     """A picture of its own for pages without styles, on a light ground: one chart a panel, a legend below all."""
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel.curves))
     drawn = []
@@ -118,7 +127,7 @@ def frontier(chart: Frontier) -> str:
     beyond = "; ".join(f"{n} ({ps[0][0]:.1f} % of decisions passed, {ps[0][1]:.0f} % of the savings)"
                        for n, ps in curves.items() if ps and not inside[n])  # fmt: skip
     outside = f'<p class="dim">Outside the drawing: {text(beyond)}.</p>' if beyond else ""
-    return lines(drawn, ("decisions passed, %", "share of the oracle's savings, %"), chart.title) + outside
+    return lines(drawn, Axes("decisions passed, %", "share of the oracle's savings, %"), chart.title) + outside
 
 
 def legend(names: Mapping[str, object]) -> str:
@@ -142,7 +151,7 @@ class _Box:
         low, high = self.up[0], self.up[-1]
         return 10 + (HEIGHT - BOTTOM - 10) * (1 - (value - low) / (high - low))
 
-    def grid(self, axes: tuple[str, str]) -> Iterator[str]:
+    def grid(self, axes: Axes) -> Iterator[str]:
         """Lines with their values, and the names of the axes."""
         for value in self.up:
             yield f'<path class="grid" d="M{LEFT} {self.y(value):.1f}H{WIDTH - 12}"/>'

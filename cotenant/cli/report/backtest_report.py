@@ -13,7 +13,7 @@ import numpy as np
 
 from cotenant.base.table import Table
 from cotenant.base.usage.backtest import Frontier
-from cotenant.cli.report.backtest_drawings import frontier, lines
+from cotenant.cli.report.backtest_drawings import Axes, frontier, lines
 from cotenant.cli.report.document import column_glossary, document, section
 from cotenant.cli.report.scan_drawings import text
 
@@ -82,9 +82,9 @@ def _charts(contents: BacktestContents) -> str:
         for r in rows
         if r["contender"] == name and r["level"] == DRAWN_LEVEL
     }
-    levels = lines(coverage, ("level", "share at or below"), "Coverage of each level", ideal=((0, 0), (1, 1)))
+    levels = lines(coverage, Axes("level", "share at or below"), "Coverage of each level", ideal=((0, 0), (1, 1)))
     ideal = ((0, DRAWN_LEVEL), (23, DRAWN_LEVEL))
-    by_hour = lines(hours, ("hour, UTC", "share at or below p95"), "Coverage of p95 by hour", ideal=ideal)
+    by_hour = lines(hours, Axes("hour, UTC", "share at or below p95"), "Coverage of p95 by hour", ideal=ideal)
     return (
         '<section aria-label="Coverage"><h2>Coverage</h2><div class="panels"><div class="panel">'
         f"<h3>Every level: on the dashed line is right</h3>{levels}</div>"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from cotenant.cli.report.backtest_drawings import Points, Spread, lines
+from cotenant.cli.report.backtest_drawings import Axes, Points, Spread, lines
 from cotenant.cli.report.document import document
 from cotenant.cli.report.scan_drawings import text
 from cotenant.experiment.comparison import SeedInterval, interval
@@ -17,7 +17,7 @@ from cotenant.experiment.outcome import Sharing, SharingOutcome
 from cotenant.simulation.nodes.incident_story import IncidentCost, IncidentStory
 
 TITLE: Final = "Simulation"
-AXES: Final = ("share of node-time short, %", "batch core-hours")
+AXES: Final = Axes("share of node-time short, %", "batch core-hours")
 CURVES: Final = (Sharing.COTENANT, Sharing.KOORDINATOR, Sharing.STATIC, Sharing.ORACLE, Sharing.NONE)
 """The order in which they are drawn; the first is ours."""
 COLUMNS: Final[Mapping[str, tuple[str, float, str]]] = {

@@ -161,7 +161,7 @@ def cluster_status(
         waiting=_waiting_things(ready_counts(advice, every), standings, live.plans),
         peak=overview.peak,
         peak_reason=overview.peak_reason,
-        saved=Saved(count_of_states(standings, ChangeState.VERIFIED), change_savings(standings).held),
+        saved=Saved(count_of_states(standings, ChangeState.VERIFIED), change_savings(standings).verified),
         cluster_unknown=live.unknown,
         notes=tuple(overview.notes),
     )

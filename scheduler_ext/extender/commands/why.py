@@ -13,6 +13,7 @@ from cotenant.base.commands.command import examples, new_app
 from cotenant.base.commands.documents import documents, mapping_or_empty
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.errors import UsageError
+from cotenant.base.identity import PodName
 from cotenant.base.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:
@@ -68,13 +69,13 @@ def why(
         raise UsageError("give the name of a pod, or --file", fix="cotenant explain pod POD -n NAMESPACE")
     settings = settings_of(ctx, None, kubeconfig, context)
     named_namespace, _, name = pod.rpartition("/")
-    body, explanation = _explain_pod(settings, (named_namespace or namespace, name), file, extender)
+    body, explanation = _explain_pod(settings, PodName(named_namespace or namespace, name), file, extender)
     print_table(Table.from_rows(WHY, refusal_rows(explanation)), output, headers=not no_headers)
     _summary(body, explanation)
 
 
 def _explain_pod(
-    settings: Settings, name: tuple[str, str], file: Path | None, extender: bool | None
+    settings: Settings, name: PodName, file: Path | None, extender: bool | None
 ) -> tuple[Mapping[str, Any], Explanation]:
     import msgspec
 
@@ -86,7 +87,7 @@ def _explain_pod(
 
     client = connect(settings.kube)
     try:
-        body = pod_of(client, *name) if file is None else template_of(file, name[0])
+        body = pod_of(client, *name) if file is None else template_of(file, name.namespace)
         if mapping_or_empty(body.get("spec")).get("nodeName"):
             return body, Explanation("/".join(name), 0, 0, [])
         observed = read_cluster(client, settings.extender)

@@ -10,6 +10,7 @@ import typer
 
 from cotenant.base.commands.command import EXIT_PARTIAL, CliSession
 from cotenant.base.commands.output import message
+from cotenant.base.identity import PodName
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
@@ -94,9 +95,9 @@ class LiveQueues:
 
 
 def open_queues(
-    session: CliSession, kubeconfig: str | None, context: str | None, pod: tuple[str, str] | None = None
+    session: CliSession, kubeconfig: str | None, context: str | None, pod: PodName | None = None
 ) -> LiveQueues:
-    """Read the cluster. pod: (namespace, name) of one to read as well; NoData when it does not exist."""
+    """Read the cluster. pod: one to read as well; NoData when it does not exist."""
     from cotenant.base.kube import connect
     from cotenant.base.process.clock import SystemClock
     from cotenant.scheduler_ext.extender.watch.cluster_reader import pod_of

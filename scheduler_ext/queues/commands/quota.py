@@ -20,6 +20,7 @@ from cotenant.base.commands.output import (
     print_table,
 )
 from cotenant.base.commands.results import NamespaceOption, filter_rows
+from cotenant.base.identity import PodName
 from cotenant.scheduler_ext.queues.commands.live_queues import finish, no_quotas, open_queues
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def explain(
 
     named_namespace, _, name = pod.rpartition("/")
     pod_namespace = named_namespace or namespace
-    queues = open_queues(session_of(ctx), kubeconfig, context, pod=(pod_namespace, name))
+    queues = open_queues(session_of(ctx), kubeconfig, context, pod=PodName(pod_namespace, name))
     row = row_of(queues.report, pod_namespace, name)
     if row is None:
         message(queues.why_not_waiting())

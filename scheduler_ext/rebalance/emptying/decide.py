@@ -29,7 +29,7 @@ from cotenant.scheduler_ext.rebalance.classification import (
     state_of,
     table_of,
 )
-from cotenant.scheduler_ext.rebalance.day_ahead import DayAhead, day_of, pod_path
+from cotenant.scheduler_ext.rebalance.day_ahead import DayAhead, PodUse, day_of, pod_path
 from cotenant.scheduler_ext.rebalance.eligibility import Eligibility
 from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
 from cotenant.scheduler_ext.rebalance.limits import MoveLimits
@@ -335,17 +335,17 @@ def _placement(work: _EmptyingRound, pod: RebalancePod, row: int, pods: int) -> 
         reason = work.lone_limits.refusal(pod)
     if reason is not Reason.OK or usage is None:
         return reason
-    path = _path(work, pod, (row, np.array(usage)))
+    path = _path(work, pod, PodUse(row, np.array(usage)))
     shares = path[0] / work.table.capacity[row]
     cost = price(pod, shares, _horizon(work) / pods, _horizon(work), work.inputs.now_seconds)
     place = _fullest(work, pod, path)
     return place if isinstance(place, Reason) else _Placement(pod, place, path, cost)
 
 
-def _path(work: _EmptyingRound, pod: RebalancePod, present: tuple[int, Floats]) -> Floats:
-    """Return the pod's expected use, (DAY_STEPS + 1, 2), beginning with its usage now; present: (row, usage)."""
+def _path(work: _EmptyingRound, pod: RebalancePod, present: PodUse) -> Floats:
+    """Return the pod's expected use, (DAY_STEPS + 1, 2), beginning with its usage now."""
     if work.day is not None:
-        return work.day.path_from(pod, present[1])
+        return work.day.path_from(pod, present.usage)
     return pod_path(work.table, pod, present, with_forecast=work.with_forecast)
 
 

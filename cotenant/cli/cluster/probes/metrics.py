@@ -15,7 +15,7 @@ from cotenant.base.process.clock import Clock
 from cotenant.base.progress import Silent
 from cotenant.base.reasons import SENTENCES
 from cotenant.base.settings.sections.profiler import ProfilerSettings
-from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeWindow
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _of_samples(
 
     Where no container is seen nothing further is asked: an answer to nothing would read as if all were well.
     """
-    window = (now_seconds - settings.window_days * DAY_SECONDS, now_seconds)
+    window = TimeWindow(now_seconds - settings.window_days * DAY_SECONDS, now_seconds)
     finding = Probe("prometheus scrape interval", "samples of a container's CPU metric in an hour", required=True).run(
         lambda: interval(source, window)
     )
@@ -98,7 +98,7 @@ def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> 
 
     client = _client(settings)
     try:
-        window = (now_seconds - settings.window_days * DAY_SECONDS, now_seconds)
+        window = TimeWindow(now_seconds - settings.window_days * DAY_SECONDS, now_seconds)
         names |= metric_names.present(client, settings.prometheus.labels, window)
     finally:
         client.close()
@@ -121,7 +121,7 @@ def probe_metric_names(names: set[str]) -> ProbeOutcome:
     return ProbeOutcome(state, detail, "Let Prometheus scrape the kubelet's cAdvisor and kube-state-metrics.")
 
 
-def interval(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
+def interval(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     """The scrape interval that scan would work with, and how many containers it would read."""
     survey = source.survey_of_intervals(window)
     containers = survey.population.containers_count
@@ -140,7 +140,7 @@ def interval(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
     return ProbeOutcome(ProbeState.OK, detail)
 
 
-def freshness(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
+def freshness(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     """Check how far usage and kube-state-metrics lag behind.
 
     A scan reads the inventory of that earlier time, so a lag is no failure.
@@ -156,7 +156,7 @@ def freshness(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome
     return ProbeOutcome(ProbeState.OK, f"{len(inventory.nodes)} nodes and {running} running pods, nothing lags behind")
 
 
-def coverage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
+def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     """Check how many of the pods that use something are named, with their owners, amounts and phases.
 
     A pod that started less than half an hour before the newest sample may not have been listed yet: it is not counted
@@ -200,7 +200,7 @@ def coverage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
     return ProbeOutcome(ProbeState.OK, f"all {len(settled)} pods that use something are named, with their owners")
 
 
-def bounds(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
+def bounds(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     """Check whether annotations, classes, LimitRanges and autoscalers are told by kube-state-metrics alone."""
     from cotenant.profiler.prometheus.kube_state.declared import BLIND
 
@@ -220,7 +220,7 @@ def _values_count(blocks: Sequence[UsageBlock]) -> int:
     return sum(series.values.size for block in blocks for _, series in block.usage)
 
 
-def usage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
+def usage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     """Check whether the server answers every usage query of a scan, for a few slots."""
     from cotenant.profiler.history import SignalSpan
 
@@ -236,7 +236,7 @@ def usage(source: PrometheusSource, window: tuple[int, int]) -> ProbeOutcome:
     return ProbeOutcome(ProbeState.OK, f"all are answered, {values} values")
 
 
-def span(source: PrometheusSource, settings: ProfilerSettings, window: tuple[int, int]) -> ProbeOutcome:
+def span(source: PrometheusSource, settings: ProfilerSettings, window: TimeWindow) -> ProbeOutcome:
     """On how many days of the window that scan asks for the CPU metric is there."""
     from cotenant.profiler.prometheus.decode import decode_series
     from cotenant.profiler.prometheus.survey import containers
@@ -257,7 +257,7 @@ def span(source: PrometheusSource, settings: ProfilerSettings, window: tuple[int
     return ProbeOutcome(ProbeState.OK, detail)
 
 
-def _newest(source: PrometheusSource, window: tuple[int, int]) -> int:
+def _newest(source: PrometheusSource, window: TimeWindow) -> int:
     """Return the end of a scan's usage: the newest sample where that is late, else the end of the window."""
     survey = source.survey(window)
     return survey.newest_seconds if survey.newest_seconds is not None and survey.late(window[1]) else window[1]
