@@ -31,25 +31,25 @@ from cotenant.changes.decide.guardrails import (
     judge_batch,
 )
 from cotenant.changes.decide.in_place import RESIZE, summarize_resize_answers
-from cotenant.changes.decide.ladder import moves_of, planned_ladder, why_no_ladder
+from cotenant.changes.decide.ladder import moves_of, planned_ladder
 from cotenant.changes.decide.methods import MethodContext, impossible, suggest_method, waves, writes
 from cotenant.changes.decide.pacing import waves_of
 from cotenant.changes.decide.patches import by_workload
-from cotenant.changes.decide.regression_check import Compared
+from cotenant.changes.decide.regression_check import Compared, Measure
 from cotenant.changes.decide.steps import first_step, later_steps, rebase_on_live
 from cotenant.changes.event_reporter import EventReporter
 from cotenant.changes.live_context import ClusterUser, LiveContext, LiveWorkload, around
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write, last_changes
 from cotenant.changes.model.judgement import UsageTrace
 from cotenant.changes.model.ladder import Ladder, ladder_id
+from cotenant.changes.model.review import Review
 from cotenant.changes.model.service import Method
 from cotenant.changes.resize import answers, read_new_pod_writes
 from cotenant.recommender.model.recommendation import Recommendation
-from cotenant.recommender.model.savings import Savings, savings_of
-from cotenant.recommender.model.steps import NextStep
+from cotenant.recommender.model.savings import Savings
 
-Compare: TypeAlias = Callable[[Change, float, float, str], Sequence[Compared]]
-"""Measures of a change's workload, from its beginning to now (Unix time); the text is its latency query, or ""."""
+Compare: TypeAlias = Callable[[Change, float, float, Mapping[Measure, str]], Sequence[Compared]]
+"""Measures of a change's workload, from its beginning to now (Unix time), and those that queries are given for."""
 Trace: TypeAlias = Callable[[Change, float, float], Sequence[UsageTrace]]
 """Usage of a change's workload around its beginning, until now (Unix time)."""
 Guard: TypeAlias = Callable[[str, int], None]
@@ -70,7 +70,7 @@ def allow_every_write(_workload: str, _done: int) -> None:
 
 
 def nothing_compared(
-    _change: Change, _begun_seconds: float, _now_seconds: float, _latency: str = ""
+    _change: Change, _begun_seconds: float, _now_seconds: float, _queries: Mapping[Measure, str]
 ) -> Sequence[Compared]:
     """No metric source is at hand."""
     return ()
@@ -79,52 +79,6 @@ def nothing_compared(
 def nothing_traced(_change: Change, _begun_seconds: float, _now_seconds: float) -> Sequence[UsageTrace]:
     """The same of usage over time."""
     return ()
-
-
-@dataclass(frozen=True, slots=True)
-class Review:
-    """One workload before it is changed: what would be written by which method, and how each guardrail came out.
-
-    recommendations: over the values of now, a cut that is too large at its first step; next_steps: what that leaves for
-    later. error: why there is nothing to write, in words; writes are then empty. impossible: methods that cannot be
-    had; live: the workload as it was looked at.
-    """
-
-    workload: WorkloadRef
-    recommendations: tuple[Recommendation, ...]
-    id: str
-    writes: tuple[Write, ...] = ()
-    guardrails: tuple[Guardrail, ...] = ()
-    error: str = ""
-    method: Method = Method.TEMPLATE
-    impossible: Mapping[Method, str] = field(default_factory=dict)
-    suggested: Method = Method.TEMPLATE
-    live: Mapping[str, Any] = field(default_factory=dict)
-    next_steps: tuple[NextStep, ...] = ()
-    whole: tuple[Recommendation, ...] = ()
-    """The recommendations over the values of now, with all steps."""
-
-    def blocked(self, overridden: Iterable[str]) -> list[Guardrail]:
-        """Failed rules that nobody overrode."""
-        return blocking(self.guardrails, overridden)
-
-    @property
-    def takes_two(self) -> bool:
-        """True if the change needs a second person."""
-        return any(
-            guardrail.rule == SECOND_PERSON and guardrail.outcome is not GuardrailOutcome.PASS
-            for guardrail in self.guardrails
-        )
-
-    @property
-    def no_ladder(self) -> str:
-        """Why its later steps cannot be accepted together with the first one, in words; "" when they can."""
-        return self.error or why_no_ladder(self.whole, self.next_steps, self.takes_two)
-
-    @property
-    def savings(self) -> Savings:
-        """The CPU, memory and money that the change frees and raises over all pods."""
-        return savings_of(self.recommendations)
 
 
 @dataclass(frozen=True, slots=True)

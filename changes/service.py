@@ -42,7 +42,6 @@ from cotenant.changes.accept import (
     Actions,
     Compare,
     Guard,
-    Review,
     Trace,
     allow_every_write,
     nothing_compared,
@@ -58,6 +57,7 @@ from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.live_context import who as asked_who
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, ChangeState, ChangeStatus, cool_downs
 from cotenant.changes.model.ladder import LADDER_KEY_PREFIX, LadderProgress, LadderStatus
+from cotenant.changes.model.review import Review
 from cotenant.changes.model.service import (
     BundleForm,
     ChangeRequest,

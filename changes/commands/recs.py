@@ -28,8 +28,9 @@ from cotenant.changes.model.service import Method
 from cotenant.changes.model.tables import changes_table
 
 if TYPE_CHECKING:
-    from cotenant.changes.accept import Actions, Review
+    from cotenant.changes.accept import Actions
     from cotenant.changes.model.change import ChangeStatus
+    from cotenant.changes.model.review import Review
 
 
 class DryRun(StrEnum):

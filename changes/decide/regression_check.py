@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -17,22 +17,37 @@ percentage points more periods throttled are felt as latency."""
 MOST_PRESSURE_RISE: Final = 0.1
 """The same of the share of time that a container waited for a CPU (PSI). Ten percentage points more time waiting
 for a CPU are felt as latency."""
+MOST_ERROR_RISE: Final = 0.01
+"""The same of the share of requests that fail. One request more in a hundred is a tenth of a usual error budget of a
+month (99.9 %) in three hours."""
 MOST_RESTARTS: Final = 0
 """Container restarts since the change above which it counts as a regression. Zero: a restart after a change counts
 against the change."""
 
 
 class Measure(StrEnum):
-    """The measures that are compared: shares of time or of periods, 0 to 1, and a latency in seconds."""
+    """The measures that are compared: shares of time, periods or requests, 0 to 1, and a latency in seconds."""
 
     THROTTLED = "throttled CPU periods"
     """cAdvisor's container_cpu_cfs_throttled_periods_total of container_cpu_cfs_periods_total."""
     PRESSURE = "time waiting for a CPU (PSI)"
     """cAdvisor's container_pressure_cpu_waiting_seconds_total."""
     LATENCY = "p99 latency"
+    """What the query for it says: the workload's own, or the setting's."""
+    ERRORS = "failed requests"
     """What the workload's own query says."""
 
 
+QUERIED: Final = (Measure.LATENCY, Measure.ERRORS)
+"""Measures that a query has to be given for."""
+
+
+MOST_RISES: Final = {
+    Measure.THROTTLED: MOST_THROTTLED_RISE,
+    Measure.PRESSURE: MOST_PRESSURE_RISE,
+    Measure.ERRORS: MOST_ERROR_RISE,
+}
+"""By how much each share may rise."""
 NO_SOURCE: Final = "no metric source is at hand"
 ROUNDING: Final = 1e-9
 
@@ -54,22 +69,24 @@ class Compared:
         """The comparison as text for people."""
         if self.after is None:
             return f"{self.measure}: {self.error or 'no samples'}"
-        before = "no samples" if self.before is None else self._measure_text(self.before)
-        return f"{self.measure} {before} -> {self._measure_text(self.after)}"
+        before = "no samples" if self.before is None else measure_text(self.measure, self.before)
+        return f"{self.measure} {before} -> {measure_text(self.measure, self.after)}"
 
-    def _measure_text(self, value: float) -> str:
-        return f"{1000 * value:.3g} ms" if self.measure is Measure.LATENCY else percent(value, 1)
+
+def measure_text(measure: Measure, value: float) -> str:
+    """Return a measure's value with its unit: "120 ms", "5.0 %". value: in seconds, or a share."""
+    return f"{1000 * value:.3g} ms" if measure is Measure.LATENCY else percent(value, 1)
 
 
 def regression_results(
-    comparisons: Sequence[Compared], settings: ActionSettings, latency: bool = False
+    comparisons: Sequence[Compared], settings: ActionSettings, queried: Collection[Measure] = ()
 ) -> list[RuleResult]:
     """Return the result of the rule of each measure.
 
-    latency: a latency query is configured, so a missing answer to it is a result, too (NO_DATA).
+    queried: measures that a query is configured for, so that a missing answer to it is a result, too (NO_DATA).
     """
     by_measure = {comparison.measure: comparison for comparison in comparisons}
-    measures = [m for m in Measure if latency or m is not Measure.LATENCY]
+    measures = [m for m in Measure if m in queried or m not in QUERIED]
     silent = "no samples" if comparisons else NO_SOURCE
     return [
         _check_measure(by_measure[m], settings)
@@ -79,9 +96,9 @@ def regression_results(
     ]
 
 
-def unanswered_latency_reason(rules: Iterable[RuleResult]) -> str:
-    """Why a configured latency query could not be judged, as text; "" when it was."""
-    return next((r.words for r in rules if r.rule == Measure.LATENCY and r.verdict is RuleVerdict.NO_DATA), "")
+def unanswered_query_reason(rules: Iterable[RuleResult]) -> str:
+    """Why a configured query could not be compared, as text; "" when all were."""
+    return next((r.words for r in rules if r.rule in QUERIED and r.verdict is RuleVerdict.NO_DATA), "")
 
 
 def said(comparisons: Sequence[Compared]) -> str:
@@ -91,25 +108,35 @@ def said(comparisons: Sequence[Compared]) -> str:
 
 
 def _check_measure(comparison: Compared, settings: ActionSettings) -> RuleResult:
-    """One measure against its bound: latency may grow by a factor, throttling and pressure by an absolute share.
+    """One measure against its bound: latency may grow by a factor, the others by an absolute share.
 
-    NO_DATA without a value afterwards, or without a latency before.
+    NO_DATA without a value afterwards, or, where a query was given, without one before.
     """
     unit = _unit(comparison.measure)
     if comparison.after is None:
         return RuleResult(comparison.measure, RuleVerdict.NO_DATA, unit, comparison.before, words=comparison.words)
     if comparison.measure is Measure.LATENCY:
         if not comparison.before or comparison.before < 0:
-            summary = f"{comparison.words}: nothing before to compare with"
-            return RuleResult(
-                comparison.measure, RuleVerdict.NO_DATA, unit, comparison.before, comparison.after, words=summary
-            )
+            return _nothing_before(comparison)
         factor = settings.most_latency_factor
         return _against(comparison, comparison.before * factor, f"more than {factor:g} times as long")
-    rises = {Measure.THROTTLED: MOST_THROTTLED_RISE, Measure.PRESSURE: MOST_PRESSURE_RISE}
-    allowed = rises[comparison.measure]
+    if comparison.measure is Measure.ERRORS and comparison.before is None:
+        return _nothing_before(comparison)
+    allowed = MOST_RISES[comparison.measure]
     # Without a sample before, what is there afterwards counts as the rise.
     return _against(comparison, (comparison.before or 0.0) + allowed, f"more than {percent(allowed)} up")
+
+
+def _nothing_before(comparison: Compared) -> RuleResult:
+    summary = f"{comparison.words}: nothing before to compare with"
+    return RuleResult(
+        comparison.measure,
+        RuleVerdict.NO_DATA,
+        _unit(comparison.measure),
+        comparison.before,
+        comparison.after,
+        words=summary,
+    )
 
 
 def _against(comparison: Compared, most: float, beyond: str) -> RuleResult:

@@ -24,6 +24,8 @@ LABEL_VALUE: Final = "annotated"
 CHANGE_ANNOTATION: Final = "cotenant.dev/change"
 LATENCY_ANNOTATION: Final = "cotenant.dev/latency-query"
 """The workload's own query for its p99 latency, in place of the setting `actions.latency_query`."""
+ERROR_ANNOTATION: Final = "cotenant.dev/error-query"
+"""The workload's own query for the share of its requests that fail, 0 to 1."""
 WEBHOOK_CONFIGURATION: Final = "cotenant-webhook"
 """The MutatingWebhookConfiguration through which new pods get it."""
 KINDS: Final = {"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets"}

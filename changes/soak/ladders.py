@@ -17,7 +17,7 @@ from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, CotenantE
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.reasons import Reason
-from cotenant.changes.accept import AcceptanceTerms, Actions, Guard, Review
+from cotenant.changes.accept import AcceptanceTerms, Actions, Guard
 from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.decide.ladder import (
     LadderDecision,
@@ -34,6 +34,7 @@ from cotenant.changes.decide.ladder import (
 from cotenant.changes.dry_run import dry_run_review
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.ladder import LadderEvent, LadderState, LadderStatus, steps_taken
+from cotenant.changes.model.review import Review
 from cotenant.changes.model.service import Method
 from cotenant.changes.soak.reconcile import pace_of
 from cotenant.changes.soak.stop_switch import read_switch

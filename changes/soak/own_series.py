@@ -1,4 +1,4 @@
-"""Whether a query of a workload's annotation reads its own namespace alone, and how much it reads. Pure.
+"""Whether a query in a workload's annotation reads its own namespace alone, and how much it reads. Pure.
 
 Whoever may write a workload may write its annotation, and the query runs with the platform's credentials. Every
 selector must therefore name the namespace by an equality: `foo{namespace="$namespace"}`, or by one of the labels that
@@ -31,24 +31,27 @@ MOST_EVALUATIONS: Final = 1_440
 FIX: Final = 'Write namespace="$namespace" into every selector.'
 
 
-def check_own(query: str, namespace: str) -> None:
-    """UsageError where the query cannot be read, reads series of others, or reads more than a verdict needs."""
+def check_own(query: str, namespace: str, annotation: str) -> None:
+    """UsageError where the query cannot be read, reads series of others, or reads more than a verdict needs.
+
+    annotation: its name, for the message.
+    """
     import promql_parser
 
     if len(query) > MOST_CHARACTERS:
         raise UsageError(
-            f"the latency query has {len(query)} characters, at most {MOST_CHARACTERS} are read",
-            fix="Record the latency by a rule of Prometheus, and query that.",
+            f"annotation {annotation} has {len(query)} characters, at most {MOST_CHARACTERS} are read",
+            fix="Record it by a rule of Prometheus, and query that.",
         )
     try:
         expression = promql_parser.parse(query)
     except ValueError as error:
-        raise UsageError(f"the latency query is no PromQL: {error}", fix="Try it in Prometheus first.") from error
+        raise UsageError(f"annotation {annotation} is no PromQL: {error}", fix="Try it in Prometheus first.") from error
     problems: list[tuple[str, str]] = []
     promql_parser.walk(expression, lambda node: problems.extend(_problems(node, namespace)))
     if problems:
         message, fix = problems[0]
-        raise UsageError(f"the latency query {message}", fix=fix)
+        raise UsageError(f"annotation {annotation} {message}", fix=fix)
 
 
 def _problems(node: Any, namespace: str) -> list[tuple[str, str]]:

@@ -1,9 +1,9 @@
-"""EDGE: queries Prometheus for throttling, CPU pressure, latency and usage of a workload before and after a change.
+"""EDGE: queries Prometheus for measures and usage of a workload before and after a change.
 
 One question a measure: the same expression at the change and now, each over as long as the change is old (at most a
 day). Pods are recognised by their names, which carry their workload's: those from before a rollout are gone from the
-cluster. The latency is the workload's own query, in seconds; $namespace, $workload, $pods (a regular expression) and
-$window (a duration) in it are filled in.
+cluster. Latency (seconds) and errors (share of requests) are the workload's own queries; $namespace, $workload, $pods
+(a regular expression) and $window (a duration) in them are filled in.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from string import Template
 from typing import Any, Final
 
 from cotenant.base.errors import SourceError
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.changes.decide.regression_check import Compared, Measure
@@ -51,22 +52,22 @@ class PrometheusComparison:
         self._client = client
         self._labels = labels
 
-    def __call__(self, change: Change, begun_seconds: float, now_seconds: float, latency: str = "") -> list[Compared]:
-        """Each measure; one that the source does not answer is left out, but for a latency that is asked for."""
+    def __call__(
+        self, change: Change, begun_seconds: float, now_seconds: float, queries: Mapping[Measure, str]
+    ) -> list[Compared]:
+        """Each measure; one that the source does not answer is left out, but for those that a query is given for."""
         span = int(min(DAY_SECONDS, now_seconds - begun_seconds))
         if span < LEAST_SECONDS:
             return []
         comparisons = []
-        queries = _queries(self._where(change), span)
-        if latency:
-            queries[Measure.LATENCY] = fill_placeholders(latency, change, span)
-        for measure, query in queries.items():
+        own = {measure: fill_placeholders(query, change.ref, span) for measure, query in queries.items()}
+        for measure, query in (_queries(self._where(change), span) | own).items():
             try:
                 comparisons.append(
                     Compared(measure, *self._before_and_after(query, int(begun_seconds), int(now_seconds)))
                 )
             except SourceError as error:
-                if measure is Measure.LATENCY:
+                if measure in own:
                     # Whoever sees the verdict need not know where the platform's server is.
                     message = error.message.replace(self._client.url, "the metric source")
                     comparisons.append(Compared(measure, None, None, message))
@@ -90,7 +91,7 @@ class PrometheusComparison:
     def _where(self, change: Change) -> str:
         """Label matchers of the pods' containers."""
         more = [f"{key}={quote(value)}" for key, value in self._labels.items()]
-        own = [f"namespace={quote(change.namespace)}", f"pod=~{quote(_pods(change))}", 'container!=""']
+        own = [f"namespace={quote(change.namespace)}", f"pod=~{quote(pod_names_pattern(change.ref))}", 'container!=""']
         return ",".join([*own, *more])
 
     def _before_and_after(self, query: str, begin: int, now: int) -> tuple[float | None, float | None]:
@@ -102,18 +103,19 @@ class PrometheusComparison:
         return decode_single_series(self._client.range(query, start, end, step), start, end, step)
 
 
-def _pods(change: Change) -> str:
-    return literal(change.name) + _SUFFIX.get(change.kind, "-[a-z0-9]{5}")
+def pod_names_pattern(workload: WorkloadRef) -> str:
+    """A regular expression of the names of a workload's pods, old and new."""
+    return literal(workload.name) + _SUFFIX.get(workload.kind, "-[a-z0-9]{5}")
 
 
-def fill_placeholders(query: str, change: Change, span: int) -> str:
-    """A latency query with its placeholders filled in. span: seconds on each side of the change."""
-    return Template(query).safe_substitute(_names(change, span))
+def fill_placeholders(query: str, workload: WorkloadRef, span: int) -> str:
+    """A workload's own query with its placeholders filled in. span: seconds on each side of the change."""
+    return Template(query).safe_substitute(_names(workload, span))
 
 
-def _names(change: Change, span: int) -> Mapping[str, str]:
-    """Return the value of each placeholder of a latency query, escaped for use within quotation marks."""
-    names = {"namespace": change.namespace, "workload": change.name, "pods": _pods(change)}
+def _names(workload: WorkloadRef, span: int) -> Mapping[str, str]:
+    """Return the value of each placeholder, escaped for use within quotation marks."""
+    names = {"namespace": workload.namespace, "workload": workload.name, "pods": pod_names_pattern(workload)}
     return {key: quote(value)[1:-1] for key, value in names.items()} | {"window": f"{span}s"}
 
 

@@ -1,7 +1,8 @@
 """EDGE: decides whether an applied change did harm, rule by rule, from the cluster and the metric source.
 
 Of the pods: OOM kills, restarts, missing replicas, resizes that nodes refuse. Of the source, as long after the change
-as before it: throttled CPU periods, time waiting for a CPU, and the p99 latency where a query for it is configured.
+as before it: throttled CPU periods, time waiting for a CPU, and p99 latency and failed requests where a query for them
+is configured.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from cotenant.base.errors import UsageError
+from cotenant.base.identity import WorkloadRef
 from cotenant.changes.accept import Actions
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.in_place import RESIZE, answer, summarize_resize_answers
@@ -20,10 +22,10 @@ from cotenant.changes.decide.regression_check import (
     Measure,
     regression_results,
     said,
-    unanswered_latency_reason,
+    unanswered_query_reason,
 )
 from cotenant.changes.live_context import pod_labels
-from cotenant.changes.model.annotated_resources import LATENCY_ANNOTATION
+from cotenant.changes.model.annotated_resources import ERROR_ANNOTATION, LATENCY_ANNOTATION
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write
 from cotenant.changes.model.judgement import ChangeVerdict, RuleResult, RuleVerdict
 from cotenant.changes.soak.own_series import check_own
@@ -31,46 +33,49 @@ from cotenant.changes.soak.usage_comparison import LEAST_SECONDS, fill_placehold
 
 Json = Mapping[str, Any]
 GONE: Final = "the workload is gone"
+ANNOTATIONS: Final = {Measure.LATENCY: LATENCY_ANNOTATION, Measure.ERRORS: ERROR_ANNOTATION}
+"""Annotations of a workload with its own query of a measure."""
 
 
 def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[ChangeEvent, str, ChangeVerdict]:
     """The verdict on a change, in words, and every rule with its numbers."""
     change, since, now = standing.change, standing.begun_seconds, actions.journal.clock.now_seconds()
     live = actions.client.get(address_of(change.ref).path)
-    query, refusal = _latency_query(live, change, actions.settings.latency_query)
-    compared = list(actions.compare(change, since, now, query))
-    if refusal:
-        compared.append(Compared(Measure.LATENCY, None, None, refusal))
-    has_latency = bool(query or refusal)
-    rules = [
-        *_of_pods(actions, change, live, since),
-        *regression_results(compared, actions.settings, latency=has_latency),
-    ]
+    queries, refused = queries_of(live, change.ref, actions.settings.latency_query)
+    compared = [*actions.compare(change, since, now, queries), *refused]
+    queried = {*queries, *(refusal.measure for refusal in refused)}
+    rules = [*_of_pods(actions, change, live, since), *regression_results(compared, actions.settings, queried)]
     verdict = ChangeVerdict(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
     if verdict.harm:
         return ChangeEvent.REGRESSED, verdict.harm, verdict
-    if silent := unanswered_latency_reason(rules):
+    if silent := unanswered_query_reason(rules):
         return ChangeEvent.UNJUDGED, f"not verified: {silent}", verdict
     looked = ", ".join(rule.words for rule in rules if rule.rule in POD_RULES)
     return ChangeEvent.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", verdict
 
 
-def _latency_query(live: Json | None, change: Change, setting: str) -> tuple[str, str]:
-    """The workload's own query, else the setting's, and why the former is not asked; both empty where it is gone.
+def queries_of(live: Json | None, workload: WorkloadRef, latency: str) -> tuple[dict[Measure, str], list[Compared]]:
+    """The queries that guard a workload's changes, and why those of its annotations that are not asked are not.
 
-    The setting is the operator's and may read what it likes; the annotation is that of whoever may write the workload.
+    live: the workload, None where it is gone. latency: the setting's query, where the workload has none of its own. The
+    setting is the operator's and may read what it likes; the annotations are those of whoever may write the workload.
     """
     if live is None:
-        return "", ""
+        return {}, []
     annotations = (live.get("metadata") or {}).get("annotations") or {}
-    query = str(annotations.get(LATENCY_ANNOTATION) or "")
-    if not query:
-        return setting, ""
-    try:
-        check_own(fill_placeholders(query, change, LEAST_SECONDS), change.namespace)
-    except UsageError as error:
-        return "", f"{error.message}. {error.fix}"
-    return query, ""
+    queries, refused = ({Measure.LATENCY: latency} if latency else {}), []
+    for measure, annotation in ANNOTATIONS.items():
+        query = str(annotations.get(annotation) or "")
+        if not query:
+            continue
+        try:
+            check_own(fill_placeholders(query, workload, LEAST_SECONDS), workload.namespace, annotation)
+        except UsageError as error:
+            queries.pop(measure, None)
+            refused.append(Compared(measure, None, None, f"{error.message}. {error.fix}"))
+        else:
+            queries[measure] = query
+    return queries, refused
 
 
 KILLS: Final = "OOM kills"

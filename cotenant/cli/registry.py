@@ -123,6 +123,11 @@ EXPLAIN: Final = (
         "Which layer set each value in force on a node.",
         command="node-slo",
     ),
+    CommandEntry(
+        "guards",
+        "cotenant.changes.commands.guards",
+        "Which measures of a service its changes are verified by, and which could be.",
+    ),
     CommandEntry("queue", f"{_QUEUES}.quota", "Why a pod waits for its quota or its gang.", command="explain"),
 )
 SERVE: Final = (

@@ -145,6 +145,12 @@ _OTHERS: Final = (
         "cotenant.scheduler_ext.cluster_size.model.ClusterSize.nodes_now", _NODES),
     _of("ladder_steps_count", "Steps", "Steps of accepted ladders that have begun, and those that were accepted.",
         Unit.COUNT, "cotenant.changes.model.ladder.LadderProgress.steps_begun", Aggregation(Level.WORKLOAD, "number")),
+    _of("false_alarm_ratio", "Hours that would have counted as harm", "Share of pairs of neighbouring hours without a "
+        "change in which a measure of a service rose by more than a verdict allows.", Unit.RATIO,
+        "cotenant.changes.objectives.found.false_alarm_ratio", Aggregation(Level.WORKLOAD, "share"), Moment.WINDOW),
+    _of("served_requests_per_hour", "Requests an hour", "Number of requests that a service served in the median hour "
+        "of the last week.", Unit.COUNT, "cotenant.changes.objectives.found.median_hourly_count",
+        Aggregation(Level.WORKLOAD, "median"), Moment.WINDOW),
     _of("later_steps_count", "Later steps", "Steps that come after the first ones of the workloads of a review.",
         Unit.COUNT, "cotenant.dashboard.changes.review_end.later_steps_count"),
     _of("review_left_seconds", "Left of a review", "How long the review of many workloads still takes.", Unit.SECONDS,

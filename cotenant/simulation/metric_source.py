@@ -25,7 +25,7 @@ import numpy.typing as npt
 from cotenant.base.kubernetes.quantity import parse_millicores
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS
-from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.decide.regression_check import QUERIED, Compared, Measure
 from cotenant.changes.model.change import Change
 from cotenant.changes.model.judgement import UsageTrace
 from cotenant.simulation.objects import workload_label
@@ -53,7 +53,9 @@ class SimulatedComparison:
     curves: Curves
     bursting: tuple[str, str] = BURSTING
 
-    def __call__(self, change: Change, begun_seconds: float, now_seconds: float, latency: str = "") -> list[Compared]:
+    def __call__(
+        self, change: Change, begun_seconds: float, now_seconds: float, queries: Mapping[Measure, str]
+    ) -> list[Compared]:
         """Each measure as long before the change as after it; none of a workload without a curve."""
         span = min(DAY_SECONDS, now_seconds - begun_seconds)
         if span < FIVE_MINUTES_SECONDS or self._row(change) is None:
@@ -65,7 +67,7 @@ class SimulatedComparison:
         ]
         bursts = [np.maximum(BURST * self._usage_of(change, Resource.CPU, at), floor) for at in times]
         values = [_measure_effects(burst, bounds) for burst, bounds in zip(bursts, (before, after), strict=True)]
-        measures = [m for m in Measure if latency or m is not Measure.LATENCY]
+        measures = [m for m in values[0] if m in queries or m not in QUERIED]
         return [Compared(m, values[0][m], values[1][m]) for m in measures]
 
     def trace(self, change: Change, begun_seconds: float, now_seconds: float) -> list[UsageTrace]:

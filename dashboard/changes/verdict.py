@@ -19,7 +19,12 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import percent, visible
-from cotenant.changes.decide.regression_check import MOST_PRESSURE_RISE, MOST_RESTARTS, MOST_THROTTLED_RISE
+from cotenant.changes.decide.regression_check import (
+    MOST_ERROR_RISE,
+    MOST_PRESSURE_RISE,
+    MOST_RESTARTS,
+    MOST_THROTTLED_RISE,
+)
 from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus
 from cotenant.changes.model.judgement import ChangeVerdict, RuleResult, RuleUnit, RuleVerdict
 from cotenant.changes.model.service import LedgerEntry
@@ -177,6 +182,7 @@ def _ahead(standing: ChangeStatus, settings: ActionSettings) -> Component:
         ("throttled CPU periods", f"before + {percent(rises[0])}"),
         ("time waiting for a CPU (PSI)", f"before + {percent(rises[1])}"),
         ("p99 latency", factor),
+        ("failed requests", f"before + {percent(MOST_ERROR_RISE)}, where a query is configured"),
     )
     wait = panels.chip("to come", "gray")
     return _table([[rule, display.MISSING, display.MISSING, bound, wait] for rule, bound in bounds])

@@ -74,10 +74,10 @@ def worth(page: OverviewPage) -> Component:
     """Show what passes the guardrails now, as the list orders it, and the sum of all recommendations beside it."""
     currency, counts = page.view.currency, page.ready
     second = f"; {savings.second_person_words(counts.second_person)}" if counts.second_person else ""
-    after = [" After all steps it ", *savings.saving_parts(page.planned.all_steps, currency), "."]
+    after = [" After all steps it ", *savings.saving_parts(page.planned_savings.all_steps, currency), "."]
     if not counts.ready:
         return panels.stat("Ready to apply", f"nothing{second}", html.Span(after[1:], id="overview-worth"))
-    now = ["Now it ", *savings.saving_parts(page.planned.now, currency), "."]
+    now = ["Now it ", *savings.saving_parts(page.planned_savings.now, currency), "."]
     link = dcc.Link("See them", href=page.href("recommendations", READY))
     count = f"{display.counted(counts.ready, 'recommendation')}{second}"
     return panels.stat("Ready to apply", count, html.Span([*now, *after, " ", link], id="overview-worth"))

@@ -41,7 +41,7 @@ class OverviewPage:
         search = carried.join_queries(query, carried.carried_parts(self.search, "ns", "range"))
         return f"{self.view.settings.base_path}{page}" + (f"?{search}" if search else "")
 
-    def listed(self, todo: TodoList) -> Query:
+    def list_query(self, todo: TodoList) -> Query:
         """The query of one of the two lists of what there is to do."""
         conditions = tuple(sorted((*self.query.conditions, FilterCondition("todo", (todo.value,)))))
         return replace(self.query, conditions=conditions)
@@ -63,7 +63,7 @@ class OverviewPage:
     @cached_property
     def severities(self) -> Counter[str]:
         """Containers at risk by severity."""
-        raises = self.listed(TodoList.RAISE)
+        raises = self.list_query(TodoList.RAISE)
         return self._kept("severities", lambda: list_totals.severity_counts(self.advice, raises))
 
     @cached_property
@@ -74,7 +74,7 @@ class OverviewPage:
     @cached_property
     def cuts(self) -> PlannedSavings:
         """The savings of the list of cuts, now and after all steps."""
-        return self._kept("cuts", lambda: list_totals.planned_savings(self.advice, self.listed(TodoList.CUT)))
+        return self._kept("cuts", lambda: list_totals.planned_savings(self.advice, self.list_query(TodoList.CUT)))
 
     @cached_property
     def ready(self) -> ReadyCounts:
@@ -82,7 +82,7 @@ class OverviewPage:
         return self._kept("ready", lambda: list_totals.ready_counts(self.advice, self.query))
 
     @cached_property
-    def planned(self) -> PlannedSavings:
+    def planned_savings(self) -> PlannedSavings:
         """The savings and raises of all recommendations, now and after all steps."""
         return self._kept("planned", lambda: list_totals.planned_savings(self.advice, self.query))
 

@@ -79,7 +79,7 @@ class PlantedWorld:
         )
         return Rounds(config, lambda _namespace: self.recommendations)
 
-    def compare(self, change: Change, _begun: float, _now: float, _query: str = "") -> list[Compared]:
+    def compare(self, change: Change, _begun: float, _now: float, _queries: Mapping[Measure, str]) -> list[Compared]:
         """What the metric source says of a change."""
         harm = self.harms.get(change.name, "")
         throttled = 0.4 if harm == "throttling" else 0.02

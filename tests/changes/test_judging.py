@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,8 @@ class Judged:
         (self.standing,) = self.actions.accept(self.actions.review(found), AcceptanceTerms(("cool-down",)))
         acting.settle_rollouts(self.scene)
 
-    def _compare(self, _change: Change, _begun: float, _now: float, latency: str = "") -> list[Compared]:
-        self.asked.append(latency)
+    def _compare(self, _change: Change, _begun: float, _now: float, queries: Mapping[Measure, str]) -> list[Compared]:
+        self.asked.append(queries.get(Measure.LATENCY, ""))
         return self.compared
 
     def verify(self) -> ChangeStatus:
@@ -159,7 +159,9 @@ def test_a_workloads_own_query_of_other_namespaces_is_not_asked_and_no_pass(
     found = judged.verify()
     # Neither the query of others nor the setting in its place: the owner reads why there is no verdict.
     assert (found.state, judged.asked) == (ChangeState.APPLIED, [""])
-    assert "the latency query reads more than namespace" in found.words and "$namespace" in found.words
+    assert (
+        "annotation cotenant.dev/latency-query reads more than namespace" in found.words and "$namespace" in found.words
+    )
 
 
 def test_harm_marks_the_recommendation_and_a_later_verdict_clears_it(scene: acting.Scene, tmp_path: Path) -> None:
@@ -214,7 +216,10 @@ def test_latency_and_usage_are_asked_around_the_change_of_pods_old_and_new(tmp_p
     with Server(tmp_path / "data") as server:
         client = Client(PrometheusSettings(url=server.url))
         source = PrometheusComparison(client, {})
-        asked = {q: source(change, BEGUN, BEGUN + SPAN, q)[-1] for q in (P99, "app_p99_seconds", "max(", "none")}
+        asked = {
+            q: source(change, BEGUN, BEGUN + SPAN, {Measure.LATENCY: q})[-1]
+            for q in (P99, "app_p99_seconds", "max(", "none")
+        }
         (trace,) = source.trace(change, BEGUN, BEGUN + SPAN)
         client.close()
     assert asked[P99] == Compared(Measure.LATENCY, 0.08, 0.2)

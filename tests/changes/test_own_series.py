@@ -32,7 +32,7 @@ FOREIGN = 'rate(latency_bucket{namespace="audit",le="1"}[5m])'
     ],
 )
 def test_a_query_of_the_own_namespace_is_asked(query: str) -> None:
-    check_own(query, "shop")
+    check_own(query, "shop", "cotenant.dev/latency-query")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_query_of_the_own_namespace_is_asked(query: str) -> None:
 )
 def test_any_other_is_refused_with_what_it_reads(query: str, message: str) -> None:
     with pytest.raises(UsageError, match=message.replace("|", r"\|")) as refusal:
-        check_own(query, "shop")
+        check_own(query, "shop", "cotenant.dev/latency-query")
     assert refusal.value.fix
 
 
@@ -90,7 +90,7 @@ def test_a_query_is_own_when_every_selector_is(parts: list[tuple[tuple[str, bool
     query = f" {operator} ".join(around.format(selector) for (selector, _), around in parts)
     own = all(own for (_, own), _ in parts)
     try:
-        check_own(query, "shop")
+        check_own(query, "shop", "cotenant.dev/latency-query")
     except UsageError:
         assert not own
     else:

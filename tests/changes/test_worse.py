@@ -8,7 +8,7 @@ from cotenant.changes.decide.regression_check import (
     Compared,
     Measure,
     regression_results,
-    unanswered_latency_reason,
+    unanswered_query_reason,
 )
 from cotenant.changes.model.judgement import ChangeVerdict, RuleUnit, RuleVerdict
 
@@ -21,8 +21,8 @@ def latency(before: float | None, after: float | None, error: str = "") -> list[
 
 def test_a_latency_beyond_the_allowed_factor_is_harm_and_one_at_it_is_none() -> None:
     # 1.2 x 100 ms is 120 ms.
-    *_, at = regression_results(latency(0.1, 0.12), SETTINGS, latency=True)
-    *_, beyond = regression_results(latency(0.1, 0.121), SETTINGS, latency=True)
+    *_, at = regression_results(latency(0.1, 0.12), SETTINGS, queried=[Measure.LATENCY])
+    *_, beyond = regression_results(latency(0.1, 0.121), SETTINGS, queried=[Measure.LATENCY])
     assert (at.verdict, round(at.most or 0, 6), at.unit) == (RuleVerdict.KEPT, 0.12, RuleUnit.SECONDS)
     assert beyond.verdict is RuleVerdict.WORSE
     assert ChangeVerdict(0, 1, (at, beyond)).harm == "p99 latency 100 ms -> 121 ms, more than 1.2 times as long"
@@ -30,11 +30,13 @@ def test_a_latency_beyond_the_allowed_factor_is_harm_and_one_at_it_is_none() -> 
 
 def test_a_latency_without_samples_on_either_side_is_neither_good_nor_bad() -> None:
     for found in (latency(0.1, None), latency(None, 0.1), latency(None, None, "parse error"), latency(0.0, 0.1), []):
-        rules = regression_results(found, SETTINGS, latency=True)
+        rules = regression_results(found, SETTINGS, queried=[Measure.LATENCY])
         assert rules[-1].verdict is RuleVerdict.NO_DATA and ChangeVerdict(0, 1, tuple(rules)).harm == ""
-        assert unanswered_latency_reason(rules).startswith("p99 latency")
+        assert unanswered_query_reason(rules).startswith("p99 latency")
     assert (
-        unanswered_latency_reason(regression_results(latency(None, None, "parse error"), SETTINGS, latency=True))
+        unanswered_query_reason(
+            regression_results(latency(None, None, "parse error"), SETTINGS, queried=[Measure.LATENCY])
+        )
         == "p99 latency: parse error"
     )
 
@@ -42,7 +44,22 @@ def test_a_latency_without_samples_on_either_side_is_neither_good_nor_bad() -> N
 def test_a_latency_that_nobody_configured_is_no_rule_and_withholds_nothing() -> None:
     rules = regression_results([], SETTINGS)
     assert [rule.rule for rule in rules] == [Measure.THROTTLED, Measure.PRESSURE]
-    assert {rule.words.partition(": ")[2] for rule in rules} == {NO_SOURCE} and unanswered_latency_reason(rules) == ""
+    assert {rule.words.partition(": ")[2] for rule in rules} == {NO_SOURCE} and unanswered_query_reason(rules) == ""
+
+
+def test_one_failure_more_in_a_hundred_requests_is_harm_and_from_none_at_all_too() -> None:
+    # 2 % + one point are 3 %; from 0 %, one point is allowed.
+    cases = [(0.02, 0.03, RuleVerdict.KEPT), (0.02, 0.031, RuleVerdict.WORSE), (0.0, 0.011, RuleVerdict.WORSE)]
+    for before, after, verdict in cases:
+        *_, rule = regression_results([Compared(Measure.ERRORS, before, after)], SETTINGS, queried=[Measure.ERRORS])
+        assert (rule.rule, rule.verdict, rule.unit) == (Measure.ERRORS, verdict, RuleUnit.RATIO)
+
+
+def test_failures_without_requests_before_or_after_are_neither_good_nor_bad() -> None:
+    for found in ([Compared(Measure.ERRORS, None, 0.2)], [Compared(Measure.ERRORS, 0.0, None)], []):
+        rules = regression_results(found, SETTINGS, queried=[Measure.ERRORS])
+        assert rules[-1].verdict is RuleVerdict.NO_DATA and ChangeVerdict(0, 1, tuple(rules)).harm == ""
+        assert unanswered_query_reason(rules).startswith("failed requests")
 
 
 def test_throttling_may_rise_by_so_much_from_where_it_was_and_counts_from_nothing_where_nothing_was_seen() -> None:

@@ -191,11 +191,13 @@ def test_a_choice_of_namespaces_is_one_number_on_page_list_and_rest(
     shown = overview.overview_page(view, f"?{namespaces}")
     assert shown is not None and shown.overview.savings is not None
     tile = shown
-    assert shown.overview.savings == tile.planned
+    assert shown.overview.savings == tile.planned_savings
     names = {part.partition("=")[2] for part in namespaces.split("&")}
     mine = [row for row in rows if (row["namespace"] in names) != ("!=" in namespaces)]
-    assert tile.planned.all_steps.frees.millicores == sum(max(0, -(row["cpu_delta_total"] or 0)) for row in mine)
-    assert tile.planned.now.raises.bytes == sum(max(0, row["memory_step_total"] or 0) for row in mine)
+    assert tile.planned_savings.all_steps.frees.millicores == sum(
+        max(0, -(row["cpu_delta_total"] or 0)) for row in mine
+    )
+    assert tile.planned_savings.now.raises.bytes == sum(max(0, row["memory_step_total"] or 0) for row in mine)
 
 
 def fetched(url: str) -> str:

@@ -107,7 +107,7 @@ RULES: Final[Mapping[str, AnnotationRule]] = {
 }
 ELSEWHERE: Final = frozenset(
     {
-        "change", "latency-query", "node-group", "resources",
+        "change", "error-query", "latency-query", "node-group", "resources",
         "expected-run-seconds", "interference-baseline", "predicted-usage", "profiles", "reservation-missed",
     }
 )  # fmt: skip

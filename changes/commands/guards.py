@@ -1,0 +1,104 @@
+"""`cotenant explain guards`: which measures of a service its changes are verified by, and which could be."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cotenant.base.commands.cluster_options import Context, DeclaredClusterOption, Kubeconfig, settings_of
+from cotenant.base.commands.command import examples, new_app
+from cotenant.base.commands.completion import workload_addresses
+from cotenant.base.commands.output import DocumentFormat, DocumentOption, print_document
+from cotenant.base.errors import SettingsError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.text import percent, visible
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.root import Settings
+    from cotenant.changes.objectives.found import FoundObjective
+    from cotenant.changes.objectives.search import Guards
+
+app = new_app()
+
+
+@app.command(
+    epilog=examples(
+        "cotenant explain guards shop/Deployment/web",
+        "cotenant explain guards shop/Deployment/web -o json",
+    )
+)
+def guards(
+    ctx: typer.Context,
+    workload: Annotated[str, typer.Argument(metavar="NAMESPACE/KIND/NAME", autocompletion=workload_addresses)],
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
+    output: DocumentOption = DocumentFormat.TABLE,
+) -> None:
+    """Which measures of a service its changes are verified by, and which were found in Prometheus.
+
+    Found are latency and failed requests of Istio, Linkerd, Envoy, ingress-nginx, OpenTelemetry, gRPC and the JVM. None
+    is used before you set the annotation that is printed.
+    """
+    found = _guards(settings_of(ctx, None, kubeconfig, context), WorkloadRef.required(workload))
+    if output is not DocumentFormat.TABLE:
+        print_document(found, output)
+        return
+    sys.stdout.writelines(f"{visible(line)}\n" for line in describe(found))
+
+
+def _guards(settings: Settings, workload: WorkloadRef) -> Guards:
+    from cotenant.base.kube import connect
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.changes.objectives.search import find_guards
+    from cotenant.profiler.prometheus.client import Client
+
+    source = settings.profiler.prometheus
+    if not source.url:
+        raise SettingsError(
+            "no Prometheus is named, so no measure of a service is known", fix="Set profiler.prometheus.url."
+        )
+    kube, client = connect(settings.kube), Client(source)
+    try:
+        return find_guards(kube, client, source.labels, workload, SystemClock().now_seconds(), settings.actions)
+    finally:
+        client.close()
+        kube.close()
+
+
+def describe(guards: Guards) -> Iterator[str]:
+    """Yield lines: what guards the workload now, then what was found, each with the command that sets it."""
+    yield str(guards.workload)
+    yield from (f"  guarded by {measure}: {query}" for measure, query in guards.now.items())
+    yield from (f"  not guarded by {compared.measure}: {compared.error}" for compared in guards.refused)
+    if not guards.now and not guards.refused:
+        yield "  guarded by OOM kills, restarts, replicas, throttling and CPU pressure alone"
+    yield from (f"  {gap}" for gap in guards.gaps)
+    if not guards.found:
+        yield "  no latency or failed requests of this workload were found in the last week"
+    for objective in guards.found:
+        yield ""
+        yield from _found(guards.workload, objective)
+
+
+def _found(workload: WorkloadRef, objective: FoundObjective) -> Iterator[str]:
+    from cotenant.changes.decide.regression_check import measure_text
+    from cotenant.changes.soak.verification import ANNOTATIONS
+
+    amounts = {"now": objective.latest, "median": objective.median, "highest": objective.highest}
+    shown = [f"{name} {measure_text(objective.measure, v)}" for name, v in amounts.items() if v is not None]
+    if objective.requests_per_hour is not None:
+        shown.append(f"{objective.requests_per_hour:,.0f} requests an hour")
+    yield f"found: {objective.measure}, {objective.source}: {', '.join(shown)}"
+    if objective.reason:
+        yield f"  of no use: {objective.reason}"
+        return
+    if objective.false_alarms is not None:
+        yield f"  {percent(objective.false_alarms, 1)} of the hours without a change would have counted as harm"
+    target = f"{workload.kind.lower()}/{workload.name}"
+    annotation = shlex.quote(f"{ANNOTATIONS[objective.measure]}={objective.query}")
+    yield f"  to use it: kubectl annotate -n {workload.namespace} {target} {annotation}"

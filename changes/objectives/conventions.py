@@ -1,0 +1,172 @@
+"""Where a service's latency and errors can be read, by the conventions of meshes, proxies and libraries. Pure.
+
+A convention names a histogram of durations, a counter of requests, and the labels that say whose a series is. Only the
+side that serves is read, without the questions of probes, so that a query says what callers wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.changes.decide.regression_check import Measure
+from cotenant.profiler.prometheus.promql import literal, quote
+
+PODS: Final = (
+    'namespace="$namespace",pod=~"$pods"',
+    'exported_namespace="$namespace",exported_pod=~"$pods"',
+    'kubernetes_namespace="$namespace",kubernetes_pod_name=~"$pods"',
+)
+"""Labels of the scraped pod: of Prometheus' discovery, of a target that is scraped through another, of older charts."""
+OTEL_PODS: Final = ('k8s_namespace_name="$namespace",k8s_pod_name=~"$pods"', *PODS)
+"""The same, with OpenTelemetry's resource attributes."""
+_PROBES: Final = "/(actuator/)?(health|healthz|health/.*|live|livez|liveness|ready|readyz|readiness|metrics|ping)"
+_GRPC_FAULTS: Final = "Unknown|DeadlineExceeded|Unimplemented|Internal|Unavailable|DataLoss"
+"""Codes that a server is to blame for, not its caller."""
+MILLISECOND: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Convention:
+    """The names that one kind of proxy or library gives its metrics.
+
+    histogram: without its `_bucket`, in units of `unit_seconds`. requests: a counter with a label of each request's
+    outcome; failed: the matcher of those that failed by the service's fault. served: matchers of what a caller waits
+    for. owners: in which ways series name their workload; "" where they name a Service (`by_service`).
+    """
+
+    source: str
+    histogram: str
+    requests: str
+    failed: str
+    served: str = ""
+    unit_seconds: float = 1.0
+    owners: tuple[str, ...] = PODS
+    by_service: tuple[tuple[str, str], ...] = ()
+
+
+CONVENTIONS: Final = (
+    Convention(
+        "Istio",
+        "istio_request_duration_milliseconds",
+        "istio_requests_total",
+        'response_code=~"5.."',
+        'reporter=~"destination|waypoint"',
+        MILLISECOND,
+        ('destination_workload_namespace="$namespace",destination_workload="$workload"',),
+    ),
+    Convention(
+        "Linkerd",
+        "response_latency_ms",
+        "response_total",
+        'classification="failure"',
+        'direction="inbound"',
+        MILLISECOND,
+    ),
+    Convention(
+        "OpenTelemetry",
+        "http_server_request_duration_seconds",
+        "http_server_request_duration_seconds_count",
+        'http_response_status_code=~"5.."',
+        f'http_route!~"{_PROBES}"',
+        owners=OTEL_PODS,
+    ),
+    Convention(
+        "gRPC",
+        "grpc_server_handling_seconds",
+        "grpc_server_handled_total",
+        f'grpc_code=~"{_GRPC_FAULTS}"',
+        'grpc_type="unary",grpc_service!~"grpc.health.*"',
+    ),
+    Convention(
+        "JVM (Micrometer)",
+        "http_server_requests_seconds",
+        "http_server_requests_seconds_count",
+        'status=~"5.."',
+        f'uri!~"{_PROBES}"',
+    ),
+    Convention(
+        "Envoy",
+        "envoy_http_downstream_rq_time",
+        "envoy_http_downstream_rq_xx",
+        'envoy_response_code_class="5"',
+        'envoy_http_conn_manager_prefix=~"(ingress|inbound).*"',
+        MILLISECOND,
+    ),
+    Convention(
+        "ingress-nginx",
+        "nginx_ingress_controller_request_duration_seconds",
+        "nginx_ingress_controller_requests",
+        'status=~"5.."',
+        owners=(),
+        by_service=(("exported_namespace", "exported_service"), ("namespace", "service")),
+    ),
+)
+"""In the order in which they are preferred: a mesh sees each request; an ingress those from outside alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceQueries:
+    """Queries of one convention for one workload, with the placeholders of cotenant.dev/latency-query.
+
+    guards: what a change can be compared by. requests: how many were served in $window. buckets: the histogram's bounds
+    in use, as the label `le` of one series each.
+    """
+
+    source: str
+    guards: dict[Measure, str]
+    requests: str
+    buckets: str
+    unit_seconds: float
+
+
+def queries_for(services: Sequence[str], labels: str = "") -> Iterator[list[ServiceQueries]]:
+    """Yield the ways to ask each convention, of which the first that is answered is meant.
+
+    services: names of the Services that lead to this workload alone. labels: further matchers of every series, as of a
+    server with several clusters.
+    """
+    for convention in CONVENTIONS:
+        owners = list(convention.owners)
+        if services:
+            # `literal` escapes what a regular expression would read; a name of Kubernetes has but dashes and dots.
+            names = quote("|".join(map(literal, services)))
+            owners += [f'{namespace}="$namespace",{label}=~{names}' for namespace, label in convention.by_service]
+        yield [_queries(convention, ",".join(filter(None, (owner, convention.served, labels)))) for owner in owners]
+
+
+def own_services(
+    selectors: Mapping[str, Mapping[str, str] | None], pods: Iterable[Mapping[str, str]], own: Mapping[str, str]
+) -> list[str]:
+    """Return the Services, by name, whose pods are all of one workload; what others serve too says little of it.
+
+    selectors: of each Service, None or empty where it selects no pods. pods: labels of all pods of the namespace. own:
+    labels of the workload's pods.
+    """
+    others = [labels for labels in pods if not _selects(own, labels)]
+    return [
+        name
+        for name, selector in selectors.items()
+        if selector and _selects(selector, own) and not any(_selects(selector, labels) for labels in others)
+    ]
+
+
+def _selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def _queries(convention: Convention, where: str) -> ServiceQueries:
+    bucket = f"{convention.histogram}_bucket{{{where}}}"
+    p99 = f"histogram_quantile(0.99, sum by (le) (rate({bucket}[$window])))"
+    unit = "" if convention.unit_seconds == 1 else f" * {convention.unit_seconds:g}"
+    served = f"sum(rate({convention.requests}{{{where}}}[$window]))"
+    failed = f"sum(rate({convention.requests}{{{where},{convention.failed}}}[$window]))"
+    return ServiceQueries(
+        convention.source,
+        # Without any failure there is no series of them; that the others exist is seen by the quotient.
+        {Measure.LATENCY: f"{p99}{unit}", Measure.ERRORS: f"({failed} or vector(0)) / {served}"},
+        f"sum(increase({convention.requests}{{{where}}}[$window]))",
+        f"group by (le) ({bucket})",
+        convention.unit_seconds,
+    )

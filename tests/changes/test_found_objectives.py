@@ -1,0 +1,332 @@
+"""Measures of services by six and more conventions are found in a real Prometheus; wrong ones are not proposed."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient, connect
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.changes.decide.regression_check import Compared, Measure, regression_results
+from cotenant.changes.model.change import Change
+from cotenant.changes.model.judgement import ChangeVerdict
+from cotenant.changes.objectives.conventions import own_services, queries_for
+from cotenant.changes.objectives.found import FoundObjective, ServiceWeek, decide_objectives
+from cotenant.changes.objectives.search import Guards, find_guards
+from cotenant.changes.soak.own_series import check_own
+from cotenant.changes.soak.usage_comparison import PrometheusComparison, fill_placeholders
+from cotenant.profiler.prometheus.client import Client
+from cotenant.simulation.api_server import EmbeddedServer
+from tests.cluster.api import Api, ApiError, Json
+from tests.cluster.control_plane import ControlPlane
+from tests.contract.target import embedded_api
+from tests.support.prometheus import Server, blocks_from
+
+SPACE: Final = "objectives"
+NOW: Final = 1_700_000_000 - 1_700_000_000 % 3600
+STEP: Final = 300
+HOURS: Final = 30
+CHANGED: Final = NOW - 2 * 3600
+"""Until then requests take 80 ms and none of them fails; then half of them take 400 ms, and a twentieth fails."""
+BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0)
+PER_SECOND: Final = 2.0
+SETTINGS: Final = ActionSettings()
+
+
+@dataclasses.dataclass(frozen=True)
+class Exporter:
+    """How one kind writes the metrics of one workload: names, labels, and the label of an outcome."""
+
+    name: str
+    histogram: str
+    counter: str
+    labels: Mapping[str, str]
+    good: str
+    bad: str
+    factor: float = 1.0
+    counter_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def pod_of(name: str) -> dict[str, str]:
+    return {"namespace": SPACE, "pod": f"{name}-7d4b9c-x2x9z"}
+
+
+EXPORTERS: Final = (
+    Exporter("istio", "istio_request_duration_milliseconds", "istio_requests_total",
+             {"reporter": "destination", "destination_workload": "istio", "destination_workload_namespace": SPACE},
+             'response_code="200"', 'response_code="503"', 1000),
+    Exporter("linkerd", "response_latency_ms", "response_total", {**pod_of("linkerd"), "direction": "inbound"},
+             'classification="success"', 'classification="failure"', 1000),
+    Exporter("envoy", "envoy_http_downstream_rq_time", "envoy_http_downstream_rq_xx",
+             {**pod_of("envoy"), "envoy_http_conn_manager_prefix": "ingress_http"},
+             'envoy_response_code_class="2"', 'envoy_response_code_class="5"', 1000),
+    Exporter("nginx", "nginx_ingress_controller_request_duration_seconds", "nginx_ingress_controller_requests",
+             {"namespace": "ingress", "pod": "c-1", "exported_namespace": SPACE, "exported_service": "nginx-web"},
+             'status="200"', 'status="502"'),
+    Exporter("otel", "http_server_request_duration_seconds", "http_server_request_duration_seconds_count",
+             {"k8s_namespace_name": SPACE, "k8s_pod_name": "otel-7d4b9c-x2x9z", "http_route": "/cart"},
+             'http_response_status_code="200"', 'http_response_status_code="500"'),
+    Exporter("grpc", "grpc_server_handling_seconds", "grpc_server_handled_total",
+             {**pod_of("grpc"), "grpc_type": "unary", "grpc_service": "shop.Cart"},
+             'grpc_code="OK"', 'grpc_code="Internal"'),
+    Exporter("jvm", "http_server_requests_seconds", "http_server_requests_seconds_count",
+             {**pod_of("jvm"), "uri": "/cart"}, 'status="200"', 'status="500"'),
+)  # fmt: skip
+WRONG: Final = (
+    # What the workload asks of others, what a probe asks, what another listener serves: none is what callers wait for.
+    Exporter("calls", "istio_request_duration_milliseconds", "istio_requests_total",
+             {"reporter": "source", "source_workload": "calls", "destination_workload": "bank",
+              "destination_workload_namespace": SPACE}, 'response_code="200"', 'response_code="503"', 1000),
+    Exporter("calls", "response_latency_ms", "response_total", {**pod_of("calls"), "direction": "outbound"},
+             'classification="success"', 'classification="failure"', 1000),
+    Exporter("calls", "http_client_request_duration_seconds", "http_client_request_duration_seconds_count",
+             pod_of("calls"), 'http_response_status_code="200"', 'http_response_status_code="500"'),
+    Exporter("calls", "envoy_http_downstream_rq_time", "envoy_http_downstream_rq_xx",
+             {**pod_of("calls"), "envoy_http_conn_manager_prefix": "admin"},
+             'envoy_response_code_class="2"', 'envoy_response_code_class="5"', 1000),
+    Exporter("probed", "http_server_requests_seconds", "http_server_requests_seconds_count",
+             {**pod_of("probed"), "uri": "/actuator/health"}, 'status="200"', 'status="500"'),
+    Exporter("probed", "grpc_server_handling_seconds", "grpc_server_handled_total",
+             {**pod_of("probed"), "grpc_type": "unary", "grpc_service": "grpc.health.v1.Health"},
+             'grpc_code="OK"', 'grpc_code="Internal"'),
+    Exporter("streams", "grpc_server_handling_seconds", "grpc_server_handled_total",
+             {**pod_of("streams"), "grpc_type": "bidi_stream", "grpc_service": "shop.Feed"},
+             'grpc_code="OK"', 'grpc_code="Internal"'),
+    # A Service that leads to two workloads, and one of the same name in another namespace.
+    Exporter("shared", "nginx_ingress_controller_request_duration_seconds", "nginx_ingress_controller_requests",
+             {"namespace": "ingress", "pod": "c-1", "exported_namespace": SPACE, "exported_service": "both"},
+             'status="200"', 'status="502"'),
+    Exporter("elsewhere", "grpc_server_handling_seconds", "grpc_server_handled_total",
+             {"namespace": "audit", "pod": "elsewhere-7d4b9c-x2x9z", "grpc_type": "unary", "grpc_service": "a.B"},
+             'grpc_code="OK"', 'grpc_code="Internal"'),
+)  # fmt: skip
+
+
+def lines_of(exporter: Exporter) -> Iterator[tuple[str, str]]:
+    """Each line of a week with the family it belongs to."""
+    labels = ",".join(f'{key}="{value}"' for key, value in exporter.labels.items())
+    served = dict.fromkeys(("slow", "quick", "failed"), 0.0)
+    for moment in range(NOW - HOURS * 3600, NOW + 1, STEP):
+        harmed = moment > CHANGED
+        served["slow"] += PER_SECOND * STEP * (0.5 if harmed else 0.0)
+        served["quick"] += PER_SECOND * STEP * (0.5 if harmed else 1.0)
+        served["failed"] += PER_SECOND * STEP * (0.05 if harmed else 0.0)
+        total = served["slow"] + served["quick"]
+        family = f"{exporter.histogram}_bucket"
+        for bound in (*BOUNDS, float("inf")):
+            count = (served["quick"] if bound >= 0.1 else 0.0) + (served["slow"] if bound >= 0.5 else 0.0)
+            le = "+Inf" if bound == float("inf") else f"{bound * exporter.factor:g}"
+            yield family, f'{family}{{{labels},le="{le}"}} {count} {moment}'
+        yield exporter.counter, f"{exporter.counter}{{{labels},{exporter.good}}} {total - served['failed']} {moment}"
+        # As clients do it: there is no series of an outcome before it was seen.
+        if served["failed"]:
+            yield exporter.counter, f"{exporter.counter}{{{labels},{exporter.bad}}} {served['failed']} {moment}"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    folder = tmp_path_factory.mktemp("services")
+    families: dict[str, list[str]] = {}
+    for exporter in (*EXPORTERS, *WRONG):
+        for family, line in lines_of(exporter):
+            families.setdefault(family, []).append(line)
+    text = [x for name, lines in sorted(families.items()) for x in (f"# TYPE {name} unknown", *lines)]
+    (folder / "m.txt").write_text("\n".join([*text, "# EOF", ""]))
+    blocks_from(folder / "m.txt", folder / "data")
+    with Server(folder / "data") as server:
+        client = Client(PrometheusSettings(url=server.url))
+        yield client
+        client.close()
+
+
+PODS_SPEC: Final[Json] = {"containers": [{"name": "app", "image": "app"}]}
+
+
+def deployment(name: str, labels: Mapping[str, str]) -> Json:
+    template = {"metadata": {"labels": dict(labels)}, "spec": PODS_SPEC}
+    spec = {"selector": {"matchLabels": dict(labels)}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeClient]:
+    """A Deployment of each name; this server has no Services."""
+    with EmbeddedServer() as server:
+        api = embedded_api(server)
+        api.create("/api/v1/namespaces", {"metadata": {"name": SPACE}})
+        for name in {exporter.name for exporter in (*EXPORTERS, *WRONG)}:
+            api.create(f"/apis/apps/v1/namespaces/{SPACE}/deployments", deployment(name, {"app": name}))
+        folder = tmp_path_factory.mktemp("kube")
+        client = connect(KubeSettings(kubeconfig=str(server.write_kubeconfig(folder / "kubeconfig"))))
+        yield client
+        client.close()
+
+
+def guards_of(cluster: KubeClient, source: Client, name: str, at: int = CHANGED) -> Guards:
+    return find_guards(cluster, source, {}, WorkloadRef(SPACE, "Deployment", name), at, SETTINGS)
+
+
+@pytest.mark.server
+@pytest.mark.cluster
+def test_an_ingress_is_read_by_the_services_that_lead_to_the_workload_alone(
+    source: Client, control_plane: ControlPlane
+) -> None:
+    api = control_plane.api()
+    role = {"kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io"}
+    subjects = [{"kind": "User", "name": "objectives-owner", "apiGroup": "rbac.authorization.k8s.io"}]
+    create(api, "/api/v1/namespaces", {"metadata": {"name": SPACE}})
+    binding = {"metadata": {"name": "owner"}, "roleRef": role, "subjects": subjects}
+    create(api, f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SPACE}/rolebindings", binding)
+    for name, tier in (("nginx", "one"), ("shared", "both"), ("other", "both")):
+        labels = {"app": name, "tier": tier}
+        create(api, f"/apis/apps/v1/namespaces/{SPACE}/deployments", deployment(name, labels))
+        pod = {"metadata": {"name": f"{name}-7d4b9c-x2x9z", "labels": labels}, "spec": PODS_SPEC}
+        create(api, f"/api/v1/namespaces/{SPACE}/pods", pod)
+    for name, selector in (("nginx-web", {"app": "nginx"}), ("both", {"tier": "both"}), ("outside", {})):
+        spec = {"ports": [{"port": 80}], "selector": selector}
+        create(api, f"/api/v1/namespaces/{SPACE}/services", {"metadata": {"name": name}, "spec": spec})
+    client = control_plane.client(control_plane.user("objectives-owner", []))
+    try:
+        ingress, shared = (guards_of(client, source, name) for name in ("nginx", "shared"))
+    finally:
+        client.close()
+    assert [(one.source, one.measure, one.reason) for one in ingress.found] == [
+        ("ingress-nginx", Measure.LATENCY, ""),
+        ("ingress-nginx", Measure.ERRORS, ""),
+    ]
+    check_harm_is_seen("nginx", ingress.found, source)
+    assert (list(shared.found), list(shared.gaps)) == ([], [])
+
+
+def create(api: Api, path: str, body: Json) -> None:
+    """Create an object, unless an earlier try of this test did."""
+    try:
+        api.create(path, body)
+    except ApiError as error:
+        if error.status != 409:
+            raise
+
+
+def test_a_service_counts_where_all_of_its_pods_are_the_workloads() -> None:
+    selectors = {"web": {"app": "web"}, "all": {"tier": "front"}, "api": {"app": "api"}, "external": None, "none": {}}
+    own = {"app": "web", "tier": "front"}
+    pods = [{**own, "pod-template-hash": "7d4b"}, {"app": "api", "tier": "front"}]
+    assert own_services(selectors, pods, own) == ["web"]
+    # Without the other pods of its tier the second Service leads to this workload alone.
+    assert own_services(selectors, pods[:1], own) == ["web", "all"]
+
+
+def check_harm_is_seen(name: str, found: Sequence[FoundObjective], source: Client) -> None:
+    """Both measures find the harm that began with the change, and none of them reads other namespaces."""
+    queries = {one.measure: one.query for one in found}
+    for query in queries.values():
+        check_own(fill_placeholders(query, WorkloadRef(SPACE, "Deployment", name), 3600), SPACE, "query")
+    change = Change("c1", "b1", SPACE, "Deployment", name, "ann", (), "template", "d@0", ())
+    compared = PrometheusComparison(source, {})(change, CHANGED, CHANGED + 3600, queries)
+    by_measure = {c.measure: c for c in compared}
+    # Half of the requests lie between 250 and 500 ms: the p99 is 250 + (0.99 - 0.5) / 0.5 x 250 = 495 ms.
+    assert by_measure[Measure.LATENCY].after == pytest.approx(0.495, rel=0.02)
+    assert by_measure[Measure.ERRORS].before == 0.0
+    assert by_measure[Measure.ERRORS].after == pytest.approx(0.05, rel=0.1)
+    for measure in queries:
+        rules = regression_results([by_measure[measure]], SETTINGS, [measure])
+        assert str(measure) in ChangeVerdict(0, 1, tuple(rules)).harm
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("exporter", [e for e in EXPORTERS if e.name != "nginx"], ids=lambda exporter: exporter.name)
+def test_latency_and_failures_of_each_kind_are_found_and_harm_is_seen_by_them(
+    exporter: Exporter, source: Client, cluster: KubeClient
+) -> None:
+    found = guards_of(cluster, source, exporter.name).found
+    assert [(one.measure, one.reason) for one in found] == [(Measure.LATENCY, ""), (Measure.ERRORS, "")]
+    latency, errors = found
+    # All requests lie between 50 and 100 ms: by linear interpolation the p99 is 50 + 0.99 x 50 = 99.5 ms.
+    assert latency.median == pytest.approx(0.0995, rel=1e-6) and errors.median == 0.0
+    assert latency.requests_per_hour == pytest.approx(7200, rel=0.01) and latency.false_alarms == 0.0
+    check_harm_is_seen(exporter.name, found, source)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("name", sorted({exporter.name for exporter in WRONG}))
+def test_what_callers_of_the_workload_do_not_wait_for_is_not_proposed(
+    name: str, source: Client, cluster: KubeClient
+) -> None:
+    assert list(guards_of(cluster, source, name).found) == []
+
+
+@pytest.mark.server
+def test_a_service_that_has_ended_or_is_young_says_so(source: Client, cluster: KubeClient) -> None:
+    ended = guards_of(cluster, source, "jvm", NOW + 4 * 3600).found
+    assert {one.reason for one in ended} == {"no request was counted in the last two hours"}
+    # The first whole hour ends an hour after the first sample: nine values ten hours after it, and one from a part.
+    young = guards_of(cluster, source, "jvm", NOW - HOURS * 3600 + 10 * 3600).found
+    assert {one.reason for one in young} == {"measured for 10 hours, 24 are needed"}
+
+
+def week(values: Any, measure: Measure = Measure.LATENCY, requests: float = 1000, bounds: Any = BOUNDS) -> ServiceWeek:
+    counts = np.full(len(values), float(requests))
+    return ServiceWeek("test", {measure: "q"}, counts, {measure: np.array(values, dtype=np.float64)}, tuple(bounds))
+
+
+def decided(made: ServiceWeek) -> FoundObjective:
+    (found,) = decide_objectives(made, 1.2)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (week([0.2] * 48), ""),
+        (week([0.2] * 48, requests=40), "40 requests in the median hour"),
+        (week([0.04] * 48), "within the histogram's lowest bucket (up to 50 ms)"),
+        (week([1.0] * 48), "beyond the histogram's highest bound (1e+03 ms)"),
+        (week([0.2] * 48, bounds=()), "bounds are not known"),
+        (week([0.1, 0.9] * 24), "of the hours without a change would count as harm"),
+        (week([np.nan] * 48), "the histogram has no buckets"),
+        (week([np.nan] * 48, Measure.ERRORS), "no outcome of requests was counted"),
+        (week([0.8] * 48, Measure.ERRORS), "more than half of the requests fail"),
+        (week([0.0, 0.05] * 24, Measure.ERRORS), "of the hours without a change would count as harm"),
+        (week([0.0] * 48, Measure.ERRORS), ""),
+    ],
+)
+def test_a_measure_that_could_not_show_harm_says_why(made: ServiceWeek, reason: str) -> None:
+    found = decided(made)
+    assert reason in found.reason and bool(found.reason) == bool(reason)
+
+
+@given(st.lists(st.one_of(st.just(np.nan), st.floats(0, 10)), min_size=2, max_size=200), st.sampled_from([*Measure]))
+def test_false_alarms_are_those_that_the_verdict_itself_would_raise(values: list[float], measure: Measure) -> None:
+    if measure not in (Measure.LATENCY, Measure.ERRORS):
+        return
+    harmed = total = 0
+    for before, after in itertools.pairwise(values):
+        if np.isnan(before) or np.isnan(after) or (measure is Measure.LATENCY and before <= 0):
+            continue
+        rules = regression_results([Compared(measure, before, after)], SETTINGS, [measure])
+        harmed, total = harmed + bool(ChangeVerdict(0, 1, tuple(rules)).harm), total + 1
+    alarms = decided(week(values, measure)).false_alarms
+    assert alarms == (pytest.approx(harmed / total, abs=1e-12) if total else None)
+
+
+@pytest.mark.parametrize("labels", ["", 'cluster="a"'])
+def test_every_proposed_query_reads_its_own_namespace_alone(labels: str) -> None:
+    workload = WorkloadRef(SPACE, "Deployment", "web")
+    ways = [way for some in queries_for(["web", "web.v2"], labels) for way in some]
+    assert {way.source for way in ways} == {
+        "Istio", "Linkerd", "OpenTelemetry", "gRPC", "JVM (Micrometer)", "Envoy", "ingress-nginx"
+    }  # fmt: skip
+    for way in ways:
+        for query in (*way.guards.values(), way.requests, way.buckets):
+            check_own(fill_placeholders(query, workload, 3600), SPACE, "query")
+            assert labels in query
