@@ -99,6 +99,15 @@ def file_refusal(recommendation: Recommendation) -> str:
     return refusal(recommendation) or heap
 
 
+def applied_refusal(recommendation: Recommendation) -> str:
+    """Why the recommendation cannot be written for server-side apply; empty when it can.
+
+    Server-side apply takes no field away that another manager set: whole GPUs would stay beside the share.
+    """
+    gpu = "its whole GPUs would stay beside the share: use another form, or cotenant recs apply"
+    return file_refusal(recommendation) or (gpu if recommendation.gpu else "")
+
+
 def resources(recommendation: Recommendation) -> dict[str, dict[str, str | None]]:
     """The `resources` of the container, fields that change alone; None removes a field."""
     changed_fields: dict[str, dict[str, str | None]] = {}

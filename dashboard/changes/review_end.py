@@ -9,6 +9,7 @@ import io
 import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ from cotenant.base import measures
 from cotenant.base.people import IdentitySource, Person
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import visible, visible_lines
+from cotenant.changes.decide.gitops.file_lines import file_lines
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.model.service import BundleForm, Method, WorkloadReview
 from cotenant.dashboard.changes import review_steps
@@ -213,7 +215,8 @@ def before_files(going: Sequence[WorkloadReview], form: BundleForm) -> list[Comp
     if form is BundleForm.KUBECTL:
         text = f"{display.counted(len(going), 'workload')} as {kind}, for a shell of yours."
     said = html.P("The cluster is not touched; the ledger notes who took them.", className="said")
-    return [html.P(text), said, *_every_change(going)]
+    written = [replace(review, lines=tuple(file_lines(review.recommendations, form))) for review in going]
+    return [html.P(text), said, *_every_change(written)]
 
 
 def zip_files(contents: Mapping[str, str]) -> bytes:

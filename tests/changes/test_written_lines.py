@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,18 +12,19 @@ import jsonpatch
 import pytest
 import yaml
 
-from cotenant.base.allocation.gpu_share import GpuShare, GpuShareProposal
+from cotenant.base.allocation.gpu_share import GPU_RESOURCES, GpuShare, GpuShareProposal
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.runtimes.heap import HeapProposal
+from cotenant.base.settings.sections.recommender import PatchSettings
 from cotenant.changes.decide.field_changes import hpa_writes
+from cotenant.changes.decide.gitops.bundle import ReviewedWorkload, bundle
 from cotenant.changes.decide.gitops.file_lines import file_lines
-from cotenant.changes.decide.gitops.manifests import kustomize
 from cotenant.changes.decide.methods import MethodContext, writes
 from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION
 from cotenant.changes.model.change import Write
-from cotenant.changes.model.service import FieldMove, Method
+from cotenant.changes.model.service import BundleForm, Method
 from cotenant.changes.model.tables import CHANGE_ID, write_lines
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
@@ -152,22 +155,55 @@ def test_an_autoscaler_s_target_and_a_heap_s_flag_are_named_as_people_know_them(
     assert told[-1] == (CHANGE_ANNOTATION, "not set", CHANGE_ID)
 
 
-@pytest.mark.parametrize("recommendation", [PLAIN, WITH_HPA, WITH_GPU], ids=["plain", "autoscaler", "share of a GPU"])
-def test_the_lines_of_a_bundle_are_what_its_files_hold(recommendation: Recommendation) -> None:
-    held: list[str] = []
-    for file in kustomize([recommendation]):
-        document = yaml.safe_load(yaml.safe_dump(file.document))
-        if isinstance(document, list):  # a JSON patch of the autoscaler
-            held += [str(one["value"]) for one in document if one["op"] == "replace"]
-        elif document["kind"] == "Deployment":
-            containers = document["spec"]["template"]["spec"]["containers"]
-            held += [
-                "not set" if amount is None else str(amount)
-                for one in containers for amounts in one["resources"].values() for name, amount in amounts.items()
-                if amount is not None or name in ("cpu", "memory", "nvidia.com/gpu")  # others were not set before
-            ]  # fmt: skip
-    assert sorted(line.new for line in file_lines([recommendation])) == sorted(held)
-    assert all(isinstance(line, FieldMove) and line.pointer for line in file_lines([recommendation]))
+GPU_AND_CPU = made(value(CPU, Field.REQUEST, 1000, 400), gpu=GpuShareProposal(GpuShare(25, 25), GpuShare(100, 100)))
+IN_FILES: Final = {"plain": PLAIN, "autoscaler": WITH_HPA, "share of a GPU": WITH_GPU, "share and CPU": GPU_AND_CPU,
+                   "heap": WITH_HEAP}  # fmt: skip
+
+
+def documents_of(files: Mapping[str, str]) -> Iterator[Any]:
+    """What the files of a bundle hold, read by other programs: YAML, and the JSON of shell lines."""
+    for path, text in files.items():
+        if path.endswith(".yaml"):
+            yield from yaml.safe_load_all(text)
+        elif path == "commands.sh":
+            for word in shlex.split(text.replace("&&", " ").replace(";", " ")):
+                if word.startswith(("{", "[")):
+                    yield json.loads(word)
+
+
+def amounts_of(body: Any) -> Iterator[tuple[str, str]]:
+    """(name and side of an amount of resources, the amount), and (autoscaler's target, its number), anywhere."""
+    if isinstance(body, Mapping):
+        for key, inner in body.items():
+            if key in ("requests", "limits"):
+                for name, amount in inner.items():
+                    yield f"{name} {key.removesuffix('s')}", "not set" if amount is None else str(amount)
+            elif (str(key).startswith("target") and isinstance(inner, int)) or (
+                body.get("op") == "replace" and key == "value"
+            ):
+                yield "averageUtilization", str(inner)
+            else:
+                yield from amounts_of(inner)
+    elif isinstance(body, list):
+        for inner in body:
+            yield from amounts_of(inner)
+
+
+@pytest.mark.parametrize("form", list(BundleForm))
+@pytest.mark.parametrize("name", IN_FILES)
+def test_the_lines_of_a_bundle_are_what_its_files_of_each_form_change(name: str, form: BundleForm) -> None:
+    recommendation = IN_FILES[name]
+    files = bundle([ReviewedWorkload(WEB, (recommendation,))], form, PatchSettings())
+    present = {(f"{name} {side.removesuffix('s')}", amount) for side in RESOURCES for name, amount in
+               RESOURCES[side].items()}  # fmt: skip
+    # Files may repeat what is there, and take away what is not: neither changes anything.
+    absent = {(f"{name} {side}", "not set") for side in ("request", "limit") for name in GPU_RESOURCES
+              if f"{name} {side}" not in dict(present)}  # fmt: skip
+    found = {pair for document in documents_of(files) for pair in amounts_of(document)} - present - absent
+    lines = {(line.pointer.removeprefix("app "), line.new) for line in file_lines([recommendation], form)}
+    assert {(pointer.rpartition(" ")[2] if "average" in pointer else pointer, new) for pointer, new in lines} == found
+    left_out = name == "heap" or (form is BundleForm.SSA and recommendation.gpu is not None)
+    assert bool(lines) is not left_out and ("Not in the files: app: " in files["PULL_REQUEST.md"]) is left_out
 
 
 def test_nothing_of_a_container_that_files_leave_out_is_in_the_lines_of_a_bundle() -> None:

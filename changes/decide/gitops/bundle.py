@@ -17,7 +17,7 @@ from cotenant.base.resource import MILLICORES_PER_CORE, Resource
 from cotenant.base.settings.sections.recommender import PatchSettings
 from cotenant.changes.decide.gitops.manifest_text import as_yaml
 from cotenant.changes.decide.gitops.manifests import helm, kustomize, server_side_apply
-from cotenant.changes.decide.patches import by_workload, file_refusal, kubectl_command
+from cotenant.changes.decide.patches import applied_refusal, by_workload, file_refusal, kubectl_command
 from cotenant.changes.decide.rule import Guardrail
 from cotenant.changes.model.service import BundleForm
 from cotenant.recommender.model.recommendation import Recommendation, Value
@@ -75,10 +75,10 @@ def _text(
         yield ""
         yield f"## {_plain(str(workload.workload))}"
         yield ""
-        yield from _workload(workload, currency)
+        yield from _workload(workload, form, currency)
 
 
-def _workload(workload: ReviewedWorkload, currency: str) -> Iterator[str]:
+def _workload(workload: ReviewedWorkload, form: BundleForm, currency: str) -> Iterator[str]:
     if not workload.recommendations:
         yield f"Left out: {_plain(workload.error)}."
         return
@@ -94,7 +94,7 @@ def _workload(workload: ReviewedWorkload, currency: str) -> Iterator[str]:
         if gpu := recommendation.gpu:
             yield f"| {_plain(recommendation.container.container)} | GPUs | {gpu.now} | {gpu.share} | | oversized-gpu |"
     for recommendation in workload.recommendations:
-        if why := file_refusal(recommendation):
+        if why := (applied_refusal if form is BundleForm.SSA else file_refusal)(recommendation):
             yield ""
             yield f"Not in the files: {_plain(recommendation.container.container)}: {_plain(why)}."
     yield ""

@@ -6,17 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.changes.decide import autoscaler_targets
-from cotenant.changes.decide.patches import FIELDS, file_refusal, resources
-from cotenant.changes.model.service import FieldMove
+from cotenant.changes.decide.patches import FIELDS, applied_refusal, file_refusal, resources
+from cotenant.changes.model.service import BundleForm, FieldMove
 from cotenant.changes.model.tables import NOTHING
 from cotenant.recommender.model.recommendation import Recommendation
 
 
-def file_lines(recommendations: Sequence[Recommendation]) -> list[FieldMove]:
-    """Return one workload's field changes in the files: those of every bundle form, and the autoscaler's target."""
-    written = [recommendation for recommendation in recommendations if not file_refusal(recommendation)]
+def file_lines(recommendations: Sequence[Recommendation], form: BundleForm = BundleForm.KUSTOMIZE) -> list[FieldMove]:
+    """Return one workload's field changes in the files of a form, and the autoscaler's target.
+
+    Of server-side apply, which takes away no field of another manager, what its files say in a comment is no line.
+    """
+    applied = form is BundleForm.SSA
+    written = [r for r in recommendations if not (applied_refusal(r) if applied else file_refusal(r))]
     lines = [line for recommendation in written for line in _container_lines(recommendation)]
+    lines = [line for line in lines if not (applied and line.new == NOTHING)]
     for move in autoscaler_targets.moves(written):
+        if applied and not move.scalar:
+            continue
         target = f"{autoscaler_targets.KIND} {move.namespace}/{move.name}"
         lines.append(FieldMove(target, f"{move.resource} averageUtilization", str(move.before), str(move.after)))
     return lines

@@ -24,6 +24,7 @@ from cotenant.changes.decide.patches import (
     FIELDS,
     LISTS,
     TEMPLATE_PATHS,
+    applied_refusal,
     by_workload,
     file_refusal,
     nest_mapping,
@@ -98,11 +99,11 @@ def server_side_apply(
     """A partial object per workload for `kubectl apply --server-side`.
 
     The API server takes fields away that an earlier apply of the same manager set and this one leaves out. So a file
-    holds every container of the workload: those not chosen, those whose heap would change too, and withheld values, as
-    they are now.
+    holds every container of the workload: those not chosen, those whose heap or GPUs would change too, and withheld
+    values, as they are now.
     """
     for ref, workload_recommendations in by_workload(recommendations).items():
-        applicable = [_as_it_is(r) if file_refusal(r) else r for r in workload_recommendations if not refusal(r)]
+        applicable = [_as_it_is(r) if applied_refusal(r) else r for r in workload_recommendations if not refusal(r)]
         changed = [r for r in applicable if (chosen is None or r.container in chosen) and resources(r)]
         if not changed:
             continue
@@ -132,7 +133,8 @@ def _moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
 
 def _as_it_is(recommendation: Recommendation) -> Recommendation:
     """The same container with every field at its present value."""
-    return replace(recommendation, values=tuple(replace(v, action=Action.WITHHELD) for v in recommendation.values))
+    values = tuple(replace(value, action=Action.WITHHELD) for value in recommendation.values)
+    return replace(recommendation, values=values, gpu=None)
 
 
 def _target_file(ref: WorkloadRef, move: TargetMove) -> File:

@@ -126,7 +126,7 @@ def _manifests(results: Results, output: ScanFormat) -> list[File]:
     from cotenant.changes.decide.gitops.manifests import helm, server_side_apply
 
     recommendations = results.recommendations()
-    _print_refused_changes(recommendations)
+    _print_refused_changes(recommendations, applied=output is not ScanFormat.HELM)
     if output is ScanFormat.HELM:
         return list(helm(recommendations, results.settings.recommender.patches))
     chosen = {r.container for r in recommendations}
@@ -169,13 +169,14 @@ def _contents(results: Results) -> ReportContents:
     )
 
 
-def _print_refused_changes(recommendations: Iterable[Recommendation]) -> None:
-    """On stderr: which changes cannot be written, and why."""
-    from cotenant.changes.decide.patches import file_refusal, resources
+def _print_refused_changes(recommendations: Iterable[Recommendation], *, applied: bool = False) -> None:
+    """On stderr: which changes cannot be written, and why; applied: by server-side apply."""
+    from cotenant.changes.decide.patches import applied_refusal, file_refusal, resources
 
     refused: dict[str, list[str]] = defaultdict(list)
+    refusal_of = applied_refusal if applied else file_refusal
     for recommendation in recommendations:
-        if resources(recommendation) and (why := file_refusal(recommendation)):
+        if resources(recommendation) and (why := refusal_of(recommendation)):
             refused[why].append(str(recommendation.container))
     for why, names in refused.items():
         more = f" and {measures.left_out_count(len(names), _NAMED)} more" if len(names) > _NAMED else ""
