@@ -25,8 +25,8 @@ from cotenant.dashboard.frame.view import View
 TITLE: Final = "CPUs and devices, and whose they are"
 ASK: Final = "node-cpus-ask"
 BODY: Final = "node-cpus"
-TONES: Final = ("blue", "teal", "violet", "orange", "yellow", "red")
-"""Colours of pods, over and over; the sign in the cell tells apart those that share one."""
+TONES: Final = ("blue", "teal", "violet", "orange", "yellow")
+"""Colours of pods, over and over; the sign in the cell tells apart those that share one. Red is danger alone."""
 UNAVAILABLE: Final = "gray"
 
 

@@ -96,6 +96,17 @@ def test_sentence_tile_list_and_bar_say_these_sums(shown: Scene, document: Overv
     agrees(text_of(found(bar, "selection-all-steps")), after, currency)
 
 
+def test_critical_is_danger_alone_whatever_the_strategy_and_the_prices(rows: list[dict[str, Any]]) -> None:
+    """A row of which every request and limit falls or stays is waste, however large: no reader sees it in red."""
+    fields = [f"{resource}_{which}" for resource in ("cpu", "memory") for which in ("request", "limit")]
+    asks_for_more = [
+        any(row[name] is not None and row[name] > (row[f"{name}_now"] or 0) for name in fields) for row in rows
+    ]
+    assert {row["severity"] for row, more in zip(rows, asks_for_more, strict=True) if not more} <= {
+        "good", "ok", "warning", "unknown",
+    }  # fmt: skip
+
+
 def test_what_can_be_lent_now_is_the_sum_of_the_nodes_wherever_it_is_said(shown: Scene, document: Overview) -> None:
     lent = list(shown.store.read_table(RECLAIMABLE).rows())
     text = text_of(page_overview.contents(shown.view, ""))

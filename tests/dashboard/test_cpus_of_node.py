@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cotenant.base.allocation.cpu_lists import parse_cpus
 from cotenant.base.allocation.cpu_ownership import core_groups, legend, owners, sign_of
 from cotenant.base.allocation.cpu_topology import regular_topology
-from cotenant.base.allocation.node_topology import HIDDEN, visible_to
+from cotenant.base.allocation.node_topology import HIDDEN, NodeTopology, visible_to
 from cotenant.base.allocation.topology_document import NodeCpus, PodCpus
 from cotenant.base.people import Grant, Person, Role
 from cotenant.dashboard.frame.view import DashboardContext, View
@@ -39,6 +39,16 @@ def test_command_and_page_say_the_same_of_each_cpu() -> None:
     assert lines[:2] == ["socket 0, NUMA node 0: 4 cores, 8 CPUs", "  core    0  aa .. .. .."]
     assert "socket 1, NUMA node 1: 4 cores, 8 CPUs" in page
     assert "etl/join 40 %" in page and "left out: shop/odd" in page
+
+
+def test_no_pod_s_cpus_have_the_colour_of_danger_however_many_pods_there_are() -> None:
+    machine = regular_topology(1, 12, 1)
+    pods = tuple(PodCpus("shop", f"p{cpu}", str(cpu), frozenset({cpu})) for cpu in range(12))
+    drawn = cpus_of_node.topology_drawing(NodeTopology("n", tuple(owners(NodeCpus(machine, pods=pods), {}, "n"))))
+    classes = {str(getattr(part, "className", "")) for part in drawn._traverse()}
+    assert {name for name in classes if "tone-" in name} and not any(
+        "red" in name.split("tone-")[-1] for name in classes
+    )
 
 
 def test_a_person_sees_that_a_cpu_is_taken_and_not_by_whom_elsewhere() -> None:
