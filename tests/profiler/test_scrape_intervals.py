@@ -99,6 +99,18 @@ OTHERS = (
     # slow for three hours of the night alone: no look once a day would see it
     Case("spell", (Scraped("a", ((0, 30), (11 * HOUR_SECONDS, 300), (14 * HOUR_SECONDS, 30)), phase=4),)),
     Case("rare", (Scraped("a", ((0, 15),)), Scraped("b", ((0, 900),), phase=11), Scraped("c", ((0, 600),), phase=5))),
+    # intervals that nobody's defaults are
+    Case(
+        "odd",
+        (
+            Scraped("a", ((0, 20), (9 * HOUR_SECONDS, 90)), phase=2),
+            Scraped("b", ((0, 45),), phase=3),
+            Scraped("c", ((0, 240),), phase=5),
+        ),
+    ),
+    Case("seven", (Scraped("a", ((0, 7),), phase=2), Scraped("b", ((0, 180),), phase=3))),
+    # several changes of one series
+    Case("thrice", (Scraped("a", ((0, 30), (4 * HOUR_SECONDS, 300), (9 * HOUR_SECONDS, 60)), phase=2),)),
     Case("once", (Scraped("a", ((0, 30),)),)),
     Case("slow", (Scraped("a", ((0, 300),), phase=9),)),
 )

@@ -51,6 +51,17 @@ READERS: dict[str, Callable[[cotenant.ClusterStore], pd.DataFrame]] = {
 }
 
 
+HARMLESS = [
+    # below zero there is no usage, and a request or a count of that size is nobody's
+    (Signal.CPU_USAGE_MEAN, -1e6),
+    (Signal.MEMORY_WORKING_SET_MAX, -5e9),
+    (Signal.CPU_REQUEST, 1e30),
+    (Signal.MEMORY_LIMIT, 1e30),
+    (Signal.RESTARTS, 1e30),
+]
+"""Samples that say nothing of the container at all."""
+
+
 @dataclass(frozen=True)
 class Spoilt:
     """A store of which one sample is garbage, and the same store without it."""
@@ -148,3 +159,15 @@ def _inventory(spoilt: Spoilt) -> Inventory:
     inventory = Store(spoilt.folder.as_uri(), spoilt.store.cluster).read_inventory()
     assert inventory is not None
     return inventory
+
+
+@pytest.mark.parametrize(("signal", "value"), HARMLESS, ids=[f"{s} {v:g}" for s, v in HARMLESS])
+def test_a_sample_that_is_no_usage_changes_no_recommendation(
+    signal: Signal, value: float, clean: cotenant.ClusterStore, tmp_path: Path
+) -> None:
+    store, _ = analysed(tmp_path, (signal, value))
+    pd.testing.assert_frame_equal(store.recommendations(), clean.recommendations())
+    for reader in ("workloads", "findings", "usage of containers", "recommend with vpa"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert len(READERS[reader](store)) == len(READERS[reader](clean)), reader
