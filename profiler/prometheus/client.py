@@ -116,8 +116,8 @@ class Client:
             return self._range(query.exact, start_seconds, end_seconds, step_seconds)
         try:
             answer = self._range(query.usual, start_seconds, end_seconds, step_seconds)
-        except (SourceProtocol, SourceLimit) as error:
-            if isinstance(error, _SIZE_ALONE):
+        except (SourceProtocol, SourceLimit, SourceForbidden) as error:
+            if isinstance(error, (*_SIZE_ALONE, answers.Unauthenticated)):
                 raise
             try:
                 answer = self._range(query.exact, start_seconds, end_seconds, step_seconds)

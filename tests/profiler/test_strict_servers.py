@@ -58,6 +58,9 @@ def assert_same(store: Store, plain: Store, end: int) -> None:
 
 EXACT = {
     "google": Rules(exact_names=True),
+    "unprocessable": Rules(exact_names=True, pattern_status=422),
+    "forbidden": Rules(exact_names=True, pattern_status=403),
+    "forbidden, and post": Rules(exact_names=True, pattern_status=403, refuses_post=403),
     "no list of names": Rules(exact_names=True, lists_names=False),
     "a cut list of names": Rules(exact_names=True, most_names=5),
     "get alone": Rules(exact_names=True, refuses_post=405),

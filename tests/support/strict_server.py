@@ -32,7 +32,9 @@ class Rules:
     """What the server refuses or does beyond Prometheus."""
 
     exact_names: bool = False
-    """400 for a selector that does not name its metric by `=`."""
+    """An error for a selector that does not name its metric by `=`."""
+    pattern_status: int = 400
+    """Status of that error."""
     lists_names: bool = True
     """Else 400 for /label/__name__/values."""
     refuses_post: int = 0
@@ -129,7 +131,9 @@ class StrictServer:
             return 400, _error("label values are not listed")
         expressions = (*asked.get("query", ()), *asked.get("match[]", ()))
         if self.rules.exact_names and not all(map(names_a_metric, expressions)):
-            return 400, _error("convert vector selector failed: =~ is an unsupported matchtype for the __name__ label")
+            return self.rules.pattern_status, _error(
+                "convert vector selector failed: =~ is an unsupported matchtype for the __name__ label"
+            )
         return None
 
     def rewritten(self, path: str, asked: Fields) -> Fields:
