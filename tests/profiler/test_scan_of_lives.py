@@ -36,6 +36,8 @@ def lives() -> Lives:
     """(owner's kind, owner, pod) -> its lives in seconds since START; one name may live again."""
     found: Lives = {("DaemonSet", "agent", "agent-x1"): [(0, DAYS * DAY)]}
     found["StatefulSet", "office", "office-0"] = [(d * DAY + 8 * 3600, d * DAY + 18 * 3600) for d in range(DAYS)]
+    found["StatefulSet", "market", "market-0"] = [(0, 5 * DAY), (7 * DAY, DAYS * DAY)]  # not at the weekend
+    found["StatefulSet", "pulse", "pulse-0"] = [(h * 3600, h * 3600 + 2400) for h in range(0, 24 * DAYS, 3)]
     for day in range(DAYS):
         found["ReplicaSet", "night-7d9f8b6c5d", f"night-7d9f8b6c5d-{day:05d}"] = [
             (day * DAY + 3600, day * DAY + 4 * 3600)
@@ -122,7 +124,7 @@ def covered(one: Recommendation) -> float:
 def test_what_is_off_at_night_or_most_of_the_day_is_whole_and_gets_values(tmp_path: Path) -> None:
     store = scanned(tmp_path, down=(0, 0))
     found = said(store)
-    for name in ("office", "night"):
+    for name in ("office", "night", "market", "pulse"):
         assert covered(found[name]) >= 0.95 > GuardrailSettings().minimum_coverage
         assert not {v.reason for v in found[name].values} & {Reason.LOW_COVERAGE, Reason.NO_DATA}
         amounts = [v.amount for v in found[name].values if v.resource is Resource.CPU and v.amount]
