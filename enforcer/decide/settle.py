@@ -131,14 +131,18 @@ def _too_loose(want: Want, groups: Groups, notes: Notes, dialect: Dialect) -> Do
     """A want that gives way to what stood there before us; what somebody else has set since counts as that."""
     if not want.never_looser:
         return None
-    group, note = groups[want.path], notes.get((want.path, want.knob))
-    present = group.knobs.get(want.knob)
-    before = note.original if note is not None and _holds_agent_value(note, group, dialect) else present
+    before = _value_before_us(want.knob, groups[want.path], notes, dialect)
     if before is None or not wider(*((before, want.value) if want.knob in _PROTECTING else (want.value, before))):
         return None
     if same(want.knob, before, round_for_write(want.knob, want.value), dialect):
         return None
     return _done(want, WriteOutcome.REFUSED, f"{before} stood there before, which is stricter: it stays")
+
+
+def _value_before_us(knob: Knob, group: GroupReading, notes: Notes, dialect: Dialect) -> Value | None:
+    """What stood there before us, or what somebody else has set since."""
+    note = notes.get((group.path, knob))
+    return note.original if note is not None and _holds_agent_value(note, group, dialect) else group.knobs.get(knob)
 
 
 def _done(want: Want, outcome: WriteOutcome, message: str) -> Done:
@@ -180,7 +184,7 @@ def _fit(targets: _Targets, groups: Groups, observation: Observation, notes: Not
     _fit_memory_high(targets, groups, observation)
     _fit_memory_limit(targets, groups)
     if around.dialect.version(Knob.CPU_QUOTA) is Version.V1:
-        _fit_starts(targets, observation)
+        _fit_starts(targets, observation, notes, around.dialect)
         _fit_resizes(targets, observation, notes, around.dialect)
         _fit_quotas(targets, groups)
     _fit_bursts(targets, groups)
@@ -254,10 +258,11 @@ def _is_near(first: Value, second: Value) -> bool:
     return isinstance(first, int) and isinstance(second, int) and second > 0 and second * 0.95 <= first <= second
 
 
-def _fit_starts(targets: _Targets, observation: Observation) -> None:
+def _fit_starts(targets: _Targets, observation: Observation, notes: Notes, dialect: Dialect) -> None:
     """No pod's quota below that of a container which does not run and may start: with the kubelet's own quota.
 
-    cgroup v1 would refuse that quota, and the container would not start.
+    cgroup v1 would refuse that quota, and the container would not start. A quota that
+    was below it before us stays below it.
     """
     for pod in observation.pods:
         target = targets.get((pod.group.path, Knob.CPU_QUOTA)) if pod.group else None
@@ -266,6 +271,8 @@ def _fit_starts(targets: _Targets, observation: Observation) -> None:
         waiting = (container for container in pod.spec.every_container if not container.running)
         limits = (container_limit(pod.spec, container, CPU) or 0 for container in waiting)
         least = max(limits, default=0) * MICROSECONDS_PER_MILLICORE
+        before = _value_before_us(Knob.CPU_QUOTA, pod.group, notes, dialect)
+        least = before if isinstance(before, int) and wider(least, before) else least
         if wider(least, target.value):
             _adjust(targets, pod.group, Knob.CPU_QUOTA, least, "its containers start with as much")
 

@@ -42,7 +42,7 @@ from cotenant.enforcer.observe.layout import Layout
 from cotenant.enforcer.sources.wire import NodePodWire, pod_of
 from tests.enforcer.pod_matrix import MIB, PodPlan, kubelet_values, largest_moment, plans
 from tests.enforcer.readings import policy
-from tests.enforcer.v1_kernel import V2
+from tests.enforcer.v1_kernel import V1, V2
 
 MEMORY_QOS = {"enable": True, "minLimitPercent": 60, "lowLimitPercent": 70, "throttlingPercent": 80, "oomKillGroup": 1}
 CLASS = {"memoryQOS": MEMORY_QOS, "cpuQOS": {"enable": True}}
@@ -163,7 +163,7 @@ class Agent:
 
     def killed(self) -> Agent:
         """The next one, with its journal."""
-        return Agent(self.node, self.spec, self.notes)
+        return Agent(self.node, self.spec, self.notes, dialect=self.dialect)
 
 
 def looser(node: Node, knobs: Iterable[Knob] = LIMITS) -> list[str]:
@@ -199,12 +199,18 @@ def test_a_new_agent_with_nothing_on_changes_no_value(phase: str, memory_qos: bo
     assert changed(node) == []
 
 
-@pytest.mark.parametrize("memory_qos", [False, True], ids=["plain", "memory-qos"])
+@pytest.mark.parametrize(
+    ("memory_qos", "dialect"),
+    [(False, V1), (False, V2), (True, V2)],  # the kubelet's MemoryQoS needs cgroup v2
+    ids=["v1", "v2", "v2-memory-qos"],
+)
 @pytest.mark.parametrize("spec", [EVERYTHING, NORMALISING], ids=["burst", "normalisation"])
-def test_with_every_strategy_on_nothing_is_looser_and_all_comes_back(spec: dict[str, Any], memory_qos: bool) -> None:
+def test_with_every_strategy_on_nothing_is_looser_and_all_comes_back(
+    spec: dict[str, Any], memory_qos: bool, dialect: Dialect
+) -> None:
     """Through the pods' phases, with a kill of the agent between them."""
     node = Node([p.phase("init") for p in matrix()], dict(RATIO), memory_qos=memory_qos)
-    agent = Agent(node, spec, lost_notes(node.seen()))
+    agent = Agent(node, spec, lost_notes(node.seen()), dialect=dialect)
     for phase in ("init", "running", "running"):
         node.pods = [plan.phase(phase) for plan in matrix()]
         node.settle_kubelet()
@@ -217,11 +223,12 @@ def test_with_every_strategy_on_nothing_is_looser_and_all_comes_back(spec: dict[
     assert changed(node) == []
 
 
-def test_a_burst_stays_within_what_the_policy_makes_of_the_granted_limit_and_comes_back() -> None:
+@pytest.mark.parametrize("dialect", [V1, V2], ids=["v1", "v2"])
+def test_a_burst_stays_within_what_the_policy_makes_of_the_granted_limit_and_comes_back(dialect: Dialect) -> None:
     """cfsQuotaBurstPercent 300: at most three times what the kubelet set, on containers and on their pod."""
     sharing = [plan.phase("running") for plan in matrix() if plan.qos not in ("LSE", "LSR")]  # those leave no CPU
     node = Node(sharing, throttled=True)
-    agent = Agent(node, EVERYTHING)
+    agent = Agent(node, EVERYTHING, dialect=dialect)
     for _ in range(12):
         agent.tick()
         for path, kubelets in node.kubelets.items():
@@ -270,15 +277,16 @@ def test_normalisation_divides_what_the_kubelet_has_granted() -> None:
     assert divided > 30
 
 
+@pytest.mark.parametrize("dialect", [V1, V2], ids=["v1", "v2"])
 @pytest.mark.parametrize("knob", [Knob.CPU_QUOTA, Knob.MEMORY_LIMIT])
-def test_a_stricter_value_of_somebody_else_is_not_loosened(knob: Knob) -> None:
+def test_a_stricter_value_of_somebody_else_is_not_loosened(knob: Knob, dialect: Dialect) -> None:
     """A quarter of what the kubelet had granted, by an operator's hand: no strategy takes it away."""
     node = Node([p.phase("running") for p in matrix() if p.qos != "BE"], dict(RATIO))
     for path, knobs in node.knobs.items():
-        value = knobs[knob]
-        if isinstance(value, int) and value > 8000 and path.count("pod") > 1:
-            knobs[knob] = node.kubelets[path][knob] = value // 4 // 4096 * 4096
-    agent = Agent(node, NORMALISING, lost_notes(node.seen()))
+        value, unit = knobs[knob], 100 if knob is Knob.CPU_QUOTA else 4096  # as the kernel rounds
+        if isinstance(value, int) and value > 4000 and path.count("pod") > 1:
+            knobs[knob] = node.kubelets[path][knob] = value // 4 // unit * unit
+    agent = Agent(node, NORMALISING, lost_notes(node.seen()), dialect=dialect)
     for _ in range(3):
         agent.tick()
         assert looser(node, (knob,)) == []
