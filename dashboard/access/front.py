@@ -6,17 +6,21 @@ other peer they are ignored.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from cotenant.base.settings.sections.dashboard import LOOPBACK_NAMES
 
 Network = IPv4Network | IPv6Network
 Headers = Mapping[str, str]
+
+_HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{0,5})?")
+"""RFC 9110, 7.2, without names that are not ASCII: those come as xn--."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +54,12 @@ class Front:
 
     @property
     def hostname(self) -> str:
-        """The host without its port; empty when it is no host."""
-        try:
-            return urlsplit(f"//{self.host}").hostname or ""
-        except ValueError:
-            return ""
+        """The host without its port, in lower case; empty when the header is anything but a host and a port.
+
+        A header that came twice, or one with a path or a name before an @, could be read in two ways.
+        """
+        found = _HOST.fullmatch(self.host)
+        return found["name"].strip("[]").lower() if found else ""
 
 
 def headers_of(scope: Mapping[str, Any]) -> dict[str, str]:

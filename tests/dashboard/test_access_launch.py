@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +96,7 @@ HOSTS = (
     *("x.localhost", "x.localhost:8050", "a.OWN", "OWN.", "OWNx", "OWN.evil.example", "OWN@evil.example", "OWN,x"),
     *("cotenant-.localhost", ".localhost", "localhost.", "127.0.0.2", "127.1", "0.0.0.0", "2130706433"),
     *("[::ffff:127.0.0.1]", "evil.example", "", "["),
+    *("127.0.0.1.nip.io", "xOWN", "OWN..", "OWN/x", "OWN%00", "OWN x", "evil.example:80@OWN", "localhost.evil.example"),
 )
 
 
@@ -110,6 +112,19 @@ def test_no_other_name_is_answered_whatever_the_request_proves(url: str, host: s
     sent = {"cookie": {"Cookie": jar}, "bearer": {"Authorization": f"Bearer {TOKEN}"}, "query": {}}[proof]
     path = f"/co/api/v1/me?token={TOKEN}" if proof == "query" else "/co/api/v1/me"
     assert requests.get(f"{url}{path}", headers={"Host": asked, **sent}, timeout=30).status_code == 421
+
+
+def test_two_host_headers_are_no_host(url: str) -> None:
+    """The second one could be what a proxy or a cache goes by."""
+    address = urlsplit(url).netloc
+    for hosts, status in (((address,), 200), ((address, "evil.example"), 421), ((address, address), 421)):
+        connection = http.client.HTTPConnection(address, timeout=30)
+        connection.putrequest("GET", "/co/api/v1/me", skip_host=True)
+        for header in (*(("Host", one) for one in hosts), ("Authorization", f"Bearer {TOKEN}")):
+            connection.putheader(*header)
+        connection.endheaders()
+        assert connection.getresponse().status == status, hosts
+        connection.close()
 
 
 @pytest.mark.parametrize("agent", [CHROME, SAFARI])

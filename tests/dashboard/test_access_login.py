@@ -194,6 +194,11 @@ AUDIENCES = [
     ([CLIENT, ""], CLIENT, False),
     ([], CLIENT, False),
     ("", CLIENT, False),
+    (f"{CLIENT} ", None, False),
+    (CLIENT.upper(), None, False),
+    ([[CLIENT]], None, False),
+    ({"a": CLIENT}, None, False),
+    ([CLIENT, "kubernetes"], CLIENT.upper(), False),
 ]
 
 

@@ -27,8 +27,9 @@ SPEC = SyntheticSpec(nodes=2, workloads=24, days=3, seed=11)
 NAMES = [
     "../../x", "..", ".", "/", "a/b", "/etc/passwd", "x\x00y", "a\nb", "\x1b[31m", "", " ", "n" * 5000, "é" * 200,
     "\u202eevil", "-findings", "nodes", "x-findings", "+.x", "+eA==", "a.corrupt-1", "con", "%2e%2e", "~", "$(id)",
+    "..\\..\\x", "x\u2028y", ".hidden", "x.parquet", "%2F", "\ufeffx", "portraits@x",
 ]  # fmt: skip
-KUBERNETES = ("con", "nodes", "x-findings", "a.corrupt-1")
+KUBERNETES = ("con", "nodes", "x-findings", "a.corrupt-1", "x.parquet")
 """Of these: what Kubernetes allows, and a path does not."""
 
 
