@@ -185,7 +185,7 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     )
     if idle:
         nodes = ", ".join(f"{node or 'no node'} {count}" for node, count in idle.most_common(_SHOWN))
-        troubles.append(f"{sum(idle.values())} pods run and use nothing that is scraped (by node: {nodes})")
+        troubles.append(f"{idle.total()} pods run and use nothing that is scraped (by node: {nodes})")
     if unowned:
         troubles.append(f"the owners of {unowned} pods are not known to the top")
     troubles += [f"{SENTENCES[reason]} ({count} workloads)" for reason, count in sorted(gaps.items())]
