@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, connect
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.changes.commands.guards import describe
 from cotenant.changes.decide.regression_check import Compared, Measure, regression_results
 from cotenant.changes.model.change import Change
 from cotenant.changes.model.judgement import ChangeVerdict
@@ -25,6 +29,8 @@ from cotenant.changes.objectives.found import FoundObjective, ServiceWeek, decid
 from cotenant.changes.objectives.search import Guards, find_guards
 from cotenant.changes.soak.own_series import check_own
 from cotenant.changes.soak.usage_comparison import PrometheusComparison, fill_placeholders
+from cotenant.changes.soak.verification import queries_of
+from cotenant.cli.main import root
 from cotenant.profiler.prometheus.client import Client
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.api import Api, ApiError, Json
@@ -159,15 +165,19 @@ def deployment(name: str, labels: Mapping[str, str]) -> Json:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeClient]:
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kube") / "kubeconfig"
+
+
+@pytest.fixture(scope="module")
+def cluster(kubeconfig: Path) -> Iterator[KubeClient]:
     """A Deployment of each name; this server has no Services."""
     with EmbeddedServer() as server:
         api = embedded_api(server)
         api.create("/api/v1/namespaces", {"metadata": {"name": SPACE}})
         for name in {exporter.name for exporter in (*EXPORTERS, *WRONG)}:
             api.create(f"/apis/apps/v1/namespaces/{SPACE}/deployments", deployment(name, {"app": name}))
-        folder = tmp_path_factory.mktemp("kube")
-        client = connect(KubeSettings(kubeconfig=str(server.write_kubeconfig(folder / "kubeconfig"))))
+        client = connect(KubeSettings(kubeconfig=str(server.write_kubeconfig(kubeconfig))))
         yield client
         client.close()
 
@@ -272,6 +282,39 @@ def test_a_service_that_has_ended_or_is_young_says_so(source: Client, cluster: K
     # The first whole hour ends an hour after the first sample: nine values ten hours after it, and one from a part.
     young = guards_of(cluster, source, "jvm", NOW - HOURS * 3600 + 10 * 3600).found
     assert {one.reason for one in young} == {"measured for 10 hours, 24 are needed"}
+
+
+@pytest.mark.server
+def test_the_command_prints_what_was_found_and_what_a_person_types_to_use_it(
+    source: Client, cluster: KubeClient
+) -> None:
+    lines = list(describe(guards_of(cluster, source, "jvm")))
+    assert lines[0] == f"{SPACE}/Deployment/jvm" and lines[1].startswith("  guarded by OOM kills")
+    shown = "now 99.5 ms, median 99.5 ms, highest 99.5 ms, 7,200 requests an hour"
+    assert f"found: p99 latency, JVM (Micrometer): {shown}" in lines
+    commands = [shlex.split(line.partition(": ")[2]) for line in lines if line.startswith("  to use it")]
+    heads = [words[:5] for words in commands]
+    assert heads == [["kubectl", "annotate", "-n", SPACE, "deployment/jvm"]] * 2
+    annotations = dict(words[5].split("=", 1) for words in commands)
+    # What the shell passes on is what a verdict reads from the workload.
+    queries, refused = queries_of(
+        {"metadata": {"annotations": annotations}}, WorkloadRef(SPACE, "Deployment", "jvm"), ""
+    )
+    found = guards_of(cluster, source, "jvm").found
+    assert queries == {one.measure: one.query for one in found} and refused == []
+
+
+@pytest.mark.server
+def test_the_command_says_that_nothing_was_found_and_which_setting_is_missing(
+    source: Client, cluster: KubeClient, kubeconfig: Path
+) -> None:
+    # The samples end in 2023, and the command looks at the week before now.
+    words = ["explain", "guards", f"{SPACE}/Deployment/jvm", "--kubeconfig", str(kubeconfig)]
+    done = CliRunner().invoke(root, words, env={"COTENANT_PROFILER__PROMETHEUS__URL": source.url})
+    assert done.exit_code == 0, done.output
+    assert "no latency or failed requests of this workload were found in the last week" in done.stdout
+    without = CliRunner().invoke(root, words, env={"COTENANT_PROFILER__PROMETHEUS__URL": ""})
+    assert without.exit_code != 0 and "profiler.prometheus.url" in f"{without.output} {without.exception}"
 
 
 def week(values: Any, measure: Measure = Measure.LATENCY, requests: float = 1000, bounds: Any = BOUNDS) -> ServiceWeek:
