@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -20,6 +21,8 @@ PATCHES = {
     "apply": "application/apply-patch+yaml",
 }
 TIMEOUT_SECONDS = 60.0
+IDLE_SECONDS = 30.0
+"""The server closes a connection that was idle for 90 s: one that was idle for longer than this is opened anew."""
 _CHUNK = 1 << 16
 
 
@@ -47,6 +50,7 @@ class Api:
             self._connection = http.client.HTTPSConnection(
                 parts.hostname or "", parts.port, timeout=timeout, context=tls
             )
+        self._asked_at = 0.0
 
     def get(self, path: str, **query: str) -> Json:
         """One object or one list."""
@@ -125,6 +129,8 @@ class Api:
             **({"Content-Type": kind} if content else {}),
             **({"Accept": accept} if accept else {}),
         }
+        if time.monotonic() - self._asked_at > IDLE_SECONDS:
+            self._connection.close()
         try:
             self._connection.request(method, address, content, headers)
             answer = self._connection.getresponse()
@@ -132,6 +138,7 @@ class Api:
         except BaseException:
             self._connection.close()
             raise
+        self._asked_at = time.monotonic()
         if answer.status >= 300:
             raise ApiError(answer.status, _decoded(text))
         return _decoded(text)
