@@ -252,6 +252,10 @@ class Lives:
         row, hour = self.row_of.get(ref, -1), self.silence.hour_of_slot
         return row >= 0 and self._hours_listed[row] > int(self.listed[row, hour[first] : hour[end - 1] + 1].sum())
 
+    def is_named_anew(self, ref: PodContainerRef) -> bool:
+        """Return whether nobody else gets the pod's name: between two of its samples it lived."""
+        return self.rules.get((ref.namespace, ref.pod), _STRANGER).named_anew
+
     @cached_property
     def _hours_listed(self) -> list[int]:
         """Hours in which each row of `listed` was."""

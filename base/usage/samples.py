@@ -30,25 +30,56 @@ _GRID: Final = 2.0**-20
 
 
 class SeriesEnds(NamedTuple):
-    """First slot with a sample, the one after the last, and how many have one, of some series, (m,) each."""
+    """First slot with a sample, the one after the last, and how many have one, of some series, (m,) each.
+
+    All are 0 for a series without a sample.
+    """
 
     first: Integers
     end: Integers
     counts: Integers
 
-    @classmethod
-    def of(cls, usage: AnyUsage[Any]) -> SeriesEnds:
-        """All 0 for a series without a sample."""
-        size, made = usage.grid.size, [cls(*np.zeros((3, 0), dtype=np.int64))]
-        for begin in range(0, len(usage.refs), _CHUNK):
-            present = np.isfinite(usage.rows(slice(begin, begin + _CHUNK)))
-            if not size:
-                made.append(cls(*np.zeros((3, len(present)), dtype=np.int64)))
-                continue
-            some = present.any(axis=1)
-            end = np.where(some, size - present[:, ::-1].argmax(axis=1), 0)
-            made.append(cls(np.where(some, present.argmax(axis=1), 0), end, present.sum(axis=1)))
-        return cls(*(np.concatenate(column) for column in zip(*made, strict=True)))
+
+class Gaps(NamedTuple):
+    """Slots without a sample between the first and the last one of each of m series.
+
+    bounds: (m + 1,), series i has places[bounds[i]:bounds[i + 1]]; places: row x (size + 1) + slot, ascending, so that
+    neighbours differ by 1 and those of two series never do. size: slots of the grid.
+    """
+
+    bounds: Integers
+    places: Integers
+    size: int
+
+    def of_rows(self, rows: Sequence[int]) -> tuple[Integers, int]:
+        """Return how many of these series, ascending, have a gap in each slot, (size,), and the longest gap's slots."""
+        own = np.concatenate([self.places[:0], *(self.places[self.bounds[row] : self.bounds[row + 1]] for row in rows)])
+        if not len(own):
+            return np.zeros(self.size, dtype=np.int64), 0
+        lasts = np.flatnonzero(np.append(own[1:] - own[:-1] != 1, True))
+        return np.bincount(own % (self.size + 1), minlength=self.size), int(np.diff(lasts, prepend=-1).max())
+
+
+def _ends_and_gaps(usage: AnyUsage[Any]) -> tuple[SeriesEnds, Gaps]:
+    """Return both of the series, from one pass over their samples."""
+    size, made = usage.grid.size, [SeriesEnds(*np.zeros((3, 0), dtype=np.int64))]
+    places = [np.zeros(0, dtype=np.int64)]
+    for begin in range(0, len(usage.refs), _CHUNK):
+        present = np.isfinite(usage.rows(slice(begin, begin + _CHUNK)))
+        if not size:
+            made.append(SeriesEnds(*np.zeros((3, len(present)), dtype=np.int64)))
+            continue
+        some = present.any(axis=1)
+        end = np.where(some, size - present[:, ::-1].argmax(axis=1), 0)
+        ends = SeriesEnds(np.where(some, present.argmax(axis=1), 0), end, present.sum(axis=1))
+        made.append(ends)
+        rows = np.flatnonzero(ends.counts < ends.end - ends.first)
+        row, slot = np.nonzero(~present[rows])
+        inside = (slot >= ends.first[rows[row]]) & (slot < ends.end[rows[row]])
+        places.append((begin + rows[row[inside]]) * (size + 1) + slot[inside])
+    ends = SeriesEnds(*(np.concatenate(column) for column in zip(*made, strict=True)))
+    count = np.concatenate([np.zeros(1, dtype=np.int64), ends.end - ends.first - ends.counts])
+    return ends, Gaps(np.cumsum(count), np.concatenate(places), size)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +101,8 @@ class ContainerLife:
     def due(self) -> Floats:
         """(slots,): samples that were due; where nobody can say whether something lived, as many as on average."""
         lived = self.seen + self.unseen
+        if not self.unknown.any():
+            return lived.astype(np.float64)
         told = len(lived) - int(self.unknown.sum())
         mean = round(float(lived.sum()) / max(told, 1) / _GRID) * _GRID
         return np.where(self.unknown, mean, lived)
@@ -87,16 +120,19 @@ class Members(Generic[KeyT]):
     """The rows of some series that belong to each container.
 
     own: rows of its sampled series; unsampled: its pods that are listed without a sample; told: whether it is listed.
-    incomplete: rows of series that may have lived longer than their samples show.
+    incomplete: rows of series that may have lived longer than their samples show; gappy: rows of those of which it is
+    sure that they lived from their first to their last sample, and have `gaps` between.
     """
 
     lives: Lives
     usage: AnyUsage[PodContainerRef]
     ends: SeriesEnds
+    gaps: Gaps
     own: Mapping[KeyT, list[int]]
     unsampled: Mapping[KeyT, list[PodContainerRef]]
     told: frozenset[KeyT]
     incomplete: frozenset[int]
+    gappy: frozenset[int]
 
     @classmethod
     def of(
@@ -110,9 +146,11 @@ class Members(Generic[KeyT]):
         own: dict[KeyT, list[int]] = defaultdict(list)
         unsampled: dict[KeyT, list[PodContainerRef]] = defaultdict(list)
         told: set[KeyT] = set()
-        ends = SeriesEnds.of(usage)
+        ends, gaps = _ends_and_gaps(usage)
         columns = (ends.first.tolist(), ends.end.tolist(), ends.counts.tolist())
-        incomplete, sampled = [], set()
+        incomplete: list[int] = []
+        gappy: list[int] = []
+        sampled: set[PodContainerRef] = set()
         for row, (ref, key, first, end, count) in enumerate(zip(usage.refs, keys, *columns, strict=True)):
             if not count:
                 continue
@@ -122,26 +160,31 @@ class Members(Generic[KeyT]):
             own[key].append(row)
             if ref in lives.row_of:
                 told.add(key)
-            if count < end - first or lives.is_told_outside(ref, first, end):
+            if lives.is_told_outside(ref, first, end):
                 incomplete.append(row)
+            elif count < end - first:
+                (gappy if lives.is_named_anew(ref) else incomplete).append(row)
         for ref in lives.row_of:
             key = key_of(ref) if ref not in sampled else None
             if key is not None and key in own:
                 unsampled[key].append(ref)
-        return cls(lives, usage, ends, own, unsampled, frozenset(told), frozenset(incomplete))
+        unseen = frozenset(incomplete), frozenset(gappy)
+        return cls(lives, usage, ends, gaps, own, unsampled, frozenset(told), *unseen)
 
     def life(self, key: KeyT) -> ContainerLife | None:
         """Return the life of one container; None if nothing is missing: its series are complete and contiguous."""
-        rows, size = self.own[key], self.usage.grid.size
+        rows = self.own[key]
         missing = [row for row in rows if row in self.incomplete]
+        gappy = [row for row in rows if row in self.gappy]
         spans = sorted((int(self.ends.first[row]), int(self.ends.end[row])) for row in rows)
-        if not missing and key not in self.unsampled and _are_contiguous(spans):
+        if not missing and not gappy and key not in self.unsampled and _are_contiguous(spans):
             return None
-        seen, unseen = np.zeros((2, size), dtype=np.int64)
+        unseen, longest = self.gaps.of_rows(gappy)
+        seen = -unseen
         for row in rows:
             if row not in self.incomplete:
                 seen[self.ends.first[row] : self.ends.end[row]] += 1
-        first, end, longest = spans[0][0], max(stop for _, stop in spans), 0
+        first, end = spans[0][0], max(stop for _, stop in spans)
         for ref, present in self._suspects(key, missing):
             seen += present
             part = self.lives.unseen(ref, present)
