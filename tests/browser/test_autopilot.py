@@ -58,7 +58,9 @@ def test_a_person_previews_tonight_lets_a_policy_act_and_pauses_everything(
             expect(confirm).to_be_focused()
             expect(page.get_by_text("What you agree to, with digest")).to_be_visible()
             confirm.press("Enter")
-            expect(page.locator("#autopilot-done")).to_contain_text("shop/nightly acts from the next round.")
+            expect(page.locator("#autopilot-done")).to_contain_text(
+                "shop/nightly may change workloads from the next round on."
+            )
             expect(page.get_by_role("table", name="Policies")).to_contain_text("Act")
 
             page.get_by_role("button", name="Pause").press("Enter")
