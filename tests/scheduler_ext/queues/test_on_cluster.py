@@ -209,7 +209,11 @@ def test_the_manager_changes_no_quota_but_says_how_it_stands(scene: QueueScene) 
     assert refused("/metadata/annotations", runtime) == ""
     assert "a quota's annotations" in refused("/metadata/annotations", {**runtime, "a": "b"})
     assert "makes no quota" in made()
-    assert made(**{"quota.scheduling.koordinator.sh/profile": "x"}) == ""
+    group = "quota.scheduling.koordinator.sh"
+    root = {f"{group}/profile": "x", f"{group}/is-root": "true", f"{group}/is-parent": "true"}
+    assert made(**root) == ""
+    for missing in root:
+        assert "makes no quota" in made(**{key: value for key, value in root.items() if key != missing})
     assert "changes no quota" in refused("/metadata/labels/quota.scheduling.koordinator.sh~1profile", "mine")
     client.close()
 
