@@ -1,8 +1,8 @@
-"""The editor of an AutopilotPolicy: its text, what it would do tonight, and saving what was previewed."""
+"""The editor of an AutopilotPolicy: its form and its text, what it would do tonight, and saving what was previewed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import dash_mantine_components as dmc
@@ -11,13 +11,15 @@ from dash.development.base_component import Component
 
 from cotenant.autopilot.model import QUEUE, AutopilotRound, QueueVerdict
 from cotenant.base import measures
-from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.errors import CotenantError
 from cotenant.base.people import Right
 from cotenant.base.resource import Resource
-from cotenant.base.settings.document import parse_single_document
 from cotenant.base.table import Schema
 from cotenant.base.text import visible
+from cotenant.dashboard.autopilot import policy_form
 from cotenant.dashboard.autopilot.acting import ACTED
+from cotenant.dashboard.autopilot.policy_form import PROBLEM
+from cotenant.dashboard.autopilot.policy_text import as_yaml, parse_policy
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.changes.callbacks import acts, announce
 from cotenant.dashboard.frame import panels
@@ -104,9 +106,11 @@ def editor(view: View, name: str) -> Component:
         maxRows=28,
         styles={"input": {"fontFamily": "var(--ct-mono, monospace)", "fontSize": "13px"}},
     )
+    problem = html.P(id=PROBLEM, className="panel-note", role="status")
+    beside = html.Div([policy_form.form(body), html.Div([text, problem])], className="row halves policy-editor")
     preview = html.Button("Preview tonight", id="policy-preview", className="button primary")
     close = dcc.Link("Close", href="?", className="button")
-    parts = [dcc.Store(id="policy-before", data=before), text, html.Div([preview, close], className="plan-buttons")]
+    parts = [dcc.Store(id="policy-before", data=before), beside, html.Div([preview, close], className="plan-buttons")]
     return panels.panel(title, *parts, html.Div(id="policy-tonight", role="status"), note=FIELDS)
 
 
@@ -166,34 +170,9 @@ def _amount(amount: float | None, resource: Resource) -> Any:
     return panels.amount(amount, resource) if amount else display.MISSING
 
 
-def as_yaml(body: Mapping[str, Any]) -> str:
-    """The object as text, in the order of its fields."""
-    import yaml
-
-    return str(yaml.safe_dump(dict(body), sort_keys=False, default_flow_style=None, width=100))
-
-
-def parse_policy(text: str) -> dict[str, Any]:
-    """The object of a text; UsageError names the line, or what is missing."""
-    body = parse_single_document(text, "the policy")
-    if not isinstance(body, dict):
-        raise UsageError("the policy is not an object", fix="Begin with apiVersion, kind, metadata and spec.")
-    for key in _keys(body):
-        if not isinstance(key, str):
-            raise UsageError(f"the policy has the key {key!r}, which is no text", fix="Put it in quotes.")
-    return body
-
-
-def _keys(value: object) -> Iterator[object]:
-    """Yield the keys of all objects nested in a value."""
-    if isinstance(value, dict):
-        yield from value
-    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _keys(child)
-
-
 def register(app: Dash, view: View) -> None:
-    """Preview, and save what was previewed."""
+    """Preview, and save what was previewed; form and text follow each other."""
+    policy_form.register(app)
 
     @app.callback(
         Output("policy-tonight", "children", allow_duplicate=True),

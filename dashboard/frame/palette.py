@@ -47,6 +47,7 @@ WORDS_OF_PAGES: Final = {
 COMMANDS: Final = (
     ("cotenant scan --prometheus URL", "read a cluster's usage and analyse it"),
     ("cotenant doctor", "check every right and source"),
+    ("cotenant status", "the cluster on one screen"),
     ("cotenant recs list", "recommendations, as on To do"),
     ("cotenant recs show NAMESPACE/WORKLOAD", "what would be written, and every guardrail"),
     ("cotenant recs apply NAMESPACE/WORKLOAD", "a dry run; --yes does it"),
@@ -54,7 +55,7 @@ COMMANDS: Final = (
     ("cotenant recs rollback CHANGE", "undo a change"),
     ("cotenant get findings", "idle, missing and impossible requests"),
     ("cotenant get forecast", "the next 24 hours"),
-    ("cotenant get reclaimable", "what each node can lend"),
+    ("cotenant get nodes", "what each node can lend"),
     ("cotenant get quotas", "who may use what, who borrows, who waits"),
     ("cotenant get waiting", "pods that wait, and why"),
     ("cotenant reservations list", "plans for peaks"),

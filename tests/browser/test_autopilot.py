@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,15 @@ def test_a_person_previews_tonight_lets_a_policy_act_and_pauses_everything(
 
             # the editor, by keyboard: what is previewed is what is saved
             page.get_by_role("link", name="shop/nightly").press("Enter")
-            text = page.get_by_label("As YAML")
-            text.fill(text.input_value().replace("mode: Observe", "mode: Observe\n  resources: [memory]"))
+            text, memory = page.get_by_label("As YAML"), page.get_by_role("checkbox", name="memory", exact=True)
+            text.fill(text.input_value().replace("mode: Observe", "mode: Observe\n  resources: [cpu]"))
+            cpu = page.get_by_role("checkbox", name="CPU", exact=True)
+            expect(cpu).to_be_checked()
+            expect(memory).not_to_be_checked()
+            # the form: the YAML follows it
+            cpu.uncheck()
+            memory.check()
+            expect(text).to_have_value(re.compile(r"resources: \[memory\]"))
             page.get_by_role("button", name="Preview tonight").press("Enter")
             expect(page.get_by_role("table", name="Tonight's queue")).to_contain_text("nothing allowed")
             assert serious(page, axe) == [] and scene.events() == []

@@ -13,6 +13,7 @@ from cotenant.recommender.model.views import Overview
 from tests.browser.conftest import Open
 from tests.browser.test_pages import TITLES, api, column, settled
 from tests.support.dashboard import Results
+from tests.support.hands import Hands
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
@@ -63,6 +64,28 @@ def test_what_a_newcomer_asks_is_answered_within_one_click_of_home(open_page: Op
         expect(page).to_have_title(re.compile(f"^{re.escape(TITLES[question.path])} - "))
         page.go_back()
         settled(page)
+
+
+def test_what_a_risk_of_one_percent_would_lend_is_answered_on_home_and_by_mouse_and_by_keys_in_a_few_acts(
+    open_page: Open, address: str
+) -> None:
+    """The replay of the scene lends 30 cores at 1 %, and 40 at the next risk (`tests.support.dashboard.replayed`)."""
+    page, most = settled(open_page(address)), 5
+    expect(page.locator("#home-try")).to_contain_text("at a risk of 1 %")
+    expect(page.locator("#home-try .stats")).to_contain_text("30 cores")
+    mouse = Hands(page)
+    mouse.click(page.get_by_role("link", name="What would more risk lend me?"))
+    expect(page.locator("#what-if-outcome")).to_contain_text("30 cores")
+    assert mouse.actions <= most
+    page.go_back()
+    settled(page)
+    keys = Hands(page)
+    keys.press("g t")
+    expect(page.locator("#what-if-outcome")).to_contain_text("30 cores")
+    page.get_by_role("slider", name="Risk of a forecast peak").focus()
+    keys.press("ArrowRight")
+    expect(page.locator("#what-if-outcome")).to_contain_text("40 cores")
+    assert keys.actions <= most
 
 
 def test_one_field_leads_to_a_node_by_keys_alone(open_page: Open, address: str) -> None:

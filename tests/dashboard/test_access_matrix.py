@@ -31,7 +31,8 @@ from cotenant.base.process.clock import FixedClock
 from cotenant.changes.access.configured_service import change_service_of
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.model.service import ChangeRequest
-from cotenant.dashboard.autopilot.policy_editor import TEMPLATE, as_yaml
+from cotenant.dashboard.autopilot.policy_editor import TEMPLATE
+from cotenant.dashboard.autopilot.policy_text import as_yaml
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
