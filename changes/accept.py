@@ -36,13 +36,13 @@ from cotenant.changes.decide.methods import MethodContext, impossible, suggest_m
 from cotenant.changes.decide.pacing import waves_of
 from cotenant.changes.decide.patches import by_workload
 from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.decide.review import Review
 from cotenant.changes.decide.steps import first_step, later_steps, rebase_on_live
 from cotenant.changes.event_reporter import EventReporter
 from cotenant.changes.live_context import ClusterUser, LiveContext, LiveWorkload, around
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write, last_changes
 from cotenant.changes.model.judgement import UsageTrace
 from cotenant.changes.model.ladder import Ladder, ladder_id
-from cotenant.changes.model.review import Review
 from cotenant.changes.model.service import Method
 from cotenant.changes.resize import answers, read_new_pod_writes
 from cotenant.recommender.model.recommendation import Recommendation

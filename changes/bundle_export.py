@@ -9,7 +9,7 @@ from cotenant.base.errors import NoData
 from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.changes.accept import Actions
 from cotenant.changes.decide.gitops.bundle import PULL_REQUEST, ReviewedWorkload, bundle, summary
-from cotenant.changes.model.review import Review
+from cotenant.changes.decide.review import Review
 from cotenant.changes.model.service import BundleForm
 
 BUNDLED: Final = "bundled"

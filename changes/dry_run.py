@@ -13,7 +13,7 @@ from cotenant.changes.api_advice import advice
 from cotenant.changes.decide.admission_diff import admission_additions
 from cotenant.changes.decide.field_changes import quiet
 from cotenant.changes.decide.gitops.file_lines import file_lines
-from cotenant.changes.model.review import Review
+from cotenant.changes.decide.review import Review
 from cotenant.changes.model.service import DryRunResult, FieldMove, GuardrailResult, Method, WorkloadReview
 from cotenant.changes.model.tables import write_lines
 from cotenant.recommender.model.recommendation import Restart

@@ -51,13 +51,13 @@ from cotenant.changes.access.permissions import head_permission, permissions
 from cotenant.changes.background_refresh import BackgroundRefresh
 from cotenant.changes.bundle_export import export_bundle
 from cotenant.changes.change_ledger import ChangeLedger, keep_head, read_anchored_heads, unkept
+from cotenant.changes.decide.review import Review
 from cotenant.changes.dry_run import dry_run_review, to_workload_review
 from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.live_context import who as asked_who
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, ChangeState, ChangeStatus, cool_downs
 from cotenant.changes.model.ladder import LADDER_KEY_PREFIX, LadderProgress, LadderStatus
-from cotenant.changes.model.review import Review
 from cotenant.changes.model.service import (
     BundleForm,
     ChangeRequest,

@@ -23,7 +23,7 @@ from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.changes.decide import in_place
-from cotenant.changes.decide.capacity_checks import containers
+from cotenant.changes.decide.checks.capacity import containers
 from cotenant.changes.decide.field_changes import holds_values, inverse
 from cotenant.changes.model.change import Write
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cotenant.cli.report.backtest_drawings import Panel, figure
+from cotenant.cli.report.backtest_drawings import Axes, Panel, figure
 from cotenant.cli.report.simulation_report import CURVES
 from cotenant.experiment.comparison import INSTALLED
 from cotenant.experiment.outcome import Sharing
 
 MOST_VIOLATION_PERCENT: Final = 5.0
 """Nobody runs a cluster beyond it; what lies there would squeeze the rest."""
-AXES: Final = ("node-time short, %", "batch work done, % of an oracle's")
+AXES: Final = Axes("node-time short, %", "batch work done, % of an oracle's")
 LABEL: Final = "Batch core-hours against violations, by way to share nodes"
 
 SettingPoint = Mapping[str, Any]

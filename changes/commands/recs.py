@@ -29,8 +29,8 @@ from cotenant.changes.model.tables import changes_table
 
 if TYPE_CHECKING:
     from cotenant.changes.accept import Actions
+    from cotenant.changes.decide.review import Review
     from cotenant.changes.model.change import ChangeStatus
-    from cotenant.changes.model.review import Review
 
 
 class DryRun(StrEnum):

@@ -14,10 +14,10 @@ from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.text import moment, percent, visible
 from cotenant.changes.decide import autoscaler_targets
-from cotenant.changes.decide.capacity_checks import capacity_guardrails
 from cotenant.changes.decide.change_windows import is_open, next_opening_text
+from cotenant.changes.decide.checks.capacity import capacity_guardrails
+from cotenant.changes.decide.checks.gpus import gpu_rules
 from cotenant.changes.decide.field_changes import quiet, template_containers
-from cotenant.changes.decide.gpu_checks import gpu_rules
 from cotenant.changes.decide.heap_flags import template_heap_bytes
 from cotenant.changes.decide.rule import STEP_RULES, Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
 from cotenant.changes.decide.steps import largest_cut, least_amount

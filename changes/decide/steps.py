@@ -15,7 +15,7 @@ from cotenant.base.resource import MIB, Resource
 from cotenant.base.runtimes.heap import HeapProposal
 from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.usage.usage import HOUR_SECONDS
-from cotenant.changes.decide.capacity_checks import containers
+from cotenant.changes.decide.checks.capacity import containers
 from cotenant.changes.decide.field_changes import on_new_pods, template_containers
 from cotenant.changes.decide.heap_flags import rebased_heap
 from cotenant.changes.decide.rule import STEP_RULES

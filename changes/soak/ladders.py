@@ -31,10 +31,10 @@ from cotenant.changes.decide.ladder import (
     wait,
     within_approval,
 )
+from cotenant.changes.decide.review import Review
 from cotenant.changes.dry_run import dry_run_review
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.ladder import LadderEvent, LadderState, LadderStatus, steps_taken
-from cotenant.changes.model.review import Review
 from cotenant.changes.model.service import Method
 from cotenant.changes.soak.reconcile import pace_of
 from cotenant.changes.soak.stop_switch import read_switch

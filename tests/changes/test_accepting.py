@@ -26,9 +26,9 @@ from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.change_ledger import ChangeLedger, read_anchored_heads
 from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION
+from cotenant.changes.decide.review import Review
 from cotenant.changes.live_context import who
 from cotenant.changes.model.change import ChangeEvent, ChangeState
-from cotenant.changes.model.review import Review
 from cotenant.changes.soak.reconcile import settle, verify
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from tests.cluster.control_plane import ControlPlane

@@ -12,9 +12,9 @@ from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION
+from cotenant.changes.decide.review import Review
 from cotenant.changes.model.annotated_resources import RESOURCES_ANNOTATION
 from cotenant.changes.model.change import ChangeState
-from cotenant.changes.model.review import Review
 from cotenant.changes.model.service import Method
 from cotenant.changes.soak.reconcile import settle, verify
 from tests.changes.conftest import Make

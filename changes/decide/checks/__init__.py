@@ -1,0 +1,1 @@
+"""Guardrails of what a node or a namespace can hold: capacity, quotas, GPUs. Pure."""
