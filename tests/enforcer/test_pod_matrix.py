@@ -76,6 +76,8 @@ class Node:
     pods: list[PodPlan]
     annotations: dict[str, str] = field(default_factory=dict)
     throttled: bool = False
+    available: int = 1 << 33
+    """MemAvailable, of 16 GiB."""
     memory_qos: bool = False
     """Whether the kubelet sets memory.high and memory.min itself (its feature MemoryQoS)."""
     knobs: dict[str, dict[Knob, Value]] = field(default_factory=dict)
@@ -107,7 +109,7 @@ class Node:
     def seen(self) -> Observation:
         self.at += 1.0
         node = NodeReading(
-            "n1", tuple(Processor(i, i) for i in range(8)), 1 << 34, 1 << 33, CpuUse(500.0),
+            "n1", tuple(Processor(i, i) for i in range(8)), 1 << 34, self.available, CpuUse(500.0),
             allocatable={"cpu": 8000, "memory": 1 << 34}, capacity={"cpu": 8000, "memory": 1 << 34},
             annotations=self.annotations,
         )  # fmt: skip
@@ -149,12 +151,15 @@ class Agent:
     notes: Notes = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
     dialect: Dialect = V2
+    evicted: set[str] = field(default_factory=set)
+    """Names of pods that were chosen to leave."""
 
     def tick(self, on: bool = True) -> None:
         seen = self.node.seen()
         ideas = strategies(EnforcerSettings())
         decided, self.memory = decide(seen, policy(self.spec) if on else None, self.memory, ideas, Ages())
         assert not [v for v in decided.verdicts if v.reason == "StrategyFailed"]
+        self.evicted |= {act.name for act in decided.evictions}
         around = Circumstances(self.dialect, not_kubelets=lost_notes(seen))
         settled = settle([StrategyPlan(wants=decided.wants)], seen, self.notes, self.dialect, around)
         for write in settled.writes:
@@ -275,6 +280,39 @@ def test_normalisation_divides_what_the_kubelet_has_granted() -> None:
             assert node.knobs[path][Knob.CPU_QUOTA] == expected, (plan, name)
             divided += expected != given
     assert divided > 30
+
+
+def test_a_node_without_memory_loses_best_effort_pods_alone_and_no_value_is_looser() -> None:
+    """15 of 16 GiB are used, and the threshold is 70 %."""
+    node = Node([p.phase("running") for p in matrix()], available=1 << 30)
+    agent = Agent(node, EVERYTHING)
+    for _ in range(4):
+        agent.tick()
+        node.at += 30  # beyond the cool-down
+        assert looser(node) == []
+    by_name = {plan.name: plan for plan in matrix()}
+    assert agent.evicted and {by_name[name].qos for name in agent.evicted} == {"BE"}
+    agent.tick(on=False)
+    assert changed(node) == []
+
+
+@pytest.mark.parametrize("dialect", [V1, V2], ids=["v1", "v2"])
+@pytest.mark.parametrize("throttled", [False, True])
+def test_a_kubelet_that_limits_no_cpu_keeps_it_so(throttled: bool, dialect: Dialect) -> None:
+    """--cpu-cfs-quota=false: no quota stands anywhere, and none is made of limits but of best effort's own."""
+    node = Node([p.phase("running") for p in matrix()], dict(RATIO), throttled=throttled)
+    for values in (*node.knobs.values(), *node.kubelets.values()):
+        values[Knob.CPU_QUOTA] = NO_LIMIT
+    agent = Agent(node, EVERYTHING, lost_notes(node.seen()), dialect=dialect)
+    for spec in (EVERYTHING, NORMALISING):
+        agent.spec = spec
+        agent.tick()
+        agent.tick()
+        made = [p for p, knobs in node.knobs.items() if knobs[Knob.CPU_QUOTA] != NO_LIMIT]
+        best_effort = [path for p in matrix() if p.qos == "BE" for path in node.paths(p.phase("running")).values()]
+        assert set(made) <= {*best_effort, *TIERS.values()}
+    agent.tick(on=False)
+    assert changed(node) == []
 
 
 @pytest.mark.parametrize("dialect", [V1, V2], ids=["v1", "v2"])

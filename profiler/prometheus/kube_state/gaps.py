@@ -45,16 +45,15 @@ READ_LATE: Final = (
 Most have a series for each object that there is. After the last LimitRange of a cluster was deleted its bounds hold
 for a day more; the other way round, a bound that is not read would let a proposal fall below it. Annotations are looked
 for in the whole window: while there is any workload of a kind there is a series, so that without one they were not
-taken away but are not exported any more.
+taken away but are not exported any more. Jobs come and go, so that of them a day is enough, too.
 """
 LATE_SECONDS: Final = DAY_SECONDS
+_LASTING: Final = frozenset(m for m, (kind, _) in ANNOTATED.items() if kind not in ("Job", "CronJob"))
 
 
 def search_start(metric: str, now_seconds: int, window_start_seconds: int) -> int:
     """Return the time from which on to search the newest sample of a metric that the snapshot lacks."""
-    if metric in READ_LATE and metric not in ANNOTATED:
-        return now_seconds - LATE_SECONDS
-    return min(window_start_seconds, now_seconds - LATE_SECONDS) if metric in ANNOTATED else window_start_seconds
+    return now_seconds - LATE_SECONDS if metric in READ_LATE and metric not in _LASTING else window_start_seconds
 
 
 @dataclass(frozen=True, slots=True)
