@@ -123,6 +123,17 @@ ANNOTATIONS: Final[Mapping[str, Check]] = {
         OBJECT,
     ),
 }
+_BINDING: Final = ("", "Default", "None", "FullPCPUs", "SpreadByPCPUs", "ConstrainedBurst")
+WORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    RESOURCE_SPEC_ANNOTATION: {
+        "requiredCPUBindPolicy": _BINDING,
+        "preferredCPUBindPolicy": _BINDING,
+        "preferredCPUExclusivePolicy": ("", "None", "PCPULevel", "NUMANodeLevel"),
+    },
+    NUMA_SPEC_ANNOTATION: {"numaTopologyPolicy": ("", "None", "BestEffort", "Restricted", "SingleNUMANode")},
+    CPU_BURST_ANNOTATION: {"policy": ("", "none", "cpuBurstOnly", "cfsQuotaBurstOnly", "auto")},
+}
+"""Annotation -> field of its JSON object -> the words that Koordinator knows there."""
 QUOTA_LABELS: Final[Mapping[str, Check]] = dict.fromkeys(
     (IS_PARENT_LABEL, IS_ROOT_LABEL, FORCE_LABEL, LENT_LABEL, IGNORE_DEFAULT_TREE_LABEL), BOOLEAN
 )
@@ -134,6 +145,7 @@ def misread_on_pod(pod: Json, namespace: str) -> Iterator[str]:
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     yield from _misread(labels, LABELS)
     yield from _misread(annotations, ANNOTATIONS)
+    yield from _unknown_words(annotations)
     yield from _gang(namespace, str(metadata.get("name") or ""), labels, annotations)
     for container in containers(pod, "initContainers", "containers"):
         for side in SIDES:
@@ -152,6 +164,20 @@ def _misread(texts: Mapping[str, Any], checks: Mapping[str, Check]) -> Iterator[
         text = str(texts[key])
         if text and not understood(text):
             yield f"{key} {format_value(text, 24)} is not {kind}; it has no effect"
+
+
+def _unknown_words(annotations: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each word in a readable JSON annotation that is none of those that are known there."""
+    for key in WORDS.keys() & annotations.keys():
+        try:
+            document = msgspec.json.decode(str(annotations[key]), type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            continue  # named as no JSON object already
+        for name, words in WORDS[key].items():
+            word = document.get(name)
+            if word is not None and word not in words:
+                known = ", ".join(filter(None, words))
+                yield f"{key}: {name} {format_value(word, 24)} is not one of {known}; it has no effect"
 
 
 def _gang(namespace: str, name: str, labels: Json, annotations: Json) -> Iterator[str]:

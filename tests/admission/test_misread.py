@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cotenant.admission.review import ReviewContext, answer
-from cotenant.admission.values.misread import ANNOTATIONS, LABELS, QUOTA_LABELS, misread_on_pod, misread_on_quota
+from cotenant.admission.values.misread import ANNOTATIONS, LABELS, QUOTA_LABELS, WORDS, misread_on_pod, misread_on_quota
 from cotenant.admission.view import ClusterView
 from tests.admission.bodies import pod, quota
 from tests.admission.serving import review_of
@@ -48,6 +48,22 @@ def test_an_annotation_of_ours_is_named_exactly_when_it_is_not_understood(key: s
         body["metadata"]["annotations"] = {key: bad}
         (line,) = misread_on_pod(body, "shop")
         assert line.startswith(f"{key} ") and bad in line
+
+
+@pytest.mark.parametrize(("key", "name"), [(key, name) for key, fields in WORDS.items() for name in fields])
+def test_a_word_inside_of_an_annotation_is_named_exactly_when_it_is_not_known(key: str, name: str) -> None:
+    """FullPCPU for FullPCPUs, cpuburst for cpuBurstOnly, a list for a word."""
+
+    def lines(value: object) -> list[str]:
+        body = pod()
+        body["metadata"]["annotations"] = {key: json.dumps({name: value})}
+        return list(misread_on_pod(body, "shop"))
+
+    for word in WORDS[key][name]:
+        assert lines(word) == []
+    for wrong in (WORDS[key][name][-1].lower() + "x", "Full", ["None"], 3):
+        (line,) = lines(wrong)
+        assert line.startswith(f"{key}: {name} ") and WORDS[key][name][-1] in line
 
 
 @pytest.mark.parametrize("resource", ["batch-cpu", "batch-memory", "mid-cpu", "mid-memory"])
