@@ -39,7 +39,7 @@ Given = frozenset[tuple[str, str, str, str]]
 
 @dataclass(frozen=True, slots=True)
 class RangeDefault:
-    """What a LimitRange gives to containers without it; side: requests or limits, amount: millicores or bytes."""
+    """An amount that a LimitRange gives to containers without it. side: requests or limits; millicores or bytes."""
 
     name: str
     side: str

@@ -140,7 +140,7 @@ def _too_loose(want: Want, groups: Groups, notes: Notes, dialect: Dialect) -> Do
 
 
 def _value_before_us(knob: Knob, group: GroupReading, notes: Notes, dialect: Dialect) -> Value | None:
-    """What stood there before us, or what somebody else has set since."""
+    """Return the value that stood there before us, or that somebody else has set since."""
     note = notes.get((group.path, knob))
     return note.original if note is not None and _holds_agent_value(note, group, dialect) else group.knobs.get(knob)
 
