@@ -49,7 +49,7 @@ class LadderController(Feature):
     needs: tuple[str, ...] = ()
 
     def __init__(self, watcher: Watcher, interval_seconds: float) -> None:
-        """No look yet."""
+        """Create the controller; nothing was read yet."""
         self._watcher = watcher
         self.interval_seconds = interval_seconds
 

@@ -41,7 +41,7 @@ class AutopilotMetrics:
             self._acts.labels(outcome)
 
     def show(self, reading: RoundReading) -> None:
-        """After a decision."""
+        """Set the metrics to the last decision."""
         verdicts = Count(entry.verdict for entry in reading.queue)
         for verdict in QueueVerdict:
             self._queue.labels(verdict.value).set(verdicts[verdict])
@@ -52,7 +52,7 @@ class AutopilotMetrics:
             self._halted.labels(reason.value).set(reading.halt is not None and reading.halt.reason is reason)
 
     def acted(self, outcomes: Sequence[ActOutcome]) -> None:
-        """After acts."""
+        """Count the acts that were accepted and refused; those that a pause kept back are not counted."""
         for outcome in outcomes:
             if not outcome.paused:
                 self._acts.labels("accepted" if outcome.changes else "refused").inc()

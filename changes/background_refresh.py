@@ -29,7 +29,7 @@ class BackgroundRefresh(Generic[AnswerT]):
         self._done.set()
 
     def now(self) -> AnswerT:
-        """The last answer."""
+        """Return the last answer; it may be old."""
         self._begin()
         return self._answer
 
@@ -53,6 +53,7 @@ class BackgroundRefresh(Generic[AnswerT]):
         threading.Thread(target=self._run, name="glance", daemon=True).start()
 
     def _run(self) -> None:
+        """Ask on the thread, and wake those who wait for the answer, after a failure too."""
         try:
             self._answer = self._ask()
         finally:

@@ -202,7 +202,7 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM; `ready` gets the address once it is open. Port 0 takes a free one.
 
-    listener: a socket that `bound` gave before, when there was much to do until now.
+    listener: an open socket of `bind_socket`, for a caller who had to take the port early; None opens one.
     """
     few_heaps()
     arrow_alone()

@@ -76,7 +76,7 @@ class KnobWriter(Protocol):
         ...
 
     def apply(self, plans: Sequence[StrategyPlan], observation: Observation) -> list[Done]:
-        """Make it so."""
+        """Write the decision's values to the node."""
         ...
 
     def give_back(self) -> list[Done]:

@@ -308,7 +308,7 @@ class NodeReading:
 
     @property
     def cpu_millicores(self) -> int:
-        """All logical CPUs."""
+        """Return the capacity of all logical CPUs in millicores."""
         return 1000 * len(self.processors)
 
 
@@ -483,7 +483,7 @@ class Strategy(Protocol[StateT]):
         ...
 
     def step(self, observation: Observation, policy: NodePolicy, state: StateT) -> Step[StateT]:
-        """Decide."""
+        """Return the decision and the next state from what was observed."""
         ...
 
 

@@ -36,7 +36,7 @@ class Waker(Protocol):
     """Whether the end was asked for."""
 
     def wake(self) -> None:
-        """End the wait."""
+        """End the present wait early."""
         ...
 
 

@@ -77,7 +77,7 @@ class QueueCandidate:
 
     @property
     def score(self) -> float:
-        """Worth x confidence."""
+        """Return worth times confidence: the order of the queue."""
         return self.worth * self.confidence
 
     @property
@@ -346,7 +346,10 @@ def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[
 def _overlap(
     workload: WorkloadRef, changed: Sequence[WorkloadRef], places: Mapping[WorkloadRef, frozenset[str]]
 ) -> float:
-    """Changes that soak in its namespace, and of each on its nodes the share of its nodes that they have in common."""
+    """Return how much a workload has in common with changes under way: they wait for each other's verification.
+
+    The number of `changed` workloads in its namespace, plus for each the share of its nodes on which that one runs too.
+    """
     nodes = places.get(workload, frozenset())
     shared = sum(len(nodes & places.get(other, frozenset())) / len(nodes) for other in changed) if nodes else 0.0
     return sum(other.namespace == workload.namespace for other in changed) + shared

@@ -103,7 +103,7 @@ class Hub:
         self._thread.start()
 
     def stop(self) -> None:
-        """No more."""
+        """Stop, and wait for the end of what is under way."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -214,7 +214,7 @@ class FeatureRunner:
             self._wake.set()
 
     def run(self) -> None:
-        """Rounds until `stop`."""
+        """Run rounds until `stop` is called."""
         while not self._stopping.is_set():
             state = self.round()
             self._around.board.report(state)
@@ -370,7 +370,7 @@ class AlwaysLeads:
     standing = "This process leads."
 
     def require(self) -> None:
-        """We lead."""
+        """Raise an error unless this replica holds the Lease."""
 
 
 class Unled:

@@ -168,7 +168,7 @@ class KubeClient:
         return KubeClient(replace(self.access, server=server), settings or self.settings, reload=again)
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection."""
         self._connection.close()
 
     @overload

@@ -85,7 +85,7 @@ class EventRecorder:
         return written
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection."""
         self._client.close()
 
     def _write(self, subject: EventSubject, series: EventOccurrences) -> None:

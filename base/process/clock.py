@@ -9,17 +9,17 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """A source of the present time, real or simulated."""
 
     def now_seconds(self) -> float:
-        """Unix time, UTC."""
+        """Return the Unix time in seconds."""
 
 
 class SystemClock:
     """The machine's clock."""
 
     def now_seconds(self) -> float:
-        """Unix time, UTC."""
+        """Return the Unix time in seconds."""
         return time.time()
 
 

@@ -316,9 +316,8 @@ def _is_finite(value: Any) -> bool:
 
 
 def _split(setting: Setting, override: _Override) -> Any:
-    """Text for a list or map: "a,b" or YAML flow style "[a, b]", "{k: v}"."""
-    value = override.value
-    if not isinstance(value, str) or setting.container is None:
+    """Return the value as it was written; text for a list or map is split: "a,b", or YAML flow style "[a, b]", "{k:
+    v}".""" value = override.value if not isinstance(value, str) or setting.container is None:
         return value
     if value.lstrip().startswith(("[", "{")):
         try:

@@ -398,7 +398,7 @@ class RangeReader(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move."""
+        """Set the position at which reading continues, and return it."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._size}[whence]
         self._offset = max(0, start + offset)
         return self._offset

@@ -107,12 +107,14 @@ class DayFiles:
 
     def read(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> Day | None:
         """A day's series; None when there is no file, or all were corrupt and have just been set aside."""
-        day_parts = self._each(signal, start_seconds, parts, lambda b: days.decode(b, signal, start_seconds))
+        day_parts = self._decode_files(signal, start_seconds, parts, lambda b: days.decode(b, signal, start_seconds))
         return days.merge_days(day_parts) if day_parts else None
 
     def keys(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> tuple[Key, ...]:
         """Keys of a day's series, sorted; the values are not read."""
-        key_sets = self._each(signal, start_seconds, parts, lambda b: days.decode_keys(b, signal, start_seconds))
+        key_sets = self._decode_files(
+            signal, start_seconds, parts, lambda b: days.decode_keys(b, signal, start_seconds)
+        )
         return key_sets[0] if len(key_sets) == 1 else tuple(sorted(set().union(*key_sets)))
 
     def read_between(self, signal: Signal, start_seconds: int, parts: tuple[str, ...], between: Between) -> Day | None:
@@ -135,7 +137,7 @@ class DayFiles:
         spans = [(first, last) for first, last in of_files if first < last]
         return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
 
-    def _each(
+    def _decode_files(
         self, signal: Signal, start_seconds: int, parts: tuple[str, ...], decode: Callable[[bytes], ValueT]
     ) -> list[ValueT]:
         """Return the decoded content of the day's files, oldest first."""

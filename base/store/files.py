@@ -325,7 +325,7 @@ class Opened(io.RawIOBase):
         return int(self._call_noting_failure(self._inner.tell)) if place is None else place
 
     def read(self, size: int = -1) -> bytes:
-        """Bytes from here."""
+        """Return up to `size` bytes from the present position."""
         content: bytes = self._call_noting_failure(self._inner.read, size)
         return content
 

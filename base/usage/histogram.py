@@ -73,7 +73,7 @@ class Buckets:
 
     @property
     def count(self) -> int:
-        """Number of buckets."""
+        """Return the number of buckets."""
         return len(self.starts)
 
     def find(self, values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.intp]:

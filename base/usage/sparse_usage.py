@@ -115,7 +115,7 @@ class SparseUsage(Generic[RefT]):
         return highest
 
     def dense(self) -> Usage[RefT]:
-        """All series."""
+        """Return all series as one dense matrix."""
         return Usage(self.refs, self.grid, self.rows(slice(None)), self.resource, self.statistic)
 
     def tail(self, slots: int) -> Usage[RefT]:

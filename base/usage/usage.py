@@ -192,7 +192,7 @@ class Usage(Generic[RefT]):
         return np.where(inside, known[:, np.clip(slots, 0, self.grid.size - 1)], np.float32(np.nan))
 
     def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:
-        """These series alone."""
+        """Return these series only."""
         refs = tuple(self.refs[row] for row in np.arange(len(self.refs))[index].tolist())
         return Usage(refs, self.grid, self.values[index], self.resource, self.statistic)
 

@@ -53,7 +53,10 @@ def frontier(shard: Shard, pods: int, settings: NodePeakSettings, seed: int = 0)
 
 
 def _sample_series_rows(shard: Shard, pods: int, seed: int) -> npt.NDArray[np.intp]:
-    """Rows of each node's series, (NODES, pods)."""
+    """Draw the series that make up each of NODES synthetic nodes: rows of the shard, (NODES, pods).
+
+    Only series that are known throughout and have a limit are drawn. NoData where there are too few, or too few days.
+    """
     complete = (~np.isnan(shard.values)).mean(axis=1) >= KNOWN_SHARE
     usable = np.flatnonzero(complete & np.isfinite(shard.limits) & (shard.limits > 0))
     if len(usable) < pods:

@@ -59,7 +59,7 @@ class TraceSeries:
 
     @property
     def grid(self) -> TimeGrid:
-        """The trace's."""
+        """Return the time grid of the trace."""
         return self.trace.grid
 
     @property
@@ -68,7 +68,7 @@ class TraceSeries:
         return len(self.trace.shards())
 
     def shards(self) -> Iterator[Shard]:
-        """See Series."""
+        """Yield the shards as `Series.shards` describes."""
         for names in self.trace.shards():
             values = self.trace.read(names, self.column)
             yield Shard(names, self.trace.grid, values, self._limits(names))
@@ -110,7 +110,7 @@ class StoredSeries:
         return 1
 
     def shards(self) -> Iterator[Shard]:
-        """See Series."""
+        """Yield the shards as `Series.shards` describes."""
         inventory = self.store.read_inventory()
         if inventory is None:
             raise NoData(f"no inventory of cluster {self.store.cluster} is stored at {self.store.url}")

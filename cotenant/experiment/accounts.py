@@ -74,6 +74,7 @@ class Accounts:
         )
 
     def _timeline(self, capacity: float, nodes: int) -> SharingTimeline:
+        """Return what was counted in each step, over time; capacity: of all nodes together, in millicores."""
         columns, grid = self._columns, self._world.past[Resource.CPU].grid
         start = grid.start_seconds + self._world.first_slot * STEP_SECONDS
         cores: dict[str, Any] = {

@@ -73,7 +73,7 @@ class Pipeline:
         self._results, self._error = results, None
 
     def run_once(self) -> None:
-        """One run, now."""
+        """Run the pipeline once, now."""
         try:
             self._results, self._error = self._ran(), None
             self._run_ended()

@@ -20,7 +20,7 @@ class SteeredClock:
         self._stills = 0
 
     def now_seconds(self) -> float:
-        """Unix time, UTC."""
+        """Return the Unix time in seconds."""
         with self._lock:
             return self._now()
 

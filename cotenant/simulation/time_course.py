@@ -117,7 +117,7 @@ class TimeCourse:
         return sorted(upcoming, key=lambda stop: stop.at_seconds)[: 2 if approved else 1]
 
     def told(self) -> Sequence[str]:
-        """The newest first."""
+        """Return the entries, newest first."""
         return tuple(reversed(self._told))
 
     def report(self, text: str) -> None:
@@ -130,7 +130,7 @@ class TimeCourse:
         self._thread.start()
 
     def stop(self) -> None:
-        """No more."""
+        """Stop, and wait for the end of what is under way."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():

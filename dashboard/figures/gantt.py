@@ -73,7 +73,7 @@ class Bar:
 
     @property
     def state(self) -> str:
-        """Key of STATES."""
+        """Return the key of this bar in STATES."""
         return self.phase or ("proposed" if self.reason == "ok" else "not proposed")
 
     @property

@@ -175,7 +175,7 @@ def window(start_seconds: float, end_seconds: float) -> Component:
 
 
 def day(seconds: float) -> Component:
-    """A UTC day."""
+    """Return the UTC day of a moment."""
     return html.Time(to_wire(seconds)[:10], dateTime=to_wire(seconds)[:10])
 
 

@@ -57,7 +57,7 @@ class LendableCapacity:
 
     @property
     def slots(self) -> int:
-        """T."""
+        """Return the number of slots."""
         return int(self.capacity[Resource.CPU, SURE].shape[1])
 
     @property

@@ -158,7 +158,7 @@ def _resume(view: View, row: Row) -> Any:
 
 
 def report_panel(report: Table, search: str) -> Component:
-    """Counts by namespace."""
+    """Return the panel of what changed, counted by namespace."""
     includes = carried.admits(search)
     rows = [row for row in report.rows() if includes(row["namespace"])]
     if not rows:

@@ -55,7 +55,7 @@ LIST: Final = Listing(
 
 
 def render(view: View, search: str) -> Component:
-    """The page."""
+    """Return the page: heading, tabs and the list as the URL's query string filters and sorts it."""
     lead = "Idle, oversized, missing, impossible, leaking, uneven: with their figures. Enter or click: the subject."
     head = [
         html.H1("Findings"),
@@ -67,7 +67,7 @@ def render(view: View, search: str) -> Component:
 
 
 def register(app: Dash, view: View) -> None:
-    """The list's callbacks."""
+    """Register the callbacks of the page's list."""
     list_page.register(app, view, LIST)
     shares_bar.register(app, view, LIST)
 

@@ -105,7 +105,7 @@ def _dots(snapshot: Snapshot, query: Query, resource: Resource) -> Chart | None:
 
 
 def below(view: View, parts: tuple[str, ...], search: str) -> Component:
-    """One node's page."""
+    """Return the page of one node."""
     if len(parts) != 1:
         return _unknown_node(view, "/".join(parts))
     return html.Div(panels.render_guarded(lambda: _node(view, parts[0], search)), id="node-body", className="page")

@@ -40,14 +40,14 @@ LIST: Final = Listing(
 
 
 def render(view: View, search: str) -> Component:
-    """The page."""
+    """Return the page: heading, tabs and the list as the URL's query string filters and sorts it."""
     lead = "What each running pod asks for and uses now, and where. Enter or click: its workload's page."
     kindred = navigation.tabs(view, search, navigation.WORKLOADS, "pods")
     return list_page.page(LIST, view, search, [html.H1("Pods"), kindred, html.P(lead)])
 
 
 def register(app: Dash, view: View) -> None:
-    """The list's callbacks."""
+    """Register the callbacks of the page's list."""
     list_page.register(app, view, LIST)
 
 

@@ -179,7 +179,7 @@ def _waiting_cells(row: WaitingPodRow) -> list[Any]:
 
 
 def gang_panel(report: QueueReport, search: str) -> Component:
-    """Gangs by state."""
+    """Return the panel of gangs, counted by state."""
     includes = carried.admits(search)
     rows = [row for row in report.gangs if includes(row.namespace)]
     if not rows:

@@ -118,7 +118,7 @@ def step_index(step: str) -> int:
 
 
 def contents(view: View, listing: Listing, search: str) -> Component:
-    """One step."""
+    """Return one step of the review."""
     terms = reviewing.parse_terms(search)
     if not terms.key:
         return html.Div(panels.skeleton(40, 220, 60))

@@ -44,14 +44,14 @@ LIST: Final = Listing(
 
 
 def render(view: View, search: str) -> Component:
-    """The page."""
+    """Return the page: heading, tabs and the list as the URL's query string filters and sorts it."""
     lead = "Requested, used and expected, over all pods of a workload. Enter or click: its page."
     kindred = navigation.tabs(view, search, navigation.WORKLOADS, "workloads")
     return list_page.page(LIST, view, search, [html.H1("Workloads"), kindred, html.P(lead)])
 
 
 def register(app: Dash, view: View) -> None:
-    """The list's callbacks."""
+    """Register the callbacks of the page's list."""
     list_page.register(app, view, LIST)
 
 

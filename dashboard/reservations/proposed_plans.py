@@ -213,7 +213,10 @@ def facts(row: Row, currency: str) -> list[tuple[str, str]]:
 
 
 def commands(row: Row) -> list[tuple[str, str]]:
-    """(what it does, command line): on the plan that the manager writes of this row, or to make one in its place."""
+    """Return what can be done about a proposed plan: (title, command line) of each command.
+
+    The commands act on the plan that the manager wrote of the row; where it wrote none, they make one in its place.
+    """
     ref = ref_of(row)
     workload = f"{ref.namespace}/{ref.kind}/{ref.name}"
     names = {"plan": f"{ref.namespace}/{proposal_name(ref)}", "workload": workload}

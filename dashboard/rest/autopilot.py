@@ -62,7 +62,7 @@ class AutopilotBundleBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def router(view: View, prefix: str) -> APIRouter:
-    """Everything below `prefix`."""
+    """Return the routes of these endpoints, all below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/autopilot", tags=["autopilot"])
 
     def round_of(*, in_window: bool) -> AutopilotRound:

@@ -118,7 +118,7 @@ class SkipOccurrenceBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def router(view: View, prefix: str) -> APIRouter:
-    """Everything below `prefix`."""
+    """Return the routes of these endpoints, all below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/reservations", tags=["reservations"])
     _add_reads(api, view)
     _add_acts(api, view)

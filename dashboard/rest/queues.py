@@ -20,7 +20,7 @@ COMMAND = "cotenant get quotas"
 
 
 def router(view: View, prefix: str) -> APIRouter:
-    """Everything below `prefix`."""
+    """Return the routes of these endpoints, all below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/queues", tags=["queues"])
     for path, schema in (("quotas", QUOTAS), ("pods", WAITING_PODS), ("gangs", GANGS)):
         live_tables.add(api, path, schema, _reader(view, schema))

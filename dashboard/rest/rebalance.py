@@ -40,7 +40,7 @@ class MoveWithdrawalBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def router(view: View, prefix: str) -> APIRouter:
-    """Everything below `prefix`."""
+    """Return the routes of these endpoints, all below `prefix`."""
     api = APIRouter(prefix=f"{prefix}/rebalance", tags=["rebalance"])
     for path, schema in (("nodes", NODES), ("moves", MOVES), ("jobs", JOBS), ("emptying", EMPTYING)):
         live_tables.add(api, path, schema, _reader(view, schema))

@@ -73,7 +73,7 @@ class ClusterApps:
         return front_openapi(self._dashboards, self.front.openapi(), self._base)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Pass on."""
+        """Pass the request to the application of the cluster that its path names."""
         app, passed = self._sent(scope) if scope["type"] == "http" else (self.front, scope)
         await app(passed, receive, send)
 

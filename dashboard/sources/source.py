@@ -167,7 +167,7 @@ class ResultSource(Protocol):
     """Results of one cluster; raises CotenantError when the store cannot be read."""
 
     def snapshot(self) -> Snapshot:
-        """The newest results."""
+        """Return the newest results."""
 
     def forget(self) -> None:
         """Look again at the next question: somebody has just acted."""

@@ -101,7 +101,10 @@ class Listing:
         return filters.parse(carried.about(self.hiding(search, schema), schema), schema)
 
     def hiding(self, search: str, schema: Schema) -> str:
-        """The query string with the hiding condition, where the table has its column and the URL does not name it."""
+        """Return the query string with the condition `self.hidden` added, by which the list leaves rows out at first.
+
+        Unchanged where the table lacks the condition's column, or the URL says something about it.
+        """
         key = self.hidden.partition("=")[0]
         if not key or key not in filters.keys_of(schema) or filters.names(search, key):
             return search

@@ -60,13 +60,13 @@ class PodEvictions:
     """Pods whose eviction was refused, by uid, as long as they are there."""
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the threads that evict and stop pods."""
         for queue in (self.evictor, self.stopper):
             if queue:
                 queue.start()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop the threads that evict and stop pods."""
         for queue in (self.evictor, self.stopper):
             if queue:
                 queue.stop()

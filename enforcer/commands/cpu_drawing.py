@@ -29,6 +29,7 @@ def device_line(device: DeviceOwnership) -> str:
 
 
 def _lines(group: CoreGroup, entries: Sequence[CpuLegendEntry]) -> Iterator[str]:
+    """Yield one line per CORES_A_LINE cores: the first core's number, then per core one sign for each thread."""
     for first in range(0, len(group.cores), CORES_A_LINE):
         line = group.cores[first : first + CORES_A_LINE]
         cells = ["".join(sign_of(owner, entries) for owner in core) for core in line]

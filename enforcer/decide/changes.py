@@ -31,7 +31,7 @@ class OriginalValue:
 
     @property
     def place(self) -> Place:
-        """Its key."""
+        """Return the key of the change."""
         return self.path, self.knob
 
 
@@ -58,7 +58,7 @@ class KnobWrite:
 
     @property
     def place(self) -> Place:
-        """Its key."""
+        """Return the key of the change."""
         return self.path, self.knob
 
 

@@ -95,7 +95,7 @@ class SlicePublisher:
         self.close()
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection."""
         self._client.close()
 
     def wake(self) -> None:

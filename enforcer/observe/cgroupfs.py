@@ -131,7 +131,7 @@ class Hierarchy:
             del self._parsed[place]
 
     def keep_only(self, paths: set[CgroupPath]) -> None:
-        """Forget all others."""
+        """Close the files of all other cgroups, and forget what was read of them."""
         for key in [key for key in self._held if key[0] not in paths]:
             os.close(self._held.pop(key))
         self._periods = {path: period for path, period in self._periods.items() if path in paths}

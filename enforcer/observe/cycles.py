@@ -73,12 +73,12 @@ class CycleReader:
             self.forget(path)
 
     def forget(self, path: CgroupPath) -> None:
-        """Stop counting one."""
+        """Stop counting the cycles of one cgroup."""
         counted = self._counted.pop(path, None)
         _close(counted.files if counted else [])
 
     def close(self) -> None:
-        """Stop counting."""
+        """Stop counting all cycles."""
         self.keep_only(set())
 
     def _begin(self, path: CgroupPath) -> _Counted | None:

@@ -86,7 +86,7 @@ class Nvml:
         self._library: Any = None
 
     def read(self) -> NvmlReading:
-        """All GPUs now."""
+        """Read the present state of all GPUs."""
         if self._library is None:
             try:
                 library = ctypes.CDLL(self._name)

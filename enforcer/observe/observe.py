@@ -185,7 +185,7 @@ class Observer:
         return observation
 
     def close(self) -> None:
-        """Forget everything held."""
+        """Close all open files."""
         self._groups.clear()
         self._paths.clear()
         self._hierarchy.let_go()

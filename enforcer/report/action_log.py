@@ -205,7 +205,7 @@ class ActionReporter:
             self._event(_About(pods.get(action.subject), reason, warning), action.message, reason, action)
 
     def close(self) -> None:
-        """End the log."""
+        """Close the log."""
         self._log.close()
 
     def _keep(self, action: ActionRecord) -> None:

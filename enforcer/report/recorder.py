@@ -67,7 +67,7 @@ class Recorder:
         self._write(Tick(observation, decided.wants, decided.evictions, decided.surfaces, changed))
 
     def close(self) -> None:
-        """End the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

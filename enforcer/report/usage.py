@@ -73,7 +73,7 @@ class UsageHistory:
     buckets: deque[tuple[float, dict[str, _Sums]]] = field(default_factory=deque)
 
     def take(self, observation: Observation) -> None:
-        """One more tick."""
+        """Add the reading of one more tick."""
         groups = dict(_groups(observation))
         self._into_bucket(observation.at_seconds, groups)
         if not self.samples or observation.at_seconds - self.samples[-1].at_seconds >= LEAST_APART_SECONDS:

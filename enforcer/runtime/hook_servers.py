@@ -144,7 +144,7 @@ class HookServers:
         return POINTS[point].FromString(await method(request.SerializeToString(), timeout=seconds))
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close all connections."""
         for channel in self._channels.values():
             await channel.close()
         self._channels.clear()

@@ -43,11 +43,11 @@ class PodResources:
         self._thread = threading.Thread(target=self._run, name="podresources", daemon=True)
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the thread that sends the questions."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop the thread that sends the questions."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(2 * DEADLINE_SECONDS)

@@ -25,11 +25,11 @@ class Kubelet(Protocol):
     problem: str
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the thread that sends the questions."""
         ...
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop the thread that sends the questions."""
         ...
 
 
@@ -44,7 +44,7 @@ class WithKubelet:
         self._exclusive: Mapping[str, Cpus] = {}
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start the threads that keep the readings fresh."""
         self._inner.start()
 
     def wait(self, timeout_seconds: float) -> bool:
@@ -52,7 +52,7 @@ class WithKubelet:
         return self._inner.wait(timeout_seconds)
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop the threads that keep the readings fresh."""
         self._inner.stop()
         if self._kubelet:
             self._kubelet.stop()

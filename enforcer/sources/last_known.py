@@ -118,7 +118,7 @@ class Recalling:
         self._saved_at = -NEVER
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start the threads that keep the readings fresh."""
         self._known = self._saved = self._file.load(self._monotonic())
         self._inner.start()
 
@@ -127,7 +127,7 @@ class Recalling:
         return self._inner.wait(timeout_seconds)
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop the threads that keep the readings fresh."""
         self._inner.stop()
 
     def read(self) -> AgentInputs:

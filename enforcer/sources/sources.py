@@ -69,7 +69,7 @@ class Sources(Protocol):
     """The sources of the agent's inputs."""
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start the threads that keep the readings fresh."""
         ...
 
     def wait(self, timeout_seconds: float) -> bool:
@@ -81,7 +81,7 @@ class Sources(Protocol):
         ...
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop the threads that keep the readings fresh."""
         ...
 
 
@@ -195,7 +195,7 @@ class ApiSources:
         return all(mirror.wait_synced(max(0.0, until - time.monotonic())) for mirror in needed)
 
     def stop(self) -> None:
-        """End all watches."""
+        """Stop all watches."""
         for mirror in self._mirrors:
             mirror.stop()
 

@@ -55,7 +55,7 @@ class BoosterInput:
     stride: int = 1
 
     def rows(self, some: slice) -> BoosterInput:
-        """These series alone."""
+        """Return these series only."""
         return BoosterInput(self.history[some], self.forecasts[:, some], self.path[some], self.base[some], self.stride)
 
     def thinned(self, stride: int) -> BoosterInput:

@@ -54,7 +54,7 @@ class Records:
     after: Floats
 
     def take(self, rows: npt.NDArray[Any]) -> Records:
-        """Some nodes."""
+        """Return the records of some nodes only."""
         return Records(*(getattr(self, name)[rows] for name in self.__slots__))
 
 

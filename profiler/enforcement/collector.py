@@ -62,7 +62,7 @@ class EnforcementCollector:
         self._thread.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop, and wait for the end of the thread."""
         self._stopping.set()
         self._mirror.stop()
         if self._thread.is_alive():

@@ -79,14 +79,17 @@ class Scene:
 
 
 def queries(scene: Scene, samples: TimeGrid, plain_seconds: int) -> Iterator[tuple[Ask, RangeQuery]]:
-    """All queries of one round: samples on the grid, and the pods' mean of the last `plain_seconds` at its end."""
+    """Yield the queries of one round, each with what it asks for.
+
+    Nodes are asked for samples on the grid, pods for their mean of the last `plain_seconds` before its end.
+    """
     for part in (*_nodes(scene), *_sums(scene)):
         yield Ask(part.name), RangeQuery((part,), samples)
     end = TimeGrid(samples.end_seconds - samples.step_seconds, samples.step_seconds, 1)
     yield Ask.NODE_TIME, RangeQuery((_times(scene),), end)
-    people = scene.population.containers
+    containers = scene.population.containers
     for part in _pods(scene, plain_seconds):
-        for shard, _ in shards(people, scene.max_points):
+        for shard, _ in shards(containers, scene.max_points):
             yield Ask(part.name), RangeQuery((part,), end, shard)
 
 

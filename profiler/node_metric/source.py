@@ -63,7 +63,7 @@ class NodeMetricSource:
         return self._client.account.queries
 
     def close(self) -> None:
-        """Release the connections."""
+        """Close all connections."""
         self._client.close()
 
     def observe(self, now_seconds: int, policy: CollectPolicy, addresses: Mapping[str, str]) -> Observed:

@@ -145,7 +145,7 @@ class Client:
         return frozenset(decode.texts(answer))
 
     def close(self) -> None:
-        """Release the connections."""
+        """Close all connections."""
         self._api.close()
 
     def stop(self) -> None:

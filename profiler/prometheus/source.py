@@ -121,7 +121,7 @@ class PrometheusSource:
         return f"prometheus {self._client.url}" + (selector(own) if own else "")
 
     def close(self) -> None:
-        """Release the connections."""
+        """Close all connections."""
         self._client.close()
 
     def survey(self, window: TimeWindow) -> Survey:

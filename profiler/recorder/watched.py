@@ -42,7 +42,7 @@ class ClusterWatch:
         self._nodes.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop both mirrors and close the connection."""
         self._pods.stop()
         self._nodes.stop()
         self._client.close()

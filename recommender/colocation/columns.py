@@ -68,7 +68,7 @@ class NodeColumns:
     measured_seconds: Floats
 
     def take(self, i: int) -> NodeColumns:
-        """Node i alone."""
+        """Return the columns of node i only."""
         rows = {f.name: getattr(self, f.name)[i : i + 1] for f in fields(self) if f.name != "resource"}
         return NodeColumns(resource=self.resource, **rows)
 

@@ -62,7 +62,7 @@ class WriteReasons:
 
     @property
     def write(self) -> Booleans:
-        """Nodes to write."""
+        """The mask of the nodes to write, (n,)."""
         return np.asarray(self.keys | self.moved | self.late | self.policy)
 
     def policy_alone(self, i: int) -> bool:

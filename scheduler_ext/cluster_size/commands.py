@@ -132,6 +132,7 @@ def _price_list(file: Path | None) -> PriceList | None:
 def _report(
     settings: Settings, cluster: str | None, options: SizeOptions, listed: PriceList | None, progress: Progress
 ) -> SizeReport:
+    """Read the cluster, its stored scan and the prices, and answer; a complete answer is kept in the store."""
     from cotenant.base.kube import connect
     from cotenant.base.process.clock import SystemClock
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel

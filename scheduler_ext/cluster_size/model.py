@@ -122,7 +122,7 @@ class SizedPod:
 
     @property
     def address(self) -> str:
-        """NAMESPACE/NAME."""
+        """Return NAMESPACE/NAME of the object."""
         return f"{self.namespace}/{self.name}"
 
 

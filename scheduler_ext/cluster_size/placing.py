@@ -180,6 +180,10 @@ class PlacingState:
         return state
 
     def _slice_domain(self, number: int, parent: PlacingState) -> _DomainState:
+        """Return the counts of one topology key for the nodes that are left, from those of the state before.
+
+        The pods of the leaving nodes are taken out of the sums. Equal to `_sum_domain`, without a new count.
+        """
         cluster, whole = self.cluster, parent._domain(number)
         eligible = None if whole.eligible is None else whole.eligible[self.kept]
         state = _empty_domain(whole.of_node[self.kept], eligible, len(whole.sums))

@@ -106,7 +106,7 @@ class NodeVerdicts:
 
     @classmethod
     def passing(cls, count: int) -> NodeVerdicts:
-        """All pass."""
+        """Return verdicts by which every node passes."""
         return cls(np.zeros(count, np.int8), np.zeros(count, np.int64), np.zeros(count, np.int64))
 
     @property

@@ -74,7 +74,7 @@ class Opinions:
     """The opinions that are kept."""
 
     def __init__(self, settings: ExtenderSettings) -> None:
-        """None yet."""
+        """Create an empty cache."""
         self._settings = settings
         self._kept: OrderedDict[PodKind, Opinion] = OrderedDict()
         self._came: OrderedDict[PodKind, str] = OrderedDict()

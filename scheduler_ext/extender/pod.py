@@ -170,7 +170,7 @@ class PodFacts:
 
     @property
     def key(self) -> str:
-        """NAMESPACE/NAME."""
+        """Return NAMESPACE/NAME of the object."""
         return f"{self.identity.namespace}/{self.identity.name}"
 
     @property

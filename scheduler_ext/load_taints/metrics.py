@@ -38,7 +38,7 @@ class LoadTaintMetrics:
             self._changes.labels(effect.name.lower())
 
     def show(self, loads: NodeLoads, plan: LoadTaintPlan) -> None:
-        """After a look."""
+        """Set the metrics to the last round."""
         for effect in (LoadEffect.AVOIDED, LoadEffect.REFUSED):
             self._nodes.labels(effect.name.lower()).set(int(np.count_nonzero(loads.effects == effect)))
             self._due.labels(effect.name.lower()).set(int(np.count_nonzero(plan.effects == effect)))

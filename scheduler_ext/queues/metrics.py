@@ -48,7 +48,7 @@ class QueueMetrics:
         self._rows: set[tuple[str, str]] = set()
 
     def show(self, report: QueueReport, view: QueueView) -> None:
-        """After a decision."""
+        """Set the metrics to the last decision."""
         rows = {(row.quota, row.resource): row for row in report.quotas}
         shown = sorted(rows)[:MOST_ROWS]
         for key in shown:

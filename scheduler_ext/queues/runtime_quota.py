@@ -53,7 +53,7 @@ class Siblings:
 
     @property
     def rows(self) -> slice:
-        """Their rows."""
+        """Return the rows of the children."""
         return slice(self.first, self.last)
 
 

@@ -83,7 +83,7 @@ class RebalancePod:
 
     @property
     def key(self) -> str:
-        """NAMESPACE/NAME."""
+        """Return NAMESPACE/NAME of the object."""
         return self.facts.key
 
     @property

@@ -46,7 +46,7 @@ class ReservationMetrics:
         self._shown: set[str] = set()
 
     def show(self, view: ReservationView, plan: ReservationWrites) -> None:
-        """After a decision."""
+        """Set the metrics to the last decision."""
         for _, outcome in plan.outcomes:
             self._swaps.labels(outcome).inc()
         elapsed = view.now_seconds - self._last if self._last else 0.0

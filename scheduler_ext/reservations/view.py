@@ -74,12 +74,12 @@ class PodView:
 
     @property
     def uid(self) -> str:
-        """Its uid."""
+        """Return the uid of the pod."""
         return self.identity.uid
 
     @property
     def place(self) -> str:
-        """namespace/name."""
+        """Return namespace/name of the object."""
         return f"{self.identity.namespace}/{self.identity.name}"
 
     @property

@@ -40,7 +40,7 @@ class BacktestContents:
 
 
 def page(contents: BacktestContents) -> str:
-    """The whole file."""
+    """Return the HTML file as text."""
     body = "\n".join(
         [
             *(f'<section><h2>{text(f.title)}</h2><div class="panel">{frontier(f)}</div></section>'

@@ -55,7 +55,7 @@ class SimulationContents:
 
 
 def page(contents: SimulationContents) -> str:
-    """The whole file."""
+    """Return the HTML file as text."""
     parts = [_comparison(contents.outcomes)] if contents.outcomes else []
     parts += [_story(story) for story in contents.stories]
     parts.append(_assumptions(contents.model))

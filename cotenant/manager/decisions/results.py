@@ -83,7 +83,7 @@ class WorkloadAdvice(msgspec.Struct, frozen=True):
 
     @property
     def ref(self) -> WorkloadRef:
-        """The workload."""
+        """Return the reference of the workload."""
         return WorkloadRef(self.namespace, self.kind, self.name)
 
 

@@ -88,7 +88,7 @@ class Here:
     """This process, one task after another."""
 
     def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
-        """Results in order."""
+        """Yield the results in the order of the tasks."""
         for number, task in enumerate(tasks):
             yield number, work(task)
 
@@ -118,7 +118,7 @@ class Processes:
                 raise
 
     def close(self) -> None:
-        """End the processes."""
+        """End the worker processes."""
         for worker in self._begun:
             worker.close()
         self._begun.clear()

@@ -50,7 +50,7 @@ class Merger:
         self.since_seconds: list[int] = []
 
     def add(self, result: ShardResult) -> None:
-        """The next shard."""
+        """Add the results of the next shard."""
         for resource in Resource:
             self._pods[resource].add(result.pods[resource])
             self._totals[resource].add(result.totals[resource])

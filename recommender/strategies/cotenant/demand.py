@@ -156,7 +156,10 @@ def with_margin(demand: Floats, policies: Sequence[Policy]) -> Floats:
 
 
 def _by_day_risk(evidence: Evidence, risk: float | None) -> tuple[Floats, Floats]:
-    """(amounts, margin) by a chosen risk, (n,) each; NaN where none is chosen or there is too little history."""
+    """Return each container's CPU request by a chosen risk per day, and the margin in it, (n,) each, in millicores.
+
+    Computed from the maxima and means of full days (`day_risk`); NaN where no risk is chosen, or history is too short.
+    """
     nothing = np.full(len(evidence), np.nan)
     if risk is None:
         return nothing, nothing

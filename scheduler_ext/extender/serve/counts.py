@@ -19,7 +19,7 @@ class Counts:
     """Counters on the process's registry."""
 
     def __init__(self, metrics: Metrics) -> None:
-        """Register them."""
+        """Register the counters."""
         registry = metrics.registry
         self._answers = Counter(
             "cotenant_extender_answers_total", "Answers by verb and status.", ["verb", "status"], registry=registry

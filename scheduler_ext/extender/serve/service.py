@@ -55,7 +55,7 @@ class ExtenderService:
         self.server.start()
 
     def stop(self) -> None:
-        """End both."""
+        """Stop the server and the watcher."""
         self.app.checks.draining = True
         self.server.stop()
         self.feed.stop()

@@ -162,5 +162,5 @@ def preempt_answer(victims: Mapping[str, MetaVictims], spared: Mapping[str, str]
 
 
 def bound(error: str = "") -> bytes:
-    """Answer of bind."""
+    """Return the answer to kube-scheduler's bind request."""
     return msgspec.json.encode({"Error": error})

@@ -139,7 +139,7 @@ class GangGroup:
 
     @cached_property
     def pods(self) -> tuple[QueuePod, ...]:
-        """All living members."""
+        """Return all living members of its gangs."""
         return tuple(pod for members in self.gangs for pod in members.pods)
 
     @cached_property

@@ -90,7 +90,7 @@ class Gang:
 
     @property
     def key(self) -> str:
-        """namespace/name."""
+        """Return namespace/name of the object."""
         return f"{self.namespace}/{self.name}"
 
     @property

@@ -70,7 +70,7 @@ class QueuePod:
 
     @property
     def place(self) -> str:
-        """namespace/name."""
+        """Return namespace/name of the object."""
         return f"{self.namespace}/{self.name}"
 
     @property

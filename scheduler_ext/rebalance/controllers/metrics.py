@@ -41,7 +41,7 @@ class MigrationMetrics:
             self._evictions.labels(answer)
 
     def show(self, jobs: Sequence[MigrationJob], ended: Sequence[tuple[MigrationJob, JobStatus]]) -> None:
-        """After a decision."""
+        """Set the metrics to the last decision."""
         phases = Count(job.status.phase for job in jobs)
         for phase in JobPhase:
             self._jobs.labels(phase.value).set(phases[phase])
@@ -90,7 +90,7 @@ class DeschedulerMetrics:
         self._marks.labels("taken" if away else "set").inc()
 
     def show(self, plan: RebalancePlan) -> None:
-        """After a round."""
+        """Set the metrics to the last round."""
         loads = Count(node.load for node in plan.nodes)
         for load in NodeClass:
             self._nodes.labels(load.value).set(loads[load])

@@ -26,7 +26,7 @@ class WorkloadMedian(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def ref(self) -> WorkloadRef:
-        """The workload."""
+        """Return the reference of the workload."""
         return WorkloadRef(self.namespace, self.kind, self.name)
 
 

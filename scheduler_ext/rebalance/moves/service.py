@@ -112,7 +112,7 @@ class ClusterMoveService:
         return replace(listed, jobs=visible_pods(listed.jobs, who))
 
     def history(self, who: Person) -> Sequence[MoveHistoryEntry]:
-        """The newest first."""
+        """Return the entries, newest first."""
         who.require(Right.READ)
         events = set(MoveEvent)
         with self._acts.reading() as ledger:

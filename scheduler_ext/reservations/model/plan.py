@@ -94,7 +94,7 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """Its length."""
+        """Return the length in seconds."""
         return self.end_seconds - self.start_seconds
 
 
@@ -305,7 +305,7 @@ class Plan:
 
     @property
     def key(self) -> str:
-        """Value of PLAN_LABEL."""
+        """Return the value of PLAN_LABEL by which reservations name the plan."""
         return key_of(self.namespace, self.name)
 
     @property

@@ -346,12 +346,16 @@ def _with_standby(turn: _Turn, due: PlanStep) -> PlanStep:
         word = f"Capacity for {standby} pods is kept ready at any time."
         status = _with_condition(turn, status, RESERVED, "Standby", word, turn.seen.use.free > 0)
     if status.phase is PlanPhase.APPROVED or (status.phase and status.phase.over):
-        status = _counted_beside(turn, status)
+        status = _count_outside_windows(turn, status)
     return PlanStep(status, due.want, max(due.free, standby))
 
 
-def _counted_beside(turn: _Turn, status: PlanStatus) -> PlanStatus:
-    """The status with standby's time outside the windows counted; the next occurrence's score will have it."""
+def _count_outside_windows(turn: _Turn, status: PlanStatus) -> PlanStatus:
+    """Return the status with the use of the standby pods since the last count added, for a time outside the windows.
+
+    Counted once in STANDBY_PERIODS intervals; before, the status is returned as it is. The next occurrence's score has
+    it.
+    """
     progress = _since_last(status)
     if turn.now - progress.as_of_seconds < STANDBY_PERIODS * turn.settings.interval_seconds:
         return status

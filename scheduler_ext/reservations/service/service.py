@@ -150,7 +150,7 @@ class ClusterPlanService:
         return list(islice(schedule.occurrences(rule, self._now()), count))
 
     def history(self, who: Person, ref: PlanRef) -> Sequence[PlanHistoryEntry]:
-        """The newest first."""
+        """Return the entries, newest first."""
         who.require(Right.READ, ref.namespace)
         plan_events = set(PlanEvent)
         with self._acts.reading() as ledger:

@@ -69,7 +69,7 @@ class Manifest:
 
     @property
     def kind(self) -> str:
-        """Its kind."""
+        """Return the kind of the object."""
         return str(self.body["kind"])
 
 
