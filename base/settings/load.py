@@ -316,8 +316,9 @@ def _is_finite(value: Any) -> bool:
 
 
 def _split(setting: Setting, override: _Override) -> Any:
-    """Return the value as it was written; text for a list or map is split: "a,b", or YAML flow style "[a, b]", "{k:
-    v}".""" value = override.value if not isinstance(value, str) or setting.container is None:
+    """Return the value as written; of a list or map, text is split: "a,b", or YAML "[a, b]", "{k: v}"."""
+    value = override.value
+    if not isinstance(value, str) or setting.container is None:
         return value
     if value.lstrip().startswith(("[", "{")):
         try:

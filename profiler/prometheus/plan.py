@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 from math import ceil
 from typing import Final
 
-from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, TimeWindow
 from cotenant.profiler.prometheus.parts import PartKind, QueryPart
 from cotenant.profiler.prometheus.promql import Matcher, Wording, at_or_after, order, union, with_constant_label
 
@@ -267,3 +267,19 @@ def signal_completion_seconds(queries: Sequence[RangeQuery]) -> list[dict[Signal
 
 def _signals(query: RangeQuery) -> Iterator[Signal]:
     return (signal for part in query.parts for signal in part.signals)
+
+
+def smaller_questions(
+    metrics: Sequence[str], window: TimeWindow, shard: NamespaceShard, least_seconds: int
+) -> list[tuple[Sequence[str], TimeWindow, NamespaceShard]]:
+    """Return two smaller questions, none for an atom; least_seconds: 0 if only fewer metrics make it shorter."""
+    (start, end), half = window, len(metrics) // 2
+    if half:
+        return [(metrics[:half], window, shard), (metrics[half:], window, shard)]
+    shards = shard.halves() if least_seconds else None
+    if shards is not None:
+        return [(metrics, window, part) for part in shards]
+    if not least_seconds or end - start <= least_seconds:
+        return []
+    middle = (start + end) // 2
+    return [(metrics, TimeWindow(start, middle), shard), (metrics, TimeWindow(middle, end), shard)]

@@ -49,6 +49,7 @@ from cotenant.profiler.prometheus.plan import (
     everywhere,
     plan,
     signal_completion_seconds,
+    smaller_questions,
 )
 from cotenant.profiler.prometheus.promql import (
     NAME_MARK,
@@ -317,7 +318,7 @@ class PrometheusSource:
             )
         except SourceLimit as error:
             least_seconds = DAY_SECONDS if self._cut_owners else HOUR_SECONDS
-            pieces = _pieces(metrics, window, shard, 0 if isinstance(error, SourceTooLong) else least_seconds)
+            pieces = smaller_questions(metrics, window, shard, 0 if isinstance(error, SourceTooLong) else least_seconds)
             if not pieces and isinstance(error, CutAnswer):
                 self._cut_owners.append(error.message)
                 return decode.label_sets(error.data)
@@ -448,22 +449,6 @@ class PrometheusSource:
 
     def _rates(self) -> Rates:
         return self._survey.slowest if self._survey else Rates(survey.DEFAULT_INTERVAL_SECONDS)
-
-
-def _pieces(
-    metrics: Sequence[str], window: TimeWindow, shard: NamespaceShard, least_seconds: int
-) -> list[tuple[Sequence[str], TimeWindow, NamespaceShard]]:
-    """Return two smaller questions, none for an atom; least_seconds: 0 if only fewer metrics make it shorter."""
-    (start, end), half = window, len(metrics) // 2
-    if half:
-        return [(metrics[:half], window, shard), (metrics[half:], window, shard)]
-    shards = shard.halves() if least_seconds else None
-    if shards is not None:
-        return [(metrics, window, part) for part in shards]
-    if not least_seconds or end - start <= least_seconds:
-        return []
-    middle = (start + end) // 2
-    return [(metrics, TimeWindow(start, middle), shard), (metrics, TimeWindow(middle, end), shard)]
 
 
 def _holes(query: RangeQuery) -> Iterator[SignalSpan]:
