@@ -29,7 +29,7 @@ from cotenant.admission.view import ClusterView
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.protocol import MUTATING_UPDATE_LABEL, SKIP_HOOKS_LABEL, SUB_PRIORITY_LABEL
 from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, priority_of, qos_of, with_default
-from cotenant.scheduler_ext.queues.pod_gates import add_queue_gates
+from cotenant.scheduler_ext.queues.admission.pod_gates import add_queue_gates
 from cotenant.scheduler_ext.reservations.pod_gate import add_reservation_gate
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"

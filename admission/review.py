@@ -21,7 +21,7 @@ from cotenant.admission.values.misread import misread_on_pod, misread_on_quota
 from cotenant.admission.view import ClusterView
 from cotenant.base.problem import Problem, in_words
 from cotenant.base.text import format_value
-from cotenant.scheduler_ext.queues import quota_rules
+from cotenant.scheduler_ext.queues.admission import quota_rules
 from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL
 
 API_VERSION: Final = "admission.k8s.io/v1"

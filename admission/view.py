@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from cotenant.admission.namespace_limits.demands import Demand
 from cotenant.admission.profile import PriorityClassEntry, Profile
 from cotenant.changes.model.annotated_resources import AnnotatedResources
+from cotenant.scheduler_ext.queues.admission.pod_gates import NativeGangs
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaTree
-from cotenant.scheduler_ext.queues.pod_gates import NativeGangs
 from cotenant.scheduler_ext.reservations.pod_gate import Offers
 
 Labels = Mapping[str, str]

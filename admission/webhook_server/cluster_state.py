@@ -34,10 +34,10 @@ from cotenant.changes.model.annotated_resources import (
     AnnotatedResources,
     decode_swaps,
 )
+from cotenant.scheduler_ext.queues.admission.pod_gates import NativeGangs
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
 from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
-from cotenant.scheduler_ext.queues.pod_gates import NativeGangs
 from cotenant.scheduler_ext.reservations.pod_gate import Offers
 
 STOP_SECONDS: Final = 1.0

@@ -31,7 +31,7 @@ Rows = npt.NDArray[np.intp]
 
 
 class PodUse(NamedTuple):
-    """What a pod uses now, (2,): millicores and bytes; row: of its node in the table."""
+    """The present usage of a pod, (2,): millicores and bytes; row: of its node in the table."""
 
     row: int
     usage: Floats

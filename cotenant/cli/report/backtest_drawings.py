@@ -40,7 +40,7 @@ Points = Sequence[tuple[float, float]]
 
 
 class Axes(NamedTuple):
-    """What the axes of a chart show, with their units."""
+    """The labels of a chart's axes, with their units."""
 
     x: str
     y: str
