@@ -28,7 +28,6 @@ from cotenant.base.resource import DeviceResource, MeasuredResource, Resource
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-CHECKPOINT_VERSION: Final = "v3"
 CPU_SAMPLE_WEIGHT: Final = 0.1
 """Weight of one CPU sample; a memory peak weighs 1."""
 

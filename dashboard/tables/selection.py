@@ -26,8 +26,6 @@ NAMES: Final = ("namespace", "kind", "workload")
 """Columns that name a workload."""
 MOST_ROWS: Final = 1_000
 """Rows that may be named; more are chosen by a filter."""
-CONTAINERS_EACH: Final = 8
-"""Rows read for each workload that is sought."""
 ANY: Final = Query()
 RISKS: Final = ("low", "medium", "high")
 RISK_RULE: Final = (
@@ -74,15 +72,6 @@ def workloads(advice: Relation, query: Query | None, window: slice = queries.ALL
         return []
     columns = queries.page(advice, query, window, columns=NAMES).columns
     return [WorkloadRef(*names) for names in dict.fromkeys(zip(*(columns[name] for name in NAMES), strict=True))]
-
-
-def first_workloads(advice: Relation, query: Query | None, most: int) -> list[WorkloadRef]:
-    """The first ones of a query's workloads, at most `most`; reads no more rows than it has to."""
-    window = slice(0, CONTAINERS_EACH * most)
-    refs = workloads(advice, query, window)
-    if query is not None and len(refs) < most and queries.count(advice, query) > window.stop:
-        refs = workloads(advice, query)
-    return refs[:most]
 
 
 @dataclass(frozen=True, slots=True)

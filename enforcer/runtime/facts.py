@@ -24,7 +24,6 @@ Decide = Callable[[PodSpec, ContainerSpec, str], ContainerResources]
 A ContainerSpec with an id is of a container that has been made: it may use memory already.
 """
 
-PRINTED: Final = 80
 _TIERS: Final = (("besteffort", KubeQos.BEST_EFFORT), ("burstable", KubeQos.BURSTABLE))
 
 

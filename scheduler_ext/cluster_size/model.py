@@ -20,7 +20,6 @@ PODS: Final = "pods"
 HOST_PORT: Final = "host port "
 ATTACHED: Final = "volumes of "
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
-HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 UNLIMITED: Final = 1 << 40
 """Capacity of what a node does not limit."""
 

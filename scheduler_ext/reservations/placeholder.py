@@ -26,7 +26,6 @@ from cotenant.base.kubernetes.reservation import Mode, Reservation
 from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.base.text import format_value
 from cotenant.scheduler_ext.reservations.guard import MANAGED, SwapPlaceholder
-from cotenant.scheduler_ext.reservations.view import PodView
 
 Json = Mapping[str, Any]
 
@@ -255,8 +254,3 @@ def _with_namespaces(term: Json, namespace: str) -> dict[str, Any]:
         raise UsageError(f"affinity term {format_value(term)} is not an object", fix="Look at the template's affinity.")
     has_namespaces = term.get("namespaces") or term.get("namespaceSelector") is not None
     return dict(term) if has_namespaces else {**term, "namespaces": [namespace]}
-
-
-def total_requests(pods: Sequence[PodView], names: Sequence[str]) -> dict[str, int]:
-    """Return the requests of the placeholders together, of these resources."""
-    return {name: sum(pod.requests.get(name, 0) for pod in pods) for name in names}

@@ -1,8 +1,8 @@
 """Gangs that are left to Kubernetes' own gang scheduling: which ones, and the PodGroups that their pods wait for. Pure.
 
-The webhook names a PodGroup in new members (`queues.admission.pod_gates`); that cannot be taken back. So whichever way such
-a gang goes, a PodGroup has to exist before its members may go: with the policy `gang` where the scheduler is to place
-it, with `basic` where we do. What a PodGroup cannot say stays with us.
+The webhook names a PodGroup in new members (`queues.admission.pod_gates`); that cannot be taken back. So whichever way
+such a gang goes, a PodGroup has to exist before its members may go: with the policy `gang` where the scheduler is to
+place it, with `basic` where we do. What a PodGroup cannot say stays with us.
 """
 
 from __future__ import annotations

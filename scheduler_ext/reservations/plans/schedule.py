@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -75,12 +75,6 @@ def last_chance(rule: Recurrence, span: Span) -> float:
     """Until when an occurrence may still be reserved."""
     late = rule.starting_deadline_seconds
     return span.end_seconds if late is None else min(span.end_seconds, span.start_seconds + late)
-
-
-def upcoming_windows(rule: Recurrence, now_seconds: float, days: float) -> list[Span]:
-    """Windows that begin in the next days, for a calendar."""
-    until = now_seconds + days * 86_400
-    return list(takewhile(lambda span: span.start_seconds < until, occurrences(rule, now_seconds)))
 
 
 def _endless(rule: Recurrence, after_seconds: float) -> Iterator[float]:
