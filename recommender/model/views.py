@@ -97,9 +97,7 @@ RECOMMENDATIONS: Final = Schema(
         LIST_COLUMN,
         *STEP_COLUMNS,
         Column("cpu_request_now", "CPU req now", Kind.MILLICORES, "Present CPU request of one pod; empty = not set."),
-        Column(
-            "cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request; empty: none, or unset.", essential=True
-        ),
+        Column("cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request; empty: none, unset.", essential=True),
         Column("cpu_limit_now", "CPU limit now", Kind.MILLICORES, "Present CPU limit; empty = not set."),
         Column("cpu_limit", "CPU limit", Kind.MILLICORES, "Proposed CPU limit; empty = not proposed or unset."),
         Column("memory_request_now", "Mem req now", Kind.BYTES, "Present memory request; empty = not set."),
@@ -144,19 +142,12 @@ NODES: Final = Schema(
         Column("cpu_request", "CPU requests", Kind.MILLICORES, "Sum of CPU requests of its pods."),
         Column("cpu_usage", "CPU usage", Kind.MILLICORES, "Present CPU usage (mean of the last aggregation window)."),
         Column("batch_cpu", "CPU free for batch", Kind.MILLICORES, "CPU that batch pods may take now."),
-        Column(
-            "mid_cpu", "CPU free for a day", Kind.MILLICORES, "CPU that mid pods may take; partly free for batch too."
-        ),
+        Column("mid_cpu", "CPU free for a day", Kind.MILLICORES, "CPU for mid pods; partly free for batch too."),
         Column("memory_allocatable", "Memory alloc.", Kind.BYTES, "Allocatable memory."),
         Column("memory_request", "Memory requests", Kind.BYTES, "Sum of memory requests of its pods."),
         Column("memory_usage", "Memory usage", Kind.BYTES, "Present working set."),
         Column("batch_memory", "Memory free for batch", Kind.BYTES, "Memory that batch pods may take now."),
-        Column(
-            "mid_memory",
-            "Memory free for a day",
-            Kind.BYTES,
-            "Memory that mid pods may take; partly free for batch too.",
-        ),
+        Column("mid_memory", "Memory free for a day", Kind.BYTES, "The same of memory; partly free for batch too."),
         Column("cpu_peak", f"CPU {PEAK_NAME}", Kind.MILLICORES, PEAK_MEANING),
         Column("reason", "Reason", Kind.TEXT, "Why nothing is reclaimed, or ok."),
     ),
