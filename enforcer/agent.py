@@ -43,6 +43,8 @@ from cotenant.enforcer.report.topology_report import MachineCpus, node_cpus
 from cotenant.enforcer.report.usage import UsageHistory, node_metric
 from cotenant.enforcer.sources.sources import AgentInputs, Sources
 
+STARTUP_SECONDS: Final = 5.0
+"""How long a starting agent waits for pods and policy before its first tick; values in force are kept meanwhile."""
 STATUS_SECONDS: Final = 5.0
 OLDEST: Final = 1e9
 """Ages are cut off here: JSON has no infinity."""
@@ -169,7 +171,7 @@ class Agent:
 
         Values that the previous agent had set remain unchanged until then.
         """
-        until = self.parts.monotonic() + self.parts.settings.startup_seconds
+        until = self.parts.monotonic() + STARTUP_SECONDS
         while not self.parts.sources.wait(0.0) and self.parts.monotonic() < until:
             if wait(0.1):
                 return True

@@ -27,6 +27,8 @@ from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import carried, display, grid
 from cotenant.dashboard.tables.labels import label
 
+PAGE_ROWS: Final = 100
+"""Rows that a grid fetches at once."""
 FACET_VALUES: Final = 40
 FACET_FIRST: Final = 8
 """Values of a facet that are in sight before "more" is opened."""
@@ -123,14 +125,13 @@ def body(listing: Listing, view: View, search: str) -> Component:
     if snapshot.overview is None and not listing.alone:
         return panels.no_results()
     schema = snapshot.tables[name].schema
-    rows = view.settings.page_rows
     try:
         query = listing.query(search, schema)
-        first = grid.FirstRows(search, _first(snapshot, name, query, rows))
+        first = grid.FirstRows(search, _first(snapshot, name, query, PAGE_ROWS))
     except UsageError:
         query, first = listing.query("", schema), None
     shown = _columns(listing, schema, search)
-    table = grid.component(schema, shown, query, rows, first)
+    table = grid.component(schema, shown, query, PAGE_ROWS, first)
     if listing.subject:
         name_column, *places = listing.subject
         grid.subject(table.columnDefs, name_column, places)

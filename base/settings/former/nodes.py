@@ -239,6 +239,12 @@ NODES: Final = (
         "cotenant.base.settings.sections.node.enforcer.EnforcerSettings",
         {
             "pods_ttl_seconds": (120.0, "Two missed bookmarks of an API server."),
+        },
+    ),
+    FormerGroup(
+        "enforcer",
+        "cotenant.enforcer.agent",
+        {
             "startup_seconds": (5.0, "A list of one node's pods arrives within a second."),
         },
     ),

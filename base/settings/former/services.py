@@ -25,6 +25,12 @@ SERVICES: Final = (
             "poll_seconds": (15, "An open page asks a small question; results come by the hour."),
             "body_cap_bytes": (8388608, "A settings file of a page has kilobytes; more is no use but an attack's."),
             "read_seconds": (30.0, "Ends requests that come in slowly on purpose; no browser needs so long."),
+        },
+    ),
+    FormerGroup(
+        "dashboard",
+        "cotenant.dashboard.tables.list_page",
+        {
             "page_rows": (100, "Rows fetched at once by scrolling; it changes no result."),
         },
     ),

@@ -52,7 +52,6 @@ class DashboardSettings(Section, frozen=True):
     read_seconds: Annotated[
         float, constant("Longest that a request's body may take to come (408).", unit="seconds")
     ] = 30.0
-    page_rows: Annotated[int, constant("Rows that a grid fetches at once.", unit="rows")] = 100
 
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")

@@ -215,14 +215,6 @@ class EnforcerSettings(Section, frozen=True):
             le=600,
         ),
     ] = 0.0
-    startup_seconds: Annotated[
-        float,
-        constant(
-            "How long a starting agent waits to hear pods and policy before its first tick; what an agent before it "
-            "had set is kept meanwhile.",
-            unit="seconds",
-        ),
-    ] = 5.0
 
     # Evictions.
     evictions_per_minute: Annotated[
