@@ -70,7 +70,8 @@ def test_the_panels_of_a_node_say_each_amount_that_is_lent_with_its_terms(shown:
     for row in rows_of(shown, RECLAIMABLE):
         text = text_of(nodes.below(view, (row["node"],), ""))
         resource = Resource(row["resource"])
-        title = f"{row['band'].capitalize()} {'CPU' if resource is Resource.CPU else 'memory'}"
+        free = {"batch": "free for batch", "mid": "free for a day"}[row["band"]]
+        title = f"{'CPU' if resource is Resource.CPU else 'Memory'} {free}"
         assert f"={title}{said(row, 'amount', resource)}" in text
 
 
