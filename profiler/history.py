@@ -23,6 +23,8 @@ from cotenant.base.usage.plausible import plausible_of_pods
 from cotenant.base.usage.quality import Defect, QualityRecord, ScrapeSpan
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, TimeWindow, Usage
 from cotenant.profiler.pool import by_node, total
+from cotenant.profiler.recorder.precedence import SIGNALS, RecordedTime, recorded_time, without_recorded
+from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
 from cotenant.profiler.sightings import (
     NODE_SUMS,
     Sightings,
@@ -77,6 +79,8 @@ class SourceReport:
     """Why questions stayed without an answer, each error once."""
     scrapes: tuple[ScrapeSpan, ...] = ()
     """Scrape intervals that were found, of how many series; empty where the source does not tell."""
+    peak_seconds: float = 0.0
+    """Time over which a rate reaches whose maximum is a slot's peak, the longest of all series; 0 = unknown."""
 
 
 class MetricSource(Protocol):
@@ -132,11 +136,17 @@ def pull(
     store.write_inventory(inventory)
     state, sightings, hole_count = begin_pull(state, spans), Sightings(), len(state.holes)
     starting = init_containers(inventory)
+    recording, stands = store.read_document(STATUS_DOCUMENT, RecorderStatus), None
     for raw in source.blocks(spans, progress):
         block = replace(raw, usage=tuple((s, declared_by_lasting(s, usage, starting)) for s, usage in raw.usage))
-        state = _store_block(block, store, state)
+        stands = recorded_time(recording, source.report().peak_seconds) if recording else None
+        state = _store_block(block, store, state, stands)
         sightings.add(block.usage)
-    notes = (*_node_totals(store, spans, inventory, sightings), *_gpu_notes(sightings))
+    notes = (
+        *_node_totals(store, spans, inventory, sightings, stands),
+        *_gpu_notes(sightings),
+        *_recorded_notes(stands),
+    )
     store.compact(_PARTS_OF_TODAY)
     again = [hole.path for hole in lost if hole.start_seconds + DAY_SECONDS > keep_since]
     done = finish_pull(state, spans, keep_since, state.holes[hole_count:])
@@ -285,19 +295,22 @@ def finish_pull(
 def _state(store: Store) -> PullState:
     """The state kept beside the results; where it is missing, what the store holds is what was asked.
 
-    Without any CPU usage nothing counts as asked: the source was a wrong one, and the right one is asked for all.
+    Without any CPU usage nothing counts as asked: the source was a wrong one, and the right one is asked for all. Nor
+    does what a recorder wrote, which has gaps that a source may fill.
     """
     state = store.read_document(STATE_DOCUMENT, PullState)
     if state is not None:
         return state if store.span(Signal.CPU_USAGE_MEAN) else PullState(asked_again=state.asked_again)
+    if store.read_document(STATUS_DOCUMENT, RecorderStatus) is not None:
+        return PullState()
     stored = {signal: span for signal in Signal if (span := store.span(signal))}
     return PullState({s: a for s, (a, _) in stored.items()}, {s: b for s, (_, b) in stored.items()})
 
 
-def _store_block(block: UsageBlock, store: Store, state: PullState) -> PullState:
-    """Append a block and remember how far we are."""
+def _store_block(block: UsageBlock, store: Store, state: PullState, stands: RecordedTime | None) -> PullState:
+    """Append a block, but for what a recorder's values stand for, and remember how far we are."""
     for signal, usage in block.usage:
-        store.append(signal, usage)
+        store.append(signal, _beside_recorded(usage, signal, store, stands))
     until = {s: max(end, state.until.get(s, 0)) for s, end in block.settled.items()}
     after = replace(state, until={**state.until, **until}, holes=[*state.holes, *block.holes])
     if after != state:
@@ -305,8 +318,27 @@ def _store_block(block: UsageBlock, store: Store, state: PullState) -> PullState
     return after
 
 
+def _beside_recorded(new: Usage[Any], signal: Signal, store: Store, stands: RecordedTime | None) -> Usage[Any]:
+    """The usage without what a recorder's values stand for."""
+    if stands is None or signal not in SIGNALS:
+        return new
+    return without_recorded(new, store.read(signal, new.grid), stands)
+
+
+def _recorded_notes(stands: RecordedTime | None) -> tuple[str, ...]:
+    """Return a note on the time that is read from a recorder; empty where none is."""
+    if stands is None:
+        return ()
+    since, until = _moment(int(stands.begin_seconds)), _moment(int(stands.end_seconds))
+    return (f"from {since} to {until} the recorder's values stand where it has any, as its rates are finer",)
+
+
 def _node_totals(
-    store: Store, spans: Sequence[SignalSpan], inventory: Inventory, sightings: Sightings
+    store: Store,
+    spans: Sequence[SignalSpan],
+    inventory: Inventory,
+    sightings: Sightings,
+    stands: RecordedTime | None,
 ) -> tuple[str, ...]:
     """Store the sum of each node's pods, day by day, where the source has no series of nodes.
 
@@ -322,7 +354,8 @@ def _node_totals(
             for day in _days(span.grid):
                 usage = plausible_of_pods(store.read(parts, day), inventory.nodes)
                 if usage.refs:
-                    store.append(node_signal, total(usage, by_node(usage.refs, inventory)))
+                    sums = total(usage, by_node(usage.refs, inventory))
+                    store.append(node_signal, _beside_recorded(sums, node_signal, store, stands))
     return ("nodes report no usage of their own: the sum of their pods stands for it",) if missing else ()
 
 

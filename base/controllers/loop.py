@@ -22,7 +22,7 @@ from cotenant.base.controllers.clocks import server_disagrees
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.base.controllers.feature import ControllerCondition, FeatureState, condition_of_error, message_of
 from cotenant.base.controllers.sender import Leadership, Sender
-from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NotLeader
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NotLeader
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Intent, Outcome
 from cotenant.base.process.clock import Clock, ServerClock
@@ -368,6 +368,8 @@ class AlwaysLeads:
 
     is_leading = True
     standing = "This process leads."
+    error: CotenantError | None = None
+    transitions = 0
 
     def require(self) -> None:
         """Raise an error unless this replica holds the Lease."""

@@ -41,7 +41,7 @@ def decode(content: bytes, kind: type[DocumentT]) -> DocumentT:
         restored = restore(plain)
     except (AttributeError, TypeError, ValueError) as error:
         raise msgspec.ValidationError(f"the document has another shape: {error}") from error
-    return msgspec.convert(restored, type=kind)
+    return msgspec.convert(restored, type=kind, str_keys=True)
 
 
 def _restorer(info: inspect.Type) -> Restore | None:

@@ -14,6 +14,8 @@ from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import ACT
 from cotenant.dashboard.tables import display
 from cotenant.forecasting.node_peaks.peak_records import RECORD_DAYS
+from cotenant.profiler.recorder import timetable
+from cotenant.profiler.recorder.status import RecorderStatus
 from cotenant.recommender.trust import TRUSTED_DAYS
 
 SCAN: Final = "cotenant scan --prometheus URL"
@@ -45,26 +47,58 @@ STAGES: Final = (
 """In the order of their days, by the constants that the analysis itself goes by."""
 
 
-def empty() -> Component:
-    """Home before the first scan."""
+def empty(recording: RecorderStatus | None = None, now_seconds: float = 0.0) -> Component:
+    """Home before the first analysis; with what a recorder knows so far, where one has begun."""
+    if recording is not None and not recording.is_silent(now_seconds):
+        return html.Div([_known(recording, now_seconds), _coming(None, recording, now_seconds)])
     why = "This store holds no analysis of a cluster. Scan one, which only reads, or look at a synthetic one:"
     first = panels.empty("No results yet.", why=why, command=COMMANDS)
     acting = html.P(["Nothing is changed on a cluster before somebody says so: ", html.Code(ACT)], className="said")
     return html.Div([first, panels.panel("What will appear when", _list(None), acting, id_="what-when")])
 
 
-def young(window_days: float) -> Component | None:
+def young(window_days: float, recording: RecorderStatus | None = None, now_seconds: float = 0.0) -> Component | None:
     """List the results that are still to come, by the length of the history in days; None once all are there."""
     if window_days >= STAGES[-1].days:
         return None
+    if recording is not None and not recording.is_silent(now_seconds):
+        return _coming(window_days, recording, now_seconds)
     note = f"The history is {display.duration(window_days * 86_400)} long; it grows with every scan."
     return panels.panel("What will appear when", _list(window_days), note=note, id_="what-when")
 
 
-def _list(window_days: float | None) -> Component:
-    """All stages before the first scan, else those that are still to come."""
+def _known(recording: RecorderStatus, now_seconds: float) -> Component:
+    """What is known before any analysis: the use at the newest readings, and from where."""
+    present = recording.present
+    use = f"Now {present}." if present else "Two readings of a node are needed before its use is known."
+    lines = [html.P(use, className="lead"), html.P(f"{_sentence(recording, now_seconds)}.", className="said")]
+    lines.append(html.P(f"Read from {recording.source}.", className="said"))
+    lines += [html.P(f"{node}: {why}", className="said") for node, why in list(recording.troubles.items())[:1]]
+    return panels.panel("Recording", *lines, id_="recording")
+
+
+def _coming(window_days: float | None, recording: RecorderStatus, now_seconds: float) -> Component:
+    """The stages with the moments from which on the recording is long enough for them."""
+    note = f"{_sentence(recording, now_seconds)}. Each appears with the first analysis after its moment."
+    stages = _list(window_days, since_seconds=recording.begun_seconds)
+    return panels.panel("What will appear when", stages, note=note, id_="what-when")
+
+
+def _sentence(recording: RecorderStatus, now_seconds: float) -> str:
+    words = recording.sentence(now_seconds)
+    return words[0].upper() + words[1:]
+
+
+def _list(window_days: float | None, since_seconds: float | None = None) -> Component:
+    """All stages before the first scan, else those that are still to come; by moments where one records."""
     coming = [stage for stage in STAGES if window_days is None or stage.days > window_days]
-    return html.Ul([html.Li([html.Strong(_time_words(stage)), stage.what]) for stage in coming], className="stages")
+    words = [_time_words(stage) if since_seconds is None else _moment_words(stage, since_seconds) for stage in coming]
+    said = zip(words, coming, strict=True)
+    return html.Ul([html.Li([html.Strong(when), stage.what]) for when, stage in said], className="stages")
+
+
+def _moment_words(stage: Stage, since_seconds: float) -> str:
+    return f"From {display.moment(timetable.moment_of(since_seconds, stage.days))}"
 
 
 def _time_words(stage: Stage) -> str:

@@ -50,7 +50,7 @@ def contents(view: View, search: str = "") -> Component:
     """Everything below the heading."""
     page = overview_page(view, search)
     if page is None:
-        return beginnings.empty()
+        return beginnings.empty(view.source.recording(), view.now_seconds())
     overview, base = page.overview, view.settings.base_path
     rows: tuple[tuple[str, Sequence[Callable[[], Component]]], ...] = (
         ("", [lambda: html.P(_lead(page), className="lead")]),
@@ -59,13 +59,21 @@ def contents(view: View, search: str = "") -> Component:
         ("row wide-narrow", [lambda: _band_panel(page), lambda: _heat_panel(overview)]),
         ("row", [lambda: risk.part(view)]),
         ("row", [lambda: answers.panel(page)]),
-        ("row", [lambda: beginnings.young(overview.window_days) or html.Div()]),
+        ("row", [lambda: _young(view, overview)]),
         ("", [lambda: _policy(page)]),
         ("row thirds", [lambda: _waste_panel(page), lambda: _outcome(page), lambda: _findings(page)]),
         ("", [lambda: numbers.headline(overview)]),
         ("row", [lambda: _quality(overview, base)]),
     )
     return html.Div([html.Div([panels.render_guarded(draw) for draw in drawn], className=name) for name, drawn in rows])
+
+
+def _young(view: View, overview: Overview) -> Component:
+    """What is still to come while the history is short; nothing otherwise, and then no recorder is asked for."""
+    if overview.window_days >= beginnings.STAGES[-1].days:
+        return html.Div()
+    drawn = beginnings.young(overview.window_days, view.source.recording(), view.now_seconds())
+    return drawn or html.Div()
 
 
 def _lead(page: OverviewPage) -> str:

@@ -50,6 +50,7 @@ def contents(view: View, search: str = "") -> Component:
     return html.Div(
         [
             _first_row(now),
+            *_recording(now),
             _pulls(now.pulls),
             *_intervals(now.pulls),
             *_coverage(upkeep, search),
@@ -89,6 +90,14 @@ def _permissions(now: Status) -> Component:
         html.H3("Notes of the last analysis"),
         html.Ul([html.Li(visible(n)) for n in now.notes] or [html.Li("Nothing to report.")], className="notes"),
     )
+
+
+def _recording(now: Status) -> list[Component]:
+    """What a recorder of the cluster says of itself; nothing without one."""
+    if not now.recording:
+        return []
+    said = [html.Li(visible(line)) for line in now.recording]
+    return [panels.panel("Recording", html.Ul(said, className="notes"), id_="health-recording")]
 
 
 def _pulls(pulls: Sequence[QualityRecord]) -> Component:

@@ -49,6 +49,8 @@ class Status:
     notes: list[str]
     versions: dict[str, str]
     permissions: str = ""
+    recording: list[str] = field(default_factory=list)
+    """What a recorder says of itself, a sentence each; empty without one."""
     sentences: dict[str, str] = field(default_factory=lambda: {d.value: s for d, s in DEFECT_SENTENCES.items()})
 
 
@@ -70,6 +72,7 @@ def status(overview: Overview | None, upkeep: Upkeep, now_seconds: float, *, act
         coverage=overview.coverage if overview and overview.coverage == overview.coverage else None,  # NaN = unknown
         notes=list(overview.notes) if overview else [],
         versions=versions(),
+        recording=upkeep.recording.lines(now_seconds) if upkeep.recording else [],
     )
 
 

@@ -29,6 +29,7 @@ from cotenant.dashboard.nodes.workload_story import ForecastDetail, Row, Story, 
 from cotenant.dashboard.sources.answers import Answers
 from cotenant.dashboard.sources.source import ResultSource, Snapshot, Upkeep
 from cotenant.enforcer.model.enforcement import NodeLanes
+from cotenant.profiler.recorder.status import RecorderStatus
 from cotenant.recommender.model.list_totals import in_sight, planned_savings
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import freed_of, worth_the_effort
@@ -115,6 +116,10 @@ class Narrowing:
         return replace(
             record, pulls=pulls, namespaces=tuple(r for r in record.namespaces if r["namespace"] in namespaces)
         )
+
+    def recording(self) -> RecorderStatus | None:
+        """Sums over all pods, and nodes."""
+        return self._behind.recording()
 
     def backtest(self) -> BacktestReport | None:
         """A report of the whole cluster by name: for who reads all of it."""

@@ -36,6 +36,7 @@ from cotenant.dashboard.nodes.workload_story import ForecastDetail, Row, Story, 
 from cotenant.dashboard.sources.answers import Answers, AnswerT
 from cotenant.enforcer.model.enforcement import Gathering, NodeLanes
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
+from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.views import (
@@ -154,13 +155,15 @@ def _cells(page: Table) -> int:
 class Upkeep:
     """The record of data collection: pulls, lost days, and coverage.
 
-    pulls: newest last; lost: (signal, day start, file); namespaces and days: coverage by namespace and by day.
+    pulls: newest last; lost: (signal, day start, file); namespaces and days: coverage by namespace and by day;
+    recording: what a recorder says of itself, None without one.
     """
 
     pulls: tuple[QualityRecord, ...] = ()
     lost: tuple[tuple[str, int, str], ...] = ()
     namespaces: tuple[Row, ...] = ()
     days: tuple[Row, ...] = ()
+    recording: RecorderStatus | None = None
 
 
 class ResultSource(Protocol):
@@ -195,6 +198,9 @@ class ResultSource(Protocol):
 
     def upkeep(self) -> Upkeep:
         """Return the records of pulls, gaps and lost days."""
+
+    def recording(self) -> RecorderStatus | None:
+        """Return what a recorder of the cluster says of itself; None where none ever ran."""
 
     def backtest(self) -> BacktestReport | None:
         """The report of the last `cotenant backtest` of this store; None when there was none."""
@@ -375,7 +381,12 @@ class StoreSource:
             tuple((hole.signal.value, hole.start_seconds, hole.path) for hole in self._store.holes()),
             tuple(self._rows(COVERAGE)),
             tuple(self._rows(COVERAGE_BY_DAY)),
+            self.recording(),
         )
+
+    def recording(self) -> RecorderStatus | None:
+        """Read when asked for: it changes each minute."""
+        return self._store.read_document(STATUS_DOCUMENT, RecorderStatus)
 
     def backtest(self) -> BacktestReport | None:
         """Read when asked for."""

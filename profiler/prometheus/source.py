@@ -278,7 +278,8 @@ class PrometheusSource:
         notes = (*self._notes, *of_survey, *self._lateness, *cut, *sorted(account.warnings))
         scrape, scrapes = (float(surveyed.rates.scrape_seconds), surveyed.scrapes) if surveyed else (0.0, ())
         errors, waited = tuple(self._errors.values()), account.waited_seconds
-        return SourceReport(scrape, account.queries, self._samples, waited, defects, notes, errors, scrapes)
+        peak = float(surveyed.rates.slowest.piece_seconds) if surveyed else 0.0
+        return SourceReport(scrape, account.queries, self._samples, waited, defects, notes, errors, scrapes, peak)
 
     def _reads(self, surveyed: Survey, window: TimeWindow) -> list[_Stretch]:
         """Stretches that cover the window, each with the part that brings each signal; none without such a metric."""

@@ -67,12 +67,14 @@ class KubeletRules:
     """Rules by which kubelets are read: how often, and how their certificates are verified.
 
     ca_file: a PEM file of the authorities that may sign them; "" for the cluster's own. insecure: verify none, so that
-    anybody on the way can answer in a kubelet's place.
+    anybody on the way can answer in a kubelet's place. round_seconds: from one round to the next by the machine's own
+    clock, where the recorder's runs faster than that; None: the interval.
     """
 
     interval_seconds: float = INTERVAL_SECONDS
     ca_file: str = ""
     insecure: bool = False
+    round_seconds: float | None = None
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -92,6 +92,11 @@ class RestartLog:
     changed: set[tuple[int, PodContainerRef]] = field(default_factory=set)
     """(hour, container) whose counts changed since they were taken."""
 
+    @classmethod
+    def of(cls, state: RestartState) -> Self:
+        """Return a log that goes on from a state; all of its counts are taken as changed."""
+        return cls(state, {(hour, container_of(name)) for hour, of in state.hours.items() for name in of})
+
     def note(self, readings: Iterable[ContainerEnds], now_seconds: float) -> None:
         """Count what these readings show and earlier ones did not."""
         for reading in readings:
@@ -172,6 +177,12 @@ class RestartLog:
             k: v for k, v in self.state.containers.items() if k.rpartition("/")[0] in present or k in counted
         }
         self.state.hours = {hour: of for hour, of in self.state.hours.items() if hour >= oldest}
+
+
+def container_of(key: str) -> PodContainerRef:
+    """Inverse of a container's key, NAMESPACE/POD/CONTAINER."""
+    namespace, pod, container = key.split("/")
+    return PodContainerRef(namespace, pod, container)
 
 
 def hour_of(seconds: float) -> int:

@@ -9,13 +9,16 @@ nothing before that. A process that is killed loses what was read of the slot th
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 
+from cotenant.base.cluster import Inventory
 from cotenant.base.controllers.sender import Leadership
 from cotenant.base.errors import CotenantError
 from cotenant.base.identity import NodeRef, PodContainerRef
@@ -23,17 +26,19 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.root import Settings
 from cotenant.base.store.store import Store
-from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS
 from cotenant.profiler.recorder import metrics_api, writing
 from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics
+from cotenant.profiler.recorder.gaps import GAPS_KEPT, RecordingGap, count_missing, gap_before, gaps_between, join_gaps
 from cotenant.profiler.recorder.kubelets import SPREAD, KubeletRules, Kubelets
 from cotenant.profiler.recorder.pod_records import declared_amounts
 from cotenant.profiler.recorder.restarts import RestartLog
-from cotenant.profiler.recorder.slots import ClosedSlot, UsageSlots
+from cotenant.profiler.recorder.slots import AHEAD_SECONDS, ClosedSlot, UsageSlots
 from cotenant.profiler.recorder.status import (
     STATUS_DOCUMENT,
     TROUBLES_KEPT,
     NodeSource,
+    PresentUse,
     RecorderStatus,
     count_sources,
 )
@@ -47,7 +52,17 @@ PENDING_SLOTS: Final = 12
 GRACE_SECONDS: Final = 30.0
 """After the reading that follows a slot's end: kubelets report what they measured some seconds before."""
 POLL_SECONDS: Final = 0.5
+FIRST_SECONDS: Final = 2.0 * DAY_SECONDS
 log = structlog.get_logger(__name__)
+
+
+class RecordingRight(Leadership, Protocol):
+    """The right to record: that of a Lease."""
+
+    error: CotenantError | None
+    """Why it is not known who holds it, or None."""
+    transitions: int
+    """Number of holders before us: the same as long as nobody else had it."""
 
 
 class Recorder:
@@ -58,7 +73,7 @@ class Recorder:
         client: KubeClient,
         settings: Settings,
         store: Store,
-        leadership: Leadership,
+        leadership: RecordingRight,
         clock: Clock,
         rules: KubeletRules | None = None,
     ) -> None:
@@ -73,19 +88,18 @@ class Recorder:
         self._client, self._store, self._leadership, self._clock = client.sibling(), store, leadership, clock
         rules = rules or KubeletRules()
         self._interval = rules.interval_seconds
+        self._round_seconds = rules.round_seconds or self._interval
         self._profiler = settings.profiler
         self.watch = ClusterWatch(client)
         """The pods and nodes."""
-        self._kubelets = Kubelets(client.access, rules, self._interval, clock.now_seconds)
+        self._kubelets = Kubelets(client.access, rules, self._round_seconds, clock.now_seconds)
         self._retry_seconds = settings.manager.retry_seconds
         self._begin()
 
     def _begin(self) -> None:
         """Know nothing: at the start, and after another process may have written."""
         self.rounds = 0
-        longest = BRIDGED_INTERVALS * self._interval
-        self.containers: UsageSlots[PodContainerRef] = UsageSlots(lambda _, labels: container_ref(labels), longest)
-        self.nodes: UsageSlots[NodeRef] = UsageSlots(lambda node, _: NodeRef(node), longest)
+        self._begin_slots()
         self._pending: tuple[list[ClosedSlot[PodContainerRef]], list[ClosedSlot[NodeRef]]] = ([], [])
         self._sources: dict[str, NodeSource] = {}
         self._answered: dict[str, NodeSource] = {}
@@ -95,8 +109,16 @@ class Recorder:
         self._restarts: RestartLog | None = None
         self._status: RecorderStatus | None = None
         self._kept_until = 0
+        self._gaps: list[RecordingGap] = []
+        self._missing: Counter[str] = Counter()
+        self._transitions: int | None = None
         self._hourly = writing.HourlyAmounts()
         self._samples, self._lost_slots, self._told_hour = 0, 0, -1
+
+    def _begin_slots(self) -> None:
+        longest = BRIDGED_INTERVALS * self._interval
+        self.containers: UsageSlots[PodContainerRef] = UsageSlots(lambda _, labels: container_ref(labels), longest)
+        self.nodes: UsageSlots[NodeRef] = UsageSlots(lambda node, _: NodeRef(node), longest)
 
     def wrong(self) -> str:
         """Say what keeps it from recording; "" when it records, or when another process does."""
@@ -128,27 +150,55 @@ class Recorder:
             self._client.close()
 
     async def _loop(self, stopping: threading.Event) -> None:
-        ready = False
         while not stopping.is_set():
             begun = time.monotonic()
-            if not self._leadership.is_leading:
-                if ready:
+            if not self._may_read():
+                if self._transitions is not None:
                     self._begin()
                     self.watch.keep_versions(False)
-                ready = False
                 await _pause(stopping, self._retry_seconds)
                 continue
-            if not ready and not await asyncio.to_thread(self.watch.wait_synced, self._retry_seconds):
-                log.info(
-                    "the cluster is not known yet", why=str(self.watch.error or "the first lists are not complete")
-                )
+            if self._transitions is None and not await self._have_begun():
                 continue
-            if not ready:
-                self.watch.keep_versions(True)
-                self._begun, ready = self._clock.now_seconds(), True
+            self._heed_clock()
             await self.read_round(stopping=stopping)
-            self.store_closed(self._complete_until())
-            await _pause(stopping, self._interval - (time.monotonic() - begun))
+            if self.store_closed(self._complete_until()):
+                self._publish()
+            await _pause(stopping, self._round_seconds - (time.monotonic() - begun))
+
+    def _may_read(self) -> bool:
+        """Return whether we lead, or led last as far as anybody knows: then slots are kept until we lead again.
+
+        While the API server is away nobody else can have taken the Lease, and kubelets answer without it for a while.
+        """
+        right = self._leadership
+        if right.is_leading:
+            return self._transitions in (None, right.transitions)
+        return self._transitions is not None and (right.error is not None or right.is_leading)
+
+    async def _have_begun(self) -> bool:
+        """Begin once pods and nodes are known; return whether they are."""
+        if not await asyncio.to_thread(self.watch.wait_synced, self._retry_seconds):
+            log.info("the cluster is not known yet", why=str(self.watch.error or "the first lists are not complete"))
+            return False
+        self.watch.keep_versions(True)
+        self._begun, self._transitions = self._clock.now_seconds(), self._leadership.transitions
+        return True
+
+    def _heed_clock(self) -> None:
+        """Begin new slots where the clock was set back: those that are open are of a time that is yet to come."""
+        now = self._clock.now_seconds()
+        newest = max(self.containers.newest_seconds, self.nodes.newest_seconds)
+        if now >= newest - AHEAD_SECONDS:
+            return
+        log.warning("the clock was set back; what was read of open slots is dropped", seconds=round(newest - now))
+        self._begin_slots()
+        containers, nodes = self._pending
+        containers[:] = [slot for slot in containers if slot.end_seconds <= now]
+        nodes[:] = [slot for slot in nodes if slot.end_seconds <= now]
+        self._begun = now
+        why = f"the clock was set back by {newest - now:.0f} s"
+        self._gaps.append(RecordingGap(now // FIVE_MINUTES_SECONDS * FIVE_MINUTES_SECONDS, now, why))
 
     def _complete_until(self) -> float:
         """Slots that end by then get no more samples; a clock that jumped ahead closes none."""
@@ -228,14 +278,10 @@ class Recorder:
 
     def _store_pending(self) -> None:
         now, store = self._clock.now_seconds(), self._store
-        if self._restarts is None:
-            self._restarts = writing.kept_restarts(store, self._begun)
-            self._status = store.read_document(STATUS_DOCUMENT, RecorderStatus)
-            self._kept_until = self._status.until_seconds if self._status else 0
+        restarts, pods = self._earlier_restarts(now), self.watch.pods()
         containers, nodes = self._pending
         containers[:] = [slot for slot in containers if not self._is_stored(slot)]
         nodes[:] = [slot for slot in nodes if not self._is_stored(slot)]
-        restarts, pods = self._restarts, self.watch.pods()
         for version in (*self.watch.take(), *pods):
             restarts.note(version.ends(), now)
         live = self.watch.observe()
@@ -246,44 +292,111 @@ class Recorder:
         writing.write_usage(store, blocks, restarts)
         idle = writing.idle_rows(containers, self.containers.resting_series(), int(now))
         inventory = writing.write_inventory(store, live, blocks, idle, self._profiler, int(now))
-        until = max((slot.end_seconds for slots in self._pending for slot in slots), default=0)
-        status = self._new_status(now, until)
-        writing.write_status(store, status)
-        if self._told_hour != (hour := int(now // HOUR_SECONDS)):
-            writing.tidy(store, self._profiler)
-            defects = {**self.containers.defects}
-            store.append_quality(writing.quality_record(status, defects, inventory, int(now), self._own_notes()))
-            self._told_hour = hour
+        self._account(now, inventory)
         self.watch.forget_placed()
         containers.clear()
         nodes.clear()
-        log.info("usage stored", until=until, containers=len(self.containers), nodes=len(self.nodes))
+        log.info("usage stored", containers=len(self.containers), nodes=len(self.nodes))
+
+    def _account(self, now: float, inventory: Inventory) -> None:
+        """Publish up to when slots are stored and what is missing, and once an hour the record of its quality."""
+        _, nodes = self._pending
+        missing = self._missing + count_missing(nodes, {address.node for address in self.watch.kubelets()})
+        self._status = self._new_status(now)
+        self._gaps = []
+        writing.write_status(self._store, self._status)
+        if self._told_hour != (hour := int(now // HOUR_SECONDS)):
+            writing.tidy(self._store, self._profiler)
+            notes = self._own_notes(missing)
+            defects = {**self.containers.defects}
+            self._store.append_quality(writing.quality_record(self._status, defects, inventory, int(now), notes))
+            self._told_hour = hour
+            missing = Counter()
+        self._missing = missing
+
+    def _publish(self) -> None:
+        """Keep what was counted since the last slot, and in the first days present use, which no analysis shows yet."""
+        now = self._clock.now_seconds()
+        try:
+            self._leadership.require()
+            self._keep_counts(now)
+            if self._status is None or now - self._status.begun_seconds < FIRST_SECONDS:
+                self._status = self._new_status(now)
+                self._gaps = []
+                writing.write_status(self._store, self._status)
+        except CotenantError as error:
+            log.info("between two slots nothing is stored", why=error.message)
+
+    def _keep_counts(self, now: float) -> None:
+        """Count ends and keep the counts at once: a later status may show another end in the place of this one."""
+        is_first = self._restarts is None
+        restarts = self._earlier_restarts(now)
+        versions = [*self.watch.take(), *(self.watch.pods() if is_first else ())]
+        for version in versions:
+            restarts.note(version.ends(), now)
+        restarts.state.complete = True
+        if versions and restarts.changed:
+            writing.write_counts(self._store, restarts)
+
+    def _earlier_restarts(self, now: float) -> RestartLog:
+        """Return what is counted so far, with what an earlier process left the first time."""
+        if self._restarts is None:
+            status = self._store.read_document(STATUS_DOCUMENT, RecorderStatus)
+            self._restarts = writing.kept_restarts(self._store, self._begun)
+            self._note_earlier(status, now)
+        return self._restarts
+
+    def _present_use(self, now: float) -> PresentUse | None:
+        since = now - BRIDGED_INTERVALS * self._interval
+        nodes, millicores, memory = self.nodes.present_use(since)
+        return PresentUse(now, nodes, self.containers.present_use(since)[0], millicores, memory) if nodes else None
+
+    def _note_earlier(self, status: RecorderStatus | None, now: float) -> None:
+        """Note up to when an earlier process stored slots; one whose clock was ahead says nothing of that."""
+        self._status = status
+        if status is None or status.until_seconds > now + FIVE_MINUTES_SECONDS:
+            return
+        self._kept_until = status.until_seconds
+        stored_until = self._kept_until or status.begun_seconds
+        gap = gap_before(stored_until, status.written_seconds, self._begun, BRIDGED_INTERVALS * self._interval)
+        if gap is not None:
+            self._gaps.append(gap)
 
     def _is_stored(self, slot: ClosedSlot[Any]) -> bool:
         """Return whether an earlier process stored it: it stays, as its peak may be in what this one did not read."""
         return slot.start_seconds < self._begun and slot.end_seconds <= self._kept_until
 
-    def _new_status(self, now: float, until: int) -> RecorderStatus:
+    def _new_status(self, now: float) -> RecorderStatus:
         troubles = {node: f"{e.message} {e.fix}".strip() for node, e in sorted(self._kubelets.errors.items())}
-        begun = self._status.begun_seconds if self._status else self._begun
-        self._status = RecorderStatus(
-            begun_seconds=begun,
+        before = self._status
+        earlier = before.until_seconds if before and before.until_seconds <= now + FIVE_MINUTES_SECONDS else 0
+        since = max(earlier, math.ceil(self._begun / FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS)
+        gaps = [*(before.gaps if before else ()), *self._gaps, *gaps_between(since, self._pending[1])]
+        return RecorderStatus(
+            begun_seconds=before.begun_seconds if before else self._begun,
             written_seconds=now,
-            until_seconds=max(until, self._status.until_seconds if self._status else 0),
+            until_seconds=max((slot.end_seconds for slots in self._pending for slot in slots), default=earlier),
             interval_seconds=self._interval,
             nodes=count_sources(self._sources),
             troubles=dict(list(troubles.items())[:TROUBLES_KEPT]),
             questions=self._kubelets.asked,
             samples=self._samples,
+            gaps=join_gaps(gaps)[-GAPS_KEPT:],
+            present=self._present_use(now),
         )
-        return self._status
 
-    def _own_notes(self) -> tuple[str, ...]:
+    def _own_notes(self, missing: Counter[str]) -> tuple[str, ...]:
         late = self.containers.late + self.nodes.late
         notes = []
         if late:
             notes.append(
                 f"{late} shares of samples came after their five minutes were stored or long over, and are in no value"
+            )
+        if missing:
+            node, count = missing.most_common(1)[0]
+            notes.append(
+                f"{len(missing)} nodes lack {missing.total()} values of five minutes since the last "
+                f"account, {node} the most: {count}"
             )
         if self._lost_slots:
             notes.append(f"{self._lost_slots} slots were lost, because the store could not be written for an hour")

@@ -36,6 +36,9 @@ SAME_START_SECONDS: Final = 0.5
 """Start times that differ by less are the same start."""
 FORGOTTEN_SECONDS: Final = 900.0
 """A series without a sample for so long is gone; if it comes back, it begins anew. An older sample is no news."""
+COLUMNS: Final = ("_time", "_value", "_start", "_rate", "_bytes")
+"""By row, NaN where there is none: the last sample of a counter and its time, the start of the container, and the last
+rate (millicores) and memory."""
 NO_SAMPLES: Final = SampleColumns([], np.empty(0), np.empty(0))
 
 
@@ -126,7 +129,7 @@ class UsageSlots(Generic[RefT]):
         self._ref_of, self._longest = ref_of, longest_seconds
         self._rows: dict[str, dict[bytes, int]] = {}
         self._refs: list[RefT] = []
-        self._time, self._value, self._start, self._seen = (np.empty(0) for _ in range(4))
+        self._time, self._value, self._start, self._rate, self._bytes, self._seen = (np.empty(0) for _ in range(6))
         self._slots: dict[int, _OpenSlot] = {}
         self._closed_until = -(2**62)
 
@@ -227,7 +230,7 @@ class UsageSlots(Generic[RefT]):
 
     def _add_intervals(self, rows: Rows, begin: Floats, end: Floats, rate: Floats) -> None:
         """Give each slot its share of intervals with a constant rate in millicores; an interval reaches over two."""
-        step = FIVE_MINUTES_SECONDS
+        self._rate[rows], step = rate, FIVE_MINUTES_SECONDS
         firsts = np.concatenate((np.floor(begin / step), np.ceil(end / step) - 1))
         for first in np.unique(firsts).tolist():
             slot_start = int(first) * step
@@ -247,6 +250,7 @@ class UsageSlots(Generic[RefT]):
             slot.highest[high] = np.maximum(slot.highest[high], own_rate[long_enough])
 
     def _add_memory(self, rows: Rows, times: Floats, values: Floats) -> None:
+        self._bytes[rows] = values
         firsts = np.floor(times / FIVE_MINUTES_SECONDS)
         for first in np.unique(firsts).tolist():
             inside = firsts == first
@@ -266,6 +270,12 @@ class UsageSlots(Generic[RefT]):
         closed = [self._close_slot(start, self._slots.pop(start)) for start in starts]
         self._forget(until_seconds - FORGOTTEN_SECONDS)
         return closed
+
+    def present_use(self, since_seconds: float) -> tuple[int, float, float]:
+        """Return how many series had a sample since then and have a rate, the sum of rates (millicores) and memory."""
+        known = (self._seen[: len(self._refs)] >= since_seconds) & np.isfinite(self._rate[: len(self._refs)])
+        rows = np.flatnonzero(known)
+        return len(rows), float(self._rate[rows].sum()), float(np.nansum(self._bytes[rows]))
 
     def resting_series(self) -> tuple[RefT, ...]:
         """Series whose counter stands above zero: a rate of zero is then a measurement."""
@@ -315,7 +325,7 @@ class UsageSlots(Generic[RefT]):
         self._refs.append(ref)
         if row >= len(self._time):
             size = max(64, 2 * len(self._time))
-            for name in ("_time", "_value", "_start"):
+            for name in COLUMNS:
                 setattr(self, name, _pad(getattr(self, name), size, np.nan))
             self._seen = _pad(self._seen, size, -np.inf)
             for slot in self._slots.values():
@@ -328,7 +338,7 @@ class UsageSlots(Generic[RefT]):
         kept = np.flatnonzero(self._seen[:count] >= before_seconds)
         if count - len(kept) <= count // 4:
             return
-        for name in ("_time", "_value", "_start", "_seen"):
+        for name in (*COLUMNS, "_seen"):
             setattr(self, name, getattr(self, name)[kept])
         for slot in self._slots.values():
             slot.keep(kept)

@@ -9,6 +9,11 @@ from typing import Final
 
 import msgspec
 
+from cotenant.base.kubernetes.quantity import human_bytes
+from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.profiler.recorder.gaps import RecordingGap
+from cotenant.profiler.recorder.timetable import coming_sentence
+
 STATUS_DOCUMENT: Final = "recorder"
 TROUBLES_KEPT: Final = 20
 SILENT_SECONDS: Final = 900.0
@@ -23,11 +28,28 @@ class NodeSource(StrEnum):
     NONE = "none"
 
 
+class PresentUse(msgspec.Struct, frozen=True):
+    """Use at the newest readings: of how many nodes, in millicores and bytes; and how many containers are known."""
+
+    at_seconds: float
+    nodes: int
+    containers: int
+    millicores: float
+    memory_bytes: float
+
+    def __str__(self) -> str:
+        """A sentence without its end: `4 nodes with 61 containers use 3.2 cores and 12.0 GiB`."""
+        cores = self.millicores / MILLICORES_PER_CORE
+        memory = human_bytes(round(self.memory_bytes))
+        return f"{self.nodes} nodes with {self.containers} containers use {cores:.1f} cores and {memory}"
+
+
 class RecorderStatus(msgspec.Struct, frozen=True):
     """The document `recorder` beside the history; moments in Unix seconds.
 
     begun_seconds: the first reading. until_seconds: end of the newest stored slot, 0 before the first. nodes: how many
-    are read from each source. troubles: why some nodes' kubelets are not read, of TROUBLES_KEPT nodes.
+    are read from each source. troubles: why some nodes' kubelets are not read, of TROUBLES_KEPT nodes. gaps: the newest
+    times in which nothing was recorded. present: None until two readings of a node are there.
     """
 
     begun_seconds: float
@@ -38,6 +60,8 @@ class RecorderStatus(msgspec.Struct, frozen=True):
     troubles: dict[str, str] = {}
     questions: int = 0
     samples: int = 0
+    gaps: list[RecordingGap] = []
+    present: PresentUse | None = None
 
     @property
     def source(self) -> str:
@@ -56,6 +80,7 @@ class RecorderStatus(msgspec.Struct, frozen=True):
         if count := self.nodes.get(NodeSource.NONE):
             first = next(iter(self.troubles.items()), ("", ""))
             notes.append(f"{count} nodes were not read and are gaps, such as {first[0]}: {first[1]}")
+        notes += map(str, self.gaps)
         return tuple(notes)
 
     def is_silent(self, now_seconds: float) -> bool:
@@ -71,6 +96,19 @@ class RecorderStatus(msgspec.Struct, frozen=True):
             written = _moment(self.written_seconds)
             return f"recorded from {_moment(self.begun_seconds)}; nothing was written since {written}"
         return f"{since}, stored up to {_moment(self.until_seconds)}"
+
+    def coming(self, now_seconds: float) -> str:
+        """What comes when, by the length of the recording; "" where all is there or no recorder runs."""
+        return "" if self.is_silent(now_seconds) else coming_sentence(self.begun_seconds, now_seconds)
+
+    def lines(self, now_seconds: float) -> list[str]:
+        """All that is known of the recording, a sentence each."""
+        known = [self.sentence(now_seconds), self.source]
+        if self.present is not None and not self.is_silent(now_seconds):
+            known.append(f"now {self.present}")
+        if coming := self.coming(now_seconds):
+            known.append(f"{coming}, each with the next analysis")
+        return [*known, *(f"node {node}: {why}" for node, why in self.troubles.items()), *map(str, self.gaps)]
 
 
 def _moment(seconds: float) -> str:

@@ -1,7 +1,7 @@
 """EDGE: writes closed slots, hourly amounts and the inventory to the store, as a scan's pull writes them.
 
-The order makes a kill harmless: usage first, then what was counted, then the inventory. All of it may be written again:
-slots and hours hold absolute values.
+A kill is harmless in whichever order: slots and hours hold absolute values, and the counts of the hours that are open
+are written again by who goes on.
 """
 
 from __future__ import annotations
@@ -123,8 +123,13 @@ def write_usage(store: Store, blocks: Sequence[SignalUsage], log: RestartLog) ->
     """Append the usage, then keep what was counted in it."""
     for signal, usage in blocks:
         store.append(signal, usage)
-    store.write_document(RESTARTS_DOCUMENT, log.state)
+    write_counts(store, log)
     log.changed.clear()
+
+
+def write_counts(store: Store, log: RestartLog) -> None:
+    """Keep what was counted."""
+    store.write_document(RESTARTS_DOCUMENT, log.state)
 
 
 def write_inventory(
@@ -167,9 +172,12 @@ def quality_record(
 
 
 def kept_restarts(store: Store, begun_seconds: float) -> RestartLog:
-    """Read what an earlier process counted; an empty log that begins then where there is none."""
+    """Read what an earlier process counted; an empty log that begins then where there is none.
+
+    The counts of the open hours are news: whether that process stored them as usage too, nobody knows.
+    """
     state = store.read_document(RESTARTS_DOCUMENT, RestartState)
-    return RestartLog(state if state is not None else RestartState(begun_seconds))
+    return RestartLog.of(state if state is not None else RestartState(begun_seconds))
 
 
 def write_status(store: Store, status: RecorderStatus) -> None:

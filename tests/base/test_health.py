@@ -10,7 +10,13 @@ import pytest
 from cotenant.base.errors import UsageError
 from cotenant.base.http.health import Checks, HealthServer
 from cotenant.base.logs.telemetry import Metrics
-from cotenant.base.settings.sections.telemetry import ENFORCER_PORT, EXTENDER_PORT, MANAGER_PORT, TelemetrySettings
+from cotenant.base.settings.sections.telemetry import (
+    ENFORCER_PORT,
+    EXTENDER_PORT,
+    MANAGER_PORT,
+    RECORDER_PORT,
+    TelemetrySettings,
+)
 
 pytestmark = pytest.mark.server
 
@@ -107,8 +113,8 @@ def test_a_taken_port_is_an_error_at_start_and_a_stopped_server_frees_it(checks:
 
 def test_programs_that_share_a_machine_have_ports_of_their_own() -> None:
     """As deploy/ names them."""
-    assert len({MANAGER_PORT, EXTENDER_PORT, ENFORCER_PORT}) == 3
-    for name, port in (("extender", EXTENDER_PORT), ("enforcer", ENFORCER_PORT)):
+    assert len({MANAGER_PORT, EXTENDER_PORT, ENFORCER_PORT, RECORDER_PORT}) == 4
+    for name, port in (("extender", EXTENDER_PORT), ("enforcer", ENFORCER_PORT), ("recorder", RECORDER_PORT)):
         text = (Path(__file__).resolve().parents[2] / "deploy" / f"{name}.yaml").read_text()
         assert f"{{name: metrics, containerPort: {port}}}" in text
     checks = Checks()

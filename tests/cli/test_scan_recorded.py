@@ -74,3 +74,14 @@ def test_a_recorder_without_a_whole_slot_says_when_it_began(tmp_path: Path) -> N
 
     assert done.returncode != 0
     assert "recording since" in done.stderr and "first five minutes" in done.stderr
+
+
+def test_a_recorder_that_reads_no_kubelet_says_why(tmp_path: Path) -> None:
+    empty, now = Store(tmp_path.as_uri(), "c"), time.time()
+    why = {"node-1": "the kubelet answers 403"}
+    empty.write_document(STATUS_DOCUMENT, RecorderStatus(now - 60, now, nodes={NodeSource.NONE: 1}, troubles=why))
+
+    done = scan(empty)
+
+    assert done.returncode != 0
+    assert "node node-1: the kubelet answers 403" in done.stderr

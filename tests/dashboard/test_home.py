@@ -27,6 +27,8 @@ from cotenant.dashboard.pages import recommendations
 from cotenant.dashboard.sources import snoozed
 from cotenant.dashboard.sources.snoozed import LedgerMarks
 from cotenant.dashboard.sources.source import StoreSource
+from cotenant.dashboard.tables import display
+from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, PresentUse, RecorderStatus
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from tests.support import dashboard as support
 
@@ -164,3 +166,23 @@ def test_one_field_finds_pages_workloads_nodes_namespaces_and_commands(view: Vie
     assert any(hit.href == "/workload/pay/Deployment/checkout" for hit in named)
     assert [hit.copies for hit in found("rollback", "Commands")] == ["cotenant recs rollback CHANGE"]
     assert palette.find(view, pages.ALL, "no-such-thing-anywhere") == []
+
+
+def test_home_of_a_recorded_cluster_says_what_is_known_and_when_what_comes(tmp_path: Path) -> None:
+    begun = 1_795_000_000.0  # 2026-11-18 11:06:40 UTC
+    store = Store(tmp_path.as_uri(), "c")
+    use = PresentUse(begun + 90, 4, 61, 3200, 12 * 2**30)
+    store.write_document(STATUS_DOCUMENT, RecorderStatus(begun, begun + 90, nodes={NodeSource.KUBELET: 4}, present=use))
+    first = View(StoreSource(store, support.QUICK), support.QUICK, lambda: begun + 100)
+    text = json.dumps(overview.contents(first), cls=PlotlyJSONEncoder)
+
+    assert "Now 4 nodes with 61 containers use 3.2 cores and 12.0 GiB." in text
+    assert "Recording since 2026-11-18 11:06 UTC" in text
+    assert "the recorder (4 nodes from kubelet)" in text
+    # One day after the slot that ends at 11:10, and ten minutes until its last one is stored.
+    assert display.moment(begun - 100 + 300 + 86_400 + 600) in text
+    assert "cotenant scan --prometheus URL" not in text
+
+    # A recorder that ended long ago promises nothing.
+    ended = View(StoreSource(store, support.QUICK), support.QUICK, lambda: begun + 7200)
+    assert "cotenant scan --prometheus URL" in json.dumps(overview.contents(ended), cls=PlotlyJSONEncoder)

@@ -15,6 +15,7 @@ from cotenant.base.usage.quality import Defect, QualityRecord
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.dashboard.server.status import PULLS_SHOWN, status
 from cotenant.dashboard.sources.source import StoreSource, Upkeep
+from cotenant.profiler.recorder.status import NodeSource, RecorderStatus
 from cotenant.recommender.model.views import COVERAGE, COVERAGE_BY_DAY
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
@@ -41,6 +42,19 @@ def test_only_the_last_pulls_are_told_and_ages_are_never_negative() -> None:
     found = status(None, Upkeep(tuple(pull(k) for k in range(50))), 0.0)
     assert [p.time_seconds for p in found.pulls] == list(range(49, 49 - PULLS_SHOWN, -1))
     assert found.jobs[0].age_seconds == 0.0
+
+
+def test_a_recorder_says_since_when_and_from_where() -> None:
+    recording = RecorderStatus(
+        100.0, 4000.0, 3900, nodes={NodeSource.KUBELET: 2, NodeSource.NONE: 1}, troubles={"n": "403"}
+    )
+    found = status(None, Upkeep(recording=recording), 4010.0)
+    assert found.recording[:2] == [
+        "recording since 1970-01-01 00:01 UTC, stored up to 1970-01-01 01:05 UTC",
+        "the recorder (2 nodes from kubelet)",
+    ]
+    assert "node n: 403" in found.recording
+    assert status(None, Upkeep(), 0.0).recording == []
 
 
 def test_unknown_coverage_is_null_and_not_nan() -> None:

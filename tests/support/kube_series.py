@@ -43,7 +43,7 @@ NODE: Final = "node-1"
 class Line:
     """One series: the value at each scrape, by seconds since START; a counter rises by `value` a second.
 
-    every: seconds from one scrape to the next.
+    every: seconds from one scrape to the next. shape: of a series that is not even, the sample at seconds since START.
     """
 
     metric: str
@@ -53,6 +53,13 @@ class Line:
     until: int = END
     counter: bool = False
     every: int = STEP
+    shape: Callable[[int], float] | None = None
+
+    def sample(self, at: int) -> float:
+        """Its value at a Unix time."""
+        if self.shape is not None:
+            return self.shape(at - START)
+        return self.value * (at - self.since) if self.counter else self.value
 
     @property
     def subject(self) -> str:
@@ -227,8 +234,7 @@ def served(folder: Path, variants: Mapping[str, Sequence[Line]]) -> Iterator[str
 def _samples(line: Line, variant: str) -> Iterator[str]:
     labels = ",".join(f'{k}="{v}"' for k, v in {**line.labels, LABEL: variant}.items() if v)
     for at in range(line.since, line.until + 1, line.every):
-        value = line.value * (at - line.since) if line.counter else line.value
-        yield f"{line.metric}{{{labels}}} {value!r} {at}\n"
+        yield f"{line.metric}{{{labels}}} {line.sample(at)!r} {at}\n"
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@
         kubelets.addresses, kubelets.authority      # where they listen, and the PEM file that proves it
 
 They run in a process of their own, so that a reader's cost is its own. `python -m tests.support.kubelets FOLDER COUNT
-PODS TOKEN [CLOCK]` is that process: it prints the ports as JSON. CLOCK is a file with the Unix time that the kubelets
-take for the present; without it they have the machine's.
+PODS TOKEN CLOCK PORTS` is that process: it prints the ports as JSON. CLOCK is the file of a FastClock that the kubelets
+have, or empty: they have the machine's. PORTS is a list of ports, or empty: any that are free.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Final
 
 from cotenant.profiler.recorder.kubelets import KubeletAddress
 from tests.cluster.pki import Authority
+from tests.support.fast_clock import FastClock
 
 HOST: Final = "127.0.0.1"
 SIDECAR_EVERY: Final = 4
@@ -45,9 +46,8 @@ def containers_of(node: int, pods: int) -> list[tuple[str, str, str]]:
     ]
 
 
-def text_of(node: int, pods: int) -> bytes:
+def text_of(node: int, pods: int, started: float) -> bytes:
     """What a kubelet would write, with places for the time and the CPU seconds."""
-    started = time.time() - 86_400
     lines = []
     each = containers_of(node, pods)
     for metric, value in (
@@ -72,37 +72,43 @@ class KubeletServers:
 
     def __init__(self, folder: Path, count: int, pods: int = 3, token: str = TOKEN, clock: Path | None = None) -> None:
         self._folder, self._count, self._pods = folder, count, pods
-        self._more = [token, *([str(clock)] if clock else [])]
+        self._more = [token, str(clock or "")]
         self.authority = folder / "kubelets" / "ca.crt"
         self.addresses: list[KubeletAddress] = []
 
     def __enter__(self) -> KubeletServers:
         Authority.create(self._folder / "kubelets").issue("kubelet", "system:node:some", hosts=(HOST,))
-        words = [
-            "-m",
-            "tests.support.kubelets",
-            str(self._folder / "kubelets"),
-            str(self._count),
-            str(self._pods),
-            *self._more,
-        ]
-        self._process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Listen; where they listened before, if they did."""
+        ports = json.dumps([address.port for address in self.addresses])
+        words = [str(self._folder / "kubelets"), str(self._count), str(self._pods), *self._more, ports]
+        command = [sys.executable, "-m", "tests.support.kubelets", *words]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
         assert self._process.stdout is not None
         ports = json.loads(self._process.stdout.readline())
         self.addresses = [KubeletAddress(node_name(i), HOST, port) for i, port in enumerate(ports)]
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def kill(self) -> None:
+        """End all of them at once."""
         self._process.kill()
         self._process.wait()
 
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
-async def _serve(folder: Path, count: int, pods: int, token: str, clock: Path | None) -> None:
+
+async def _serve(folder: Path, count: int, pods: int, token: str, clock: Path | None, ports: list[int]) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "kubelet.crt", folder / "kubelet.key")
-    now = (lambda: float(clock.read_text())) if clock else time.time
+    now = FastClock(clock).now_seconds if clock else time.time
     servers = [
-        await asyncio.start_server(_answering(text_of(i, pods), token, now), HOST, 0, ssl=context) for i in range(count)
+        await asyncio.start_server(
+            _answering(text_of(i, pods, now() - 86_400), token, now), HOST, ports[i] if ports else 0, ssl=context
+        )
+        for i in range(count)
     ]
     print(json.dumps([server.sockets[0].getsockname()[1] for server in servers]), flush=True)
     await asyncio.to_thread(sys.stdin.read)
@@ -128,5 +134,6 @@ def _answering(text: bytes, token: str, clock: Callable[[], float]):  # type: ig
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    _clock = Path(sys.argv[5]) if len(sys.argv) > 5 else None
-    asyncio.run(_serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], _clock))
+    _folder, _count, _pods, _token, _clock, _ports = sys.argv[1:]
+    _file = Path(_clock) if _clock else None
+    asyncio.run(_serve(Path(_folder), int(_count), int(_pods), _token, _file, json.loads(_ports)))

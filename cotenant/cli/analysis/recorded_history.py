@@ -43,7 +43,7 @@ def recorded_history(
         return None
     if store.span(Signal.CPU_USAGE_MEAN) is None:
         raise NoData(
-            f"the recorder of cluster {name} has no CPU usage yet: {status.sentence(now)}",
+            f"the recorder of cluster {name} has no CPU usage yet: {'; '.join(status.lines(now))}",
             fix="Wait for its first five minutes, or name a Prometheus: --prometheus URL.",
         )
     if not quiet:

@@ -42,6 +42,7 @@ from tests.cluster.namespaces import create_namespace
 from tests.cluster.waiting import wait_for
 from tests.node.containerd import Containerd
 from tests.node.kubelet import Kubelet, pod_body, pods_gone, running
+from tests.support.prometheus import Server
 
 INTERVAL_SECONDS = 15.0
 ROUNDS = 7
@@ -117,6 +118,8 @@ class Recorded:
     ended: float
     burnt_millicores: float
     """Mean of the burner by its cgroup, from the first reading to the last."""
+    scraped_millicores: float
+    """The same by a Prometheus that scraped the same kubelet."""
     restarts: int
     """How often the kubelet had restarted the greedy container, just before the recorder ended."""
 
@@ -137,6 +140,41 @@ def pod(name: str, node: Kubelet, command: list[str], resources: dict[str, Any])
     body = pod_body(name, node.name, resources)
     body["spec"]["containers"][0]["command"] = command
     return body
+
+
+def scrapes(plane: ControlPlane, node: Kubelet) -> dict[str, Any]:
+    """A job of Prometheus that scrapes the kubelet with the token of the recorder's account."""
+    with contextlib.closing(connect(settings_of(account(plane, "cotenant-recorder")).kube)) as client:
+        body = client.get(f"/api/v1/nodes/{node.name}") or {}
+        port = body["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        return {
+            "job_name": "kubelet",
+            "scheme": "https",
+            "metrics_path": "/metrics/resource",
+            "authorization": {"credentials": (client.access.authorization() or "").removeprefix("Bearer ")},
+            "tls_config": {"ca_file": client.access.ca_file},
+            "static_configs": [{"targets": [f"{own_address()}:{port}"]}],
+        }
+
+
+def scraped_samples(server: Server, namespace: str) -> list[tuple[float, float]]:
+    """Times and CPU seconds of the burner that Prometheus has so far."""
+    query = f'container_cpu_usage_seconds_total{{namespace="{namespace}",pod="burner",container="main"}}[15m]'
+    found = server.api("query", query=query)["result"]
+    return [(at, float(value)) for series in found for at, value in series["values"]]
+
+
+def scraped_mean_millicores(server: Server, namespace: str, begin: float, end: float) -> float:
+    """Mean of the burner between two Unix times, by the samples that Prometheus has."""
+
+    def samples() -> list[tuple[float, float]]:
+        found = scraped_samples(server, namespace)
+        return found if found and found[-1][0] >= end else []
+
+    times, used = np.array(wait_for("a scrape after the last reading", samples, 60)).T
+    assert times[0] <= begin
+    first, last = np.interp([begin, end], times, used)
+    return float(last - first) / (end - begin) * 1000
 
 
 def await_room_in_slot(plane: ControlPlane, namespace: str) -> None:
@@ -172,8 +210,11 @@ def recorded(
             recorder = Recorder(client, settings, store, AlwaysLeads(), SystemClock(), KubeletRules(INTERVAL_SECONDS))
             stopping = threading.Event()
             thread = threading.Thread(target=recorder.run, args=(stopping,))
-            with CgroupReader(node.cgroup(burner, "burstable")) as truth:
+            data = tmp_path_factory.mktemp("scraped") / "data"
+            job = scrapes(plane, node)
+            with CgroupReader(node.cgroup(burner, "burstable")) as truth, Server(data, scrapes=[job]) as prometheus:
                 try:
+                    wait_for("the first scrape", lambda: scraped_samples(prometheus, namespace), 60)
                     begun = time.time()
                     thread.start()
                     wait_for("the first round", lambda: recorder.rounds >= 1, 60)
@@ -189,8 +230,9 @@ def recorded(
                     stopping.set()
                     thread.join(60)
                 last = recorder.containers.newest_seconds
+                scraped = scraped_mean_millicores(prometheus, namespace, first, last)
             burnt = truth.mean_millicores(first, last)
-            yield Recorded(store, namespace, begun, time.time(), burnt, shown["restartCount"])
+            yield Recorded(store, namespace, begun, time.time(), burnt, scraped, shown["restartCount"])
 
 
 def test_the_mean_of_a_container_is_what_its_cgroup_counted(recorded: Recorded) -> None:
@@ -200,6 +242,12 @@ def test_the_mean_of_a_container_is_what_its_cgroup_counted(recorded: Recorded) 
     assert 20 < recorded.burnt_millicores < QUOTA_MILLICORES * 1.05
     assert mean == pytest.approx(recorded.burnt_millicores, rel=0.02)
     assert recorded.values(Signal.CPU_USAGE_MAX, "burner")[0] >= mean
+
+
+def test_the_mean_is_that_of_a_prometheus_which_scrapes_the_same_kubelet(recorded: Recorded) -> None:
+    (mean,) = recorded.values(Signal.CPU_USAGE_MEAN, "burner")
+
+    assert mean == pytest.approx(recorded.scraped_millicores, rel=0.02)
 
 
 def test_a_container_that_sleeps_uses_nothing_and_has_memory(recorded: Recorded) -> None:

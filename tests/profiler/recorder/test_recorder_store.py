@@ -25,6 +25,7 @@ from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
 from cotenant.profiler.recorder.exposition import parse_resource_metrics
 from cotenant.profiler.recorder.kubelets import KubeletRules
 from cotenant.profiler.recorder.service import Recorder
+from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
 from tests.cluster.process import free_port
 from tests.cluster.waiting import wait_for
 from tests.support.api_server import ApiServer
@@ -48,6 +49,8 @@ class NeverLeads:
 
     is_leading = False
     standing = "Another process leads."
+    error = None
+    transitions = 0
 
     def require(self) -> None:
         raise AssertionError("it writes nothing")
@@ -156,6 +159,26 @@ def test_a_kill_counts_once_as_long_as_the_pod_shows_it(api: ApiServer, tmp_path
     assert values(store, Signal.RESTARTS, "web", "init", slots=6)[0] == 1
 
 
+def test_a_process_goes_on_counting_where_an_earlier_one_was(api: ApiServer, tmp_path: Path) -> None:
+    store, clock = Store(tmp_path.as_uri(), "c"), HandClock(BEGUN)
+    for count in (1, 2, 3):  # killed once before each of three processes
+        status = killed("main", BEGUN + 600 * count - 60, count, shown_in="lastState")
+        api.objects["/api/v1/pods"] = [pod("web", "Running", containerStatuses=[status])]
+        with recorder_of(api, store, clock) as recorder:
+            recorder.watch.start()
+            try:
+                assert recorder.watch.wait_synced(30)
+                for k in range(3):
+                    clock.seconds = BEGUN + 600 * count + 60 * k
+                    read(recorder, clock.seconds, clock.seconds - BEGUN, 100)
+                assert recorder.store_closed(float("inf")), recorder.error
+            finally:
+                recorder.watch.stop()
+
+    assert values(store, Signal.OOM_KILLS, "web", "main", slots=1) == [3]
+    assert values(store, Signal.RESTARTS, "web", "main", slots=1) == [3]
+
+
 def test_the_hour_in_which_the_recording_began_has_no_zero_kills(api: ApiServer, tmp_path: Path) -> None:
     # A pod that was killed ten minutes before the beginning, in its hour: that is not counted, and no zero.
     old = pod("web", "Running", containerStatuses=[killed("main", BEGUN + 60, 1, shown_in="lastState")])
@@ -210,4 +233,7 @@ def test_without_any_kubelet_that_answers_it_goes_on_asking_and_says_why(api: Ap
         finally:
             stopping.set()
         running.result(30)
-    assert Store.clusters(tmp_path.as_uri()) == ()
+    found = store.read_document(STATUS_DOCUMENT, RecorderStatus)
+    assert found is not None and found.present is None and found.until_seconds == 0
+    assert "cannot be reached" in found.troubles["n"]
+    assert store.span(Signal.CPU_USAGE_MEAN) is None

@@ -33,6 +33,7 @@ def probes(url: str, clock: Clock) -> Iterator[ProbeFinding]:
     yield finding
     if not finding.fatal:
         yield Probe("history", f"the clusters stored at {url}").run(lambda: history(url, clock.now_seconds()))
+        yield Probe("recorder", f"what recorders wrote to {url}").run(lambda: recordings(url, clock.now_seconds()))
 
 
 def local_folder(url: str) -> Path | None:
@@ -107,3 +108,27 @@ def describe(store: object, now_seconds: float) -> tuple[str, bool]:
         parts.append(f"from {record.source}")
         parts += [f"{count} x {defect}" for defect, count in record.defects.items() if count]
     return ", ".join(parts), bool(holes) or age > OLD_SECONDS
+
+
+def recordings(url: str, now_seconds: float) -> ProbeOutcome:
+    """Say of each recorded cluster since when it is recorded, from which sources, what comes when and what is missing.
+
+    Without any recorder there is nothing to mend: a Prometheus may be the source.
+    """
+    from cotenant.base.store import Store
+    from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
+
+    read = {name: Store(url, name).read_document(STATUS_DOCUMENT, RecorderStatus) for name in Store.clusters(url)}
+    found = {name: status for name, status in read.items() if status is not None}
+    if not found:
+        return ProbeOutcome(
+            ProbeState.SKIPPED, "no cluster is recorded", "Without a Prometheus: cotenant serve recorder."
+        )
+    said = "; ".join(f"{name}: {'; '.join(status.lines(now_seconds))}" for name, status in found.items())
+    silent = [name for name, status in found.items() if status.is_silent(now_seconds)]
+    if silent:
+        fix = f"Start it again, or look at its log: cotenant serve recorder --cluster {silent[0]}"
+        return ProbeOutcome(ProbeState.WARNING, said, fix)
+    unread = [name for name, status in found.items() if status.nodes.get(NodeSource.NONE)]
+    fix = "The reason of each node above names its fix; what nobody reads stays a gap." if unread else ""
+    return ProbeOutcome(ProbeState.WARNING if unread else ProbeState.OK, said, fix)

@@ -1,0 +1,73 @@
+"""The source of a slot where a recorder and a scan of Prometheus fill one store. Pure.
+
+A value has one source, the finer and the complete one. A recorder's peaks are of rates over one interval; those of
+Prometheus of rates over a minute at least. Where that is not shorter, the recorder's value stands in every slot that it
+has recorded from its beginning to its end; in all others, Prometheus' counts: before the recording, in its gaps, and
+for what the recorder could not read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.usage.usage import Signal, TimeGrid, Usage
+from cotenant.profiler.recorder.pod_records import DECLARED
+from cotenant.profiler.recorder.status import RecorderStatus
+
+SIGNALS: Final = frozenset(
+    {
+        Signal.CPU_USAGE_MEAN,
+        Signal.CPU_USAGE_MAX,
+        Signal.MEMORY_WORKING_SET_MAX,
+        Signal.NODE_CPU_USAGE_MEAN,
+        Signal.NODE_MEMORY_WORKING_SET_MAX,
+        Signal.RESTARTS,
+        Signal.OOM_KILLS,
+        *(signal for signal, _, _ in DECLARED),
+    }
+)
+"""Signals that a recorder writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTime:
+    """The time in which a recorder's values stand, [begin, end) without gaps, Unix seconds."""
+
+    begin_seconds: float
+    end_seconds: float
+    gaps: tuple[tuple[float, float], ...] = ()
+
+    def slots(self, grid: TimeGrid) -> npt.NDArray[np.bool_]:
+        """Which slots were recorded from their beginning to their end, (grid.size,)."""
+        starts = grid.times()
+        ends = starts + grid.step_seconds
+        inside = (starts >= self.begin_seconds) & (ends <= self.end_seconds)
+        for begin, end in self.gaps:
+            inside &= (ends <= begin) | (starts >= end)
+        return inside
+
+
+def recorded_time(status: RecorderStatus, peak_seconds: float) -> RecordedTime | None:
+    """Return when the values of a recorder stand against those of a source; None where those of the source do.
+
+    peak_seconds: the time over which a rate of the source reaches whose maximum is a slot's peak; 0 where it does not
+    tell.
+    """
+    if not status.until_seconds or 0 < peak_seconds < status.interval_seconds:
+        return None
+    gaps = tuple((gap.begin_seconds, gap.end_seconds) for gap in status.gaps)
+    return RecordedTime(status.begun_seconds, status.until_seconds, gaps)
+
+
+def without_recorded(new: Usage[Any], stored: Usage[Any], recorded: RecordedTime) -> Usage[Any]:
+    """Return the new usage without the values that the recorder has, which are gaps then; both on one grid."""
+    row_of = stored.row_of
+    known = np.zeros(new.values.shape, dtype=np.bool_)
+    for row, ref in enumerate(new.refs):
+        if (of_stored := row_of.get(ref)) is not None:
+            known[row] = np.isfinite(stored.values[of_stored])
+    return replace(new, values=np.where(known & recorded.slots(new.grid), np.float32(np.nan), new.values))

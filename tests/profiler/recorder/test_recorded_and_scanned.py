@@ -1,0 +1,320 @@
+"""One cluster, once recorded from its kubelets' answers and once scanned from a real Prometheus that scraped the same.
+
+Both read the same counters and gauges at the same minutes: what is stored and proposed must be the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cotenant.base.controllers.loop import AlwaysLeads
+from cotenant.base.kube import KubeClient
+from cotenant.base.kube.auth import Access
+from cotenant.base.resource import MIB, Resource
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.store.store import Store
+from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
+from cotenant.pipeline.containers import assess
+from cotenant.pipeline.stored_history import load
+from cotenant.profiler.recorder.exposition import parse_resource_metrics
+from cotenant.profiler.recorder.kubelets import KubeletRules
+from cotenant.profiler.recorder.service import Recorder
+from cotenant.recommender.model.recommendation import Recommendation
+from tests.support import kube_series
+from tests.support.api_server import ApiServer
+from tests.support.kube_series import END, NODE, START, Line, PodSpec
+
+MINUTE = 60
+READ = ("container_cpu_usage_seconds_total", "container_memory_working_set_bytes")
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Use of a container: a mean in millicores and its swing over two hours, with peaks of a minute; MiB likewise."""
+
+    millicores: float
+    mib: float
+    swing: float = 0.5
+
+    def cpu_seconds(self, at: int) -> float:
+        """Its counter: the integral of the wave, and of a double minute each twenty."""
+        turn = 2 * math.pi / 7200
+        waved = at + self.swing * (1 - math.cos(at * turn)) / turn
+        peaks = (at // 1200) * 60 + min(at % 1200, 60)
+        return (waved + peaks) * self.millicores / 1000
+
+    def bytes(self, at: int) -> float:
+        return float(round(self.mib * MIB * (1 + self.swing * math.sin(at * 2 * math.pi / 7200) ** 2)))
+
+
+WAVES: Mapping[str, Wave] = {
+    "web-1-a": Wave(300, 200),
+    "web-1-b": Wave(250, 220),
+    "db-0": Wave(900, 3000, 0.2),
+    "quiet-1-a": Wave(4, 30, 0.0),
+}
+OWNERS = {"web-1": "web", "quiet-1": "quiet"}
+
+
+def pods() -> list[PodSpec]:
+    asks = {"web": (1000.0, 1024.0), "db": (4000.0, 8192.0), "quiet": (500.0, 512.0)}
+    return [
+        PodSpec(
+            name, ("StatefulSet", "db") if name == "db-0" else ("ReplicaSet", name[:-2]), asks=asks[name.split("-")[0]]
+        )
+        for name in WAVES
+    ]
+
+
+def lines() -> list[Line]:
+    """What the exporters and kubelets say, all of it each minute, CPU and memory along the waves."""
+    said = [*kube_series.node(), *(line for pod in pods() for line in pod.lines())]
+    said += [kube_series.link("ReplicaSet", name, ("Deployment", of)) for name, of in OWNERS.items()]
+    shapes: dict[str, Callable[[Wave], Callable[[int], float]]] = {
+        READ[0]: lambda wave: wave.cpu_seconds,
+        READ[1]: lambda wave: wave.bytes,
+    }
+    for i, line in enumerate(said):
+        wave = WAVES.get(line.labels.get("pod", ""))
+        shape = shapes[line.metric](wave) if wave and line.metric in READ else line.shape
+        said[i] = replace(line, every=MINUTE, shape=shape)
+    return said
+
+
+def moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def objects() -> dict[str, list[Any]]:
+    """The same cluster as its API server has it."""
+
+    def meta(name: str, owner: tuple[str, str] | None = None) -> dict[str, Any]:
+        references = (
+            [{"kind": owner[0], "name": owner[1], "controller": True, "apiVersion": "apps/v1"}] if owner else []
+        )
+        own = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "creationTimestamp": moment(START)}
+        return own | {"ownerReferences": references}
+
+    def containers(pod: PodSpec) -> list[dict[str, Any]]:
+        assert pod.asks
+        cpu, memory = pod.asks
+        amounts = {"requests": {"cpu": f"{cpu:g}m", "memory": f"{memory:g}Mi"}, "limits": {"memory": f"{memory:g}Mi"}}
+        return [{"name": "main", "image": "i", "resources": amounts}]
+
+    def template(pod: PodSpec) -> dict[str, Any]:
+        labels = {"matchLabels": {"app": pod.name}}
+        return {"replicas": 1, "selector": labels, "template": {"spec": {"containers": containers(pod)}}}
+
+    by_owner = {pod.owner: pod for pod in pods()}
+    sizes = {"cpu": "16", "memory": "64Gi"}
+    apps = "/apis/apps/v1"
+    return {
+        "/api/v1/pods": [
+            {
+                "metadata": meta(pod.name, pod.owner),
+                "spec": {"nodeName": NODE, "containers": containers(pod)},
+                "status": {"phase": "Running", "startTime": moment(START)},
+            }
+            for pod in pods()
+        ],
+        "/api/v1/nodes": [{"metadata": {"name": NODE}, "status": {"capacity": sizes, "allocatable": sizes}}],
+        f"{apps}/replicasets": [
+            {"metadata": meta(name, ("Deployment", of)), "spec": template(by_owner["ReplicaSet", name])}
+            for name, of in OWNERS.items()
+        ],
+        f"{apps}/deployments": [
+            {"metadata": meta(of), "spec": template(by_owner["ReplicaSet", name])} for name, of in OWNERS.items()
+        ],
+        f"{apps}/statefulsets": [{"metadata": meta("db"), "spec": template(by_owner["StatefulSet", "db"])}],
+        **{
+            path: []
+            for path in (
+                f"{apps}/daemonsets",
+                "/apis/batch/v1/jobs",
+                "/apis/batch/v1/cronjobs",
+                "/api/v1/replicationcontrollers",
+                "/api/v1/limitranges",
+                "/api/v1/resourcequotas",
+                "/apis/autoscaling/v2/horizontalpodautoscalers",
+            )
+        },
+        "/version": {"major": "1", "minor": "33"},
+    }
+
+
+def kubelet_text(said: Sequence[Line], at: int) -> bytes:
+    """A kubelet's answer at a moment."""
+    rows = []
+    for line in said:
+        if line.metric in READ and at >= line.since:
+            own = line.labels.get("id") == "/"
+            name = line.metric.replace("container_", "node_", 1) if own else line.metric
+            labels = ",".join(f'{key}="{line.labels[key]}"' for key in ("container", "namespace", "pod") if not own)
+            rows.append(
+                f"{name}{{{labels}}} {line.sample(at)!r} {at * 1000}"
+                if labels
+                else f"{name} {line.sample(at)!r} {at * 1000}"
+            )
+    return ("\n".join(rows) + "\n").encode()
+
+
+class HandClock:
+    """A clock that is set by hand."""
+
+    seconds = float(START)
+
+    def now_seconds(self) -> float:
+        return self.seconds
+
+
+def record(
+    store: Store, since: int = START, until: int = END, away: tuple[int, int] = (0, 0), interval: int = MINUTE
+) -> None:
+    """Record the cluster minute by minute, as the loop does; but for a time in which its kubelet is away."""
+    api, clock, said = ApiServer(None, None), HandClock(), lines()
+    api.objects |= objects()
+    clock.seconds = since
+    client = KubeClient(Access("c", api.url, lambda: None), KubeSettings(retries=0))
+    recorder = Recorder(client, Settings(), store, AlwaysLeads(), clock, KubeletRules(interval))
+    recorder.watch.start()
+    try:
+        assert recorder.watch.wait_synced(30)
+        for at in range(since, until + 1, interval):
+            clock.seconds = at + 1
+            if away[0] <= at < away[1]:
+                continue
+            answer = parse_resource_metrics(kubelet_text(said, at))
+            recorder.containers.add(
+                NODE, answer.container_cpu, answer.container_memory, answer.container_starts, received_seconds=at + 1
+            )
+            recorder.nodes.add(NODE, answer.node_cpu, answer.node_memory, received_seconds=at + 1)
+            assert recorder.store_closed(at - interval - 30), recorder.error
+        assert recorder.store_closed(until), recorder.error
+    finally:
+        recorder.watch.stop()
+        client.close()
+        api.stop()
+
+
+@dataclass(frozen=True)
+class Both:
+    """What both ways left."""
+
+    recorded: Store
+    scanned: Store
+    recorded_rows: Mapping[str, Recommendation]
+    scanned_rows: Mapping[str, Recommendation]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    folder = tmp_path_factory.mktemp("both")
+    recorded = Store((folder / "recorded").as_uri(), "c")
+    record(recorded)
+    with kube_series.served(folder, {"same": lines()}) as url:
+        found = kube_series.scanned(url, "same", folder / "scanned")
+    history = load(recorded, kube_series.settings())
+    rows = {str(one.container): one for one in assess(history, kube_series.settings()).recommendations}
+    yield Both(recorded, Store((folder / "scanned").as_uri(), "c"), rows, found.recommendations)
+
+
+def values(store: Store, signal: Signal) -> dict[str, np.ndarray[Any, Any]]:
+    """By container, each slot of the window."""
+    usage = store.read(signal, TimeGrid.from_span(START, END, FIVE_MINUTES_SECONDS))
+    return {str(ref): usage.values[row] for ref, row in usage.row_of.items()}
+
+
+def test_the_mean_of_each_slot_is_the_same(both: Both) -> None:
+    recorded, scanned = (values(store, Signal.CPU_USAGE_MEAN) for store in (both.recorded, both.scanned))
+
+    # Both are the growth of one counter from the first to the last moment of the slot, over its length.
+    assert recorded.keys() == scanned.keys()
+    assert len(recorded) == len(WAVES)
+    for name, ours in recorded.items():
+        assert np.isfinite(ours).all()
+        assert ours == pytest.approx(scanned[name], rel=1e-5), name
+
+
+def test_a_recorded_peak_is_the_finer_one(both: Both) -> None:
+    recorded, scanned = (values(store, Signal.CPU_USAGE_MAX) for store in (both.recorded, both.scanned))
+
+    # Scraped each minute, a rate of Prometheus reaches over two of them: the double minute of each twenty counts half.
+    for name, wave in WAVES.items():
+        ours, theirs = (found[f"shop/{name}/main"] for found in (recorded, scanned))
+        assert ours.max() > theirs.max() + 0.4 * wave.millicores
+        quiet = np.arange(len(ours)) % 4 != 0  # slots without such a minute
+        assert ours[quiet] == pytest.approx(theirs[quiet], rel=0.03)
+
+
+def test_the_highest_memory_is_the_same(both: Both) -> None:
+    recorded, scanned = (values(store, Signal.MEMORY_WORKING_SET_MAX) for store in (both.recorded, both.scanned))
+
+    for name, ours in recorded.items():
+        # A sample at the very border of two slots is the next one's first here, and the last one's last there.
+        assert ours.max() == scanned[name].max()
+        assert ours == pytest.approx(scanned[name], rel=0.03)
+
+
+def test_recommendations_are_the_same_but_for_the_finer_peak(both: Both) -> None:
+    assert both.recorded_rows.keys() == both.scanned_rows.keys()
+    assert len(both.recorded_rows) == 3
+    for name, ours in both.recorded_rows.items():
+        theirs = both.scanned_rows[name]
+        for one, other in zip(ours.values, theirs.values, strict=True):
+            peaks = [value.inputs["observed_max"] for value in (one, other)]
+            finer = one.resource is Resource.CPU
+            assert peaks[0] > peaks[1] if finer else peaks[0] == peaks[1], (name, one)
+            same = replace(other, inputs={**other.inputs, "observed_max": peaks[0]})
+            assert (one.amount, one.reason, one.action, one.now, one.formula, one.clamps) == (
+                (same.amount, same.reason, same.action, same.now, same.formula, same.clamps)
+            )
+            assert one.inputs == pytest.approx(same.inputs)
+        assert (ours.notes, ours.replicas, ours.trust) == (theirs.notes, theirs.replicas, theirs.trust)
+
+
+HOUR = 3600
+
+
+@pytest.mark.parametrize(
+    ("interval", "scrape_seconds"), [(60, 60), (60, 15), (100, 15)], ids=["coarser", "as fine", "finer"]
+)
+def test_a_slot_of_a_recorded_and_scanned_store_is_read_from_the_finer_and_complete_source(
+    tmp_path: Path, interval: int, scrape_seconds: int
+) -> None:
+    """Prometheus says twice the CPU, so that each value names its source; it knows four hours more and no gap."""
+    store, away = Store((tmp_path / "store").as_uri(), "c"), (START + 6 * HOUR, START + 6 * HOUR + 900)
+    record(store, START + 4 * HOUR, away=away, interval=interval)
+    single = values(store, Signal.CPU_USAGE_MEAN)
+    doubled = [
+        replace(line, every=scrape_seconds, shape=(lambda at, shape=line.shape: 2 * shape(at)))
+        if line.metric == READ[0] and line.shape
+        else replace(line, every=scrape_seconds)
+        for line in lines()
+    ]
+    with kube_series.served(tmp_path, {"twice": doubled}) as url:
+        found = kube_series.scanned(url, "twice", tmp_path / "store")
+    both = values(store, Signal.CPU_USAGE_MEAN)
+
+    times = np.arange(START, END, FIVE_MINUTES_SECONDS)
+    recorded = (times >= START + 4 * HOUR) & ((times + FIVE_MINUTES_SECONDS <= away[0]) | (times >= away[1]))
+    for name, of_wave in ((f"shop/{name}/main", wave) for name, wave in WAVES.items()):
+        true = np.array(
+            [(of_wave.cpu_seconds(at + 300) - of_wave.cpu_seconds(at)) / 300 * 1000 for at in (times - START).tolist()]
+        )
+        share = both[name] / true
+        assert np.isfinite(single[name][recorded]).all()
+        assert np.isfinite(both[name]).all(), "Prometheus fills what the recorder lacks"
+        # A peak is one of a rate over 150 s where scrapes are a minute apart, and over 60 s where they are 15 s apart.
+        # The slot in which the kubelet went away and the one in which it came back are half recorded.
+        stands = recorded if interval <= 60 else np.zeros_like(recorded)
+        assert ((share > 1.9) == ~stands).all(), (name, share)
+    assert ("the recorder's values stand" in found.notes) is (interval <= 60)
