@@ -50,7 +50,7 @@ STAGES: Final = (
 def empty(recording: RecorderStatus | None = None, now_seconds: float = 0.0) -> Component:
     """Home before the first analysis; with what a recorder knows so far, where one has begun."""
     if recording is not None and not recording.is_silent(now_seconds):
-        return html.Div([_known(recording, now_seconds), _coming(None, recording, now_seconds)])
+        return html.Div([_present_panel(recording, now_seconds), _stages_panel(None, recording, now_seconds)])
     why = "This store holds no analysis of a cluster. Scan one, which only reads, or look at a synthetic one:"
     first = panels.empty("No results yet.", why=why, command=COMMANDS)
     acting = html.P(["Nothing is changed on a cluster before somebody says so: ", html.Code(ACT)], className="said")
@@ -62,13 +62,13 @@ def young(window_days: float, recording: RecorderStatus | None = None, now_secon
     if window_days >= STAGES[-1].days:
         return None
     if recording is not None and not recording.is_silent(now_seconds):
-        return _coming(window_days, recording, now_seconds)
+        return _stages_panel(window_days, recording, now_seconds)
     note = f"The history is {display.duration(window_days * 86_400)} long; it grows with every scan."
     return panels.panel("What will appear when", _list(window_days), note=note, id_="what-when")
 
 
-def _known(recording: RecorderStatus, now_seconds: float) -> Component:
-    """What is known before any analysis: the use at the newest readings, and from where."""
+def _present_panel(recording: RecorderStatus, now_seconds: float) -> Component:
+    """Show what is known before any analysis: the use at the newest readings, and from where."""
     present = recording.present
     use = f"Now {present}." if present else "Two readings of a node are needed before its use is known."
     lines = [html.P(use, className="lead"), html.P(f"{_sentence(recording, now_seconds)}.", className="said")]
@@ -77,8 +77,8 @@ def _known(recording: RecorderStatus, now_seconds: float) -> Component:
     return panels.panel("Recording", *lines, id_="recording")
 
 
-def _coming(window_days: float | None, recording: RecorderStatus, now_seconds: float) -> Component:
-    """The stages with the moments from which on the recording is long enough for them."""
+def _stages_panel(window_days: float | None, recording: RecorderStatus, now_seconds: float) -> Component:
+    """Show the stages with the moments from which on the recording is long enough for them."""
     note = f"{_sentence(recording, now_seconds)}. Each appears with the first analysis after its moment."
     stages = _list(window_days, since_seconds=recording.begun_seconds)
     return panels.panel("What will appear when", stages, note=note, id_="what-when")
@@ -90,7 +90,7 @@ def _sentence(recording: RecorderStatus, now_seconds: float) -> str:
 
 
 def _list(window_days: float | None, since_seconds: float | None = None) -> Component:
-    """All stages before the first scan, else those that are still to come; by moments where one records."""
+    """All stages before the first scan, else those that are still to come; by moments where a recorder runs."""
     coming = [stage for stage in STAGES if window_days is None or stage.days > window_days]
     words = [_time_words(stage) if since_seconds is None else _moment_words(stage, since_seconds) for stage in coming]
     said = zip(words, coming, strict=True)

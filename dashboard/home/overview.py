@@ -69,7 +69,7 @@ def contents(view: View, search: str = "") -> Component:
 
 
 def _young(view: View, overview: Overview) -> Component:
-    """What is still to come while the history is short; nothing otherwise, and then no recorder is asked for."""
+    """Show what is still to come while the history is short; nothing otherwise, and then no recorder is asked for."""
     if overview.window_days >= beginnings.STAGES[-1].days:
         return html.Div()
     drawn = beginnings.young(overview.window_days, view.source.recording(), view.now_seconds())

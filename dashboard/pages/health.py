@@ -50,7 +50,7 @@ def contents(view: View, search: str = "") -> Component:
     return html.Div(
         [
             _first_row(now),
-            *_recording(now),
+            *_recording_panel(now),
             _pulls(now.pulls),
             *_intervals(now.pulls),
             *_coverage(upkeep, search),
@@ -92,8 +92,8 @@ def _permissions(now: Status) -> Component:
     )
 
 
-def _recording(now: Status) -> list[Component]:
-    """What a recorder of the cluster says of itself; nothing without one."""
+def _recording_panel(now: Status) -> list[Component]:
+    """Show what a recorder of the cluster says of itself; nothing without one."""
     if not now.recording:
         return []
     said = [html.Li(visible(line)) for line in now.recording]

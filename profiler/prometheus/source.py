@@ -274,11 +274,10 @@ class PrometheusSource:
         account, surveyed = self._client.account, self._survey
         defects = Counter({Defect.DUPLICATE_SERIES: len(self._twins)}) + self._defects
         cut = (f"owners are incomplete, some pods count as bare pods: {text}" for text in self._cut_owners[:1])
-        of_survey = surveyed.notes if surveyed else ()
-        notes = (*self._notes, *of_survey, *self._lateness, *cut, *sorted(account.warnings))
+        notes = (*self._notes, *(surveyed.notes if surveyed else ()), *self._lateness, *cut, *sorted(account.warnings))
         scrape, scrapes = (float(surveyed.rates.scrape_seconds), surveyed.scrapes) if surveyed else (0.0, ())
         errors, waited = tuple(self._errors.values()), account.waited_seconds
-        peak = float(surveyed.rates.slowest.piece_seconds) if surveyed else 0.0
+        peak = surveyed.rates.slowest.piece_seconds if surveyed else 0
         return SourceReport(scrape, account.queries, self._samples, waited, defects, notes, errors, scrapes, peak)
 
     def _reads(self, surveyed: Survey, window: TimeWindow) -> list[_Stretch]:

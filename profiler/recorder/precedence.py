@@ -42,7 +42,7 @@ class RecordedTime:
     gaps: tuple[tuple[float, float], ...] = ()
 
     def slots(self, grid: TimeGrid) -> npt.NDArray[np.bool_]:
-        """Which slots were recorded from their beginning to their end, (grid.size,)."""
+        """Return which slots were recorded from their beginning to their end, (grid.size,)."""
         starts = grid.times()
         ends = starts + grid.step_seconds
         inside = (starts >= self.begin_seconds) & (ends <= self.end_seconds)

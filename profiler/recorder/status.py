@@ -97,8 +97,8 @@ class RecorderStatus(msgspec.Struct, frozen=True):
             return f"recorded from {_moment(self.begun_seconds)}; nothing was written since {written}"
         return f"{since}, stored up to {_moment(self.until_seconds)}"
 
-    def coming(self, now_seconds: float) -> str:
-        """What comes when, by the length of the recording; "" where all is there or no recorder runs."""
+    def coming_words(self, now_seconds: float) -> str:
+        """Say what comes when, by the length of the recording; "" where all is there or no recorder runs."""
         return "" if self.is_silent(now_seconds) else coming_sentence(self.begun_seconds, now_seconds)
 
     def lines(self, now_seconds: float) -> list[str]:
@@ -106,7 +106,7 @@ class RecorderStatus(msgspec.Struct, frozen=True):
         known = [self.sentence(now_seconds), self.source]
         if self.present is not None and not self.is_silent(now_seconds):
             known.append(f"now {self.present}")
-        if coming := self.coming(now_seconds):
+        if coming := self.coming_words(now_seconds):
             known.append(f"{coming}, each with the next analysis")
         return [*known, *(f"node {node}: {why}" for node, why in self.troubles.items()), *map(str, self.gaps)]
 

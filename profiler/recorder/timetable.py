@@ -41,13 +41,13 @@ def moment_of(since_seconds: float, days: float) -> float:
 def coming_results(since_seconds: float, now_seconds: float) -> list[ComingResult]:
     """Return the results that a history since a moment is still too short for, soonest first."""
     dated = [ComingResult(what, days, moment_of(since_seconds, days)) for what, days in RESULTS]
-    return [one for one in dated if one.at_seconds > now_seconds]
+    return [result for result in dated if result.at_seconds > now_seconds]
 
 
 def coming_sentence(since_seconds: float, now_seconds: float) -> str:
     """Say it in one line; "" where nothing is to come: `first recommendations from 2026-11-27 10:15 UTC, ...`."""
     dated = [
-        f"{one.what} from {datetime.fromtimestamp(one.at_seconds, UTC):%Y-%m-%d %H:%M} UTC"
-        for one in coming_results(since_seconds, now_seconds)
+        f"{result.what} from {datetime.fromtimestamp(result.at_seconds, UTC):%Y-%m-%d %H:%M} UTC"
+        for result in coming_results(since_seconds, now_seconds)
     ]
     return ", ".join(dated)

@@ -191,9 +191,11 @@ class FastRecording:
         return self.status.gaps if self.status else []
 
     def usage(self, signal: Signal = Signal.CPU_USAGE_MEAN) -> Usage[PodContainerRef] | Usage[NodeRef]:
-        """All that is stored of a signal since a day before the start."""
-        end = self.slot_now() + FIVE_MINUTES_SECONDS
-        return self.store.read(signal, TimeGrid.from_span(START - 86_400, end, signal.spec.step_seconds))
+        """All that is stored of a signal since a day before the start, with the slot or hour that is not over yet."""
+        step = signal.spec.step_seconds
+        return self.store.read(
+            signal, TimeGrid.from_span(START - 86_400, self.slot_now() + FIVE_MINUTES_SECONDS + step, step)
+        )
 
     def measured_slots(self, node: str = "") -> set[int]:
         """Begins of the slots in which any node, or this one, has a mean of CPU."""
