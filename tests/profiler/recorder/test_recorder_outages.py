@@ -24,7 +24,6 @@ from tests.support.fast_recorder import FastRecording
 from tests.support.recorder_kills import TOLERANCE, TRUE_MILLICORES, kill_at_random
 
 SPEED = 30.0
-KILLS = 8
 
 
 @pytest.fixture
@@ -45,17 +44,18 @@ def assert_true_means(recording: FastRecording) -> None:
     assert means == pytest.approx([TRUE_MILLICORES] * len(means), rel=TOLERANCE)
 
 
+@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.soak)])
 def test_each_kill_costs_at_most_one_slot_which_is_named_and_nothing_is_doubled(
-    control_plane: ControlPlane, tmp_path: Path
+    control_plane: ControlPlane, tmp_path: Path, kills: int
 ) -> None:
     with FastRecording(tmp_path, control_plane, speed=20) as recording:
-        report = kill_at_random(recording, KILLS, seed=1)
+        report = kill_at_random(recording, kills, seed=1)
 
     assert len(report.lost) <= report.allowed
     assert report.unnamed == []
     assert report.wrong == []
     # One restart and one kill of the pod's container before each kill of a recorder.
-    assert (report.restarts, report.ooms) == (KILLS, KILLS)
+    assert (report.restarts, report.ooms) == (kills, kills)
     assert report.slots >= 2
 
 
