@@ -1,4 +1,4 @@
-"""`cotenant node enforcement`: what node agents did and why: list it, gather it from the cluster, import logs."""
+"""EDGE: `cotenant node enforcement`: what node agents did and why: list it, gather it from the cluster, import logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many nodes a cluster needs, at every level of requests: what the scan left is joined with the cluster as it is.
+"""EDGE: how many nodes a cluster needs, at every level of requests: what the scan left, and the cluster as it is.
 
     report = size_report(Asked(state, stored, options, prices), levels, now_seconds, progress)
     keep(store, report)          # for the pages, REST and the Python API
