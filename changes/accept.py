@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kube import KubeClient, Writer, send_all
 from cotenant.base.kubernetes.intent import Patch
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.api_advice import describe_with_advice
@@ -165,11 +165,10 @@ class Actions:
             raise
         going = [review for review in reviews if review.writes]
         changes = self._changes(going, terms)
-        waiting = {change.ref for change in changes if change.wave}
         for review in going:
             self.guard(str(review.workload), 0)
-            if review.workload in waiting and len(going) > 1:
-                self._require_rights(review)
+        if len(going) > 1:
+            self._require_rights([write for change in changes if change.wave for write in change.writes])
         second_required = self.person.logs_in and SECOND_PERSON not in terms.overridden
         second = second_required and any(review.takes_two for review in going)
         ladders = self._ladders(going, terms)
@@ -367,19 +366,16 @@ class Actions:
                 message = f"{review.workload}: guardrail {rule.rule}: {rule.why}"
                 raise UsageError(message, fix=f"Leave it out, or --override {rule.rule}.")
 
-    def _require_rights(self, review: Review) -> None:
-        """ClusterForbidden where we may not write it ourselves: what waits is written later, by another account.
+    def _require_rights(self, writes: Sequence[Write]) -> None:
+        """ClusterForbidden where we may not make them ourselves: what waits is written later, by another account.
 
-        What else the server has against it is found when it is sent.
+        What else the server has against them is found when they are sent.
         """
-        try:
-            self.dry_run(review)
-        except ClusterForbidden as error:
-            raise ClusterForbidden(f"{review.workload}: {error.message}", fix=error.fix) from error
-        except ClusterUnreachable:
-            raise
-        except CotenantError:
-            return
+        tried = [_patch(write.operations, write) for write in writes]
+        for outcome in send_all(self.client, tried, FIELD_MANAGER, dry_run=True) if tried else ():
+            error = outcome.error
+            if isinstance(error, ClusterForbidden | ClusterUnreachable) or not isinstance(error, CotenantError | None):
+                raise error
 
     def _changes(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[Change]:
         """Changes in the order in which they are done; of one workload that is resized, its first pods apart."""
@@ -450,7 +446,11 @@ class Actions:
         return self.client.get(write.address.path) or {}
 
     def _send(self, operations: Sequence[Mapping[str, Any]], write: Write, dry_run: bool = False) -> Mapping[str, Any]:
-        return self._writer.send(Patch(write.address, tuple(operations), write.subresource, "accepted"), dry_run)
+        return self._writer.send(_patch(operations, write), dry_run)
+
+
+def _patch(operations: Sequence[Mapping[str, Any]], write: Write) -> Patch:
+    return Patch(write.address, tuple(operations), write.subresource, "accepted")
 
 
 def rollback_note(change: Change) -> str:

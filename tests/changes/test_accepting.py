@@ -189,6 +189,38 @@ def test_without_the_right_nothing_changes_and_the_ledger_says_so(
     assert request_of(control_plane, workload) == "1"
 
 
+@pytest.mark.parametrize("stale", [False, True], ids=["its only write", "behind a write that would fail"])
+def test_a_batch_whose_later_wave_we_may_not_write_is_refused_before_anything_is_done(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, stale: bool
+) -> None:
+    mine, other = deployed(control_plane, namespace), deployed(control_plane, namespace, "other")
+    name = f"owner-of-one-{stale}".lower()
+    rules = [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
+             {"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": ["web"], "verbs": ["patch"]},
+             {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list"]}]  # fmt: skip
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    control_plane.api().create(f"{path}/roles", {"metadata": {"name": name}, "rules": rules})
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    control_plane.api().create(f"{path}/rolebindings", binding)
+    client = control_plane.client(control_plane.user(name, []))
+    acts = Actions(client, ChangeLedger(Ledger(tmp_path / "l.db"), SystemClock(), name), SETTINGS, who(client))
+    wait_for("the rights", lambda: acts.review([recommended(mine)])[0].error == "")
+    wait_for("the right to write", lambda: acts.dry_run(acts.review([recommended(mine)])[0]))
+    first, second = acts.review([recommended(mine), recommended(other)])
+    if stale:  # what stands there now is found out when it is sent; the right to what follows is asked for all the same
+        failing = replace(first.writes[0], operations=({"op": "test", "path": "/metadata/name", "value": "else"},))
+        second = replace(second, writes=(failing, *second.writes))
+    # Half of two workloads go first: the other one waits, and would be written by another account.
+    with pytest.raises(ClusterForbidden, match="other"):
+        acts.accept([first, second], replace(TERMS, canary=0.5))
+    assert [request_of(control_plane, one) for one in (mine, other)] == ["1", "1"]
+    assert acts.journal.standings() == {}
+
+
 def test_a_workload_that_is_gone_stops_the_batch_in_words(
     control_plane: ControlPlane, namespace: str, actions: Actions
 ) -> None:
