@@ -21,7 +21,11 @@ PODS: Final = (
 """Labels of the scraped pod: of Prometheus' discovery, of a target that is scraped through another, of older charts."""
 OTEL_PODS: Final = ('k8s_namespace_name="$namespace",k8s_pod_name=~"$pods"', *PODS)
 """The same, with OpenTelemetry's resource attributes."""
-_PROBES: Final = "/(actuator/)?(health|healthz|health/.*|live|livez|liveness|ready|readyz|readiness|metrics|ping)"
+_PROBES: Final = (
+    "/actuator(/.*)?|/(q/)?(health(/.*)?|healthz|live|livez|liveness|ready|readyz|readiness|startup|startupz|metrics|"
+    "prometheus|ping)"
+)
+"""Paths of probes and scrapes, also where Spring Boot and Quarkus put them."""
 _GRPC_FAULTS: Final = "Unknown|DeadlineExceeded|Unimplemented|Internal|Unavailable|DataLoss"
 """Codes that a server is to blame for, not its caller."""
 MILLISECOND: Final = 0.001
@@ -61,7 +65,7 @@ CONVENTIONS: Final = (
         "response_latency_ms",
         "response_total",
         'classification="failure"',
-        'direction="inbound"',
+        'direction="inbound",route_name!="probe"',
         MILLISECOND,
     ),
     Convention(

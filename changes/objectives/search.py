@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData, SourceLimit
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.settings.sections.actions import ActionSettings
@@ -56,9 +56,9 @@ def find_guards(
     now_seconds: float,
     settings: ActionSettings,
 ) -> Guards:
-    """Return what guards a workload and what could; raise NoData where it is not in the cluster.
+    """Return what guards a workload and what could; raise NoData where it is not in the cluster, else SourceError.
 
-    labels: of every series of this cluster.
+    labels: of every series of this cluster. A question that is too large for the source is a gap.
     """
     live = cluster.get(address_of(workload).path)
     if live is None:
@@ -68,10 +68,15 @@ def find_guards(
     end = int(now_seconds)
     more = ",".join(f"{key}={quote(value)}" for key, value in labels.items())
     services = _services(cluster, workload, live)
+    gaps = [] if services is not None else [NO_SERVICES]
     for ways in queries_for(services or (), more):
-        if week := next((w for way in ways if (w := _week(source, way, workload, end))), None):
+        try:
+            week = next((w for way in ways if (w := _week(source, way, workload, end))), None)
+        except SourceLimit as error:  # of this question alone: a mesh has the most series
+            gaps.append(f"metrics of {ways[0].source} were not read: {error.message}")
+            continue
+        if week:
             found += decide_objectives(week, settings.most_latency_factor)
-    gaps = () if services is not None else (NO_SERVICES,)
     return Guards(workload, queries, refused, sorted(found, key=lambda objective: bool(objective.reason)), gaps)
 
 

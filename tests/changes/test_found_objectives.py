@@ -47,6 +47,7 @@ CHANGED: Final = NOW - 2 * 3600
 BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0)
 PER_SECOND: Final = 2.0
 SETTINGS: Final = ActionSettings()
+JVM: Final = "JVM (Micrometer)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +106,12 @@ WRONG: Final = (
     Exporter("probed", "grpc_server_handling_seconds", "grpc_server_handled_total",
              {**pod_of("probed"), "grpc_type": "unary", "grpc_service": "grpc.health.v1.Health"},
              'grpc_code="OK"', 'grpc_code="Internal"'),
+    Exporter("probed", "response_latency_ms", "response_total",
+             {**pod_of("probed"), "direction": "inbound", "route_kind": "default", "route_name": "probe"},
+             'classification="success"', 'classification="failure"', 1000),
+    *(Exporter("scraped", "http_server_requests_seconds", "http_server_requests_seconds_count",
+               {**pod_of("scraped"), "uri": uri}, 'status="200"', 'status="500"')
+      for uri in ("/actuator/prometheus", "/q/metrics", "/q/health/live", "/prometheus")),
     Exporter("streams", "grpc_server_handling_seconds", "grpc_server_handled_total",
              {**pod_of("streams"), "grpc_type": "bidi_stream", "grpc_service": "shop.Feed"},
              'grpc_code="OK"', 'grpc_code="Internal"'),
@@ -139,17 +146,21 @@ def lines_of(exporter: Exporter) -> Iterator[tuple[str, str]]:
             yield exporter.counter, f"{exporter.counter}{{{labels},{exporter.bad}}} {served['failed']} {moment}"
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    folder = tmp_path_factory.mktemp("services")
+def written(folder: Path, exporters: Sequence[Exporter]) -> Path:
+    """A folder of blocks with the metrics of these."""
     families: dict[str, list[str]] = {}
-    for exporter in (*EXPORTERS, *WRONG):
+    for exporter in exporters:
         for family, line in lines_of(exporter):
             families.setdefault(family, []).append(line)
     text = [x for name, lines in sorted(families.items()) for x in (f"# TYPE {name} unknown", *lines)]
     (folder / "m.txt").write_text("\n".join([*text, "# EOF", ""]))
     blocks_from(folder / "m.txt", folder / "data")
-    with Server(folder / "data") as server:
+    return folder / "data"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with Server(written(tmp_path_factory.mktemp("services"), (*EXPORTERS, *WRONG))) as server:
         client = Client(PrometheusSettings(url=server.url))
         yield client
         client.close()
@@ -282,6 +293,25 @@ def test_a_service_that_has_ended_or_is_young_says_so(source: Client, cluster: K
     # The first whole hour ends an hour after the first sample: nine values ten hours after it, and one from a part.
     young = guards_of(cluster, source, "jvm", NOW - HOURS * 3600 + 10 * 3600).found
     assert {one.reason for one in young} == {"measured for 10 hours, 24 are needed"}
+
+
+@pytest.mark.server
+def test_a_convention_that_is_too_large_for_the_server_is_a_gap_and_the_others_are_read(
+    tmp_path: Path, cluster: KubeClient
+) -> None:
+    istio, jvm = (exporter for exporter in EXPORTERS if exporter.name in ("istio", "jvm"))
+    # The workload "jvm" has both kinds, of Istio a series from each of a hundred callers, of its own a series alone.
+    mesh = {**istio.labels, "destination_workload": "jvm"}
+    callers = [dataclasses.replace(istio, labels={**mesh, "source_workload": f"c{place}"}) for place in range(100)]
+    # Istio: 100 callers x 12 samples of an hour at a time; the JVM's: a histogram of 6 series x 12, and 168 results.
+    with Server(written(tmp_path, [*callers, jvm]), options=["--query.max-samples=800"]) as server:
+        client = Client(PrometheusSettings(url=server.url))
+        found = guards_of(cluster, client, "jvm")
+        client.close()
+    assert [(one.source, one.reason) for one in found.found] == [(JVM, ""), (JVM, "")]
+    (_, gap) = found.gaps
+    assert gap.startswith("metrics of Istio were not read: ") and "too many samples" in gap
+    assert f"  {gap}" in describe(found)
 
 
 @pytest.mark.server
