@@ -261,8 +261,7 @@ def _is_near(first: Value, second: Value) -> bool:
 def _fit_starts(targets: _Targets, observation: Observation, notes: Notes, dialect: Dialect) -> None:
     """No pod's quota below that of a container which does not run and may start: with the kubelet's own quota.
 
-    cgroup v1 would refuse that quota, and the container would not start. A quota that
-    was below it before us stays below it.
+    cgroup v1 would refuse that quota, and the container would not start. A quota that was below it before us stays so.
     """
     for pod in observation.pods:
         target = targets.get((pod.group.path, Knob.CPU_QUOTA)) if pod.group else None
