@@ -8,8 +8,9 @@ or its pod's, stands still above zero (`PodRow.idle`), and only then they are be
 A pod whose own row is clearly larger than its containers' rows together (`PodRow.beyond`) has something running that
 they do not show: of which container, nobody can say.
 
-A pod that runs beside others of its workload and has no series at all is on a node whose kubelet is not scraped, or its
-containers never last. What it uses may be more than all that the others show.
+A pod that runs beside others of its workload and has no series of memory is on a node whose kubelet is not scraped, or
+its containers never last. What it uses may be more than all that the others show. Where it has none of CPU alone, this
+is so of CPU.
 """
 
 from __future__ import annotations
@@ -45,12 +46,11 @@ def doubts(evidence: Evidence) -> Doubts:
     found: dict[ContainerRef, dict[Resource, Reason]] = {}
     for ref, resource in _beyond(evidence):
         found.setdefault(ref, {})[resource] = Reason.POD_USES_MORE
-    for series, ref in _zeros(evidence, Signal.CPU_USAGE_MEAN):
-        if not _sleeps(series, evidence):
-            found.setdefault(ref, {})[Resource.CPU] = Reason.CPU_UNMEASURED
-    silent = _silent_workloads(evidence)
-    of_silent = [ref for ref in evidence.containers if ref.workload in silent]
-    for ref in (*of_silent, *(ref for _, ref in _zeros(evidence, Signal.MEMORY_WORKING_SET_MAX))):
+    awake = (ref for series, ref in _zeros(evidence, Signal.CPU_USAGE_MEAN) if not _sleeps(series, evidence))
+    for ref in (*_of_silent_pods(evidence, Signal.CPU_USAGE_MEAN), *awake):
+        found.setdefault(ref, {})[Resource.CPU] = Reason.CPU_UNMEASURED
+    zeros = (ref for _, ref in _zeros(evidence, Signal.MEMORY_WORKING_SET_MAX))
+    for ref in (*_of_silent_pods(evidence, Signal.MEMORY_WORKING_SET_MAX), *zeros):
         found[ref] = dict.fromkeys(Resource, Reason.UNMEASURED)
     return found
 
@@ -78,25 +78,22 @@ def without_unmeasured(findings: Iterable[ClusterFinding], evidence: Evidence) -
     ]
 
 
-def _silent_workloads(evidence: Evidence) -> frozenset[WorkloadRef]:
-    """Workloads with a pod that has run for long and of which no container has a sample in the window."""
-    usage = evidence.usage.get(Signal.MEMORY_WORKING_SET_MAX)
+def _of_silent_pods(evidence: Evidence, signal: Signal) -> list[ContainerRef]:
+    """Containers of workloads with a pod that has run for long and has no sample of a signal in the window."""
+    usage = evidence.usage.get(signal)
     if usage is None or not usage.values.size:
-        return frozenset()
+        return []
     sampled = np.isfinite(usage.values)
     newest = (
-        usage.grid.start_seconds + (int(np.flatnonzero(sampled.any(axis=0)).max(initial=0))) * usage.grid.step_seconds
+        usage.grid.start_seconds + int(np.flatnonzero(sampled.any(axis=0)).max(initial=0)) * usage.grid.step_seconds
     )
     measured = {(usage.refs[i].namespace, usage.refs[i].pod) for i in np.flatnonzero(sampled.any(axis=1))}
-    own = {ref.workload for ref in evidence.containers}
-    return frozenset(
+    silent = {
         pod.workload
         for pod in evidence.inventory.pods
-        if pod.workload in own
-        and pod.serving
-        and 0 < pod.start_seconds < newest - SETTLE_SECONDS
-        and (pod.namespace, pod.name) not in measured
-    )
+        if pod.serving and 0 < pod.start_seconds < newest - SETTLE_SECONDS and (pod.namespace, pod.name) not in measured
+    }
+    return [ref for ref in evidence.containers if ref.workload in silent]
 
 
 def _zeros(evidence: Evidence, signal: Signal) -> Iterable[tuple[PodContainerRef, ContainerRef]]:

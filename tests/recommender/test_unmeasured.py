@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from cotenant.base.cluster import PodRow
+from cotenant.base.cluster import PodPhase, PodRow
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.settings.sections.recommender import RecommenderSettings
@@ -120,3 +121,43 @@ def test_a_first_scrape_before_the_process_has_a_page_is_no_absence() -> None:
     assert doubts(evidence_of(case(CORES, np.stack([BYTES, started])))) == {}
     started[-3:] = 0.0
     assert len(doubts(evidence_of(case(CORES, np.stack([BYTES, started]))))) == 1
+
+
+NONE = np.full(SLOTS, np.nan)
+LONG, YOUNG = END - 86400, END - 1800
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("cpu", "memory", "pod", "why"),
+    [
+        (np.stack([CORES, NONE]), np.stack([BYTES, NONE]), {}, dict.fromkeys(Resource, Reason.UNMEASURED)),
+        (np.stack([CORES, CORES]), np.stack([BYTES, NONE]), {}, dict.fromkeys(Resource, Reason.UNMEASURED)),
+        # memory of both is known
+        (np.stack([CORES, NONE]), np.stack([BYTES, BYTES]), {}, {Resource.CPU: Reason.CPU_UNMEASURED}),
+        # the source has no memory of anybody
+        (np.stack([CORES, NONE]), (), {}, {Resource.CPU: Reason.CPU_UNMEASURED}),
+        # half an hour old, not begun, over: nothing was due, or nothing runs
+        (np.stack([CORES, NONE]), np.stack([BYTES, NONE]), {"start_seconds": YOUNG}, {}),
+        (np.stack([CORES, NONE]), np.stack([BYTES, NONE]), {"phase": PodPhase.PENDING}, {}),
+        (np.stack([CORES, NONE]), np.stack([BYTES, NONE]), {"phase": PodPhase.SUCCEEDED}, {}),
+        (np.stack([CORES, NONE]), np.stack([BYTES, NONE]), {"end_seconds": END - 7200}, {}),
+    ],
+    ids=["both", "memory", "CPU", "CPU without memory", "young", "pending", "succeeded", "ended"],
+)
+def test_nothing_is_lowered_of_which_one_running_pod_of_two_has_no_sample(
+    strategy: str, cpu: np.ndarray, memory: np.ndarray, pod: dict[str, Any], why: dict[Resource, Reason]
+) -> None:
+    # 100m and 100 MiB are used of 600m and 1 GiB, as far as anybody measured
+    scaled = memory / 8 if len(memory) else memory
+    evidence = evidence_of(Case(cpu=cpu / 5, memory=scaled, requests={Resource.CPU: 600, Resource.MEMORY: 1024 * MIB}))
+    first, second = (replace(one, start_seconds=LONG) for one in evidence.inventory.pods)
+    evidence = replace(evidence, inventory=replace(evidence.inventory, pods=(first, replace(second, **pod))))
+    (made,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
+    (left,) = withhold_unmeasured([made], evidence)
+    assert any(v.action is not Action.WITHHELD and (v.change or 0) < 0 for v in made.values)
+    for before, after in zip(made.values, left.values, strict=True):
+        if before.resource not in why or before.action is Action.WITHHELD or (before.change or 0) > 0:
+            assert after == before
+        else:
+            assert (after.action, after.amount, after.reason) == (Action.WITHHELD, None, why[before.resource])
