@@ -143,7 +143,7 @@ def pull(
         state = _store_block(block, store, state, stands)
         sightings.add(block.usage)
     notes = (
-        *_node_totals(store, spans, inventory, sightings, stands),
+        *_node_totals(store, spans, inventory, sightings, recorded_time(recording, 0) if recording else None),
         *_gpu_notes(sightings),
         *_recorded_notes(stands),
     )
@@ -338,11 +338,12 @@ def _node_totals(
     spans: Sequence[SignalSpan],
     inventory: Inventory,
     sightings: Sightings,
-    stands: RecordedTime | None,
+    recorded: RecordedTime | None,
 ) -> tuple[str, ...]:
     """Store the sum of each node's pods, day by day, where the source has no series of nodes.
 
-    Returns the note on it; empty if nothing was missing.
+    What a recorder read of a node stands, however fine the source is: its pods are not all that it runs. Returns the
+    note on it; empty if nothing was missing.
     """
     missing = [
         (node_signal, parts)
@@ -355,7 +356,7 @@ def _node_totals(
                 usage = plausible_of_pods(store.read(parts, day), inventory.nodes)
                 if usage.refs:
                     sums = total(usage, by_node(usage.refs, inventory))
-                    store.append(node_signal, _beside_recorded(sums, node_signal, store, stands))
+                    store.append(node_signal, _beside_recorded(sums, node_signal, store, recorded))
     return ("nodes report no usage of their own: the sum of their pods stands for it",) if missing else ()
 
 

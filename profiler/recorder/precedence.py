@@ -55,12 +55,12 @@ def recorded_time(status: RecorderStatus, peak_seconds: float) -> RecordedTime |
     """Return when the values of a recorder stand against those of a source; None where those of the source do.
 
     peak_seconds: the time over which a rate of the source reaches whose maximum is a slot's peak; 0 where it does not
-    tell.
+    tell. A recorder that was ended stored the slot that was open then: of that one it saw a part.
     """
     if not status.until_seconds or 0 < peak_seconds < status.interval_seconds:
         return None
     gaps = tuple((gap.begin_seconds, gap.end_seconds) for gap in status.gaps)
-    return RecordedTime(status.begun_seconds, status.until_seconds, gaps)
+    return RecordedTime(status.begun_seconds, min(status.until_seconds, status.written_seconds), gaps)
 
 
 def without_recorded(new: Usage[Any], stored: Usage[Any], recorded: RecordedTime) -> Usage[Any]:

@@ -318,3 +318,21 @@ def test_a_slot_of_a_recorded_and_scanned_store_is_read_from_the_finer_and_compl
         stands = recorded if interval <= 60 else np.zeros_like(recorded)
         assert ((share > 1.9) == ~stands).all(), (name, share)
     assert ("the recorder's values stand" in found.notes) is (interval <= 60)
+
+
+def test_a_sum_of_pods_stands_for_no_use_of_a_node_that_was_recorded(tmp_path: Path) -> None:
+    """A Prometheus without the root cgroup, with finer rates than the recorder's: its peaks count, a sum does not."""
+    store, begun = Store((tmp_path / "store").as_uri(), "c"), START + 4 * HOUR
+    record(store, begun, interval=100)
+    scraped = [replace(line, every=15) for line in lines() if line.labels.get("id") != "/"]
+    with kube_series.served(tmp_path, {"pods": scraped}) as url:
+        found = kube_series.scanned(url, "pods", tmp_path / "store")
+    assert "the sum of their pods stands for it" in found.notes
+
+    times = np.arange(START, END, FIVE_MINUTES_SECONDS)
+    (use,) = values(store, Signal.NODE_CPU_USAGE_MEAN).values()
+    # The node's own counter grows by two cores. Its four pods together use 1,454 m and their swing, so that each sum
+    # is one, or nearly so, of another amount: at least one is off by a tenth.
+    assert use[times >= begun] == pytest.approx(2000, rel=1e-4)
+    assert np.isfinite(use[times < begun]).all()
+    assert abs(use[times < begun] - 2000).max() > 200
