@@ -50,7 +50,7 @@ def contents(view: View, search: str = "") -> Component:
     """Everything below the heading."""
     page = overview_page(view, search)
     if page is None:
-        return beginnings.empty(view.source.recording(), view.now_seconds())
+        return beginnings.empty(view.source.recorder_status(), view.now_seconds())
     overview, base = page.overview, view.settings.base_path
     rows: tuple[tuple[str, Sequence[Callable[[], Component]]], ...] = (
         ("", [lambda: html.P(_lead(page), className="lead")]),
@@ -72,7 +72,7 @@ def _young(view: View, overview: Overview) -> Component:
     """Show what is still to come while the history is short; nothing otherwise, and then no recorder is asked for."""
     if overview.window_days >= beginnings.STAGES[-1].days:
         return html.Div()
-    drawn = beginnings.young(overview.window_days, view.source.recording(), view.now_seconds())
+    drawn = beginnings.young(overview.window_days, view.source.recorder_status(), view.now_seconds())
     return drawn or html.Div()
 
 

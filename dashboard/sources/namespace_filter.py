@@ -117,9 +117,9 @@ class Narrowing:
             record, pulls=pulls, namespaces=tuple(r for r in record.namespaces if r["namespace"] in namespaces)
         )
 
-    def recording(self) -> RecorderStatus | None:
+    def recorder_status(self) -> RecorderStatus | None:
         """Sums over all pods, and nodes."""
-        return self._behind.recording()
+        return self._behind.recorder_status()
 
     def backtest(self) -> BacktestReport | None:
         """A report of the whole cluster by name: for who reads all of it."""

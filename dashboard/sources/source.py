@@ -199,7 +199,7 @@ class ResultSource(Protocol):
     def upkeep(self) -> Upkeep:
         """Return the records of pulls, gaps and lost days."""
 
-    def recording(self) -> RecorderStatus | None:
+    def recorder_status(self) -> RecorderStatus | None:
         """Return what a recorder of the cluster says of itself; None where none ever ran."""
 
     def backtest(self) -> BacktestReport | None:
@@ -381,10 +381,10 @@ class StoreSource:
             tuple((hole.signal.value, hole.start_seconds, hole.path) for hole in self._store.holes()),
             tuple(self._rows(COVERAGE)),
             tuple(self._rows(COVERAGE_BY_DAY)),
-            self.recording(),
+            self.recorder_status(),
         )
 
-    def recording(self) -> RecorderStatus | None:
+    def recorder_status(self) -> RecorderStatus | None:
         """Read when asked for: it changes each minute."""
         return self._store.read_document(STATUS_DOCUMENT, RecorderStatus)
 
