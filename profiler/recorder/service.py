@@ -20,7 +20,7 @@ import structlog
 
 from cotenant.base.cluster import Inventory
 from cotenant.base.controllers.sender import Leadership
-from cotenant.base.errors import CotenantError
+from cotenant.base.errors import CotenantError, NotLeader
 from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.process.clock import Clock
@@ -176,6 +176,16 @@ class Recorder:
             return self._transitions in (None, right.transitions)
         return self._transitions is not None and (right.error is not None or right.is_leading)
 
+    def _require_right(self) -> None:
+        """Raise NotLeader unless the right is ours, and nobody else had it since we began.
+
+        A process that was stopped in a round gets the Lease again before the round is over; meanwhile another one may
+        have stored and counted what this one would write of old.
+        """
+        self._leadership.require()
+        if self._transitions not in (None, self._leadership.transitions):
+            raise NotLeader(f"the Lease {LEASE} was another process's meanwhile; nothing was stored")
+
     async def _have_begun(self) -> bool:
         """Begin once pods and nodes are known; return whether they are."""
         if not await asyncio.to_thread(self.watch.wait_synced, self._retry_seconds):
@@ -266,7 +276,7 @@ class Recorder:
         if not containers and not nodes:
             return True
         try:
-            self._leadership.require()
+            self._require_right()
             self._store_pending()
             self.error = None
         except CotenantError as error:
@@ -318,7 +328,7 @@ class Recorder:
         """Keep what was counted since the last slot, and in the first days present use, which no analysis shows yet."""
         now = self._clock.now_seconds()
         try:
-            self._leadership.require()
+            self._require_right()
             self._keep_counts(now)
             if self._status is None or now - self._status.begun_seconds < FIRST_SECONDS:
                 self._status = self._new_status(now)

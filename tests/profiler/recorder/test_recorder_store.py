@@ -56,6 +56,12 @@ class NeverLeads:
         raise AssertionError("it writes nothing")
 
 
+class Leads(AlwaysLeads):
+    """Leadership whose number of former holders is set by hand."""
+
+    transitions = 1
+
+
 @pytest.fixture
 def api() -> Iterator[ApiServer]:
     server = ApiServer(None, None)
@@ -213,6 +219,28 @@ def test_a_process_that_waits_for_the_lease_keeps_no_versions_of_pods(api: ApiSe
 
         assert [one.key for one in waiting.watch.pods()] == [("shop", "web")]
         assert waiting.watch.take() == []
+
+
+@pytest.mark.parametrize(("transitions", "stored"), [(1, True), (3, False)], ids=["ours", "another's meanwhile"])
+def test_what_was_read_before_another_process_had_the_lease_is_not_stored(
+    api: ApiServer, tmp_path: Path, transitions: int, stored: bool
+) -> None:
+    store, clock, right = Store(tmp_path.as_uri(), "c"), HandClock(BEGUN), Leads()
+    with recorder_of(api, store, clock, right) as recorder, ThreadPoolExecutor(1) as pool:
+        stopping = threading.Event()
+        running = pool.submit(recorder.run, stopping)
+        try:
+            wait_for("the first round", lambda: store.read_document(STATUS_DOCUMENT, RecorderStatus) is not None, 60)
+            for k in range(3):  # while it waits a minute for the next round
+                read(recorder, BEGUN + 60 * k, 60.0 * k, 100)
+            clock.seconds += 190
+            # Two others had the Lease, which is ours again when the process ends and would store what is open.
+            right.transitions = transitions
+        finally:
+            stopping.set()
+        running.result(30)
+
+    assert (store.span(Signal.CPU_USAGE_MEAN) is not None) is stored
 
 
 NODE = {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}
