@@ -275,7 +275,8 @@ def mutate_quota(request: AdmissionRequest, context: ReviewContext) -> Admission
         return UNTOUCHED
     if not context.view.quotas_synced:
         return NOT_READY
-    patch = tuple(difference(quota, quota_rules.with_defaults(quota, context.view.quotas)))
+    old = _object(request.old, _QuotaShape)
+    patch = tuple(difference(quota, quota_rules.with_defaults(quota, context.view.quotas, old)))
     warnings = tuple(misread_on_quota(quota))
     return AdmissionDecision((), patch, warnings, outcome="patched" if patch else "untouched")
 

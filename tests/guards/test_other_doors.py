@@ -47,6 +47,8 @@ def plane(control_plane: ControlPlane) -> ControlPlane:
     if not admin.exists(f"{SWAPS}/swaps"):
         swaps = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "SwapGuard", "metadata": {"name": "swaps"}}
         admin.create(SWAPS, {**swaps, "spec": {"servedUntil": "2026-11-20T12:00:00.000000Z"}})
+    if not admin.exists(f"{QUOTAS}/made"):
+        admin.create(QUOTAS, {**quota(), "metadata": {**quota()["metadata"], "name": "made"}})
     manager = thief(control_plane, MANAGER)
     naked = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": IMAGE}]}}
     wait_for("the policies", lambda: outcome(manager, Act("", "POST", PODS, naked)).by_policy)
@@ -260,6 +262,14 @@ FORBIDDEN: dict[str, tuple[str, Act]] = {
         MANAGER,
         Act("", "PATCH", f"{QUOTAS}/stolen{OTHER_MANAGER}", quota({f"{QUOTA}/profile": ""}), APPLY),
     ),
+    "a quota moved below another one": (
+        MANAGER,
+        Act("", "PATCH", f"{QUOTAS}/made", {"metadata": {"labels": {f"{QUOTA}/parent": "others"}}}, MERGE),
+    ),
+    "a namespace for a quota of its own": (
+        MANAGER,
+        Act("", "PATCH", f"{QUOTAS}/made", {"metadata": {"annotations": {f"{QUOTA}/namespaces": "[]"}}}, MERGE),
+    ),
     "nodes that no hand-over names": (
         MANAGER,
         Act("", "PATCH", f"{SWAPS}/swaps", {"spec": {"nodes": {"n": []}}}, MERGE),
@@ -327,6 +337,12 @@ def test_a_resize_as_the_product_makes_it_is_let_through(plane: ControlPlane) ->
 
 def test_a_root_quota_and_a_hand_over_as_the_product_makes_them_are_let_through(plane: ControlPlane) -> None:
     assert asked(plane, MANAGER, Act("", "POST", QUOTAS, quota())).status in (200, 201)
+    # As the webhooks of quotas complete them, ours and Koordinator's: a weight as large as max, the root as parent.
+    weight, parent = {f"{QUOTA}/shared-weight": '{"cpu":"0"}'}, {f"{QUOTA}/parent": "koordinator-root-quota"}
+    full = quota(parent, annotations=weight)
+    assert asked(plane, MANAGER, Act("", "POST", QUOTAS, full)).status in (200, 201)
+    more = {"metadata": {"labels": parent, "annotations": weight}, "spec": {"max": {"cpu": "9"}, "min": {"cpu": "9"}}}
+    assert asked(plane, MANAGER, Act("", "PATCH", f"{QUOTAS}/made", more, MERGE)).status == 200
     own = {"spec": {"swaps": [SWAP], "nodes": {"n": [f"{SHOP}/web"]}}}
     assert asked(plane, MANAGER, Act("", "PATCH", f"{SWAPS}/swaps", own, MERGE)).status == 200
 

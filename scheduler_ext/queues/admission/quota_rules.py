@@ -59,10 +59,14 @@ class QuotaChange:
         return self.tree.children(self.quota.name)
 
 
-def with_defaults(body: Mapping[str, Any], tree: QuotaTree) -> Json:
-    """The quota with its parent, the parent's tree id and shared weights of exactly max's resources filled in."""
+def with_defaults(body: Mapping[str, Any], tree: QuotaTree, old: Mapping[str, Any] | None = None) -> Json:
+    """The quota with its parent, the parent's tree id and shared weights of exactly max's resources filled in.
+
+    old: the quota before an update. One that changes nothing of what these are made of, as a manager's note of what the
+    quota may use, fills nothing in: that would be a change of its tree in the name of whoever made the note.
+    """
     metadata = dict(body["metadata"])
-    if metadata.get("name") == ROOT_QUOTA:
+    if metadata.get("name") == ROOT_QUOTA or (old is not None and _default_inputs(body) == _default_inputs(old)):
         return dict(body)
     labels, annotations = dict(metadata.get("labels") or {}), dict(metadata.get("annotations") or {})
     labels[PARENT_LABEL] = labels.get(PARENT_LABEL) or ROOT_QUOTA
@@ -74,6 +78,12 @@ def with_defaults(body: Mapping[str, Any], tree: QuotaTree) -> Json:
         annotations[SHARED_WEIGHT_ANNOTATION] = _weights(annotations.get(SHARED_WEIGHT_ANNOTATION), maximum)
         metadata["annotations"] = annotations
     return {**body, "metadata": metadata}
+
+
+def _default_inputs(body: Mapping[str, Any]) -> tuple[Any, ...]:
+    metadata = body["metadata"]
+    weights = (metadata.get("annotations") or {}).get(SHARED_WEIGHT_ANNOTATION)
+    return metadata.get("labels") or {}, weights, (body.get("spec") or {}).get("max")
 
 
 def _weights(text: Any, maximum: Mapping[str, Any]) -> str:

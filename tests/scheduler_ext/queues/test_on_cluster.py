@@ -180,6 +180,40 @@ def test_the_root_quota_of_a_profile_is_made_and_follows_its_nodes(scene: QueueS
         assert scene.api.get(root)["spec"]["min"]["cpu"] == "6"
 
 
+def test_quotas_that_the_webhook_completes_are_made_resized_and_told_of(scene: QueueScene, fake_nodes: Nodes) -> None:
+    """It fills in parent and weights, of quotas from before it too: no write of the manager is refused for that."""
+    pool, name = {"pool": scene.namespace}, f"full-{scene.namespace[-20:]}"
+    fake_nodes(1, cpu="4", labels=pool | scene.label)
+    team = scene.quota("team", "1", "2")
+    path = f"/apis/{PROFILE_GROUP}/namespaces/{scene.namespace}/elasticquotaprofiles"
+    kind = {"apiVersion": PROFILE_GROUP, "kind": "ElasticQuotaProfile"}
+
+    def profile(name: str) -> str:
+        spec = {"quotaName": name, "nodeSelector": {"matchLabels": pool}}
+        scene.api.create(path, {**kind, "metadata": {"name": name}, "spec": spec})
+        return f"{scene.quotas_path}/{name}"
+
+    old, weight = profile(f"bare-{scene.namespace[-20:]}"), "quota.scheduling.koordinator.sh/shared-weight"
+    with scene.manager():
+        wait_for("one is made before there is a webhook", lambda: scene.api.exists(old))
+    assert weight not in str(scene.api.get(old)["metadata"].get("annotations"))
+    with running(scene.plane) as webhook:
+        wait_for("the webhook reads quotas", lambda: team in webhook.state.view().quotas.quotas)
+        new = profile(name)
+        with scene.manager():
+            wait_for("another one is made", lambda: scene.api.exists(new))
+            assert weight in scene.api.get(new)["metadata"]["annotations"]
+            fake_nodes(1, cpu="2", labels=pool)
+            for root in (old, new):
+                wait_for("it has grown", lambda root=root: scene.api.get(root)["spec"]["max"]["cpu"] == "6")
+                wait_for(
+                    "it says its total", lambda root=root: "total-resource" in str(scene.api.get(root)["metadata"])
+                )
+            # All of its most is asked for, which its tree has.
+            scene.member("asks", team, cpu="2")
+            wait_for("a quota from before it says what it may use", lambda: scene.runtime_cpu(team) == "2")
+
+
 def test_the_manager_changes_no_quota_but_says_how_it_stands(scene: QueueScene) -> None:
     team = scene.quota("team", "1", "1")
     client = scene.plane.client(account(scene.plane, "cotenant-manager", scene.namespace))

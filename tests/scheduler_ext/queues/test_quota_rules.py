@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from contextlib import suppress
 from typing import Any
@@ -60,6 +61,20 @@ def test_shared_weights_follow_the_resources_of_max() -> None:
     given_body["metadata"]["annotations"] = {P + "shared-weight": '{"cpu": "2", "gpu": "1"}'}
     found = with_defaults(given_body, tree())["metadata"]["annotations"][P + "shared-weight"]
     assert json.loads(found) == {"cpu": "2", "memory": "1Gi"}
+
+
+def test_a_write_of_what_a_quota_may_use_fills_in_nothing_and_any_other_does() -> None:
+    old = body()
+    noted = copy.deepcopy(old)
+    noted["metadata"]["annotations"] = {P + "runtime": '{"cpu":"4"}'}
+    noted["status"] = {"used": {"cpu": "1"}}
+    assert with_defaults(noted, tree(), old) == noted
+    for path, value in (("labels", {"a": "b"}), ("annotations", {P + "shared-weight": '{"gpu":"1"}'})):
+        changed = copy.deepcopy(old)
+        changed["metadata"][path] = value
+        assert with_defaults(changed, tree(), old) == with_defaults(changed, tree()) != changed
+    larger = {**old, "spec": {**old["spec"], "max": {"cpu": "4", "memory": "1Gi"}}}
+    assert with_defaults(larger, tree(), old) == with_defaults(larger, tree()) != larger
 
 
 def test_rule_1_childrens_min_sums_to_no_more_than_their_parents() -> None:
