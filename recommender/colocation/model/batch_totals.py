@@ -26,7 +26,11 @@ def batch_pods() -> RowCondition:
 
 
 def usage_of_batch_pods(pods: Relation) -> tuple[list[float | None], int]:
-    """Return the usage of batch pods, each resource in its unit, and the number of these pods."""
-    usage = [f"coalesce(sum({r}_usage), 0)" for r in Resource]
-    count, *amounts = pods.sums(["count(*)", *usage], batch_pods())
-    return [float(amount) for amount in amounts], count
+    """Return the usage of batch pods, each resource in its unit, and the number of these pods.
+
+    None where there are such pods and the usage of none of them is known.
+    """
+    count, *amounts = pods.sums(["count(*)", *(f"sum({r}_usage)" for r in Resource)], batch_pods())
+    if not count:
+        return [0.0 for _ in Resource], 0
+    return [None if amount is None else float(amount) for amount in amounts], count
