@@ -44,6 +44,8 @@ class PolicyField:
     kind: FieldKind
     choices: Mapping[str, str] | None = None
     note: str = ""
+    left_out: str = ""
+    """One of a few words: which one the API server takes where the field is left out."""
 
     @property
     def id(self) -> str:
@@ -61,6 +63,7 @@ FIELDS: Final = (
             AutopilotMode.OBSERVE.value: "writes down what it would do",
             AutopilotMode.ACT.value: "changes workloads, once approved",
         },
+        left_out=AutopilotMode.OBSERVE.value,
     ),
     PolicyField(("spec", "resources"), "Resources", FieldKind.SOME, {"cpu": "CPU", "memory": "memory"}),
     PolicyField(
@@ -98,14 +101,17 @@ FIELDS: Final = (
 
 
 def form_value(body: Mapping[str, Any], field: PolicyField) -> Any:
-    """Return what the form shows of a field: a word, a list of words, lines or a number; empty where it is left out."""
+    """Return what the form shows of a field: a word, a list of words, lines or a number; empty where it is left out.
+
+    One of a few words is None where the object has something else, such as `mode: Off`, which YAML reads as false.
+    """
     value: Any = body
     for key in field.path:
         value = value.get(key) if isinstance(value, Mapping) else None
     if field.kind is FieldKind.NUMBER:
         return value if isinstance(value, int | float) and not isinstance(value, bool) else ""
     if field.kind is FieldKind.ONE:
-        return value if isinstance(value, str) else next(iter(field.choices or {}), "")
+        return field.left_out if value is None else value if isinstance(value, str) else None
     words = [str(word) for word in value] if isinstance(value, list) else []
     return "\n".join(words) if field.kind is FieldKind.LINES else words
 

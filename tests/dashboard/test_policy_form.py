@@ -42,6 +42,7 @@ def test_the_form_offers_what_the_api_server_takes(field: PolicyField) -> None:
     known = schema(field)
     if field.kind is FieldKind.ONE:
         assert sorted(field.choices or {}) == sorted(known["enum"])
+        assert form_value({"spec": {}}, field) == known["default"], "what the API server takes without an answer"
     elif field.kind is FieldKind.SOME:
         assert sorted(field.choices or {}) == sorted(known["items"]["enum"])
     else:
@@ -92,6 +93,16 @@ def test_the_form_follows_the_text_and_the_text_follows_the_form() -> None:
     text, form, problem = follow(as_yaml(BODY), answered, FIELDS[resources].id)
     assert (parse_policy(text), problem) == (typed, "")
     assert form == [no_update] * len(FIELDS), "what the person has just chosen is not drawn over"
+
+
+def test_a_word_that_yaml_reads_as_something_else_is_not_shown_as_chosen_and_can_be_mended() -> None:
+    mode = next(n for n, field in enumerate(FIELDS) if field.path == ("spec", "mode"))
+    typed = as_yaml(BODY).replace("mode: Observe", "mode: Off")
+    assert parse_policy(typed)["spec"]["mode"] is False  # YAML 1.1
+    _, form, _ = follow(typed, values(BODY), TEXT)
+    assert form[mode] is None
+    text, _, _ = follow(typed, [*form[:mode], "Off", *form[mode + 1 :]], FIELDS[mode].id)
+    assert parse_policy(text)["spec"]["mode"] == "Off"
 
 
 def test_text_that_cannot_be_read_waits_and_nothing_of_it_is_lost() -> None:
