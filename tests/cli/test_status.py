@@ -110,6 +110,8 @@ def test_without_a_kubeconfig_it_says_so_and_shows_the_rest(made: Results, tmp_p
     ]
     assert lines["Runs"].startswith("not known: no access to a cluster: there is no kubeconfig")
     assert "nothing verified yet" in lines["Saved so far"]
+    assert lines["Waiting"] == "no recommendation and no change"
+    assert "               plans are not known" in done.stdout.splitlines(), "what nobody has read is not zero"
     told = [line for line in done.stdout.splitlines() if not line.startswith("Runs")]  # whose length is a path's
     assert all(len(line) <= 120 for line in told), "one screen, no endless lines"
     assert len(done.stdout.splitlines()) <= 20
@@ -130,6 +132,12 @@ def test_a_cluster_that_does_not_answer_leaves_a_part_and_says_so(made: Results,
     assert done.returncode == 4
     assert done.stderr.startswith("partial: the cluster did not answer: ")
     assert "Next peak" in done.stdout and "Runs           not known: " in done.stdout
+
+
+def test_a_context_that_is_not_there_is_an_error_that_names_it(made: Results, tmp_path: Path) -> None:
+    done = run(made.store, tmp_path, "--kubeconfig", str(tmp_path / "typo"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"there is no kubeconfig {tmp_path / 'typo'}" in done.stderr
 
 
 def test_another_clusters_components_do_not_stand_beside_these_results(made: Results, tmp_path: Path) -> None:
@@ -156,6 +164,10 @@ def test_several_clusters_are_rows_unless_one_is_named(made: Results, tmp_path: 
     assert document(both, tmp_path, "--cluster", "second")["nodes"] == WEEK.nodes
     refused = run(both, tmp_path, "--all-clusters", "--cluster", "second")
     assert refused.returncode == 2 and "exclude each other" in refused.stderr
+    for words in ((), ("--all-clusters",)):
+        refused = run(both, tmp_path, *words, "--context", "prod")
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "kube.context is of one cluster" in refused.stderr and "--cluster NAME" in refused.stderr
 
 
 def test_a_real_api_server_says_what_runs_and_how_much_of_it(
@@ -169,9 +181,33 @@ def test_a_real_api_server_says_what_runs_and_how_much_of_it(
     if not api.exists(f"{path}/{body['metadata']['name']}"):
         api.create(path, body)
     words = ("--kubeconfig", str(bare_plane.admin_kubeconfig))
-    running = document(made.store, tmp_path, *words)["running"]
+    seen = document(made.store, tmp_path, *words)
     # No kubelet runs here: one pod is wanted, none is ready.
-    assert {"name": "cotenant-manager", "kind": "Deployment", "ready": 0, "wanted": 1} in running
+    assert {"name": "cotenant-manager", "kind": "Deployment", "ready": 0, "wanted": 1} in seen["running"]
+    assert (seen["waiting"]["plans_for_approval"], seen["plans_unknown"]) == (0, ""), "it has no such kind or no plan"
     shown = run(made.store, tmp_path, *words).stdout
     assert "cotenant-manager (Deployment): 0 of 1 ready  <- not all are ready" in shown
     api.delete(f"{path}/{body['metadata']['name']}")
+
+
+def test_who_may_not_list_plans_sees_the_rest_and_why_they_are_not_known(
+    bare_plane: ControlPlane, made: Results, tmp_path: Path
+) -> None:
+    """The role for readers that is shipped lists workloads and no plans."""
+    api, group = bare_plane.api(), "rbac.authorization.k8s.io"
+    role = next(
+        b for b in yaml.safe_load_all((ROOT / "deploy/rbac/reader.yaml").read_text()) if b["kind"] == "ClusterRole"
+    )
+    who = {"kind": "User", "name": "rita", "apiGroup": group}
+    ref = {"kind": "ClusterRole", "name": "rita", "apiGroup": group}
+    made_here = {"clusterroles": {**role, "metadata": {"name": "rita"}},
+                 "clusterrolebindings": {"metadata": {"name": "rita"}, "subjects": [who], "roleRef": ref}}  # fmt: skip
+    for plural, body in made_here.items():
+        api.create(f"/apis/{group}/v1/{plural}", body)
+    words = ("--kubeconfig", str(bare_plane.user("rita")))
+    seen = document(made.store, tmp_path, *words)
+    assert (seen["cluster_unknown"], seen["waiting"]["plans_for_approval"]) == ("", None)
+    assert "cannot list reservationplans.cotenant.dev" in seen["plans_unknown"]
+    assert f"plans are not known: {seen['plans_unknown']}" in run(made.store, tmp_path, *words).stdout
+    for plural in made_here:
+        api.delete(f"/apis/{group}/v1/{plural}/rita")

@@ -29,6 +29,7 @@ ALLOWED = {
     "tests/cli/test_explain_node.py": (2, LOOKS),
     "tests/cli/test_install_on_cluster.py": (1, INSTALLS),
     "tests/cli/test_slo_config.py": (1, LOOKS),
+    "tests/cli/test_status.py": (1, LOOKS),
     "tests/upgrade/test_evictions.py": (1, INSTALLS),
     "tests/cli/test_writer_policy.py": (1, "the account's name with all rights: the policy alone may refuse"),
     "tests/dashboard/test_access_dex.py": (1, "the server's address; a person's token takes the certificate's place"),

@@ -63,12 +63,14 @@ def status(
     if all_clusters:
         refuse_name(session_of(ctx))
     url = url_of(session_of(ctx).read({"store.url": store}).settings)
+    given = {"kube.kubeconfig": kubeconfig, "kube.context": context}
     if all_clusters or (cluster is None and len(Store.clusters(url)) > 1):
+        if any(given.values()):
+            session_of(ctx).require_no_context(given, "the status of several clusters")
         _print_clusters(url, output, headers=not no_headers)
         return
     if output is Format.CSV:
         raise UsageError("-o csv is of several clusters", fix="Give --all-clusters, or -o json.")
-    given = {"kube.kubeconfig": kubeconfig, "kube.context": context}
     options = {path: value for path, value in given.items() if value is not None}
     _print_one(ctx, {"store.url": store, **options}, cluster, output)
 
@@ -80,16 +82,14 @@ def _print_one(ctx: typer.Context, flags: dict[str, str | None], cluster: str | 
 
     loaded = session_of(ctx).load(flags)
     opened = open_store(loaded.settings, cluster)
-    named = loaded.cluster is not None or loaded.context_by_flag
-    reached = loaded.reaches_cluster or loaded.context_by_flag
-    live = read_cluster(loaded.settings, opened.cluster, named=named, reached=reached)
+    live = read_cluster(loaded, opened.cluster)
     shown = read_status(opened, loaded.settings, live, SystemClock())
     if output in (Format.JSON, Format.YAML):
         print_document(shown, DocumentFormat(output.value))
     else:
         sys.stdout.writelines(align_columns(list(lines(shown, loaded.settings.recommender.prices.currency))))
     if live.failed:
-        message(f"partial: the cluster did not answer: {live.unknown}", style="yellow")
+        message(f"partial: the cluster did not answer: {live.unknown or live.plans_unknown}", style="yellow")
         raise typer.Exit(EXIT_PARTIAL)
 
 

@@ -52,10 +52,14 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class InCluster:
-    """The answers of the API server; `unknown`: why nothing was asked or answered, else ""."""
+    """The answers of the API server; `unknown`: why nothing was asked or answered, else "".
+
+    plans: None where they are not known; `plans_unknown`: why not, where the API server answered otherwise.
+    """
 
     components: tuple[Component, ...] = ()
     plans: PlanCounts | None = None
+    plans_unknown: str = ""
     unknown: str = ""
     failed: bool = False
     """Whether it was asked and did not answer: the rest of the status is a part of it only."""
@@ -131,6 +135,8 @@ class ClusterStatus:
     saved: Saved
     cluster_unknown: str = ""
     """Why components and plans are not known; "" where the API server said them."""
+    plans_unknown: str = ""
+    """Why plans alone are not known."""
     notes: tuple[str, ...] = ()
 
 
@@ -163,6 +169,7 @@ def cluster_status(
         peak_reason=overview.peak_reason,
         saved=Saved(count_of_states(standings, ChangeState.VERIFIED), change_savings(standings).verified),
         cluster_unknown=live.unknown,
+        plans_unknown=live.plans_unknown,
         notes=tuple(overview.notes),
     )
 

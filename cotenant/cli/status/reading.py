@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from cotenant.base.errors import ClusterError, CotenantError, NoData
+from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, CotenantError, NoData
 from cotenant.cli.status.model import TABLES, ClusterStatus, Component, InCluster, cluster_status
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
     from cotenant.base.process.clock import Clock
+    from cotenant.base.settings.load import Loaded
     from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
-    from cotenant.scheduler_ext.reservations.model.plan_states import PlanCounts
 
 OWN: Final = "app.kubernetes.io/part-of=cotenant"
 """Label of everything that the chart and the manifests put into a cluster."""
@@ -42,25 +42,28 @@ def read_status(store: Store, settings: Settings, live: InCluster, clock: Clock)
     return cluster_status(overview, tables, standings, live, clock.now_seconds())
 
 
-def read_cluster(settings: Settings, cluster: str, *, named: bool, reached: bool = True) -> InCluster:
+def read_cluster(loaded: Loaded[Settings], cluster: str) -> InCluster:
     """Read the components that run in the cluster, and its plans; says why where they are not known.
 
-    reached: the settings say how this one of several clusters is reached. named: the settings or an option say which
-    context is meant; else the kubeconfig's context has to be the cluster of the results, because another cluster's
-    components beside them would mislead.
+    Unless the settings or an option say which context is meant, the kubeconfig's has to be the cluster of the results,
+    because another cluster's components beside them would mislead. ClusterError where an option names a kubeconfig or a
+    context that is not there.
     """
     from cotenant.base.kube import connect
     from cotenant.base.kube.auth import IN_CLUSTER
 
-    if not reached:
+    given = loaded.context_by_flag
+    if not (given or loaded.reaches_cluster):
         return InCluster(unknown=f"the settings name no kubeconfig context of cluster {cluster}; give --context")
     try:
-        client = connect(settings.kube)
+        client = connect(loaded.settings.kube)
     except ClusterError as error:
+        if given:
+            raise
         return InCluster(unknown=error.message)
     with closing(client):
         present = client.access.cluster
-        if not named and present not in (cluster, IN_CLUSTER):
+        if not (given or loaded.cluster is not None) and present not in (cluster, IN_CLUSTER):
             return InCluster(
                 unknown=f"the kubeconfig's context is of {present}, the results are of {cluster}; give --context"
             )
@@ -68,7 +71,7 @@ def read_cluster(settings: Settings, cluster: str, *, named: bool, reached: bool
             components = _components(client)
         except CotenantError as error:
             return InCluster(unknown=error.message, failed=True)
-        return InCluster(components, _plans(client))
+        return _with_plans(client, components)
 
 
 def _components(client: KubeClient) -> tuple[Component, ...]:
@@ -86,12 +89,15 @@ def _components(client: KubeClient) -> tuple[Component, ...]:
     return tuple(sorted(found, key=lambda part: part.name))
 
 
-def _plans(client: KubeClient) -> PlanCounts | None:
-    """Plans by phase; None where they cannot be read or the cluster does not know the kind."""
+def _with_plans(client: KubeClient, components: tuple[Component, ...]) -> InCluster:
+    """The components with the plans by phase; a cluster that does not know the kind has none."""
     from cotenant.scheduler_ext.reservations.model.plan_states import counts
     from cotenant.scheduler_ext.reservations.service.plans import plans
 
     try:
-        return counts(plans(client))
-    except CotenantError:
-        return None
+        return InCluster(components, counts(plans(client)))
+    except ClusterAbsent:
+        return InCluster(components, counts(()))
+    except CotenantError as error:
+        refused = isinstance(error, ClusterForbidden)  # whoever has the role of a reader alone sees no plans
+        return InCluster(components, plans_unknown=error.message, failed=not refused)

@@ -88,6 +88,9 @@ def _waiting_lines(status: ClusterStatus) -> Iterator[Line]:
         (waits.plans_for_approval or 0, "plan", "for approval: cotenant get plans"),
     ]
     words = [f"{counted(number, noun)} {what}" for number, noun, what in found if number]
+    if waits.plans_for_approval is None:
+        why = f": {visible(status.plans_unknown)}" if status.plans_unknown else ""
+        words = [*(words or ["no recommendation and no change"]), f"plans are not known{why}"]
     for place, text in enumerate(words or ["nothing"]):
         yield "" if place else "Waiting", text
 
