@@ -21,6 +21,7 @@ from cotenant.changes.snooze import snooze
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.home.page_data import OverviewPage, overview_page
 from cotenant.dashboard.sources.source import StoreSource
+from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
 from cotenant.recommender.model.views import RECLAIMABLE, RECOMMENDATIONS
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
@@ -132,6 +133,17 @@ def test_a_cluster_that_does_not_answer_leaves_a_part_and_says_so(made: Results,
     assert done.returncode == 4
     assert done.stderr.startswith("partial: the cluster did not answer: ")
     assert "Next peak" in done.stdout and "Runs           not known: " in done.stdout
+
+
+def test_before_the_first_analysis_it_says_what_a_recorder_has(tmp_path: Path) -> None:
+    begun = SystemClock().now_seconds() - 7200
+    recording = RecorderStatus(begun, begun + 7100, int(begun + 6900), nodes={NodeSource.KUBELET: 3})
+    store = Store((tmp_path / "young").as_uri(), "young")
+    store.write_document(STATUS_DOCUMENT, recording)
+    done = run(store, tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: the store has no results yet: recording since " in done.stderr
+    assert "3 nodes from kubelet" in done.stderr and "fix: Analyse what is recorded: cotenant scan." in done.stderr
 
 
 def test_a_context_that_is_not_there_is_an_error_that_names_it(made: Results, tmp_path: Path) -> None:
