@@ -74,8 +74,10 @@ class Compared:
 
 
 def measure_text(measure: Measure, value: float) -> str:
-    """Return a measure's value with its unit: "120 ms", "5.0 %". value: in seconds, or a share."""
-    return f"{1000 * value:.3g} ms" if measure is Measure.LATENCY else percent(value, 1)
+    """Return a measure's value with its unit: "120 ms", "1,200 ms", "5.0 %". value: in seconds, or a share."""
+    if measure is not Measure.LATENCY:
+        return percent(value, 1)
+    return f"{1000 * value:.3g} ms" if value < 0.9995 else f"{1000 * value:,.0f} ms"  # never 1e+03
 
 
 def regression_results(

@@ -363,7 +363,7 @@ def decided(made: ServiceWeek) -> FoundObjective:
         (week([0.2] * 48), ""),
         (week([0.2] * 48, requests=40), "40 requests in the median hour"),
         (week([0.04] * 48), "within the histogram's lowest bucket (up to 50 ms)"),
-        (week([1.0] * 48), "beyond the histogram's highest bound (1e+03 ms)"),
+        (week([1.0] * 48), "beyond the histogram's highest bound (1,000 ms)"),
         (week([0.2] * 48, bounds=()), "bounds are not known"),
         (week([0.1, 0.9] * 24), "of the hours without a change would count as harm"),
         (week([np.nan] * 48), "the histogram has no buckets"),

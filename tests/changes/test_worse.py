@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.decide.regression_check import (
     NO_SOURCE,
     Compared,
     Measure,
+    measure_text,
     regression_results,
     unanswered_query_reason,
 )
@@ -26,6 +31,14 @@ def test_a_latency_beyond_the_allowed_factor_is_harm_and_one_at_it_is_none() -> 
     assert (at.verdict, round(at.most or 0, 6), at.unit) == (RuleVerdict.KEPT, 0.12, RuleUnit.SECONDS)
     assert beyond.verdict is RuleVerdict.WORSE
     assert ChangeVerdict(0, 1, (at, beyond)).harm == "p99 latency 100 ms -> 121 ms, more than 1.2 times as long"
+
+
+@given(st.floats(1e-4, 1e4))
+def test_a_latency_is_written_in_milliseconds_that_can_be_read(seconds: float) -> None:
+    number, unit = measure_text(Measure.LATENCY, seconds).split(" ")
+    assert unit == "ms" and "e" not in number
+    # Three digits: at most half of the third is lost.
+    assert float(number.replace(",", "")) == pytest.approx(1000 * seconds, rel=0.005)
 
 
 def test_a_latency_without_samples_on_either_side_is_neither_good_nor_bad() -> None:
