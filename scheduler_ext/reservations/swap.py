@@ -178,10 +178,11 @@ def _abandon_swap(swap: ReservationSwap, view: ReservationView, why: HandOverOut
         return SwapStep(freed, outcome=why)  # nobody is there to take the capacity back
     taken = [pod.identity.name for pod in view.placeholders.get(reservation.uid, ())]
     name = fresh_name(reservation, taken)
-    expires = view.now_seconds + SWAP_TIMEOUT_SECONDS
     back = SwapPlaceholder(PLACEHOLDER_NAMESPACE, name)
-    rollback = replace(swap, id=name, owner=None, placeholders=(), rest=back, expires_seconds=expires)
-    return SwapStep(freed, rollback, why)
+    rollback = replace(swap, id=name, owner=None, placeholders=(), rest=back)
+    # A record of its own: of one that a manager finds an hour later, the policy would refuse such a long time.
+    now, end = view.now_seconds, view.now_seconds + SWAP_TIMEOUT_SECONDS
+    return SwapStep(freed, replace(rollback, started_seconds=now, expires_seconds=end), why)
 
 
 def _rollback_step(swap: ReservationSwap, reservation: Reservation | None, view: ReservationView) -> SwapStep:

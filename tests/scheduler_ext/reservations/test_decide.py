@@ -11,7 +11,7 @@ from cotenant.base.kubernetes.intent import Apply, Create, Delete, Patch
 from cotenant.base.kubernetes.reservation import Reservation
 from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.decide import ReservationWrites, decide
-from cotenant.scheduler_ext.reservations.guard import Guard
+from cotenant.scheduler_ext.reservations.guard import LONGEST_PROMISE_SECONDS, Guard
 from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 from tests.scheduler_ext.reservations.builders import NOW, owner, placeholder, reservation
 
@@ -214,6 +214,23 @@ def test_a_node_sees_one_hand_over_at_a_time() -> None:
     made = plan(*found, reserved=held, pending=(owner("web-0"), owner("web-1")))
     assert len(made.assignment.begun) == 1
     assert [p.identity.name for p in made.assignment.waiting] == ["web-1"]
+
+
+@pytest.mark.parametrize("hours", [0, 1, 24])
+def test_what_a_manager_finds_of_a_hand_over_is_written_as_the_policy_takes_it(hours: int) -> None:
+    """Of 30 minutes at most, also where nobody looked after it for a day: a refused write would stop all others."""
+    open_ = reservation(phase="Available")
+    (begun,) = plan(open_, reserved=(placeholder(),), pending=(owner(),)).intents
+    assert isinstance(begun, Apply)
+    found = Guard.parse({**begun.body, "metadata": {"resourceVersion": "2"}})
+    (swap,) = found.swaps
+    now = NOW + 16 + 3600 * hours  # its own time of 15 seconds is over, and its owner has ended
+    seen = {"guard": found, "now_seconds": now, "noticed": {swap.id: now - 16}}
+    intents = plan(open_, reserved=(placeholder(),), **seen).intents
+    (written,) = (one for one in intents if isinstance(one, Apply) and one.address.resource == "swapguards")
+    (back,) = Guard.parse(written.body).swaps
+    assert back.owner is None and back.rest is not None
+    assert 0 < back.expires_seconds - back.started_seconds <= LONGEST_PROMISE_SECONDS
 
 
 def test_restricted_room_is_not_for_owners_that_need_more() -> None:
