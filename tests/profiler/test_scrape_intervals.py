@@ -199,7 +199,8 @@ def test_several_intervals_and_short_spells_of_one_are_found(server: Server, cas
 
 
 def test_the_record_says_what_was_scraped_how_often_and_when(server: Server, tmp_path: Path) -> None:
-    spell = OTHERS[1]
+    cases = {case.name: case for case in OTHERS}
+    spell = cases["spell"]
     record, _ = scanned(server, spell, tmp_path / "spell")
     found = {(s.interval_seconds, s.window_seconds) for s in record.scrapes}
     # Scraped each 30 s, read by 5-minute rates; for three hours each 300 s, read over at most 4 x 300 s.
@@ -210,7 +211,7 @@ def test_the_record_says_what_was_scraped_how_often_and_when(server: Server, tmp
     assert abs(slow.end_seconds - (MIDNIGHT + 4 * HOUR_SECONDS)) <= HOUR_SECONDS
     assert record.scrape_interval_seconds == 30
     assert record.slowest_seconds == 300
-    steady, _ = scanned(server, OTHERS[3], tmp_path / "once")
+    steady, _ = scanned(server, cases["once"], tmp_path / "once")
     assert {(s.interval_seconds, s.series) for s in steady.scrapes} == {(30, 1)}
     assert steady.slowest_seconds == 30
     assert DAY_SECONDS > END - START

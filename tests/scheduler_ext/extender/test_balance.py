@@ -60,7 +60,7 @@ def test_the_views_are_weighed() -> None:
 
 
 def test_prod_pods_are_ranked_by_load_alone() -> None:
-    world = World().node("a", annotations={SUPPRESSED: "1"}).metric("a", cpu="0", memory="0")
+    world = World().node("a", annotations={SUPPRESSED: "1"}).metric("a", cpu="1m", memory="1")
     snapshot = world.show().snapshot
     prod = facts(pod_json("p", {"cpu": "0.001", "memory": "1"}, labels={"koordinator.sh/qosClass": "LS"}))
     settings = ExtenderSettings(balance=BalanceSettings(0, 0, 100, 0))

@@ -122,7 +122,7 @@ def test_nobody_displaces_pods_on_a_node_that_is_being_handed_over() -> None:
 
 def test_victims_do_not_die_for_nothing() -> None:
     """The node stays too busy without them: the pod would be refused there afterwards."""
-    made = World().node("n2").metric("n2", cpu="0")  # takes the pod with anybody's leave
+    made = World().node("n2").metric("n2", cpu="1m")  # takes the pod with anybody's leave
     made.node("n1").metric("n1", cpu="8", pods=[("small", "500m", "1Gi", ""), ("big", "4", "1Gi", "")])
     for name in ("small", "big"):
         made.pod(pod_json(name, {"cpu": "1"}, labels=LS, node="n1", scheduled=NOW - 900))
@@ -138,7 +138,7 @@ def test_victims_do_not_die_for_nothing() -> None:
 
 
 def test_batch_pods_that_close_no_node_do_not_die_for_one_that_stays_too_busy() -> None:
-    made = World().node("n2").metric("n2", cpu="0")
+    made = World().node("n2").metric("n2", cpu="1m")
     made.node("n1", annotations={"node.cotenant.dev/batch-cpu-policy": "forecast"})
     made.metric("n1", cpu="9", pods=[("b", "3", "1Gi", "koord-batch")])
     made.pod(pod_json("b", {"kubernetes.io/batch-cpu": "3000"}, labels=BE, node="n1", scheduled=NOW - 900))

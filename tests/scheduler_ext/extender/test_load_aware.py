@@ -249,7 +249,7 @@ def test_a_cluster_without_nodemetrics_has_no_load_to_speak_of() -> None:
 
 
 def test_a_node_that_nobody_here_knows_passes_with_no_points() -> None:
-    world = World().node("a").metric("a", cpu="9").node("b").metric("b", cpu="0")
+    world = World().node("a").metric("a", cpu="9").node("b").metric("b", cpu="1m")
     snapshot = world.show().snapshot
     rows = snapshot.rows_of(["b", "stranger", "a"])
     assert rows.tolist() == [1, -1, 0]

@@ -124,7 +124,7 @@ def reports(scheduling: Scheduling, cpu: dict[str, str]) -> None:
     """Nodes' use, as far as the extender's view."""
     now = time.time()
     for node in NODES:
-        report(scheduling.api, node, cpu.get(node, "0"), now)
+        report(scheduling.api, node, cpu.get(node, "1m"), now)
 
     def seen() -> bool:
         updated = scheduling.extender.view.snapshot.column(SnapshotColumn.UPDATED)

@@ -35,7 +35,7 @@ def fresh() -> World:
     """A view of now by the machine's own clock: `busy` is too busy, the others idle; `held` is being handed over."""
     now = time.time()
     world = World().node("idle").metric("idle", cpu="1", updated=now).node("busy").metric("busy", cpu="9", updated=now)
-    world.node("held").metric("held", cpu="0", updated=now).node("unreported")
+    world.node("held").metric("held", cpu="1m", updated=now).node("unreported")
     world.table.put_guards({"held": ["default/owner"]})
     frame = world.table.take(SOURCES, (now, time.monotonic()))
     world.view.take(frame)

@@ -251,7 +251,7 @@ GATES = {"quota": QUOTA_GATE, "gang": GANG_GATE, "reservation": RESERVATION_GATE
 def test_a_gate_that_nobody_lifts_is_explained_as_such_and_one_that_is_lifted_as_that(
     cluster: Cluster, gate: str
 ) -> None:
-    """No manager has ever run here, so nobody promised anything; then one promises for an hour."""
+    """No manager has ever run here, so nobody promised anything; then one promises for ten minutes."""
     cluster.pod("research", f"held-{gate}", "1", gates=(GATES[gate],), quota="nobodys" if gate == "quota" else "")
     name = f"research/held-{gate}"
     try:
@@ -272,7 +272,7 @@ def promising(cluster: Cluster) -> Iterator[None]:
     path = "/apis/cotenant.dev/v1alpha1/swapguards"
     if not cluster.api.exists(path):
         install_crd(cluster.api, "swapguards.cotenant.dev")
-    until = micro_moment(time.time() + 3600)
+    until = micro_moment(time.time() + 600)
     spec = {"servedUntil": until, "queuesServedUntil": until}
     cluster.api.create(path, {"metadata": {"name": "swaps"}, "spec": spec})
     try:
