@@ -75,13 +75,18 @@ def used_by(usage: Mapping[Resource, int], resource: Resource) -> int | None:
     return None if resource is Resource.MEMORY and amount == 0 else amount
 
 
+def machine_used(usage: Mapping[Resource, int], resource: Resource) -> int | None:
+    """A machine that reports uses some of both."""
+    return usage.get(resource) or None
+
+
 def system_of(node: PlainNode, resource: Resource) -> int | None:
     """Outside of pods and host applications, by what is reported of it or of the whole node; None = nobody says."""
     metric = node.metric
     assert metric is not None
-    whole, system = used_by(metric.node_usage, resource), metric.system_usage.get(resource)
+    whole, system = machine_used(metric.node_usage, resource), metric.system_usage.get(resource)
     if whole is None:
-        return used_by(metric.system_usage, resource)
+        return machine_used(metric.system_usage, resource)
     if system is not None:
         return system
     named = [p.usage for p in metric.pods] + [h.usage for h in metric.host_applications]
@@ -93,8 +98,10 @@ def believable(node: PlainNode, resource: Resource) -> bool:
     metric = node.metric
     assert metric is not None
     said = [metric.node_usage, metric.system_usage]
-    said += [p.usage for p in metric.pods] + [h.usage for h in metric.host_applications]
-    return not node.capacity or all(usage.get(resource, 0) <= 1.2 * node.capacity for usage in said)
+    parts = [p.usage for p in metric.pods] + [h.usage for h in metric.host_applications]
+    amounts = [usage.get(resource, 0) for usage in (*said, *parts)]
+    amounts.append(sum(usage.get(resource, 0) for usage in parts))
+    return not node.capacity or all(amount <= 1.2 * node.capacity for amount in amounts)
 
 
 def degraded(node: PlainNode, strategy: ColocationStrategy, now: float) -> bool:
@@ -164,7 +171,7 @@ def mid(node: PlainNode, strategy: ColocationStrategy, resource: Resource, now: 
         return None
     system = (outside or 0) + hosts(node, resource, (*LOW, "koord-mid"))
     unallocated = max(node.capacity - max(system, reserved(node)) - sums(node, resource)["prod_request"], 0)
-    usage = used_by(node.metric.node_usage, resource)
+    usage = machine_used(node.metric.node_usage, resource)
     unused = 0 if usage is None else max(node.capacity - usage, 0)
     lent = max(min(node.metric.prod_reclaimable.get(resource, 0), unused), 0)
     amount = min(lent + percent_of(unallocated, strategy.mid_unallocated_percent), cap)
