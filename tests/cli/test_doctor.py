@@ -28,7 +28,6 @@ from cotenant.cli.cluster.probes import cluster, machine, metrics, reclaimed, st
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeOutcome, ProbeState
 from cotenant.cli.main import root
 from cotenant.profiler.prometheus.survey import NEEDED
-from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
 from tests.support.api_server import ApiServer, make_certificate
 from tests.support.faultproxy import FaultProxy
 from tests.support.overview import overview
@@ -174,29 +173,6 @@ def test_history_says_span_age_coverage_and_dirt(tmp_path: Path) -> None:
     store.write_document("overview", replace(overview(), coverage=0.9996))
     present = line.replace("from", "99.9 % of samples present, from")
     assert storage.history(store.url, NOON + 2 * HOUR_SECONDS) == ProbeOutcome(ProbeState.OK, present)
-
-
-@pytest.mark.parametrize(
-    ("seconds_ago", "sources", "state", "said"),
-    [
-        (60.0, {NodeSource.KUBELET: 3}, ProbeState.OK, "first recommendations from"),
-        (60.0, {NodeSource.KUBELET: 2, NodeSource.NONE: 1}, ProbeState.WARNING, "node n: the kubelet answers 403"),
-        (7200.0, {NodeSource.KUBELET: 3}, ProbeState.WARNING, "nothing was written since"),
-    ],
-)
-def test_a_recorder_is_described_with_its_sources_and_what_it_lacks(
-    tmp_path: Path, seconds_ago: float, sources: dict[NodeSource, int], state: ProbeState, said: str
-) -> None:
-    why = {"n": "the kubelet answers 403"} if NodeSource.NONE in sources else {}
-    written = NOON - seconds_ago
-    status = RecorderStatus(written - 600, written, int(written), nodes=sources, troubles=why)
-    Store(tmp_path.as_uri(), "c").write_document(STATUS_DOCUMENT, status)
-
-    found = storage.recordings(tmp_path.as_uri(), NOON)
-
-    assert found.state is state
-    assert "c: record" in found.found and said in found.found
-    assert bool(found.fix) is (state is not ProbeState.OK)
 
 
 def test_without_any_recorder_there_is_nothing_to_mend(tmp_path: Path) -> None:

@@ -105,10 +105,10 @@ def test_evictions_of_today_pass_older_policies_and_older_ones_pass_again_after_
             return False
 
     # Today's policies go by the label: without it, both evictions are refused.
-    wait_for("today's policies", lambda: is_in_force(own=True, own_of_older=False))
+    assert wait_for("today's policies", lambda: is_in_force(own=True, own_of_older=False))
     # An older version is installed over it. Its policies know no label and look at the pod: of both programs they let
     # the own eviction pass, and refuse the other one.
     installed(control_plane, OLDER)
-    wait_for("the older policies", lambda: is_in_force(own=True, own_of_older=True))
+    assert wait_for("the older policies", lambda: is_in_force(own=True, own_of_older=True))
     installed(control_plane, TODAY)
-    wait_for("today's policies again", lambda: is_in_force(own=True, own_of_older=False))
+    assert wait_for("today's policies again", lambda: is_in_force(own=True, own_of_older=False))

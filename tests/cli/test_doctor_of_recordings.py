@@ -1,0 +1,37 @@
+"""`cotenant doctor` on what a recorder has written about itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cotenant.base.store import Store
+from cotenant.cli.cluster.probes import storage
+from cotenant.cli.cluster.probes.outcome import ProbeState
+from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
+
+NOW = 1_795_089_600
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "sources", "state", "said"),
+    [
+        (60.0, {NodeSource.KUBELET: 3}, ProbeState.OK, "first recommendations from"),
+        (60.0, {NodeSource.KUBELET: 2, NodeSource.NONE: 1}, ProbeState.WARNING, "node n: the kubelet answers 403"),
+        (7200.0, {NodeSource.KUBELET: 3}, ProbeState.WARNING, "nothing was written since"),
+    ],
+)
+def test_a_recorder_is_described_with_its_sources_and_what_it_lacks(
+    tmp_path: Path, seconds_ago: float, sources: dict[NodeSource, int], state: ProbeState, said: str
+) -> None:
+    why = {"n": "the kubelet answers 403"} if NodeSource.NONE in sources else {}
+    written = NOW - seconds_ago
+    status = RecorderStatus(written - 600, written, int(written), nodes=sources, troubles=why)
+    Store(tmp_path.as_uri(), "c").write_document(STATUS_DOCUMENT, status)
+
+    found = storage.recordings(tmp_path.as_uri(), NOW)
+
+    assert found.state is state
+    assert "c: record" in found.found and said in found.found
+    assert bool(found.fix) is (state is not ProbeState.OK)
