@@ -33,12 +33,12 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, Preview
 from cotenant.scheduler_ext.reservations.model.plan_states import (
-    decision_in_force,
     decision_text,
     phase_of,
     state_of,
     wanted_pods,
 )
+from cotenant.scheduler_ext.reservations.plans.decision import decision_in_force
 
 MOST_NODES: Final = 8
 MOST_UNITS: Final = 40

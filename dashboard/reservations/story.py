@@ -29,7 +29,6 @@ from cotenant.scheduler_ext.reservations.model.plan_service import PlanHistoryEn
 from cotenant.scheduler_ext.reservations.model.plan_states import (
     available_pods,
     by_need,
-    decision_in_force,
     decision_text,
     phase_of,
     rank_of,
@@ -37,6 +36,7 @@ from cotenant.scheduler_ext.reservations.model.plan_states import (
     used_reservations,
     wanted_pods,
 )
+from cotenant.scheduler_ext.reservations.plans.decision import decision_in_force
 
 PLAN_KIND: Final = "ReservationPlan"
 """In the URL's `open`, in the place of a workload's kind."""

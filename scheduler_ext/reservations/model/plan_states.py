@@ -13,7 +13,7 @@ from typing import Final
 
 from cotenant.base.kubernetes.reservation import Phase
 from cotenant.base.text import moment, visible
-from cotenant.scheduler_ext.reservations.model.plan import Approval, DecisionScope, Plan, PlanPhase
+from cotenant.scheduler_ext.reservations.model.plan import Approval, Plan, PlanPhase
 
 
 class PlanGroup(StrEnum):
@@ -70,15 +70,6 @@ RESERVATION_STATES: Final[Mapping[Phase, ReservationState]] = {
 }
 """Every phase of a Reservation."""
 _THERE: Final = frozenset(phase.value for phase, state in RESERVATION_STATES.items() if state.there)
-
-
-def decision_in_force(plan: Plan) -> Approval | None:
-    """Return a person's decision on the present occurrence; None without one, or where it was of an earlier one."""
-    decision = plan.approval
-    if decision is None:
-        return None
-    covers = decision.scope is DecisionScope.SERIES or decision.at_seconds >= plan.status.last_end_seconds
-    return decision if covers else None
 
 
 def decision_text(decision: Approval) -> str:

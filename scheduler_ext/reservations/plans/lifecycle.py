@@ -19,10 +19,7 @@ from typing import Final
 
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.settings.sections.reservations import PlanSettings
-from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.scheduler_ext.reservations.model.plan import (
-    Approval,
-    DecisionScope,
     Expected,
     OccurrenceProgress,
     Plan,
@@ -37,6 +34,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult
 from cotenant.scheduler_ext.reservations.plans import schedule
+from cotenant.scheduler_ext.reservations.plans.decision import covers_occurrence
 from cotenant.scheduler_ext.reservations.plans.guards import first_blocking_verdict
 from cotenant.scheduler_ext.reservations.plans.hold import CHANGE_INTERVAL_SECONDS, ReservedPods, reserve_pods
 from cotenant.scheduler_ext.reservations.plans.lead import Lead
@@ -249,7 +247,7 @@ def _decide_occurrence(turn: _Turn, status: PlanStatus) -> _Decided:
     (`_against`); else the plan waits for a person and gives the reason.
     """
     approval = turn.plan.approval
-    if approval and _counts(turn.plan, approval, status):
+    if approval and covers_occurrence(turn.plan, approval, status):
         by = f"by {approval.by}" if approval.by else "by somebody"
         word = f"{approval.decision.value} {by}{': ' + approval.reason if approval.reason else '.'}"
         if approval.decision is PlanDecision.APPROVED:
@@ -261,26 +259,6 @@ def _decide_occurrence(turn: _Turn, status: PlanStatus) -> _Decided:
     if against:
         return _Decided(PlanPhase.PROPOSED, "PolicyNotMet", against)
     return _Decided(PlanPhase.APPROVED, "ByPolicy", "The plan's policy approves it.")
-
-
-def _counts(plan: Plan, approval: Approval, status: PlanStatus) -> bool:
-    """Return whether a decision is about the present occurrence.
-
-    For once, an approval ends with the score of its occurrence. A rejected occurrence gets none, so its end is known
-    by time: the first window of the schedule that was not over at the time of the decision; a forecast reaches a day
-    ahead.
-    """
-    if approval.scope is DecisionScope.SERIES:
-        return True
-    if approval.decision is PlanDecision.APPROVED or status.window is None or not approval.at_seconds:
-        return approval.at_seconds >= status.last_end_seconds
-    if plan.recurring:
-        back = approval.at_seconds - plan.recurring.duration_seconds
-        meant = next(
-            (s for s in schedule.occurrences(plan.recurring, back) if s.end_seconds > approval.at_seconds), None
-        )
-        return meant is not None and status.window.start_seconds <= meant.start_seconds
-    return plan.source is WindowSource.MANUAL or status.window.start_seconds <= approval.at_seconds + DAY_SECONDS
 
 
 def _against(turn: _Turn, expected: Expected | None) -> str:
@@ -413,7 +391,7 @@ def _still_approved(turn: _Turn, status: PlanStatus) -> bool:
     A person may withdraw an approval; the policy's stays, whatever later back-tests show.
     """
     approval, plan = turn.plan.approval, turn.plan
-    if approval is None or not _counts(plan, approval, status):
+    if approval is None or not covers_occurrence(plan, approval, status):
         return plan.policy.auto
     return approval.decision is PlanDecision.APPROVED
 

@@ -27,6 +27,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan, status_body
+from cotenant.scheduler_ext.reservations.plans.decision import decision_in_force
 from cotenant.scheduler_ext.reservations.plans.lead import lead
 from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse
@@ -167,10 +168,12 @@ def test_a_rejection_for_once_ends_with_the_occurrence_that_it_was_about() -> No
     daily = Recurrence("0 18 * * *", "Etc/UTC", 2 * HOUR)
     no = Approval(PlanDecision.REJECTED, DecisionScope.ONCE, "ann", SIX - HOUR, "holiday")
     one = plan(source=WindowSource.RECURRING, window=None, recurring=daily, approval=no)
-    _, during = after(one, (SIX - HOUR, seen()), (SIX, seen()))
+    rejected, during = after(one, (SIX - HOUR, seen()), (SIX, seen()))
     assert (during.status.phase, during.want) == (PlanPhase.REJECTED, 0)
-    _, later = after(one, (SIX, seen()), (EIGHT + 60, seen()))
+    waiting, later = after(one, (SIX, seen()), (EIGHT + 60, seen()))
     assert (later.status.phase, later.status.window) == (PlanPhase.PROPOSED, Span(SIX + 24 * HOUR, EIGHT + 24 * HOUR))
+    # People read what the manager goes by: tomorrow's occurrence may be rejected by somebody else.
+    assert (decision_in_force(rejected), decision_in_force(waiting)) == (no, None)
 
 
 @pytest.mark.parametrize(("days", "phase"), [(0, PlanPhase.REJECTED), (2, PlanPhase.PROPOSED)])
