@@ -91,7 +91,7 @@ def regression_results(
     measures = [m for m in Measure if m in queried or m not in QUERIED]
     silent = "no samples" if comparisons else NO_SOURCE
     return [
-        _check_measure(by_measure[m], settings)
+        check_measure(by_measure[m], settings)
         if m in by_measure
         else RuleResult(m, RuleVerdict.NO_DATA, _unit(m), words=f"{m}: {silent}")
         for m in measures
@@ -109,7 +109,7 @@ def said(comparisons: Sequence[Compared]) -> str:
     return summary or f"throttling and pressure were not compared: {NO_SOURCE}"
 
 
-def _check_measure(comparison: Compared, settings: ActionSettings) -> RuleResult:
+def check_measure(comparison: Compared, settings: ActionSettings) -> RuleResult:
     """One measure against its bound: latency may grow by a factor, the others by an absolute share.
 
     NO_DATA without a value afterwards, or, where a query was given, without one before.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.changes.decide.regression_check import Measure
 from cotenant.profiler.prometheus.promql import literal, quote
 
@@ -37,7 +38,8 @@ class Convention:
 
     histogram: without its `_bucket`, in units of `unit_seconds`. requests: a counter with a label of each request's
     outcome; failed: the matcher of those that failed by the service's fault. served: matchers of what a caller waits
-    for. owners: in which ways series name their workload; "" where they name a Service (`by_service`).
+    for. owners: in which ways series name their workload. by_service: labels of the namespace and
+    the name of a Service, where series name that.
     """
 
     source: str
@@ -148,16 +150,14 @@ def own_services(
     selectors: of each Service, None or empty where it selects no pods. pods: labels of all pods of the namespace. own:
     labels of the workload's pods.
     """
-    others = [labels for labels in pods if not _selects(own, labels)]
+    workload = LabelSelector.parse({"matchLabels": own})
+    others = [labels for labels in pods if not workload.matches(labels)]
+    chosen = {name: LabelSelector.parse({"matchLabels": labels}) for name, labels in selectors.items() if labels}
     return [
         name
-        for name, selector in selectors.items()
-        if selector and _selects(selector, own) and not any(_selects(selector, labels) for labels in others)
+        for name, selector in chosen.items()
+        if selector.matches(own) and not any(selector.matches(labels) for labels in others)
     ]
-
-
-def _selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    return all(labels.get(key) == value for key, value in selector.items())
 
 
 def _queries(convention: Convention, where: str) -> ServiceQueries:

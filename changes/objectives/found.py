@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import percent
-from cotenant.changes.decide.regression_check import MOST_ERROR_RISE, Measure, measure_text
+from cotenant.changes.decide.regression_check import Compared, Measure, check_measure, measure_text
+from cotenant.changes.model.judgement import RuleVerdict
 
 Floats = npt.NDArray[np.float64]
 LEAST_HOURS: Final = 24
@@ -64,15 +67,15 @@ class FoundObjective:
     reason: str = ""
 
 
-def decide_objectives(week: ServiceWeek, most_latency_factor: float) -> list[FoundObjective]:
-    """Both measures of one convention; most_latency_factor: as `actions.most_latency_factor`."""
-    return [_decide(measure, week, most_latency_factor) for measure in week.queries]
+def decide_objectives(week: ServiceWeek, settings: ActionSettings) -> list[FoundObjective]:
+    """Both measures of one convention, by the rules of a change's verdict."""
+    return [_decide(measure, week, settings) for measure in week.queries]
 
 
-def _decide(measure: Measure, week: ServiceWeek, factor: float) -> FoundObjective:
+def _decide(measure: Measure, week: ServiceWeek, settings: ActionSettings) -> FoundObjective:
     values, requests = week.measured[measure], week.requests
     known = values[np.isfinite(values)]
-    alarms = false_alarm_ratio(measure, values, factor)
+    alarms = false_alarm_ratio(measure, values, settings)
     return FoundObjective(
         measure,
         week.source,
@@ -137,13 +140,9 @@ def _unreadable(p99: Floats, bounds_seconds: tuple[float, ...]) -> str:
     return ""
 
 
-def false_alarm_ratio(measure: Measure, values: Floats, factor: float) -> float | None:
+def false_alarm_ratio(measure: Measure, values: Floats, settings: ActionSettings) -> float | None:
     """Return the share of pairs of neighbouring hours that the verdict's rule would call harm; None without a pair."""
-    before, after = values[:-1], values[1:]
-    both = np.isfinite(before) & np.isfinite(after)
-    if measure is Measure.LATENCY:
-        both &= before > 0
-    if not both.any():
-        return None
-    most = before[both] * factor if measure is Measure.LATENCY else before[both] + MOST_ERROR_RISE
-    return float(np.mean(after[both] > most))
+    known = [float(value) if np.isfinite(value) else None for value in values]
+    rules = [check_measure(Compared(measure, *pair), settings).verdict for pair in pairwise(known) if None not in pair]
+    decided = [verdict is RuleVerdict.WORSE for verdict in rules if verdict is not RuleVerdict.NO_DATA]
+    return sum(decided) / len(decided) if decided else None

@@ -76,7 +76,7 @@ def find_guards(
             gaps.append(f"metrics of {ways[0].source} were not read: {error.message}")
             continue
         if week:
-            found += decide_objectives(week, settings.most_latency_factor)
+            found += decide_objectives(week, settings)
     return Guards(workload, queries, refused, sorted(found, key=lambda objective: bool(objective.reason)), gaps)
 
 

@@ -24,6 +24,7 @@ from cotenant.changes.decide.regression_check import (
     MOST_PRESSURE_RISE,
     MOST_RESTARTS,
     MOST_THROTTLED_RISE,
+    Measure,
 )
 from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus
 from cotenant.changes.model.judgement import ChangeVerdict, RuleResult, RuleUnit, RuleVerdict
@@ -179,10 +180,10 @@ def _ahead(standing: ChangeStatus, settings: ActionSettings) -> Component:
         ("OOM kills", "0"),
         ("restarts", str(MOST_RESTARTS)),
         ("missing replicas", "0"),
-        ("throttled CPU periods", f"before + {percent(rises[0])}"),
-        ("time waiting for a CPU (PSI)", f"before + {percent(rises[1])}"),
-        ("p99 latency", factor),
-        ("failed requests", f"before + {percent(MOST_ERROR_RISE)}, where a query is configured"),
+        (Measure.THROTTLED.value, f"before + {percent(rises[0])}"),
+        (Measure.PRESSURE.value, f"before + {percent(rises[1])}"),
+        (Measure.LATENCY.value, factor),
+        (Measure.ERRORS.value, f"before + {percent(MOST_ERROR_RISE)}, where a query is configured"),
     )
     wait = panels.chip("to come", "gray")
     return _table([[rule, display.MISSING, display.MISSING, bound, wait] for rule, bound in bounds])
