@@ -131,6 +131,8 @@ class BoardPlans:
 
     plans: tuple[Plan, ...] = ()
     trouble: Component | None = None
+    left_out: str = ""
+    """The plans of the cluster that cannot be read, and why; else ""."""
 
 
 def plans_of_service(view: View, search: str = "") -> BoardPlans:
@@ -138,10 +140,10 @@ def plans_of_service(view: View, search: str = "") -> BoardPlans:
     if view.given.plans is None:
         return BoardPlans()
     try:
-        plans = view.given.plans.plans(view.given.people())
+        listed = view.given.plans.plans(view.given.people())
     except CotenantError as error:
         return BoardPlans(trouble=panels.trouble(error))
-    return filter_board(BoardPlans(tuple(plans)), search)
+    return filter_board(BoardPlans(listed.plans, left_out=listed.note), search)
 
 
 def filter_board(known_plans: BoardPlans, search: str) -> BoardPlans:
@@ -232,7 +234,8 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
         return panels.panel(LIVE, plans.trouble)
     rows = rows_of(view, search)
     entries = story.merge_entries(rows, plans.plans)
-    if not entries:
+    left_out = [html.P(visible(plans.left_out), className="panel-note")] if plans.left_out else []
+    if not entries and not left_out:
         why = "Nothing is proposed, and the cluster holds no plan. Make one by hand, or look at the forecasts."
         return panels.panel(LIVE, panels.empty("No plan yet.", why=why, command=FORECASTS))
     titles = ("Workload and plan", "Phase", "Window", "Pods", "Coverage of past peaks")
@@ -244,7 +247,7 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     lines = [line for entry in listed_entries[:most] for line in _lines(view, entry, chosen)]
     table = html.Table([head, html.Tbody(lines)], className="facts", id="live-plans")
     frame = html.Div(table, className="scroll short", tabIndex=0, role="region", **{"aria-label": LIVE})
-    return panels.panel(LIVE, _state_counts(search, entries, plans.plans, asked), frame)
+    return panels.panel(LIVE, *left_out, _state_counts(search, entries, plans.plans, asked), frame)
 
 
 def shown_words(search: str) -> set[str]:

@@ -138,7 +138,9 @@ def _register_open(app: Dash, view: View) -> None:
     )
     def _cluster(_away: str, ref: str) -> Any:
         service = view.given.plans
-        matches = [p for p in service.plans(view.given.people()) if f"{p.namespace}/{p.name}" == ref] if service else []
+        matches = (
+            [p for p in service.plans(view.given.people()).plans if f"{p.namespace}/{p.name}" == ref] if service else []
+        )
         return plan_actions.buttons(view, matches[0]) if matches else no_update
 
     @app.callback(

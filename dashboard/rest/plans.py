@@ -29,7 +29,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     Recurrence,
     Span,
 )
-from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanService, PlanTerms
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanListing, PlanRef, PlanService, PlanTerms
 from cotenant.scheduler_ext.reservations.model.plan_states import (
     available_pods,
     phase_of,
@@ -131,12 +131,12 @@ def _add_reads(api: APIRouter, view: View) -> None:
     @api.get("", summary="Plans of the cluster with their phases, scores and next occurrences")
     def plans(days: Days = CALENDAR_DAYS) -> Response:
         service, who = _service(view), view.given.people()
-        return json_answer([_plan_body(service, plan, days) for plan in service.plans(who)])
+        return json_answer(_list_body(service, service.plans(who), days))
 
     @api.get("/calendar.ics", summary="Occurrences of the next days as an iCalendar file")
     def calendar_file(days: Days = CALENDAR_DAYS) -> Response:
         service, who = _service(view), view.given.people()
-        plan_windows = [(plan, service.occurrences(plan, days)) for plan in service.plans(who)]
+        plan_windows = [(plan, service.occurrences(plan, days)) for plan in service.plans(who).plans]
         headers = {"Content-Disposition": 'attachment; filename="reservations.ics"'}
         text = calendar(plan_windows, view.now_seconds())
         return Response(text, media_type="text/calendar; charset=utf-8", headers=headers)
@@ -221,6 +221,14 @@ def _add_changes(api: APIRouter, view: View) -> None:
 
 def _service(view: View) -> PlanService:
     return in_cluster(view.given.plans)
+
+
+def _list_body(service: PlanService, listed: PlanListing, days: float) -> list[dict[str, Any]]:
+    """Return the plans as JSON, and after them those that cannot be read: which, and why."""
+    return [
+        *(_plan_body(service, plan, days) for plan in listed.plans),
+        *({"plan": {"namespace": p.namespace, "name": p.name}, "unreadable": p.reason} for p in listed.unreadable),
+    ]
 
 
 def _plan_body(service: PlanService, plan: Plan, days: float) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     Score,
     Span,
 )
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanListing
 from cotenant.scheduler_ext.reservations.model.plan_states import (
     PLAN_STATES,
     RESERVATION_STATES,
@@ -81,8 +82,8 @@ class Service:
     def __init__(self, *plans: Plan) -> None:
         self.all = plans
 
-    def plans(self, _who: object) -> tuple[Plan, ...]:
-        return self.all
+    def plans(self, _who: object) -> PlanListing:
+        return PlanListing(self.all)
 
     def plan(self, _who: object, ref: object) -> Plan:
         return next(p for p in self.all if story.ref_to(p) == ref)
@@ -299,7 +300,7 @@ def test_an_object_of_the_cluster_keeps_the_sign_and_the_coverage(tmp_path: Path
     }  # fmt: skip
     with embedded(tmp_path) as scene:
         scene.plan("late", {"phase": "Scored", "score": score})
-        (read,) = scene.service().plans(scene.who)
+        (read,) = scene.service().plans(scene.who).plans
     newest: Score = read.status.scores[0]
     assert (newest.lead_seconds, newest.coverage, newest.hit_ratio) == (-15900, 0.16, 0.98)
     assert display.percent(newest.coverage) in plan_scores.summary(newest)

@@ -90,6 +90,9 @@ def _print_one(ctx: typer.Context, flags: dict[str, str | None], cluster: str | 
         sys.stdout.writelines(align_columns(list(lines(shown, loaded.settings.recommender.prices.currency))))
     if live.failed:
         message(f"partial: the cluster did not answer: {live.unknown or live.plans_unknown}", style="yellow")
+    if live.plans_left_out:
+        message(f"partial: {live.plans_left_out}", style="yellow")
+    if live.failed or live.plans_left_out:
         raise typer.Exit(EXIT_PARTIAL)
 
 

@@ -61,6 +61,8 @@ class InCluster:
     plans: PlanCounts | None = None
     plans_unknown: str = ""
     unknown: str = ""
+    plans_left_out: str = ""
+    """The plans that `plans` does not count because they cannot be read, and why; else ""."""
     failed: bool = False
     """Whether it was asked and did not answer: the rest of the status is a part of it only."""
 
@@ -137,6 +139,8 @@ class ClusterStatus:
     """Why components and plans are not known; "" where the API server said them."""
     plans_unknown: str = ""
     """Why plans alone are not known."""
+    plans_left_out: str = ""
+    """The plans that are not counted because they cannot be read, and why."""
     notes: tuple[str, ...] = ()
 
 
@@ -170,6 +174,7 @@ def cluster_status(
         saved=Saved(count_of_states(standings, ChangeState.VERIFIED), change_savings(standings).verified),
         cluster_unknown=live.unknown,
         plans_unknown=live.plans_unknown,
+        plans_left_out=live.plans_left_out,
         notes=tuple(overview.notes),
     )
 

@@ -106,7 +106,8 @@ def _with_plans(client: KubeClient, components: tuple[Component, ...]) -> InClus
     from cotenant.scheduler_ext.reservations.service.plans import plans
 
     try:
-        return InCluster(components, counts(plans(client)))
+        listed = plans(client)
+        return InCluster(components, counts(listed.plans), plans_left_out=listed.note)
     except ClusterAbsent:
         return InCluster(components, counts(()))
     except CotenantError as error:

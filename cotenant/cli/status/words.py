@@ -91,7 +91,8 @@ def _waiting_lines(status: ClusterStatus) -> Iterator[Line]:
     if waits.plans_for_approval is None:
         why = f": {visible(status.plans_unknown)}" if status.plans_unknown else ""
         words = [*(words or ["no recommendation and no change"]), f"plans are not known{why}"]
-    for place, text in enumerate(words or ["nothing"]):
+    words = [*(words or ["nothing"]), *([visible(status.plans_left_out)] if status.plans_left_out else [])]
+    for place, text in enumerate(words):
         yield "" if place else "Waiting", text
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
-from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.commands.completion import workload_addresses
 from cotenant.base.commands.output import (
     DocumentFormat,
@@ -93,11 +93,14 @@ def list_(
     from cotenant.scheduler_ext.reservations.service.plans import plans
 
     listed = plans(_client(settings_of(ctx, store, kubeconfig, context)), namespace or ())
-    print_table(plan_table(listed), output, headers=not no_headers)
-    if listed:
-        message(counts(listed).words)
-    else:
+    print_table(plan_table(listed.plans), output, headers=not no_headers)
+    if listed.plans:
+        message(counts(listed.plans).words)
+    elif not listed.unreadable:
         message("no reservation plan; `cotenant reservations list --proposed` shows what the last scan proposes")
+    if listed.unreadable:
+        message(f"partial: {listed.note}", style="yellow")
+        raise typer.Exit(EXIT_PARTIAL)
 
 
 @app.command(

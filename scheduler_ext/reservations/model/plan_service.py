@@ -30,7 +30,35 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 
 EDITED_LABEL: Final = "cotenant.dev/edited-until"
 """On a forecast plan whose window or pods a person changed: until this Unix time the forecast no longer moves it."""
+MOST_REASONS: Final = 3
+"""Reasons that one note names; each plan is named where plans are listed."""
 AT_THAT_MOMENT: Final = "the moment of the decision"
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadablePlan:
+    """A plan of the cluster whose content is not understood; reason: names the object, the field and the value."""
+
+    namespace: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanListing:
+    """The plans of some namespaces, sorted by namespace and name; one that cannot be read hides no other one."""
+
+    plans: tuple[Plan, ...] = ()
+    unreadable: tuple[UnreadablePlan, ...] = ()
+
+    @property
+    def note(self) -> str:
+        """Return which plans are left out of every count, and why; "" if none is."""
+        number = len(self.unreadable)
+        reasons = "; ".join(plan.reason for plan in self.unreadable[:MOST_REASONS])
+        more = f"; and {number - MOST_REASONS} more" if number > MOST_REASONS else ""
+        subject = "1 plan cannot be read and is" if number == 1 else f"{number} plans cannot be read and are"
+        return f"{subject} not counted: {reasons}{more}" if number else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +190,7 @@ class PlanHistoryEntry:
 class PlanService(Protocol):
     """Safe for many threads. Raises NotAllowed, and CotenantError when it could not be asked or done."""
 
-    def plans(self, who: Person) -> Sequence[Plan]:
+    def plans(self, who: Person) -> PlanListing:
         """Every plan of the cluster, by name, as it was at most a moment ago."""
 
     def plan(self, who: Person, ref: PlanRef) -> Plan:

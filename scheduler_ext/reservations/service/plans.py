@@ -7,11 +7,11 @@ as a field of its own manager, so that the controller's and the person's fields 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from cotenant.base.colocation.reclaimable import Band
-from cotenant.base.errors import ClusterAbsent, NoData, UsageError
+from cotenant.base.errors import ClusterAbsent, CotenantError, NoData, UsageError
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import NodeWire, ObservedPodWire, node_of, pod_of
 from cotenant.base.kubernetes.intent import Address, Apply, Create
@@ -36,7 +36,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     WindowSource,
     duration,
 )
-from cotenant.scheduler_ext.reservations.model.plan_service import Preview
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanListing, Preview, UnreadablePlan
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan, span_body
 from cotenant.scheduler_ext.reservations.plans import schedule
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
@@ -47,12 +47,37 @@ FIELD_MANAGER: Final = "cotenant-approver"
 _BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
 
 
-def plans(client: KubeClient, namespaces: Sequence[str] = ()) -> list[Plan]:
-    """All plans of the namespaces, of all without; by name."""
+def plans(client: KubeClient, namespaces: Sequence[str] = ()) -> PlanListing:
+    """Return the plans of the namespaces, of all without; a plan that cannot be read is named beside the others."""
     root = f"/apis/{OWN_GROUP}"
     paths = [f"{root}/namespaces/{n}/{PLURAL}" for n in namespaces] or [f"{root}/{PLURAL}"]
-    listed = [parse_plan(body) for path in paths for body in client.list(path, dict[str, Any])]
-    return sorted(listed, key=lambda plan: (plan.namespace, plan.name))
+    return _listing(body for path in paths for body in client.list(path, dict[str, Any]))
+
+
+def _listing(bodies: Iterable[Mapping[str, Any]]) -> PlanListing:
+    readable: list[Plan] = []
+    unreadable: list[UnreadablePlan] = []
+    for body in bodies:
+        meta = body.get("metadata") or {}
+        namespace, name = str(meta.get("namespace")), str(meta.get("name"))
+        try:
+            readable.append(_scheduled_plan(body))
+        except CotenantError as error:
+            called = f"{namespace}/{name}"
+            reason = error.message if called in error.message else f"reservationplan {called}: {error.message}"
+            unreadable.append(UnreadablePlan(namespace, name, reason))
+    return PlanListing(
+        tuple(sorted(readable, key=lambda plan: (plan.namespace, plan.name))),
+        tuple(sorted(unreadable, key=lambda plan: (plan.namespace, plan.name))),
+    )
+
+
+def _scheduled_plan(body: Mapping[str, Any]) -> Plan:
+    """The plan of an object; CotenantError also for a schedule that names no time, which the definition lets pass."""
+    plan = parse_plan(body)
+    if plan.recurring is not None:
+        schedule.check(plan.recurring)
+    return plan
 
 
 def plan(client: KubeClient, namespace: str, name: str) -> Plan:
@@ -201,7 +226,7 @@ def preview_plan(
         quota_left(client, plan.namespace),
         settings.recommender.prices.per_core_hour,
     )
-    others = [p for p in plans(client) if p.key != plan.key]
+    others = [p for p in plans(client).plans if p.key != plan.key]
     situation = Situation(
         WindowSource.MANUAL,
         wanted={name: amount * plan.count for name, amount in plan.per_pod.items()},

@@ -44,6 +44,7 @@ from cotenant.scheduler_ext.reservations.model.plan_service import (
     AT_THAT_MOMENT,
     PlanEvent,
     PlanHistoryEntry,
+    PlanListing,
     PlanRef,
     PlanService,
     PlanTerms,
@@ -86,10 +87,10 @@ class ClusterPlanService:
         self._office = office
         self._acts = acts or AuditedActs(office.door, office.ledger, office.anchor_namespace)
         self._listing = threading.Lock()
-        self._lists: dict[tuple[str, str, tuple[str, ...]], tuple[float, tuple[Plan, ...]]] = {}
+        self._lists: dict[tuple[str, str, tuple[str, ...]], tuple[float, PlanListing]] = {}
 
     # --- looking ------------------------------------------------------------------------------------------------------
-    def plans(self, who: Person) -> Sequence[Plan]:
+    def plans(self, who: Person) -> PlanListing:
         """Return the plans, sorted by namespace and name, of the namespaces in which the person has a role.
 
         A role in all namespaces gives the plans of all. A list is reused for FRESH_SECONDS.
@@ -98,11 +99,11 @@ class ClusterPlanService:
         where = _namespaces(who)
         key, now = (who.name, who.token, where), self._office.clock.now_seconds()
         with self._listing:
-            at, listed = self._lists.get(key, (float("-inf"), ()))
+            at, listed = self._lists.get(key, (float("-inf"), PlanListing()))
             if 0 <= now - at < FRESH_SECONDS:
                 return listed
             with self._acts.client(who) as client:
-                listed = tuple(plans.plans(client, where))
+                listed = plans.plans(client, where)
             while len(self._lists) >= MOST_LISTS:
                 self._lists.pop(next(iter(self._lists)))
             self._lists[key] = (now, listed)
