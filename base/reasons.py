@@ -98,6 +98,7 @@ class Reason(StrEnum):
     ALL_NODES_LOW = "all-nodes-low"
     REBALANCE_PAUSED = "rebalance-paused"
     POD_LEAVING = "pod-leaving"
+    POD_STUCK = "pod-stuck"
     STATIC_POD = "static-pod"
     DAEMON_POD = "daemon-pod"
     PLACEHOLDER_POD = "placeholder-pod"
@@ -254,6 +255,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.ALL_NODES_LOW: "Every node is below its low threshold.",
     Reason.REBALANCE_PAUSED: "The descheduler's configuration says paused.",
     Reason.POD_LEAVING: "The pod is being deleted.",
+    Reason.POD_STUCK: "The pod was deleted and has not ended in its grace period: a finalizer or its node keeps it.",
     Reason.STATIC_POD: "A static pod belongs to its node; no controller would create it elsewhere.",
     Reason.DAEMON_POD: "A DaemonSet's pod runs on every node; it would come back.",
     Reason.PLACEHOLDER_POD: "The pod only holds reserved capacity and uses none.",

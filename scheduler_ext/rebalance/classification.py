@@ -20,7 +20,7 @@ from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.extender.metric import exceeds_capacity
 from cotenant.scheduler_ext.rebalance.arguments import LowNodeLoadArgs, NodePoolArgs, ResourcePercents
-from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs
+from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, usage_of
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -52,6 +52,7 @@ class LoadTable:
 
     usage, prod: now, of all pods with the system and of prod pods. ahead: expected in each half hour from the present
     one on, (DAY_STEPS + 1, nodes, 2), NaN where nothing is forecast. peak: the highest of them, (nodes, 2).
+    leaving, prod_leaving: what of usage and prod ends by itself, with pods that are being deleted.
     with_metric: the node's report is there and not expired.
     """
 
@@ -59,6 +60,8 @@ class LoadTable:
     capacity: Floats
     usage: Floats
     prod: Floats
+    leaving: Floats
+    prod_leaving: Floats
     ahead: Floats
     peak: Floats
     with_metric: Flags
@@ -104,6 +107,8 @@ def table_of(inputs: RebalanceInputs, expiration_seconds: int) -> LoadTable:
         capacity=np.array([load.node.capacity for load in inputs.loads]).reshape(count, 2),
         usage=np.zeros((count, 2)),
         prod=np.zeros((count, 2)),
+        leaving=np.zeros((count, 2)),
+        prod_leaving=np.zeros((count, 2)),
         ahead=np.full((DAY_STEPS + 1, count, 2), np.nan),
         peak=np.zeros((count, 2)),
         with_metric=np.zeros(count, dtype=np.bool_),
@@ -115,6 +120,7 @@ def table_of(inputs: RebalanceInputs, expiration_seconds: int) -> LoadTable:
         if state_of(load, inputs.now_seconds, expiration_seconds) is Reason.OK:
             table.with_metric[row] = True
             table.usage[row], table.prod[row] = _usage(load)
+            table.leaving[row], table.prod_leaving[row] = _leaving(load, inputs.now_seconds)
     table.ahead *= _level(table)
     np.fmax.reduce(table.ahead, axis=0, out=table.peak)
     return table
@@ -128,7 +134,7 @@ def _level(table: LoadTable) -> Floats:
     """
     present = table.ahead[0]
     has_present: Flags = table.with_metric[:, None] & (present > LEAST_SHARE * table.capacity)
-    level: Floats = np.clip(table.usage / np.where(has_present, present, 1.0), *LEVEL_RANGE)
+    level: Floats = np.clip((table.usage - table.leaving) / np.where(has_present, present, 1.0), *LEVEL_RANGE)
     return np.where(has_present, level, 1.0)
 
 
@@ -158,6 +164,17 @@ def _usage(load: NodeLoad) -> tuple[tuple[float, float], tuple[float, float]]:
         if key in prod_keys:
             prod_cpu, prod_memory = prod_cpu + pod_cpu, prod_memory + pod_memory
     return (cpu, memory), (prod_cpu, prod_memory)
+
+
+def _leaving(load: NodeLoad, now_seconds: float) -> tuple[Floats, Floats]:
+    """(all, prod) of the pods whose grace period runs; one that outlasts it stays in use for nobody knows how long."""
+    leaving, prod = np.zeros(2), np.zeros(2)
+    for pod in load.pods:
+        if pod.leaving and not pod.is_stuck(now_seconds):
+            usage = np.array(usage_of(pod, load.metric) or (0.0, 0.0))
+            leaving += usage
+            prod += usage * pod.facts.prod
+    return leaving, prod
 
 
 def pools_of(inputs: RebalanceInputs, table: LoadTable, arguments: LowNodeLoadArgs) -> list[PoolThresholds]:
@@ -215,12 +232,12 @@ def classify(
     """
     rows = pool.rows[table.with_metric[pool.rows]]
     usage, prod = table.usage[rows], table.prod[rows]
-    observed: Flags = np.logical_or.reduce(usage > pool.high[rows], axis=1)
+    observed: Flags = np.logical_or.reduce(usage - table.leaving[rows] > pool.high[rows], axis=1)
     coming = np.zeros(len(rows), dtype=np.bool_) if expected is None else expected[rows]
     is_high = observed | coming
     schedulable = table.schedulable[rows]
     is_low = (usage <= pool.low[rows]).all(axis=1) & schedulable & ~coming
-    over_prod = (prod > pool.prod_high[rows]).any(axis=1) & ~is_high
+    over_prod = (prod - table.prod_leaving[rows] > pool.prod_high[rows]).any(axis=1) & ~is_high
     under_prod = (prod <= pool.prod_low[rows]).all(axis=1) & schedulable & ~is_high & ~over_prod
     low, prod_low = is_low & ~over_prod, under_prod
     stop = (len(rows), number_of_nodes)

@@ -126,12 +126,15 @@ def day_of(inputs: RebalanceInputs, table: LoadTable, *, with_forecast: bool) ->
 
 
 def _pods_with_usage(inputs: RebalanceInputs) -> tuple[list[RebalancePod], Rows, Floats]:
-    """Pods whose usage their node reports, the row of each one's node (pods,), and that usage (pods, 2)."""
+    """Pods whose usage their node reports, the row of each one's node (pods,), and that usage (pods, 2).
+
+    Pods that are being deleted have no next day.
+    """
     pods, rows, usages = [], [], []
     for row, load in enumerate(inputs.loads):
         for pod in load.pods:
             usage = usage_of(pod, load.metric)
-            if usage is not None:
+            if usage is not None and not (pod.leaving and not pod.is_stuck(inputs.now_seconds)):
                 pods.append(pod)
                 rows.append(row)
                 usages.append(usage)

@@ -187,13 +187,23 @@ def _weights(current: ThresholdPass, over: Flags) -> Floats:
 
 
 def _overload(work: RebalanceRound, current: ThresholdPass, row: int) -> tuple[Flags, Floats]:
-    """Resources over the threshold now or in the next half hour, and by which share of capacity, both (2,)."""
-    usage = (work.table.prod if current.prod else work.table.usage)[row]
-    high = current.high[row]
-    load = usage
+    """Resources over the threshold now or in the next half hour, and by which share of capacity, both (2,).
+
+    What pods that are being deleted use will end without a move.
+    """
+    high, load = current.high[row], _staying_usage(work, current, row)
     if _looks_ahead(work, current) and work.day is None:
-        load = np.fmax(usage, soon(work.table, row))
+        load = np.fmax(load, soon(work.table, row))
     return load > high, (load - high) / work.table.capacity[row]
+
+
+def _staying_usage(work: RebalanceRound, current: ThresholdPass, row: int) -> Floats:
+    """What a node's pods use, of those that the pass looks at, without the ones that are being deleted, (2,)."""
+    table = work.table
+    staying: Floats = (
+        table.prod[row] - table.prod_leaving[row] if current.prod else table.usage[row] - table.leaving[row]
+    )
+    return staying
 
 
 def _receiver_capacity_reason(work: RebalanceRound, current: ThresholdPass) -> Reason:
@@ -227,7 +237,7 @@ def _try_move(
     if isinstance(place, Reason):
         return place
     cost = price(pod, shares, relief - harm, seconds, work.inputs.now_seconds)
-    by_forecast = not ((work.table.prod if current.prod else work.table.usage)[row] > current.high[row]).any()
+    by_forecast = not (_staying_usage(work, current, row) > current.high[row]).any()
     if not cost.pays or (by_forecast and cost.gain < FORECAST_MARGIN * cost.cost):
         return Reason.TARGETS_TOO_FULL
     target = int(current.receivers.rows[place])

@@ -61,7 +61,7 @@ class RoundArgs(Protocol):
 
     @property
     def failed(self) -> frozenset[str]:
-        """Uids of pods whose move failed a short time ago."""
+        """Uids of pods whose move failed a short time ago, and workloads of which a pod was evicted in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Eligibility:
         """Rules of a plugin's choice of pods and of the MigrationController, at a moment.
 
         resting: workloads (NAMESPACE/KIND/NAME) of which no further pod may leave now. failed: uids of pods that rest
-        after a failed move.
+        after a failed move, and workloads that rest after an eviction in vain.
         """
         selectors = [LabelSelector.parse(selector.selector, "podSelectors") for selector in load.pod_selectors]
         own = LabelSelector.parse(migration.label_selector, "labelSelector") if migration.label_selector else None
@@ -101,6 +101,7 @@ class Eligibility:
             return not pod.owner and not (pod.failed and migration.evict_failed_bare_pods)
 
         rules: list[tuple[Reason, Rule]] = [
+            (Reason.POD_STUCK, lambda pod: pod.is_stuck(now_seconds)),
             (Reason.POD_LEAVING, lambda pod: pod.leaving),
             (Reason.STATIC_POD, lambda pod: pod.static),
             (Reason.DAEMON_POD, lambda pod: pod.facts.daemon),
@@ -117,7 +118,7 @@ class Eligibility:
             rules.append((Reason.VOLUME_CLAIM, lambda pod: pod.volume_claim))
         rules.append((Reason.STARTED_LATELY, lambda pod: now_seconds - placed_seconds(pod) < pause_seconds))
         rules.append((Reason.WORKLOAD_MOVED_LATELY, lambda pod: pod.owner in resting))
-        rules.append((Reason.MOVE_FAILED, lambda pod: pod.facts.identity.uid in failed))
+        rules.append((Reason.MOVE_FAILED, lambda pod: pod.facts.identity.uid in failed or pod.owner in failed))
         return cls(tuple(rules))
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -26,6 +26,10 @@ DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 NEVER: Final = 2**31 - 1
 """Eviction cost of a pod that must not be evicted."""
+LAG_SECONDS: Final = 60.0
+"""A pod whose grace period has ended may be seen for so long before it counts as one that does not end."""
+REPLACED_AT_ONCE: Final = frozenset({"DaemonSet", "Job", "ReplicaSet", "ReplicationController"})
+"""Kinds that count a pod as gone from its deletion on; others, like StatefulSets, create its successor afterwards."""
 _PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
 
 
@@ -38,7 +42,8 @@ class _Volume(msgspec.Struct, rename="camel"):
 
 class _RebalanceMeta(msgspec.Struct, rename="camel"):
     creation_timestamp: datetime | None = None
-    deletion_timestamp: str | None = None
+    deletion_timestamp: datetime | None = None
+    finalizers: list[str] | None = None
 
 
 class _RebalanceSpec(msgspec.Struct, rename="camel"):
@@ -62,7 +67,8 @@ class RebalancePodWire(msgspec.Struct):
 class RebalancePod:
     """A pod on a node. Times are Unix seconds, None = not known.
 
-    ready_seconds: when it became ready. pending: its phase. placement: node selector, affinity, tolerations and spread
+    ready_seconds: when it became ready. pending: its phase. leaving: it is being deleted; gone_by_seconds: the end of
+    its grace period. finalizers: names. placement: node selector, affinity, tolerations and spread
     as JSON, b"" without any. eviction_cost, deletion_cost: what its annotations say, 0 without.
     """
 
@@ -72,6 +78,8 @@ class RebalancePod:
     created_seconds: float = 0.0
     ready_seconds: float | None = None
     leaving: bool = False
+    gone_by_seconds: float | None = None
+    finalizers: tuple[str, ...] = ()
     failed: bool = False
     pending: bool = False
     static: bool = False
@@ -93,6 +101,22 @@ class RebalancePod:
             if reference.controlling:
                 return f"{self.facts.identity.namespace}/{reference.kind}/{reference.name}"
         return ""
+
+    def is_stuck(self, now_seconds: float) -> bool:
+        """Return whether the pod was to be gone by now: a finalizer, or a node that does not answer, keeps it."""
+        return self.leaving and self.gone_by_seconds is not None and now_seconds >= self.gone_by_seconds + LAG_SECONDS
+
+    @property
+    def is_replaced(self) -> bool:
+        """True if the pod is being deleted and its controller counts it no more."""
+        return self.leaving and any(
+            o.controlling and o.kind in REPLACED_AT_ONCE for o in self.facts.identity.controllers
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        """True if the pod serves: it is ready and is not being deleted."""
+        return self.ready_seconds is not None and not self.leaving
 
     @property
     def workload(self) -> WorkloadRef:
@@ -127,7 +151,7 @@ def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePo
     facts = facts_of(msgspec.json.decode(raw, type=PodWire), settings)
     more = msgspec.json.decode(raw, type=RebalancePodWire)
     annotations, volumes = facts.identity.annotations, more.spec.volumes or ()
-    created = more.metadata.creation_timestamp
+    created, deleted = more.metadata.creation_timestamp, more.metadata.deletion_timestamp
     owners = facts.identity.controllers
     return RebalancePod(
         facts=facts,
@@ -135,7 +159,9 @@ def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePo
         kube_qos=more.status.qos_class,
         created_seconds=created.timestamp() if created else 0.0,
         ready_seconds=more.status.true_since("Ready"),
-        leaving=more.metadata.deletion_timestamp is not None,
+        leaving=deleted is not None,
+        gone_by_seconds=deleted.timestamp() if deleted else None,
+        finalizers=tuple(more.metadata.finalizers or ()),
         failed=more.status.phase == "Failed",
         pending=more.status.phase == "Pending",
         static=MIRROR_ANNOTATION in annotations or any(owner.kind == "Node" for owner in owners),
@@ -232,15 +258,19 @@ class RebalanceInputs:
         waiting: Sequence[RebalancePod] = (),
     ) -> RebalanceInputs:
         """Inputs whose replicas are counted from the pods on the nodes."""
-        owners = [(pod.owner, pod) for load in loads for pod in load.pods]
-        replicas = Counter(owner for owner, _ in owners if owner)
-        unready = Counter(owner for owner, pod in owners if owner and pod.ready_seconds is None)
+        replicas, unready = replicas_of(pod for load in loads for pod in load.pods)
         return cls(loads, budgets, now_seconds, replicas, unready, waiting)
 
     @property
     def foreseen_workloads(self) -> int:
         """The number of workloads that have a forecast of the present moment."""
         return sum(workload.covers(self.now_seconds) for workload in self.workloads.values())
+
+
+def replicas_of(pods: Iterable[RebalancePod]) -> tuple[Counter[str], Counter[str]]:
+    """Return the pods of each owner, and those of them that do not serve; without those that are replaced already."""
+    owned = [(pod.owner, pod) for pod in pods if pod.owner and not pod.is_replaced]
+    return Counter(owner for owner, _ in owned), Counter(owner for owner, pod in owned if not pod.is_ready)
 
 
 def usage_of(pod: RebalancePod, metric: LoadMetric | None) -> tuple[float, float] | None:

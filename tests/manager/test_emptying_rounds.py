@@ -22,6 +22,7 @@ from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, em
 from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
 from cotenant.scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL
 from tests.cluster.api import Json
+from tests.scheduler_ext.rebalance.migration.moments import moment
 from tests.support import moves
 from tests.support.moves import COLD, GROUP, HOT, METRICS, MoveScene
 
@@ -85,11 +86,14 @@ def rounds(scene: MoveScene, arguments: tuple[RebalanceArgs, EmptyingArgs] = ACT
 
 
 def move_under_way(scene: MoveScene) -> None:
-    """A job of a plan that has not ended."""
+    """A job of a plan that has not ended, and made a step just now."""
     spec = {"podRef": {"namespace": "shop", "name": "web-0"}}
     kind: Json = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "PodMigrationJob"}
     meta = {"name": "open", "labels": DESCHEDULER_LABEL}
     scene.api.create(f"{GROUP}/podmigrationjobs", {**kind, "metadata": meta, "spec": spec})
+    begun = {"type": "Arbitrated", "status": "True", "lastTransitionTime": moment(scene.clock.now_seconds())}
+    status = {"op": "add", "path": "/status", "value": {"phase": "Running", "conditions": [begun]}}
+    scene.api.patch(f"{GROUP}/podmigrationjobs/open/status", [status], "json")
 
 
 def taints(scene: MoveScene) -> list[Json]:

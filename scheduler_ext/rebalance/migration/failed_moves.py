@@ -1,7 +1,9 @@
 """Pods whose moves failed: for how long each is left alone, so that others of its node are moved in its place. Pure.
 
-A pod rests FIRST_REST_SECONDS after its first failed move, twice as long after each further one. What failed is read
-from the jobs, whoever made them, as long as they are kept; without jobs nothing is remembered.
+A pod rests FIRST_REST_SECONDS after its first failed move, twice as long after each further one. Where a pod was
+evicted and its successor did not take the capacity, the workload rests, because the successor is another pod: its
+volume or a rule keeps it where it was, and each further move would be a restart for nothing. What failed is read from
+the jobs, whoever made them, as long as they are kept; without jobs nothing is remembered.
 """
 
 from __future__ import annotations
@@ -12,15 +14,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.base.kubernetes.moments import moment_of
-from cotenant.scheduler_ext.rebalance.migration.job import JobPhase, JobReason, MigrationJob
+from cotenant.scheduler_ext.rebalance.migration.job import EVICTION, POD_BOUND, JobPhase, JobReason, MigrationJob
 
 FIRST_REST_SECONDS: Final = 600.0
 LONGEST_REST_SECONDS: Final = 6 * 3600.0
+IN_VAIN_SECONDS: Final = 3600.0
+"""The first rest of a workload of which a pod was evicted in vain; longer than `descheduler.pause_seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedMove:
-    """The last failed move of a pod (NAMESPACE/NAME): how many failed, until when (Unix time) it rests, and why."""
+    """The last failed move of a pod (NAMESPACE/NAME) or workload: how many failed, until when it rests, and why.
+
+    until_seconds: Unix time.
+    """
 
     pod: str
     times: int
@@ -31,13 +38,17 @@ class FailedMove:
 def resting_pods(
     jobs: Iterable[MigrationJob], now_seconds: float, default_ttl_seconds: float
 ) -> Mapping[str, FailedMove]:
-    """Pods, by uid, that are not moved now because moves of them failed."""
+    """Pods by uid, and workloads by NAMESPACE/KIND/NAME, that are not moved now because moves of them failed."""
     failed: dict[str, list[tuple[float, MigrationJob]]] = defaultdict(list)
     for job in jobs:
-        if job.status.phase is JobPhase.FAILED and job.pod.uid:
+        if job.status.phase is not JobPhase.FAILED:
+            continue
+        if job.pod.uid:
             failed[job.pod.uid].append((failed_seconds(job, default_ttl_seconds), job))
-    found = {uid: _last(those) for uid, those in failed.items()}
-    return {uid: move for uid, move in found.items() if now_seconds < move.until_seconds}
+        if _was_in_vain(job):
+            failed[job.status.source[0]].append((failed_seconds(job, default_ttl_seconds), job))
+    found = {key: _last(key, those) for key, those in failed.items()}
+    return {key: move for key, move in found.items() if now_seconds < move.until_seconds}
 
 
 def failed_seconds(job: MigrationJob, default_ttl_seconds: float) -> float:
@@ -63,8 +74,15 @@ def free_name(name: str, taken: Collection[str]) -> str:
     return next(name for name in names if name not in taken)
 
 
-def _last(failed: Sequence[tuple[float, MigrationJob]]) -> FailedMove:
+def _was_in_vain(job: MigrationJob) -> bool:
+    """Return whether the pod of a failed job ended and no successor took the capacity."""
+    return bool(job.status.source[0]) and job.status.holds(EVICTION) and not job.status.holds(POD_BOUND)
+
+
+def _last(key: str, failed: Sequence[tuple[float, MigrationJob]]) -> FailedMove:
     at_seconds, job = max(failed, key=lambda failure: (failure[0], failure[1].name))
-    rest = min(FIRST_REST_SECONDS * 2 ** min(len(failed) - 1, 10), LONGEST_REST_SECONDS)
+    is_pod = key == job.pod.uid
+    first = FIRST_REST_SECONDS if is_pod else IN_VAIN_SECONDS
+    rest = min(first * 2 ** min(len(failed) - 1, 10), LONGEST_REST_SECONDS)
     why = ": ".join(part for part in (job.status.reason, job.status.message) if part)
-    return FailedMove("/".join(job.pod_key), len(failed), at_seconds + rest, why)
+    return FailedMove("/".join(job.pod_key) if is_pod else key, len(failed), at_seconds + rest, why)

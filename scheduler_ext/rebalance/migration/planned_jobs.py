@@ -31,6 +31,8 @@ from cotenant.scheduler_ext.rebalance.plan import PlannedMove, RebalancePlan
 from cotenant.scheduler_ext.reservations.guard import MANAGED
 
 HOUR_SECONDS: Final = 3600.0
+LONGEST_HOLD_UP_SECONDS: Final = 600.0
+"""A job of a plan that makes no step for so long holds up no further round: its time may be a day, or without end."""
 DESCHEDULER_LABEL: Final = {"cotenant.dev/created-by": "descheduler"}
 """On jobs of plans: they are begun by nobody but the descheduler."""
 REASON_ANNOTATION: Final = "cotenant.dev/move-reason"
@@ -50,7 +52,7 @@ class JobMove:
 
 @dataclass(frozen=True, slots=True)
 class JobsUnderWay:
-    """The effect of earlier moves on the next round. open: plans' jobs that have not ended and are not paused.
+    """The effect of earlier moves on the next round. open: plans' jobs that go on and are not paused.
 
     last_seconds: when the last move ended, Unix time, 0 for none. hour: pods evicted in the last hour, or about to
     be.
@@ -70,7 +72,13 @@ class JobsUnderWay:
             job.runs or (at is not None and now_seconds - at < HOUR_SECONDS)
             for job, at in zip(jobs, evicted, strict=True)
         )
-        waiting = sum(not job.status.phase.ended and not job.paused and not job.deleting for job in ours)
+        waiting = sum(
+            not job.status.phase.ended
+            and not job.paused
+            and not job.deleting
+            and now_seconds - max(_moved_seconds(job), job.created_seconds) < LONGEST_HOLD_UP_SECONDS
+            for job in ours
+        )
         return cls(waiting, max(moments, default=0.0), hour)
 
 
@@ -78,7 +86,7 @@ class JobsUnderWay:
 class RoundCaps:
     """The limits that earlier moves set to a round: pods it may move, workloads (NAMESPACE/KIND/NAME) that rest.
 
-    failed: moves that failed, by the uid of their pod, which rests for a time.
+    failed: moves that failed, by the uid of their pod or by the workload, which rests for a time.
     """
 
     most_moves: int

@@ -51,13 +51,23 @@ class JobAdvance:
 def advance_job(view: MigrationView, job: MigrationJob) -> JobAdvance:
     """The next step of a job in phase Running."""
     if view.now_seconds >= job.deadline_seconds(view.default_ttl_seconds):
-        return timed_out(view, job)
+        return _move_at_deadline(view, job) or timed_out(view, job)
     if view.mode_of(job) is JobMode.EVICT_DIRECTLY:
         return _evict_without_reservation(view, job)
     reservation = view.reservations.get(room.job_reservation_name(job))
     if job.status.condition(EVICTION) is None:
         return _before_eviction(view, job, view.pod_of(job), reservation)
     return _after_eviction(view, job, view.pod_of(job), reservation)
+
+
+def _move_at_deadline(view: MigrationView, job: MigrationJob) -> JobAdvance | None:
+    """The success of a job whose successor is ready and whose pod has not ended yet; None for all others."""
+    reservation, pod = view.reservations.get(room.job_reservation_name(job)), view.pod_of(job)
+    is_late = pod is not None and pod.leaving and job.status.condition(EVICTION) is not None
+    if not is_late or reservation is None or not reservation.status.owners:
+        return None
+    advance = _bound(view, job, reservation.status.owners[0], pod)
+    return advance if advance.status.phase is JobPhase.SUCCEEDED else None
 
 
 def fail_job(view: MigrationView, job: MigrationJob, reason: JobReason, message: str) -> JobAdvance:
@@ -161,17 +171,27 @@ def _after_eviction(
         # would hand the capacity over, or hold a successor back for it.
         ready = room.is_capacity_reserved(reservation) and view.now_seconds < view.served_until_seconds
         return _evict_pod(view, job, pod) if ready else JobAdvance(job.status)
-    if pod is not None:
-        return JobAdvance(_status_at_step(view, job, JobReason.EVICTING, "the pod is ending", _EVICTING))
-    evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
-    if not reservation.status.owners:
+    owners = reservation.status.owners
+    if pod is not None and not (owners and pod.is_stuck(view.now_seconds)):
+        return JobAdvance(_status_at_step(view, job, JobReason.EVICTING, _ending(view, pod), _EVICTING))
+    if not owners:
+        evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
         text = f"the pod is gone; its successor has not taken the capacity on {reservation.status.node} yet"
         return JobAdvance(_status_at_step(view, job, JobReason.WAIT_FOR_BIND, text, evicted))
-    return _bound(view, job, reservation.status.owners[0], evicted)
+    return _bound(view, job, owners[0], pod)
 
 
-def _bound(view: MigrationView, job: MigrationJob, successor: Reference, evicted: Condition) -> JobAdvance:
-    """The successor has the capacity; the job is done once it is ready."""
+def _ending(view: MigrationView, pod: RebalancePod) -> str:
+    """Say of an evicted pod that it is ending, or what keeps one whose grace period is over."""
+    if not pod.is_stuck(view.now_seconds):
+        return "the pod is ending"
+    kept = f"its finalizers {', '.join(pod.finalizers)}" if pod.finalizers else f"node {pod.facts.node}"
+    return f"the pod has not ended in its grace period; it is kept by {kept}"
+
+
+def _bound(view: MigrationView, job: MigrationJob, successor: Reference, ending: RebalancePod | None) -> JobAdvance:
+    """The successor has the capacity; the job is done once it is ready. ending: the old pod, while it is there."""
+    evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE, _ending(view, ending) if ending else "")
     name = f"{successor.namespace}/{successor.name}"
     bound = Condition(POD_BOUND, "True", "Bound", f"pod {name}")
     pod = view.pods.get((successor.namespace, successor.name))
@@ -180,7 +200,7 @@ def _bound(view: MigrationView, job: MigrationJob, successor: Reference, evicted
         text = f"pod {name} is not ready yet"
         return JobAdvance(_status_at_step(view, job, JobReason.WAIT_FOR_READY, text, evicted, bound, **changes))
     ready = Condition(POD_READY, "True", "Ready")
-    text = f"pod {name} runs on {pod.facts.node}"
+    text = f"pod {name} runs on {pod.facts.node}" + (f"; {_ending(view, ending)}" if ending else "")
     return JobAdvance(
         _status_at_step(view, job, COMPLETE, text, evicted, bound, ready, phase=JobPhase.SUCCEEDED, **changes)
     )
@@ -196,7 +216,9 @@ def _evict_without_reservation(view: MigrationView, job: MigrationJob) -> JobAdv
     if pod is None:
         evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
         return JobAdvance(_status_at_step(view, job, COMPLETE, "the pod is gone", evicted, phase=JobPhase.SUCCEEDED))
-    return JobAdvance(job.status) if pod.leaving else _evict_pod(view, job, pod)
+    if pod.leaving:
+        return JobAdvance(_status_at_step(view, job, JobReason.EVICTING, _ending(view, pod), _EVICTING))
+    return _evict_pod(view, job, pod)
 
 
 def _evict_pod(view: MigrationView, job: MigrationJob, pod: RebalancePod) -> JobAdvance:

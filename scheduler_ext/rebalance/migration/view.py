@@ -10,7 +10,7 @@ from functools import cached_property
 from cotenant.base.kubernetes.moments import seconds_of
 from cotenant.base.kubernetes.reservation import Reservation
 from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
-from cotenant.scheduler_ext.rebalance.load import DisruptionBudget, RebalancePod
+from cotenant.scheduler_ext.rebalance.load import DisruptionBudget, RebalancePod, replicas_of
 from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN
 from cotenant.scheduler_ext.rebalance.migration.job import JobMode, MigrationJob
 
@@ -53,13 +53,14 @@ class MigrationView:
 
     @cached_property
     def replicas(self) -> Counter[str]:
-        """Pods of each workload."""
-        return Counter(pod.owner for pod in self.pods.values() if pod.owner)
+        """Pods of each workload, without those that are replaced already."""
+        return replicas_of(self.pods.values())[0]
 
     @cached_property
     def unready(self) -> Counter[str]:
-        """The pods of each workload that are not ready."""
-        return Counter(pod.owner for pod in self.pods.values() if pod.owner and pod.ready_seconds is None)
+        """The pods of each workload that do not serve, without those that jobs under way move."""
+        moving = {job.pod.uid for job in self.jobs if job.runs}
+        return replicas_of(pod for pod in self.pods.values() if pod.facts.identity.uid not in moving)[1]
 
     @property
     def default_ttl_seconds(self) -> float:

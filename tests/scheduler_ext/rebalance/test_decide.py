@@ -17,7 +17,7 @@ from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors
 from cotenant.scheduler_ext.rebalance.classification import NodeClass
 from cotenant.scheduler_ext.rebalance.decide import decide
-from cotenant.scheduler_ext.rebalance.load import NEVER, DisruptionBudget
+from cotenant.scheduler_ext.rebalance.load import LAG_SECONDS, NEVER, DisruptionBudget
 from cotenant.scheduler_ext.rebalance.plan import RebalancePlan
 from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, inputs, node, pod
 
@@ -78,6 +78,7 @@ def test_a_move_that_does_not_pay_stays() -> None:
         ({"priority": 2_000_000_000}, Reason.SYSTEM_CRITICAL),
         ({"eviction_cost": NEVER}, Reason.EVICTION_COST),
         ({"leaving": True}, Reason.POD_LEAVING),
+        ({"leaving": True, "gone_by_seconds": NOW - LAG_SECONDS}, Reason.POD_STUCK),
         ({"placeholder_of": "held"}, Reason.PLACEHOLDER_POD),
         ({"placed": NOW - 60}, Reason.STARTED_LATELY),
         ({"requests": {"cpu": 20_000}}, Reason.NO_NODE_FITS),
@@ -86,7 +87,7 @@ def test_a_move_that_does_not_pay_stays() -> None:
     ],
 )
 def test_which_pods_may_be_moved(changes: dict[str, Any], reason: Reason) -> None:
-    plan = observed(node("hot", pod("a-1", 20, **changes), system=70), node(EMPTY))
+    plan = observed(node("hot", pod("a-1", 20, **changes), system=75), node(EMPTY))
     assert reasons(plan).get("a-1", Reason.OK) is reason
     assert len(plan.moves) == (reason is Reason.OK)
 

@@ -18,7 +18,7 @@ from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, em
 from cotenant.scheduler_ext.rebalance.emptying.decide import decide_emptying
 from cotenant.scheduler_ext.rebalance.load import RebalanceInputs
 from cotenant.scheduler_ext.rebalance.plan import RebalancePlan
-from tests.scheduler_ext.rebalance.small_cluster import foreseen, inputs, node, pod
+from tests.scheduler_ext.rebalance.small_cluster import NOW, foreseen, inputs, node, pod
 
 MARK = ((EMPTYING_TAINT, "", "PreferNoSchedule"),)
 DAEMON = Reference("DaemonSet", "d", "shop", "", "apps/v1", True)
@@ -129,6 +129,11 @@ def test_a_node_that_was_begun_waits_for_a_young_pod_and_not_for_one_that_never_
     assert marks(young) == [("low", "stays", Reason.STARTED_LATELY)]
     bare = observed(node("low", pod("a-1", 5, owner=None), taints=MARK), full)
     assert marks(bare) == [("low", "taken away", Reason.NO_CONTROLLER)]
+    ending = observed(node("low", pod("a-1", 5, leaving=True, gone_by_seconds=NOW + 30), taints=MARK), full)
+    assert marks(ending) == [("low", "stays", Reason.POD_LEAVING)]
+    # a finalizer may keep it for days, in which no other node could be begun
+    stuck = observed(node("low", pod("a-1", 5, leaving=True, gone_by_seconds=NOW - 600), taints=MARK), full)
+    assert marks(stuck) == [("low", "taken away", Reason.POD_STUCK)]
 
 
 @pytest.mark.parametrize(
