@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -16,6 +17,25 @@ from typing import Final
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 LONGEST_VALUE: Final = 60
+_CHANGING: Final = re.compile(r"0x[0-9a-f]+|\b\d+(?:\.\d+)? ?(?:ms|s|seconds?|minutes?)\b")
+_IDENTIFIER: Final = re.compile(
+    r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"  # a UUID
+    r"|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"  # a moment
+    r"|\b[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\b"  # the same in HTTP's form
+    r"|\b(?=[a-z-]*\d)[0-9a-f]{16,}\b"  # a trace
+    r"|\b\d{9,}(?:\.\d+)?\b",  # Unix time
+    re.IGNORECASE,
+)
+
+
+def stable_text(text: str) -> str:
+    """The part of a text that is the same each time its event happens again, with "#" for the rest.
+
+    Left out are durations and addresses of memory and, in a sentence, the moments and identifiers of requests with
+    which proxies sign each of their answers. A text of one word is left whole: it may be the name of an object.
+    """
+    kept = _CHANGING.sub("#", text)
+    return _IDENTIFIER.sub("#", kept) if " " in kept else kept
 
 
 def visible(text: str) -> str:

@@ -26,6 +26,7 @@ from cotenant.base.errors import (
 )
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import moment
+from cotenant.base.text import stable_text
 
 STATUS_CONFIG_MAP: Final = "cotenant-status"
 
@@ -80,8 +81,13 @@ class FeatureState:
     since_seconds: float = 0.0
 
     def same(self, other: FeatureState | None) -> bool:
-        """Return whether condition and message are the same, regardless of when they began."""
-        return other is not None and (self.standing, self.message) == (other.standing, other.message)
+        """Return whether condition and message are the same, regardless of when they began.
+
+        Messages that differ by a request's identifier or by a duration alone are the same one.
+        """
+        if other is None or self.standing is not other.standing:
+            return False
+        return self.message == other.message or stable_text(self.message) == stable_text(other.message)
 
 
 def condition_of_error(error: Exception) -> ControllerCondition:

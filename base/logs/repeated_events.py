@@ -4,14 +4,14 @@
     ended(now) ----> for each that was counted and has not come for a while: how often, from when to when
 
 Two records are equal when logger, level, message and everything that they say in words are: numbers and lists (how many
-parts, which attempt) are what changes from one to the next, durations in a text too. A record of another request, pod
-or object is another one. Only warnings and errors are counted: what was done is written each time.
+parts, which attempt) are what changes from one to the next, in a text also durations and what a proxy signs its answers
+with (`text.stable_text`). A record of another request, pod or object is another one. Only warnings and errors are
+counted: what was done is written each time.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import threading
 import time
@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
+
+from cotenant.base.text import stable_text
 
 FORGET_SECONDS: Final = 600.0
 """One that did not come again within this time is written like a new one."""
@@ -31,7 +33,6 @@ MOST_KEYS: Final = 1000
 REPEATED: Final = "repeated"
 ENDED: Final = "a repeated warning has ended"
 _OWN_FIELDS: Final = frozenset({"event", "ts", "level", "logger", "exc_info", "stack_info", REPEATED, "since"})
-_CHANGING: Final = re.compile(r"0x[0-9a-f]+|\b\d+(?:\.\d+)? ?(?:ms|s|seconds?|minutes?)\b")
 
 Key = tuple[str, int, str, tuple[tuple[str, str], ...]]
 
@@ -103,8 +104,8 @@ def key_of(record: logging.LogRecord) -> Key:
     error = _error_of(record, event)
     if error is not None:
         words["exc_info"] = f"{type(error).__name__}: {error}"
-    said = tuple(sorted((name, _CHANGING.sub("#", text)) for name, text in words.items()))
-    return record.name, record.levelno, _CHANGING.sub("#", message), said
+    said = tuple(sorted((name, stable_text(text)) for name, text in words.items()))
+    return record.name, record.levelno, stable_text(message), said
 
 
 def with_fields(record: logging.LogRecord, fields: Mapping[str, Any]) -> logging.LogRecord:

@@ -120,7 +120,7 @@ def table_of(inputs: RebalanceInputs, expiration_seconds: int) -> LoadTable:
         if state_of(load, inputs.now_seconds, expiration_seconds) is Reason.OK:
             table.with_metric[row] = True
             table.usage[row], table.prod[row] = _usage(load)
-            table.leaving[row], table.prod_leaving[row] = _leaving(load, inputs.now_seconds)
+            table.leaving[row], table.prod_leaving[row] = _leaving_usage(load, inputs.now_seconds)
     table.ahead *= _level(table)
     np.fmax.reduce(table.ahead, axis=0, out=table.peak)
     return table
@@ -166,7 +166,7 @@ def _usage(load: NodeLoad) -> tuple[tuple[float, float], tuple[float, float]]:
     return (cpu, memory), (prod_cpu, prod_memory)
 
 
-def _leaving(load: NodeLoad, now_seconds: float) -> tuple[Floats, Floats]:
+def _leaving_usage(load: NodeLoad, now_seconds: float) -> tuple[Floats, Floats]:
     """(all, prod) of the pods whose grace period runs; one that outlasts it stays in use for nobody knows how long."""
     leaving, prod = np.zeros(2), np.zeros(2)
     for pod in load.pods:

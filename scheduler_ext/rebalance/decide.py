@@ -198,7 +198,7 @@ def _overload(work: RebalanceRound, current: ThresholdPass, row: int) -> tuple[F
 
 
 def _staying_usage(work: RebalanceRound, current: ThresholdPass, row: int) -> Floats:
-    """What a node's pods use, of those that the pass looks at, without the ones that are being deleted, (2,)."""
+    """Return what a node's pods use, of those that the pass looks at, without pods that are being deleted, (2,)."""
     table = work.table
     staying: Floats = (
         table.prod[row] - table.prod_leaving[row] if current.prod else table.usage[row] - table.leaving[row]

@@ -86,6 +86,9 @@ def test_the_end_of_what_comes_seldom_is_waited_for_longer() -> None:
     assert [one.msg["repeated"] for one in events.ended(NOW + 200 + 300)] == [2]
 
 
+A, B = "6f9619ff-8b86-d011-b42d-00c04fc964ff", "7d444840-9dc0-11d1-b245-5ffdce74fad2"
+
+
 @pytest.mark.parametrize(
     ("first", "second", "equal"),
     [
@@ -98,6 +101,29 @@ def test_the_end_of_what_comes_seldom_is_waited_for_longer() -> None:
         ({"pod": "shop/web-1"}, {"pod": "shop/web-2"}, False),
         ({"error": "10.0.0.5:443 refused"}, {"error": "10.0.0.6:443 refused"}, False),
         ({"request_id": "a"}, {"request_id": "b"}, False),
+        # what proxies in front of a source sign each of their answers with: nginx, Envoy, Amazon's, Thanos, Mimir
+        (
+            {"error": f"answered 502: bad gateway, x-request-id: {A}"},
+            {"error": f"answered 502: bad gateway, x-request-id: {B}"},
+            True,
+        ),
+        (
+            {"error": "503 RequestId: 8f14e45fceea167a5a36dedd4bea2543"},
+            {"error": "503 RequestId: c9f0f895fb98ab9159f51fd0297e236d"},
+            True,
+        ),
+        ({"error": "at 2026-11-26T13:00:51.123Z refused"}, {"error": "at 2026-11-26T13:00:52.9Z refused"}, True),
+        (
+            {"error": "Thu, 26 Nov 2026 13:00:51 GMT no healthy upstream"},
+            {"error": "Thu, 26 Nov 2026 13:01:51 GMT no healthy upstream"},
+            True,
+        ),
+        ({"error": "token expired at 1795698000.25"}, {"error": "token expired at 1795698060.5"}, True),
+        ({"error": "answered 502: bad gateway"}, {"error": "answered 503: bad gateway"}, False),
+        ({"error": "pod web-7d4b9c6f5d-x2x1p is gone"}, {"error": "pod web-7d4b9c6f5d-q8k2z is gone"}, False),
+        ({"error": "node ip-10-0-0-5 v1.35.2 fails"}, {"error": "node ip-10-0-0-5 v1.35.3 fails"}, False),
+        ({"error": "dial tcp 10.12.13.14:9090 fails"}, {"error": "dial tcp 10.12.13.15:9090 fails"}, False),
+        ({"uid": A}, {"uid": B}, False),
         ({"exc_info": ValueError("a")}, {"exc_info": ValueError("a")}, True),
         ({"exc_info": ValueError("a")}, {"exc_info": ValueError("b")}, False),
         ({"exc_info": ValueError("a")}, {"exc_info": KeyError("a")}, False),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
 from cotenant.base.controllers.audit import Audit, new_value
+from cotenant.base.controllers.clocks import server_disagrees
 from cotenant.base.controllers.contract import camel
 from cotenant.base.controllers.feature import (
     ControllerCondition,
@@ -132,3 +133,29 @@ def test_a_log_line_has_the_whole_new_value_and_not_the_name(data: dict[str, str
     address = Address("v1", "configmaps", "c", "ns")
     assert json.loads(new_value(Apply(address, {"metadata": {"name": "c"}, "data": data}))) == {"data": data}
     assert new_value(Delete(address)) == ""
+
+
+NOW = 1_800_000_000.0
+GATEWAY = "the source answered 502: upstream connect error, x-request-id: {}"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        (
+            GATEWAY.format("6f9619ff-8b86-d011-b42d-00c04fc964ff"),
+            GATEWAY.format("7d444840-9dc0-11d1-b245-5ffdce74fad2"),
+            True,
+        ),
+        (server_disagrees(NOW + 3600, NOW, []), server_disagrees(NOW + 3610, NOW + 10, []), True),
+        ("node n1 has no report", "node n2 has no report", False),
+        (server_disagrees(NOW + 3600, NOW, []), server_disagrees(NOW - 3600, NOW, []), False),
+    ],
+    ids=["a proxy's signature", "two clocks that go on", "another node", "another direction"],
+)
+def test_an_outage_that_goes_on_is_one_state(first: str, second: str, same: bool) -> None:
+    """Each new state is a warning, an Event and a write of the ConfigMap: one in each round for as long as it lasts."""
+    one, two = (
+        FeatureState("colocation", ControllerCondition.STALE, text, at) for at, text in enumerate((first, second))
+    )
+    assert one.same(two) is same and two.same(one) is same

@@ -173,7 +173,7 @@ def _after_eviction(
         return _evict_pod(view, job, pod) if ready else JobAdvance(job.status)
     owners = reservation.status.owners
     if pod is not None and not (owners and pod.is_stuck(view.now_seconds)):
-        return JobAdvance(_status_at_step(view, job, JobReason.EVICTING, _ending(view, pod), _EVICTING))
+        return JobAdvance(_status_at_step(view, job, JobReason.EVICTING, _end_text(view, pod), _EVICTING))
     if not owners:
         evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
         text = f"the pod is gone; its successor has not taken the capacity on {reservation.status.node} yet"
@@ -181,7 +181,7 @@ def _after_eviction(
     return _bound(view, job, owners[0], pod)
 
 
-def _ending(view: MigrationView, pod: RebalancePod) -> str:
+def _end_text(view: MigrationView, pod: RebalancePod) -> str:
     """Say of an evicted pod that it is ending, or what keeps one whose grace period is over."""
     if not pod.is_stuck(view.now_seconds):
         return "the pod is ending"
@@ -191,7 +191,7 @@ def _ending(view: MigrationView, pod: RebalancePod) -> str:
 
 def _bound(view: MigrationView, job: MigrationJob, successor: Reference, ending: RebalancePod | None) -> JobAdvance:
     """The successor has the capacity; the job is done once it is ready. ending: the old pod, while it is there."""
-    evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE, _ending(view, ending) if ending else "")
+    evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE, _end_text(view, ending) if ending else "")
     name = f"{successor.namespace}/{successor.name}"
     bound = Condition(POD_BOUND, "True", "Bound", f"pod {name}")
     pod = view.pods.get((successor.namespace, successor.name))
@@ -200,7 +200,7 @@ def _bound(view: MigrationView, job: MigrationJob, successor: Reference, ending:
         text = f"pod {name} is not ready yet"
         return JobAdvance(_status_at_step(view, job, JobReason.WAIT_FOR_READY, text, evicted, bound, **changes))
     ready = Condition(POD_READY, "True", "Ready")
-    text = f"pod {name} runs on {pod.facts.node}" + (f"; {_ending(view, ending)}" if ending else "")
+    text = f"pod {name} runs on {pod.facts.node}" + (f"; {_end_text(view, ending)}" if ending else "")
     return JobAdvance(
         _status_at_step(view, job, COMPLETE, text, evicted, bound, ready, phase=JobPhase.SUCCEEDED, **changes)
     )
@@ -217,7 +217,7 @@ def _evict_without_reservation(view: MigrationView, job: MigrationJob) -> JobAdv
         evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
         return JobAdvance(_status_at_step(view, job, COMPLETE, "the pod is gone", evicted, phase=JobPhase.SUCCEEDED))
     if pod.leaving:
-        return JobAdvance(_status_at_step(view, job, JobReason.EVICTING, _ending(view, pod), _EVICTING))
+        return JobAdvance(_status_at_step(view, job, JobReason.EVICTING, _end_text(view, pod), _EVICTING))
     return _evict_pod(view, job, pod)
 
 
