@@ -1,4 +1,4 @@
-"""A live cluster with all admission policies, for an hour: what our accounts wrote, and what of it was refused.
+"""A live cluster with all admission policies, for an hour: what our accounts wrote, and what of it was wrong.
 
     .venv/bin/python -m bench.admission.guarded_hour                  # an hour
     .venv/bin/python -m bench.admission.guarded_hour --minutes 10     # tries it; records nothing
@@ -15,7 +15,7 @@ import json
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from cotenant.experiment.loop import HOUR_STEPS, jobs_of
 from cotenant.experiment.outcome import STEP_SECONDS, SharingScenario
 from cotenant.experiment.world import SLOTS_PER_DAY, SYNTHETIC
 from tests.cluster.control_plane import ControlPlane
+from tests.support.invariants import Violation, auditing, recording, violations
 
 MINUTES, SPEED = 60.0, 60.0
 ACCOUNTS: Final = "system:serviceaccount:cotenant:"
@@ -40,12 +41,6 @@ RESERVATIONS: Final = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
 LEAST_WRITES_A_MINUTE: Final = 20
 """Fewer would prove little."""
 FORBIDDEN: Final = 403
-AUDIT: Final = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata", "verbs": ["create", "update", "patch", "delete"]}],
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +66,16 @@ def written_by_us(lines: Iterable[str]) -> Iterator[WrittenBy]:
             yield WrittenBy(name, verb, what, int(answer.get("code", 0)), str(answer.get("message", "")))
 
 
-def played(folder: Path, minutes: float) -> list[WrittenBy]:
-    """What our accounts wrote in so many minutes of wall time."""
+def played(folder: Path, minutes: float) -> tuple[list[WrittenBy], tuple[Violation, ...]]:
+    """What our accounts wrote in so many minutes of wall time, and the invariants that were broken."""
     steps = max(1, int(minutes * 60 * SPEED / STEP_SECONDS))
     scenario = SharingScenario(SYNTHETIC, NODES, NODES * PODS_A_NODE, -(-steps // SLOTS_PER_DAY), SEED)
-    live, policy, log = live_world(scenario), folder / "audit.json", folder / "audit.log"
-    policy.write_text(json.dumps(AUDIT))
-    words = (f"--audit-policy-file={policy}", f"--audit-log-path={log}")
+    live, (log, words) = live_world(scenario), auditing(folder)
     with live_cluster(live, folder, USAGE, SPEED, words) as plane:
         play = LivePlay(live, jobs_of(live.world), plane.api())
         play.begin(lambda: True)
         play.run(steps, WallPace(STEP_SECONDS / SPEED), lambda step, _so_far: _ask(plane, step))
-    return list(written_by_us(log.read_text().splitlines()))
+    return list(written_by_us(log.read_text().splitlines())), violations(recording(log))
 
 
 def _ask(plane: ControlPlane, step: int) -> None:
@@ -93,8 +86,8 @@ def _ask(plane: ControlPlane, step: int) -> None:
             api.create(RESERVATIONS, {**body, "metadata": {"name": f"asked-{step}"}})
 
 
-def rows(written: list[WrittenBy], minutes: float) -> list[Row]:
-    """How much was written, and what was refused, by whom and why."""
+def rows(written: list[WrittenBy], broken: Sequence[Violation], minutes: float) -> list[Row]:
+    """How much was written, what was refused, by whom and why, and which invariants were broken."""
     kinds = Counter(f"{one.account.removeprefix('cotenant-')} {one.verb} {one.what}" for one in written)
     refused = [one for one in written if one.status == FORBIDDEN]
     why = sorted({f"{one.account} {one.verb} {one.what}: {one.message}" for one in refused})
@@ -108,6 +101,7 @@ def rows(written: list[WrittenBy], minutes: float) -> list[Row]:
             note,
         ),
         below("of these refused", len(refused), "writes", 0, "; ".join(why[:5])),
+        below("invariants broken", len(broken), "times", 0, "; ".join(f"{v.invariant}: {v.why}" for v in broken[:5])),
     ]
 
 
@@ -116,7 +110,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=MINUTES, help="of wall time; fewer record nothing")
     minutes = parser.parse_args().minutes
     with tempfile.TemporaryDirectory() as folder:
-        measured = rows(played(Path(folder), minutes), minutes)
+        measured = rows(*played(Path(folder), minutes), minutes)
     record("guarded_hour", ".venv/bin/python -m bench.admission.guarded_hour", measured, is_kept=minutes >= MINUTES)
     return int(any(row.met is False for row in measured))
 

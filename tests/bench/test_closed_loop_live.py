@@ -19,6 +19,7 @@ from cotenant.experiment.outcome import SharingScenario
 from cotenant.experiment.world import SYNTHETIC
 from tests.cluster import needing
 from tests.cluster.waiting import wait_for
+from tests.support.invariants import auditing, recording, violations
 
 STEPS = 4
 MANY_MILLICORES = 3_000_000.0
@@ -112,7 +113,8 @@ def test_a_live_cluster_lends_what_the_simulated_one_does_and_runs_the_jobs_as_b
 ) -> None:
     needing.kubernetes()
     expected = simulated(live.world, jobs, STEPS, policy, 0)
-    with live_cluster(live, tmp_path, policy, speed=60.0) as plane:
+    log, words = auditing(tmp_path)
+    with live_cluster(live, tmp_path, policy, 60.0, words) as plane:
         api = plane.api()
         play = LivePlay(live, jobs, api)
         play.begin(lambda: decided(api, live, policy))
@@ -131,3 +133,4 @@ def test_a_live_cluster_lends_what_the_simulated_one_does_and_runs_the_jobs_as_b
     assert {pod["metadata"]["labels"]["koordinator.sh/qosClass"] for pod in placed} == {"BE"}
     requested = [pod["spec"]["containers"][0]["resources"]["requests"] for pod in placed]
     assert all("cpu" not in one and "kubernetes.io/batch-cpu" in one for one in requested)
+    assert violations(recording(log)) == ()

@@ -10,6 +10,7 @@ import pytest
 
 from bench.admission.guarded_hour import WrittenBy, played, rows, written_by_us
 from tests.cluster import needing
+from tests.support.invariants import Violation
 
 MINUTES = float(os.environ.get("GUARDED_MINUTES", "10"))
 """Of wall time; `GUARDED_MINUTES=60 make soak ARGS=tests/guards/test_live_hour.py` is the whole hour."""
@@ -35,15 +36,18 @@ def test_of_an_audit_log_the_writes_of_our_accounts_count_and_no_questions_about
         WrittenBy("cotenant-manager", "patch", "nodes/status", 403, "no"),
     ]
     # Two writes in a minute, one of which is refused: both goals are missed.
-    enough, refused = rows(written, 1.0)
+    broken = Violation("hardware-given-once", 0.0, "n1", "b makes it 2 of CPU 3")
+    enough, refused, invariants = rows(written, [broken], 1.0)
     assert (enough.value, enough.met, refused.value, refused.met) == (2, False, 1, False)
+    assert (invariants.value, invariants.met) == (1, False) and "CPU 3" in invariants.note
     assert refused.note == "cotenant-manager patch nodes/status: no"
 
 
 @pytest.mark.soak
 @pytest.mark.cluster
-def test_nothing_that_the_product_does_on_a_live_cluster_is_refused(tmp_path: Path) -> None:
+def test_nothing_that_the_product_does_on_a_live_cluster_is_refused_or_breaks_an_invariant(tmp_path: Path) -> None:
     needing.kubernetes()
-    enough, refused = rows(played(tmp_path, MINUTES), MINUTES)
+    enough, refused, invariants = rows(*played(tmp_path, MINUTES), MINUTES)
     assert enough.met, enough
     assert refused.met, refused
+    assert invariants.met, invariants

@@ -20,6 +20,7 @@ from tests.cluster.namespaces import create_namespace, unique_name
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import BATCH_CPU, FORECASTS, RECOMMENDATIONS, SLO, Scene, deployed, results_of
 from tests.support.extent import full
+from tests.support.invariants import auditing, recording, violations
 
 FEATURES = ("colocation", "node-slo", "recommendations", "forecasts", "load-taints", "status")
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,20 +55,12 @@ def _names(scene: Scene) -> set[str]:
 
 
 CREDENTIAL = "authentication.kubernetes.io/credential-id"
-AUDIT = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata", "verbs": ["create", "update", "patch", "delete"]}],
-}
 
 
 @pytest.fixture
 def audited(control_plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[ControlPlane, Path]]:
     """A control plane of its own that writes down who wrote what when; `control_plane` says whether there are any."""
-    policy, log = tmp_path / "policy.json", tmp_path / "audit.log"
-    policy.write_text(json.dumps(AUDIT))
-    words = (f"--audit-policy-file={policy}", f"--audit-log-path={log}")
+    log, words = auditing(tmp_path)
     with ControlPlane(tmp_path / "plane", Options(extra={APISERVER: words})) as plane:
         yield plane, log
 
@@ -113,6 +106,7 @@ def test_a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes(
             wait_for("new amounts", lambda: {a[BATCH_CPU] for a in scene.allocatable(nodes).values()} == {"5600"})
             assert len(written(log, sleeper)) == slept
             assert len(written(log, other)) >= len(nodes)
+    assert violations(recording(log)) == ()
 
 
 def test_it_ends_in_order_and_leaves_the_lease_free(scene: Scene, fake_nodes: Nodes) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import needing
-from tests.cluster.control_plane import SCHEDULER, ControlPlane, Options
+from tests.cluster.control_plane import APISERVER, SCHEDULER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace
 from tests.scheduler_ext.reservations.disturbed import (
@@ -23,6 +23,7 @@ from tests.scheduler_ext.reservations.disturbed import (
 )
 from tests.scheduler_ext.reservations.scene import Scene, install
 from tests.support.extent import full
+from tests.support.invariants import auditing, recording, violations
 
 Nodes = Callable[..., list[str]]
 
@@ -44,7 +45,9 @@ def test_killed_managers_and_schedulers_lose_no_room(
 def test_nor_does_an_extender_that_is_killed_with_them(tmp_path: Path) -> None:
     needing.kubernetes()
     tally, seed, extender = Tally(), random.Random(11), ExtenderProcess(tmp_path)
-    with ControlPlane(tmp_path / "cluster", Options(scheduler=extender.fields)) as plane:
+    log, words = auditing(tmp_path)
+    options = Options(scheduler=extender.fields, extra={APISERVER: words})
+    with ControlPlane(tmp_path / "cluster", options) as plane:
         install(plane)
         nodes = create_nodes(plane, 3, NodeShape(cpu="4"))
         scene = Scene(plane, create_namespace(plane.api(), "killed"))
@@ -58,6 +61,7 @@ def test_nor_does_an_extender_that_is_killed_with_them(tmp_path: Path) -> None:
         finally:
             extender.kill()
     assert (tally.landed, tally.robbed, tally.overbooked) == (6, 0, 0)
+    assert violations(recording(log)) == ()
 
 
 def test_strangers_on_another_scheduler_get_no_reserved_room(scene: Scene, fake_nodes: Nodes, tmp_path: Path) -> None:
