@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -42,10 +43,14 @@ class ReservationWrites:
 
 
 def decide(view: ReservationView, settings: ReservationSettings) -> ReservationWrites:
-    """Advance hand-overs, begin new ones, care for every Reservation, let pods go that wait in vain."""
+    """Advance hand-overs, begin new ones, care for every Reservation, let pods go that wait in vain.
+
+    Reservations follow in the order of their ends: where not all writes fit the time, capacity that has been held for
+    nothing the longest is given back first.
+    """
     steps = [(swap, advance(swap, view, settings)) for swap in view.guard.swaps]
     assignment = assign_waiting_pods(view, settings)
-    cares = [maintain_reservation(r, view, settings) for r in view.reservations.values()]
+    cares = [maintain_reservation(r, view, settings) for r in sorted(view.reservations.values(), key=_end_seconds)]
     intents: list[Intent] = [*_guard_updates(view, steps, assignment, settings)]
     intents += [intent for _, step in steps for intent in step.intents]
     intents += [intent for care in cares for intent in care.intents]
@@ -117,7 +122,8 @@ def _orphans(view: ReservationView) -> list[PodView]:
 def _wake(view: ReservationView, settings: ReservationSettings, assignment: Assignment) -> float:
     """Seconds until time alone makes a difference."""
     now = view.now_seconds
-    moments = [d for r in view.reservations.values() if not r.status.phase.ended and (d := _deadline(r)) is not None]
+    ends = (_end_seconds(r) for r in view.reservations.values() if not r.status.phase.ended)
+    moments = [end for end in ends if end < math.inf]
     moments += [swap.expires_seconds for swap in view.guard.swaps if swap.expires_seconds > now]
     moments += [now + settings.swap_settle_seconds for s in view.guard.swaps if s.owner and s.id not in view.settled]
     landed = [s for s in view.guard.swaps if s.owner and (o := view.pods.get(s.owner.uid)) is not None and o.node]
@@ -128,8 +134,9 @@ def _wake(view: ReservationView, settings: ReservationSettings, assignment: Assi
     return max(0.0, min((m - now for m in moments), default=LONGEST_SECONDS))
 
 
-def _deadline(reservation: Reservation) -> float | None:
-    return reservation.deadline_seconds
+def _end_seconds(reservation: Reservation) -> float:
+    """Unix time of its end; infinite for one that is kept until somebody deletes it."""
+    return math.inf if reservation.deadline_seconds is None else reservation.deadline_seconds
 
 
 def _once(intents: Iterable[Intent]) -> Iterable[Intent]:
