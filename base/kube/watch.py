@@ -69,6 +69,40 @@ class _WatchStatus(msgspec.Struct):
     message: str = ""
 
 
+def read_each(
+    client: KubeClient, path: str, kind: Any, project: Callable[[Any], ValueT]
+) -> tuple[dict[Key, ValueT], dict[Key, str]]:
+    """Read a collection once, as a mirror does: its values by (namespace, name), and why each other object is left out.
+
+    kind, project: as of `Mirror`. ClusterError when the collection cannot be listed.
+    """
+    values: dict[Key, ValueT] = {}
+    refused: dict[Key, str] = {}
+    for raw in client.list(path, msgspec.Raw):
+        key = decoder_of(_Head).decode(raw).metadata.key
+        try:
+            values[key] = _value_of(raw, kind, project)
+        except UnreadableObject as error:
+            refused[key] = str(error)
+    return values, refused
+
+
+class UnreadableObject(Exception):
+    """One object that cannot be read: the reason, without its name."""
+
+
+def _value_of(raw: msgspec.Raw, kind: Any, project: Callable[[Any], ValueT] | None) -> ValueT:
+    """The value of one object; UnreadableObject for whatever it holds."""
+    try:
+        thing = decoder_of(kind).decode(raw)
+        value: ValueT = project(thing) if project else thing
+    except CotenantError as error:
+        raise UnreadableObject(str(error)) from error
+    except Exception as error:
+        raise UnreadableObject(f"{type(error).__name__}: {error}") from error
+    return value
+
+
 class Mirror(Generic[ValueT]):
     """A collection kept up to date; every method may be called from any thread.
 
@@ -97,7 +131,7 @@ class Mirror(Generic[ValueT]):
         self.refused: dict[Key, str] = {}
         self._client = client.sibling()
         self._settings = client.settings
-        self._decoder = decoder_of(kind)
+        self._kind = kind
         self._project = project
         self._wake = wake
         self._gather_seconds = gather_seconds
@@ -297,13 +331,9 @@ class Mirror(Generic[ValueT]):
     def _value(self, key: Key, raw: msgspec.Raw, refused: dict[Key, str]) -> ValueT | None:
         """Return the kept value of an object; None, and the reason in `refused`, if it cannot be read."""
         try:
-            thing = self._decoder.decode(raw)
-            value: ValueT = self._project(thing) if self._project else thing
-        except CotenantError as error:
+            value: ValueT = _value_of(raw, self._kind, self._project)
+        except UnreadableObject as error:
             refused[key] = str(error)
-            return None
-        except Exception as error:  # noqa: BLE001 - what one object holds must not hide all the others
-            refused[key] = f"{type(error).__name__}: {error}"
             return None
         refused.pop(key, None)
         return value

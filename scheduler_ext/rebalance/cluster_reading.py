@@ -6,7 +6,6 @@ forbidden; `gaps` says so, because a plan without them is a weaker one.
 
 from __future__ import annotations
 
-import contextlib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData, UsageE
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import ON_NODES
+from cotenant.base.kube.watch import read_each
 from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.settings.sections.extender import LoadAwareSettings
@@ -52,10 +52,6 @@ ALWAYS_ALLOW: Final = "AlwaysAllow"
 class _ReadMeta(msgspec.Struct):
     name: str = ""
     namespace: str = ""
-
-
-class _NamedRaw(msgspec.Struct):
-    metadata: _ReadMeta = msgspec.field(default_factory=_ReadMeta)
 
 
 class _BudgetSpec(msgspec.Struct, rename="camel"):
@@ -128,8 +124,8 @@ def read(
     nodes = {wire.metadata.name: node_of(wire) for wire in client.list(PATHS["nodes"], ExtenderNodeWire)}
     if not nodes:
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
-    metrics = _metrics(client)
     gaps: list[str] = []
+    metrics = _metrics(client, gaps)
     outlooks = _outlooks(client, gaps)
     budgets = _budgets(client, gaps)
     pods: dict[str, list[RebalancePod]] = defaultdict(list)
@@ -144,7 +140,7 @@ def read(
 
 
 def _jobs(client: KubeClient, gaps: list[str]) -> tuple[MigrationJob, ...]:
-    """PodMigrationJobs; none where their kind is not installed, and without those that nobody can read."""
+    """PodMigrationJobs; none where their kind is not installed, and a gap for each that cannot be read."""
     jobs = []
     try:
         bodies = client.list(address_of("").collection, dict[str, Any])
@@ -154,8 +150,10 @@ def _jobs(client: KubeClient, gaps: list[str]) -> tuple[MigrationJob, ...]:
         gaps.append(f"moves of the last hour are not counted: {error.message}")
         return ()
     for body in bodies:
-        with contextlib.suppress(UsageError):
+        try:
             jobs.append(MigrationJob.parse(body))
+        except UsageError as error:
+            gaps.append(f"a move is not counted: {error.message}")
     return tuple(jobs)
 
 
@@ -167,28 +165,32 @@ def _list_unschedulable_pods(client: KubeClient, settings: LoadAwareSettings) ->
     return tuple(pod for pod in pods if pod.facts.placeholder_of is None)
 
 
-def _metrics(client: KubeClient) -> Mapping[str, LoadMetric]:
+def _metrics(client: KubeClient, gaps: list[str]) -> Mapping[str, LoadMetric]:
     """NodeMetrics by node; without any there is nothing to decide on."""
     fix = "Run cotenant's manager and node agents, or Koordinator's: docs/descheduler.md."
     try:
-        raws = client.list(PATHS["nodemetrics"], msgspec.Raw)
+        metrics, refused = read_each(client, PATHS["nodemetrics"], MetricWire, metric_of)
     except ClusterAbsent as error:
         raise NoData("the cluster has no NodeMetrics: their kind is not installed", fix=fix) from error
-    if not raws:
+    if not metrics and not refused:
         raise NoData("the cluster has no NodeMetrics: nobody reports what nodes use", fix=fix)
-    return {_name(raw): metric_of(msgspec.json.decode(raw, type=MetricWire)) for raw in raws}
+    gaps.extend(
+        f"NodeMetric {name} cannot be read, so its node counts as silent: {why}" for (_, name), why in refused.items()
+    )
+    return {name: metric for (_, name), metric in metrics.items()}
 
 
 def _outlooks(client: KubeClient, gaps: list[str]) -> Mapping[str, Outlook | None]:
     """Forecasts by node; none where the kind is not installed."""
     try:
-        raws = client.list(PATHS["forecasts"], msgspec.Raw)
+        outlooks, refused = read_each(client, PATHS["forecasts"], ForecastWire, outlook_of)
     except ClusterAbsent:
         return {}
     except ClusterForbidden as error:
         gaps.append(f"forecasts are not looked at: {error.message}")
         return {}
-    return {_name(raw): outlook_of(msgspec.json.decode(raw, type=ForecastWire)) for raw in raws}
+    gaps.extend(f"forecast {name} is not looked at: {why}" for (_, name), why in refused.items())
+    return {name: outlook for (_, name), outlook in outlooks.items()}
 
 
 def _workloads(client: KubeClient, namespace: str, gaps: list[str]) -> Mapping[WorkloadRef, WorkloadOutlook]:
@@ -228,7 +230,3 @@ def budget_of(wire: BudgetWire) -> DisruptionBudget:
     unready_may_leave = healthy or wire.spec.unhealthy_pod_eviction_policy == ALWAYS_ALLOW
     allowed = status.disruptions_allowed
     return DisruptionBudget(wire.metadata.namespace, wire.metadata.name, selector, allowed, unready_may_leave)
-
-
-def _name(raw: msgspec.Raw) -> str:
-    return msgspec.json.decode(raw, type=_NamedRaw).metadata.name

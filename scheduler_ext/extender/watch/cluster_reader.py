@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import msgspec
 from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, NoData
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import ON_NODES
+from cotenant.base.kube.watch import read_each
 from cotenant.base.kubernetes.protocol import SWAP_GUARD
 from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.decide import Moment
@@ -79,10 +80,10 @@ def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReadi
     for pod in _list_or_empty(client, "pods", PodWire, sources, fieldSelector=ON_NODES):
         facts = facts_of(pod, settings.load_aware)
         table.put_pod((pod.metadata.namespace, pod.metadata.name), facts, now)
-    for raw in _list_or_empty(client, "nodemetrics", msgspec.Raw, sources):
-        table.put_metric(_name(raw), metric_of(msgspec.json.decode(raw, type=MetricWire)))
-    for raw in _list_or_empty(client, "forecasts", msgspec.Raw, sources):
-        table.put_outlook(_name(raw), outlook_of(msgspec.json.decode(raw, type=ForecastWire)))
+    for name, metric in _read_or_empty(client, "nodemetrics", MetricWire, metric_of, sources):
+        table.put_metric(name, metric)
+    for name, outlook in _read_or_empty(client, "forecasts", ForecastWire, outlook_of, sources):
+        table.put_outlook(name, outlook)
     for raw in _list_or_empty(client, "reservations", msgspec.Raw, sources):
         table.put_reservation(_name(raw), bytes(raw))
     for kind in hardware_kinds(settings):
@@ -118,6 +119,23 @@ def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
     except OSError:
         return False
     return True
+
+
+def _read_or_empty(
+    client: KubeClient, name: str, kind: Any, project: Callable[[Any], Any], sources: dict[str, CollectionState]
+) -> list[tuple[str, Any]]:
+    """One collection as (name, value), like `_list_or_empty`; objects that cannot be read are the source's error."""
+    try:
+        values, refused = read_each(client, PATHS[name], kind, project)
+    except ClusterAbsent:
+        sources[name] = CollectionState(0.0, synced=False, absent=True)
+        return []
+    except ClusterForbidden as error:
+        sources[name] = CollectionState(0.0, error.message, synced=False)
+        return []
+    unread = "; ".join(f"{name} {object_name} cannot be read: {why}" for (_, object_name), why in refused.items())
+    sources[name] = CollectionState(0.0, unread)
+    return [(object_name, value) for (_, object_name), value in values.items()]
 
 
 def _list_or_empty(
