@@ -105,7 +105,7 @@ def act(
     approved = service.act(who, policy, reason, read.digest)
     message(f"approved with digest {approved.digest}: {approved.text}")
     place = ledger_location(settings.actions, os.environ)
-    message(f"{policy} acts from the next round of a manager with this ledger: {place}")
+    message(f"{policy} may change workloads from the next round on, of a manager with this ledger: {place}")
     _warn_when_disabled(settings)
 
 

@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.base.inventory.partial_inventory import unmeasured_pods
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
@@ -33,9 +34,6 @@ from cotenant.recommender.model.recommendation import Action, Recommendation, Va
 
 LEAST_SAMPLES: Final = 3
 """A container may show 0 in its first scrape, before its process has a page; three slots of 5 minutes are no start."""
-
-SETTLE_SECONDS: Final = 3600
-"""A pod that started less than this before the newest sample need not have been scraped: four times 15 minutes."""
 
 Doubts = Mapping[ContainerRef, Mapping[Resource, Reason]]
 """Containers whose usage is not known, and why."""
@@ -88,11 +86,7 @@ def _of_silent_pods(evidence: Evidence, signal: Signal) -> list[ContainerRef]:
         usage.grid.start_seconds + int(np.flatnonzero(sampled.any(axis=0)).max(initial=0)) * usage.grid.step_seconds
     )
     measured = {(usage.refs[i].namespace, usage.refs[i].pod) for i in np.flatnonzero(sampled.any(axis=1))}
-    silent = {
-        pod.workload
-        for pod in evidence.inventory.pods
-        if pod.serving and 0 < pod.start_seconds < newest - SETTLE_SECONDS and (pod.namespace, pod.name) not in measured
-    }
+    silent = {pod.workload for pod in unmeasured_pods(evidence.inventory, measured, newest)}
     return [ref for ref in evidence.containers if ref.workload in silent]
 
 

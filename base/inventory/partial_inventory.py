@@ -6,7 +6,7 @@ where it begins with a workload's; else it may belong to any workload of its nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from typing import Final
 
@@ -14,8 +14,13 @@ from cotenant.base.cluster import Inventory, Pod, UnnamedPod, Workload
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import Reason
 
-SETTLE_SECONDS: Final = 1800
+PodKey = tuple[str, str]
+"""Namespace and name of a pod."""
+
+LISTED_AFTER_SECONDS: Final = 1800
 """A pod that began to use something less than this ago may not have been listed yet: two scrapes of 15 minutes."""
+MEASURED_AFTER_SECONDS: Final = 3600
+"""A pod that started less than this ago need not have been scraped: four scrapes of 15 minutes."""
 _MARKS: Final = (Reason.OWNER_UNKNOWN, Reason.PODS_UNNAMED)
 _LONGEST_STEM: Final = 58
 """Of a pod's name, before five random characters: longer names of controllers are cut in it."""
@@ -23,8 +28,21 @@ _LONGEST_STEM: Final = 58
 
 def unnamed_pods(inventory: Inventory) -> tuple[UnnamedPod, ...]:
     """The pods that nothing names although there was time to list them."""
-    since = inventory.time_seconds - SETTLE_SECONDS
+    since = inventory.time_seconds - LISTED_AFTER_SECONDS
     return tuple(pod for pod in inventory.unnamed if pod.first_seconds <= since)
+
+
+def unmeasured_pods(inventory: Inventory, measured: Set[PodKey], newest_seconds: float) -> tuple[Pod, ...]:
+    """Return the pods that have run for long enough to be scraped and of which no usage is known.
+
+    measured: (namespace, name) of pods with usage; newest_seconds: Unix time of the newest sample.
+    """
+    since = newest_seconds - MEASURED_AFTER_SECONDS
+    return tuple(
+        pod
+        for pod in inventory.pods
+        if pod.serving and 0 < pod.start_seconds < since and (pod.namespace, pod.name) not in measured
+    )
 
 
 def with_parts_marked(inventory: Inventory) -> Inventory:

@@ -100,6 +100,9 @@ FIELDS: Final = (
 """In the order of the form. All others are in the YAML alone."""
 
 
+NONE_TICKED: Final = "None ticked: as the cluster's ceiling has it."
+
+
 def form_value(body: Mapping[str, Any], field: PolicyField) -> Any:
     """Return what the form shows of a field: a word, a list of words, lines or a number; empty where it is left out.
 
@@ -157,7 +160,7 @@ def _component(field: PolicyField, value: Any) -> Component:
         return dmc.Select(data=choices, allowDeselect=False, size="xs", **named)
     if field.kind is FieldKind.SOME:
         boxes = [dmc.Checkbox(value=choice["value"], label=choice["label"], size="xs") for choice in choices]
-        return dmc.CheckboxGroup(dmc.Group(boxes, gap="sm"), size="xs", **named)
+        return dmc.CheckboxGroup(dmc.Group(boxes, gap="sm"), description=NONE_TICKED, size="xs", **named)
     if field.kind is FieldKind.LINES:
         return dmc.Textarea(description=field.note, autosize=True, minRows=1, size="xs", debounce=True, **named)
     return dmc.NumberInput(min=0, size="xs", debounce=True, placeholder="as the cluster has it", **named)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from cotenant.base import measures
-from cotenant.base.inventory.partial_inventory import SETTLE_SECONDS
+from cotenant.base.inventory.partial_inventory import LISTED_AFTER_SECONDS, unmeasured_pods
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.process.clock import Clock
 from cotenant.base.progress import Silent
@@ -164,7 +164,7 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     """
     end = _newest(source, window)
     inventory, used = source.inventory(window[1], window), source.pods_in_use(end)
-    settled = used & source.pods_in_use(max(window[0], end - SETTLE_SECONDS))
+    settled = used & source.pods_in_use(max(window[0], end - LISTED_AFTER_SECONDS))
     named = {(pod.namespace, pod.name) for pod in inventory.pods}
     lost = sorted(key for key in settled if key not in named and key[0] != PLACEHOLDER_NAMESPACE)
     gaps = Counter(
@@ -178,11 +178,7 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
         troubles.append(
             f"{len(lost)} of {len(settled)} pods that use something are not told of (by namespace: {names})"
         )
-    idle = Counter(
-        pod.node
-        for pod in inventory.pods
-        if pod.serving and 0 < pod.start_seconds < end - SETTLE_SECONDS and (pod.namespace, pod.name) not in used
-    )
+    idle = Counter(pod.node for pod in unmeasured_pods(inventory, used, end))
     if idle:
         nodes = ", ".join(f"{node or 'no node'} {count}" for node, count in idle.most_common(_SHOWN))
         troubles.append(f"{idle.total()} pods run and use nothing that is scraped (by node: {nodes})")
