@@ -293,6 +293,22 @@ def test_an_edit_changes_what_differs_and_nothing_else(scene: Scene, service: Cl
         service.edit(OWNER, PEAK, terms, one.generation)
 
 
+@pytest.mark.parametrize("scope", ["Series", "Once"])
+def test_what_is_approved_is_edited_by_who_may_approve(scene: Scene, service: ClusterPlanService, scope: str) -> None:
+    scene.plan()
+    scene.change("web-peak", "/spec/approval", decided("bob", scope=scope))
+    shown = service.plan(OWNER, PEAK)
+    more = PlanTerms(200, Span(SIX, SIX + 2 * HOUR))
+    with pytest.raises(NotAllowed, match=f"ann may not approve in namespace {NAMESPACE}"):
+        service.edit(OWNER, PEAK, more, shown.generation)
+    assert scene.spec("web-peak")["amount"]["count"] == shown.count, "what bob approved"
+    # Once it is rejected, nothing is held by it, and whoever plans may edit it.
+    assert service.edit(APPROVER, PEAK, more, shown.generation).count == 200
+    scene.change("web-peak", "/spec/approval", decided("bob", "Rejected"))
+    again = PlanTerms(3, Span(SIX, SIX + 2 * HOUR))
+    assert service.edit(OWNER, PEAK, again, service.plan(OWNER, PEAK).generation).count == 3
+
+
 def test_an_edited_forecast_plan_says_until_when_the_forecast_leaves_it_alone(
     scene: Scene, service: ClusterPlanService
 ) -> None:

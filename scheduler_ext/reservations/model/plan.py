@@ -325,7 +325,12 @@ class Plan:
     @property
     def approved(self) -> bool:
         """True if a person or its policy approves the plan, for some occurrence."""
-        return self.policy.auto or (self.approval is not None and self.approval.decision is PlanDecision.APPROVED)
+        return self.policy.auto or self.approved_by_person
+
+    @property
+    def approved_by_person(self) -> bool:
+        """True if a person approves the plan, for some occurrence: its terms are then theirs to change."""
+        return self.approval is not None and self.approval.decision is PlanDecision.APPROVED
 
     @property
     def reserved_pods(self) -> int:

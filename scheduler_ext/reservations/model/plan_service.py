@@ -230,7 +230,7 @@ class PlanService(Protocol):
         """A plan by schedule or for one window; it still has to be approved. Right.PLAN."""
 
     def edit(self, who: Person, ref: PlanRef, terms: PlanTerms, generation: int) -> Plan:
-        """Change it, if it still is the generation that was looked at. Right.PLAN."""
+        """Change it, if it still is the generation that was looked at. Right.PLAN; Right.APPROVE if it is approved."""
 
     def set_policy(self, who: Person, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
         """Set the conditions under which the plan may approve itself, and return the plan. Right.ADMINISTER."""

@@ -219,10 +219,12 @@ class ClusterPlanService:
             raise UsageError(f"there is a plan {ref} already", fix="Edit that one, or choose another name.") from error
 
     def edit(self, who: Person, ref: PlanRef, terms: PlanTerms, generation: int) -> Plan:
-        """Change it, if it still is the generation that was looked at."""
+        """Change it, if it still is the generation that was looked at; what is approved, by who may approve."""
         plan_terms.validate_terms(terms, self._now())
 
         def edit_plan(plan: Plan, _by: str) -> Intent:
+            if plan.approved_by_person:
+                who.require(Right.APPROVE, ref.namespace)
             return plan_terms.edit_patch(plan, terms, generation)
 
         return self._change(who, Right.PLAN, ref, PlanEvent.EDITED, edit_plan)

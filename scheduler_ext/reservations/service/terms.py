@@ -16,6 +16,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     PLURAL,
     ApprovalPolicy,
     Plan,
+    PlanDecision,
     PlanStatus,
     Recurrence,
     WindowSource,
@@ -142,6 +143,8 @@ def edit_patch(plan: Plan, terms: PlanTerms, generation: int) -> Patch:
     operations = list(_differences(plan, terms))
     if not operations:
         raise UsageError("nothing was changed", fix="Change a field first.")
+    if plan.approved_by_person:  # named, so that the right to approve is asked for behind a proxy too
+        operations.append({"op": "test", "path": "/spec/approval/decision", "value": PlanDecision.APPROVED.value})
     return _patch(plan, operations, f"edited: {', '.join(_fields(operations))}")
 
 
@@ -149,7 +152,7 @@ def _fields(operations: list[Operation]) -> list[str]:
     return [
         str(operation["path"]).removeprefix("/spec/").replace("/", ".")
         for operation in operations
-        if "/spec/" in operation["path"]
+        if "/spec/" in operation["path"] and operation["op"] != "test"
     ]
 
 
