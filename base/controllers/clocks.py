@@ -44,6 +44,20 @@ def server_disagrees(now_seconds: float, server_seconds: float | None, reported_
     )
 
 
+def source_disagrees(ahead_seconds: float) -> str:
+    """Return a sentence on a metric source whose clock is so far ahead of ours; "" within what clocks differ by.
+
+    Our clock is held against the API server's before, so that the source's is the one that is off.
+    """
+    if abs(ahead_seconds) <= APART_SECONDS:
+        return ""
+    return (
+        f"Prometheus' clock is {_format_duration(abs(ahead_seconds))} {'ahead of' if ahead_seconds > 0 else 'behind'} "
+        "the manager's and the API server's: set the clock of its machine. Until then its samples are read by its "
+        "clock, and nothing is withdrawn. A scan's history has the times that Prometheus wrote."
+    )
+
+
 def nodes_disagree(ahead_by_node: Mapping[str, float]) -> str:
     """Return a sentence on how most nodes' clocks differ from ours; "" unless most of them disagree with ours.
 

@@ -38,7 +38,7 @@ NAMES: Final = tuple(READ)
 
 @dataclass(frozen=True, slots=True)
 class FeatureDependencies:
-    """The dependencies of features."""
+    """The dependencies of features. fast_forward: the clock is another than the machine's on purpose."""
 
     client: KubeClient
     settings: Settings
@@ -48,6 +48,7 @@ class FeatureDependencies:
     cluster: str = "default"
     leadership: Leadership = field(default_factory=Unled)
     clock: Clock = field(default_factory=SystemClock)
+    fast_forward: bool = False
 
 
 def enabled_features(settings: Settings) -> list[str]:
@@ -96,7 +97,7 @@ def _node_slos(parts: FeatureDependencies) -> Feature:
 
 
 def _node_metric_feature(parts: FeatureDependencies) -> Feature:
-    source = NodeMetricSource(parts.settings.profiler.prometheus)
+    source = NodeMetricSource(parts.settings.profiler.prometheus, compares_clocks=not parts.fast_forward)
     return NodeMetricController(parts.mirrors, source, parts.results, NODE_METRIC_INTERVAL_SECONDS)
 
 

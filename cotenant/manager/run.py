@@ -100,6 +100,7 @@ class Manager:
             options.cluster,
             self.leadership,
             self._clock,
+            options.fast_forward,
         )
         working = features(parts, names)
         reporters: list[Feature] = [self.board] if settings.manager.write else []

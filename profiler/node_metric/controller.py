@@ -18,6 +18,7 @@ from cotenant.base.cluster import Pod
 from cotenant.base.colocation.collect_policy import CollectPolicy, seconds_of
 from cotenant.base.colocation.colocation_strategy import CollectFields
 from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.controllers.clocks import source_disagrees
 from cotenant.base.controllers.contract import FIELD_MANAGER, ControllerDecision, ObjectNote
 from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.controllers.watched import WatchedNode
@@ -124,7 +125,8 @@ class NodeMetricController(Feature):
             nodes: Mapping[tuple[str, str], WatchedNode] = self._mirrors["nodes"].snapshot()
             beyond = {name: words for name, r in of_nodes.items() if (words := _beyond(r, nodes.get(("", name))))}
             self._open = {name: report for name, report in of_nodes.items() if name not in beyond}
-            self._notes = (*_silent(sorted(node_names - of_nodes.keys())), *_implausible(beyond))
+            silent = _silent(sorted(node_names - of_nodes.keys()))
+            self._notes = (*_other_clock(observed.clock_ahead_seconds), *silent, *_implausible(beyond))
         self._asked_seconds = view.now_seconds
 
     def _outlooks(self, by_node: Mapping[str, NodeMetric], now_seconds: float) -> dict[str, ProdOutlook]:
@@ -180,6 +182,12 @@ def _implausible(beyond: Mapping[str, str]) -> Iterator[ObjectNote]:
             "wrong: look for series that are scraped twice or under another node's name."
         )
         yield ObjectNote(PLURAL, "ImplausibleSamples", text, warning=True)
+
+
+def _other_clock(ahead_seconds: int) -> Iterator[ObjectNote]:
+    """A note on a server of metrics whose clock is off, though ours agrees with the API server's."""
+    if text := source_disagrees(ahead_seconds):
+        yield ObjectNote("clock", "ClockDoubt", text, warning=True)
 
 
 def _silent(nodes: Sequence[str]) -> Sequence[ObjectNote]:

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from cotenant.base.colocation.collect_policy import CollectPolicy
+from cotenant.base.controllers.clocks import APART_SECONDS
 from cotenant.base.errors import NoData
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.profiler import PrometheusSettings
@@ -49,8 +50,13 @@ _Answers = dict[Ask, list[_Piece]]
 class NodeMetricSource:
     """Usage of all nodes and pods now; for one thread."""
 
-    def __init__(self, settings: PrometheusSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: PrometheusSettings, *, compares_clocks: bool = False) -> None:
+        """Create the source; nothing is asked yet.
+
+        compares_clocks: the caller's time is the present, so that the server's own clock can be held against it.
+        """
+        self._settings, self._compares_clocks = settings, compares_clocks
+        self._ahead_seconds = 0
         self._client = Client(settings)
         self._scene: Scene | None = None
         self._surveyed_seconds = 0
@@ -70,8 +76,10 @@ class NodeMetricSource:
         """Return the samples up to now.
 
         addresses: internal IP -> node, beside those that kube-state-metrics knows. Raises SourceError if a query
-        fails, and NoData if the server has no sample of any node.
+        fails, and NoData if the server has no sample of any node. A server whose clock is off is asked by its own
+        clock, because that is the one its samples have; the times in the answer are by the caller's.
         """
+        now_seconds += self._server_ahead_seconds(now_seconds)
         scene = self._survey(now_seconds)
         addresses = {instances.address(a): node for a, node in {**self._addresses, **addresses}.items()}
         grid = self._grid(scene, now_seconds, policy)
@@ -87,14 +95,25 @@ class NodeMetricSource:
             raise NoData(
                 f"{self._client.url} has no recent sample of any node",
                 fix=f"Scrape the kubelets' cAdvisor metrics (the root group, id=/) or node_exporter ({EXPORTER_CPU}). "
-                "Where they are scraped, compare this machine's clock with Prometheus' own.",
+                "Where they are scraped, compare this machine's clock with that of the server that scrapes.",
             )
         return Observed(
             {r: self._tracks[ask] for r, ask in _NODE_TRACKS.items()},
             {r: self._tracks[ask] for r, ask in _SUM_TRACKS.items()},
-            newest,
+            {node: seconds - self._ahead_seconds for node, seconds in newest.items()},
             *_pods(answers),
+            self._ahead_seconds,
         )
+
+    def _server_ahead_seconds(self, now_seconds: int) -> int:
+        """By how many seconds the server's clock is ahead of ours, 0 within what clocks differ by; asked each round."""
+        server_seconds = self._client.clock_seconds() if self._compares_clocks else None
+        ahead = 0 if server_seconds is None else int(server_seconds - now_seconds)
+        ahead = ahead if abs(ahead) > APART_SECONDS else 0
+        if abs(ahead - self._ahead_seconds) > APART_SECONDS:  # somebody has set one of the two
+            self._tracks, self._scene = {}, None
+            self._ahead_seconds = ahead
+        return self._ahead_seconds
 
     def _survey(self, now_seconds: int) -> Scene:
         """Return the facts about the server, which are queried again once they are SURVEY_SECONDS old."""

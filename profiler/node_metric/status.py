@@ -30,6 +30,7 @@ class Observed:
 
     nodes: samples of node usage; sums: of the sum over a node's pods; newest: time of each node's last sample (Unix
     seconds); pods: (namespace, name) of the pods with their mean usage, (len(pods),), NaN = unknown.
+    clock_ahead_seconds: by how much the server's clock is ahead of ours, 0 unless one of them is off.
     """
 
     nodes: Mapping[Resource, Track]
@@ -37,6 +38,7 @@ class Observed:
     newest: Mapping[str, float]
     pods: tuple[tuple[str, str], ...]
     usage: Mapping[Resource, Floats]
+    clock_ahead_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,10 @@ _SIZE_ALONE: Final = (SourceTooLong, answers.CutAnswer, answers.TooSlow)
 """Limits that speak of a question's size and of nothing else."""
 
 
+class _Moment(msgspec.Struct):
+    value: tuple[float, str]
+
+
 class Client:
     """Asks one server; safe to use from several threads."""
 
@@ -143,6 +147,14 @@ class Client:
         params = {"start": start_seconds, "end": end_seconds, **({} if matching == "{}" else {"match[]": matching})}
         answer = self._ask_with_retries(lambda: self._api.get_label_values("__name__", params))
         return frozenset(decode.texts(answer))
+
+    def clock_seconds(self) -> float | None:
+        """Return the Unix time by the server's own clock; None where it refuses the question."""
+        try:
+            answer = self._ask_with_retries(lambda: self._api.custom_query("vector(time())"))
+            return float(msgspec.json.decode(answer, type=list[_Moment])[0].value[1])
+        except (SourceProtocol, SourceLimit, SourceForbidden, msgspec.DecodeError, IndexError, ValueError):
+            return None
 
     def close(self) -> None:
         """Close all connections."""

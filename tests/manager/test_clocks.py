@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cotenant.base.controllers.clocks import nodes_disagree, server_disagrees
+from cotenant.base.controllers.clocks import APART_SECONDS, nodes_disagree, server_disagrees, source_disagrees
 from cotenant.base.controllers.feature import ControllerCondition
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import ServerClock, ShiftedClock
@@ -53,6 +53,21 @@ def test_the_clock_that_is_off_is_named(ours: float, server: float | None, repor
 )
 def test_many_nodes_that_agree_against_us_are_believed(ahead: dict[str, float], words: str) -> None:
     found = nodes_disagree(ahead)
+    assert words in found
+    assert bool(found) is bool(words)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "words"),
+    [
+        (0.0, ""),
+        (APART_SECONDS, ""),
+        (HOUR, "Prometheus' clock is 60 minutes ahead of the manager's and the API server's"),
+        (-HOUR, "Prometheus' clock is 60 minutes behind the manager's and the API server's"),
+    ],
+)
+def test_a_metric_source_whose_clock_is_off_is_named(ahead: float, words: str) -> None:
+    found = source_disagrees(ahead)
     assert words in found
     assert bool(found) is bool(words)
 

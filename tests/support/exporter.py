@@ -11,21 +11,21 @@ EXPORTER_END = 1_790_000_040
 MODES = {"idle": 1.7, "iowait": 0.05, "user": 0.2, "system": 0.05}
 
 
-def exporter_server(folder: Path) -> Server:
+def exporter_server(folder: Path, end_seconds: int = EXPORTER_END) -> Server:
     """The server, not yet started."""
     text = folder / "text"
-    text.write_text(exporter_text())
+    text.write_text(exporter_text(end_seconds))
     blocks_from(text, folder / "data")
     return Server(folder / "data")
 
 
-def exporter_text() -> str:
+def exporter_text(end_seconds: int = EXPORTER_END) -> str:
     """An hour of node_exporter at 30 s: 2 CPUs, one of them 0.25 busy and 0.05 waiting for a disk; 6 of 8 GB free.
 
     One pod uses 0.1 cores and 1 GB. Nodes are known by their address only.
     """
     lines = []
-    times = range(EXPORTER_END - 3600, EXPORTER_END, 30)
+    times = range(end_seconds - 3600, end_seconds, 30)
     address = 'instance="10.0.0.1:9100"'
     kubelet = 'instance="10.0.0.1:10250",namespace="shop",pod="web",container="app"'
     families = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,28 @@ def test_a_server_without_nodes_is_no_data_and_a_gone_one_an_error(source: NodeM
     with pytest.raises(SourceError):
         gone.observe(served.end, POLICY, {})
     gone.close()
+
+
+@pytest.mark.parametrize("off_seconds", [3600, -3600, 60])
+def test_a_server_whose_clock_is_off_is_asked_by_the_clock_that_its_samples_have(
+    tmp_path: Path, off_seconds: int
+) -> None:
+    """The caller's time is off instead of the server's, which is the same for the two."""
+    with exporter_server(tmp_path, int(time.time())) as server:
+        source = NodeMetricSource(settings(server.url), compares_clocks=True)
+        now = int(time.time())
+        seen = source.observe(now - off_seconds, POLICY, {})
+        # 2 CPUs, of which 1.7 are idle and 0.05 wait for a disk: 250 millicores, in the half hour that has just passed
+        assert float(np.nanmean(seen.nodes[CPU].values)) == pytest.approx(250.0, rel=0.01)
+        # the newest sample is 30 s old as the server starts, and 300 s old at most; its time is by the caller's clock
+        expected = off_seconds if off_seconds != 60 else 0
+        (newest,) = seen.newest.values()
+        assert 0 <= now - newest - expected <= 300
+        assert seen.clock_ahead_seconds == pytest.approx(expected, abs=60)
+        # once the clock is set, nothing of the other time is left
+        again = source.observe(int(time.time()), POLICY, {})
+        assert again.clock_ahead_seconds == 0 and 0 <= time.time() - max(again.newest.values()) <= 360
+        source.close()
 
 
 def metrics(control_plane: ControlPlane) -> dict[str, NodeMetric]:
