@@ -10,13 +10,13 @@ old policy or an old list of pods still allows, `cotenant.enforcer.decide.loop` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
-from cotenant.enforcer.contract import Evict, Observation, Step, StrategyPlan, Verdict
+from cotenant.enforcer.contract import Evict, Observation, PodSpec, Step, StrategyPlan, Verdict
 from cotenant.enforcer.model.node_policy import NodePolicy, Thresholds
 from cotenant.enforcer.strategies.eviction.cpu_evict import Sample, satisfaction, window
 from cotenant.enforcer.strategies.eviction.fullness import by_allocatable, by_use, withdrawn_classes
@@ -29,6 +29,7 @@ from cotenant.enforcer.strategies.eviction.victims import (
     best_effort_only,
     candidate,
     choose,
+    evictable,
     refused_uids,
 )
 from cotenant.enforcer.strategies.interference import Findings, InterferenceState, detect
@@ -114,7 +115,8 @@ def evict(
         *_antagonist(observation, findings),
     ]
     evictions, choices = choose(tasks, observation, state.choices, settings)
-    unmet = _unmet_verdicts(observation, tasks, evictions)
+    leaving = [p.spec for p in observation.pods if choices.is_leaving(p.spec, observation.at_seconds, settings)]
+    unmet = _unmet_verdicts(observation, tasks, evictions, leaving)
     verdicts = (*satisfaction_verdicts, *withdrawn_classes(observation, thresholds), *unmet)
     return StrategyPlan(evictions=evictions, verdicts=verdicts), EvictionState(samples, trend, choices)
 
@@ -143,15 +145,17 @@ def _unit_measure(_: Candidate) -> int:
     return 1
 
 
-def _unmet_verdicts(observation: Observation, tasks: list[Task], evictions: tuple[Evict, ...]) -> Iterator[Verdict]:
-    """Verdicts on tasks without a candidate, and on those all of whose candidates were refused."""
+def _unmet_verdicts(
+    observation: Observation, tasks: list[Task], evictions: tuple[Evict, ...], leaving: Sequence[PodSpec]
+) -> Iterator[Verdict]:
+    """Verdicts on tasks without a pod that may be evicted, and on those all of whose candidates were refused."""
     refused = refused_uids(observation)
     for task in tasks:
-        leaving = any(p.spec.deleting and task.counts(p.spec) for p in observation.pods)
-        if leaving or any(e.strategy == task.name for e in evictions):
+        if any(map(task.counts, leaving)) or any(e.strategy == task.name for e in evictions):
             continue
-        those = [candidate.pod for candidate in task.candidates if candidate.pod.uid in refused]
-        if len(those) == len(task.candidates):
+        possible = [candidate.pod for candidate in task.candidates if evictable(candidate.pod)]
+        those = [pod for pod in possible if pod.uid in refused]
+        if len(those) == len(possible):
             text = f"{task.name}: {task.why}; no pod may be evicted for it"
             if those:
                 first = those[0]

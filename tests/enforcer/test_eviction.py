@@ -16,6 +16,7 @@ from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation, PodReading
+from cotenant.enforcer.strategies.best_effort import _unmet_verdicts
 from cotenant.enforcer.strategies.eviction.victims import (
     EVICTION_ENABLED_LABEL,
     EVICTION_POLICY_ANNOTATION,
@@ -77,6 +78,37 @@ def test_pods_that_leave_already_count_and_are_not_chosen() -> None:
     leaving = seen(replace(A, spec=replace(A.spec, deleting=True)), B, C)
     assert names([task(100, *leaving.pods)], leaving) == []
     assert names([task(101, *leaving.pods)], leaving) == ["b"]
+
+
+@pytest.mark.parametrize("pending_seconds", [60.0, 10.0])
+def test_a_pod_that_does_not_end_is_counted_on_for_as_long_as_one_that_was_asked(pending_seconds: float) -> None:
+    """Somebody deleted it: its grace period is an hour, or the kernel cannot end its container."""
+    given = BestEffortSettings(pending_seconds=pending_seconds)
+    leaving = seen(replace(A, spec=replace(A.spec, deleting=True)), B, C)
+    one = task(100, *leaving.pods)  # a uses 100 millicores, which would be enough
+    found, after = choose([one], leaving, Choices(), given)
+    assert found == ()
+    found, after = choose([one], later(leaving, pending_seconds - 0.1), after, given)
+    assert found == ()
+    found, after = choose([one], later(leaving, pending_seconds), after, given)
+    assert [e.name for e in found] == ["b"]
+    # another pod of that name is another pod, and one that has gone is forgotten
+    _, gone = choose([], later(seen(B, C), pending_seconds + 1), after, given)
+    assert gone.leaving_since == {}
+
+
+def test_that_nobody_can_be_evicted_is_said_once_the_last_pod_does_not_end() -> None:
+    stuck = seen(replace(A, spec=replace(A.spec, deleting=True)))
+    one = task(100, *stuck.pods)
+    _, after = choose([one], stuck, Choices(), SETTINGS)
+
+    def reasons(seconds: float) -> list[str]:
+        at = later(stuck, seconds)
+        leaving = [p.spec for p in at.pods if after.is_leaving(p.spec, at.at_seconds, SETTINGS)]
+        return [verdict.reason for verdict in _unmet_verdicts(at, [one], (), leaving)]
+
+    assert reasons(59.0) == []
+    assert reasons(60.0) == ["NobodyToEvict"]
 
 
 def test_only_what_a_task_counts_is_credited() -> None:

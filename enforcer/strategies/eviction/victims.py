@@ -5,9 +5,11 @@ leaves already, what an earlier task chose, and what a task chooses itself, all 
 amount is covered, and never chooses a pod that frees nothing of it. After an eviction for CPU or for memory no new one
 is chosen for that resource until its cool-down is over. A pod whose eviction was requested counts as leaving for
 `pending_seconds`; if it is still there then, it is passed over for as long again, so that a pod which does not leave
-does not stand in the way. One whose eviction was refused (a disruption budget) frees nothing: it counts as never
-requested, begins no cool-down, and is passed over until it may be asked again, so that the next one is chosen in the
-very tick that knows of the refusal. While its task is there and may still take it, a chosen pod is named in every tick.
+does not stand in the way. A pod that leaves for another reason counts for as long, too: its grace period may be an
+hour, and a container that the kernel cannot end keeps its memory. One whose eviction was refused (a disruption budget)
+frees nothing: it counts as never requested, begins no cool-down, and is passed over until it may be asked again, so
+that the next one is chosen in the very tick that knows of the refusal. While its task is there and may still take it, a
+chosen pod is named in every tick.
 
 Never candidates: pods that leave or ended, made from a file on the node, of a DaemonSet (it would be back at once),
 that reserve capacity, or with `koordinator.sh/eviction-enabled: "false"`. Tasks outside best effort take only pods with
@@ -18,7 +20,7 @@ Order by `koordinator.sh/eviction-priority` (missing or bad = 0), priority, sub-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -119,10 +121,18 @@ class RequestedEviction:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Earlier choices: pods whose eviction was requested, and the time of the last one before them by resource."""
+    """Earlier choices: pods whose eviction was requested, and the time of the last one before them by resource.
+
+    leaving_since: when each pod (by uid) was first seen to be deleted, whoever asked for it; monotonic seconds.
+    """
 
     told: tuple[RequestedEviction, ...] = ()
     last_seconds: Mapping[Resource, float] = field(default_factory=dict)
+    leaving_since: Mapping[str, float] = field(default_factory=dict)
+
+    def is_leaving(self, pod: PodSpec, at_seconds: float, settings: BestEffortSettings) -> bool:
+        """Return whether a pod is being deleted and what it uses may be counted on to end soon."""
+        return pod.deleting and at_seconds - self.leaving_since.get(pod.uid, at_seconds) < settings.pending_seconds
 
 
 def candidate(pod: PodReading) -> Candidate:
@@ -211,8 +221,14 @@ def choose(
     refused = refused_uids(observation)
     requested, settled = _still_requested(observation, before, refused, settings)
     pending = [t for t in requested if observation.at_seconds - t.at_seconds < settings.pending_seconds]
-    pending_uids = {t.eviction.uid for t in pending}
-    leaving = [candidate(p) for p in observation.pods if p.spec.deleting or p.spec.uid in pending_uids]
+    pending_uids, now = {t.eviction.uid for t in pending}, observation.at_seconds
+    since = {
+        p.spec.uid: min(before.leaving_since.get(p.spec.uid, now), now) for p in observation.pods if p.spec.deleting
+    }
+    after = Choices(requested, settled, since)
+    leaving = [
+        candidate(p) for p in observation.pods if p.spec.uid in pending_uids or after.is_leaving(p.spec, now, settings)
+    ]
     last = _last_seconds(requested, settled)
     ready = [t for t in tasks if t.urgent or not _is_cooling_down(t.resource, observation.at_seconds, last)]
     taken = _choose_victims(ready, leaving, {t.eviction.uid for t in requested} | refused)
@@ -224,7 +240,7 @@ def choose(
         if evictable(c.pod) and is_eviction_allowed(c.pod, t.name)
     }
     again = (t.eviction for t in pending if (t.task, t.eviction.uid) in fit)
-    return (*again, *(t.eviction for t in new)), Choices((*requested, *new), settled)
+    return (*again, *(t.eviction for t in new)), replace(after, told=(*requested, *new))
 
 
 def refused_uids(observation: Observation) -> set[str]:
