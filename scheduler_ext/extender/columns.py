@@ -30,6 +30,7 @@ from cotenant.scheduler_ext.extender.metric import (
     LoadThresholds,
     Outlook,
     exceeds_capacity,
+    possible_statistics,
 )
 from cotenant.scheduler_ext.extender.pod import RESOURCES, Pair, PodFacts
 from cotenant.scheduler_ext.extender.turnover import UNWATCHED, Watch, addition
@@ -148,6 +149,9 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
     node, metric = state.node, state.metric
     if metric is not None and exceeds_capacity(metric, node):  # nobody's load: not too busy, and not idle either
         metric = LoadMetric(metric.updated_seconds, metric.report_seconds)
+        state = replace(state, metric=metric)
+    elif metric is not None and metric.aggregated:
+        metric = replace(metric, aggregated=possible_statistics(metric, node))
         state = replace(state, metric=metric)
     sums = _sums(state)
     row[SnapshotColumn.CAPACITY_CPU : SnapshotColumn.CAPACITY_MEMORY + 1] = node.capacity

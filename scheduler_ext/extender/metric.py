@@ -307,9 +307,17 @@ def exceeds_capacity(metric: LoadMetric, node: ExtenderNode) -> bool:
     """
     pods = [usage for usage, _ in metric.pods.values()]
     together = (sum(cpu for cpu, _ in pods), sum(memory for _, memory in pods))
-    used = [metric.usage or (0.0, 0.0), metric.system, *pods, together]
+    return any(_is_beyond(pair, node) for pair in (metric.usage or (0.0, 0.0), metric.system, *pods, together))
+
+
+def possible_statistics(metric: LoadMetric, node: ExtenderNode) -> dict[tuple[str, float], Pair]:
+    """The report's statistics without those that show more use than the machine has: one wrong sample makes its p99."""
+    return {statistic: pair for statistic, pair in metric.aggregated.items() if not _is_beyond(pair, node)}
+
+
+def _is_beyond(used: Pair, node: ExtenderNode) -> bool:
     bounds = [BEYOND_CAPACITY * whole if whole > 0 else math.inf for whole in node.whole]
-    return any(amount > bound for pair in used for amount, bound in zip(pair, bounds, strict=True))
+    return any(amount > bound for amount, bound in zip(used, bounds, strict=True))
 
 
 def thresholds_of(text: str) -> LoadThresholds:
