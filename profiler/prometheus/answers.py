@@ -48,9 +48,12 @@ _LONG_ADDRESS: Final = re.compile(r"\b(uri|url|header|request[- ]line)\b.{0,40}\
 _CUT: Final = re.compile(r"truncat|limit|too many|exceed", re.IGNORECASE)
 """Warnings of servers that left out a part of an answer because it was too large."""
 _PART: Final = re.compile(
-    r"rpc error|partial|unavailable|(could|can) ?not fetch|failed to (fetch|receive)", re.IGNORECASE
+    r"rpc error|partial|unavailable|(could|can) ?not fetch|failed to (fetch|receive)"
+    r"|remote.?read|error sending request|returned http status 5|\bdial (tcp|unix)\b|connection (refused|reset)"
+    r"|no such host|deadline exceeded|i/o timeout|unexpected EOF",
+    re.IGNORECASE,
 )
-"""Warnings of servers that left out what a store of theirs did not answer."""
+"""Warnings of servers that left out what a store of theirs, or a server that they read from, did not answer."""
 _OF_EXPRESSION: Final = "PromQL"
 """How warnings begin that speak of the expression."""
 _RIGHTS: Final = (

@@ -194,7 +194,17 @@ def test_a_limit_on_series_cuts_namespaces_and_not_time(
     assert_same(store, plain, served.end)
 
 
-@pytest.mark.parametrize("warning", [CUT, "receive series from 10.0.0.7: rpc error: code = Unavailable desc = gone"])
+@pytest.mark.parametrize(
+    "warning",
+    [
+        CUT,
+        "receive series from 10.0.0.7: rpc error: code = Unavailable desc = gone",
+        # Prometheus leaves out what its remote storage does not answer (storage/fanout.go, storage/remote/read.go)
+        "remote_read: remote server http://long:9201/read returned http status 500 Internal Server Error: down",
+        'remote_read: error sending request: Post "http://long:9201/read": context deadline exceeded',
+        'error sending request: Post "http://long:9201/read": dial tcp: lookup long: no such host',
+    ],
+)
 def test_a_part_of_an_answer_is_no_answer(served: Served, warning: str) -> None:
     with StrictServer(served.server.url, Rules(warns=warning)) as strict:
         client = Client(profiler_settings(strict.url, retries=0).prometheus)
