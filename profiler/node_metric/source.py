@@ -106,7 +106,7 @@ class NodeMetricSource:
         )
 
     def _server_ahead_seconds(self, now_seconds: int) -> int:
-        """Return by how many seconds the server's clock is ahead of ours; 0 within what clocks differ by. Asked each round."""
+        """Return by how many seconds the server's clock, asked now, is ahead of ours; 0 within what clocks differ."""
         server_seconds = self._client.clock_seconds() if self._compares_clocks else None
         ahead = 0 if server_seconds is None else int(server_seconds - now_seconds)
         ahead = ahead if abs(ahead) > APART_SECONDS else 0
