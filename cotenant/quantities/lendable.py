@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cotenant.quantities.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Surface, Unit
+from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Surface, Unit
 
 _FORMULA: Final = "cotenant.recommender.colocation.lendable"
 _LINES: Final = "cotenant.recommender.colocation.model.lendable"
@@ -24,7 +24,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         f"{_TABLES}.reclaimable",
         _OF_NODE,
         Moment.LAST_SCAN,
-        surfaces=(Surface.TILE, *IN_TABLES),
+        surfaces=(Surface.TILE,),
         columns=("reclaimable.amount",),
         differs={
             Surface.CLI: "explain node shows what is published: 0 where an amount that is not known is withdrawn."
@@ -38,7 +38,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         f"{_TABLES}.nodes",
         _OF_NODE,
         Moment.LAST_SCAN,
-        surfaces=(Surface.TILE, *IN_TABLES),
+        surfaces=(Surface.TILE,),
         columns=("nodes.batch_cpu", "nodes.mid_cpu"),
     ),
     Quantity(
@@ -50,7 +50,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         f"{_TABLES}.nodes",
         _OF_NODE,
         Moment.LAST_SCAN,
-        surfaces=(Surface.TILE, *IN_TABLES),
+        surfaces=(Surface.TILE,),
         columns=("nodes.batch_memory", "nodes.mid_memory"),
     ),
     Quantity(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_NAME, HIGHEST_HALF_HOUR_P95_NAME, PEAK_MEDIAN_NAME, PEAK_NAME
-from cotenant.quantities.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Surface, Unit
+from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Surface, Unit
 
-_EVERYWHERE: Final = (Surface.TILE, Surface.CAPTION, Surface.SENTENCE, Surface.NOTE, *IN_TABLES)
+_EVERYWHERE: Final = (Surface.TILE, Surface.CAPTION, Surface.SENTENCE, Surface.NOTE)
 
 QUANTITIES: Final[tuple[Quantity, ...]] = (
     Quantity(
@@ -30,7 +30,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         function="cotenant.base.usage.forecast.Forecasts.peak_level",
         aggregation=Aggregation(Level.SERIES, "0.5 quantile of the highest value", "5 minutes"),
         time=Moment.NEXT_24_HOURS,
-        surfaces=(Surface.SENTENCE, *IN_TABLES),
+        surfaces=(Surface.SENTENCE,),
         columns=("forecasts.peak_median",),
     ),
     Quantity(

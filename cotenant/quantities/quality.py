@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cotenant.quantities.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Surface, Unit
+from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Surface, Unit
 
 QUANTITIES: Final[tuple[Quantity, ...]] = (
     Quantity(
@@ -16,7 +16,6 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         function="cotenant.recommender.model.recommendation.Trust.confidence",
         aggregation=Aggregation(Level.CONTAINER, "value"),
         time=Moment.LAST_SCAN,
-        surfaces=IN_TABLES,
         columns=("recommendations.confidence", "autopilot_queue.confidence"),
     ),
     Quantity(
@@ -32,7 +31,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
             "5 minutes",
         ),
         time=Moment.WINDOW,
-        surfaces=(*IN_TABLES, Surface.SENTENCE, Surface.CHART, Surface.REPORT),
+        surfaces=(Surface.SENTENCE, Surface.CHART, Surface.REPORT),
         columns=("workloads.coverage", "coverage.coverage", "coverage_by_day.coverage", "clusters.coverage"),
     ),
     Quantity(

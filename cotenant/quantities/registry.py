@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType, ModuleType
 from typing import Final
 
@@ -23,7 +24,7 @@ from cotenant.quantities import (
     usage,
     what_if,
 )
-from cotenant.quantities.quantity import Quantity
+from cotenant.quantities.quantity import Quantity, Surface
 
 SUBJECTS: Final[Mapping[str, ModuleType]] = MappingProxyType(
     {
@@ -45,18 +46,33 @@ SUBJECTS: Final[Mapping[str, ModuleType]] = MappingProxyType(
 """Title of a chapter -> its module."""
 
 
+TABLES: Final = (*tables.SUBJECTS, *command_tables.SUBJECTS)
+"""Every table that the dictionary explains."""
+
+
+def surfaces_of_columns() -> Mapping[str, tuple[Surface, ...]]:
+    """The surfaces that show the cells of each column: "workloads.cpu_request" -> REST and others."""
+    return {
+        f"{subject.schema.name}.{column.name}": subject.surfaces_of(column.name)
+        for subject in TABLES
+        for column in subject.schema.columns
+    }
+
+
 def of_subject(title: str) -> tuple[Quantity, ...]:
-    """The quantities of one subject, in the order of its module."""
-    quantities: tuple[Quantity, ...] = SUBJECTS[title].QUANTITIES
-    return quantities
+    """The quantities of one subject, in the order of its module; one with columns is shown where their tables are."""
+    shown = surfaces_of_columns()
+    return tuple(
+        replace(one, surfaces=tuple(dict.fromkeys((*one.surfaces, *(s for c in one.columns for s in shown[c])))))
+        for one in SUBJECTS[title].QUANTITIES
+    )
 
 
 def by_chapter() -> Mapping[str, tuple[Quantity, ...]]:
     """All quantities by the title of their chapter: the subjects first, then the other columns of each table."""
     subjects = {title: of_subject(title) for title in SUBJECTS}
     claimed = {column for quantities in subjects.values() for quantity in quantities for column in quantity.columns}
-    every_table = (*tables.SUBJECTS, *command_tables.SUBJECTS)
-    return subjects | {f"Table: {subject.title}": tables.quantities(subject, claimed) for subject in every_table}
+    return subjects | {f"Table: {subject.title}": tables.quantities(subject, claimed) for subject in TABLES}
 
 
 def every_quantity() -> tuple[Quantity, ...]:

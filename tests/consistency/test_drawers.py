@@ -1,4 +1,4 @@
-"""Drawers and pages of one container, workload, node and plan, and MCP's tools, say the cells of the result tables."""
+"""Drawers and pages of one container, workload, node and plan say the cells of the result tables."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ from cotenant.dashboard.pages import nodes, portrait
 from cotenant.dashboard.pages.recommendations import explain_container
 from cotenant.dashboard.reservations import detail
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.recommender.model.views import FINDINGS, NODES, PLANS, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
+from cotenant.recommender.model.views import NODES, PLANS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from tests.consistency.settings import Scene
-from tests.consistency.test_every_cell import differences, numbers, stored
 from tests.support import dashboard as support
 from tests.support.component_text import text_of
 
@@ -37,7 +36,10 @@ pytestmark = [pytest.mark.slow]
 Row = Mapping[str, Any]
 MOST = 6
 """Rows of a table whose drawers are opened: the first of it, and every surface of each."""
-TOOLS = (WORKLOADS, RECOMMENDATIONS, NODES, PODS, RECLAIMABLE, FINDINGS)
+
+
+def stored(shown: Scene, schema: Schema) -> list[Row]:
+    return list(shown.store.read_table(schema).rows())
 
 
 def rows_of(shown: Scene, schema: Schema) -> list[Row]:
@@ -140,31 +142,3 @@ def test_the_panel_of_a_plan_says_its_row(shown: Scene) -> None:
         covered, hits = row["coverage"], row["hit_ratio"]
         assert f"Coverage{'not back-tested' if covered is None else f'{percent(covered)} of the needed'}" in text
         assert f"Hit ratio{'not back-tested' if hits is None else f'{percent(hits)} of the reserved'}" in text
-
-
-def test_tools_of_a_language_model_answer_with_what_is_stored(shown: Scene) -> None:
-    """MCP reads the whole store: who starts it owns it, so that no setting of a reader narrows it."""
-    source = StoreSource(shown.store, support.QUICK)
-    api = create_app(source, support.QUICK, FixedClock(shown.end_seconds), DashboardContext())
-    with ThreadPoolExecutor(1) as other_thread:  # a test of browsers in this process leaves its event loop running
-        answers = other_thread.submit(asyncio.run, asked(server_of(api))).result()
-    for schema in TOOLS:
-        want = stored(shown, schema)
-        assert len(answers[schema.name]) == len(want)
-        assert list(differences(schema, want, answers[schema.name], numbers(schema))) == []
-
-
-async def asked(server: Server[dict[str, object]]) -> dict[str, list[Row]]:
-    """All rows of each table, page by page, since the length of an answer is bounded."""
-    found: dict[str, list[Row]] = {}
-    async with Client(server) as client:
-        for schema in TOOLS:
-            rows: list[Row] = []
-            while True:
-                answer = await client.call_tool(schema.name, {"limit": 40, "offset": len(rows)})
-                page = json.loads(answer.content[0].text)
-                rows += page["rows"]
-                if len(rows) >= page["total"] or not page["rows"]:
-                    break
-            found[schema.name] = rows
-    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -270,3 +271,29 @@ def test_what_thresholds_are_compared_with_and_the_peak_of_pages_are_named_apart
         one = QUANTITIES[key]
         assert "half hour" in one.name and "peak" not in one.name and one.aggregation.resolution == "half hour"
         assert "thresholds" in one.definition and "thresholds" not in peak.definition
+
+
+def test_confidence_is_three_words_for_people_and_no_probability_anywhere() -> None:
+    """Its score orders and compares; a percentage is shown of what is calibrated alone, and this is not."""
+    score = QUANTITIES["confidence_score"]
+    assert score.unit is Unit.NUMBER and "no probability" in score.definition
+    columns = {name: column for name, column in every_column().items() if ".confidence" in name}
+    assert {name.rpartition(".")[2]: column.kind for name, column in columns.items()} == {
+        "confidence_level": Kind.TEXT, "confidence_reason": Kind.TEXT, "confidence": Kind.NUMBER,
+    }  # fmt: skip
+    assert all(
+        column.wide and "no probability" in column.doc for n, column in columns.items() if n.endswith("confidence")
+    )
+    texts = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").rglob("*.ipynb"), *(ROOT / "deploy").rglob("*.yaml")]
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()[:100]}"
+        for path in (*texts, ROOT / "README.md")
+        for line in path.read_text(encoding="utf-8").split("\n")
+        if re.search(r"confidence[^.|]{0,30}(\d %|\d%|probab|percent)", line, re.IGNORECASE) and "no probab" not in line
+    ]
+    assert found == []
+
+
+def test_a_notebook_shows_the_words_of_confidence_and_not_its_score() -> None:
+    cells = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").glob("*.ipynb"))
+    assert "confidence_level" in cells and '\\"confidence\\"' not in cells

@@ -1,0 +1,103 @@
+"""Every column of every stored table is one value on every surface that the dictionary of quantities names for it.
+
+Nothing here names a column: a new one is compared the day it is declared, on each surface that its table claims. A
+surface that shows another value on purpose has its reason in the quantity's `differs`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cotenant.base.table import Kind, Schema
+from cotenant.base.text import csv_text
+from cotenant.quantities.quantity import Quantity, Surface
+from cotenant.quantities.registry import every_quantity, surfaces_of_columns
+from tests.consistency.settings import Scene
+from tests.consistency.surfaces import READERS, STORED, Row, Shown, Surfaces
+
+pytestmark = [pytest.mark.slow]
+OF_COLUMN: Mapping[str, Quantity] = {column: one for one in every_quantity() for column in one.columns}
+SHOWN: Mapping[str, tuple[Surface, ...]] = surfaces_of_columns()
+OPTIONAL = frozenset({"replicas", "findings", "plans", "events"})
+"""Tables that a cluster may have no rows of."""
+
+
+@pytest.fixture(scope="module")
+def surfaces(shown: Scene) -> Surfaces:
+    return Surfaces(shown)
+
+
+def claimed(schema: Schema, surface: Surface) -> set[str]:
+    """Columns with numbers that the dictionary says this surface shows."""
+    columns = (column.name for column in schema.columns if column.kind is not Kind.TEXT)
+    return {name for name in columns if surface in SHOWN[f"{schema.name}.{name}"]}
+
+
+def plain(kind: Kind, cell: Any) -> Any:
+    """A cell of any surface as text, number, None or a tuple of them."""
+    if kind is Kind.LIST:
+        cells = json.loads(cell) if isinstance(cell, str) else cell
+        return tuple(_number(one) for one in np.asarray(cells, dtype=object).ravel())
+    return str(cell) if kind is Kind.TEXT else _number(cell)
+
+
+def _number(cell: Any) -> float | None:
+    if cell is None or str(cell) in ("", "<NA>", "NaT", "nan"):
+        return None
+    return float(cell.timestamp()) if hasattr(cell, "timestamp") else float(cell)
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other)
+    return bool(one == other)
+
+
+def differences(schema: Schema, surface: Surface, stored: list[Row], shown: Shown) -> Iterator[str]:
+    """Cells that a surface shows otherwise than the store has them, rows that one of both lacks."""
+
+    def keyed(rows: list[Row]) -> dict[tuple[str, ...], Row]:
+        found = {tuple(str(row[name]) for name in schema.key): row for row in rows}
+        assert len(found) == len(rows), f"{schema.name} on {surface}: rows of one key"
+        return found
+
+    want, got = keyed(stored), keyed(shown.rows)
+    yield from (f"only one of both has {key}" for key in want.keys() ^ got.keys())
+    for column in schema.columns:
+        name = column.name
+        if name not in shown.columns or surface in getattr(OF_COLUMN.get(f"{schema.name}.{name}"), "differs", ()):
+            continue
+        for key in want.keys() & got.keys():
+            ours, theirs = (plain(column.kind, one) for one in (want[key][name], got[key][name]))
+            if surface is Surface.EXPORT and column.kind is Kind.TEXT:
+                ours = csv_text(ours)
+            if not same(ours, theirs):
+                yield f"{name} of {key}: {ours} and {theirs}"
+
+
+@pytest.mark.parametrize("schema", STORED, ids=lambda one: one.name)
+def test_every_column_is_what_is_stored_on_every_surface_of_the_dictionary(surfaces: Surfaces, schema: Schema) -> None:
+    stored = surfaces.stored(schema)
+    assert stored or schema.name in OPTIONAL
+    for surface, (read, tables) in READERS.items():
+        columns = claimed(schema, surface)
+        if schema.name not in tables:
+            assert not columns, f"{surface} shows no {schema.name}, and the dictionary says that it does"
+            continue
+        narrow = surface in (Surface.REST, Surface.EXPORT, Surface.TABLE)
+        rows, answered = surfaces.may_read(schema, stored) if narrow else stored, set[str]()
+        for shown in read(surfaces, schema):
+            found = list(differences(schema, surface, shown.asked(rows), shown))
+            assert found[:5] == [], f"{schema.name} on {surface}: {len(found)} differences"
+            answered |= shown.columns
+        known = {column.name for column in schema.columns if column.kind is not Kind.TEXT}
+        if rows and answered:
+            assert answered & known == columns, f"{schema.name} on {surface}: the dictionary names other columns"
