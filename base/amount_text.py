@@ -1,4 +1,7 @@
-"""Amounts for people: cores, GiB, GPUs and money with three significant digits at most. Pure, without numpy."""
+"""Amounts for people: cores, GiB, GPUs and money with three significant digits at most. Pure, without numpy.
+
+What rounds to nothing has no sign (the `z` of the formats); the pages' scripts write every number by the same rules.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ def cores(millicores: float | None) -> str:
     if millicores is None or math.isnan(millicores):
         return MISSING
     if abs(millicores) < 1000:
-        return f"{millicores:,.0f} m"
+        return f"{millicores:z,.0f} m"
     return three_digits(millicores / 1000)
 
 
@@ -24,7 +27,7 @@ def gib(amount: float | None) -> str:
     if amount is None or math.isnan(amount):
         return MISSING
     unit, name = binary_unit(amount)
-    return f"{three_digits(amount / unit)} {name}" if unit > 1 else f"{amount:,.0f} B"
+    return f"{three_digits(amount / unit)} {name}" if unit > 1 else f"{amount:z,.0f} B"
 
 
 def gpus(percent_of_one: float | None) -> str:
@@ -49,7 +52,7 @@ def money(value: float | None, currency: str) -> str:
     """A sum of money: whole from 100 up, with cents below."""
     if value is None or math.isnan(value):
         return MISSING
-    return f"{value:,.0f} {currency}" if abs(value) >= 100 else f"{value:,.2f} {currency}"
+    return f"{value:z,.0f} {currency}" if abs(value) >= 100 else f"{value:z,.2f} {currency}"
 
 
 def binary_unit(amount: float) -> tuple[int, str]:
@@ -62,5 +65,5 @@ def three_digits(value: float) -> str:
     """A number with three significant digits at most, and no zeros behind the point."""
     size = abs(value)
     places = 0 if size >= 100 else 1 if size >= 10 else 2
-    text = f"{value:,.{places}f}"
+    text = f"{value:z,.{places}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

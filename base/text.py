@@ -57,7 +57,7 @@ def csv_text(text: str) -> str:
 
 def percent(ratio: float, digits: int = 0, *, signed: bool = False) -> str:
     """A finite ratio in percent: 0.413 -> "41 %", with one digit "41.3 %", signed "+41 %"."""
-    return f"{100 * ratio:{'+' if signed else ''}.{digits}f} %"
+    return f"{100 * ratio:{'+' if signed else ''}z.{digits}f} %"
 
 
 def share(ratio: float) -> str:

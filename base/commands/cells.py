@@ -45,7 +45,7 @@ def _bare(kind: Kind, value: Any) -> str:
     """370 millicores -> "0.370", 1.9 GiB in bytes -> "1.900", 0.634 -> "63": one unit, and the point in one place."""
     if value is None or kind not in UNITS:
         return human(kind, value)
-    return _percent(value).removesuffix(" %") if kind is Kind.RATIO else f"{value / _SCALE[kind]:.3f}"
+    return _percent(value).removesuffix(" %") if kind is Kind.RATIO else f"{value / _SCALE[kind]:z.3f}"
 
 
 def human(kind: Kind, value: Any) -> str:

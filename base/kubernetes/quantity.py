@@ -73,7 +73,7 @@ def human_bytes(amount: float) -> str:
     value, index = float(amount), 0
     while abs(value) >= 1023.95 and index < len(_HUMAN) - 1:  # 1023.95 would already print as 1024.0
         value, index = value / 1024, index + 1
-    return f"{value:.0f} B" if index == 0 else f"{value:.1f} {_HUMAN[index]}"
+    return f"{value:z.0f} B" if index == 0 else f"{value:z.1f} {_HUMAN[index]}"
 
 
 def _parse(quantity: str | float, what: str, shift: int) -> int:

@@ -29,8 +29,15 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   });
 
   // --- amounts in words, the same rules as dashboard/tables/display.py ---
-  // The one place where a number becomes text; a negative one has a true minus, as everywhere on the pages.
-  const written = (value, places) => trueMinus(value.toLocaleString("en-US", { maximumFractionDigits: places }));
+  // The one place where a number becomes text, digit for digit as Python writes it: by the number's exact value, a half to
+  // the even digit, so that 1,125 m read 1.12 cores in a tile and in a cell; a negative one has a true minus.
+  function rounded(value, places) {
+    const halves = value * 2 ** (places + 1), up = (halves * 5 ** places + 1) / 2;
+    if (Math.abs(halves % 2) !== 1) return Number(value.toFixed(places)); // no half: toFixed is exact
+    return (up % 2 ? up - 1 : up) / 10 ** places;
+  }
+  const written = (value, places, more) =>
+    trueMinus(rounded(value, places).toLocaleString("en-US", { maximumFractionDigits: places, ...more }));
   const trueMinus = (text) => (text === "-0" ? "0" : text.replace(/^-/, "−"));
   function digits(value) {
     const size = Math.abs(value);
@@ -45,16 +52,14 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   }
   const milli = () => window.cotenant.units === "milli";
   function cores(m) {
-    if (milli()) return digits(Math.round(m)) + " m";
-    return plainCores(m);
+    return milli() || Math.abs(m) < 1000 ? written(m, 0) + " m" : digits(m / 1000);
   }
-  function plainCores(m) { return Math.abs(m) < 1000 ? digits(Math.round(m)) + " m" : digits(m / 1000); }
   function gib(bytes) {
     if (milli()) return digits(bytes / KIB ** 2) + " MiB";
     const size = Math.abs(bytes);
     for (const [power, name] of [[4, "TiB"], [3, "GiB"], [2, "MiB"], [1, "KiB"]])
       if (size >= KIB ** power) return digits(bytes / KIB ** power) + " " + name;
-    return digits(bytes) + " B";
+    return written(bytes, 0) + " B";
   }
   function moment(seconds) {
     const at = new Date(1000 * seconds);
@@ -73,7 +78,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     switch (kind) {
       case "millicores": return cores(value);
       case "bytes": return gib(value);
-      case "ratio": return trueMinus(String(Math.round(100 * value))) + " %";
+      case "ratio": return written(100 * value, 0, { useGrouping: false }) + " %";
       case "time": return moment(value);
       case "gpus": return gpus(value);
       default: return digits(value);
@@ -84,12 +89,16 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     const value = m / 1000, places = Math.abs(value) < 1 ? 3 : 2;
     return Math.abs(value) >= 10 ? digits(value) : written(value, places);
   }
-  const withUnit = (value, kind) => amount(value, kind) + (kind === "millicores" && !milli() && value >= 1000 ? " cores" : "");
+  function withUnit(value, kind) {
+    const text = amount(value, kind);
+    if (kind !== "millicores" || milli() || Math.abs(value || 0) < 1000) return text;
+    return text + (/^−?1$/.test(text) ? " core" : " cores");
+  }
   const cell = (value, kind) => (kind === "millicores" && !milli() && value !== null && value !== undefined ? inCores(value) : amount(value, kind));
   functions.cotenantHeading = (params, title) => (milli() ? title : title + ", cores");
   const BY_RESOURCE = { memory: "bytes", "gpu-core": "gpus" };
   window.cotenant.amount = amount;
-  window.cotenant.trueMinus = trueMinus;
+  window.cotenant.written = written;
   // A row that is still on its way is blank: a dash says that a value is missing.
   const loaded = (draw) => (params, ...rest) => (params.data === undefined ? "" : draw(params, ...rest));
   functions.cotenantAmount = loaded((params, kind) => cell(params.value, kind));

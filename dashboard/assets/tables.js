@@ -4,8 +4,7 @@
 (function tables() {
   const MOST_ROWS = 500;  // a week of hours and a day of five minutes
   const number = (v) => (v === null || v === undefined ? "–" : typeof v !== "number" ? String(v)
-    : window.cotenant.trueMinus(
-      v.toLocaleString("en-US", { maximumFractionDigits: Math.abs(v) >= 100 ? 0 : Math.abs(v) >= 10 ? 1 : 3 })));
+    : window.cotenant.written(v, Math.abs(v) >= 100 ? 0 : Math.abs(v) >= 10 ? 1 : 3));
   // The figure's moments are already in the zone that is shown, as texts; here they only have to be written.
   const parsed = (x) => (typeof x === "string" ? Date.parse(x + "Z") : x);
   const moment = (ms, exact) => new Date(ms).toUTCString()

@@ -9,6 +9,7 @@ from typing import Any, Final
 from dash import html
 from dash.development.base_component import Component
 
+from cotenant.base.amount_text import three_digits
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.table import Column, Kind, Schema
@@ -96,5 +97,5 @@ def _cell(column: Column, value: Any) -> Any:
 
 
 def _number(value: float) -> str:
-    """Whole from 10 up, with one place below."""
-    return f"{value:,.0f}" if abs(value) >= 10 or value == round(value) else f"{value:.1f}"
+    """Three digits, as a list's grid writes the same column; all of a whole number."""
+    return display.true_minus(three_digits(value))

@@ -98,7 +98,7 @@ def share(ratio: float | None) -> str:
 
 def signed_number(value: float | None) -> str:
     """A number without a unit, with its sign and two digits behind the point."""
-    return MISSING if value is None or math.isnan(value) else true_minus(f"{value:+.2f}")
+    return MISSING if value is None or math.isnan(value) else true_minus(f"{value:+z.2f}")
 
 
 def clock(seconds: float) -> str:

@@ -103,7 +103,7 @@ def _skill(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
         return PlanGuardResult(
             "forecast skill", False, "SkillUnknown", "No back-test of this workload's forecasts yet."
         )
-    skill_text = f"Skill against the same time last week: {situation.skill:+.2f}"
+    skill_text = f"Skill against the same time last week: {situation.skill:+z.2f}"
     if situation.skill <= settings.minimum_skill:
         return PlanGuardResult(
             "forecast skill", False, "NoSkill", f"{skill_text}; above {settings.minimum_skill:g} is asked."
