@@ -52,6 +52,19 @@ OLD_DEFINITION: Final = (
     "The definition (CRD) in the cluster is older than this program: bring it up to date by `helm upgrade` with this "
     "version's chart, or by `cotenant install --apply`."
 )
+NOT_INSTALLED: Final = (
+    "Install its definition (CRD): `cotenant install --apply`, or `helm upgrade` with this version's chart."
+)
+SHIPPED_GROUPS: Final = (
+    "cotenant.dev",
+    "slo.koordinator.sh",
+    "config.koordinator.sh",
+    "analysis.koordinator.sh",
+    "scheduling.koordinator.sh",
+    "quota.koordinator.sh",
+    "scheduling.sigs.k8s.io",
+)
+"""API groups whose definitions an installation of ours brings."""
 
 _IN_NAMESPACE: Final = re.compile(r"/.*/namespaces/(?P<namespace>[^/]+)/[^/?]+(?:/(?P<name>[^/?]+))?")
 _BY_NAME: Final = frozenset({"configmaps", "leases", "secrets"})
@@ -209,9 +222,9 @@ class KubeClient:
                 yield None
                 continue
             if answer.status == 404:
-                raise ClusterAbsent(
-                    f"{self.access.server} does not serve {path}", fix="Check the API group and version."
-                )
+                is_shipped = path.startswith(tuple(f"/apis/{group}/" for group in SHIPPED_GROUPS))
+                fix = NOT_INSTALLED if is_shipped else "Check the API group and version."
+                raise ClusterAbsent(f"{self.access.server} does not serve {path}", fix=fix)
             page = _decode_successful(answer, ListPage[kind], path)
             yield page
             token = page.metadata.token

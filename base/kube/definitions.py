@@ -58,9 +58,11 @@ def served_schema(document: Schema, group: str, version: str, kind: str) -> Sche
 
 
 def missing_fields(ours: Schema, served: Schema, path: str = "") -> Iterator[str]:
-    """Fields of our schema that the served one does not take, by path; what takes every field lacks none."""
+    """Fields and values of our schema that the served one does not take, by path; what takes all of them lacks none."""
     if served.get(KEEPS_ALL):
         return
+    if served.get("enum"):
+        yield from (f"{path}={value}" for value in ours.get("enum") or () if value not in served["enum"])
     served_fields = served.get("properties") or {}
     for name, field in (ours.get("properties") or {}).items():
         if not path and name == "metadata":

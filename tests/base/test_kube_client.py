@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cotenant.base.errors import ClusterError, ClusterForbidden
+from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden
 from cotenant.base.kube import KubeClient, connect
+from cotenant.base.kube.definitions import shipped_definitions
 from cotenant.base.settings.sections.kube import KubeSettings
 from tests.support import api_server
 
@@ -81,8 +82,18 @@ def test_one_object_is_raw_json_and_an_unknown_one_is_none(api: Any, client: Kub
 
 
 def test_a_collection_that_the_server_does_not_serve_is_an_error(client: KubeClient) -> None:
-    with pytest.raises(ClusterError, match="does not serve /apis/nosuch/v1/things"):
+    with pytest.raises(ClusterError, match="does not serve /apis/nosuch/v1/things") as caught:
         client.list("/apis/nosuch/v1/things")
+    assert caught.value.fix == "Check the API group and version."
+
+
+def test_a_kind_of_ours_that_is_not_installed_is_said_with_the_command_that_installs_it(client: KubeClient) -> None:
+    for definition in shipped_definitions():
+        spec = definition["spec"]
+        path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+        with pytest.raises(ClusterAbsent) as caught:
+            client.list(path)
+        assert "cotenant install --apply" in caught.value.fix and "helm upgrade" in caught.value.fix, path
 
 
 def test_a_busy_server_is_asked_again_when_it_says(api: Any, client: KubeClient) -> None:

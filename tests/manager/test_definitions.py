@@ -97,6 +97,12 @@ def test_a_missing_field_is_found_at_any_depth_and_not_where_everything_is_kept(
     del served["properties"]["spec"]["properties"]["map"]["additionalProperties"]["properties"]["a"]
     assert list(missing_fields(ours, served)) == [".spec.list[].b", ".spec.map{}.a"]
     assert list(missing_fields(ours, {KEEPS_ALL: True})) == []
+    # a value that came later is refused as a field is, and where all values are taken none is lacking
+    modes = {"properties": {"mode": {"type": "string", "enum": ["Observe", "Act"]}}}
+    assert list(missing_fields(modes, {"properties": {"mode": {"type": "string", "enum": ["Observe"]}}})) == [
+        ".mode=Act"
+    ]
+    assert list(missing_fields(modes, {"properties": {"mode": {"type": "string"}}})) == []
 
 
 @pytest.mark.parametrize(
