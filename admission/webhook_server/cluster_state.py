@@ -14,6 +14,7 @@ from cotenant.admission.profile import PriorityClassEntry, Profile
 from cotenant.admission.view import ClusterView
 from cotenant.base.errors import ClusterAbsent, UsageError
 from cotenant.base.kube import KubeClient, Mirror
+from cotenant.base.kubernetes.metadata import ObjectLabels
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.protocol import (
     CONFIG_GROUP,
@@ -65,22 +66,12 @@ _OPTIONAL: Final = frozenset(
 """Pods are mutated without them, too."""
 
 
-class _Named(msgspec.Struct):
-    name: str = ""
-    labels: dict[str, str] | None = None
-
-
-class _PodMeta(msgspec.Struct):
-    uid: str = ""
-    labels: dict[str, str] | None = None
-
-
 class _Pod(msgspec.Struct):
-    metadata: _PodMeta = msgspec.field(default_factory=_PodMeta)
+    metadata: ObjectLabels = msgspec.field(default_factory=ObjectLabels)
 
 
 class _Namespace(msgspec.Struct):
-    metadata: _Named = msgspec.field(default_factory=_Named)
+    metadata: ObjectLabels = msgspec.field(default_factory=ObjectLabels)
 
 
 class _PriorityClass(msgspec.Struct):

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.metadata import ObjectLabels
 from cotenant.base.kubernetes.pod_request import Amounts, parse_quantities, rest, sum_amounts
 from cotenant.base.kubernetes.quantity import format_bytes, parse_bytes
 from cotenant.base.text import format_value
@@ -191,16 +192,10 @@ class _DevicesWire(msgspec.Struct):
     devices: list[_DeviceWire] | None = None
 
 
-class _DeviceMetaWire(msgspec.Struct):
-    name: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
 class _DeviceObjectWire(msgspec.Struct):
     """A Device object as far as it is read here."""
 
-    metadata: _DeviceMetaWire = msgspec.field(default_factory=_DeviceMetaWire)
+    metadata: ObjectLabels = msgspec.field(default_factory=ObjectLabels)
     spec: _DevicesWire = msgspec.field(default_factory=_DevicesWire)
 
 

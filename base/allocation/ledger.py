@@ -17,6 +17,7 @@ import msgspec
 from cotenant.base.allocation.allocator import Holding
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.intent import Address, Apply, Create
+from cotenant.base.kubernetes.metadata import ObjectIdentity
 from cotenant.base.kubernetes.protocol import OWN_GROUP
 
 KIND: Final = "NodeAllocation"
@@ -42,12 +43,8 @@ class _LedgerSpec(msgspec.Struct):
     pods: list[_LedgerPod] = []
 
 
-class _LedgerMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-
-
 class _LedgerWire(msgspec.Struct):
-    metadata: _LedgerMeta = msgspec.field(default_factory=_LedgerMeta)
+    metadata: ObjectIdentity = msgspec.field(default_factory=ObjectIdentity)
     spec: _LedgerSpec = msgspec.field(default_factory=_LedgerSpec)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.base.kubernetes.json_pointer import last_key
+from cotenant.base.json_documents.json_pointer import last_key
 
 LONGEST: Final = 160
 """Characters of a difference."""

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from cotenant.base.kube.client import KubeClient
+from cotenant.base.kubernetes.metadata import ObjectLabels
 
 
 class Flavour(StrEnum):
@@ -96,12 +97,6 @@ class PrometheusService:
         return f"{self.scheme}://{self.service}.{self.namespace}.svc:{self.port}{self.api_path}"
 
 
-class _Meta(msgspec.Struct):
-    name: str
-    namespace: str = ""
-    labels: dict[str, str] | None = None
-
-
 class _Port(msgspec.Struct):
     port: int
     name: str = ""
@@ -116,7 +111,7 @@ class _ServiceSpec(msgspec.Struct):
 class Service(msgspec.Struct):
     """The fields of a Service that discovery reads."""
 
-    metadata: _Meta
+    metadata: ObjectLabels
     spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
 
 

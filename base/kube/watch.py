@@ -23,6 +23,7 @@ from cotenant.base.json_documents.json_decoders import decoder_of, make_ready
 from cotenant.base.kube.client import KubeClient
 from cotenant.base.kube.connection import Stream
 from cotenant.base.kube.reflection import Item, Key, Reflection
+from cotenant.base.kubernetes.metadata import ObjectIdentity
 
 RELIST_SECONDS: Final = 3600.0
 """A mirror is compared with a fresh list so often, in case a watch lied. A safety net against a lost event; the
@@ -44,19 +45,8 @@ SHORT_SECONDS: Final = 1.0
 GONE: Final = 410
 
 
-class _HeadMeta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-    @property
-    def key(self) -> Key:
-        return self.namespace, self.name
-
-
 class _Head(msgspec.Struct):
-    metadata: _HeadMeta = msgspec.field(default_factory=_HeadMeta)
+    metadata: ObjectIdentity = msgspec.field(default_factory=ObjectIdentity)
 
 
 class _Event(msgspec.Struct):

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.kubernetes.intent import Address, Patch
+from cotenant.base.kubernetes.metadata import ObjectIdentity
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT, LOAD_TAINT
 
 NODES: Final = "/api/v1/nodes"
@@ -22,14 +23,6 @@ OUR_TAINTS: Final = (EMPTYING_TAINT, LOAD_TAINT)
 """Keys of every taint that a process of ours sets."""
 
 
-class TaintedMeta(msgspec.Struct, rename="camel"):
-    """The name, UID and resource version of a node."""
-
-    name: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-
 class _TaintedSpec(msgspec.Struct):
     taints: list[dict[str, Any]] | None = None
 
@@ -37,7 +30,7 @@ class _TaintedSpec(msgspec.Struct):
 class TaintedNode(msgspec.Struct):
     """A Node as far as its taints are concerned, which are as the server writes them."""
 
-    metadata: TaintedMeta = msgspec.field(default_factory=TaintedMeta)
+    metadata: ObjectIdentity = msgspec.field(default_factory=ObjectIdentity)
     spec: _TaintedSpec | None = None
 
     @property

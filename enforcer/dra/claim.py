@@ -13,6 +13,7 @@ import msgspec
 
 from cotenant.base.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
 from cotenant.base.errors import CotenantError
+from cotenant.base.kubernetes.metadata import ObjectIdentity
 from cotenant.enforcer.decide.device_environment import VISIBLE_GPUS
 from cotenant.enforcer.dra.offer import DRIVER, OfferedDevice
 
@@ -46,16 +47,10 @@ class _ClaimStatus(msgspec.Struct):
     allocation: _ClaimAllocation | None = None
 
 
-class _ClaimMeta(msgspec.Struct):
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-
-
 class ClaimWire(msgspec.Struct):
     """A ResourceClaim as far as it is read here."""
 
-    metadata: _ClaimMeta = msgspec.field(default_factory=_ClaimMeta)
+    metadata: ObjectIdentity = msgspec.field(default_factory=ObjectIdentity)
     status: _ClaimStatus = msgspec.field(default_factory=_ClaimStatus)
 
 

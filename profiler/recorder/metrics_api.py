@@ -16,6 +16,7 @@ import numpy as np
 
 from cotenant.base.errors import QuantityError
 from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.metadata import ObjectName
 from cotenant.base.kubernetes.quantity import parse_bytes, parse_millicores
 from cotenant.profiler.recorder.slots import WindowMeans
 
@@ -23,11 +24,6 @@ PODS: Final = "/apis/metrics.k8s.io/v1beta1/pods"
 NODES: Final = "/apis/metrics.k8s.io/v1beta1/nodes"
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
 _UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-
-
-class _Meta(msgspec.Struct):
-    name: str = ""
-    namespace: str = ""
 
 
 class _ContainerUsage(msgspec.Struct):
@@ -38,7 +34,7 @@ class _ContainerUsage(msgspec.Struct):
 class PodUsage(msgspec.Struct):
     """A PodMetrics object."""
 
-    metadata: _Meta
+    metadata: ObjectName
     timestamp: datetime
     window: str = ""
     containers: list[_ContainerUsage] = []
@@ -47,7 +43,7 @@ class PodUsage(msgspec.Struct):
 class NodeUsage(msgspec.Struct):
     """A NodeMetrics object."""
 
-    metadata: _Meta
+    metadata: ObjectName
     timestamp: datetime
     window: str = ""
     usage: dict[str, str] = {}

@@ -23,6 +23,7 @@ from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.errors import NoData
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Address, Outcome, Patch
+from cotenant.base.kubernetes.metadata import ObjectName
 from cotenant.base.kubernetes.node_taints import AVOIDED, REFUSED, node_address
 from cotenant.base.kubernetes.protocol import LOAD_TAINT
 from cotenant.base.kubernetes.reservation import Taint, toleration
@@ -65,11 +66,6 @@ EFFECTS: Final = {LoadEffect.NONE: "", LoadEffect.AVOIDED: AVOIDED, LoadEffect.R
 _REFUSING: Final = Taint(LOAD_TAINT, "", REFUSED)
 
 
-class _DaemonSetMeta(msgspec.Struct):
-    name: str = ""
-    namespace: str = ""
-
-
 class _DaemonPodSpec(msgspec.Struct):
     tolerations: list[dict[str, Any]] | None = None
 
@@ -85,7 +81,7 @@ class _DaemonSetSpec(msgspec.Struct):
 class DaemonSetWire(msgspec.Struct):
     """A DaemonSet as far as it is read here."""
 
-    metadata: _DaemonSetMeta
+    metadata: ObjectName
     spec: _DaemonSetSpec = msgspec.field(default_factory=_DaemonSetSpec)
 
     @property

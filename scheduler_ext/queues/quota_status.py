@@ -16,8 +16,8 @@ from contextlib import suppress
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.intent import Address, Apply, Create, Patch
-from cotenant.base.kubernetes.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.moments import moment, moment_of
 from cotenant.base.kubernetes.protocol import QUOTA_GROUP
 from cotenant.scheduler_ext.queues.model.quota_tree import (

@@ -18,6 +18,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import ON_NODES
 from cotenant.base.kube.watch import read_each
+from cotenant.base.kubernetes.metadata import ObjectName
 from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.settings.sections.extender import LoadAwareSettings
@@ -49,11 +50,6 @@ ALWAYS_ALLOW: Final = "AlwaysAllow"
 """Value of a budget's unhealthyPodEvictionPolicy; unset and IfHealthyBudget are the same."""
 
 
-class _ReadMeta(msgspec.Struct):
-    name: str = ""
-    namespace: str = ""
-
-
 class _BudgetSpec(msgspec.Struct, rename="camel"):
     selector: dict[str, Any] | None = None
     unhealthy_pod_eviction_policy: str | None = None
@@ -68,7 +64,7 @@ class _BudgetStatus(msgspec.Struct, rename="camel"):
 class BudgetWire(msgspec.Struct):
     """A PodDisruptionBudget as far as it is read here."""
 
-    metadata: _ReadMeta = msgspec.field(default_factory=_ReadMeta)
+    metadata: ObjectName = msgspec.field(default_factory=ObjectName)
     spec: _BudgetSpec = msgspec.field(default_factory=_BudgetSpec)
     status: _BudgetStatus = msgspec.field(default_factory=_BudgetStatus)
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.base.json_documents.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.intent import Address, Patch
-from cotenant.base.kubernetes.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.protocol import RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_LABEL
 from cotenant.base.kubernetes.reservation import AllocatePolicy, Reservation
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate

@@ -33,17 +33,13 @@ from cotenant.base.kube.leader_election.election import (
 )
 from cotenant.base.kube.writes import Writer
 from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.metadata import ObjectIdentity
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.sections.manager import ManagerSettings
 
 API_VERSION: Final = "coordination.k8s.io/v1"
 FIELD_MANAGER: Final = "cotenant-lease"
 NEVER: Final = -math.inf
-
-
-class _LeaseMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    uid: str = ""
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -53,7 +49,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _LeaseObject(msgspec.Struct):
-    metadata: _LeaseMeta = msgspec.field(default_factory=_LeaseMeta)
+    metadata: ObjectIdentity = msgspec.field(default_factory=ObjectIdentity)
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 

@@ -19,6 +19,7 @@ from cotenant.base.errors import ClusterForbidden, ClusterObjectGone
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.intent import Outcome
+from cotenant.base.kubernetes.metadata import ObjectIdentity
 from cotenant.base.kubernetes.owners import WORKLOAD_API_VERSIONS
 from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP, OWN_GROUP
 from cotenant.base.settings.sections.manager import ManagerSettings
@@ -32,14 +33,8 @@ CHECK_SECONDS: Final = 10.0
 """Between two looks at whether a run has ended; it costs nothing."""
 
 
-class _OwnerMeta(msgspec.Struct):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-
-
 class _OwnerObject(msgspec.Struct):
-    metadata: _OwnerMeta
+    metadata: ObjectIdentity
 
 
 class RecommendationController(Feature):

@@ -34,6 +34,7 @@ from cotenant.base.allocation.ledger import (
 from cotenant.base.errors import ClusterAbsent, ClusterConflict, UsageError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Apply, Create
+from cotenant.base.kubernetes.metadata import ObjectLabels
 from cotenant.base.kubernetes.protocol import CLAIM_DRIVER, EXTENDER, RESOURCE_SLICES
 from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.scheduler_ext.extender.metric import SliceWire, slice_of
@@ -46,14 +47,8 @@ CROWDED: Final = "others allocate on this node all the time; the scheduler will 
 NO_SHARES: Final = "the pod asks for {}, and extender.devices.on is false: nobody gives shares of devices"
 
 
-class _NodeMetadata(msgspec.Struct):
-    uid: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
 class _LabelledNode(msgspec.Struct):
-    metadata: _NodeMetadata = msgspec.field(default_factory=_NodeMetadata)
+    metadata: ObjectLabels = msgspec.field(default_factory=ObjectLabels)
 
 
 class HardwareAllocation:

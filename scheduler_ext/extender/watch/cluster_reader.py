@@ -17,6 +17,7 @@ from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, 
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import ON_NODES
 from cotenant.base.kube.watch import read_each
+from cotenant.base.kubernetes.metadata import ObjectName
 from cotenant.base.kubernetes.protocol import SWAP_GUARD
 from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.decide import Moment
@@ -50,12 +51,8 @@ class _Deployment(msgspec.Struct):
     status: _Ready = msgspec.field(default_factory=_Ready)
 
 
-class _NameMeta(msgspec.Struct):
-    name: str = ""
-
-
 class _NamedObject(msgspec.Struct):
-    metadata: _NameMeta = msgspec.field(default_factory=_NameMeta)
+    metadata: ObjectName = msgspec.field(default_factory=ObjectName)
 
 
 @dataclass(frozen=True, slots=True)

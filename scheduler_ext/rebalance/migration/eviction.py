@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.base.json_documents.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.intent import Address, Create, Patch, eviction_of
-from cotenant.base.kubernetes.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import MANAGER, SOFT_EVICTION_ANNOTATION
 from cotenant.scheduler_ext.rebalance.load import RebalancePod

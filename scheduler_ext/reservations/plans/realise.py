@@ -17,8 +17,8 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.json_documents.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent, Patch
-from cotenant.base.kubernetes.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION, SCHEDULING_GROUP
 from cotenant.base.kubernetes.reservation import Phase, Reservation

@@ -14,7 +14,8 @@ import msgspec
 from cotenant.base.errors import ClusterAbsent, ClusterError
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Address
-from cotenant.base.kubernetes.node_taints import OUR_TAINTS, TaintedMeta, TaintedNode
+from cotenant.base.kubernetes.metadata import ObjectIdentity
+from cotenant.base.kubernetes.node_taints import OUR_TAINTS, TaintedNode
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, TOPOLOGIES, TOPOLOGY_GROUP
 from cotenant.cli.cluster.installation.plan import MANAGED_BY
 from cotenant.cli.cluster.installation.restoration import NODE_WRITERS, WORKLOADS, pod_marks, restoring_patch
@@ -93,7 +94,7 @@ class _ManagedField(msgspec.Struct):
     manager: str = ""
 
 
-class _WriterMeta(TaintedMeta, rename="camel"):
+class _WriterMeta(ObjectIdentity, rename="camel"):
     managed_fields: list[_ManagedField] | None = None
 
 

@@ -17,6 +17,7 @@ import msgspec
 from cotenant.base.errors import ClusterAbsent, ClusterConflict, ClusterError, ClusterInvalid, ClusterUnreachable
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Delete
+from cotenant.base.kubernetes.metadata import ObjectLabels
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SYSTEM_NAMESPACE
 from cotenant.base.progress import Progress
 from cotenant.changes.change_ledger import ANCHOR
@@ -74,14 +75,8 @@ class Removal:
         }
 
 
-class _ObjectMeta(msgspec.Struct):
-    name: str
-    namespace: str = ""
-    labels: dict[str, str] | None = None
-
-
 class _FinalizedObject(msgspec.Struct):
-    metadata: _ObjectMeta
+    metadata: ObjectLabels
     type: str = ""
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.base.json_documents.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.intent import Address, Patch
-from cotenant.base.kubernetes.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.node_taints import OUR_TAINTS, TaintedNode, untaint_patch
 from cotenant.base.kubernetes.protocol import (
     MANAGER,
