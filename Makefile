@@ -88,6 +88,11 @@ test: $(VENV)/.test system  ## Every test that needs no program to be built (rea
 test-cluster: $(VENV)/.test system cluster-binaries  ## The rest: on a real control plane, kubelet and containerd, built with Go once
 	@$(PYTEST) -m "cluster and not soak" $(SELECTED) $(ARGS)
 
+.PHONY: faults
+faults: $(VENV)/.test system cluster-binaries  ## Every fault and bad input of the table, and bench/faults.md from what was seen
+	@$(PYTEST) -m "not soak" --junitxml build/faults.xml $$($(PY) -m tests.faults.report --tests) $(ARGS) || echo "SOME FAILED: the report says which"
+	@$(PY) -m tests.faults.report build/faults.xml
+
 EMULATOR := qemu-system-x86_64:qemu-system-x86 cpio modprobe:kmod
 .PHONY: soak
 soak: JOBS := 3

@@ -54,9 +54,9 @@ def _write(name: str, command: str, rows: Sequence[Row]) -> None:
     document = {
         "name": name,
         "command": command,
-        "commit": _commit(),
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+        "machine": machine(),
         "rows": [asdict(row) for row in rows],
     }
     (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
@@ -87,7 +87,13 @@ def module_of(name: str) -> str:
     raise KeyError(name)
 
 
-def _commit() -> str:
+def machine() -> str:
+    """What it was measured on."""
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def commit() -> str:
+    """The commit that was measured, with a plus where the code differs from it."""
     out = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     dirty = subprocess.run(
         ["git", "status", "--porcelain", "--", "*.py"], cwd=ROOT, capture_output=True, text=True, check=False

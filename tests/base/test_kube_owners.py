@@ -132,3 +132,15 @@ def test_pods_that_the_api_server_names_are_no_strangers(api: Any, kubeconfig: A
     gone = overlay(replace(known, unnamed=(UnnamedPod("shop", "db-9", 0, 8000),)), live)
     assert gone.workloads[0].gaps == (Reason.PODS_UNNAMED,)
     assert {p.phase for p in found.pods} == {PodPhase.RUNNING}
+
+
+def test_owners_in_a_circle_end_somewhere_on_it(api: Any, kubeconfig: Any) -> None:
+    live = shown(
+        api,
+        kubeconfig,
+        [pod("run-x", owned("Job", "one")), pod("a", owned("Pod", "b")), pod("b", owned("Pod", "a"))],
+        jobs=[thing("one", owned("Job", "two")), thing("two", owned("Job", "one"))],
+    )
+    found = {name: owner for name, (owner, _) in owners(live).items()}
+    assert found["run-x"] in ("Job/one", "Job/two")
+    assert {found["a"], found["b"]} <= {"Pod/a", "Pod/b"}

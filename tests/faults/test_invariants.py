@@ -10,6 +10,7 @@ import pytest
 
 from tests.faults.clean_run import (
     BATCH_CPU,
+    BATCH_MEMORY,
     FIRST,
     KUBELET,
     LIMITED,
@@ -134,14 +135,14 @@ def memory_above_the_formula(run: Written) -> None:
 
 def as_much_as_before_while_the_system_uses_more(run: Written) -> None:
     run.add(310, NODE_AGENT, "patch", "nodemetrics/status", "n1", stored=report(310, system_cpu="3"))
-    lend(run, 320, memory="0")
+    lend(run, 350, cpu="5500", memory="0")  # 30 s after it came, nobody goes by the report of second 303 any more
 
 
 def batch_by_a_report_that_is_too_old(run: Written) -> None:
     run.without(
         lambda e: e["objectRef"]["resource"] == "nodemetrics" and e["requestReceivedTimestamp"] > "2027-01-15T08:01"
     )
-    lend(run, 1000, memory="0")  # reports ended in the first minute; 15 minutes later nothing may be lent
+    lend(run, 1000, cpu="5500", memory="0")  # reports ended in the first minute; 15 minutes later nothing may be lent
 
 
 def batch_without_any_report(run: Written) -> None:
@@ -268,6 +269,16 @@ def test_a_pod_that_has_ended_or_is_gone_frees_its_place(tmp_path: Path) -> None
 def test_a_node_that_offers_less_later_breaks_no_promise(tmp_path: Path) -> None:
     run = clean_run()
     lend(run, 60, cpu="100", memory="0")  # sort has 5,000 of it
+    assert violations(run.stored(tmp_path)) == ()
+
+
+def test_what_stands_while_usage_moves_and_what_comes_with_its_node_are_no_decisions(tmp_path: Path) -> None:
+    run = clean_run()
+    run.add(310, NODE_AGENT, "patch", "nodemetrics/status", "n1", stored=report(310, system_cpu="3"))
+    same = node({BATCH_CPU: "5600", BATCH_MEMORY: "38225205657"})
+    run.add(350, KUBELET, "patch", "nodes/status", "n1", stored=same)
+    static = pod("static", {"cpu": "1"}, SENSITIVE, nodeName="n1")
+    run.add(360, KUBELET, "create", "pods", "static", namespace="shop", stored=static)
     assert violations(run.stored(tmp_path)) == ()
 
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -43,34 +44,39 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[LedgerRow
 
 
 def damages(folder: Path) -> Iterator[tuple[str, Callable[[Path], None]]]:
-    """Every kind of damage, by name."""
+    """Every kind of damage, by name; each is done to a copy of the folder."""
     for name in ("ledger.db", "ledger.db-wal"):
         size = (folder / name).stat().st_size
         for at in range(0, size, 1024):
-            yield f"a flipped byte of {name} at {at}", lambda f, name=name, at=at: flip(f / name, at)
+            yield f"a flipped byte of {name} at {at}", partial(flip, name, at)
         for part in range(8):
-            yield f"{name} cut to {part} of 8", lambda f, name=name, cut=size * part // 8: truncate(f / name, cut)
-        yield f"{name} with a header of zeros", lambda f, name=name: zeroed(f / name)
-    yield "no shared memory", lambda f: (f / "ledger.db-shm").unlink()
-    yield "shared memory of zeros", lambda f: zeroed(f / "ledger.db-shm", 32_768)
-    yield "no log", lambda f: (f / "ledger.db-wal").unlink()
-    yield "neither log nor shared memory", lambda f: [(f / f"ledger.db-{end}").unlink() for end in ("wal", "shm")]
+            yield f"{name} cut to {part} of 8", partial(truncate, name, size * part // 8)
+        yield f"{name} with a header of zeros", partial(zeroed, name, 100)
+    yield "no shared memory", partial(removed, "ledger.db-shm")
+    yield "shared memory of zeros", partial(zeroed, "ledger.db-shm", 32_768)
+    yield "no log", partial(removed, "ledger.db-wal")
+    yield "neither log nor shared memory", partial(removed, "ledger.db-wal", "ledger.db-shm")
 
 
-def flip(file: Path, at: int) -> None:
-    content = bytearray(file.read_bytes())
+def flip(name: str, at: int, folder: Path) -> None:
+    content = bytearray((folder / name).read_bytes())
     content[at] ^= 0xFF
-    file.write_bytes(content)
+    (folder / name).write_bytes(content)
 
 
-def truncate(file: Path, size: int) -> None:
-    with file.open("r+b") as handle:
+def truncate(name: str, size: int, folder: Path) -> None:
+    with (folder / name).open("r+b") as handle:
         handle.truncate(size)
 
 
-def zeroed(file: Path, count: int = 100) -> None:
-    content = file.read_bytes()
-    file.write_bytes(bytes(count) + content[count:])
+def zeroed(name: str, count: int, folder: Path) -> None:
+    (folder / name).write_bytes(bytes(count) + (folder / name).read_bytes()[count:])
+
+
+def removed(*names_and_folder: str | Path) -> None:
+    *names, folder = names_and_folder
+    for name in names:
+        (Path(folder) / name).unlink()
 
 
 def found(path: Path, head: Anchor) -> list[LedgerRow] | str:

@@ -21,7 +21,9 @@ WAITS: Final = frozenset({"waiting", "awaited"})
 QOS: Final = "koordinator.sh/qosClass"
 PLACEHOLDER: Final = "cotenant.dev/placeholder"
 QUOTA: Final = "quota.scheduling.koordinator.sh/name"
-_NO_OBJECTS: Final = frozenset({"leases", "events", "subjectaccessreviews", "selfsubjectaccessreviews", "tokenreviews"})
+_NO_OBJECTS: Final = frozenset(
+    {"leases", "events", "subjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "tokenreviews"}
+)
 """Writes that need no Lease: the Lease itself, Events, and questions."""
 
 

@@ -21,11 +21,11 @@ def capacity_promised_once(recording: Recording, bounds: Bounds) -> Iterator[Vio
     Whenever a pod is bound to a node, the requests of all pods bound there (placeholders of Reservations among them)
     are at most what the node offered in the last `view_seconds`; no Reservation says that its owners have more than it
     holds; and no pod owns two Reservations at one time. A node that offers less afterwards breaks nothing: that is not
-    a promise.
+    a promise. Nor is a pod that comes with its node, which nobody was asked about; what it takes counts all the same.
     """
     history = offers(recording.writes)
     for share, sums in _begun(shares(recording.writes)):
-        for resource in share.amounts:
+        for resource in share.amounts if share.promised else ():
             most = most_offered(history.get(share.place, ()), resource, share.begin_seconds - bounds.view_seconds,
                                 share.begin_seconds)  # fmt: skip
             if most is not None and not _is_hardware(resource) and sums[resource] > most:

@@ -35,24 +35,31 @@ class _Known:
 
 
 def batch_below_its_ceiling(recording: Recording, bounds: Bounds) -> Iterator[Violation]:
-    """Batch allocatable is never above the formula's ceiling.
+    """Batch allocatable is never set above the formula's ceiling.
 
-    The ceiling is what would be lent if nothing ran on the node but what its NodeMetric reports: capacity less the
-    safety margin (none under the policy `forecast`, whose margin is in the forecast), less the larger of system usage
-    and what the kubelet reserves, less the reported usage of pods above batch (under `request` none of it), and at most
-    the configured cap. The largest ceiling counts by any report and strategy that stood within `view_seconds` before
-    the write; without a report younger than `degradeTimeMinutes` it is 0. Nothing is said of a node with a strategy or
-    a CPU normalization of its own, nor where a strategy has parts for some nodes, nor without a strategy at all.
+    Judged is each write that changes the amount of a node; one that leaves it as it was, such as a kubelet's, decides
+    nothing, and within its dead band an amount may stand while usage moves. The ceiling is what would be lent if
+    nothing ran on the node but what its NodeMetric reports: capacity less the safety margin (none under the policy
+    `forecast`, whose margin is in the forecast), less the larger of system usage and what the kubelet reserves, less
+    the reported usage of pods above batch (under `request` none of it), and at most the configured cap. The largest
+    ceiling counts by any report and strategy that stood within `view_seconds` before the write; without a report
+    younger than `degradeTimeMinutes` it is 0. Nothing is said of a node with a strategy or a CPU normalization of its
+    own, nor where a strategy has parts for some nodes, nor without a strategy at all.
     """
     known = _Known()
+    standing: dict[tuple[str, str], object] = {}
     for write in recording.writes:
         _remember(known, write)
         if write.resource.partition("/")[0] != "nodes" or not write.stored:
             continue
         lent = (write.stored.get("status") or {}).get("allocatable") or {}
         for resource, name in BATCH.items():
+            before = standing.get((write.name, name))
+            standing[write.name, name] = lent.get(name)
+            if lent.get(name) in (None, before):
+                continue
             most = _most(known, write, resource, bounds)
-            if name in lent and most is not None and amount(lent[name]) > most:
+            if most is not None and amount(lent[name]) > most:
                 why = f"{name} is {float(amount(lent[name])):g}, the formula's ceiling {float(most):g}"
                 yield Violation("batch-below-its-ceiling", write.answered_seconds, write.name, why)
 

@@ -38,6 +38,7 @@ class Pod:
     body: Json
     made_seconds: float
     node: str = ""
+    came_with_node: bool = False
     bound_seconds: float = FOREVER
     ended_seconds: float = FOREVER
 
@@ -50,13 +51,17 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Amounts that a holder surely had of a place (a node, or its hardware) from its begin until its end."""
+    """Amounts that a holder surely had of its node from its begin until its end.
+
+    promised: somebody chose the node, or these amounts on it; False: the pod came with its node, and nobody was asked.
+    """
 
     place: str
     holder: str
     amounts: Amounts
     begin_seconds: float
     end_seconds: float
+    promised: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,8 @@ class _Pods:
 
     living: dict[tuple[str, str], Pod] = field(default_factory=dict)
     shares: list[Share] = field(default_factory=list)
-    begun: dict[str, tuple[float, Amounts]] = field(default_factory=dict)
-    """By uid: since when a bound pod has these amounts."""
+    begun: dict[str, tuple[float, Amounts, bool]] = field(default_factory=dict)
+    """By uid: since when a bound pod has these amounts, and whether they were promised."""
 
 
 def shares(writes: Iterable[ApiWrite]) -> list[Share]:
@@ -99,21 +104,21 @@ def _follow(pods: _Pods, write: ApiWrite) -> None:
         if not pod.node:
             continue
         has = {**pod_request(pod.body["spec"]), **hardware(pod.body["metadata"].get("annotations") or {})}
-        since, before = pods.begun.setdefault(pod.uid, (pod.bound_seconds, has))
+        since, before, promised = pods.begun.setdefault(pod.uid, (pod.bound_seconds, has, not pod.came_with_node))
         if before != has:
-            _share(pods, pod, before, since, write.asked_seconds)
-            pods.begun[pod.uid] = (write.answered_seconds, has)
+            _share(pods, Share(pod.node, pod.name, before, since, write.asked_seconds, promised))
+            pods.begun[pod.uid] = (write.answered_seconds, has, True)
 
 
 def _end(pods: _Pods, pod: Pod, seconds: float) -> None:
     if pod.uid in pods.begun:
-        since, has = pods.begun.pop(pod.uid)
-        _share(pods, pod, has, since, seconds)
+        since, has, promised = pods.begun.pop(pod.uid)
+        _share(pods, Share(pod.node, pod.name, has, since, seconds, promised))
 
 
-def _share(pods: _Pods, pod: Pod, has: Amounts, begin: float, end: float) -> None:
-    if begin < end:
-        pods.shares.append(Share(pod.node, pod.name, has, begin, end))
+def _share(pods: _Pods, share: Share) -> None:
+    if share.begin_seconds < share.end_seconds:
+        pods.shares.append(share)
 
 
 def changed_pods(living: Mapping[tuple[str, str], Pod], write: ApiWrite) -> Iterator[tuple[Pod, bool]]:
@@ -132,6 +137,9 @@ def changed_pods(living: Mapping[tuple[str, str], Pod], write: ApiWrite) -> Iter
         if known is not None and not _lingers(write, known):
             yield known, True
     elif write.stored.get("kind", "Pod") == "Pod" and write.stored:
+        if known is not None and known.uid != write.stored["metadata"]["uid"]:
+            yield known, True  # nobody saw it go, but its name is another's now
+            known = None
         yield _seen(known, write)
 
 
@@ -145,17 +153,18 @@ def _bound(pod: Pod, write: ApiWrite) -> Pod:
 
 def _seen(known: Pod | None, write: ApiWrite) -> tuple[Pod, bool]:
     body, uid = write.stored, write.stored["metadata"]["uid"]
-    pod = known if known is not None and known.uid == uid else Pod(uid, body, write.asked_seconds)
     node = body["spec"].get("nodeName", "")
+    pod = known or Pod(uid, body, write.asked_seconds, came_with_node=bool(node))
     bound = write.answered_seconds if node and not pod.node else pod.bound_seconds
     later = replace(pod, body=body, node=node or pod.node, bound_seconds=bound)
     return later, (body.get("status") or {}).get("phase") in _ENDED
 
 
 def _lingers(write: ApiWrite, pod: Pod) -> bool:
-    """Whether a deletion leaves the pod to its node for a while: its object says for how long."""
-    meta = write.stored.get("metadata") or {}
-    return bool(pod.node and write.stored.get("kind") == "Pod" and meta.get("deletionGracePeriodSeconds", 0) > 0)
+    """Whether a deletion leaves the pod to its node for a while: its object says for how long, or the request does."""
+    left = (write.stored.get("metadata") or {}).get("deletionGracePeriodSeconds", 0)
+    at_once = write.sent.get("gracePeriodSeconds") == 0
+    return bool(pod.node and write.stored.get("kind") == "Pod" and left > 0 and not at_once)
 
 
 def hardware(annotations: Mapping[str, str]) -> dict[str, Fraction]:

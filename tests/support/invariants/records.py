@@ -91,8 +91,9 @@ class Bounds:
     quota_delay_seconds: float | None = 180.0
     outcome_seconds: float = 30.0
     """Longest that an accepted change may be without an outcome: as long as a restart may take to settle it."""
-    view_seconds: float = 5.0
-    """Age of what a decision was based on: of a write, what stood within so many seconds before may have been seen."""
+    view_seconds: float = 30.0
+    """Age of what a decision was based on: of a write, what stood within so many seconds before may have been seen. A
+    busy machine takes its time between a look and a write; what is older than this is no excuse."""
 
 
 @dataclass(frozen=True, slots=True)
