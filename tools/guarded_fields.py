@@ -20,6 +20,7 @@ AMOUNTS: Final = tuple(
     f"kubernetes.io/{band}-{resource}" for band in ("batch", "mid") for resource in ("cpu", "memory")
 )
 NODE_NOTES: Final = ("node.cotenant.dev/batch-cpu-policy", "node.koordinator.sh/originExtendedAllocatable")
+HOOK_NOTES: Final = (*NODE_NOTES, "node.cotenant.dev/suppressed-fraction")
 CHANGE_NOTES: Final = ("cotenant.dev/change", "cotenant.dev/resources")
 FLOORS: Final = ("cotenant.dev/plan-floor", "cotenant.dev/lent-floor")
 HEAP: Final = (
@@ -42,7 +43,8 @@ class Guard:
 
     resources: (group, resource) pairs; file: below deploy/; message: the sentence of the refusal. variables: of the
     rules, and when: of which objects, both in the Common Expression Language. component: the label of an object that
-    the chart's hook alone installs.
+    the chart's hook alone installs. shares: the name of a policy that several guards of one file share, each for its
+    own writes: the API server converts an object for every policy that matches it, whoever writes.
     """
 
     name: str
@@ -57,6 +59,12 @@ class Guard:
     component: str = ""
     why: str = ""
     verb: str = ""
+    shares: str = ""
+
+    @property
+    def policy(self) -> str:
+        """The name of its policy."""
+        return self.shares or self.name
 
     @property
     def of_whom(self) -> str:
@@ -66,6 +74,11 @@ class Guard:
         ((group, resource),) = self.resources
         asked = f"authorizer.group('{group}').resource('{resource}').name(request.name)"
         return f"{asked}.check('{self.verb}').allowed() && !{asked}.check('update').allowed()"
+
+    @property
+    def of_which(self) -> str:
+        """Which writes it is about, in the Common Expression Language."""
+        return " && ".join(filter(None, (self.of_whom, self.when)))
 
 
 def _keys(path: str, keys: Sequence[str]) -> str:
@@ -108,14 +121,16 @@ def _same_texts(key: str, text: str) -> str:
     """CEL over the variables `containers` and `oldContainers`: one list of texts, equal but for the heap.
 
     Most changes leave the texts alone: then they are only compared. The pattern is written out each time, for the API
-    server compiles a constant one once, and any other at every evaluation.
+    server compiles a constant one once, and any other at every evaluation. A text that has one of the marks itself
+    would be equal to one with a flag in that place.
     """
 
     def same(of: str) -> str:
         mapped = f"c.?{key}.orValue([]).map(t, {of})"
         return f"variables.containers.map(c, {mapped}) == variables.oldContainers.map(c, {mapped})"
 
-    return f"({same(text)} || {same(_without_heap(text))})"
+    unmarked = f"variables.containers.all(c, c.?{key}.orValue([]).all(t, !{text}.matches('[\\u0001\\u0002]')))"
+    return f"({same(text)} || {unmarked} && {same(_without_heap(text))})"
 
 
 HEAP_ALONE: Final = " && ".join(
@@ -160,6 +175,13 @@ _GATES_END: Final = (
     f"g in {_OUR_GATES})"
 )
 """Of a pod's scheduling gates our own are taken away, and none is added."""
+_NARROWED: Final = (
+    "dyn(object).?spec.?affinity.orValue({}) == dyn(oldObject).?spec.?affinity.orValue({}) || "
+    f"variables.oldGates.exists(g, g in {_OUR_GATES})"
+)
+"""Kubernetes lets the affinity of any pod behind a gate be narrowed, also where the gate is somebody else's."""
+POD_WRITES: Final = "cotenant-reservation-writer"
+"""The policy on writes of pods. Older versions had three; where they are left, they ask no more than this one."""
 _WAITS: Final = "dyn(oldObject).?spec.?nodeName.orValue('') == ''"
 _POD_MARKS: Final = (
     "cotenant.dev/reservation",
@@ -170,6 +192,12 @@ _POD_MARKS: Final = (
 )
 EMPTYING: Final = "cotenant.dev/emptying"
 _OUR_TAINTS: Final = "['cotenant.dev/emptying', 'cotenant.dev/load']"
+
+
+def _set_no_annotation(keys: Sequence[str]) -> str:
+    """CEL: of these annotations none is added or changed."""
+    new, old = (f"dyn({root}).metadata.?annotations.orValue({{}})" for root in ("object", "oldObject"))
+    return f"{[*keys]!r}.all(k, !(k in {new}) || k in {old} && {new}[k] == {old}[k])"
 
 
 def _taints(ours: str) -> dict[str, str]:
@@ -318,10 +346,14 @@ GUARDS: Final = (
             "status.nominatedNodeName",
         ],
         "of a pod that waits the manager changes our gates, its node affinity and nomination, and our marks alone",
-        [Rule(_GATES_END, "of a pod's scheduling gates the manager takes cotenant's own away, and adds none")],
+        [
+            Rule(_GATES_END, "of a pod's scheduling gates the manager takes cotenant's own away, and adds none"),
+            Rule(_NARROWED, "the manager narrows the node affinity of a pod behind a gate of cotenant's own alone"),
+        ],
         _GATES,
         when=_WAITS,
         why="RBAC grants every field of a pod; Kubernetes lets tolerations be added and others' gates be taken away.",
+        shares=POD_WRITES,
     ),
     Guard(
         "cotenant-reservation-writer",
@@ -338,6 +370,7 @@ GUARDS: Final = (
         "the manager changes no pod that runs, but to say whose reserved capacity it got, or that it should leave",
         when=f"!({_WAITS})",
         why="Kubernetes cannot grant the patch of pods that wait for a node alone.",
+        shares=POD_WRITES,
     ),
     Guard(
         "cotenant-manager-resizes",
@@ -381,6 +414,7 @@ GUARDS: Final = (
         ],
         _GATES,
         why="The webhook ends our gates where no manager is left to; it has no right to the status of pods.",
+        shares=POD_WRITES,
     ),
     Guard(
         "cotenant-uninstall-pods",
@@ -427,7 +461,7 @@ GUARDS: Final = (
         [
             _keys("status.capacity", AMOUNTS),
             _keys("status.allocatable", AMOUNTS),
-            _keys("metadata.annotations", (*NODE_NOTES, "node.cotenant.dev/suppressed-fraction")),
+            _keys("metadata.annotations", HOOK_NOTES),
         ],
         "of a node's status the hook takes the batch and mid amounts and our annotations away, and nothing else",
         [
@@ -437,7 +471,8 @@ GUARDS: Final = (
                 f"{_CAPACITY}[?k] == dyn(oldObject).status.capacity[?k] && "
                 f"{_ALLOCATABLE}[?k] == dyn(oldObject).?status.?allocatable.orValue({{}})[?k])",
                 "the hook sets no amount of a node",
-            )
+            ),
+            Rule(_set_no_annotation(HOOK_NOTES), "the hook sets no annotation of a node"),
         ],
         component="all",
         why="The hook after `helm uninstall` takes away what the manager wrote.",
@@ -459,7 +494,14 @@ GUARDS: Final = (
         [("autoscaling", "horizontalpodautoscalers")],
         ["spec.minReplicas", _keys("metadata.annotations", FLOORS)],
         "of an autoscaler the hook gives minReplicas back and takes our two annotations away, and nothing else",
-        [_RETURNS],
+        [
+            _RETURNS,
+            Rule(
+                "dyn(object).spec.?minReplicas.orValue(1) <= dyn(oldObject).spec.?minReplicas.orValue(1)",
+                "the hook raises no floor of an autoscaler",
+            ),
+            Rule(_set_no_annotation(FLOORS), "the hook sets no annotation of an autoscaler"),
+        ],
         _NOTES,
         component="extender",
         why="A floor that a plan raised goes back to what stood there.",

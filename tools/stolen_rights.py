@@ -28,7 +28,10 @@ LEFT: Final[Mapping[tuple[str, str], str]] = {
     "of schedulers: a Binding does not say which scheduler its pod asked for. Leave the right out where no pod has "
     "cotenant.dev/bind.",
     (EXTENDER, "nodeallocations"): "Note CPUs and devices as given to pods that have none: later pods get others.",
-    (MANAGER, "pods"): "Hold capacity with placeholders that do nothing, delete placeholders, and let pods behind our "
+    (
+        MANAGER,
+        "pods",
+    ): "Hold free capacity with placeholders, which push nobody aside, delete them, and let pods behind our "
     "gates go early or to another node.",
     (MANAGER, "pods/status"): "Nominate a waiting pod to another node.",
     (MANAGER, "pods/eviction"): "Evict pods that are not critical and not in kube-system, within disruption budgets. "
@@ -41,16 +44,20 @@ LEFT: Final[Mapping[tuple[str, str], str]] = {
     (MANAGER, "recommendations"): "Write false recommendations, which nobody applies without guardrails.",
     (MANAGER, "recommendations/status"): "The same.",
     (MANAGER, "horizontalpodautoscalers"): "Raise floors up to maxReplicas and move utilisation targets up to 100 %.",
-    (MANAGER, "capacitybuffers"): "Ask an autoscaler for nodes, up to its own limits.",
+    (MANAGER, "capacitybuffers"): "Ask an autoscaler for nodes, up to its own limits, and take others' requests away.",
     (MANAGER, "autopilotpolicies/status"): "Say falsely what the autopilot did.",
-    (MANAGER, "reservationplans"): "Propose plans; none without a person's approval reserves anything.",
+    (
+        MANAGER,
+        "reservationplans",
+    ): "Propose plans, and spoil those of others; none without a person's approval reserves "
+    "anything. Of an approved plan, move windows and pods, within the share that all plans may reserve.",
     (MANAGER, "reservationplans/status"): "Say falsely how a plan is.",
     (MANAGER, "swapguards"): "Keep all other pods off nodes for up to half an hour at a time.",
     (MANAGER, "usageforecasts"): "Publish wrong forecasts of nodes, which move scores and lent capacity, not requests.",
     (MANAGER, "events"): _FALSE_NOTES,
     (MANAGER, "podgroups"): "Write a wrong state of gangs, and make PodGroups that no pod names.",
     (MANAGER, "priorityclasses"): "Make classes named cotenant-below-*, which preempt nobody and are nobody's default.",
-    (MANAGER, "podmigrationjobs"): "Ask for moves, which pass the same evictions.",
+    (MANAGER, "podmigrationjobs"): "Ask for moves, which pass the same evictions, and withdraw those of others.",
     (MANAGER, "podmigrationjobs/status"): "Say falsely how far a move is.",
     (MANAGER, "reservations"): "Reserve capacity within what placeholders may, and release what is reserved.",
     (MANAGER, "reservations/status"): "Say falsely who has reserved capacity.",

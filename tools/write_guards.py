@@ -109,19 +109,60 @@ def _same_entries(sides: Sides, allowed: Tree) -> Iterator[str]:
     yield f"{new}.all(c, {old}.exists(o, o.name == c.name && (c == o || {' && '.join(inner)})))"
 
 
-def documents(guard: Guard) -> list[Tree]:
-    """The policy and its binding."""
+def policies() -> dict[str, list[Guard]]:
+    """The guards of each policy, by the policy's name."""
+    found: dict[str, list[Guard]] = defaultdict(list)
+    for guard in (*GUARDS, *PEOPLE):
+        found[guard.policy].append(guard)
+    return dict(found)
+
+
+def _variables(guards: Sequence[Guard]) -> dict[str, str]:
+    """Those of all guards, which are evaluated where they are asked for; one name has one meaning."""
+    found = {_word_of(guard): guard.of_which for guard in guards} if len(guards) > 1 else {}
+    for guard in guards:
+        for name, text in {**guard.variables, **differences(guard.fields)[0]}.items():
+            if found.setdefault(name, text) != text:
+                raise ValueError(f"{guard.name}: the variable {name} means something else in the same policy")
+    return found
+
+
+def _word_of(guard: Guard) -> str:
+    """The variable that says whether a write is the guard's: managerWaitingPods."""
+    first, *rest = guard.name.removeprefix("cotenant-").split("-")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _validations(guard: Guard, *, alone: bool) -> list[Tree]:
+    """What is asked of the guard's writes; in a policy with others, of no other write."""
+    texts = [(" &&\n".join(differences(guard.fields)[1]), guard.message)]
+    texts += [(rule.expression, rule.message) for rule in guard.rules]
+    if not alone:
+        texts = [(f"!variables.{_word_of(guard)} || {text}", message) for text, message in texts]
+    return [{"expression": text, "message": message, "reason": "Forbidden"} for text, message in texts]
+
+
+def _conditions(guards: Sequence[Guard]) -> list[Tree]:
+    """Which writes a policy is about: those of one of its guards."""
+    first = guards[0]
+    if len(guards) == 1:
+        which = [{"name": "which", "expression": first.when}] if first.when else []
+        return [{"name": "own-writes", "expression": first.of_whom}, *which]
+    accounts = sorted({guard.of_whom for guard in guards})
+    return [{"name": "own-writes", "expression": " ||\n".join(accounts)}]
+
+
+def documents(name: str, guards: Sequence[Guard]) -> list[Tree]:
+    """A policy and its binding."""
     marks = {"app.kubernetes.io/managed-by": "cotenant", "app.kubernetes.io/part-of": "cotenant"}
-    labels = ({"app.kubernetes.io/component": guard.component} if guard.component else {}) | marks
-    metadata = {"name": guard.name, "labels": labels}
+    component = guards[0].component
+    labels = ({"app.kubernetes.io/component": component} if component else {}) | marks
+    metadata = {"name": name, "labels": labels}
     api = "admissionregistration.k8s.io/v1"
     rules: dict[str, list[str]] = defaultdict(list)
-    for group, resource in guard.resources:
+    for group, resource in dict.fromkeys(place for guard in guards for place in guard.resources):
         rules[group].append(resource)
-    variables, demands = differences(guard.fields)
-    variables = {**guard.variables, **variables}
-    validations = [{"expression": " &&\n".join(demands), "message": guard.message}]
-    validations += [{"expression": rule.expression, "message": rule.message} for rule in guard.rules]
+    variables = _variables(guards)
     spec = {
         "failurePolicy": "Fail",
         "matchConstraints": {
@@ -130,12 +171,9 @@ def documents(guard: Guard) -> list[Tree]:
                 for group, names in rules.items()
             ]
         },
-        "matchConditions": [
-            {"name": "own-writes", "expression": guard.of_whom},
-            *([{"name": "which", "expression": guard.when}] if guard.when else []),
-        ],
+        "matchConditions": _conditions(guards),
         "variables": [{"name": name, "expression": text} for name, text in variables.items()],
-        "validations": [{**one, "reason": "Forbidden"} for one in validations],
+        "validations": [one for guard in guards for one in _validations(guard, alone=len(guards) == 1)],
     }
     return [
         {"apiVersion": api, "kind": "ValidatingAdmissionPolicy", "metadata": metadata, "spec": spec},
@@ -143,7 +181,7 @@ def documents(guard: Guard) -> list[Tree]:
             "apiVersion": api,
             "kind": "ValidatingAdmissionPolicyBinding",
             "metadata": metadata,
-            "spec": {"policyName": guard.name, "validationActions": ["Deny"]},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
         },
     ]
 
@@ -164,25 +202,26 @@ def _block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _block)
 
 
-def _text(guard: Guard) -> str:
+def _text(name: str, guards: Sequence[Guard]) -> str:
     policy, binding = (
         yaml.dump(body, Dumper=_Dumper, sort_keys=False, width=WIDTH, default_flow_style=False)
-        for body in documents(guard)
+        for body in documents(name, guards)
     )
-    return f"# {guard.why}\n{policy}---\n{binding}"
+    why = "".join(f"# {guard.why}\n" for guard in guards)
+    return f"{why}{policy}---\n{binding}"
 
 
 def written() -> dict[Path, str]:
     """Each file with its made part anew."""
     texts: dict[Path, str] = {}
-    for guard in (*GUARDS, *PEOPLE):
-        path = DEPLOY / guard.file
+    for name, guards in policies().items():
+        path = DEPLOY / guards[0].file
         if path not in texts:
             by_hand = path.read_text(encoding="utf-8").partition(MADE)[0].rstrip("\n")
             texts[path] = f"{by_hand}\n{MADE}\n---\n" if by_hand else f"{MADE}\n"
         else:
             texts[path] += "---\n"
-        texts[path] += _text(guard)
+        texts[path] += _text(name, guards)
     return texts
 
 

@@ -28,6 +28,7 @@ ask for its own rights and for the kinds that are served.
 READING: Final = frozenset({"get", "list", "watch"})
 QUESTION: Final = "cotenant-reservation-known"
 """A policy that answers a question of ours and narrows nothing."""
+SUBJECT: Final = re.compile(r"system:serviceaccount:cotenant:([a-z-]+)")
 CELLS: Final = "| where | group | resource | names | verbs | why |\n|---|---|---|---|---|---|"
 
 
@@ -111,10 +112,18 @@ def narrowed() -> Iterator[tuple[str, str, str]]:
             if body["kind"] != "ValidatingAdmissionPolicy":
                 continue
             conditions = " ".join(c["expression"] for c in body["spec"].get("matchConditions", ()))
-            subject = re.search(r"system:serviceaccount:cotenant:([a-z-]+)", conditions)
+            subjects = SUBJECT.findall(conditions)
             for rule in body["spec"]["validations"]:
                 if "message" in rule and body["metadata"]["name"] != QUESTION:
-                    yield subject[1] if subject else "", body["metadata"]["name"], rule["message"]
+                    own = _subjects_of(rule["expression"], body["spec"]) if len(subjects) > 1 else subjects
+                    yield own[0] if own else "", body["metadata"]["name"], rule["message"]
+
+
+def _subjects_of(expression: str, spec: dict[str, Any]) -> list[str]:
+    """The accounts that a rule of a policy about several is about: its first variable says whose writes."""
+    variables = {one["name"]: one["expression"] for one in spec["variables"]}
+    first = re.match(r"!variables\.(\w+) \|\|", expression)
+    return SUBJECT.findall(variables[first[1]]) if first else []
 
 
 def written(account: str) -> list[str]:

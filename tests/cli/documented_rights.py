@@ -20,7 +20,7 @@ MAY = [
     (WEBHOOK, "watch", "scheduling.sigs.k8s.io", "elasticquotas", "", ""),
     (WEBHOOK, "patch", "", "secrets", "cotenant", "cotenant-webhook-certificate"),
     (WEBHOOK, "patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", "cotenant-webhook"),
-    # Our scheduling gate alone: the policy cotenant-gate-lifter refuses everything else (reservations/test_gates.py).
+    # Our scheduling gate alone: cotenant-reservation-writer refuses everything else (reservations/test_gates.py).
     (WEBHOOK, "patch", "", "pods", "shop", ""),
 ]
 NOBODY_MAY = [

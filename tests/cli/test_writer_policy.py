@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from cotenant.base.kubernetes.protocol import MANAGER
+from tests.cluster.accounts import install_rights
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 
-GUARD = Path(__file__).resolve().parents[2] / "deploy" / "reservation-guard.yaml"
-NAMES = ("cotenant-reservation-writer", "cotenant-manager-waiting-pods")
-USER = f"system:serviceaccount:cotenant:{MANAGER}"
-POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 LABEL = "cotenant.dev/reservation"
 
 
 @pytest.fixture
-def manager(control_plane: ControlPlane) -> Any:
-    """The manager's own account, with the right to patch pods, behind the policies of pods that we ship."""
-    admin = control_plane.api()
-    shipped = [d for d in yaml.safe_load_all(GUARD.read_text()) if d["metadata"]["name"] in NAMES]
-    places = {
-        "ValidatingAdmissionPolicy": POLICIES,
-        "ValidatingAdmissionPolicyBinding": f"{POLICIES[:-8]}policybindings",
-    }
-    for body in shipped:
-        path = f"{places[body['kind']]}/{body['metadata']['name']}"
-        admin.patch(path, body, kind="apply", fieldManager="test", force="true")
-    yield control_plane.api(control_plane.user(USER, ["system:masters"]))
-    for body in shipped:
-        admin.delete(f"{places[body['kind']]}/{body['metadata']['name']}")
+def manager(control_plane: ControlPlane) -> Api:
+    """The manager's own account, with its rights and the policies that we ship."""
+    install_rights(control_plane)
+    return control_plane.api(control_plane.user(f"system:serviceaccount:cotenant:{MANAGER}", ["system:masters"]))
 
 
 def pod(api: Api, namespace: str, name: str, **spec: Any) -> str:

@@ -136,6 +136,76 @@ def _made(schema: Json) -> Any:
     return "2026-11-20T12:00:00Z" if schema.get("format") == "date-time" else "x" if kind == "string" else None
 
 
+LOOKALIKES = {"a": "\u0430", "e": "\u0435", "o": "\u043e", "c": "\u0441", "p": "\u0440"}
+"""Latin letters -> the Cyrillic ones that look the same."""
+ABSENT_OWNER = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "name": "absent",
+    "uid": "00000000-0000-4000-8000-000000000000",
+}
+"""Kubernetes deletes what belongs to objects that do not exist: a deletion by who may only patch."""
+
+
+def near_names(name: str) -> Iterator[str]:
+    """Names that a careless comparison takes for this one."""
+    prefix, _, short = name.rpartition("/")
+    yield from (f"{name}x", name[:-1], f"a.{name}", f"{name}.", f"{name}\u200b", f" {name}", f"{name}/x", f"{name}~1")
+    yield f"{prefix}/{short.capitalize()}" if short != short.capitalize() else f"{prefix}/{short.upper()}"
+    yield name.upper()
+    yield short
+    first = next(letter for letter in name if letter in LOOKALIKES)
+    yield name.replace(first, LOOKALIKES[first], 1)
+    yield f"{name}{'-' * 5}{'x' * 64}"
+
+
+def tricks(allowed: Mapping[str, Any]) -> Iterator[tuple[Steps, Any]]:
+    """(steps, value) of changes close to what a table allows, and of metadata that acts by itself."""
+    for steps in _named_keys(allowed, ()):
+        for name in near_names(str(steps[-1])):
+            yield (*steps[:-1], name), "1"
+    for part in ("labels", "annotations"):
+        for name in ("cotenant.dev/x", "kubectl.kubernetes.io/last-applied-configuration", "x", "k" * 63):
+            yield ("metadata", part, name), "1"
+    yield ("metadata", "ownerReferences"), [ABSENT_OWNER]
+    yield ("metadata", "ownerReferences"), [{**ABSENT_OWNER, "controller": True, "blockOwnerDeletion": True}]
+    yield ("metadata", "finalizers"), ["example.invalid/for-ever"]
+    yield ("metadata", "finalizers"), ["foregroundDeletion"]
+    yield ("metadata", "generateName"), "stolen-"
+
+
+def _named_keys(allowed: Mapping[str, Any], steps: Steps) -> Iterator[Steps]:
+    """Keys of maps that a table names: labels, annotations, amounts."""
+    for key, below in allowed.items():
+        if below and key != "*":
+            yield from _named_keys(below, (*steps, key))
+        elif "/" in key:
+            yield (*steps, key)
+
+
+def by_each_door(live: Json, steps: Steps, value: Any) -> Iterator[tuple[str, str, Any]]:
+    """(name of the kind of patch, its media type's name in `PATCHES`, body) of one change."""
+    body = _patch(live, steps, value)
+    yield "merge patch", "merge", body
+    if not live["apiVersion"].partition("/")[0].endswith(".dev"):
+        yield "strategic merge patch", "strategic", body
+    parents = [steps[: n + 1] for n in range(len(steps) - 1) if not _exists(live, steps[: n + 1])]
+    pointer = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
+    made = [{"op": "add", "path": "".join(f"/{step}" for step in parent), "value": {}} for parent in parents]
+    yield "JSON patch", "json", [*made, {"op": "add", "path": pointer, "value": value}]
+    head = {"apiVersion": live["apiVersion"], "kind": live["kind"]}
+    metadata = {**body.get("metadata", {}), "name": live["metadata"]["name"]}
+    yield "server-side apply", "apply", {**head, **body, "metadata": metadata}
+
+
+def _exists(live: Any, steps: Steps) -> bool:
+    for step in steps:
+        if not isinstance(live, dict) or step not in live:
+            return False
+        live = live[step]
+    return True
+
+
 def _may(steps: Steps, allowed: Mapping[str, Any]) -> bool:
     """Whether the tree allows this very field, or one above it as a whole."""
     node: Mapping[str, Any] = allowed

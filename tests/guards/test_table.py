@@ -34,10 +34,10 @@ def test_every_policy_refuses_when_it_fails_and_has_a_binding_that_denies() -> N
     }
     for guard in GUARDS:
         (policy,) = (
-            b for b in bodies if b["metadata"]["name"] == guard.name and b["kind"] == "ValidatingAdmissionPolicy"
+            b for b in bodies if b["metadata"]["name"] == guard.policy and b["kind"] == "ValidatingAdmissionPolicy"
         )
         assert policy["spec"]["failurePolicy"] == "Fail"
-        assert bound[guard.name] == ["Deny"]
+        assert bound[guard.policy] == ["Deny"]
 
 
 @pytest.mark.parametrize(
