@@ -35,7 +35,7 @@ from cotenant.changes.decide.ladder import moves_of, planned_ladder
 from cotenant.changes.decide.methods import MethodContext, impossible, suggest_method, waves, writes
 from cotenant.changes.decide.pacing import waves_of
 from cotenant.changes.decide.patches import by_workload
-from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.decide.regression_check import Compared, Objective
 from cotenant.changes.decide.review import Review
 from cotenant.changes.decide.steps import first_step, later_steps, rebase_on_live
 from cotenant.changes.event_reporter import EventReporter
@@ -48,8 +48,8 @@ from cotenant.changes.resize import answers, read_new_pod_writes
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import Savings
 
-Compare: TypeAlias = Callable[[Change, float, float, Mapping[Measure, str]], Sequence[Compared]]
-"""Measures of a change's workload, from its beginning to now (Unix time), and those that queries are given for."""
+Compare: TypeAlias = Callable[[Change, float, float, Sequence[Objective]], Sequence[Compared]]
+"""Measures of a change's workload, from its beginning to now (Unix time), and its objectives."""
 Trace: TypeAlias = Callable[[Change, float, float], Sequence[UsageTrace]]
 """Usage of a change's workload around its beginning, until now (Unix time)."""
 Guard: TypeAlias = Callable[[str, int], None]
@@ -70,7 +70,7 @@ def allow_every_write(_workload: str, _done: int) -> None:
 
 
 def nothing_compared(
-    _change: Change, _begun_seconds: float, _now_seconds: float, _queries: Mapping[Measure, str]
+    _change: Change, _begun_seconds: float, _now_seconds: float, _objectives: Sequence[Objective]
 ) -> Sequence[Compared]:
     """No metric source is at hand."""
     return ()

@@ -6,7 +6,7 @@ A policy of a namespace can only narrow the ceiling of the cluster: every field 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -20,6 +20,7 @@ from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.autopilot import CeilingSettings
 from cotenant.changes.decide.change_windows import parse_window
+from cotenant.changes.objectives.policy_objectives import MOST_OBJECTIVES, PolicyObjective
 
 Choice = TypeVar("Choice", Resource, Direction, Way)
 LISTS: Final = ("resources", "directions", "ways")
@@ -76,6 +77,7 @@ class PolicySpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     throttled_share: Annotated[float, msgspec.Meta(ge=0.001, le=1)] | None = None
     start_up_factor: Annotated[float, msgspec.Meta(ge=1, le=20)] | None = None
     replica_floor_factor: Annotated[float, msgspec.Meta(ge=1, le=20)] | None = None
+    objectives: Annotated[list[PolicyObjective], msgspec.Meta(max_length=MOST_OBJECTIVES)] | None = None
 
     @property
     def cuts(self) -> dict[Resource, float]:
@@ -124,8 +126,15 @@ def parse_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
     for deviation in deviations(spec_body, PolicySpec, "spec"):
         fix = deviation.fix or "kubectl explain autopilotpolicy.spec says what is read."
         raise UsageError(f"{what}: {deviation}", fix=fix)
-    spec = msgspec.convert(spec_body, PolicySpec)
-    for field, value, why, fix in contradictions(spec):
+    try:
+        spec = msgspec.convert(spec_body, PolicySpec)
+    except msgspec.ValidationError as error:  # a field that is missing, or a list that is too long
+        where = str(error).rpartition(" - at `$")[2].rstrip("`")
+        message = str(error).partition(" - at ")[0]
+        raise UsageError(
+            f"{what}: spec{where}: {message}", fix="kubectl explain autopilotpolicy.spec says what is read."
+        ) from error
+    for field, value, why, fix in (*contradictions(spec), *_objective_faults(spec.objectives or (), namespace)):
         raise UsageError(f"{what}: {field}: {value} {why}", fix=fix)
     selector = LabelSelector.parse(spec.selector or {}, f"{what}: spec.selector")
     return NamespacedPolicy(
@@ -175,6 +184,15 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
             parse_window(text)
         except UsageError as error:
             yield f"spec.windows[{index}]", repr(text), f"is no window: {error.message}", error.fix
+
+
+def _objective_faults(objectives: Sequence[PolicyObjective], namespace: str) -> Iterator[tuple[str, object, str, str]]:
+    names = [objective.name for objective in objectives]
+    for index, objective in enumerate(objectives):
+        if objective.name in names[:index]:
+            yield f"spec.objectives[{index}].name", objective.name, "is there twice", "Name each objective differently."
+        if (problem := objective.problem(namespace)) is not None:
+            yield f"spec.objectives[{index}]", *problem
 
 
 def ceiling_of(settings: CeilingSettings) -> PolicyLimits:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -19,8 +18,7 @@ from cotenant.base.text import percent, visible
 
 if TYPE_CHECKING:
     from cotenant.base.settings.root import Settings
-    from cotenant.changes.objectives.found import FoundObjective
-    from cotenant.changes.objectives.search import Guards
+    from cotenant.changes.objectives.found import FoundObjective, Guards
 
 app = new_app()
 
@@ -42,7 +40,8 @@ def guards(
     """Which measures of a service its changes are verified by, and which were found in Prometheus.
 
     Found are latency and failed requests of Istio, Linkerd, Envoy, ingress-nginx, OpenTelemetry, gRPC and the JVM. None
-    is used before you set the annotation that is printed.
+    is used before you set the annotation that is printed. SLO objects (Sloth, Pyrra, OpenSLO) and policies of the
+    workload's namespace guard its changes as they are.
     """
     found = _guards(settings_of(ctx, None, kubeconfig, context), WorkloadRef.required(workload))
     if output is not DocumentFormat.TABLE:
@@ -87,18 +86,22 @@ def describe(guards: Guards) -> Iterator[str]:
 
 def _found(workload: WorkloadRef, objective: FoundObjective) -> Iterator[str]:
     from cotenant.changes.decide.regression_check import measure_text
-    from cotenant.changes.soak.verification import ANNOTATIONS
+    from cotenant.changes.soak.verification import annotate_command
 
     amounts = {"now": objective.latest, "median": objective.median, "highest": objective.highest}
     shown = [f"{name} {measure_text(objective.measure, v)}" for name, v in amounts.items() if v is not None]
     if objective.requests_per_hour is not None:
         shown.append(f"{objective.requests_per_hour:,.0f} requests an hour")
-    yield f"found: {objective.measure}, {objective.source}: {', '.join(shown)}"
+    if objective.ceiling is not None:
+        period = f" over {objective.period}" if objective.period else ""
+        shown.append(f"promised at most {measure_text(objective.measure, objective.ceiling)}{period}")
+    yield f"found: {objective.measure}, {objective.source}: {', '.join(shown) or 'no value'}"
     if objective.reason:
         yield f"  of no use: {objective.reason}"
         return
     if objective.false_alarms is not None:
         yield f"  {percent(objective.false_alarms, 1)} of the hours without a change would have counted as harm"
-    target = f"{workload.kind.lower()}/{workload.name}"
-    annotation = shlex.quote(f"{ANNOTATIONS[objective.measure]}={objective.query}")
-    yield f"  to use it: kubectl annotate -n {workload.namespace} {target} {annotation}"
+    if objective.is_used:
+        yield "  it guards changes: it was written in the workload's namespace"
+        return
+    yield f"  to use it: {annotate_command(workload, objective.measure, objective.query)}"

@@ -53,24 +53,58 @@ ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
+class Objective:
+    """A measure that guards changes, and the query that answers it, with its placeholders.
+
+    name: whose it is, "" for the workload's own annotation or the setting. ceiling: the highest value that keeps a
+    promise, in seconds or as a share; None without one. exists: a query that has to be answered, too, for the measure
+    to mean anything. needs_week: whether it guards nothing unless the week before the change shows that it can.
+    """
+
+    measure: Measure
+    query: str
+    name: str = ""
+    ceiling: float | None = None
+    exists: str = ""
+    needs_week: bool = False
+
+    @property
+    def rule(self) -> str:
+        """The name of its rule: the measure, and whose it is."""
+        return rule_name(self.measure, self.name)
+
+
+def rule_name(measure: Measure, name: str) -> str:
+    """Return the name of a measure's rule: "failed requests", "failed requests (Sloth shop/web: availability)"."""
+    return f"{measure} ({name})" if name else str(measure)
+
+
+@dataclass(frozen=True, slots=True)
 class Compared:
     """A measure of one workload's pods in as long a time before the change as after it; None: no sample.
 
-    error: why the source did not answer, in its words.
+    error: why the source did not answer, in its words. name, ceiling: of its objective.
     """
 
     measure: Measure
     before: float | None
     after: float | None
     error: str = ""
+    name: str = ""
+    ceiling: float | None = None
+
+    @property
+    def rule(self) -> str:
+        """The name of its rule."""
+        return rule_name(self.measure, self.name)
 
     @property
     def words(self) -> str:
         """The comparison as text for people."""
         if self.after is None:
-            return f"{self.measure}: {self.error or 'no samples'}"
+            return f"{self.rule}: {self.error or 'no samples'}"
         before = "no samples" if self.before is None else measure_text(self.measure, self.before)
-        return f"{self.measure} {before} -> {measure_text(self.measure, self.after)}"
+        return f"{self.rule} {before} -> {measure_text(self.measure, self.after)}"
 
 
 def measure_text(measure: Measure, value: float) -> str:
@@ -81,26 +115,30 @@ def measure_text(measure: Measure, value: float) -> str:
 
 
 def regression_results(
-    comparisons: Sequence[Compared], settings: ActionSettings, queried: Collection[Measure] = ()
+    comparisons: Sequence[Compared], settings: ActionSettings, queried: Collection[Measure | Objective] = ()
 ) -> list[RuleResult]:
-    """Return the result of the rule of each measure.
+    """Return the result of the rule of each measure, and of each objective that was compared.
 
-    queried: measures that a query is configured for, so that a missing answer to it is a result, too (NO_DATA).
+    queried: measures and objectives that a query is configured for, so that a missing answer to it is a result, too
+    (NO_DATA).
     """
-    by_measure = {comparison.measure: comparison for comparison in comparisons}
-    measures = [m for m in Measure if m in queried or m not in QUERIED]
+    by_rule = {comparison.rule: comparison for comparison in comparisons}
+    wanted = {str(m): m for m in Measure if m in queried or m not in QUERIED}
+    wanted |= {objective.rule: objective.measure for objective in queried if isinstance(objective, Objective)}
+    wanted |= {comparison.rule: comparison.measure for comparison in comparisons if comparison.name}
     silent = "no samples" if comparisons else NO_SOURCE
     return [
-        check_measure(by_measure[m], settings)
-        if m in by_measure
-        else RuleResult(m, RuleVerdict.NO_DATA, _unit(m), words=f"{m}: {silent}")
-        for m in measures
+        check_measure(by_rule[rule], settings)
+        if rule in by_rule
+        else RuleResult(rule, RuleVerdict.NO_DATA, _unit(measure), words=f"{rule}: {silent}")
+        for rule, measure in wanted.items()
     ]
 
 
 def unanswered_query_reason(rules: Iterable[RuleResult]) -> str:
     """Why a configured query could not be compared, as text; "" when all were."""
-    return next((r.words for r in rules if r.rule in QUERIED and r.verdict is RuleVerdict.NO_DATA), "")
+    silent = (rule for rule in rules if rule.verdict is RuleVerdict.NO_DATA and rule.rule.startswith(QUERIED))
+    return next((rule.words for rule in silent), "")
 
 
 def said(comparisons: Sequence[Compared]) -> str:
@@ -112,11 +150,14 @@ def said(comparisons: Sequence[Compared]) -> str:
 def check_measure(comparison: Compared, settings: ActionSettings) -> RuleResult:
     """One measure against its bound: latency may grow by a factor, the others by an absolute share.
 
-    NO_DATA without a value afterwards, or, where a query was given, without one before.
+    Where a ceiling is promised that was kept before, the ceiling is the bound. NO_DATA without a value afterwards, or,
+    where a query was given and its ceiling does not decide, without one before.
     """
-    unit = _unit(comparison.measure)
+    unit, ceiling = _unit(comparison.measure), comparison.ceiling
     if comparison.after is None:
-        return RuleResult(comparison.measure, RuleVerdict.NO_DATA, unit, comparison.before, words=comparison.words)
+        return RuleResult(comparison.rule, RuleVerdict.NO_DATA, unit, comparison.before, words=comparison.words)
+    if ceiling is not None and _decides(ceiling, comparison.before, comparison.after):
+        return _against(comparison, ceiling, f"more than the promised {measure_text(comparison.measure, ceiling)}")
     if comparison.measure is Measure.LATENCY:
         if not comparison.before or comparison.before < 0:
             return _nothing_before(comparison)
@@ -129,10 +170,15 @@ def check_measure(comparison: Compared, settings: ActionSettings) -> RuleResult:
     return _against(comparison, (comparison.before or 0.0) + allowed, f"more than {percent(allowed)} up")
 
 
+def _decides(ceiling: float, before: float | None, after: float) -> bool:
+    """Return whether a ceiling decides: it is kept now, or it was before, so that the change may have broken it."""
+    return min(after, after if before is None else before) <= ceiling + ROUNDING
+
+
 def _nothing_before(comparison: Compared) -> RuleResult:
     summary = f"{comparison.words}: nothing before to compare with"
     return RuleResult(
-        comparison.measure,
+        comparison.rule,
         RuleVerdict.NO_DATA,
         _unit(comparison.measure),
         comparison.before,
@@ -147,7 +193,7 @@ def _against(comparison: Compared, most: float, beyond: str) -> RuleResult:
     verdict = RuleVerdict.WORSE if worse else RuleVerdict.KEPT
     summary = f"{comparison.words}, {beyond}" if worse else comparison.words
     return RuleResult(
-        comparison.measure, verdict, _unit(comparison.measure), comparison.before, comparison.after, most, summary
+        comparison.rule, verdict, _unit(comparison.measure), comparison.before, comparison.after, most, summary
     )
 
 

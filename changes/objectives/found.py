@@ -6,7 +6,7 @@ several, where the histogram can show a rise, and where harmless hours seldom lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -14,10 +14,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import percent
-from cotenant.changes.decide.regression_check import Compared, Measure, check_measure, measure_text
-from cotenant.changes.model.judgement import RuleVerdict
+from cotenant.changes.decide.regression_check import Compared, Measure, Objective, check_measure, measure_text
+from cotenant.changes.model.judgement import RuleResult, RuleVerdict
 
 Floats = npt.NDArray[np.float64]
 LEAST_HOURS: Final = 24
@@ -28,6 +29,8 @@ MOST_UNREADABLE: Final = 0.1
 """Share of the hours in which the p99 may lie beyond the histogram's bounds."""
 MOST_FAILED: Final = 0.5
 """Share of requests: where more than half always fail, the outcome is not that of a service that works."""
+TOLERANCE: Final = 1e-6
+"""Of a share, for what extrapolated rates of two counters differ by."""
 MOST_FALSE_ALARMS: Final = 0.2
 """Share of pairs of hours without a change: with more of them, a verdict says little."""
 
@@ -47,12 +50,26 @@ class ServiceWeek:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectiveWeek:
+    """An objective's value for each hour of a week, the oldest first; NaN where there is none.
+
+    exists: whether the labels exist by which it finds what is bad.
+    """
+
+    objective: Objective
+    values: Floats
+    exists: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class FoundObjective:
     """A measure of a service that could guard its changes, or why it should not.
 
     latest, median, highest: of the hourly values, in seconds for a latency, else a share; None without any.
     requests_per_hour: of the median hour. false_alarms: share of pairs of neighbouring hours of the week, none of which
-    had to do with a change, that would have counted as harm. reason: why it is of no use, "" where it is.
+    had to do with a change, that would have counted as harm. reason: why it is of no use, "" where it is. ceiling: what
+    is promised, in the measure's unit, None without a promise; period: of the promise, "" where it is not known.
+    is_used: whether it guards changes without a further yes, as an object of the workload's own namespace does.
     """
 
     measure: Measure
@@ -65,11 +82,72 @@ class FoundObjective:
     requests_per_hour: float | None
     false_alarms: float | None
     reason: str = ""
+    ceiling: float | None = None
+    period: str = ""
+    is_used: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """The queries that guard a workload's changes now, and those that could.
+
+    refused: queries of its annotations that are not asked. gaps: what could not be looked for.
+    """
+
+    workload: WorkloadRef
+    now: Mapping[Measure, str]
+    refused: Sequence[Compared]
+    found: Sequence[FoundObjective]
+    gaps: Sequence[str] = ()
 
 
 def decide_objectives(week: ServiceWeek, settings: ActionSettings) -> list[FoundObjective]:
     """Both measures of one convention, by the rules of a change's verdict."""
     return [_decide(measure, week, settings) for measure in week.queries]
+
+
+def decide_objective(week: ObjectiveWeek, settings: ActionSettings) -> FoundObjective:
+    """One objective that somebody has written, by the rule of a change's verdict."""
+    objective, values = week.objective, week.values
+    known = values[np.isfinite(values)]
+    alarms = false_alarm_ratio(objective.measure, values, settings, objective.ceiling)
+    return FoundObjective(
+        objective.measure,
+        objective.name,
+        objective.query,
+        tuple(float(v) if np.isfinite(v) else None for v in values),
+        float(known[-1]) if known.size else None,
+        float(np.median(known)) if known.size else None,
+        float(known.max()) if known.size else None,
+        None,
+        alarms,
+        _objective_refusal(week, known, alarms),
+        objective.ceiling,
+    )
+
+
+def _objective_refusal(week: ObjectiveWeek, known: Floats, alarms: float | None) -> str:
+    """Why an objective should guard nothing; "" where it may."""
+    measure = week.objective.measure
+    if not known.size:
+        return "its query had no answer in the last week"
+    if not np.isfinite(week.values[-2:]).any():
+        return "its query had no answer in the last two hours"
+    if known.size < LEAST_HOURS:
+        return f"measured for {known.size} hours, {LEAST_HOURS} are needed"
+    if measure is Measure.ERRORS and (float(known.min()) < -TOLERANCE or float(known.max()) > 1 + TOLERANCE):
+        return "its values are no shares: they lie outside of 0 to 1"
+    if not week.exists:
+        return "no series has the labels by which its query finds bad events"
+    return _useless(measure, known, alarms)
+
+
+def _useless(measure: Measure, known: Floats, alarms: float | None) -> str:
+    if measure is Measure.ERRORS and float(np.median(known)) > MOST_FAILED:
+        return "more than half of the requests fail in the median hour"
+    if alarms is not None and alarms > MOST_FALSE_ALARMS:
+        return f"it varies so much that {percent(alarms)} of the hours without a change would count as harm"
+    return ""
 
 
 def _decide(measure: Measure, week: ServiceWeek, settings: ActionSettings) -> FoundObjective:
@@ -98,11 +176,7 @@ def _refusal(measure: Measure, week: ServiceWeek, alarms: float | None) -> str:
         return refusal
     if measure is Measure.LATENCY and (refusal := _unreadable(known, week.bounds_seconds)):
         return refusal
-    if measure is Measure.ERRORS and float(np.median(known)) > MOST_FAILED:
-        return "more than half of the requests fail in the median hour"
-    if alarms is not None and alarms > MOST_FALSE_ALARMS:
-        return f"it varies so much that {percent(alarms)} of the hours without a change would count as harm"
-    return ""
+    return _useless(measure, known, alarms)
 
 
 def _measurement_gap(measure: Measure, known: Floats, requests: Floats) -> str:
@@ -140,9 +214,19 @@ def _unreadable(p99: Floats, bounds_seconds: tuple[float, ...]) -> str:
     return ""
 
 
-def false_alarm_ratio(measure: Measure, values: Floats, settings: ActionSettings) -> float | None:
+def false_alarm_ratio(
+    measure: Measure, values: Floats, settings: ActionSettings, ceiling: float | None = None
+) -> float | None:
     """Return the share of pairs of neighbouring hours that the verdict's rule would call harm; None without a pair."""
-    known = [float(value) if np.isfinite(value) else None for value in values]
-    rules = [check_measure(Compared(measure, *pair), settings).verdict for pair in pairwise(known) if None not in pair]
+    rules = [rule.verdict for rule in hourly_rules(measure, values, settings, ceiling) if rule is not None]
     decided = [verdict is RuleVerdict.WORSE for verdict in rules if verdict is not RuleVerdict.NO_DATA]
     return sum(decided) / len(decided) if decided else None
+
+
+def hourly_rules(
+    measure: Measure, values: Floats, settings: ActionSettings, ceiling: float | None = None
+) -> list[RuleResult | None]:
+    """Return the verdict's rule for each hour against the one before, as if a change lay between; None without both."""
+    known = [float(value) if np.isfinite(value) else None for value in values]
+    pairs = [Compared(measure, *pair, ceiling=ceiling) if None not in pair else None for pair in pairwise(known)]
+    return [None, *(None if pair is None else check_measure(pair, settings) for pair in pairs)]

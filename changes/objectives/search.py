@@ -1,51 +1,39 @@
 """EDGE: looks in Prometheus for measures of one workload that could guard its changes, over its last week.
 
 A workload of a cluster whose services have metrics of the usual kinds needs no query of its own to be written: this
-finds it, and a person says yes by setting the annotation. Nothing is used unasked.
+finds it, and a person says yes by setting the annotation. What people have promised already, in policies and SLO
+objects of the workload's namespace, is used as they wrote it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
-from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData, SourceLimit
+from cotenant.base.errors import NoData, SourceLimit, SourceProtocol, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
+from cotenant.base.people import Person, Right
+from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.decide.field_changes import address_of
-from cotenant.changes.decide.regression_check import Compared, Measure
-from cotenant.changes.live_context import pod_labels
-from cotenant.changes.objectives.conventions import ServiceQueries, own_services, queries_for
-from cotenant.changes.objectives.found import Floats, FoundObjective, ServiceWeek, decide_objectives
-from cotenant.changes.soak.usage_comparison import fill_placeholders
+from cotenant.changes.objectives.conventions import ServiceQueries, queries_for
+from cotenant.changes.objectives.declared import declared_objectives, surroundings
+from cotenant.changes.objectives.found import FoundObjective, Guards, ServiceWeek, decide_objective, decide_objectives
+from cotenant.changes.objectives.placeholders import fill_placeholders
+from cotenant.changes.objectives.week import hours, narrow_to_cluster, objective_week
+from cotenant.changes.service import ClusterAccess
 from cotenant.changes.soak.verification import queries_of
 from cotenant.profiler.prometheus.client import Client
-from cotenant.profiler.prometheus.decode import decode_single_series, latest
+from cotenant.profiler.prometheus.decode import latest
 from cotenant.profiler.prometheus.promql import quote
 
-HOURS: Final = 7 * 24
 NO_SERVICES: Final = "metrics of an ingress were not looked for: Services or pods may not be listed"
-
-Json = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Guards:
-    """The queries that guard a workload's changes now, and those that could.
-
-    refused: queries of its annotations that are not asked. gaps: what could not be looked for.
-    """
-
-    workload: WorkloadRef
-    now: Mapping[Measure, str]
-    refused: Sequence[Compared]
-    found: Sequence[FoundObjective]
-    gaps: Sequence[str] = ()
 
 
 def find_guards(
@@ -67,9 +55,22 @@ def find_guards(
     found: list[FoundObjective] = []
     end = int(now_seconds)
     more = ",".join(f"{key}={quote(value)}" for key, value in labels.items())
-    services = _services(cluster, workload, live)
-    gaps = [] if services is not None else [NO_SERVICES]
-    for ways in queries_for(services or (), more):
+    near = surroundings(cluster, live, workload)
+    gaps = [] if near.services is not None else [NO_SERVICES]
+    declared = declared_objectives(cluster, live, workload, everywhere=True)
+    for objective in declared.objectives:
+        slo = declared.slo_objects.get(objective.name)
+        try:
+            written = narrow_to_cluster(objective, labels, workload) if slo else objective
+            decided = decide_objective(objective_week(source, written, workload, end), settings)
+        except (SourceLimit, SourceProtocol, UsageError) as error:  # of this question alone
+            gaps.append(f"{objective.name}: its query was not answered: {error.message}")
+            continue
+        is_used = slo is None or slo.namespace == workload.namespace
+        found.append(replace(decided, period=slo.window if slo else "", is_used=is_used))
+    gaps += [*declared.gaps, *(f"{refusal.name}: {refusal.error}" for refusal in declared.refused)]
+    services = [name for name, is_own in (near.services or {}).items() if is_own]
+    for ways in queries_for(services, more):
         try:
             week = next((w for way in ways if (w := _week(source, way, workload, end))), None)
         except SourceLimit as error:  # of this question alone: a mesh has the most series
@@ -82,29 +83,25 @@ def find_guards(
 
 def _week(source: Client, way: ServiceQueries, workload: WorkloadRef, end: int) -> ServiceWeek | None:
     """Return the last week's hours by one way to ask; None where no request was counted in it."""
-    requests = _hours(source, way.requests, workload, end)
+    requests = hours(source, way.requests, workload, end)
     if not np.isfinite(requests).any():
         return None
-    measured = {measure: _hours(source, query, workload, end) for measure, query in way.guards.items()}
+    measured = {measure: hours(source, query, workload, end) for measure, query in way.guards.items()}
     buckets = fill_placeholders(way.buckets, workload, HOUR_SECONDS)
     bounds = [float(series.get("le", "inf")) for series, _ in latest(source.range(buckets, end, end, HOUR_SECONDS))]
     finite = tuple(sorted(bound * way.unit_seconds for bound in bounds if np.isfinite(bound)))
     return ServiceWeek(way.source, way.guards, requests, measured, finite)
 
 
-def _hours(source: Client, query: str, workload: WorkloadRef, end: int) -> Floats:
-    start = end - (HOURS - 1) * HOUR_SECONDS
-    answer = source.range(fill_placeholders(query, workload, HOUR_SECONDS), start, end, HOUR_SECONDS)
-    values = decode_single_series(answer, start, end, HOUR_SECONDS)
-    return np.array([np.nan if value is None else value for value in values])
-
-
-def _services(cluster: KubeClient, workload: WorkloadRef, live: Json) -> list[str] | None:
-    """Services whose pods are this workload's alone; None where Services or pods may not be listed."""
-    path = f"/api/v1/namespaces/{workload.namespace}"
-    try:
-        services, pods = (list(cluster.list(f"{path}/{kind}")) for kind in ("services", "pods"))
-    except (ClusterForbidden, ClusterAbsent):
+def guard_finder(door: ClusterAccess, settings: Settings) -> Callable[[Person, WorkloadRef, float], Guards] | None:
+    """Return `find_guards` for people of a dashboard, with their own rights; None where no Prometheus is named."""
+    source = settings.profiler.prometheus
+    if not source.url:
         return None
-    selectors = {str(service["metadata"]["name"]): (service.get("spec") or {}).get("selector") for service in services}
-    return own_services(selectors, [(pod.get("metadata") or {}).get("labels") or {} for pod in pods], pod_labels(live))
+
+    def find(person: Person, workload: WorkloadRef, now_seconds: float) -> Guards:
+        person.require(Right.REVIEW, workload.namespace)
+        with door(person) as cluster, closing(Client(source)) as client:
+            return find_guards(cluster, client, source.labels, workload, now_seconds, settings.actions)
+
+    return find

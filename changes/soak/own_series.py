@@ -1,8 +1,8 @@
-"""Whether a query in a workload's annotation reads its own namespace alone, and how much it reads. Pure.
+"""Whether a query that people wrote for a workload reads its own namespace alone, and how much it reads. Pure.
 
-Whoever may write a workload may write its annotation, and the query runs with the platform's credentials. Every
-selector must therefore name the namespace by an equality: `foo{namespace="$namespace"}`, or by one of the labels that
-proxies and meshes put in its place.
+Whoever may write a workload, a policy or an SLO object of its namespace may write its query, which runs with the
+platform's credentials. Every selector must therefore name the namespace by an equality: `foo{namespace="$namespace"}`,
+or by one of the labels that proxies and meshes put in its place.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from cotenant.base.errors import UsageError
+from cotenant.changes.objectives.query_labels import parse
 
 NAMESPACE_LABELS: Final = (
     "namespace",
@@ -31,27 +32,28 @@ MOST_EVALUATIONS: Final = 1_440
 FIX: Final = 'Write namespace="$namespace" into every selector.'
 
 
-def check_own(query: str, namespace: str, annotation: str) -> None:
+def check_own(query: str, namespace: str, what: str) -> None:
     """UsageError where the query cannot be read, reads series of others, or reads more than a verdict needs.
 
-    annotation: its name, for the message.
+    what: what the query is, for the message: "annotation cotenant.dev/latency-query".
     """
     import promql_parser
 
     if len(query) > MOST_CHARACTERS:
         raise UsageError(
-            f"annotation {annotation} has {len(query)} characters, at most {MOST_CHARACTERS} are read",
+            f"{what} has {len(query)} characters, at most {MOST_CHARACTERS} are read",
             fix="Record it by a rule of Prometheus, and query that.",
         )
     try:
-        expression = promql_parser.parse(query)
-    except ValueError as error:
-        raise UsageError(f"annotation {annotation} is no PromQL: {error}", fix="Try it in Prometheus first.") from error
+        expression = parse(query)
+    except UsageError as error:
+        message = f"{what} {error.message}"
+        raise UsageError(message, fix="Try it in Prometheus first.") from error
     problems: list[tuple[str, str]] = []
     promql_parser.walk(expression, lambda node: problems.extend(_problems(node, namespace)))
     if problems:
         message, fix = problems[0]
-        raise UsageError(f"annotation {annotation} {message}", fix=fix)
+        raise UsageError(f"{what} {message}", fix=fix)
 
 
 def _problems(node: Any, namespace: str) -> list[tuple[str, str]]:

@@ -8,33 +8,32 @@ cluster. Latency (seconds) and errors (share of requests) are the workload's own
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from string import Template
+from collections.abc import Sequence
 from typing import Any, Final
 
-from cotenant.base.errors import SourceError
-from cotenant.base.identity import WorkloadRef
+from cotenant.base.errors import SourceError, SourceLimit, SourceProtocol
 from cotenant.base.resource import Resource
+from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.profiler import PrometheusSettings
-from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.decide.regression_check import Compared, Measure, Objective
 from cotenant.changes.model.change import Change
 from cotenant.changes.model.judgement import UsageTrace
+from cotenant.changes.objectives.found import decide_objective
+from cotenant.changes.objectives.placeholders import fill_placeholders, pod_names_pattern
+from cotenant.changes.objectives.week import narrow_to_cluster, objective_week
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.decode import decode_single_series
-from cotenant.profiler.prometheus.promql import literal, quote
+from cotenant.profiler.prometheus.promql import quote
 
 DAY_SECONDS: Final = 86_400
 LEAST_SECONDS: Final = 120
 """Two scrapes at the usual interval."""
 POINTS: Final = 60
 """Values of a trace on each side of the change."""
+MOST_WEEKS: Final = 1_000
+"""Objectives whose last week is kept, the oldest forgotten first."""
 TRACE_STEP_SECONDS: Final = 60
 RATE_SECONDS: Final = 300
-_SUFFIX: Final = {
-    "Deployment": "-[a-z0-9]+-[a-z0-9]{5}",
-    "StatefulSet": "-[0-9]+",
-    "CronJob": "-[0-9]+-[a-z0-9]{5}",
-}
 
 
 def comparison_of(settings: PrometheusSettings) -> dict[str, Any]:
@@ -51,27 +50,59 @@ class PrometheusComparison:
     def __init__(self, client: Client, labels: dict[str, str]) -> None:
         self._client = client
         self._labels = labels
+        self._weeks: dict[tuple[str, Objective, int], bool] = {}
 
     def __call__(
-        self, change: Change, begun_seconds: float, now_seconds: float, queries: Mapping[Measure, str]
+        self, change: Change, begun_seconds: float, now_seconds: float, objectives: Sequence[Objective]
     ) -> list[Compared]:
-        """Each measure; one that the source does not answer is left out, but for those that a query is given for."""
+        """Each measure; one that the source does not answer is left out, but for those that a query is given for.
+
+        Left out, too, is an objective that needs its last week, where that week shows no use of it.
+        """
         span = int(min(DAY_SECONDS, now_seconds - begun_seconds))
         if span < LEAST_SECONDS:
             return []
-        comparisons = []
-        own = {measure: fill_placeholders(query, change.ref, span) for measure, query in queries.items()}
-        for measure, query in (_queries(self._where(change), span) | own).items():
+        usual = [Objective(measure, query) for measure, query in _queries(self._where(change), span).items()]
+        given = {objective.rule for objective in objectives}
+        asked = [*(objective for objective in usual if objective.rule not in given), *objectives]
+        answers = (
+            self._compare(objective, change, int(begun_seconds), int(now_seconds), objective.rule in given)
+            for objective in asked
+        )
+        return [compared for compared in answers if compared is not None]
+
+    def _compare(self, objective: Objective, change: Change, begun: int, now: int, is_given: bool) -> Compared | None:
+        """Return one comparison; None where there is none to make."""
+        try:
+            if objective.needs_week:
+                objective = narrow_to_cluster(objective, self._labels, change.ref)
+                if not self._proves(objective, change, begun):
+                    return None
+            query = fill_placeholders(objective.query, change.ref, min(DAY_SECONDS, now - begun)) if is_given else ""
+            before, after = self._before_and_after(query or objective.query, begun, now)
+        except SourceError as error:
+            # Whoever sees the verdict need not know where the platform's server is.
+            message = error.message.replace(self._client.url, "the metric source")
+            return self._comparison(objective, None, None, message) if is_given else None
+        return self._comparison(objective, before, after)
+
+    def _proves(self, objective: Objective, change: Change, begun: int) -> bool:
+        """Return whether the week before the change shows that harm would be seen; SourceError where nobody answers."""
+        key = (str(change.ref), objective, begun)
+        if key not in self._weeks:
             try:
-                comparisons.append(
-                    Compared(measure, *self._before_and_after(query, int(begun_seconds), int(now_seconds)))
-                )
-            except SourceError as error:
-                if measure in own:
-                    # Whoever sees the verdict need not know where the platform's server is.
-                    message = error.message.replace(self._client.url, "the metric source")
-                    comparisons.append(Compared(measure, None, None, message))
-        return comparisons
+                week = objective_week(self._client, objective, change.ref, begun)
+                refusal = decide_objective(week, ActionSettings()).reason
+            except (SourceLimit, SourceProtocol) as error:  # of this query alone, and so tomorrow
+                refusal = error.message
+            while len(self._weeks) >= MOST_WEEKS:
+                self._weeks.pop(next(iter(self._weeks)))
+            self._weeks[key] = not refusal
+        return self._weeks[key]
+
+    @staticmethod
+    def _comparison(objective: Objective, before: float | None, after: float | None, error: str = "") -> Compared:
+        return Compared(objective.measure, before, after, error, objective.name, objective.ceiling)
 
     def trace(self, change: Change, begun_seconds: float, now_seconds: float) -> list[UsageTrace]:
         """Usage and requests as long before the change as after it; a resource that is not answered is left out."""
@@ -101,22 +132,6 @@ class PrometheusComparison:
 
     def _values(self, query: str, start: int, end: int, step: int) -> tuple[float | None, ...]:
         return decode_single_series(self._client.range(query, start, end, step), start, end, step)
-
-
-def pod_names_pattern(workload: WorkloadRef) -> str:
-    """A regular expression of the names of a workload's pods, old and new."""
-    return literal(workload.name) + _SUFFIX.get(workload.kind, "-[a-z0-9]{5}")
-
-
-def fill_placeholders(query: str, workload: WorkloadRef, span: int) -> str:
-    """A workload's own query with its placeholders filled in. span: seconds on each side of the change."""
-    return Template(query).safe_substitute(_names(workload, span))
-
-
-def _names(workload: WorkloadRef, span: int) -> Mapping[str, str]:
-    """Return the value of each placeholder, escaped for use within quotation marks."""
-    names = {"namespace": workload.namespace, "workload": workload.name, "pods": pod_names_pattern(workload)}
-    return {key: quote(value)[1:-1] for key, value in names.items()} | {"window": f"{span}s"}
 
 
 def _usages(where: str) -> dict[Resource, tuple[str, str]]:

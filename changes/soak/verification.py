@@ -7,6 +7,7 @@ is configured.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -20,6 +21,7 @@ from cotenant.changes.decide.regression_check import (
     MOST_RESTARTS,
     Compared,
     Measure,
+    Objective,
     regression_results,
     said,
     unanswered_query_reason,
@@ -28,8 +30,10 @@ from cotenant.changes.live_context import pod_labels
 from cotenant.changes.model.annotated_resources import ERROR_ANNOTATION, LATENCY_ANNOTATION
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write
 from cotenant.changes.model.judgement import ChangeVerdict, RuleResult, RuleVerdict
+from cotenant.changes.objectives.declared import declared_objectives
+from cotenant.changes.objectives.placeholders import fill_placeholders
 from cotenant.changes.soak.own_series import check_own
-from cotenant.changes.soak.usage_comparison import LEAST_SECONDS, fill_placeholders
+from cotenant.changes.soak.usage_comparison import LEAST_SECONDS
 
 Json = Mapping[str, Any]
 GONE: Final = "the workload is gone"
@@ -41,9 +45,12 @@ def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[Ch
     """The verdict on a change, in words, and every rule with its numbers."""
     change, since, now = standing.change, standing.begun_seconds, actions.journal.clock.now_seconds()
     live = actions.client.get(address_of(change.ref).path)
-    queries, refused = queries_of(live, change.ref, actions.settings.latency_query)
-    compared = [*actions.compare(change, since, now, queries), *refused]
-    queried = {*queries, *(refusal.measure for refusal in refused)}
+    asked, refused = _objectives(actions, live, change.ref)
+    compared = [*actions.compare(change, since, now, asked), *refused]
+    queried = [
+        *(objective if objective.name else objective.measure for objective in asked if not objective.needs_week),
+        *(refusal.measure for refusal in refused if not refusal.name),
+    ]
     rules = [*_of_pods(actions, change, live, since), *regression_results(compared, actions.settings, queried)]
     verdict = ChangeVerdict(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
     if verdict.harm:
@@ -52,6 +59,16 @@ def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[Ch
         return ChangeEvent.UNJUDGED, f"not verified: {silent}", verdict
     looked = ", ".join(rule.words for rule in rules if rule.rule in POD_RULES)
     return ChangeEvent.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", verdict
+
+
+def _objectives(actions: Actions, live: Json | None, workload: WorkloadRef) -> tuple[list[Objective], list[Compared]]:
+    """Return what guards a workload's changes: annotations, policies, SLO objects; and what is not asked, with why."""
+    queries, refused = queries_of(live, workload, actions.settings.latency_query)
+    asked = [Objective(measure, query) for measure, query in queries.items()]
+    if live is None:
+        return asked, refused
+    declared = declared_objectives(actions.client, live, workload)
+    return [*asked, *declared.objectives], [*refused, *declared.refused]
 
 
 def queries_of(live: Json | None, workload: WorkloadRef, latency: str) -> tuple[dict[Measure, str], list[Compared]]:
@@ -69,13 +86,20 @@ def queries_of(live: Json | None, workload: WorkloadRef, latency: str) -> tuple[
         if not query:
             continue
         try:
-            check_own(fill_placeholders(query, workload, LEAST_SECONDS), workload.namespace, annotation)
+            check_own(fill_placeholders(query, workload, LEAST_SECONDS), workload.namespace, f"annotation {annotation}")
         except UsageError as error:
             queries.pop(measure, None)
             refused.append(Compared(measure, None, None, f"{error.message}. {error.fix}"))
         else:
             queries[measure] = query
     return queries, refused
+
+
+def annotate_command(workload: WorkloadRef, measure: Measure, query: str) -> str:
+    """Return the command by which a person makes a query guard a workload's changes."""
+    target = f"{workload.kind.lower()}/{workload.name}"
+    annotation = shlex.quote(f"{ANNOTATIONS[measure]}={query}")
+    return f"kubectl annotate -n {workload.namespace} {target} {annotation}"
 
 
 KILLS: Final = "OOM kills"

@@ -15,7 +15,7 @@ recommendations rest on, do not show it. A cut of its request does harm, which o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from cotenant.base.kubernetes.quantity import parse_millicores
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS
-from cotenant.changes.decide.regression_check import QUERIED, Compared, Measure
+from cotenant.changes.decide.regression_check import QUERIED, Compared, Measure, Objective
 from cotenant.changes.model.change import Change
 from cotenant.changes.model.judgement import UsageTrace
 from cotenant.simulation.objects import workload_label
@@ -54,7 +54,7 @@ class SimulatedComparison:
     bursting: tuple[str, str] = BURSTING
 
     def __call__(
-        self, change: Change, begun_seconds: float, now_seconds: float, queries: Mapping[Measure, str]
+        self, change: Change, begun_seconds: float, now_seconds: float, objectives: Sequence[Objective]
     ) -> list[Compared]:
         """Each measure as long before the change as after it; none of a workload without a curve."""
         span = min(DAY_SECONDS, now_seconds - begun_seconds)
@@ -67,7 +67,8 @@ class SimulatedComparison:
         ]
         bursts = [np.maximum(BURST * self._usage_of(change, Resource.CPU, at), floor) for at in times]
         values = [_measure_effects(burst, bounds) for burst, bounds in zip(bursts, (before, after), strict=True)]
-        measures = [m for m in values[0] if m in queries or m not in QUERIED]
+        asked = {objective.measure for objective in objectives if not objective.name}
+        measures = [m for m in values[0] if m in asked or m not in QUERIED]
         return [Compared(m, values[0][m], values[1][m]) for m in measures]
 
     def trace(self, change: Change, begun_seconds: float, now_seconds: float) -> list[UsageTrace]:

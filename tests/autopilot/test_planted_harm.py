@@ -6,7 +6,7 @@ verdicts and rollbacks are the product's own, on a clock that the test turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from cotenant.autopilot.rounds.rounds import Rounds
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.settings.root import Settings
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
-from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.decide.regression_check import Compared, Measure, Objective
 from cotenant.changes.model.annotated_resources import WEBHOOK_CONFIGURATION
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
 from cotenant.recommender.model.recommendation import Recommendation, Trust
@@ -79,7 +79,7 @@ class PlantedWorld:
         )
         return Rounds(config, lambda _namespace: self.recommendations)
 
-    def compare(self, change: Change, _begun: float, _now: float, _queries: Mapping[Measure, str]) -> list[Compared]:
+    def compare(self, change: Change, _begun: float, _now: float, _objectives: Sequence[Objective]) -> list[Compared]:
         """What the metric source says of a change."""
         harm = self.harms.get(change.name, "")
         throttled = 0.4 if harm == "throttling" else 0.02

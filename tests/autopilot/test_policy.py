@@ -199,3 +199,37 @@ def test_what_an_approver_agrees_to_is_the_whole_spec_of_this_object() -> None:
     others.append(parse_policy(again))
     assert policy.digest not in {other.digest for other in others}
     assert policy.mode is AutopilotMode.ACT and list(contradictions(msgspec.structs.replace(policy.spec))) == []
+
+
+OWN = 'sum(rate(failed_total{namespace="$namespace"}[$window])) / sum(rate(all_total{namespace="$namespace"}[$window]))'
+
+
+def objective(**more: Any) -> dict[str, Any]:
+    return {"name": "errors", "measure": "ErrorRatio", "query": OWN, "ceiling": 0.01, **more}
+
+
+def test_objectives_are_part_of_what_an_approver_agrees_to_and_are_missing_by_default() -> None:
+    without, with_one = parse_policy(body({})), parse_policy(body({"objectives": [objective()]}))
+    assert without.spec.objectives is None and "objectives" not in without.text
+    assert without.digest != with_one.digest and '"ceiling":0.01' in with_one.text
+    assert parse_policy(body({"objectives": []})).spec.objectives == []
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ([objective(ceiling=1)], "spec.objectives[0]: 1.0 is no ceiling of a share"),
+        ([objective(ceiling=0)], "spec.objectives[0].ceiling: 0 "),
+        ([objective(measure="Errors")], "spec.objectives[0].measure"),
+        ([objective(query="failed_total")], "reads more than namespace"),
+        ([objective(query='a{namespace="audit"}')], "reads more than namespace"),
+        ([objective(query="sum(")], "is no PromQL"),
+        ([objective(query=OWN.replace("$window", "30d"))], "looks 30 days back"),
+        ([objective(), objective()], "spec.objectives[1].name: errors is there twice"),
+        ([objective(name=f"o{n}") for n in range(6)], "spec.objectives"),
+        ([{"name": "errors"}], "spec.objectives[0]"),
+    ],
+)
+def test_an_objective_that_cannot_be_asked_refuses_its_policy_in_words(made: list[dict[str, Any]], words: str) -> None:
+    refused = read_policy(body({"objectives": made}))
+    assert words in refused.refused and refused.mode is AutopilotMode.OFF

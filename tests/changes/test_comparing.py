@@ -71,13 +71,13 @@ def test_pods_of_before_a_rollout_are_compared_with_those_after_it(tmp_path: Pat
     with Server(tmp_path / "data") as server:
         client = Client(PrometheusSettings(url=server.url))
         compare = PrometheusComparison(client, {})
-        seen = {one.measure: one for one in compare(change(), BEGUN, BEGUN + SPAN, {})}
+        seen = {one.measure: one for one in compare(change(), BEGUN, BEGUN + SPAN, [])}
         assert seen[Measure.THROTTLED].before == pytest.approx(0.05, rel=0.05)
         assert seen[Measure.THROTTLED].after == pytest.approx(0.30, rel=0.05)
         assert seen[Measure.PRESSURE].after == pytest.approx(0.04, rel=0.1)
-        nobody = compare(change("nobody"), BEGUN, BEGUN + SPAN, {})
+        nobody = compare(change("nobody"), BEGUN, BEGUN + SPAN, [])
         assert [(one.before, one.after) for one in nobody] == [(None, None), (None, None)]
-        assert compare(change(), BEGUN, BEGUN + 60, {}) == []
+        assert compare(change(), BEGUN, BEGUN + 60, []) == []
         client.close()
     assert harm(list(seen.values())).startswith("throttled CPU periods 5.0 % -> 30.0 %, more than 10 % up")
 

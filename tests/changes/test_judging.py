@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.access.configured_service import recommended_of
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.field_changes import address_of
-from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.decide.regression_check import Compared, Measure, Objective
 from cotenant.changes.live_context import who
 from cotenant.changes.model.annotated_resources import LATENCY_ANNOTATION
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
@@ -63,8 +63,8 @@ class Judged:
         (self.standing,) = self.actions.accept(self.actions.review(found), AcceptanceTerms(("cool-down",)))
         acting.settle_rollouts(self.scene)
 
-    def _compare(self, _change: Change, _begun: float, _now: float, queries: Mapping[Measure, str]) -> list[Compared]:
-        self.asked.append(queries.get(Measure.LATENCY, ""))
+    def _compare(self, _change: Change, _begun: float, _now: float, objectives: Sequence[Objective]) -> list[Compared]:
+        self.asked.append(next((one.query for one in objectives if one.measure is Measure.LATENCY), ""))
         return self.compared
 
     def verify(self) -> ChangeStatus:
@@ -217,7 +217,7 @@ def test_latency_and_usage_are_asked_around_the_change_of_pods_old_and_new(tmp_p
         client = Client(PrometheusSettings(url=server.url))
         source = PrometheusComparison(client, {})
         asked = {
-            q: source(change, BEGUN, BEGUN + SPAN, {Measure.LATENCY: q})[-1]
+            q: source(change, BEGUN, BEGUN + SPAN, [Objective(Measure.LATENCY, q)])[-1]
             for q in (P99, "app_p99_seconds", "max(", "none")
         }
         (trace,) = source.trace(change, BEGUN, BEGUN + SPAN)

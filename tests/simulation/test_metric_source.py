@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cotenant.base.kubernetes.intent import Address
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import TimeGrid
-from cotenant.changes.decide.regression_check import Measure
+from cotenant.changes.decide.regression_check import Measure, Objective
 from cotenant.changes.model.change import Change, Write
 from cotenant.simulation.metric_source import SimulatedComparison
 from cotenant.simulation.usage_now import Curves
@@ -28,7 +28,7 @@ def change(before: int, after: int, name: str = "web") -> Change:
 
 
 def measured(source: SimulatedComparison, moved: Change) -> dict[Measure, tuple[float, float]]:
-    compared = source(moved, 10 * HOUR, 11 * HOUR, {Measure.LATENCY: "p99"})
+    compared = source(moved, 10 * HOUR, 11 * HOUR, [Objective(Measure.LATENCY, "p99")])
     return {one.measure: (one.before or 0.0, one.after or 0.0) for one in compared}
 
 
@@ -57,7 +57,7 @@ def test_no_measure_gets_better_by_a_lower_request(one: int, other: int) -> None
 
 def test_what_has_no_curve_or_too_little_time_is_not_compared() -> None:
     source = SimulatedComparison(FLAT)
-    assert list(source(change(2, 1, "other"), 10 * HOUR, 11 * HOUR, {Measure.LATENCY: "p99"})) == []
+    assert list(source(change(2, 1, "other"), 10 * HOUR, 11 * HOUR, [Objective(Measure.LATENCY, "p99")])) == []
     assert list(source(change(2, 1), 10 * HOUR, 10 * HOUR + 60, {})) == []
     assert Measure.LATENCY not in {one.measure for one in source(change(2, 1), 10 * HOUR, 11 * HOUR, {})}
     assert source.trace(change(2, 1, "other"), 10 * HOUR, 11 * HOUR) == []

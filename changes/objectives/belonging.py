@@ -1,0 +1,176 @@
+"""To which workload an objective belongs, by what its query names, else by the labels of its object. Pure.
+
+A query that names another workload's pods, Service or app is another's; one that names nobody is bound by the labels of
+its object, and narrowed to the workload's pods. Where neither says it, it is not known, and nothing is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.changes.objectives.placeholders import pod_names_pattern
+from cotenant.changes.objectives.query_labels import Selector
+from cotenant.changes.soak.own_series import NAMESPACE_LABELS
+
+WORKLOAD_LABELS: Final = {
+    "deployment": "Deployment",
+    "k8s_deployment_name": "Deployment",
+    "statefulset": "StatefulSet",
+    "k8s_statefulset_name": "StatefulSet",
+    "daemonset": "DaemonSet",
+    "k8s_daemonset_name": "DaemonSet",
+    "cronjob": "CronJob",
+    "workload": "",
+    "destination_workload": "",
+}
+"""Labels that name a workload -> its kind, "" for any."""
+SERVICE_LABELS: Final = ("service", "exported_service", "kubernetes_service", "destination_service_name")
+POD_LABELS: Final = ("pod", "exported_pod", "pod_name", "kubernetes_pod_name", "k8s_pod_name")
+APP_LABELS: Final = {
+    "app": "app",
+    "k8s_app": "k8s-app",
+    "app_kubernetes_io_name": "app.kubernetes.io/name",
+    "app_kubernetes_io_instance": "app.kubernetes.io/instance",
+}
+"""Labels of series -> the label of pods that scrapes copy into them."""
+PATH_LABELS: Final = ("uri", "path", "route", "http_route", "handler", "endpoint", "grpc_service", "route_name")
+PROBES: Final = re.compile(
+    r"/?(actuator|health|healthz|livez?|liveness|readyz?|readiness|startupz?|metrics|prometheus|ping|probe)(/.*)?"
+    r"|/q/(health|metrics)(/.*)?|grpc\.health\..*"
+)
+_HEAD: Final = re.compile(r"\^?([a-z0-9-]*)")
+
+
+_NAMESPACE_OF: Final = (
+    ("destination_workload", "destination_workload_namespace"),
+    ("destination_service", "destination_service_namespace"),
+    ("k8s_", "k8s_namespace_name"),
+    ("exported_", "exported_namespace"),
+    ("kubernetes_", "kubernetes_namespace"),
+)
+"""Beginnings of labels that name an owner -> the label of the namespace beside them."""
+
+
+class Ownership(StrEnum):
+    """The bond between an objective and a workload."""
+
+    OWN = "its query names the workload"
+    BY_OBJECT = "the labels of its object name the workload"
+    OTHER = "it belongs to another workload"
+    UNKNOWN = "to which workload it belongs is not known"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """A workload, and who else is in its namespace.
+
+    labels: of its pods. services: of each Service of the namespace whether it leads to this workload alone. others:
+    names and labels of the pods of others. Both are None where they may not be listed.
+    """
+
+    workload: WorkloadRef
+    labels: Mapping[str, str] = field(default_factory=dict)
+    services: Mapping[str, bool] | None = None
+    others: tuple[tuple[str, Mapping[str, str]], ...] | None = None
+
+
+def others_of(pods: Iterable[tuple[str, Mapping[str, str]]], own: Mapping[str, str]) -> tuple[
+    tuple[str, Mapping[str, str]], ...
+]:  # fmt: skip
+    """Return the names and labels of the pods that are not the workload's. own: labels of its pods."""
+    workload = LabelSelector.parse({"matchLabels": own})
+    return tuple((name, labels) for name, labels in pods if not workload.matches(labels))
+
+
+def ownership(
+    selectors: Iterable[Selector], near: Surroundings, namespace: str, labels: Mapping[str, str]
+) -> Ownership:
+    """Return whose an objective is. namespace, labels: of its object."""
+    verdicts = [_selector_owner(selector, near, namespace) for selector in selectors]
+    if Ownership.OTHER in verdicts:
+        return Ownership.OTHER
+    if verdicts and set(verdicts) == {Ownership.OWN}:
+        return Ownership.OWN
+    if namespace != near.workload.namespace or Ownership.OWN in verdicts:
+        return Ownership.UNKNOWN  # of a part of the query nobody knows whose it is
+    return _object_owner(labels, near)
+
+
+def namespace_label(selector: Selector) -> str:
+    """Return the label that has the namespace of the series that a selector reads, by the labels of their owner."""
+    for beginning, label in _NAMESPACE_OF:
+        if any(name.startswith(beginning) for name, *_ in selector.matchers):
+            return label
+    return "namespace"
+
+
+def misreading_reason(selector: Selector, workload: WorkloadRef) -> str:
+    """Why a selector does not count what callers of the workload wait for; "" where nothing speaks against it."""
+    asks = selector.equal("direction") == "outbound" or "_client_" in selector.metric
+    sent = selector.equal("reporter") == "source" or selector.equal("source_workload") == workload.name
+    if asks or (sent and selector.equal("destination_workload") != workload.name):
+        return "it counts what the workload asks of others, not what its callers wait for"
+    if any(PROBES.fullmatch(selector.equal(label) or "") for label in PATH_LABELS):
+        return "it counts probes, not what callers wait for"
+    return ""
+
+
+def _selector_owner(selector: Selector, near: Surroundings, namespace: str) -> Ownership:
+    spaces = {value for label, operator, value in selector.matchers if operator == "=" and label in NAMESPACE_LABELS}
+    if near.workload.namespace not in (spaces or {namespace}):
+        return Ownership.OTHER
+    found = {_matcher_owner(*matcher, near) for matcher in selector.matchers}
+    for owner in (Ownership.OTHER, Ownership.OWN):
+        if owner in found:
+            return owner
+    return Ownership.UNKNOWN
+
+
+def _matcher_owner(label: str, operator: str, value: str, near: Surroundings) -> Ownership:
+    if label in POD_LABELS and operator in ("=", "=~"):
+        return _pod_owner(operator, value, near)
+    if operator != "=":
+        return Ownership.UNKNOWN
+    if label in WORKLOAD_LABELS:
+        is_own = value == near.workload.name and WORKLOAD_LABELS[label] in ("", near.workload.kind)
+        return Ownership.OWN if is_own else Ownership.OTHER
+    if label in SERVICE_LABELS and near.services is not None and value in near.services:
+        return Ownership.OWN if near.services[value] else Ownership.OTHER
+    return _label_owner(APP_LABELS[label], value, near) if label in APP_LABELS else Ownership.UNKNOWN
+
+
+def _label_owner(key: str, value: str, near: Surroundings) -> Ownership:
+    """Return whose pods have this value of a label: others' too, this workload's alone, or nobody knows."""
+    own = near.labels.get(key)
+    if own is None or (own == value and near.others is None):
+        return Ownership.UNKNOWN
+    is_shared = any(labels.get(key) == value for _, labels in near.others or ())
+    return Ownership.OWN if own == value and not is_shared else Ownership.OTHER
+
+
+def _pod_owner(operator: str, value: str, near: Surroundings) -> Ownership:
+    name = near.workload.name
+    if operator == "=":
+        return Ownership.OWN if re.fullmatch(pod_names_pattern(near.workload), value) else Ownership.OTHER
+    if value == pod_names_pattern(near.workload):
+        return Ownership.OWN
+    found = _HEAD.match(value)
+    head = found.group(1) if found else ""
+    if not name.startswith(head) and not head.startswith(f"{name}-"):
+        return Ownership.OTHER
+    if len(head) < len(name) or near.others is None:
+        return Ownership.UNKNOWN
+    return Ownership.UNKNOWN if any(pod.startswith(head) for pod, _ in near.others) else Ownership.OWN
+
+
+def _object_owner(labels: Mapping[str, str], near: Surroundings) -> Ownership:
+    named = [_label_owner(key, labels[key], near) for key in APP_LABELS.values() if key in labels]
+    if Ownership.OTHER in named:
+        return Ownership.OTHER
+    return Ownership.BY_OBJECT if Ownership.OWN in named else Ownership.UNKNOWN

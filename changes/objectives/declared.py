@@ -1,0 +1,216 @@
+"""EDGE: reads the objectives that people have written for a workload: of its autopilot policies, and SLO objects.
+
+An object of the workload's own namespace guards its changes, since whoever may write there may write the workload's
+annotations, too. One of another namespace is proposed alone. A kind that is not installed, and a right that is missing,
+are notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.changes.decide.regression_check import Compared, Measure, Objective
+from cotenant.changes.live_context import pod_labels
+from cotenant.changes.objectives.belonging import (
+    Ownership,
+    Surroundings,
+    misreading_reason,
+    namespace_label,
+    others_of,
+    ownership,
+)
+from cotenant.changes.objectives.conventions import own_services
+from cotenant.changes.objectives.placeholders import fill_placeholders
+from cotenant.changes.objectives.policy_objectives import objectives_of_policies
+from cotenant.changes.objectives.query_labels import Selector, put_labels, selectors_of
+from cotenant.changes.objectives.slo_objects import (
+    OPENSLO,
+    PYRRA,
+    SLOTH,
+    SloObject,
+    openslo_objectives,
+    pyrra_objectives,
+    sloth_objectives,
+)
+from cotenant.changes.soak.own_series import NAMESPACE_LABELS, check_own
+
+Json = Mapping[str, Any]
+POLICIES: Final = "cotenant.dev/v1alpha1/autopilotpolicies"
+KINDS: Final = {
+    SLOTH: "sloth.slok.dev/v1/prometheusservicelevels",
+    PYRRA: "pyrra.dev/v1alpha1/servicelevelobjectives",
+    OPENSLO: "openslo.com/v1/slos",
+}
+"""API version and plural of each tool's objects."""
+INDICATORS: Final = "openslo.com/v1/slis"
+SOURCES: Final = "openslo.com/v1/datasources"
+
+
+@dataclass(frozen=True, slots=True)
+class SloReading:
+    """SLO objects as they are read, and what could not be."""
+
+    objects: Sequence[SloObject] = ()
+    gaps: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The objectives that people have written for a workload.
+
+    objectives: ready to be asked. slo_objects: those of them that are of objects, by the name of the objective.
+    refused: why some of a policy are not asked. gaps: what could not be read, or be said to be of the workload.
+    """
+
+    objectives: Sequence[Objective] = ()
+    slo_objects: Mapping[str, SloObject] = field(default_factory=dict)
+    refused: Sequence[Compared] = ()
+    gaps: Sequence[str] = ()
+
+
+def declared_objectives(client: KubeClient, live: Json, workload: WorkloadRef, everywhere: bool = False) -> Declared:
+    """Return what people have written for a workload; ClusterError where the cluster does not answer.
+
+    live: the workload. everywhere: read the SLO objects of all namespaces.
+    """
+    policies = _list_kind(client, POLICIES, workload.namespace)
+    asked, refused = objectives_of_policies(policies or (), live)
+    reading = read_slo_objects(client, workload.namespace, everywhere)
+    usable = [slo for slo in reading.objects if not slo.reason]
+    near = surroundings(client, live, workload) if usable else Surroundings(workload)
+    bound: dict[str, tuple[SloObject, Objective]] = {}
+    useless = [slo for slo in reading.objects if slo.reason and _is_near(slo, workload)]
+    gaps = [*reading.gaps, *(f"{slo.title}: {slo.reason}" for slo in useless)]
+    for slo in usable:
+        try:
+            objective = bind(slo, near)
+        except UsageError as error:
+            gaps.append(f"{slo.title}: {error.message}")
+            continue
+        if objective is not None:
+            bound[slo.title] = slo, objective
+    return Declared(
+        (*asked, *(objective for _, objective in bound.values())),
+        {title: slo for title, (slo, _) in bound.items()},
+        refused,
+        gaps,
+    )
+
+
+def _is_near(slo: SloObject, workload: WorkloadRef) -> bool:
+    return slo.namespace == workload.namespace
+
+
+def bind(slo: SloObject, near: Surroundings) -> Objective | None:
+    """Return the objective of an object, narrowed to the workload; None where it is another's.
+
+    UsageError says why it is not used where it may be the workload's.
+    """
+    workload = near.workload
+
+    def fill(text: str) -> str:
+        return fill_placeholders(text, workload, HOUR_SECONDS)
+
+    selectors = selectors_of(fill(slo.query))
+    owner = ownership(selectors, near, slo.namespace, slo.labels)
+    if owner is Ownership.OTHER or (owner is Ownership.UNKNOWN and not _is_near(slo, workload)):
+        return None
+    if owner is Ownership.UNKNOWN:
+        raise UsageError(f"{owner}: it names neither its pods, nor a workload, a Service or an app of its own")
+    if reason := next((reason for selector in selectors if (reason := misreading_reason(selector, workload))), ""):
+        raise UsageError(reason)
+
+    def labels_to_add(selector: Selector) -> str:
+        is_named = any(selector.equal(label) == workload.namespace for label in NAMESPACE_LABELS)
+        pods = ['pod=~"$pods"'] if owner is Ownership.BY_OBJECT else []
+        return ",".join([*([] if is_named else [f'{namespace_label(selector)}="$namespace"']), *pods])
+
+    query, exists = (put_labels(text, labels_to_add, fill) if text else "" for text in (slo.query, slo.exists))
+    for text in filter(None, (query, exists)):
+        check_own(fill(text), workload.namespace, "its query")
+    ceiling = slo.most_bad_share if _is_near(slo, workload) else None  # an annotation has none
+    return Objective(Measure.ERRORS, query, slo.title, ceiling, exists, needs_week=True)
+
+
+def read_slo_objects(client: KubeClient, namespace: str, everywhere: bool = False) -> SloReading:
+    """Return the objectives of all SLO objects of a namespace, or of all; those that cannot be used with why."""
+    made: list[SloObject] = []
+    absent: list[str] = []
+    gaps: list[str] = []
+    for tool, kind in KINDS.items():
+        try:
+            made += _parse_bodies(client, tool, _bodies(client, kind, namespace, everywhere), gaps)
+        except ClusterAbsent:
+            absent.append(tool)
+        except ClusterForbidden:
+            gaps.append(f"SLO objects of {tool} were not looked for: {kind.rpartition('/')[2]} may not be listed")
+    if absent:
+        gaps.append(f"SLO objects of {', '.join(absent)} were not looked for: their kinds are not installed")
+    return SloReading(made, gaps)
+
+
+def _parse_bodies(client: KubeClient, tool: str, bodies: Sequence[Json], gaps: list[str]) -> Iterator[SloObject]:
+    if tool == SLOTH:
+        yield from (slo for body in bodies for slo in sloth_objectives(body))
+    elif tool == PYRRA:
+        yield from (slo for body in bodies for slo in pyrra_objectives(body))
+    else:
+        for namespace in dict.fromkeys(str((body.get("metadata") or {}).get("namespace") or "") for body in bodies):
+            indicators, sources = (_by_name(client, kind, namespace, gaps) for kind in (INDICATORS, SOURCES))
+            for body in bodies:
+                if str((body.get("metadata") or {}).get("namespace") or "") == namespace:
+                    yield from openslo_objectives(body, indicators, sources)
+
+
+def _by_name(client: KubeClient, kind: str, namespace: str, gaps: list[str]) -> Mapping[str, Json]:
+    found = _list_kind(client, kind, namespace)
+    if found is None:
+        gaps.append(f"{kind.rpartition('/')[2]} of {OPENSLO} in {namespace} may not be listed, or are not installed")
+    return {str((body.get("metadata") or {}).get("name") or ""): body for body in found or ()}
+
+
+def _bodies(client: KubeClient, kind: str, namespace: str, everywhere: bool) -> list[Json]:
+    """Objects of all namespaces, of one where that is all that may be listed."""
+    if everywhere:
+        try:
+            return list(client.list(_path(kind, "")))
+        except ClusterForbidden:
+            pass
+    return list(client.list(_path(kind, namespace)))
+
+
+def _list_kind(client: KubeClient, kind: str, namespace: str) -> list[Json] | None:
+    """Objects of a namespace; None where their kind is not installed, or may not be listed."""
+    try:
+        return list(client.list(_path(kind, namespace)))
+    except (ClusterAbsent, ClusterForbidden):
+        return None
+
+
+def _path(kind: str, namespace: str) -> str:
+    version, _, plural = kind.rpartition("/")
+    root = "/api/v1" if version == "v1" else f"/apis/{version}"
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
+
+
+def surroundings(client: KubeClient, live: Json, workload: WorkloadRef) -> Surroundings:
+    """Return who else is in the workload's namespace, as far as it may be listed."""
+    labels = pod_labels(live)
+    near = Surroundings(workload, labels)
+    pods = _list_kind(client, "v1/pods", workload.namespace)
+    services = _list_kind(client, "v1/services", workload.namespace)
+    if pods is None:
+        return near
+    heads = [pod.get("metadata") or {} for pod in pods]
+    near = replace(near, others=others_of(((str(h.get("name")), h.get("labels") or {}) for h in heads), labels))
+    if services is None:
+        return near
+    selectors = {str(service["metadata"]["name"]): (service.get("spec") or {}).get("selector") for service in services}
+    own = own_services(selectors, [head.get("labels") or {} for head in heads], labels)
+    return replace(near, services={name: name in own for name in selectors})

@@ -1,0 +1,35 @@
+"""Fills the placeholders of a workload's queries: $namespace, $workload, $pods (a regular expression), $window. Pure.
+
+$pods matches the names of old and new pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from string import Template
+from typing import Final
+
+from cotenant.base.identity import WorkloadRef
+from cotenant.profiler.prometheus.promql import literal, quote
+
+_SUFFIX: Final = {
+    "Deployment": "-[a-z0-9]+-[a-z0-9]{5}",
+    "StatefulSet": "-[0-9]+",
+    "CronJob": "-[0-9]+-[a-z0-9]{5}",
+}
+
+
+def pod_names_pattern(workload: WorkloadRef) -> str:
+    """A regular expression of the names of a workload's pods, old and new."""
+    return literal(workload.name) + _SUFFIX.get(workload.kind, "-[a-z0-9]{5}")
+
+
+def fill_placeholders(query: str, workload: WorkloadRef, span: int) -> str:
+    """A workload's own query with its placeholders filled in. span: seconds on each side of the change."""
+    return Template(query).safe_substitute(_names(workload, span))
+
+
+def _names(workload: WorkloadRef, span: int) -> Mapping[str, str]:
+    """Return the value of each placeholder, escaped for use within quotation marks."""
+    names = {"namespace": workload.namespace, "workload": workload.name, "pods": pod_names_pattern(workload)}
+    return {key: quote(value)[1:-1] for key, value in names.items()} | {"window": f"{span}s"}

@@ -1,0 +1,86 @@
+"""Objectives of autopilot policies: what they say, and for which workloads. Pure.
+
+A policy names a measure, the query that answers it for each workload, and its ceiling. They guard the changes of the
+workloads that the policy selects, whoever accepts a change; a policy that is off guards nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.json_documents.struct_validation import deviations, without_nulls
+from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.changes.decide.regression_check import Compared, Measure, Objective
+from cotenant.changes.objectives.placeholders import fill_placeholders
+from cotenant.changes.soak.own_series import check_own
+
+Json = Mapping[str, Any]
+MEASURES: Final = {"ErrorRatio": Measure.ERRORS, "Latency": Measure.LATENCY}
+MOST_OBJECTIVES: Final = 5
+
+
+class PolicyObjective(msgspec.Struct, frozen=True, rename="camel"):
+    """One objective as a policy has it. ceiling: a share for ErrorRatio, seconds for Latency."""
+
+    name: Annotated[str, msgspec.Meta(pattern="^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+    measure: Literal["ErrorRatio", "Latency"]
+    query: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
+    ceiling: Annotated[float, msgspec.Meta(ge=0.000001, le=3600)]
+
+    def problem(self, namespace: str) -> tuple[object, str, str] | None:
+        """Return (value, why, fix) of what is wrong with it; None where nothing is. namespace: of its policy."""
+        if self.measure == "ErrorRatio" and self.ceiling >= 1:
+            return self.ceiling, "is no ceiling of a share", "Write a share below 1: 0.01 is one request in a hundred."
+        anybody = WorkloadRef(namespace, "Deployment", "name")
+        try:
+            check_own(fill_placeholders(self.query, anybody, HOUR_SECONDS), namespace, "query")
+        except UsageError as error:
+            return repr(self.query), f"cannot be asked: {error.message}", error.fix
+        return None
+
+
+def objectives_of_policies(policies: Iterable[Json], live: Json) -> tuple[list[Objective], list[Compared]]:
+    """Return the objectives of the policies that select a workload, and those that are not asked with why.
+
+    policies: objects of its namespace. live: the workload.
+    """
+    objectives: list[Objective] = []
+    refused: list[Compared] = []
+    for body in policies:
+        spec = body.get("spec") or {}
+        wanted = without_nulls(spec.get("objectives") or [])
+        if not wanted or spec.get("mode") == "Off" or not _selects(spec, live):
+            continue
+        meta = body.get("metadata") or {}
+        policy, namespace = str(meta.get("name") or ""), str(meta.get("namespace") or "")
+        try:
+            faults = [str(fault) for fault in deviations(wanted, list[PolicyObjective], "spec.objectives")]
+            objectives_of_policy = [] if faults else msgspec.convert(wanted, list[PolicyObjective])
+        except msgspec.ValidationError as error:
+            faults = [str(error)]
+        if faults:
+            refused.append(Compared(Measure.ERRORS, None, None, faults[0], f"policy {policy}"))
+            continue
+        for written in objectives_of_policy:
+            measure, name = MEASURES[written.measure], f"policy {policy}: {written.name}"
+            if problem := written.problem(namespace):
+                value, why, fix = problem
+                refused.append(Compared(measure, None, None, f"{value} {why}. {fix}", name))
+            else:
+                objectives.append(Objective(measure, written.query, name, written.ceiling))
+    return objectives, refused
+
+
+def _selects(spec: Json, live: Json) -> bool:
+    """Return whether a policy's selector selects the workload; one that cannot be read selects nothing."""
+    labels = (live.get("metadata") or {}).get("labels") or {}
+    try:
+        return LabelSelector.parse(spec.get("selector") or {}).matches(labels)
+    except UsageError:
+        return False

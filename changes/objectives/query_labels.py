@@ -1,0 +1,180 @@
+"""Puts labels into each selector of a query that people wrote, and reads what its selectors name. Pure.
+
+The text is changed between its tokens, since the parser's own output does not quote again what it has unquoted; what
+comes out is parsed once more, and refused where more than the labels differs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotenant.base.errors import UsageError
+from cotenant.profiler.prometheus.promql import quote
+
+MOST_CHARACTERS: Final = 10_000
+"""Of an object's query; longer ones are not parsed."""
+MOST_STEPS: Final = 80
+"""Brackets and operators; the time to walk an expression grows with the cube of its depth: 11 s at a depth of 200."""
+_NESTING: Final = frozenset({"(", "+", "-", "*", "/", "%", "^", "and", "or", "unless", "<", ">", "=", "!"})
+_TOKENS: Final = re.compile(
+    r"""(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`)|(?P<comment>\#[^\n]*)|(?P<range>\[[^\]]*\])"""
+    r"""|(?P<open>\{)|(?P<close>\})|(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)|(?P<space>\s+)|(?P<other>.)""",
+    re.DOTALL,
+)
+Matchers = tuple[tuple[str, str, str], ...]
+"""(label, operator, value) of each condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """One selector of a query: the metric's name, "" without one, and the conditions on its labels."""
+
+    metric: str
+    matchers: Matchers = ()
+
+    def equal(self, label: str) -> str | None:
+        """Return the value that a label must equal; None where it need not equal any."""
+        return next((value for name, operator, value in self.matchers if (name, operator) == (label, "=")), None)
+
+    @property
+    def text(self) -> str:
+        """The selector as PromQL."""
+        return f"{self.metric}{{{','.join(f'{name}{op}{quote(value)}' for name, op, value in self.matchers)}}}"
+
+
+def selectors_of(query: str) -> list[Selector]:
+    """Return the selectors of a query without placeholders, in its order; UsageError where it is no PromQL."""
+    import promql_parser
+
+    selectors: list[Selector] = []
+
+    def collect(node: Any) -> None:
+        if isinstance(node, promql_parser.VectorSelector):
+            selectors.append(_selector(node))
+
+    promql_parser.walk(parse(query), collect)
+    return selectors
+
+
+def parse(query: str) -> Any:
+    """Return the parsed expression; UsageError where it is no PromQL, too long, or nested too deeply."""
+    import promql_parser
+
+    if len(query) > MOST_CHARACTERS:
+        raise UsageError(f"has {len(query)} characters, at most {MOST_CHARACTERS} are read")
+    steps = sum(token.group() in _NESTING for token in _TOKENS.finditer(query))
+    if steps > MOST_STEPS:
+        raise UsageError(f"has {steps} operators and brackets, at most {MOST_STEPS} are read")
+    try:
+        return promql_parser.parse(query)
+    except ValueError as error:
+        raise UsageError(f"is no PromQL: {error}") from error
+
+
+def selectors_of_now(query: str) -> list[Selector]:
+    """Return the selectors of which the query reads the newest value alone, and not a time."""
+    import promql_parser
+
+    selectors: list[Selector] = []
+    parents: list[Any] = [None]
+
+    def collect(node: Any) -> None:
+        if isinstance(node, promql_parser.VectorSelector) and not isinstance(parents[-1], promql_parser.MatrixSelector):
+            selectors.append(_selector(node))
+        parents.append(node)
+
+    promql_parser.walk(parse(query), collect)
+    return selectors
+
+
+def is_selector(query: str) -> bool:
+    """Return whether the query is one selector alone, with no function around it."""
+    import promql_parser
+
+    return isinstance(parse(query), promql_parser.VectorSelector)
+
+
+def tidy(query: str) -> str:
+    """Return the query on one line without comments, so that it can stand within another."""
+    words = {"comment": "", "space": " "}
+    return "".join(words.get(str(t.lastgroup), t.group()) for t in _TOKENS.finditer(query)).strip()
+
+
+def put_labels(query: str, labels: Callable[[Selector], str], filled: Callable[[str], str]) -> str:
+    """Return the query with the matchers that `labels` gives for each selector, "" for none.
+
+    filled: fills the placeholders of the query and of the matchers, so that both can be parsed. UsageError where the
+    result is not the same query with these matchers.
+    """
+    before = selectors_of(filled(query))
+    bare = {selector.metric for selector in before if not selector.matchers}
+    text = "".join(_pieces(query, bare, labels, filled))
+    expected = [_with(selector, filled(labels(selector))) for selector in before]
+    after = selectors_of(filled(text))
+    if [_sort_matchers(s) for s in after] != [_sort_matchers(s) for s in expected]:
+        raise UsageError("cannot be narrowed to the workload's namespace", fix="Write the namespace into it.")
+    return text
+
+
+def _pieces(
+    query: str, bare: set[str], labels: Callable[[Selector], str], filled: Callable[[str], str]
+) -> Iterator[str]:
+    tokens = list(_TOKENS.finditer(query))
+    place = 0
+    while place < len(tokens):
+        token = tokens[place]
+        if token.lastgroup == "open":
+            end = next((k for k in range(place, len(tokens)) if tokens[k].lastgroup == "close"), len(tokens) - 1)
+            inside = "".join(t.group() for t in tokens[place + 1 : end])
+            metric = _name_before(tokens, place)
+            yield _block(metric, inside, labels, filled)
+            place = end + 1
+            continue
+        yield token.group()
+        if token.lastgroup == "name" and token.group() in bare and _next_mark(tokens, place) not in ("{", "("):
+            added = labels(Selector(token.group()))
+            yield f"{{{added}}}" if added else ""
+        place += 1
+
+
+def _block(metric: str, inside: str, labels: Callable[[Selector], str], filled: Callable[[str], str]) -> str:
+    (selector,) = selectors_of(f"{metric}{{{filled(inside)}}}")
+    parts = [part for part in (labels(selector), inside.strip().rstrip(",")) if part]
+    return "{" + ",".join(parts) + "}"
+
+
+def _name_before(tokens: Sequence[re.Match[str]], place: int) -> str:
+    near = [t for t in tokens[:place] if t.lastgroup not in ("space", "comment")]
+    return near[-1].group() if near and near[-1].lastgroup == "name" else ""
+
+
+def _next_mark(tokens: Sequence[re.Match[str]], place: int) -> str:
+    return next((t.group() for t in tokens[place + 1 :] if t.lastgroup not in ("space", "comment")), "")
+
+
+def _selector(node: Any) -> Selector:
+    import promql_parser
+
+    operators = (
+        (promql_parser.MatchOp.Equal, "="),
+        (promql_parser.MatchOp.NotEqual, "!="),
+        (promql_parser.MatchOp.Re, "=~"),
+        (promql_parser.MatchOp.NotRe, "!~"),
+    )
+    groups = [node.matchers.matchers, *node.matchers.or_matchers]
+    matchers = [(m.name, next(text for op, text in operators if op == m.op), m.value) for some in groups for m in some]
+    names = [value for label, operator, value in matchers if (label, operator) == ("__name__", "=")]
+    rest = tuple(matcher for matcher in matchers if matcher[0] != "__name__" or matcher[1] != "=")
+    return Selector(node.name or (names[0] if names else ""), rest)
+
+
+def _with(selector: Selector, added: str) -> Selector:
+    more = selectors_of(f"x{{{added}}}")[0].matchers if added else ()
+    return Selector(selector.metric, (*more, *selector.matchers))
+
+
+def _sort_matchers(selector: Selector) -> tuple[str, list[tuple[str, str, str]]]:
+    return selector.metric, sorted(selector.matchers)
