@@ -109,6 +109,7 @@ def action_services(settings: Settings, store: Store) -> dict[str, Any]:
     from cotenant.autopilot.configured_service import autopilot_service_of
     from cotenant.changes.access.configured_service import change_service_of
     from cotenant.changes.access.kubeconfig_access import at_this_machine, door_of
+    from cotenant.changes.objectives.search import guard_finder
     from cotenant.enforcer.model.topology_reading import ClusterTopologyService
     from cotenant.recommender.stored_recommendations import recommendations_of
     from cotenant.scheduler_ext.queues.service.cluster_queue_service import queue_service_of
@@ -121,6 +122,7 @@ def action_services(settings: Settings, store: Store) -> dict[str, Any]:
     }
     arguments |= {"queues": queue_service_of(settings), "moves": move_service_of(settings)}
     arguments |= {"autopilot": autopilot_service_of(settings, recommendations_of(store), stored=lambda: store)}
+    arguments |= {"guards": guard_finder(door_of(settings), settings)}
     arguments |= {"topologies": ClusterTopologyService(door_of(settings))}
     if settings.access.mode is AccessMode.NONE:
         arguments["people"] = at_this_machine(settings.kube)

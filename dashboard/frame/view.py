@@ -14,11 +14,13 @@ from cotenant.autopilot.model import AutopilotService
 from cotenant.base.allocation.node_topology import TopologyService
 from cotenant.base.demo_clock import Steering
 from cotenant.base.errors import UsageError
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.dashboard import AccessSettings, DashboardSettings
 from cotenant.base.settings.sections.recommender import PriceSettings
 from cotenant.changes.model.service import ChangeService
+from cotenant.changes.objectives.found import Guards
 from cotenant.dashboard.sources.source import ResultSource
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.steps import NextStep
@@ -81,6 +83,8 @@ class DashboardContext:
     """What moves of pods are read and approved through; None: this dashboard reads no cluster."""
     autopilot: AutopilotService | None = None
     """What the autopilot is seen and switched through; None: this dashboard reads no cluster."""
+    guards: Callable[[Person, WorkloadRef, float], Guards] | None = None
+    """What could guard a workload's changes, at a time (Unix seconds); None: this dashboard reads no metric source."""
     topologies: TopologyService | None = None
     """What the CPUs and devices of a node are read through; None: this dashboard reads no cluster."""
     actions: ActionSettings = field(default_factory=ActionSettings)

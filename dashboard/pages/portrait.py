@@ -17,7 +17,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.tables import filters
 from cotenant.base.text import visible
 from cotenant.base.usage.peak import PEAK_NAME
-from cotenant.dashboard.changes import callbacks, explanation, proposals, verdict
+from cotenant.dashboard.changes import callbacks, explanation, guards, proposals, verdict
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.figures import distribution, heat
 from cotenant.dashboard.figures import story as chart
@@ -127,6 +127,7 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
         ("why", lambda: _recommendation_panel(workload_story, view, ref)),
         ("log", lambda: _framed_panel("History of recommendations", proposals.log(workload_story.log), note=LOG_NOTE)),
         ("apply", lambda: _apply(workload_story, view)),
+        ("guards", lambda: guards.section(view, ref)),
     )
     sections = {name: panels.render_guarded(part) for name, part in make}
     changed = panels.render_guarded(lambda: _last_change(view, ref))
@@ -140,6 +141,7 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
             html.Div([sections["test"], sections["why"]], className="row narrow-wide"),
             sections["log"],
             sections["apply"],
+            sections["guards"],
         ]
     )
 
@@ -397,6 +399,7 @@ def register(app: Dash, view: View) -> None:
         ref = WorkloadRef(*(unquote(part) for part in parts))
         return panels.render_guarded(lambda: contents(view, ref, search or ""))
 
+    guards.register(app, view)
     app.clientside_callback(
         ClientsideFunction("cotenant", "show"), Input("story-resource", "value"), prevent_initial_call=True
     )

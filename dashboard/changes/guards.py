@@ -1,0 +1,133 @@
+"""What guards a workload's changes: the last week of each measure that was found, its bound, and how to use it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import Dash, Input, Output, State, dcc, html
+from dash.development.base_component import Component
+
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.people import Right
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.text import percent, visible
+from cotenant.changes.decide.regression_check import Measure, measure_text
+from cotenant.changes.model.judgement import RuleVerdict
+from cotenant.changes.objectives.found import FoundObjective, Guards, hourly_rules
+from cotenant.changes.soak.verification import annotate_command
+from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.view import View, in_cluster
+
+HEIGHT: Final = 220
+HOUR_SECONDS: Final = 3600
+SCALES: Final = {Measure.LATENCY: (1000.0, "ms"), Measure.ERRORS: (100.0, "%")}
+NOTE: Final = (
+    "Latency and failed requests that Prometheus has of this service. None guards changes before you run its command; "
+    "promises of policies and SLO objects of its namespace do."
+)
+
+
+def section(view: View, ref: WorkloadRef) -> Component:
+    """The button that looks, and the place for what is found; a command where this dashboard cannot look."""
+    if view.given.guards is None or view.given.changes is None:
+        command = f"cotenant explain guards {ref}"
+        return panels.panel("Guards", panels.empty("Looked for at the command line.", command=command), note=NOTE)
+    why = callbacks.why_not(view, Right.REVIEW, ref.namespace)
+    button = html.Button("Look for guards", id="find-guards", className="button", disabled=bool(why), title=why or None)
+    name = dcc.Store(id="guards-of", data=[ref.namespace, ref.kind, ref.name])
+    found = dcc.Loading(html.Div(id="guards-found", role="status"), type="dot")
+    return panels.panel("Guards", name, found, aside=button, note=NOTE)
+
+
+def register(app: Dash, view: View) -> None:
+    """Look when the button is pressed."""
+
+    @app.callback(
+        Output("guards-found", "children"),
+        Input("find-guards", "n_clicks"),
+        State("guards-of", "data"),
+        prevent_initial_call=True,
+    )
+    @callbacks.acts(view, Right.REVIEW)
+    def _find(_clicks: int | None, name: list[str]) -> Component:
+        find = in_cluster(view.given.guards, "cotenant explain guards")
+        now = int(view.now_seconds())
+        return contents(find(view.given.people(), WorkloadRef(*name), now), view.given.actions, now)
+
+
+def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Component:
+    """Everything that was found. end_seconds: Unix time of the last hour's end."""
+    now = [
+        html.P([html.Strong("Guarded by "), f"{measure}: ", html.Code(query)]) for measure, query in guards.now.items()
+    ]
+    refused = [html.P(f"Not guarded by {refusal.measure}: {refusal.error}") for refusal in guards.refused]
+    cards = [_card(guards.workload, k, found, settings, end_seconds) for k, found in enumerate(guards.found)]
+    none = [] if cards else [html.P("No latency or failed requests of this workload were found in the last week.")]
+    gaps = html.Details(
+        [html.Summary(f"What was not looked for, or is not used ({len(guards.gaps)})"),
+         html.Ul([html.Li(visible(gap)) for gap in guards.gaps])], className="more")  # fmt: skip
+    return html.Div([*now, *refused, *none, *cards, *([gaps] if guards.gaps else [])])
+
+
+def _card(
+    workload: WorkloadRef, place: int, found: FoundObjective, settings: ActionSettings, end_seconds: int
+) -> Component:
+    picture = [panels.figure(chart(found, settings, end_seconds), f"guard-{place}", HEIGHT)] if found.values else []
+    title = html.H3(visible(f"{found.measure}: {found.source}"))
+    if found.reason:
+        return html.Section([title, html.P(f"Of no use: {visible(found.reason)}."), *picture])
+    alarms = "" if found.false_alarms is None else percent(found.false_alarms, 1)
+    words = [html.P(f"{alarms} of the hours without a change would have counted as harm.")] if alarms else []
+    if found.is_used:
+        use: Component = html.P("It guards changes: it was written in the workload's namespace.")
+    else:
+        command = annotate_command(workload, found.measure, found.query)
+        copy = dmc.CopyButton(
+            value=command,
+            copiedChildren="Copied",
+            children="Copy",
+            size="xs",
+            variant="default",
+            id=f"copy-guard-{place}",
+        )
+        head = html.Div([html.Span("To use it:"), copy], className="panel-head")
+        use = html.Div([head, html.Pre(html.Code(command), className="command", tabIndex=0)])
+    return html.Section([title, *picture, *words, use])
+
+
+def chart(found: FoundObjective, settings: ActionSettings, end_seconds: int) -> Chart:
+    """The measure hour by hour, the bound of each hour, and the hours that would have looked like harm."""
+    scale, unit = SCALES[found.measure]
+    values = np.array([np.nan if value is None else value for value in found.values])
+    rules = hourly_rules(found.measure, values, settings, found.ceiling)
+    bounds = np.array([np.nan if rule is None or rule.most is None else rule.most for rule in rules])
+    is_harm = np.array([rule is not None and rule.verdict is RuleVerdict.WORSE for rule in rules], dtype=bool)
+    times = [end_seconds - HOUR_SECONDS * (len(values) - 1 - k) for k in range(len(values))]
+    x = base.milliseconds(times)
+    harm: dict[str, Any] = {
+        "type": "scatter", "mode": "markers", "name": "Would have looked like harm",
+        "x": [moment for moment, harmful in zip(x, is_harm, strict=True) if harmful],
+        "y": [float(value * scale) for value in values[is_harm]],
+        "marker": {"color": base.RED, "size": 8, "symbol": "x"},
+    }  # fmt: skip
+    traces = [
+        lines.line(x, values * scale, found.measure.value, base.BLUE, width=2),
+        lines.line(x, bounds * scale, "Most after a change", base.ORANGE, dash="dash"),
+        harm,
+    ]
+    for trace in traces:
+        trace["hovertemplate"] = f"%{{y:,.3~g}} {unit}"
+    return Chart({"data": traces, "layout": lines.over_time(unit, x)}, _summary(found, int(is_harm.sum())))
+
+
+def _summary(found: FoundObjective, harmful: int) -> str:
+    amounts = {"now": found.latest, "median": found.median, "highest": found.highest}
+    shown = ", ".join(f"{name} {measure_text(found.measure, v)}" for name, v in amounts.items() if v is not None)
+    promised = f"; promised at most {measure_text(found.measure, found.ceiling)}" if found.ceiling is not None else ""
+    hours = "1 hour" if harmful == 1 else f"{harmful} hours"
+    return f"The last week of {found.measure}: {shown or 'no value'}{promised}; {hours} would have looked like harm."

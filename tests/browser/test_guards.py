@@ -1,0 +1,56 @@
+"""What could guard a workload's changes, seen on its page: the last week, and the command to copy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+from playwright.sync_api import expect
+
+from cotenant.changes.access.kubeconfig_access import door_of
+from cotenant.changes.objectives.search import guard_finder
+from tests.browser.conftest import Open
+from tests.browser.test_browsing import serious
+from tests.browser.test_narrow import misfits
+from tests.changes.test_declared_objectives import own_selectors, requests_around
+from tests.contract.target import embedded_api
+from tests.support import acting, slo_objects
+from tests.support.prometheus import Server
+
+WAIT: Final = 120_000
+"""Milliseconds for some twenty questions to Prometheus."""
+pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+
+
+def test_a_measure_is_shown_with_its_week_and_the_command_that_uses_it(
+    open_page: Open, axe: str, tmp_path: Path
+) -> None:
+    with acting.embedded(tmp_path, acting.prepared(tmp_path / "store")) as scene:
+        assert scene.server is not None
+        ref = next(one for one in scene.workloads if one.kind == "Deployment")
+        api = embedded_api(scene.server)
+        slo_objects.serve(api)
+        slo_objects.create(api, slo_objects.sloth(ref.namespace, "promise", slo_objects.events(*own_selectors(ref))))
+        # Requests fail from an hour before the dashboard's time on.
+        with Server(requests_around(ref, scene.end_seconds - 3600, tmp_path)) as prometheus:
+            source = msgspec.structs.replace(scene.settings.profiler.prometheus, url=prometheus.url)
+            profiler = msgspec.structs.replace(scene.settings.profiler, prometheus=source)
+            settings = msgspec.structs.replace(scene.settings, profiler=profiler)
+            with acting.served(scene, guards=guard_finder(door_of(scene.settings), settings)) as address:
+                page = open_page(f"{address}/workload/{ref.namespace}/{ref.kind}/{ref.name}")
+                panel = page.locator(".panel", has=page.get_by_role("heading", name="Guards", exact=True))
+                panel.get_by_role("button", name="Look for guards").click(timeout=WAIT)
+                found = panel.locator("#guards-found section")
+                promise = found.filter(has=page.get_by_role("heading", name=f"Sloth {ref.namespace}/promise"))
+                own = found.filter(has=page.get_by_role("heading", name="failed requests: JVM (Micrometer)"))
+                expect(own.locator("code")).to_contain_text("kubectl annotate", timeout=WAIT)
+                # One of 30 hours: the last, in which five in a hundred failed and two are promised at most.
+                harm = re.compile(r"promised at most 2\.0 %; 1 hour would have looked like harm")
+                expect(promise.get_by_text(harm).first).to_be_visible()
+                expect(promise).to_contain_text("It guards changes")
+                expect(promise.locator(".scatterlayer .trace")).not_to_have_count(0)
+                assert serious(page, axe, "#guards-found") == []
+                assert misfits(page) == []
