@@ -33,6 +33,7 @@ class AutopilotController(Feature):
     """Feature `autopilot`."""
 
     name = "autopilot"
+    by_clock = True
     needs: tuple[str, ...] = ()
 
     def __init__(

@@ -46,6 +46,7 @@ class LadderController(Feature):
     """Feature `ladders`."""
 
     name = "ladders"
+    by_clock = True
     needs: tuple[str, ...] = ()
 
     def __init__(self, watcher: Watcher, interval_seconds: float) -> None:

@@ -18,7 +18,7 @@ import structlog
 
 from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.controllers.audit import Audit, action
-from cotenant.base.controllers.clocks import server_disagrees
+from cotenant.base.controllers.clocks import APART_SECONDS, server_disagrees
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.base.controllers.feature import ControllerCondition, FeatureState, condition_of_error, message_of
 from cotenant.base.controllers.sender import Leadership, Sender
@@ -61,7 +61,7 @@ class Feature(Protocol):
     send_seconds: float | None = None
     """After so long a time of writing it decides anew, whatever is left; None: it writes all first."""
     by_clock: bool = False
-    """Whether what it does rests on the age of reports, so that a doubtful clock freezes it."""
+    """Whether what it does rests on the age of reports or on times that people wrote: a doubtful clock freezes it."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
         """Return what to write; changes: the differences in each mirror since the last call that returned."""
@@ -191,7 +191,7 @@ class FeatureRunner:
             for _ in range(MOST_ROUNDS):
                 if self._blocking_state():
                     return
-                decision = self.feature.decide_at_shutdown(self._around.clock.now_seconds())
+                decision = self.feature.decide_at_shutdown(self._now_seconds())
                 if not decision.intents:
                     return
                 outcomes = self._sender.send(decision.intents)
@@ -263,7 +263,7 @@ class FeatureRunner:
             self._sender.seen(self._around.hub.mirrors[name].path, keys)
         started = time.monotonic()
         try:
-            decision = self.feature.decide(changes, self._around.clock.now_seconds())
+            decision = self.feature.decide(changes, self._now_seconds())
         except BaseException:
             self._give_back(changes)
             raise
@@ -313,6 +313,12 @@ class FeatureRunner:
                 return self._state(ControllerCondition.STALE, f"{name}: no sign of life; everything is left as it is.")
         doubt = self._clock_doubt() if self.feature.by_clock else ""
         return self._state(ControllerCondition.STALE, f"clock: {doubt}") if doubt else None
+
+    def _now_seconds(self) -> float:
+        """Our time; the API server's while the two disagree, because objects and the ends of their times have that."""
+        ours, server = self._around.clock.now_seconds(), self._around.server_clock
+        theirs = server.now_seconds() if server is not None else None
+        return ours if theirs is None or abs(ours - theirs) <= APART_SECONDS else theirs
 
     def _clock_doubt(self) -> str:
         """Why our clock cannot be believed, in words; empty when it can."""

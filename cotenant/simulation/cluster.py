@@ -131,7 +131,8 @@ class DemoCluster:
             self.settings, manager=msgspec.structs.replace(own, write=True, features_off=off)
         )
         metrics = Metrics("demo", sys.version.split()[0])
-        manager = Manager(connect(self.settings.kube), settings, metrics, Options("demo", elect=False), self.clock)
+        options = Options("demo", elect=False, fast_forward=True)
+        manager = Manager(connect(self.settings.kube), settings, metrics, options, self.clock)
         manager.pipeline.accept(self._story.results)
         return manager
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from cotenant.base.controllers.feature import ControllerCondition
 from cotenant.base.kube import connect
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.process.clock import ShiftedClock
 from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.manager.features import NAMES
+from cotenant.manager.run import Manager, Options
 from cotenant.simulation.api_server import EmbeddedServer
+from tests.cluster.crds import install_crd
+from tests.cluster.waiting import wait_for
 from tests.contract.target import embedded_target
 from tests.manager.scene import FORECASTS, RECOMMENDATIONS, SLO, Scene, deployed, results_of
 
@@ -53,3 +63,34 @@ def test_the_manager_does_its_work_on_the_embedded_server(small: Scene) -> None:
     assert small.api.exists(f"{FORECASTS}/n1")
     found = small.api.get(f"{RECOMMENDATIONS}/namespaces/small/recommendations/deployment-web")
     assert found["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"] == "250m"
+
+
+@pytest.mark.parametrize(("shift_seconds", "ttl", "phase"), [(3600.0, "30m", ""), (-3600.0, "1s", "Failed")])
+def test_a_reservation_ends_by_the_clock_of_the_server_that_wrote_its_beginning(
+    small: Scene, shift_seconds: float, ttl: str, phase: str
+) -> None:
+    """With the manager's clock an hour ahead every Reservation of less than an hour would end at once, and for good."""
+    for name in ("reservations.scheduling.koordinator.sh", "swapguards.cotenant.dev"):
+        install_crd(small.api, name)
+    reservations = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
+    container = {"name": "web", "image": "web", "resources": {"requests": {"cpu": "1"}}}
+    spec = {
+        "template": {"metadata": {"namespace": "small"}, "spec": {"containers": [container]}},
+        "owners": [{"labelSelector": {"matchLabels": {"app": "web"}}}],
+        "ttl": ttl,
+    }
+    small.api.create("/api/v1/namespaces", {"metadata": {"name": PLACEHOLDER_NAMESPACE}})
+    made = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Reservation", "metadata": {"name": "evening"}}
+    begun = small.api.create(reservations, {**made, "spec": spec})["metadata"]["creationTimestamp"]
+    wait_for("the server's clock goes on", lambda: time.time() > datetime.fromisoformat(begun).timestamp() + 2)
+    settings = small.settings()
+    off = [name for name in NAMES if name != "reservations"]
+    settings = msgspec.structs.replace(settings, manager=msgspec.structs.replace(settings.manager, features_off=off))
+    client = connect(KubeSettings(kubeconfig=str(small.account)))
+    manager = Manager(client, settings, Metrics("0", "3"), Options(elect=False), ShiftedClock(shift_seconds))
+    try:
+        manager.settle()
+    finally:
+        manager.stop()
+    found = small.api.get(f"{reservations}/evening").get("status") or {}
+    assert found.get("phase") == "Failed" if phase else found.get("phase") != "Failed"

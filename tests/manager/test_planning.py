@@ -132,7 +132,8 @@ class Plans(Scene):
             plans=msgspec.convert({"interval_seconds": 1.0, "cluster_budget_fraction": 1.0, **plans}, PlanSettings),
         )
         client = self.plane.client(self.account, watch_backoff_seconds=2.0)
-        manager = Manager(client, settings, Metrics("test", "3"), Options("test", elect=False), clock)
+        options = Options("test", elect=False, fast_forward=True)
+        manager = Manager(client, settings, Metrics("test", "3"), options, clock)
         manager.pipeline.accept(results or RunResults(int(clock.seconds)))
         manager.pipeline.start = lambda: None  # type: ignore[method-assign] - results come from the test
         with manager:
