@@ -63,8 +63,8 @@ def of_subject(title: str) -> tuple[Quantity, ...]:
     """The quantities of one subject, in the order of its module; one with columns is shown where their tables are."""
     shown = surfaces_of_columns()
     return tuple(
-        replace(one, surfaces=tuple(dict.fromkeys((*one.surfaces, *(s for c in one.columns for s in shown[c])))))
-        for one in SUBJECTS[title].QUANTITIES
+        replace(found, surfaces=tuple(dict.fromkeys((*found.surfaces, *(s for c in found.columns for s in shown[c])))))
+        for found in SUBJECTS[title].QUANTITIES
     )
 
 
