@@ -196,6 +196,7 @@ def _service(settings: Settings, cluster: str | None) -> ClusterAutopilotService
     """On the cluster and the ledger of the settings; the store is opened when a round is read."""
     from cotenant.autopilot.configured_service import autopilot_service_of
     from cotenant.base.commands.results import open_store
+    from cotenant.base.kube import clock_of
     from cotenant.changes.access.kubeconfig_access import kubeconfig_door
     from cotenant.recommender.stored_recommendations import recommendations_of
 
@@ -207,7 +208,10 @@ def _service(settings: Settings, cluster: str | None) -> ClusterAutopilotService
         return open_explanations()(namespace)
 
     door = kubeconfig_door(settings.kube)
-    return autopilot_service_of(settings, read_recommendations, door, stored=lambda: open_store(settings, cluster))
+    clock = clock_of(settings.kube)
+    return autopilot_service_of(
+        settings, read_recommendations, door, clock=clock, stored=lambda: open_store(settings, cluster)
+    )
 
 
 def _person(settings: Settings) -> Person:

@@ -18,6 +18,7 @@ from urllib.request import proxy_bypass
 
 from cotenant.base.errors import ClusterError
 from cotenant.base.kube.client import KubeClient
+from cotenant.base.process.clock import Clock
 from cotenant.base.settings.sections.kube import KubeSettings
 
 IN_CLUSTER = "in-cluster"
@@ -53,6 +54,15 @@ class Access:
 def connect(settings: KubeSettings) -> KubeClient:
     """A client for the cluster that the settings name; nothing is asked yet. ClusterError says what is missing."""
     return KubeClient(load_access(settings), settings, reload=lambda: load_access(settings))
+
+
+def clock_of(settings: KubeSettings) -> Clock:
+    """Return the clock by which the cluster's objects have their times; raises ClusterError as `connect`."""
+    client = connect(settings)
+    try:
+        return client.clock()
+    finally:
+        client.close()
 
 
 def load_access(settings: KubeSettings) -> Access:

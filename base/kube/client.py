@@ -7,6 +7,7 @@ the missing right. `writes`, `watch` and `access` stand on `request` and `stream
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import random
 import re
@@ -32,7 +33,7 @@ from cotenant.base.errors import (
 )
 from cotenant.base.json_documents.json_decoders import decoder_of, make_ready
 from cotenant.base.kube.connection import ApiConnection, ApiRequest, ApiResponse, Stream
-from cotenant.base.process.clock import ServerClock
+from cotenant.base.process.clock import Clock, ServerClock
 from cotenant.base.settings.sections.kube import KubeSettings
 
 if TYPE_CHECKING:
@@ -179,6 +180,13 @@ class KubeClient:
         reload = self._reload
         again = (lambda: replace(reload(), server=server)) if reload else None
         return KubeClient(replace(self.access, server=server), settings or self.settings, reload=again)
+
+    def clock(self) -> Clock:
+        """The clock by which ages of the cluster's objects are to be counted; asks the server where it has not yet."""
+        if self.server_clock.now_seconds() is None:
+            with contextlib.suppress(ClusterError):
+                self.get("/version")
+        return self.server_clock.believable_clock()
 
     def close(self) -> None:
         """Close the connection."""

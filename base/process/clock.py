@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Protocol
+from typing import Final, Protocol
+
+APART_SECONDS: Final = 120.0
+"""Clocks that differ by more are not both right."""
 
 
 class Clock(Protocol):
@@ -66,3 +69,13 @@ class ServerClock:
         """Unix time, UTC; None before the first answer."""
         ahead = self._ahead_of_monotonic
         return None if ahead is None else ahead + time.monotonic()
+
+    def believable_clock(self) -> Clock:
+        """Return the machine's clock, or one that goes with the server's where the two are far apart.
+
+        Objects carry the server's time: ages by a machine that is wrong, or beside the demo's cluster, would be others
+        than those of a page that is served beside the cluster.
+        """
+        server = self.now_seconds()
+        ahead = 0.0 if server is None else server - time.time()
+        return ShiftedClock(ahead) if abs(ahead) > APART_SECONDS else SystemClock()

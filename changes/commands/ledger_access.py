@@ -32,7 +32,6 @@ def open_actions(settings: Settings, what: str = "a command") -> Iterator[Action
     """
     from cotenant.base.kube import connect
     from cotenant.base.ledger.bucket_ledger import ledger_turn
-    from cotenant.base.process.clock import SystemClock
     from cotenant.base.settings.sections.actions import ledger_location
     from cotenant.changes.accept import Actions
     from cotenant.changes.change_ledger import ChangeLedger
@@ -44,7 +43,7 @@ def open_actions(settings: Settings, what: str = "a command") -> Iterator[Action
     with ledger_turn(place, f"{what} of {person.name}", PATIENCE_SECONDS), closing(client):
         ledger = open_ledger(settings)
         with closing(ledger):
-            change_ledger = ChangeLedger(ledger, SystemClock(), person.name)
+            change_ledger = ChangeLedger(ledger, client.clock(), person.name)
             change_ledger.cluster = client.access.cluster
             actions = Actions(client, change_ledger, settings.actions, person)
             actions.anchor_namespace = _anchor_namespace(settings, actions)

@@ -171,12 +171,11 @@ def _forecast(settings: DeschedulerSettings) -> bool:
 
 def _read(settings: Settings) -> RebalanceReading:
     from cotenant.base.kube import connect
-    from cotenant.base.process.clock import SystemClock
     from cotenant.scheduler_ext.rebalance.cluster_reading import read
 
     client = connect(settings.kube)
     try:
-        return read(client, settings.extender.load_aware, SystemClock().now_seconds(), settings.manager.namespace)
+        return read(client, settings.extender.load_aware, client.clock().now_seconds(), settings.manager.namespace)
     finally:
         client.close()
 

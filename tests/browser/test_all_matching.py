@@ -10,19 +10,30 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Open
+from tests.browser.conftest import PATIENCE_MS, Open
 from tests.browser.test_pages import api, settled
 from tests.support import dashboard as support
 from tests.support.many_rows import with_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 ROWS = 998
+MOST = 100_000
 
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with with_rows(tmp_path_factory.mktemp("many"), ROWS) as made, support.served(support.app_of(made)) as url:
         yield url
+
+
+@pytest.mark.soak
+def test_a_hundred_thousand_that_match_leave_as_csv_whole(open_page: Open, tmp_path: Path) -> None:
+    with with_rows(tmp_path, MOST) as made, support.served(support.app_of(made)) as url:
+        page = settled(open_page(f"{url}/recommendations"))
+        page.set_default_timeout(10 * PATIENCE_MS)  # the rows take a minute where four others work on two processors
+        page.locator("#select-all").click()
+        expect(page.locator("#selection-count")).to_have_text(f"All {MOST:,} matching", timeout=10 * PATIENCE_MS)
+        assert len({(row["namespace"], row["workload"], row["container"]) for row in exported(page)}) == MOST
 
 
 def exported(page: Page, form: str = "csv") -> list[dict[str, str]]:

@@ -6,6 +6,7 @@ import json
 import stat
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from cotenant.base.errors import ClusterConflict, ClusterForbidden, ClusterInvalid, ClusterUnreachable, StoreCorrupt
 from cotenant.base.kube import Writer, access_review, connect
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Patch
-from cotenant.base.process.clock import FixedClock
+from cotenant.base.process.clock import FixedClock, SystemClock
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.simulation.api_server import AccessRule, Account, EmbeddedServer
 from tests.cluster import binaries, needing
@@ -52,6 +53,20 @@ def test_our_own_client_reads_and_writes_it(server: EmbeddedServer, tmp_path: Pa
     assert client.list("/api/v1/configmaps")[0]["data"] == {"a": "2"}
     writer.send(Delete(ADDRESS))
     assert client.get(ADDRESS.path) is None
+
+
+def test_its_answers_carry_the_clocks_time_and_a_client_counts_ages_by_it(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    before = time.monotonic()
+    counted = client_of(server, tmp_path).clock().now_seconds()
+    # Years from this machine's time, so that the server's is believed; the header has no fractions of a second.
+    assert 1_800_000_000.0 - 1 <= counted <= 1_800_000_000.0 + 1 + time.monotonic() - before
+
+
+def test_a_client_goes_by_the_machine_where_both_clocks_agree(tmp_path: Path) -> None:
+    with EmbeddedServer() as running:
+        assert isinstance(client_of(running, tmp_path).clock(), SystemClock)
 
 
 def test_objects_carry_the_clocks_time(server: EmbeddedServer, tmp_path: Path) -> None:

@@ -50,8 +50,9 @@ class EmbeddedServer:
             self.state.restore(*_load_snapshot(snapshot))
         self.token = secrets.token_urlsafe(24)
         self.accounts: dict[str, Account] = {self.token: ADMINISTRATOR}
-        self.api = Api(self.state, clock or SystemClock(), self.accounts.values)
-        handler = type("BoundHandler", (_ApiHandler,), {"api": self.api, "accounts": self.accounts})
+        own = clock or SystemClock()
+        self.api = Api(self.state, own, self.accounts.values)
+        handler = type("BoundHandler", (_ApiHandler,), {"api": self.api, "accounts": self.accounts, "clock": own})
         self._server = _ApiHttpServer(("127.0.0.1", port), handler)
         self.authority, context = loopback()
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
@@ -166,6 +167,11 @@ class _ApiHandler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     api: ClassVar[Api]
     accounts: ClassVar[dict[str, Account]]
+    clock: ClassVar[Clock]
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """The header Date: the cluster's own time, by which commands count the ages of its objects."""
+        return super().date_time_string(self.clock.now_seconds() if timestamp is None else timestamp)
 
     def do_GET(self) -> None:
         self._serve()

@@ -116,7 +116,6 @@ def refusal_rows(explanation: Explanation) -> list[dict[str, Any]]:
 def queue_refusals(client: KubeClient, settings: Settings, pod: Mapping[str, Any], nodes: int) -> list[RuleRefusal]:
     """A rule for each of our gates on the pod, which no node takes before: the sentence of `cotenant explain queue`."""
     from cotenant.base.errors import ClusterError
-    from cotenant.base.process.clock import SystemClock
     from cotenant.scheduler_ext.extender.why import RuleRefusal
     from cotenant.scheduler_ext.queues.commands.live_queues import read_report, unserved_gates
     from cotenant.scheduler_ext.queues.model.explanation import UNSERVED, gate_sentences
@@ -127,7 +126,7 @@ def queue_refusals(client: KubeClient, settings: Settings, pod: Mapping[str, Any
         return []
     meta, unserved = mapping_or_empty(pod.get("metadata")), frozenset[str]()
     try:
-        now_seconds = SystemClock().now_seconds()
+        now_seconds = client.clock().now_seconds()
         _, report = read_report(client, settings, now_seconds)
         unserved = unserved_gates(client, now_seconds)
         sentences = gate_sentences(report, str(meta.get("namespace")), str(meta.get("name")), unserved)

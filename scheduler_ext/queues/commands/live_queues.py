@@ -99,14 +99,13 @@ def open_queues(
 ) -> LiveQueues:
     """Read the cluster. pod: one to read as well; NoData when it does not exist."""
     from cotenant.base.kube import connect
-    from cotenant.base.process.clock import SystemClock
     from cotenant.scheduler_ext.extender.watch.cluster_reader import pod_of
 
     settings = session.load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
     client = connect(settings.kube)
     try:
         body = pod_of(client, *pod) if pod else {}
-        now_seconds = SystemClock().now_seconds()
+        now_seconds = client.clock().now_seconds()
         view, report = read_report(client, settings, now_seconds)
         unserved = unserved_gates(client, now_seconds) if pod else frozenset()
     finally:

@@ -178,18 +178,12 @@ def parse_plan_name(text: str) -> tuple[str, str]:
     return namespace, name
 
 
-def now() -> float:
-    """Unix seconds."""
-    from cotenant.base.process.clock import SystemClock
-
-    return SystemClock().now_seconds()
-
-
 def service_of(settings: Settings) -> ClusterPlanService:
     """The plan service, which writes into the ledger."""
+    from cotenant.base.kube import clock_of
     from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 
-    return plan_service_of(settings)
+    return plan_service_of(settings, clock=clock_of(settings.kube))
 
 
 def _approver_name(plan: Plan) -> str:
@@ -277,7 +271,8 @@ def _act(settings: Settings, plan: str, yes: bool, trial: Trial, act: PlanAct) -
         message(f"reservationplans/{ref}: {act(service_of(settings), ref)}")
         return
     with closing(connect(settings.kube)) as client:
-        check(client, trial(plans.plan(client, ref.namespace, ref.name), now(), asked_who(client).name))
+        now_seconds = client.clock().now_seconds()
+        check(client, trial(plans.plan(client, ref.namespace, ref.name), now_seconds, asked_who(client).name))
 
 
 def _moment(start: str) -> float:

@@ -29,7 +29,6 @@ from cotenant.scheduler_ext.reservations.commands.decisions import (
     StandbyOption,
     YesOption,
     check,
-    now,
     parse_plan_name,
     person,
     service_of,
@@ -183,7 +182,8 @@ def preview(
     name = parse_plan_name(plan)
     settings = settings_of(ctx, None, kubeconfig, context)
     client = _client(settings)
-    plan_preview = preview_plan(client, read(client, *name), now(), settings, _ahead(settings, session_of(ctx).cluster))
+    found, now_seconds = read(client, *name), client.clock().now_seconds()
+    plan_preview = preview_plan(client, found, now_seconds, settings, _ahead(settings, session_of(ctx).cluster))
     print_table(preview_table(plan_preview, settings.recommender.prices.currency), output, headers=not no_headers)
 
 
@@ -212,12 +212,15 @@ def plan(
     context: Context = None,
 ) -> None:
     """Make a plan by schedule or for one window, sized by the workload's own requests; it still has to be approved."""
-    from cotenant.scheduler_ext.reservations.model.plan import Recurrence, proposal_name
+    from cotenant.base.kube import clock_of
+    from cotenant.scheduler_ext.reservations.model.plan import Recurrence, Span, proposal_name
     from cotenant.scheduler_ext.reservations.model.plan_service import PlanTerms
     from cotenant.scheduler_ext.reservations.service.plans import new_plan, plan_creation
 
     ref, settings = WorkloadRef.required(workload), settings_of(ctx, None, kubeconfig, context)
     when = _parse_window(schedule, zone, start, length)
+    if isinstance(when, Span) and when.end_seconds <= clock_of(settings.kube).now_seconds():
+        raise UsageError(f"--start {start!r}: the window is already over", fix="Give a time to come.")
     title = name or f"{proposal_name(ref)}-{'schedule' if schedule else 'once'}"
     if yes:
         recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
@@ -277,8 +280,8 @@ def _parse_window(schedule: str, zone: str, start: str, length: str) -> Recurren
     if schedule:
         return Recurrence(schedule, zone, seconds)
     begin = moment_of(start, "--start")
-    if begin is None or begin + seconds <= now():
-        raise UsageError(f"--start {start!r}: the window is already over", fix="Give a time to come.")
+    if begin is None:
+        raise UsageError(f"--start {start!r} is no moment", fix="Write it in UTC, as 2027-03-05T17:00:00Z.")
     return Span(begin, begin + seconds)
 
 

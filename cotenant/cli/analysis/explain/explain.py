@@ -22,7 +22,6 @@ from cotenant.base.commands.results import (
     open_store,
 )
 from cotenant.base.errors import NoData
-from cotenant.base.process.clock import SystemClock
 from cotenant.base.text import visible
 from cotenant.changes.commands.recommendation_lines import describe
 from cotenant.cli.registry import EXPLAIN
@@ -135,7 +134,7 @@ def node(
 
     if from_cluster:
         settings = settings_of(ctx, store, None, None)
-        explanation = explain_node.from_cluster(settings, name, SystemClock().now_seconds())
+        explanation = explain_node.from_cluster(settings, name)
     else:
         settings = session_of(ctx).load({"store.url": store}).settings
         explanation = explain_node.from_store(open_store(settings, cluster), name)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KINDS: Final = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
 
 
-def from_cluster(settings: Settings, node: str, now_seconds: float) -> NodeExplained:
+def from_cluster(settings: Settings, node: str) -> NodeExplained:
     """Return the explanation of a node from the objects of the cluster that the settings name."""
     from cotenant.base.kube import connect
     from cotenant.base.kube.colocation import node_inputs
@@ -28,7 +28,7 @@ def from_cluster(settings: Settings, node: str, now_seconds: float) -> NodeExpla
 
     client = connect(settings.kube)
     try:
-        inputs = node_inputs(client, node, settings.manager.namespace)
+        inputs, now_seconds = node_inputs(client, node, settings.manager.namespace), client.clock().now_seconds()
     finally:
         client.close()
     return node_explanations.of_cluster(inputs, now_seconds)
