@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Right
 from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.base.text import percent, visible
+from cotenant.base.text import counted, percent, visible
 from cotenant.changes.decide.regression_check import Measure, measure_text
 from cotenant.changes.model.judgement import RuleVerdict
 from cotenant.changes.objectives.found import FoundObjective, Guards, hourly_rules
@@ -69,7 +69,7 @@ def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Comp
     cards = [_card(guards.workload, k, found, settings, end_seconds) for k, found in enumerate(guards.found)]
     none = [] if cards else [html.P("No latency or failed requests of this workload were found in the last week.")]
     gaps = html.Details(
-        [html.Summary(f"What was not looked for, or is not used ({len(guards.gaps)})"),
+        [html.Summary("What was not looked for, or is not used"),
          html.Ul([html.Li(visible(gap)) for gap in guards.gaps])], className="more")  # fmt: skip
     return html.Div([*now, *refused, *none, *cards, *([gaps] if guards.gaps else [])])
 
@@ -129,5 +129,5 @@ def _summary(found: FoundObjective, harmful: int) -> str:
     amounts = {"now": found.latest, "median": found.median, "highest": found.highest}
     shown = ", ".join(f"{name} {measure_text(found.measure, v)}" for name, v in amounts.items() if v is not None)
     promised = f"; promised at most {measure_text(found.measure, found.ceiling)}" if found.ceiling is not None else ""
-    hours = "1 hour" if harmful == 1 else f"{harmful} hours"
+    hours = counted(harmful, "hour")
     return f"The last week of {found.measure}: {shown or 'no value'}{promised}; {hours} would have looked like harm."
