@@ -1,4 +1,4 @@
-"""EDGE: `cotenant autopilot`: what runs by itself, what it would do next, who lets it act, and the switch that stops it."""
+"""EDGE: `cotenant autopilot`: what runs by itself, what it would do next, who lets it act, the switch that stops it."""
 
 from __future__ import annotations
 

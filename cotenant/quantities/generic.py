@@ -148,8 +148,8 @@ _OTHERS: Final = (
     _of("false_alarm_ratio", "Hours that would have counted as harm", "Share of pairs of neighbouring hours without a "
         "change in which a measure of a service rose by more than a verdict allows.", Unit.RATIO,
         "cotenant.changes.objectives.found.false_alarm_ratio", Aggregation(Level.WORKLOAD, "share"), Moment.WINDOW),
-    _of("alarming_hours_count", "Hours that would have looked like harm", "Hours of the last week in which a measure of "
-        "a service was above the most that a verdict allows after the hour before.", Unit.COUNT,
+    _of("alarming_hours_count", "Hours that would have looked like harm", "Hours of the last week in which a measure "
+        "of a service was above the most that a verdict allows after the hour before.", Unit.COUNT,
         "cotenant.changes.objectives.found.hourly_rules", Aggregation(Level.WORKLOAD, "number"), Moment.WINDOW),
     _of("served_requests_per_hour", "Requests an hour", "Number of requests that a service served in the median hour "
         "of the last week.", Unit.COUNT, "cotenant.changes.objectives.found.median_hourly_count",
