@@ -5,7 +5,7 @@
 A tree is YAML: a key is a field, its value "TYPE flags | description" or a mapping of the fields below it.
 
     name        string ! | A required text.            key[]   a list       key{}   a map of text to the type
-    TYPE        string int32 int64 number boolean time duration quantity object any, or $name of types.yaml
+    TYPE        string int32 int64 number boolean time duration quantity promql object any, or $name of types.yaml
     flags       ! required   =VALUE default   (A, B) allowed values   >=N <=N bounds   /REGEX/ pattern
     .           "flags | description" of the mapping itself
     .rules      [[CEL rule, message], ...]          .keys   [field, ...]: the list is a map by these fields
@@ -49,6 +49,7 @@ SCALARS: dict[str, Schema] = {
         "x-kubernetes-int-or-string": True,
     },
     "percent": {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True},
+    "promql": {"type": "string", "minLength": 1, "maxLength": 2000},
     "object": {"type": "object"},
     "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
 }

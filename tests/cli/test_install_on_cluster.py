@@ -132,7 +132,7 @@ def changed(kind: str, path: str, value: Any) -> dict[str, Any]:
 def test_an_installation_is_shown_first_then_done_and_done_again_changes_nothing(plane: ControlPlane, api: Api) -> None:
     assert run(plane, "uninstall", "--crds", "--yes")[0] == 0
     code, plan, said = run(plane, "install")
-    assert code == 0
+    assert code == 0, (said, [row for row in plan.values() if row["state"] != "create"])
     assert {row["state"] for row in plan.values()} == {"create"}
     assert "nothing was" in said
     assert versions(api) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,3 +89,12 @@ def test_no_example_rests_on_fields_that_only_our_definition_keeps(path: Path) -
 def test_every_object_that_an_installation_makes_carries_our_label(path: Path) -> None:
     for body in yaml.safe_load_all(path.read_text()):
         assert body["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "cotenant", body["metadata"]["name"]
+
+
+def test_no_pattern_repeats_more_often_than_the_api_server_compiles() -> None:
+    """Its expressions are RE2's, whose repeats end at 1,000; a longer text has a greatest length instead."""
+    schemas = [loaded(path)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for path in DEFINITIONS]
+    patterns = {schema["pattern"] for root in schemas for _, schema in fields(root) if "pattern" in schema}
+    repeats = {pattern: re.findall(r"\{(\d+)(?:,(\d*))?\}", pattern) for pattern in patterns}
+    assert any(repeats.values())
+    assert {p for p, found in repeats.items() if any(int(n) > 1000 for pair in found for n in pair if n)} == set()
