@@ -142,6 +142,7 @@ def read_slo_objects(client: KubeClient, namespace: str, everywhere: bool = Fals
     """Return the objectives of all SLO objects of a namespace, or of all; those that cannot be used with why."""
     made: list[SloObject] = []
     absent: list[str] = []
+    forbidden: list[str] = []
     gaps: list[str] = []
     for tool, kind in KINDS.items():
         try:
@@ -149,7 +150,9 @@ def read_slo_objects(client: KubeClient, namespace: str, everywhere: bool = Fals
         except ClusterAbsent:
             absent.append(tool)
         except ClusterForbidden:
-            gaps.append(f"SLO objects of {tool} were not looked for: {kind.rpartition('/')[2]} may not be listed")
+            forbidden.append(tool)
+    if forbidden:
+        gaps.append(f"SLO objects of {', '.join(forbidden)} were not looked for: they may not be listed")
     if absent:
         gaps.append(f"SLO objects of {', '.join(absent)} were not looked for: their kinds are not installed")
     return SloReading(made, gaps)

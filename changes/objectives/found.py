@@ -230,3 +230,8 @@ def hourly_rules(
     known = [float(value) if np.isfinite(value) else None for value in values]
     pairs = [Compared(measure, *pair, ceiling=ceiling) if None not in pair else None for pair in pairwise(known)]
     return [None, *(None if pair is None else check_measure(pair, settings) for pair in pairs)]
+
+
+def alarming_hours_count(rules: Sequence[RuleResult | None]) -> int:
+    """Return the number of hours that would have counted as harm. rules: of `hourly_rules`."""
+    return sum(rule is not None and rule.verdict is RuleVerdict.WORSE for rule in rules)

@@ -31,7 +31,7 @@ class PolicyObjective(msgspec.Struct, frozen=True, rename="camel"):
     name: Annotated[str, msgspec.Meta(pattern="^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
     measure: Literal["ErrorRatio", "Latency"]
     query: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
-    ceiling: Annotated[float, msgspec.Meta(ge=0.000001, le=3600)]
+    ceiling: Annotated[float, msgspec.Meta(gt=0, le=3600)]
 
     def problem(self, namespace: str) -> tuple[object, str, str] | None:
         """Return (value, why, fix) of what is wrong with it; None where nothing is. namespace: of its policy."""

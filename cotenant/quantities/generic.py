@@ -150,7 +150,7 @@ _OTHERS: Final = (
         "cotenant.changes.objectives.found.false_alarm_ratio", Aggregation(Level.WORKLOAD, "share"), Moment.WINDOW),
     _of("alarming_hours_count", "Hours that would have looked like harm", "Hours of the last week in which a measure "
         "of a service was above the most that a verdict allows after the hour before.", Unit.COUNT,
-        "cotenant.changes.objectives.found.hourly_rules", Aggregation(Level.WORKLOAD, "number"), Moment.WINDOW),
+        "cotenant.changes.objectives.found.alarming_hours_count", Aggregation(Level.WORKLOAD, "number"), Moment.WINDOW),
     _of("served_requests_per_hour", "Requests an hour", "Number of requests that a service served in the median hour "
         "of the last week.", Unit.COUNT, "cotenant.changes.objectives.found.median_hourly_count",
         Aggregation(Level.WORKLOAD, "median"), Moment.WINDOW),

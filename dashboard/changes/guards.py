@@ -15,7 +15,7 @@ from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import counted, percent, visible
 from cotenant.changes.decide.regression_check import Measure, measure_text
 from cotenant.changes.model.judgement import RuleVerdict
-from cotenant.changes.objectives.found import FoundObjective, Guards, hourly_rules
+from cotenant.changes.objectives.found import FoundObjective, Guards, alarming_hours_count, hourly_rules
 from cotenant.changes.soak.verification import annotate_command
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.figures import base, lines
@@ -122,7 +122,7 @@ def chart(found: FoundObjective, settings: ActionSettings, end_seconds: int) -> 
     ]
     for trace in traces:
         trace["hovertemplate"] = f"%{{y:,.3~g}} {unit}"
-    return Chart({"data": traces, "layout": lines.over_time(unit, x)}, _summary(found, int(is_harm.sum())))
+    return Chart({"data": traces, "layout": lines.over_time(unit, x)}, _summary(found, alarming_hours_count(rules)))
 
 
 def _summary(found: FoundObjective, harmful: int) -> str:

@@ -270,7 +270,7 @@ def test_kinds_that_are_missing_and_rights_that_are_missing_are_notes(source: Cl
         guards = find_guards(client, source, {}, ref("jvm"), CHANGED, SETTINGS)
         client.close()
     assert {one.source for one in guards.found} == {"JVM (Micrometer)"}
-    assert "SLO objects of OpenSLO were not looked for: slos may not be listed" in guards.gaps
+    assert "SLO objects of OpenSLO were not looked for: they may not be listed" in guards.gaps
 
 
 def test_a_query_is_narrowed_in_each_of_its_selectors_and_stays_the_same_query() -> None:
