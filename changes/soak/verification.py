@@ -15,7 +15,7 @@ from typing import Any, Final
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.changes.accept import Actions
-from cotenant.changes.decide.field_changes import address_of, holds_values
+from cotenant.changes.decide.field_changes import address_of, lost_reason
 from cotenant.changes.decide.in_place import RESIZE, answer, summarize_resize_answers
 from cotenant.changes.decide.regression_check import (
     MOST_RESTARTS,
@@ -77,15 +77,9 @@ def _lost_write(actions: Actions, change: Change) -> str:
     Somebody may have set the old values again, or the API server may run on an older state of its database: then pods
     that do well say nothing of the change. Pods come and go, so resizes of theirs are not compared.
     """
-    for write in change.writes:
-        if write.subresource == RESIZE:
-            continue
-        live = actions.client.get(write.address.path)
-        if live is None or (live.get("metadata") or {}).get("uid") != write.uid:
-            return f"{write.address} is gone"
-        if not holds_values(live, write):
-            return f"{write.address} is not what was applied any more"
-    return ""
+    writes = [write for write in change.writes if write.subresource != RESIZE]
+    live = {path: actions.client.get(path) for path in dict.fromkeys(write.address.path for write in writes)}
+    return lost_reason(writes, live, change.id)
 
 
 def queries_of(live: Json | None, workload: WorkloadRef, latency: str) -> tuple[dict[Measure, str], list[Compared]]:

@@ -147,7 +147,8 @@ def test_a_change_that_its_workload_no_longer_has_is_not_found_good(
     embedded_api(scene.server).patch(write.address.path, restored, "json")
     found = judged.verify()
     assert found.state is ChangeState.APPLIED
-    assert found.words == f"not verified: {write.address} is not what was applied any more"
+    change = judged.standing.change.id
+    assert found.words == f"not verified: somebody changed {write.address}: it has not what change {change} wrote"
 
 
 def annotate(scene: acting.Scene, workload: WorkloadRef, query: str) -> None:
