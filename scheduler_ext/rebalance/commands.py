@@ -104,6 +104,8 @@ def descheduler(
             "this command decides one round",
             fix="cotenant serve descheduler --once; the manager decides rounds again and again",
         )
+    if show is Show.EMPTYING and plugin is RebalancePlugin.LOW_NODE_LOAD:
+        raise UsageError("LowNodeLoad empties no nodes", fix="Add --plugin HighNodeLoad.")
     flags = {"kube.kubeconfig": kubeconfig, "kube.context": context, "descheduler.mode": mode and mode.value}
     settings = session_of(ctx).load(flags).settings
     if plugin is RebalancePlugin.LOW_NODE_LOAD:
@@ -183,7 +185,7 @@ def _read(settings: Settings) -> RebalanceReading:
 def _print(report: RebalanceReport, show: Show, output: Format, *, headers: bool) -> None:
     """The tables one below the other; JSON and YAML of all are one object, CSV is one table."""
     tables = {Show.EMPTYING: report.emptying, Show.NODES: report.nodes, Show.MOVES: report.moves}
-    if report.plugin == RebalancePlugin.LOW_NODE_LOAD and show is not Show.EMPTYING:
+    if report.plugin == RebalancePlugin.LOW_NODE_LOAD:
         del tables[Show.EMPTYING]
     if show is not Show.ALL:
         print_table(tables[show], output, headers=headers)

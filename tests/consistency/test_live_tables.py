@@ -69,7 +69,9 @@ LIVE = (
     LiveTable(GANGS, "queues/gangs", ("get", "gangs")),
     LiveTable(NODES, "rebalance/nodes", (*DESCHEDULER, "nodes")),
     LiveTable(MOVES, "rebalance/moves", (*DESCHEDULER, "moves"), may_be_empty=True),
-    LiveTable(EMPTYING, "rebalance/emptying", (*DESCHEDULER, "emptying"), may_be_empty=True),
+    LiveTable(
+        EMPTYING, "rebalance/emptying", (*DESCHEDULER, "emptying", "--plugin", "HighNodeLoad"), may_be_empty=True
+    ),
     LiveTable(JOBS, "rebalance/jobs", may_be_empty=True),
     LiveTable(autopilot.STATUS, "autopilot/status", ("autopilot", "status")),
     LiveTable(autopilot.QUEUE, "autopilot/queue", ("autopilot", "preview")),
@@ -134,7 +136,7 @@ def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Living]:
 
 def differences(schema: Schema, want: list[Row], got: list[Row], apart_seconds: float) -> Iterator[str]:
     """Cells that differ; ages by more than the time between the two questions."""
-    assert len(got) == len(want), schema.name
+    assert len(got) == len(want), (schema.name, want, got)
     for ours, theirs in zip(_sorted(schema, want), _sorted(schema, got), strict=True):
         for column in schema.columns:
             one, other = (plain(column.kind, row[column.name]) for row in (ours, theirs))

@@ -146,6 +146,8 @@ def test_the_words_that_are_wrong(tmp_path: Path) -> None:
     assert refused.returncode == 2 and "$.highThresholds.cpu: 130 is not a number from 0 to 100" in refused.stderr
     absent = cotenant("serve", "descheduler", "--once", "-f", str(tmp_path / "absent.yaml"))
     assert absent.returncode == 2 and "cannot be read" in absent.stderr
+    nothing = cotenant("serve", "descheduler", "--once", "--show", "emptying")
+    assert nothing.returncode == 2 and "Add --plugin HighNodeLoad" in nothing.stderr
     assert arguments_from("", Settings()).low_node_load.high_thresholds.cpu == 65
     assert {mode.value for mode in RebalanceMode} == {"forecast", "observed"}
 
