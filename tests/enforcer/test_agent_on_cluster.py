@@ -107,13 +107,12 @@ def guarded(plane: ControlPlane, agent: KubeClient) -> None:
 
 
 def test_an_agent_writes_the_metric_of_its_own_node_and_of_no_other(plane: ControlPlane, agent: KubeClient) -> None:
-    for left in plane.api().items(PATH):  # of a try that a slow server did not answer in time
-        plane.api().delete(f"{PATH}/{left['metadata']['name']}")
     guarded(plane, agent)
     writer = Writer(agent, "cotenant-enforcer")
-    uid = plane.api().get("/api/v1/nodes/a-0")["metadata"]["uid"]
-    assert writer.send(own_object("a-0", uid, CollectPolicy()))["metadata"]["name"] == "a-0"
-    Writer(plane.admin_client(), "admin").send(own_object("b-0", uid, CollectPolicy()))
+    # An owner that is not there would have the garbage collector delete the object while the test runs.
+    own, foreign = (node_of_name(plane, name)["metadata"]["uid"] for name in ("a-0", "b-0"))
+    assert writer.send(own_object("a-0", own, CollectPolicy()))["metadata"]["name"] == "a-0"
+    Writer(plane.admin_client(), "admin").send(own_object("b-0", foreign, CollectPolicy()))
     with pytest.raises(ClusterForbidden, match="its own node alone"):
         writer.send(status_of("b-0"))
     writer.send(status_of("a-0"))
