@@ -15,7 +15,7 @@ from typing import Any, Final
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.changes.accept import Actions
-from cotenant.changes.decide.field_changes import address_of, lost_reason
+from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.in_place import RESIZE, answer, summarize_resize_answers
 from cotenant.changes.decide.regression_check import (
     MOST_RESTARTS,
@@ -55,8 +55,8 @@ def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[Ch
     verdict = ChangeVerdict(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
     if verdict.harm:
         return ChangeEvent.REGRESSED, verdict.harm, verdict
-    if why := unanswered_query_reason(rules) or _lost_write(actions, change):
-        return ChangeEvent.UNJUDGED, f"not verified: {why}", verdict
+    if silent := unanswered_query_reason(rules):
+        return ChangeEvent.UNJUDGED, f"not verified: {silent}", verdict
     looked = ", ".join(rule.words for rule in rules if rule.rule in POD_RULES)
     return ChangeEvent.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", verdict
 
@@ -69,17 +69,6 @@ def _objectives(actions: Actions, live: Json | None, workload: WorkloadRef) -> t
         return asked, refused
     declared = declared_objectives(actions.client, live, workload)
     return [*asked, *declared.objectives], [*refused, *declared.refused]
-
-
-def _lost_write(actions: Actions, change: Change) -> str:
-    """Return what of the change its objects no longer have, as text; "" where they have all of it.
-
-    Somebody may have set the old values again, or the API server may run on an older state of its database: then pods
-    that do well say nothing of the change. Pods come and go, so resizes of theirs are not compared.
-    """
-    writes = [write for write in change.writes if write.subresource != RESIZE]
-    live = {path: actions.client.get(path) for path in dict.fromkeys(write.address.path for write in writes)}
-    return lost_reason(writes, live, change.id)
 
 
 def queries_of(live: Json | None, workload: WorkloadRef, latency: str) -> tuple[dict[Measure, str], list[Compared]]:

@@ -131,26 +131,6 @@ def test_a_latency_that_cannot_be_told_is_no_pass_and_is_said_once(scene: acting
     assert judged.verify().state is ChangeState.VERIFIED and len(judged.kept) == 2
 
 
-@pytest.mark.parametrize("keeps_note", [True, False])
-def test_a_change_that_its_workload_no_longer_has_is_not_found_good(
-    scene: acting.Scene, tmp_path: Path, keeps_note: bool
-) -> None:
-    """As after `kubectl edit`, or after the API server's database was restored from a backup."""
-    judged = Judged(scene, tmp_path)
-    (write,) = [write for write in judged.standing.change.writes if not write.subresource]
-    restored: list[dict[str, Any]] = [
-        {"op": "replace" if value is not None else "remove", "path": pointer, "value": value}
-        for pointer, value in write.before.items()
-        if keeps_note is False or "annotations" not in pointer
-    ]
-    assert scene.server is not None
-    embedded_api(scene.server).patch(write.address.path, restored, "json")
-    found = judged.verify()
-    assert found.state is ChangeState.APPLIED
-    change = judged.standing.change.id
-    assert found.words == f"not verified: somebody changed {write.address}: it has not what change {change} wrote"
-
-
 def annotate(scene: acting.Scene, workload: WorkloadRef, query: str) -> None:
     """Give a workload a latency query of its own."""
     address = address_of(workload)
