@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cotenant.base.kubernetes.protocol import MANAGER, UNINSTALL, WEBHOOK
+from tools.guarded_heap import HEAP_ALONE, container_variables
 
 WORKLOADS: Final = ("deployments", "statefulsets", "daemonsets", "replicasets")
 AMOUNTS: Final = tuple(
@@ -23,10 +24,6 @@ NODE_NOTES: Final = ("node.cotenant.dev/batch-cpu-policy", "node.koordinator.sh/
 HOOK_NOTES: Final = (*NODE_NOTES, "node.cotenant.dev/suppressed-fraction")
 CHANGE_NOTES: Final = ("cotenant.dev/change", "cotenant.dev/resources")
 FLOORS: Final = ("cotenant.dev/plan-floor", "cotenant.dev/lent-floor")
-HEAP: Final = (
-    r"(-Xm[xs]|-XX:(Max|Initial|Min|SoftMax)HeapSize=)[0-9]+[kKmMgGtT]?|-XX:MaxRAMPercentage=[0-9]+([.][0-9]+)?"
-)
-"""Flags of a runtime's heap, RE2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,52 +95,6 @@ def _amounts_within_the_node(part: str) -> str:
 
 _CAPACITY: Final = "dyn(object).?status.?capacity.orValue({})"
 _ALLOCATABLE: Final = "dyn(object).?status.?allocatable.orValue({})"
-
-
-def _without_heap(text: str) -> str:
-    """CEL: the text with up to four heap flags replaced by a mark, so that texts that differ there alone are equal."""
-    cut = text
-    for place in range(4):
-        padding = ", ".join([r"'\u0001'"] * (place + 1))
-        cut = f"{cut}.replace(({text}.findAll(r'{HEAP}', 4) + [{padding}])[{place}], '\\u0002')"
-    return cut
-
-
-def _containers(template: str) -> dict[str, str]:
-    """Variables of HEAP_ALONE. template: path of the pod template."""
-    return {
-        name: f"dyn({root}).{template}.spec.containers + dyn({root}).{template}.spec.?initContainers.orValue([])"
-        for name, root in (("containers", "object"), ("oldContainers", "oldObject"))
-    }
-
-
-def _same_texts(key: str, text: str) -> str:
-    """CEL over the variables `containers` and `oldContainers`: one list of texts, equal but for the heap.
-
-    Most changes leave the texts alone: then they are only compared. The pattern is written out each time, for the API
-    server compiles a constant one once, and any other at every evaluation. A text that has one of the marks itself
-    would be equal to one with a flag in that place.
-    """
-
-    def same(of: str) -> str:
-        mapped = f"c.?{key}.orValue([]).map(t, {of})"
-        return f"variables.containers.map(c, {mapped}) == variables.oldContainers.map(c, {mapped})"
-
-    unmarked = f"variables.containers.all(c, c.?{key}.orValue([]).all(t, !{text}.matches('[\\u0001\\u0002]')))"
-    return f"({same(text)} || {unmarked} && {same(_without_heap(text))})"
-
-
-HEAP_ALONE: Final = " && ".join(
-    (
-        _same_texts("command", "string(t)"),
-        _same_texts("args", "string(t)"),
-        _same_texts("env", "string(t.?value.orValue(''))"),
-        # Names and sources of variables stay as they are.
-        "variables.containers.map(c, c.?env.orValue([]).map(e, [dyn(e.name), dyn(e.?valueFrom.orValue({}))])) == "
-        "variables.oldContainers.map(c, c.?env.orValue([]).map(e, [dyn(e.name), dyn(e.?valueFrom.orValue({}))]))",
-    )
-)
-"""Of command, args and environment only a heap flag differs."""
 
 
 def _original(text: str) -> str:
@@ -280,7 +231,7 @@ GUARDS: Final = (
         ],
         "of a workload the manager changes the requests and limits of its containers, a heap flag and our marks alone",
         [Rule(HEAP_ALONE, "of command, args and env the manager changes the size of a heap alone")],
-        _containers("spec.template"),
+        container_variables("spec.template"),
         why="Where cotenant-applier is bound to the manager (autopilot), RBAC grants it the whole workload.",
     ),
     Guard(
@@ -299,7 +250,7 @@ GUARDS: Final = (
         ],
         "of a CronJob the manager changes the requests and limits of its containers, a heap flag and our marks alone",
         [Rule(HEAP_ALONE, "of command, args and env the manager changes the size of a heap alone")],
-        _containers("spec.jobTemplate.spec.template"),
+        container_variables("spec.jobTemplate.spec.template"),
         why="The same for work that ends.",
     ),
     Guard(

@@ -16,9 +16,10 @@ from typing import Any, Final
 from cotenant.base.errors import ClusterInvalid, QuantityError
 from cotenant.base.kubernetes.qos import BANDS, PriorityClass
 from cotenant.base.kubernetes.quantity import parse_amount
+from cotenant.base.process.clock import APART_SECONDS
 from cotenant.base.resource import BEYOND_CAPACITY, Amounts, Resource
 
-AHEAD_SECONDS: Final = 120.0
+AHEAD_SECONDS: Final = APART_SECONDS
 """A report from further ahead than this is not of a clock that differs a little: nobody knows how old it is."""
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cotenant.base.colocation.nodemetric import AHEAD_SECONDS
 from cotenant.base.kubernetes.moments import moment
+from cotenant.base.process.clock import APART_SECONDS
 
-APART_SECONDS: Final = AHEAD_SECONDS
-"""Clocks that differ by more are not both right."""
 NEAR_SECONDS: Final = 600.0
 """A newest report of a cluster whose nodes report is younger than this by the right clock."""
 FEWEST: Final = 2

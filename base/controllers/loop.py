@@ -18,14 +18,14 @@ import structlog
 
 from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.controllers.audit import Audit, action
-from cotenant.base.controllers.clocks import APART_SECONDS, server_disagrees
+from cotenant.base.controllers.clocks import server_disagrees
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.base.controllers.feature import ControllerCondition, FeatureState, condition_of_error, message_of
 from cotenant.base.controllers.sender import Leadership, Sender
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NotLeader
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Intent, Outcome
-from cotenant.base.process.clock import Clock, ServerClock
+from cotenant.base.process.clock import Clock, ServerClock, believable_seconds
 from cotenant.base.settings.sections.manager import ManagerSettings
 
 FIRST_PAUSE_SECONDS: Final = 1.0
@@ -317,8 +317,7 @@ class FeatureRunner:
     def _now_seconds(self) -> float:
         """Our time; the API server's while the two disagree, because objects and the ends of their times have that."""
         ours, server = self._around.clock.now_seconds(), self._around.server_clock
-        theirs = server.now_seconds() if server is not None else None
-        return ours if theirs is None or abs(ours - theirs) <= APART_SECONDS else theirs
+        return believable_seconds(ours, server.now_seconds() if server is not None else None)
 
     def _clock_doubt(self) -> str:
         """Why our clock cannot be believed, in words; empty when it can."""

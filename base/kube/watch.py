@@ -82,7 +82,7 @@ class UnreadableObject(Exception):
 
 
 def _value_of(raw: msgspec.Raw, kind: Any, project: Callable[[Any], ValueT] | None) -> ValueT:
-    """The value of one object; UnreadableObject for whatever it holds."""
+    """The value of one object; UnreadableObject for whatever it holds, which must not hide all the others."""
     try:
         thing = decoder_of(kind).decode(raw)
         value: ValueT = project(thing) if project else thing

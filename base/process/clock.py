@@ -11,6 +11,11 @@ APART_SECONDS: Final = 120.0
 """Clocks that differ by more are not both right."""
 
 
+def believable_seconds(ours: float, theirs: float | None) -> float:
+    """Return the time to go by, of two clocks: ours, unless the other one is far from it; None = not known."""
+    return ours if theirs is None or abs(ours - theirs) <= APART_SECONDS else theirs
+
+
 class Clock(Protocol):
     """A source of the present time, real or simulated."""
 
@@ -76,6 +81,6 @@ class ServerClock:
         Objects carry the server's time: ages by a machine that is wrong, or beside the demo's cluster, would be others
         than those of a page that is served beside the cluster.
         """
-        server = self.now_seconds()
-        ahead = 0.0 if server is None else server - time.time()
-        return ShiftedClock(ahead) if abs(ahead) > APART_SECONDS else SystemClock()
+        ours = time.time()
+        ahead = believable_seconds(ours, self.now_seconds()) - ours
+        return ShiftedClock(ahead) if ahead else SystemClock()

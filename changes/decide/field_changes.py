@@ -7,7 +7,7 @@ fail instead of being overwritten. The same patch notes the change's id on the o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cotenant.base.cluster import ContainerRole
@@ -40,7 +40,6 @@ __all__ = [
     "holds_values",
     "hpa_writes",
     "inverse",
-    "lost_reason",
     "moved",
     "on_new_pods",
     "planned",
@@ -218,27 +217,6 @@ def carries(live: Json, write: Write, change: str) -> bool:
 def holds_values(live: Json, write: Write) -> bool:
     """Return whether every field still has the value that was written."""
     return all(_plain(value_at_pointer(live, pointer)) == _plain(value) for pointer, value in write.after.items())
-
-
-def lost_reason(
-    writes: Iterable[Write],
-    live: Mapping[str, Json | None],
-    change: str,
-    kind: str = "",
-    containers: Set[str] = frozenset(),
-) -> str:
-    """Return why an object no longer has what a change wrote, as a sentence; "" where all have it.
-
-    live: the objects by API path, None for one that is gone; pods come and go, so writes of theirs are no part of it.
-    containers: of a workload of this kind, those whose new pods must still get what an annotation gives them.
-    """
-    for write in writes:
-        found = live.get(write.address.path)
-        if found is None or (found.get("metadata") or {}).get("uid") != write.uid:
-            return f"{write.address} was deleted, or is another one of that name"
-        if not holds_values(found, write) or not containers.isdisjoint(overtaken_swaps(found, write, kind)):
-            return f"somebody changed {write.address}: it has not what change {change} wrote"
-    return ""
 
 
 def _resources_by_pointer(spec: Json, base: str) -> Iterator[tuple[str, str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.reasons import Reason
 from cotenant.base.settings.sections.actions import GuardrailSettings
-from cotenant.changes.decide.field_changes import lost_reason
+from cotenant.changes.decide.field_changes import holds_values, overtaken_swaps
 from cotenant.changes.decide.guardrails import blocking, judge_batch
 from cotenant.changes.decide.in_place import RESIZE
 from cotenant.changes.decide.lifecycle import Pace, is_verified_again
@@ -152,22 +152,19 @@ def object_writes(last: Sequence[ChangeStatus]) -> list[Write]:
 def judge_objects(
     ladder: Ladder, last: Sequence[ChangeStatus], live: Mapping[str, Mapping[str, Any] | None]
 ) -> LadderDecision:
-    """Judge whether the objects still have what the last step wrote, once it is written.
-
-    live: API path -> the object, None: it is gone.
+    """Judge whether the objects still have what the last step wrote. live: API path -> the object, None: it is gone.
 
     What an annotation gives to new pods counts no more once the template has changed beside it.
     """
-    if not is_written(last):
-        return LadderDecision(LadderVerdict.TAKE)
-    names = frozenset(target.container for target in ladder.targets)
-    why = lost_reason(object_writes(last), live, last[-1].change.id, ladder.kind, names)
-    return stop(Reason.LADDER_OTHER_WRITER, why) if why else LadderDecision(LadderVerdict.TAKE)
-
-
-def is_written(last: Sequence[ChangeStatus]) -> bool:
-    """Return whether all of a step has reached its objects and nobody takes it back."""
-    return all(status.state in (ChangeState.APPLIED, ChangeState.VERIFIED) for status in last)
+    names = {target.container for target in ladder.targets}
+    for write in object_writes(last):
+        found = live.get(write.address.path)
+        if found is None or (found.get("metadata") or {}).get("uid") != write.uid:
+            return stop(Reason.LADDER_OTHER_WRITER, f"{write.address} was deleted, or is another one of that name")
+        if not holds_values(found, write) or names.intersection(overtaken_swaps(found, write, ladder.kind)):
+            words = f"somebody changed {write.address}: it has not what change {last[-1].change.id} wrote"
+            return stop(Reason.LADDER_OTHER_WRITER, words)
+    return LadderDecision(LadderVerdict.TAKE)
 
 
 def judge_results(ladder: Ladder, last: Sequence[ChangeStatus], fresh: Sequence[Recommendation]) -> LadderDecision:

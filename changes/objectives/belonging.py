@@ -45,8 +45,6 @@ PROBES: Final = re.compile(
     r"|/q/(health|metrics)(/.*)?|grpc\.health\..*"
 )
 _HEAD: Final = re.compile(r"\^?([a-z0-9-]*)")
-
-
 _NAMESPACE_OF: Final = (
     ("destination_workload", "destination_workload_namespace"),
     ("destination_service", "destination_service_namespace"),

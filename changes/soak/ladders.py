@@ -22,7 +22,6 @@ from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.decide.ladder import (
     LadderDecision,
     LadderVerdict,
-    is_written,
     judge_history,
     judge_objects,
     judge_results,
@@ -35,7 +34,7 @@ from cotenant.changes.decide.ladder import (
 from cotenant.changes.decide.review import Review
 from cotenant.changes.dry_run import dry_run_review
 from cotenant.changes.model.change import ChangeStatus
-from cotenant.changes.model.ladder import Ladder, LadderEvent, LadderState, LadderStatus, steps_taken
+from cotenant.changes.model.ladder import LadderEvent, LadderState, LadderStatus, steps_taken
 from cotenant.changes.model.service import Method
 from cotenant.changes.soak.reconcile import pace_of
 from cotenant.changes.soak.stop_switch import read_switch
@@ -102,16 +101,14 @@ class Ladders:
         standings = list(actions.journal.standings().values())
         ladder, pace = status.ladder, pace_of(actions.settings)
         decision = judge_history(status, standings, pace)
-        if decision.verdict is not LadderVerdict.STOP:
-            # A step that its objects no longer have gets no verdict that could be waited for.
-            lost = self._judge_objects(actions, ladder, steps_taken(ladder, standings)[-1])
-            decision = lost if lost.verdict is LadderVerdict.STOP else decision
         if decision.verdict is not LadderVerdict.TAKE:
             return decision, None
+        last = steps_taken(ladder, standings)[-1]
+        live = {write.address.path: actions.client.get(write.address.path) for write in object_writes(last)}
         fresh = list(self.recommended(ladder.ref))
-        decision = judge_results(ladder, steps_taken(ladder, standings)[-1], fresh)
-        if decision.verdict is not LadderVerdict.TAKE:
-            return decision, None
+        for decision in (judge_objects(ladder, last, live), judge_results(ladder, last, fresh)):
+            if decision.verdict is not LadderVerdict.TAKE:
+                return decision, None
         (review,) = actions.review(within_approval(ladder, fresh), method=Method(ladder.method))
         if not review.whole:  # the workload could not be read: there is no step yet to judge
             return wait(Reason.LADDER_REFUSED, review.error), None
@@ -123,14 +120,6 @@ class Ladders:
         moved, requested = abs(review.savings.net.millicores), self.requested_millicores()
         turn = judge_turn(standings, moved, requested, actions.settings.guardrails)
         return _admit(actions, review) if turn.verdict is LadderVerdict.TAKE else (turn, None)
-
-    @staticmethod
-    def _judge_objects(actions: Actions, ladder: Ladder, last: Sequence[ChangeStatus]) -> LadderDecision:
-        """The decision on the objects of a step that is written; nothing is read for another one."""
-        writes = object_writes(last) if is_written(last) else []
-        return judge_objects(
-            ladder, last, {write.address.path: actions.client.get(write.address.path) for write in writes}
-        )
 
     def _take_step(self, actions: Actions, status: LadderStatus, review: Review) -> list[ChangeStatus]:
         ladder = status.ladder

@@ -137,20 +137,15 @@ def read(
 
 def _jobs(client: KubeClient, gaps: list[str]) -> tuple[MigrationJob, ...]:
     """PodMigrationJobs; none where their kind is not installed, and a gap for each that cannot be read."""
-    jobs = []
     try:
-        bodies = client.list(address_of("").collection, dict[str, Any])
+        jobs, refused = read_each(client, address_of("").collection, dict[str, Any], MigrationJob.parse)
     except ClusterAbsent:
         return ()
     except ClusterForbidden as error:
         gaps.append(f"moves of the last hour are not counted: {error.message}")
         return ()
-    for body in bodies:
-        try:
-            jobs.append(MigrationJob.parse(body))
-        except UsageError as error:
-            gaps.append(f"a move is not counted: {error.message}")
-    return tuple(jobs)
+    gaps.extend(f"a move is not counted: {why}" for why in refused.values())
+    return tuple(jobs.values())
 
 
 def _list_unschedulable_pods(client: KubeClient, settings: LoadAwareSettings) -> tuple[RebalancePod, ...]:

@@ -6,12 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, connect
@@ -23,17 +21,13 @@ from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.access.configured_service import recommended_of
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.commands.guards import describe
-from cotenant.changes.decide.regression_check import Measure, regression_results
+from cotenant.changes.decide.regression_check import regression_results
 from cotenant.changes.live_context import who
 from cotenant.changes.model.change import Change, ChangeState
-from cotenant.changes.model.judgement import ChangeVerdict, RuleVerdict
-from cotenant.changes.objectives.belonging import Ownership, Surroundings, ownership
+from cotenant.changes.model.judgement import ChangeVerdict
 from cotenant.changes.objectives.declared import declared_objectives
 from cotenant.changes.objectives.found import FoundObjective
-from cotenant.changes.objectives.policy_objectives import objectives_of_policies
-from cotenant.changes.objectives.query_labels import Selector, put_labels, selectors_of
 from cotenant.changes.objectives.search import find_guards
-from cotenant.changes.objectives.slo_objects import openslo_objectives, pyrra_objectives, sloth_objectives
 from cotenant.changes.soak.usage_comparison import PrometheusComparison
 from cotenant.changes.soak.watcher import News, Watcher
 from cotenant.profiler.prometheus.client import Client
@@ -273,106 +267,6 @@ def test_kinds_that_are_missing_and_rights_that_are_missing_are_notes(source: Cl
     assert "SLO objects of OpenSLO were not looked for: they may not be listed" in guards.gaps
 
 
-def test_a_query_is_narrowed_in_each_of_its_selectors_and_stays_the_same_query() -> None:
-    query = 'sum by (a) (rate(a{x=~"\\\\d+[{]",y!="q\\"}"}[$window] offset 5m)) / on (b) group_left () c # d{}\n or e{}'
-
-    def filled(text: str) -> str:
-        return text.replace("$window", "60s")
-
-    narrowed = put_labels(query, lambda _: 'namespace="shop"', filled)
-    assert [selector.equal("namespace") for selector in selectors_of(filled(narrowed))] == ["shop"] * 3
-    assert narrowed.replace('{namespace="shop"}', "").replace('namespace="shop",', "") == query.replace("e{}", "e")
-
-
-NAMES = st.sampled_from(["a", "b:c", "http_requests_total", "by", "sum_x"])
-MATCHER = st.builds(
-    "{}{}{}".format, st.sampled_from(["x", "le", "job"]), st.sampled_from(["=", "!=", "=~", "!~"]),
-    st.sampled_from(['"v"', "'{'", "`}`", '"\\"}"', '"1"']),
-)  # fmt: skip
-SELECTOR = st.builds(
-    lambda name, matchers, gap: f"{name}{gap}{{{','.join(matchers)}}}" if matchers else name,
-    NAMES.filter(lambda name: name != "by"), st.lists(MATCHER, max_size=3), st.sampled_from(["", " "]),
-)  # fmt: skip
-AROUND = st.sampled_from(["{}", "sum({})", "rate({}[5m])", "sum by (x) ({})", "max_over_time({}[10m:1m])", "-({})"])
-
-
-@given(st.lists(st.tuples(SELECTOR, AROUND), min_size=1, max_size=4))
-def test_whatever_is_narrowed_has_the_label_in_every_selector_and_nothing_else_changes(
-    parts: list[tuple[str, str]],
-) -> None:
-    query = " + ".join(around.format(selector) for selector, around in parts)
-    before = selectors_of(query)
-    after = selectors_of(put_labels(query, lambda _: 'namespace="shop"', str))
-    assert [(one.metric, one.matchers[1:]) for one in after] == [(one.metric, one.matchers) for one in before]
-    assert all(one.matchers[0] == ("namespace", "=", "shop") for one in after)
-
-
-KEYS = st.sampled_from(
-    """metadata name namespace labels spec slos sli events errorQuery totalQuery raw errorRatioQuery plugin objective
-    target targetPercent window indicator ratio errors total metric latency success latencyNative bool_gauge objectives
-    indicatorRef timeWindow duration ratioMetric thresholdMetric good bad rawType counter metricSource type query
-    budgetingMethod timeSliceTarget displayName""".split()  # noqa: SIM905
-)
-TEXTS: Final = (
-    "99.9", "0.99", "success", "Prometheus", "Timeslices", "5m", "1e999", "a{}", "sum(rate(a[{{.window}}]))", "{",
-    "sum(rate(a[$window])) / 0", "a{x='$'}", "(" * 200, "-" * 500 + "a", "\0", "{{.window}}",
-)  # fmt: skip
-LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.sampled_from(TEXTS))
-DOCUMENTS = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=6), max_leaves=25
-)
-SHAPES = st.fixed_dictionaries({"spec": st.fixed_dictionaries({}, optional={
-    "slos": st.lists(st.fixed_dictionaries({"objective": LEAVES, "sli": DOCUMENTS})),
-    "target": LEAVES, "indicator": DOCUMENTS, "objectives": st.lists(DOCUMENTS, max_size=2),
-})})  # fmt: skip
-
-
-@given(st.one_of(DOCUMENTS, SHAPES), st.dictionaries(st.text(max_size=3), DOCUMENTS, max_size=2))
-@settings(max_examples=400, deadline=None)
-def test_any_document_of_these_kinds_is_an_objective_or_a_named_reason(body: Any, others: dict[str, Any]) -> None:
-    made = [*sloth_objectives(body), *pyrra_objectives(body), *openslo_objectives(body, others, others)]
-    assert made
-    for one in made:
-        assert bool(one.reason) != bool(one.query)
-        assert one.reason or (one.promised is not None and 0 < one.promised <= 1 and selectors_of(
-            one.query.replace("$window", "5m").replace("$$", "$")))  # fmt: skip
-
-
-OTHERS: Final = (("web-api-7d4b-x2x9z", {"app": "web-api", "tier": "front"}),)
-NEAR: Final = Surroundings(
-    WorkloadRef("shop", "Deployment", "web"), {"app": "web", "tier": "front"}, {"web": True, "front": False}, OTHERS
-)
-
-
-@pytest.mark.parametrize(
-    ("matchers", "labels", "owner"),
-    [
-        ([("pod", "=~", "web-[a-z0-9]+-[a-z0-9]{5}")], {}, Ownership.OWN),
-        ([("deployment", "=", "web")], {}, Ownership.OWN),
-        ([("service", "=", "web")], {}, Ownership.OWN),
-        ([("app", "=", "web")], {}, Ownership.OWN),
-        ([("namespace", "=", "shop"), ("job", "=", "x"), ("app", "=", "web")], {}, Ownership.OWN),
-        ([("job", "=", "web")], {"app": "web"}, Ownership.BY_OBJECT),
-        ([("job", "=", "web")], {}, Ownership.UNKNOWN),
-        ([("pod", "=~", "web-.*")], {}, Ownership.UNKNOWN),  # web-api's pods, too
-        ([("pod", "=~", ".*")], {}, Ownership.UNKNOWN),
-        ([("pod", "=~", "(web|api)-.*")], {}, Ownership.UNKNOWN),
-        ([("service", "=", "nobody")], {}, Ownership.UNKNOWN),
-        ([("service", "=", "front")], {}, Ownership.OTHER),
-        ([("pod", "=~", "api-.*")], {}, Ownership.OTHER),
-        ([("deployment", "=", "api")], {}, Ownership.OTHER),
-        ([("statefulset", "=", "web")], {}, Ownership.OTHER),
-        ([("app", "=", "api")], {}, Ownership.OTHER),
-        ([("job", "=", "web")], {"app": "api"}, Ownership.OTHER),
-        ([("namespace", "=", "audit"), ("deployment", "=", "web")], {}, Ownership.OTHER),
-    ],
-)
-def test_an_objective_belongs_to_whom_its_query_or_its_object_names(
-    matchers: list[tuple[str, str, str]], labels: dict[str, str], owner: Ownership
-) -> None:
-    assert ownership([Selector("m", tuple(matchers))], NEAR, "shop", labels) is owner
-
-
 BEGUN_HOURS: Final = 30
 AFTER_SECONDS: Final = 2 * 3600
 
@@ -399,7 +293,7 @@ def promise_of(tool: str, workload: WorkloadRef, bad: str, total: str) -> Json:
     if tool == "policy":
         query = f"(sum(rate({bad}[$window])) or vector(0)) / sum(rate({total}[$window]))"
         one = {"name": "errors", "measure": "ErrorRatio", "query": query, "ceiling": 0.02}
-        return policy(workload.namespace, "promise", {"mode": "Observe", "objectives": [one]})
+        return slo_objects.policy(workload.namespace, "promise", {"mode": "Observe", "objectives": [one]})
     return {
         "Sloth": slo_objects.sloth(workload.namespace, "promise", slo_objects.events(bad, total)),
         "Pyrra": slo_objects.pyrra(
@@ -407,11 +301,6 @@ def promise_of(tool: str, workload: WorkloadRef, bad: str, total: str) -> Json:
         ),
         "OpenSLO": slo_objects.openslo(workload.namespace, "promise", indicator={"spec": {"ratioMetric": ratio}}),
     }[tool]
-
-
-def policy(namespace: str, name: str, spec: Json) -> Json:
-    head = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "AutopilotPolicy"}
-    return {**head, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
 class Promised:
@@ -495,54 +384,3 @@ def test_without_an_answer_a_policy_leaves_no_verdict_and_an_object_that_never_a
         assert standing.state is state and scene.resources(promised.workload) != promised.before
         if tool == "policy":
             assert standing.words == "not verified: failed requests (policy promise: errors): no samples"
-
-
-LIVE: Final = {"metadata": {"name": "web", "namespace": "shop", "labels": {"tier": "web"}}}
-ASKED: Final = {"name": "p99", "measure": "Latency", "query": 'max(p99{namespace="$namespace"})', "ceiling": 0.3}
-
-
-@pytest.mark.parametrize(
-    ("spec", "asked", "refused"),
-    [
-        ({"objectives": [ASKED]}, ["p99 latency (policy a: p99)"], []),
-        ({"objectives": [ASKED], "selector": {"matchLabels": {"tier": "web"}}}, ["p99 latency (policy a: p99)"], []),
-        ({"objectives": [ASKED], "selector": {"matchLabels": {"tier": "db"}}}, [], []),
-        ({"objectives": [ASKED], "mode": "Off"}, [], []),
-        ({}, [], []),
-        ({"objectives": [{**ASKED, "query": "max(p99)"}]}, [], ["p99 latency (policy a: p99)"]),
-        ({"objectives": [{**ASKED, "ceiling": -1}]}, [], ["failed requests (policy a)"]),
-        ({"objectives": [{"name": "p99"}]}, [], ["failed requests (policy a)"]),
-        ({"objectives": "none"}, [], ["failed requests (policy a)"]),
-    ],
-)
-def test_a_policys_objectives_guard_the_workloads_that_it_selects(
-    spec: Json, asked: list[str], refused: list[str]
-) -> None:
-    objectives, faults = objectives_of_policies([policy("shop", "a", spec)], LIVE)
-    assert [one.rule for one in objectives] == asked and [one.rule for one in faults] == refused
-    # What is refused is said, and keeps the change from a verdict.
-    assert all(one.error and one.after is None for one in faults)
-
-
-@given(st.dictionaries(st.sampled_from(["objectives", "mode", "selector", "name"]), DOCUMENTS))
-def test_any_policy_gives_objectives_or_reasons(spec: Json) -> None:
-    objectives, faults = objectives_of_policies([policy("shop", "a", spec)], LIVE)
-    assert all(one.query and one.ceiling for one in objectives) and all(one.error for one in faults)
-
-
-def test_a_ceiling_decides_where_the_change_may_have_broken_it() -> None:
-    from cotenant.changes.decide.regression_check import Compared, check_measure
-
-    def verdict(before: float | None, after: float | None, measure: Measure = Measure.ERRORS) -> RuleVerdict:
-        return check_measure(Compared(measure, before, after, name="n", ceiling=0.02), SETTINGS).verdict
-
-    assert [verdict(0.0, 0.02), verdict(0.0, 0.021), verdict(None, 0.02)] == [
-        RuleVerdict.KEPT, RuleVerdict.WORSE, RuleVerdict.KEPT
-    ]  # fmt: skip
-    # Broken before: the usual rule decides, which allows a hundredth more, or a fifth of a latency.
-    assert [verdict(0.03, 0.035), verdict(0.03, 0.041)] == [RuleVerdict.KEPT, RuleVerdict.WORSE]
-    assert [verdict(0.03, 0.036, Measure.LATENCY), verdict(0.03, 0.037, Measure.LATENCY)] == [
-        RuleVerdict.KEPT, RuleVerdict.WORSE
-    ]  # fmt: skip
-    # Nobody knows whether the change broke it, or whether it is broken.
-    assert [verdict(None, 0.03), verdict(0.0, None)] == [RuleVerdict.NO_DATA, RuleVerdict.NO_DATA]

@@ -425,6 +425,6 @@ def test_what_the_product_writes_for_the_heap_of_a_runtime_is_let_through(
 
 
 def test_every_runtime_that_is_shipped_is_tried() -> None:
-    """A further one needs its flags in `tools.guarded_fields.HEAP`, and containers above."""
+    """A further one needs its flags in `tools.guarded_heap.HEAP`, and containers above."""
     shipped = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
     assert set(shipped["cotenant.runtimes"]) == set(RUNTIME_STARTS)

@@ -1,4 +1,4 @@
-"""Objects of Sloth, Pyrra and OpenSLO as people write them, and their kinds for the embedded API server."""
+"""Policies and objects of Sloth, Pyrra and OpenSLO as people write them, and kinds for the embedded API server."""
 
 from __future__ import annotations
 
@@ -93,3 +93,9 @@ def metric(query: str, kind: str = "Prometheus", reference: str = "") -> Json:
     """A metric of OpenSLO."""
     source = {"type": kind, "metricSourceRef": reference, "spec": {"query": query}}
     return {"metricSource": {key: value for key, value in source.items() if value}}
+
+
+def policy(namespace: str, name: str, spec: Json) -> Json:
+    """An AutopilotPolicy."""
+    head = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "AutopilotPolicy"}
+    return {**head, "metadata": {"name": name, "namespace": namespace}, "spec": spec}

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, NoData
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import ON_NODES
+from cotenant.base.kube.reflection import Key
 from cotenant.base.kube.watch import read_each
 from cotenant.base.kubernetes.metadata import ObjectName
 from cotenant.base.kubernetes.protocol import SWAP_GUARD
@@ -41,6 +42,7 @@ from cotenant.scheduler_ext.extender.watch.watcher import OUR_SLICES, PATHS, Gua
 DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
 EXTENDER_NAME: Final = "cotenant-extender"
 CONNECT_SECONDS: Final = 0.5
+AnswerT = TypeVar("AnswerT")
 
 
 class _Ready(msgspec.Struct, rename="camel"):
@@ -122,33 +124,34 @@ def _read_or_empty(
     client: KubeClient, name: str, kind: Any, project: Callable[[Any], Any], sources: dict[str, CollectionState]
 ) -> list[tuple[str, Any]]:
     """One collection as (name, value), like `_list_or_empty`; objects that cannot be read are the source's error."""
-    try:
-        values, refused = read_each(client, PATHS[name], kind, project)
-    except ClusterAbsent:
-        sources[name] = CollectionState(0.0, synced=False, absent=True)
-        return []
-    except ClusterForbidden as error:
-        sources[name] = CollectionState(0.0, error.message, synced=False)
-        return []
-    unread = "; ".join(f"{name} {object_name} cannot be read: {why}" for (_, object_name), why in refused.items())
-    sources[name] = CollectionState(0.0, unread)
+    empty: tuple[dict[Key, Any], dict[Key, str]] = ({}, {})
+    values, refused = _ask_or_note(name, sources, lambda: read_each(client, PATHS[name], kind, project), empty)
+    if refused:
+        unread = "; ".join(f"{name} {object_name} cannot be read: {why}" for (_, object_name), why in refused.items())
+        sources[name] = CollectionState(0.0, unread)
     return [(object_name, value) for (_, object_name), value in values.items()]
 
 
 def _list_or_empty(
     client: KubeClient, name: str, kind: Any, sources: dict[str, CollectionState], **query: str
-) -> list[Any]:
+) -> Sequence[Any]:
     """One collection as a list; what is not installed or forbidden is an empty list, and `sources` says which."""
+    empty: Sequence[Any] = ()
+    return _ask_or_note(name, sources, lambda: client.list(PATHS[name], kind, limit=None, **query), empty)
+
+
+def _ask_or_note(name: str, sources: dict[str, CollectionState], ask: Callable[[], AnswerT], empty: AnswerT) -> AnswerT:
+    """The answer, and the state of its collection in `sources`; `empty` where it is not installed or forbidden."""
     try:
-        items: list[Any] = client.list(PATHS[name], kind, limit=None, **query)
+        answer = ask()
     except ClusterAbsent:
         sources[name] = CollectionState(0.0, synced=False, absent=True)
-        return []
+        return empty
     except ClusterForbidden as error:
         sources[name] = CollectionState(0.0, error.message, synced=False)
-        return []
+        return empty
     sources[name] = CollectionState(0.0)
-    return items
+    return answer
 
 
 def _name(raw: msgspec.Raw) -> str:

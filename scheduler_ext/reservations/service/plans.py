@@ -7,13 +7,16 @@ as a field of its own manager, so that the controller's and the person's fields 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from cotenant.base.colocation.reclaimable import Band
-from cotenant.base.errors import ClusterAbsent, CotenantError, NoData, UsageError
+from cotenant.base.errors import ClusterAbsent, NoData, UsageError
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import NodeWire, ObservedPodWire, node_of, pod_of
+from cotenant.base.kube.watch import read_each
 from cotenant.base.kubernetes.intent import Address, Apply, Create
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.observed import ObservedNode
@@ -51,25 +54,21 @@ def plans(client: KubeClient, namespaces: Sequence[str] = ()) -> PlanListing:
     """Return the plans of the namespaces, of all without; a plan that cannot be read is named beside the others."""
     root = f"/apis/{OWN_GROUP}"
     paths = [f"{root}/namespaces/{n}/{PLURAL}" for n in namespaces] or [f"{root}/{PLURAL}"]
-    return _listing(body for path in paths for body in client.list(path, dict[str, Any]))
-
-
-def _listing(bodies: Iterable[Mapping[str, Any]]) -> PlanListing:
-    readable: list[Plan] = []
-    unreadable: list[UnreadablePlan] = []
-    for body in bodies:
-        meta = body.get("metadata") or {}
-        namespace, name = str(meta.get("namespace")), str(meta.get("name"))
-        try:
-            readable.append(_scheduled_plan(body))
-        except CotenantError as error:
-            called = f"{namespace}/{name}"
-            reason = error.message if called in error.message else f"reservationplan {called}: {error.message}"
-            unreadable.append(UnreadablePlan(namespace, name, reason))
+    readable: dict[tuple[str, str], Plan] = {}
+    refused: dict[tuple[str, str], str] = {}
+    for path in paths:
+        read, unread = read_each(client, path, dict[str, Any], _scheduled_plan)
+        readable |= read
+        refused |= unread
     return PlanListing(
-        tuple(sorted(readable, key=lambda plan: (plan.namespace, plan.name))),
-        tuple(sorted(unreadable, key=lambda plan: (plan.namespace, plan.name))),
+        tuple(readable[key] for key in sorted(readable)),
+        tuple(UnreadablePlan(*key, _reason("/".join(key), refused[key])) for key in sorted(refused)),
     )
+
+
+def _reason(name: str, text: str) -> str:
+    """Why a plan cannot be read, with its name where the text does not have it."""
+    return text if name in text else f"reservationplan {name}: {text}"
 
 
 def _scheduled_plan(body: Mapping[str, Any]) -> Plan:
@@ -226,7 +225,8 @@ def preview_plan(
         quota_left(client, plan.namespace),
         settings.recommender.prices.per_core_hour,
     )
-    others = [p for p in plans(client).plans if p.key != plan.key]
+    listed = plans(client)
+    others = [p for p in listed.plans if p.key != plan.key]
     situation = Situation(
         WindowSource.MANUAL,
         wanted={name: amount * plan.count for name, amount in plan.per_pod.items()},
@@ -237,7 +237,8 @@ def preview_plan(
     verdicts = tuple(
         verdict for verdict in check_guards(situation, settings.plans) if verdict.guard != "forecast skill"
     )
-    return preview(plan, window, place, verdicts)
+    found = preview(plan, window, place, verdicts)
+    return msgspec.structs.replace(found, notes=(*found.notes, listed.note)) if listed.note else found
 
 
 def _node_capacities(

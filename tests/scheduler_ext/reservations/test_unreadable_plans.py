@@ -58,6 +58,11 @@ def test_one_that_is_asked_for_by_name_is_an_error_with_its_field(scene: Scene) 
         scene.service().plan(scene.who, PlanRef("shop", "ends-before"))
 
 
+def test_a_preview_says_whose_capacity_it_does_not_count(scene: Scene) -> None:
+    preview = scene.service().preview(scene.who, PlanRef("shop", "good"))
+    assert preview.notes[-1].startswith("4 plans cannot be read and are not counted: ")
+
+
 def test_the_command_prints_what_it_can_read_and_exits_with_partial(scene: Scene, tmp_path: Path) -> None:
     words = ("reservations", "list", "-o", "json", "--kubeconfig", scene.settings.kube.kubeconfig)
     done = cotenant(*words, variables={"HOME": str(tmp_path)})
