@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from cotenant.base.errors import ClusterInvalid, QuantityError
+from cotenant.base.kubernetes.moments import APART_SECONDS
 from cotenant.base.kubernetes.qos import BANDS, PriorityClass
 from cotenant.base.kubernetes.quantity import parse_amount
-from cotenant.base.process.clock import APART_SECONDS
 from cotenant.base.resource import BEYOND_CAPACITY, Amounts, Resource
 
 AHEAD_SECONDS: Final = APART_SECONDS

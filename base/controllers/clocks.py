@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cotenant.base.kubernetes.moments import moment
-from cotenant.base.process.clock import APART_SECONDS
+from cotenant.base.kubernetes.moments import APART_SECONDS, moment
 
 NEAR_SECONDS: Final = 600.0
 """A newest report of a cluster whose nodes report is younger than this by the right clock."""

@@ -25,7 +25,8 @@ from cotenant.base.controllers.sender import Leadership, Sender
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NotLeader
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Intent, Outcome
-from cotenant.base.process.clock import Clock, ServerClock, believable_seconds
+from cotenant.base.kubernetes.moments import believable_seconds
+from cotenant.base.process.clock import Clock, ServerClock
 from cotenant.base.settings.sections.manager import ManagerSettings
 
 FIRST_PAUSE_SECONDS: Final = 1.0

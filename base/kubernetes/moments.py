@@ -14,6 +14,13 @@ from cotenant.base.text import format_value
 
 _DURATION: Final = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)")
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+APART_SECONDS: Final = 120.0
+"""Clocks that differ by more are not both right."""
+
+
+def believable_seconds(ours: float, theirs: float | None) -> float:
+    """Return the time to go by, of two clocks: ours, unless the other one is far from it; None = not known."""
+    return ours if theirs is None or abs(ours - theirs) <= APART_SECONDS else theirs
 
 
 def moment(seconds: float) -> str:

@@ -5,15 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Final, Protocol
+from typing import Protocol
 
-APART_SECONDS: Final = 120.0
-"""Clocks that differ by more are not both right."""
-
-
-def believable_seconds(ours: float, theirs: float | None) -> float:
-    """Return the time to go by, of two clocks: ours, unless the other one is far from it; None = not known."""
-    return ours if theirs is None or abs(ours - theirs) <= APART_SECONDS else theirs
+from cotenant.base.kubernetes.moments import believable_seconds
 
 
 class Clock(Protocol):

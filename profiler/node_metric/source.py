@@ -16,7 +16,7 @@ import numpy as np
 
 from cotenant.base.colocation.collect_policy import CollectPolicy
 from cotenant.base.errors import NoData
-from cotenant.base.process.clock import APART_SECONDS
+from cotenant.base.kubernetes.moments import APART_SECONDS
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid, TimeWindow

@@ -6,14 +6,12 @@ was asked for. A table or column that the dictionary claims for a surface withou
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import importlib
 import io
 import json
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -57,6 +55,7 @@ from cotenant.recommender.model.views import (
 from tests.consistency.settings import Scene
 from tests.support import dashboard as support
 from tests.support.command_line import cotenant as command
+from tests.support.coroutines import run_coroutine
 
 Row = Mapping[str, Any]
 STORED: Final = (
@@ -164,7 +163,7 @@ class Surfaces:
             assert [answer.text for answer in answers if answer.status_code >= 400] == []
             return [answer.text for answer in answers]
 
-        return _run(ask)
+        return run_coroutine(ask)
 
     def rest(self, schema: Schema) -> Iterable[Shown]:
         """The table's endpoint, and the documents that hold its rows."""
@@ -196,7 +195,7 @@ class Surfaces:
     def mcp(self, schema: Schema) -> Iterable[Shown]:
         """The table's tool, piece by piece, and the tools whose documents hold its rows."""
         if schema.name in ENDPOINTS:
-            yield shown_of(_run(lambda: self._pieces(schema)))
+            yield shown_of(run_coroutine(lambda: self._pieces(schema)))
         if schema.name in DOCUMENTS:
             yield DOCUMENTS[schema.name](self, self._documents)
 
@@ -206,7 +205,7 @@ class Surfaces:
                 answers = [await client.call_tool(*_as_tool(path)) for path in paths]
             return [json.loads(answer.content[0].text) for answer in answers]
 
-        return _run(ask)
+        return run_coroutine(ask)
 
     async def _pieces(self, schema: Schema) -> list[Row]:
         rows: list[Row] = []
@@ -282,11 +281,6 @@ def _walk(component: Any) -> Iterable[Any]:
     for child in children if isinstance(children, list | tuple) else (children,):
         if child is not None and not isinstance(child, str | int | float):
             yield from _walk(child)
-
-
-def _run(ask: Callable[[], Any]) -> Any:
-    with ThreadPoolExecutor(1) as other_thread:  # a test of browsers in this process leaves its event loop running
-        return other_thread.submit(lambda: asyncio.run(ask())).result()
 
 
 def _as_tool(path: str) -> tuple[str, dict[str, str]]:

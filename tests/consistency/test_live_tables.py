@@ -6,7 +6,6 @@ windows by the cluster's time, as its page does.
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import json
@@ -46,6 +45,7 @@ from cotenant.simulation.usage_now import curves
 from tests.consistency.settings import LEAN
 from tests.consistency.test_every_column import OF_COLUMN, plain, same
 from tests.support.command_line import cotenant as command
+from tests.support.coroutines import run_coroutine
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 Row = Mapping[str, Any]
@@ -97,7 +97,7 @@ class Living:
             assert answer.status_code == 200, answer.text
             return answer.text
 
-        return asyncio.run(ask())
+        return run_coroutine(ask)
 
     def printed(self, words: tuple[str, ...]) -> list[Row]:
         done = command("--config", str(self.config), *words, "-o", "json", variables={"HOME": str(self.config.parent)})
