@@ -102,7 +102,8 @@ class DeviceDemand:
 
     joint: kinds that should be near each other, the first one leads; together: each of its PCIe switches must have
     devices of all these kinds. restricted: GPUs only as one of the best partitions; ring_bandwidth: at least so much.
-    A kind of which every device is asked for is in none of `joint`, as in Koordinator: it has no choice.
+    A kind with `ApplyForAll` is in none of `joint`, as in Koordinator. Kinds that the annotations name and of which the
+    pod asks nothing have no effect.
     """
 
     requests: Mapping[DeviceKind, KindRequest] = field(default_factory=dict)
@@ -130,21 +131,23 @@ class DeviceDemand:
 
 
 class _Hint(msgspec.Struct, rename="camel"):
+    """A null is an absent field, here and below, as the field's own types read it."""
+
     selector: dict[str, Any] | None = None
     vf_selector: dict[str, Any] | None = None
-    allocate_strategy: Literal["", "ApplyForAll", "RequestsAsCount"] = ""
-    required_topology_scope: Literal["", "Device", "PCIe", "NUMANode", "Node"] = ""
-    exclusive_policy: Literal["", "DeviceLevel", "PCIeLevel"] = ""
+    allocate_strategy: Literal["", "ApplyForAll", "RequestsAsCount"] | None = None
+    required_topology_scope: Literal["", "Device", "PCIe", "NUMANode", "Node"] | None = None
+    exclusive_policy: Literal["", "DeviceLevel", "PCIeLevel"] | None = None
 
 
 class _Joint(msgspec.Struct, rename="camel"):
-    device_types: list[DeviceKind] = msgspec.field(default_factory=list)
-    required_scope: Literal["", "SamePCIe"] = ""
+    device_types: list[str] | None = None
+    required_scope: Literal["", "SamePCIe"] | None = None
 
 
 class _Partitioning(msgspec.Struct, rename="camel"):
-    allocate_policy: Literal["", "BestEffort", "Restricted"] = ""
-    ring_bus_bandwidth: str | int | float = 0
+    allocate_policy: Literal["", "BestEffort", "Restricted"] | None = None
+    ring_bus_bandwidth: str | int | float | None = None
 
 
 def shared_resources_of(requests: Amounts) -> tuple[str, ...]:
@@ -162,7 +165,7 @@ def demand_of(requests: Amounts, annotations: Mapping[str, str], what: str = "po
 
     Raises UsageError that names the resource or annotation that cannot be served, and what to write instead.
     """
-    hints: dict[DeviceKind, _Hint] = _annotation(annotations, HINT_ANNOTATION, dict[DeviceKind, _Hint], what) or {}
+    hints: dict[str, _Hint | None] = _annotation(annotations, HINT_ANNOTATION, dict[str, _Hint | None], what) or {}
     joint = _annotation(annotations, JOINT_ANNOTATION, _Joint, what) or _Joint()
     partitioning = _annotation(annotations, PARTITION_ANNOTATION, _Partitioning, what) or _Partitioning()
     amounts = {name: requests[name] for name in DEVICE_RESOURCES if requests.get(name)}
@@ -173,12 +176,14 @@ def demand_of(requests: Amounts, annotations: Mapping[str, str], what: str = "po
         if name in amounts:
             by_kind[kind] = _percent_request(name, amounts[name], what)
     hinted = {kind: _apply_hint(kind, request, hints.get(kind), what) for kind, request in by_kind.items()}
+    for_all = {kind for kind, hint in hints.items() if hint is not None and hint.allocate_strategy == "ApplyForAll"}
+    named = dict.fromkeys(joint.device_types or ())
     return DeviceDemand(
         hinted,
-        tuple(k for k in dict.fromkeys(joint.device_types) if k in hinted and hinted[k].count is not None),
+        tuple(DeviceKind(kind) for kind in named if kind in hinted and kind not in for_all),
         joint.required_scope == "SamePCIe",
         partitioning.allocate_policy == "Restricted",
-        parse_bytes(partitioning.ring_bus_bandwidth, f"{what}: {PARTITION_ANNOTATION}"),
+        parse_bytes(partitioning.ring_bus_bandwidth or 0, f"{what}: {PARTITION_ANNOTATION}"),
     )
 
 
@@ -245,11 +250,13 @@ def _apply_hint(kind: DeviceKind, request: KindRequest, hint: _Hint | None, what
     count, share = request.count, request.share
     if hint.allocate_strategy and kind is DeviceKind.GPU:
         raise UsageError(f"{where}: allocateStrategy is for rdma and fpga", fix="Leave it out for gpu.")
-    if hint.allocate_strategy == "ApplyForAll":
+    # whole devices (200, 300 ...) are a number already, which no strategy changes
+    strategy = hint.allocate_strategy if count == 1 else ""
+    if strategy == "ApplyForAll":
         count = None
-    elif hint.allocate_strategy == "RequestsAsCount":
+    elif strategy == "RequestsAsCount":
         (name,) = PERCENTS[kind]
-        count = share[name] * (request.count or 1)
+        count = share[name]
         share = {name: WHOLE if hint.exclusive_policy == "DeviceLevel" else 1}
     functions = hint.vf_selector
     return KindRequest(
@@ -257,7 +264,7 @@ def _apply_hint(kind: DeviceKind, request: KindRequest, hint: _Hint | None, what
         share,
         LabelSelector() if hint.selector is None else LabelSelector.parse(hint.selector, f"{where}.selector"),
         None if functions is None else LabelSelector.parse(functions, f"{where}.vfSelector"),
-        _SCOPES[hint.required_topology_scope],
+        _SCOPES[hint.required_topology_scope or ""],
         # of GPUs it says nothing: those of one pod may share a switch, as Koordinator places them
         hint.exclusive_policy == "PCIeLevel" and kind is not DeviceKind.GPU,
     )
@@ -270,7 +277,7 @@ def _annotation(annotations: Mapping[str, str], name: str, kind: Any, what: str)
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text, type=kind)
+        return msgspec.json.decode(text, type=kind | None)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise UsageError(
             f"{what}: annotation {name} is {format_value(text)}: {error}", fix="See docs/devices.md for its form."

@@ -171,6 +171,36 @@ def test_every_card_for_a_pod_on_the_host_s_network_is_no_matter_of_switches() -
         assert given_to(place(EIGHT, {NVIDIA_GPU: 4, RDMA: 1}, joint=joint, hint=hint)) == [[0, 1, 2, 3], [1, 2, 3, 4]]
 
 
+@pytest.mark.parametrize("strategy", ["", "RequestsAsCount", "ApplyForAll"])
+@pytest.mark.parametrize(("asked", "count"), [(200, 2), (300, 3), (400, 4)])
+def test_whole_cards_are_a_number_whatever_the_strategy(strategy: str, asked: int, count: int) -> None:
+    # Above 100 a multiple of 100 is that many whole cards; the strategies are for amounts up to 100.
+    hint = {"rdma": {"allocateStrategy": strategy}}
+    placement = place(EIGHT, {NVIDIA_GPU: 2, RDMA: asked}, joint=NEAR, hint=hint)
+    assert given_to(placement) == [[0, 1], list(range(1, count + 1))]
+    assert {share.amounts[RDMA] for share in placement.allocations[R]} == {100}
+    # 2 GPUs on one switch and 2 cards at one: no card is left where the first strategy counts 100 cards
+    refused = place(EIGHT, {NVIDIA_GPU: 2, RDMA: 100}, hint={"rdma": {"allocateStrategy": "RequestsAsCount"}})
+    assert "100 needed" in refused.refusal
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {"joint": {"deviceTypes": ["gpu", "xpu", "rdma"]}},
+        {"joint": {"deviceTypes": ["gpu", "rdma"], "requiredScope": None}},
+        {"joint": NEAR, "hint": {"xpu": {}, "fpga": {"allocateStrategy": "ApplyForAll"}, "rdma": None}},
+        {"joint": NEAR, "hint": {"rdma": {"selector": None, "exclusivePolicy": None, "requiredTopologyScope": None}}},
+        {"joint": NEAR, "hint": None, "partition": None},
+        {"joint": NEAR, "partition": {"allocatePolicy": None, "ringBusBandwidth": None}},
+    ],
+)
+def test_nulls_and_kinds_that_the_pod_does_not_ask_for_have_no_effect(annotations: dict[str, Any]) -> None:
+    assert given_to(place(EIGHT, {NVIDIA_GPU: 4, RDMA: 1}, **annotations)) == [[0, 1, 2, 3], [1, 2]]
+    # without any kinds nothing is placed jointly: one card
+    assert given_to(place(EIGHT, {NVIDIA_GPU: 4, RDMA: 1}, joint={"deviceTypes": None})) == [[0, 1, 2, 3], [1]]
+
+
 # --- switches without a card, and other limits ------------------------------------------------------------------------
 def test_a_switch_without_a_card() -> None:
     bare = machine((2, 2), (0, 1), numa_nodes=1)
