@@ -41,7 +41,8 @@ SILENT_WATCHES: Final = 3
 RENEWAL_SHARE: Final = 0.75
 """Of the time after which a reader calls the mirror stale: a quiet watch is taken up anew before that."""
 SHORT_SECONDS: Final = 1.0
-"""A watch that ends sooner and without a word was closed by something that will close the next one too."""
+"""A watch that ends sooner and without a word was closed by something that will close the next one too; one that lasted
+was followed, whatever ended it."""
 GONE: Final = 410
 
 
@@ -75,6 +76,10 @@ def read_each(
         except UnreadableObject as error:
             refused[key] = str(error)
     return values, refused
+
+
+class _CutWatchError(ClusterError):
+    """The connection of a watch was broken: by a balancer that drops quiet ones, a server that restarts, or a fault."""
 
 
 class UnreadableObject(Exception):
@@ -257,7 +262,7 @@ class Mirror(Generic[ValueT]):
     def _watch(self, due: float) -> None:
         """One watch until the server ends it or is silent; ClusterError when it breaks or cannot be believed.
 
-        A silent one is no fault: the next one says whether the server is there.
+        A silent one is no fault, nor is one that lasted and was cut: the next one says whether the server is there.
         """
         lasting = max(1, min(self._jitter.randint(*WATCH_SECONDS), int(due - time.monotonic())))
         parameters = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self._version}
@@ -265,19 +270,25 @@ class Mirror(Generic[ValueT]):
         self._stream = stream = self._client.stream(f"{self.path}?{query}", self._idle_seconds)
         accepted, before, self.error = time.monotonic(), self._fresh_at, None
         self._fresh_at = accepted
+        end: ClusterError | None = None
         try:
             self._read_quietly(stream)
-            if self._fresh_at == accepted and not self._stopping.is_set():
-                if time.monotonic() - accepted < min(SHORT_SECONDS, lasting, self._idle_seconds):
-                    raise ClusterError(f"watch {self.path}: was closed at once, without a word")
-                self._silent += 1
-        except ClusterError:
-            if self._fresh_at == accepted:  # what was taken up and failed without a word was not followed from there
-                self._fresh_at = before
-            raise
+        except ClusterError as error:
+            end = error
         finally:
             self._stream = None
             self._client.close()
+        silent = self._fresh_at == accepted
+        if time.monotonic() - accepted >= min(SHORT_SECONDS, lasting, self._idle_seconds):
+            self._failures = 0
+            self._silent += silent
+            end = None if isinstance(end, _CutWatchError) else end
+        elif silent and not self._stopping.is_set():
+            # what was taken up and failed without a word was not followed from there
+            self._fresh_at = before
+            end = end or ClusterError(f"watch {self.path}: was closed at once, without a word")
+        if end is not None:
+            raise end
 
     def _read_quietly(self, stream: Stream) -> None:
         """Events until the server ends the watch or is silent; ClusterError for a broken one, unless it is stopped."""
@@ -288,7 +299,8 @@ class Mirror(Generic[ValueT]):
             return
         except (OSError, http.client.HTTPException, ValueError) as error:
             if not self._stopping.is_set():
-                raise ClusterError(f"watch {self.path}: broken: {error or type(error).__name__}") from error
+                kind = ClusterError if isinstance(error, ValueError) else _CutWatchError
+                raise kind(f"watch {self.path}: broken: {error or type(error).__name__}") from error
 
     def _read(self, stream: Stream) -> None:
         for line in stream.lines(self._gather_seconds):

@@ -47,6 +47,25 @@ def chunks(*parts: bytes) -> api_server.Reply:
     return reply
 
 
+def lasting(seconds: float, end: bytes) -> api_server.Reply:
+    """A watch that is accepted, sends nothing for so long and then ends with these bytes."""
+
+    def reply(handler: api_server.Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        handler.wfile.flush()
+        time.sleep(seconds)
+        handler.wfile.write(end)
+        handler.close_connection = True
+
+    return reply
+
+
+def chunk(part: bytes) -> bytes:
+    return b"%x\r\n%s\r\n0\r\n\r\n" % (len(part), part)
+
+
 class Liar:
     """Lists what it is told and plays one script a watch; then watches are silent."""
 
@@ -118,6 +137,46 @@ def test_a_quiet_watch_is_taken_up_before_it_counts_as_stale_and_without_an_erro
     assert all("resourceVersion=100&" in query for query in liar.queries)
     # After three silent watches a list asks whether a proxy swallows the events: 7 silent ones are two more lists.
     assert found.lists == 3
+
+
+@pytest.mark.parametrize(
+    ("end", "is_fault"),
+    [
+        pytest.param(b"0\r\n\r\n", False, id="in good order"),
+        pytest.param(b"", False, id="cut by a balancer or a restart"),
+        pytest.param(chunk(error_event(410)), False, id="version forgotten"),
+        pytest.param(chunk(error_event(500)), True, id="error"),
+        pytest.param(chunk(b"<html>\n"), True, id="garbage"),
+    ],
+)
+def test_a_quiet_watch_that_lasted_was_a_sign_of_life_whatever_ends_it(
+    lying: tuple[Liar, Mirror[Any]], end: bytes, is_fault: bool
+) -> None:
+    """Four quiet watches of 2.5 s: two of them last longer than the 4 s after which a reader calls the mirror stale."""
+    liar, found = lying
+    liar.scripts = [lasting(2.5, end) for _ in range(4)]
+    found.renew_within(STALE_SECONDS)
+    found.start()
+    ages, errors = [0.0], set()
+    while not liar.silenced.is_set():
+        if found.wait_synced(0):
+            ages.append(found.age_seconds())
+            errors.add(found.error is not None)
+        time.sleep(0.01)
+    assert max(ages) < STALE_SECONDS
+    # what the server said against it is an error until the next watch is accepted; that it ended is none
+    assert (True in errors) is is_fault
+
+
+def test_a_mirror_that_failed_long_ago_tries_again_soon_after_the_next_fault(lying: tuple[Liar, Mirror[Any]]) -> None:
+    """Pauses double with each failure in a row; a quiet watch between two failures ends the row."""
+    liar, found = lying
+    failing = [chunks(error_event(500)) for _ in range(3)]
+    liar.scripts = [*failing, lasting(1.2, b""), chunks(error_event(500))]
+    found.start()
+    assert liar.silenced.wait(60)
+    # the row after the quiet watch has one failure; with those before it there would be four
+    assert found._failures == 1
 
 
 def test_a_watch_that_is_accepted_and_fails_without_a_word_is_no_sign_of_life(lying: tuple[Liar, Mirror[Any]]) -> None:
