@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,7 @@ from tests.faults.clean_run import (
     run_pod,
 )
 from tests.support.invariants import INVARIANTS, violations
+from tests.support.invariants.objects import Objects
 from tests.support.invariants.reading import api_writes
 from tests.support.invariants.records import MANAGER, NODE_AGENT
 
@@ -232,6 +234,52 @@ def test_a_planted_violation_is_found_and_no_other(plant: Plant, tmp_path: Path)
     run = clean_run()
     plant(run)
     assert {violation.invariant for violation in violations(run.stored(tmp_path))} == {PLANTED[plant]}
+
+
+def answered_by_metadata_alone(run: Written) -> None:
+    """Patches of the manager, but those of pods, are an apply, as it sends them for many objects at a time."""
+    for event in run.events:
+        stored, applies = event["responseObject"], event["verb"] == "patch" and event["objectRef"]["resource"] != "pods"
+        if event["user"]["username"] == MANAGER and applies and "metadata" in stored:
+            event["requestObject"] = {key: value for key, value in stored.items() if key != "metadata"}
+            event["responseObject"] = {"kind": "PartialObjectMetadata", "metadata": stored["metadata"]}
+
+
+def test_a_clean_run_breaks_nothing_where_an_answer_is_the_metadata_alone(tmp_path: Path) -> None:
+    run = clean_run()
+    answered_by_metadata_alone(run)
+    assert violations(run.stored(tmp_path)) == ()
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_violation_is_found_where_an_answer_is_the_metadata_alone(plant: Plant, tmp_path: Path) -> None:
+    run = clean_run()
+    plant(run)
+    answered_by_metadata_alone(run)
+    assert {v.invariant for v in violations(run.stored(tmp_path))} == {PLANTED[plant]}
+
+
+def test_an_object_after_a_patch_is_what_the_api_server_stores() -> None:
+    objects = Objects()
+    meta = {"name": "n1", "resourceVersion": "1"}
+    whole = {"kind": "Node", "metadata": meta, "status": {"capacity": {"cpu": "4", "old": "1"}}}
+    target = {"resource": "nodes", "name": "n1"}
+
+    def after(verb: str, sent: Any, answer: dict[str, Any], query: str = "fieldManager=m") -> dict[str, Any]:
+        event = {"verb": verb, "objectRef": target, "requestObject": sent, "responseObject": answer}
+        return objects.after({**event, "requestURI": f"/api/v1/nodes/n1?{query}"})
+
+    reduced = {"kind": "PartialObjectMetadata", "metadata": {"name": "n1", "resourceVersion": "2"}}
+    assert after("create", whole, whole) == whole
+    # m applies a and b, then b and c: a goes, what others wrote stays
+    after("patch", {"status": {"capacity": {"a": "1", "b": "1"}}}, reduced)
+    stored = after("patch", {"status": {"capacity": {"b": "2", "c": "3"}}}, reduced)
+    assert stored["status"]["capacity"] == {"cpu": "4", "old": "1", "b": "2", "c": "3"}
+    assert (stored["kind"], stored["metadata"]["resourceVersion"]) == ("Node", "2")
+    stored = after("patch", [{"op": "remove", "path": "/status/capacity/old"}], reduced)
+    assert stored["status"]["capacity"] == {"cpu": "4", "b": "2", "c": "3"}
+    # operations on what nobody saw cannot be carried out: nothing is said of it but its metadata
+    assert after("patch", [{"op": "remove", "path": "/none"}], reduced) == {"metadata": reduced["metadata"]}
 
 
 def test_each_invariant_has_a_planted_violation_and_a_definition() -> None:

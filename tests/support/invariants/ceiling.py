@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
@@ -15,6 +15,8 @@ from tests.support.invariants.records import ApiWrite, Bounds, Json, Recording, 
 BATCH: Final = {"cpu": "kubernetes.io/batch-cpu", "memory": "kubernetes.io/batch-memory"}
 CONFIG: Final = "slo-controller-config"
 LOW: Final = frozenset({"koord-batch", "koord-free"})
+_LOW_PRIORITIES: Final = frozenset({*range(3000, 4000), *range(5000, 6000)})
+_CLASS: Final = "koordinator.sh/priority-class"
 _PERCENT: Final = {"cpu": ("cpuReclaimThresholdPercent", 60), "memory": ("memoryReclaimThresholdPercent", 65)}
 """Koordinator's keys and defaults."""
 _CAP: Final = {"cpu": "batchCPUThresholdPercent", "memory": "batchMemoryThresholdPercent"}
@@ -28,10 +30,11 @@ _OWN_WAY: Final = ("node.koordinator.sh/colocation-strategy", "node.koordinator.
 
 @dataclass(slots=True)
 class _Known:
-    """What was written so far: reports by node, each with its moment, and every version of the strategy."""
+    """What was written so far: reports by node, each with its moment, every version of the strategy, pods of batch."""
 
     reports: dict[str, list[tuple[float, Json]]] = field(default_factory=dict)
     strategies: list[tuple[float, Json]] = field(default_factory=list)
+    low: set[tuple[str, str]] = field(default_factory=set)
 
 
 def batch_below_its_ceiling(recording: Recording, bounds: Bounds) -> Iterator[Violation]:
@@ -70,6 +73,13 @@ def _remember(known: _Known, write: ApiWrite) -> None:
     elif write.resource == "configmaps" and write.name == CONFIG and write.stored:
         text = (write.stored.get("data") or {}).get("colocation-config") or "{}"
         known.strategies.append((write.answered_seconds, json.loads(text)))
+    elif write.resource == "pods" and write.stored and _is_low(write.stored):
+        known.low.add((write.namespace, write.name))
+
+
+def _is_low(pod: Json) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    return labels.get(_CLASS) in LOW or (pod.get("spec") or {}).get("priority", 0) in _LOW_PRIORITIES
 
 
 def _most(known: _Known, write: ApiWrite, resource: str, bounds: Bounds) -> Fraction | None:
@@ -81,7 +91,7 @@ def _most(known: _Known, write: ApiWrite, resource: str, bounds: Bounds) -> Frac
         return None
     reports = _in_force(known.reports.get(write.name, []), since)
     found = [
-        _ceiling(write.stored["status"], report, strategy, resource, since)
+        _ceiling(write.stored["status"], (report, known.low), strategy, resource, since)
         for report in reports
         for strategy in strategies
     ]
@@ -94,7 +104,10 @@ def _in_force(history: list[tuple[float, Json]], since: float) -> list[Json]:
     return before + [body for seconds, body in history if seconds > since]
 
 
-def _ceiling(node: Json, report: Json, strategy: Json, resource: str, since: float) -> Fraction:
+def _ceiling(
+    node: Json, reported: tuple[Json, Collection[tuple[str, str]]], strategy: Json, resource: str, since: float
+) -> Fraction:
+    report, low = reported
     minutes = strategy.get("degradeTimeMinutes") or _DEGRADE_MINUTES
     stamp = report.get("updateTime")
     if not strategy.get("enable") or not stamp or datetime.fromisoformat(stamp).timestamp() + 60 * minutes < since:
@@ -105,19 +118,22 @@ def _ceiling(node: Json, report: Json, strategy: Json, resource: str, since: flo
     policy = strategy.get(_POLICY[resource]) or "usage"
     percent = strategy.get(key)
     kept = 0 if policy == "forecast" else 100 - (default if percent is None else percent)
-    system, pods = (Fraction(0), Fraction(0)) if policy == "request" else _used(report, resource)
+    system, pods = (Fraction(0), Fraction(0)) if policy == "request" else _used(report, low, resource)
     left = capacity - capacity * kept / 100 - max(system, reserved) - pods
     cap = strategy.get(_CAP[resource])
     lent = max(left if cap is None else min(left, capacity * cap / 100), Fraction(0))
     return lent * unit + 1  # amounts are whole: each term is rounded by less than one
 
 
-def _used(report: Json, resource: str) -> tuple[Fraction, Fraction]:
-    """What the system uses, as reported or as what remains of the node, and pods above batch; the least it can be."""
+def _used(report: Json, low: Collection[tuple[str, str]], resource: str) -> tuple[Fraction, Fraction]:
+    """What the system uses, as reported, and pods above batch, by the report or by the pods themselves."""
     metric: Mapping[str, Any] = report.get("nodeMetric") or {}
-    pods = [(pod.get("priority", ""), _usage(pod.get("podUsage"), resource)) for pod in report.get("podsMetric") or ()]
-    system = _usage(metric.get("systemUsage"), resource)
-    return system, sum((used for priority, used in pods if priority not in LOW), Fraction(0))
+    pods = [
+        _usage(pod.get("podUsage"), resource)
+        for pod in report.get("podsMetric") or ()
+        if pod.get("priority") not in LOW and (pod.get("namespace"), pod["name"]) not in low
+    ]
+    return _usage(metric.get("systemUsage"), resource), sum(pods, Fraction(0))
 
 
 def _usage(part: Json | None, resource: str) -> Fraction:

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.invariants.objects import Objects
 from tests.support.invariants.records import ApiWrite, CgroupValue, LedgerEntry, Recording
 
 CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
@@ -49,28 +50,31 @@ def auditing(folder: Path) -> tuple[Path, tuple[str, ...]]:
 
 def recording(audit: Path | None = None, ledger: Path | None = None, agents: Iterable[AgentFiles] = ()) -> Recording:
     """Everything that was written down; what is not given is empty, and then nothing is said about it."""
-    writes = tuple(sorted(api_writes(_whole_lines(audit)), key=lambda write: write.answered_seconds)) if audit else ()
+    writes = tuple(api_writes(_whole_lines(audit))) if audit else ()
     rows = tuple(_rows(ledger)) if ledger else ()
     end = max((*(write.answered_seconds for write in writes), *(row.seconds for row in rows)), default=0.0)
     return Recording(writes, rows, tuple(value for files in agents for value in _values(files)), end)
 
 
 def api_writes(lines: Iterable[str]) -> Iterator[ApiWrite]:
-    """Writes that were carried out, of the lines of an audit log."""
-    for line in lines:
-        event = json.loads(line)
-        if event["verb"] in _WRITING and event.get("stage") == "ResponseComplete" and _carried_out(event):
-            yield _write(event)
+    """Writes that were carried out, of the lines of an audit log, in the order of their answers."""
+    events = (json.loads(line) for line in lines)
+    done = [
+        event
+        for event in events
+        if event["verb"] in _WRITING and event.get("stage") == "ResponseComplete" and _carried_out(event)
+    ]
+    objects = Objects()
+    for event in sorted(done, key=lambda event: _seconds(event["stageTimestamp"])):
+        yield _write(event, objects.after(event))
 
 
 def _carried_out(event: dict[str, Any]) -> bool:
     return (event.get("responseStatus") or {}).get("code", 0) < 300 and "dryRun=" not in event.get("requestURI", "")
 
 
-def _write(event: dict[str, Any]) -> ApiWrite:
+def _write(event: dict[str, Any], stored: dict[str, Any]) -> ApiWrite:
     target, user = event.get("objectRef") or {}, event.get("user") or {}
-    answer = event.get("responseObject") or {}
-    stored = {} if answer.get("kind") == "Status" else answer
     parts = (target.get("resource", ""), target.get("subresource", ""))
     return ApiWrite(
         asked_seconds=_seconds(event["requestReceivedTimestamp"]),
