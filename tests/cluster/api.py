@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from tests.cluster.bindings import is_binding, wait_until_it_counts
+
 Json = dict[str, Any]
 PATCHES = {
     "json": "application/json-patch+json",
@@ -61,8 +63,18 @@ class Api:
         return self.get(path, **query)["items"] or []
 
     def create(self, path: str, body: Json, **query: str) -> Json:
-        """POST to a collection."""
-        return self.ask("POST", path, body, query=query)
+        """POST to a collection; a role binding counts when this returns."""
+        made = self.ask("POST", path, body, query=query)
+        if is_binding(path) and "dryRun" not in query:
+            self._until_it_counts(path, made)
+        return made
+
+    def _until_it_counts(self, path: str, binding: Json) -> None:
+        try:
+            wait_until_it_counts(self.ask, path, binding)
+        except ApiError as error:
+            if error.status not in (403, 404):  # whoever may not ask does not wait, and the role may come later
+                raise
 
     def replace(self, path: str, body: Json, **query: str) -> Json:
         """PUT an object."""
