@@ -140,7 +140,7 @@ class Mirror(Generic[ValueT]):
         self._version = ""
         self._idle_seconds = self._settings.watch_idle_seconds
         self._fresh_at = -float("inf")
-        self._failures, self._silent = 0, 0
+        self._failures, self._silent, self._broken = 0, 0, False
         self._thread = threading.Thread(target=self._run, name=f"mirror {path}", daemon=True)
 
     def renew_within(self, stale_seconds: float) -> None:
@@ -239,7 +239,7 @@ class Mirror(Generic[ValueT]):
             self.refused = refused
             self._after()
         self._version = version
-        self._silent = 0
+        self._silent, self._broken = 0, False
         self.lists += 1
         self._fresh_at = time.monotonic()
         self._synced.set()
@@ -255,6 +255,7 @@ class Mirror(Generic[ValueT]):
             except ClusterError as error:
                 if self._failures >= RELIST_AFTER:
                     raise
+                self._broken = True
                 self._pause(error)
             if self._state.doubt:
                 raise ClusterError(f"{self.path}: the watch repeats or shuffles its events")
@@ -264,6 +265,8 @@ class Mirror(Generic[ValueT]):
 
         A silent one is no fault, nor is one that lasted and was cut: the next one says whether the server is there.
         """
+        if self._broken:
+            self._compare_versions()
         lasting = max(1, min(self._jitter.randint(*WATCH_SECONDS), int(due - time.monotonic())))
         parameters = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self._version}
         query = urlencode({**self._query, **parameters, "timeoutSeconds": str(lasting)})
@@ -282,13 +285,27 @@ class Mirror(Generic[ValueT]):
         if time.monotonic() - accepted >= min(SHORT_SECONDS, lasting, self._idle_seconds):
             self._failures = 0
             self._silent += silent
-            end = None if isinstance(end, _CutWatchError) else end
+            if isinstance(end, _CutWatchError):
+                self._broken, end = True, None
         elif silent and not self._stopping.is_set():
             # what was taken up and failed without a word was not followed from there
             self._fresh_at = before
             end = end or ClusterError(f"watch {self.path}: was closed at once, without a word")
         if end is not None:
             raise end
+
+    def _compare_versions(self) -> None:
+        """After a break, ClusterExpired if the server's version is older than ours: its etcd was restored.
+
+        From a version of its future a server sends nothing until it has written as much again, and says no word of it.
+        """
+        page = next(page for page in self._client.pages(self.path, msgspec.Raw, limit=1, **self._query) if page)
+        self._broken = False
+        if page.version.isdecimal() and self._version.isdecimal() and int(page.version) < int(self._version):
+            raise ClusterExpired(
+                f"{self.path}: the API server is at version {page.version}, older than our {self._version}: "
+                f"its etcd was restored from an earlier state"
+            )
 
     def _read_quietly(self, stream: Stream) -> None:
         """Events until the server ends the watch or is silent; ClusterError for a broken one, unless it is stopped."""

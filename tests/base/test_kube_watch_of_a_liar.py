@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -67,12 +68,16 @@ def chunk(part: bytes) -> bytes:
 
 
 class Liar:
-    """Lists what it is told and plays one script a watch; then watches are silent."""
+    """Lists what it is told and plays one script a watch; then watches are silent.
+
+    versions: its own, one for each time that it is asked after a watch broke.
+    """
 
     def __init__(self, server: Any) -> None:
         self.server = server
         self.items: list[Any] = []
         self.scripts: list[api_server.Reply] = []
+        self.versions: list[str] = []
         self.queries: list[str] = []
         self.silenced = threading.Event()
         server.once = self
@@ -85,7 +90,10 @@ class Liar:
 
     def serve(self, handler: api_server.Handler) -> None:
         if "watch=true" not in handler.path:
-            handler.answer(200, {"metadata": {"resourceVersion": "100"}, "items": self.items})
+            asked_for_version = parse_qs(urlsplit(handler.path).query).get("limit") == ["1"]
+            version = self.versions.pop(0) if asked_for_version and self.versions else "100000"
+            listed = {"metadata": {"resourceVersion": version if asked_for_version else "100"}}
+            handler.answer(200, {**listed, "items": [] if asked_for_version else self.items})
             return
         self.queries.append(handler.path)
         if self.scripts:
@@ -226,6 +234,28 @@ def test_a_version_from_a_future_that_an_older_snapshot_undid_is_given_up(lying:
     found.start()
     assert liar.silenced.wait(60)
     assert found.lists == 2
+
+
+def test_a_server_that_is_older_than_what_it_said_before_a_break_is_listed_anew(
+    lying: tuple[Liar, Mirror[Any]],
+) -> None:
+    liar, found = lying
+    # the list is of 100, the event of 150; after the break the server is at 149, so it was restored
+    liar.scripts = [chunks(event("ADDED", "a", 150, "1"), b"garbage\n")]
+    liar.versions = ["149"]
+    found.start()
+    assert liar.silenced.wait(60)
+    assert (values(found), found.lists) == ({}, 2)
+
+
+def test_a_server_that_has_kept_what_it_said_is_followed_after_a_break(lying: tuple[Liar, Mirror[Any]]) -> None:
+    liar, found = lying
+    liar.scripts = [chunks(event("ADDED", "a", 150, "1"), b"garbage\n")]
+    liar.versions = ["150"]
+    found.start()
+    assert liar.silenced.wait(60)
+    assert (values(found), found.lists) == ({"a": "1"}, 1)
+    assert "resourceVersion=150&" in liar.queries[1]
 
 
 def test_replayed_events_are_settled_by_a_list(lying: tuple[Liar, Mirror[Any]]) -> None:
