@@ -16,6 +16,7 @@ from typing import Final
 
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+MOST_DIGITS: Final = 6
 LONGEST_VALUE: Final = 60
 _CHANGING: Final = re.compile(r"0x[0-9a-f]+|\b\d+(?:\.\d+)? ?(?:ms|s|seconds?|minutes?)\b")
 _IDENTIFIER: Final = re.compile(
@@ -58,6 +59,13 @@ def csv_text(text: str) -> str:
 def percent(ratio: float, digits: int = 0, *, signed: bool = False) -> str:
     """A finite ratio in percent: 0.413 -> "41 %", with one digit "41.3 %", signed "+41 %"."""
     return f"{100 * ratio:{'+' if signed else ''}z.{digits}f} %"
+
+
+def digits_beside(limit: float, value: float, fewest: int = 0) -> int:
+    """Decimal digits with which a value that is not its limit is not written like it: 6.97 days are not "7.0 of 7"."""
+    return next(
+        (d for d in range(fewest, MOST_DIGITS) if value == limit or f"{value:.{d}f}" != f"{limit:.{d}f}"), MOST_DIGITS
+    )
 
 
 def share(ratio: float) -> str:

@@ -26,7 +26,7 @@ import numpy as np
 
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.recommender import BacktestSettings
-from cotenant.base.text import percent
+from cotenant.base.text import digits_beside, percent
 from cotenant.base.usage.usage import DAY_SECONDS, Signal
 from cotenant.recommender.evidence import Evidence, Floats, Integers
 from cotenant.recommender.model.recommendation import Action, Backtest, Recommendation, Trust
@@ -158,9 +158,8 @@ def _findings(grounds: Grounds, index: int, about: Sequence[Resource], backtest:
 
 
 def _measure(measured: float, required: float, what: str) -> str:
-    return (
-        f"{measured:.1f} {what}." if measured >= required else f"Only {measured:.1f} {what}; {required:g} are wanted."
-    )
+    found = f"{measured:.{digits_beside(required, measured, 1)}f} {what}"
+    return f"{found}." if measured >= required else f"Only {found}; {required:g} are wanted."
 
 
 def _stability(grounds: Grounds, index: int, resource: Resource) -> TrustFactor:

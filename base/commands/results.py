@@ -66,6 +66,10 @@ def open_store(settings: Settings, cluster: str | None) -> Store:
     return open_cluster_store(url_of(settings), cluster)
 
 
+def _unchanged(_cluster: str, table: Table) -> Table:
+    return table
+
+
 @dataclass(frozen=True, slots=True)
 class StoredScans:
     """The last scans of one cluster, or side by side of all that a store has."""
@@ -73,20 +77,20 @@ class StoredScans:
     stores: tuple[Store, ...]
     of_all: bool = False
 
-    def read_table(self, schema: Schema) -> Table:
+    def read_table(self, schema: Schema, changed: Callable[[str, Table], Table] = _unchanged) -> Table:
         """A result table; of all clusters with a column `cluster` in front, without those that have none (a note says).
 
-        NoData when no cluster has it.
+        changed: the table of a cluster, as it is to be shown. NoData when no cluster has it.
         """
         from cotenant.base.errors import NoData
         from cotenant.base.table import of_clusters
 
         if not self.of_all:
-            return self.stores[0].read_table(schema)
+            return changed(self.stores[0].cluster, self.stores[0].read_table(schema))
         parts: dict[str, Table] = {}
         for store in self.stores:
             try:
-                parts[store.cluster] = store.read_table(schema)
+                parts[store.cluster] = changed(store.cluster, store.read_table(schema))
             except NoData as error:
                 if store is self.stores[-1] and not parts:
                     raise

@@ -12,17 +12,21 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass
 
+from msgspec import structs
+
 from cotenant.base.errors import ClusterError
 from cotenant.base.kube.client import KubeClient
-from cotenant.base.process.clock import Clock
+from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.base.settings.sections.kube import KubeSettings
 
 IN_CLUSTER = "in-cluster"
 """Name of the cluster whose pod this process is in."""
+CLOCK_SECONDS: Final = 3.0
+"""How long what is read beside a cluster waits for the cluster's time."""
 _PACKAGE = threading.Lock()
 """Held while the package reads credentials: it hands out the file of a certificate before it has written it."""
 _FIX = "Give --kubeconfig and --context, set KUBECONFIG, or run inside the cluster."
@@ -63,6 +67,17 @@ def clock_of(settings: KubeSettings) -> Clock:
         return client.clock()
     finally:
         client.close()
+
+
+def clock_to_read_by(settings: KubeSettings) -> Clock:
+    """Return the same for what is read beside a cluster that need not answer: then it is the machine's clock.
+
+    Pages that are served beside the cluster count ages and waits by its time.
+    """
+    try:
+        return clock_of(structs.replace(settings, timeout_seconds=CLOCK_SECONDS, retries=0))
+    except ClusterError:
+        return SystemClock()
 
 
 def load_access(settings: KubeSettings) -> Access:

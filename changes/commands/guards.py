@@ -52,7 +52,6 @@ def guards(
 
 def _guards(settings: Settings, workload: WorkloadRef) -> Guards:
     from cotenant.base.kube import connect
-    from cotenant.base.process.clock import SystemClock
     from cotenant.changes.objectives.search import find_guards
     from cotenant.profiler.prometheus.client import Client
 
@@ -63,7 +62,7 @@ def _guards(settings: Settings, workload: WorkloadRef) -> Guards:
         )
     kube, client = connect(settings.kube), Client(source)
     try:
-        return find_guards(kube, client, source.labels, workload, SystemClock().now_seconds(), settings.actions)
+        return find_guards(kube, client, source.labels, workload, kube.clock().now_seconds(), settings.actions)
     finally:
         client.close()
         kube.close()

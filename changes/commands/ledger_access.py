@@ -58,6 +58,19 @@ def open_ledger(settings: Settings) -> Ledger:
     return bucket_ledger.open_ledger(ledger_location(settings.actions, os.environ))
 
 
+def clock_of_ledger(settings: Settings, ledger: Ledger, *, reaches_cluster: bool = True) -> Clock:
+    """Return the clock by which rows of the ledger have their times, as pages count cool-downs and postponements.
+
+    reaches_cluster: whether the settings' kubeconfig is of the ledger's cluster. An empty ledger has no times.
+    """
+    from cotenant.base.kube import clock_to_read_by
+    from cotenant.base.process.clock import SystemClock
+
+    if not reaches_cluster or next(iter(ledger.entries()), None) is None:
+        return SystemClock()
+    return clock_to_read_by(settings.kube)
+
+
 @contextmanager
 def ledger_for_reading(settings: Settings) -> Iterator[Ledger]:
     """The ledger in force, to be read; none is made."""

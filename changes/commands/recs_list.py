@@ -35,6 +35,7 @@ from cotenant.base.commands.results import (
 from cotenant.base.table import Kind
 from cotenant.base.text import counted
 from cotenant.changes.commands.ledger_access import (
+    clock_of_ledger,
     ledger_for_reading,
     marks_of,
     open_actions,
@@ -75,21 +76,23 @@ def list_(
     import numpy as np
 
     from cotenant.base.identity import WorkloadRef
+    from cotenant.changes.model.ledger_marks import without_waiting_steps
     from cotenant.recommender.model.savings import summed_savings
     from cotenant.recommender.model.savings_text import saving_text
     from cotenant.recommender.model.views import RECOMMENDATIONS
 
     scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
-    table = chosen_of_scan(scans, scans.read_table(RECOMMENDATIONS), namespace, query)
+    session = session_of(ctx)
+    settings = session.read({"store.url": store}).settings
+    ledgers = {c.cluster: session.of_cluster(c.cluster).read({"store.url": store}) for c in scans.stores}
+    marks = {c: _marks(own.settings, reaches_cluster=own.reaches_cluster) for c, own in ledgers.items()}
+    advice = scans.read_table(RECOMMENDATIONS, lambda owner, rows: without_waiting_steps(rows, marks[owner]))
+    table = chosen_of_scan(scans, advice, namespace, query)
     owners = table.columns["cluster"] if all_clusters else np.full(len(table), scans.stores[0].cluster, dtype=object)
     refs = [
         (owner, WorkloadRef(row["namespace"], row["kind"], row["workload"]))
         for owner, row in zip(owners, table.rows(), strict=True)
     ]
-    session = session_of(ctx)
-    settings = session.read({"store.url": store}).settings
-    ledgers = {c.cluster: session.of_cluster(c.cluster).read({"store.url": store}).settings for c in scans.stores}
-    marks = {c: _marks(own) for c, own in ledgers.items()}
     hidden = {(c, ref): put for c, own in marks.items() if not every for ref, put in own.postponed.items()}
     shown = table.take(np.array([place for place, ref in enumerate(refs) if ref not in hidden], dtype=np.int64))
     print_table(shown, output, headers=not no_headers)
@@ -128,14 +131,16 @@ def explain(
     """What a recommendation rests on, and whether somebody has hidden it; the same as `cotenant explain`."""
     from cotenant.changes.commands.recommendation_lines import describe
 
-    settings = session_of(ctx).load({"store.url": store}).settings
+    loaded = session_of(ctx).load({"store.url": store})
+    settings = loaded.settings
     recommendations = workload_recommendations(settings, cluster, [workload])
     if output is not DocumentFormat.TABLE:
         print_document(recommendations, output)
         return
     for recommendation in recommendations:
         sys.stdout.writelines(f"{line}\n" for line in describe(recommendation, settings.recommender.prices.currency))
-    if hidden := _marks(settings).postponed.get(recommendations[0].container.workload):
+    marks = _marks(settings, reaches_cluster=loaded.reaches_cluster)
+    if hidden := marks.postponed.get(recommendations[0].container.workload):
         message(f"hidden: {_postponement_text(hidden)}")
 
 
@@ -204,12 +209,10 @@ def _refs(settings: Settings, cluster: str | None, names: list[str]) -> list[Wor
     return list(dict.fromkeys(r.container.workload for r in workload_recommendations(settings, cluster, names)))
 
 
-def _marks(settings: Settings) -> LedgerMarks:
+def _marks(settings: Settings, *, reaches_cluster: bool = True) -> LedgerMarks:
     """Read the marks of the ledger in force."""
-    from cotenant.base.process.clock import SystemClock
-
     with ledger_for_reading(settings) as ledger:
-        return marks_of(settings, ledger, SystemClock())
+        return marks_of(settings, ledger, clock_of_ledger(settings, ledger, reaches_cluster=reaches_cluster))
 
 
 def _postponement_text(postponed: PostponedRecommendation) -> str:

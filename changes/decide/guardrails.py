@@ -12,7 +12,7 @@ from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.actions import GuardrailSettings
-from cotenant.base.text import moment, percent, visible
+from cotenant.base.text import digits_beside, moment, percent, visible
 from cotenant.changes.decide import autoscaler_targets
 from cotenant.changes.decide.change_windows import is_open, next_opening_text
 from cotenant.changes.decide.checks.capacity import capacity_guardrails
@@ -106,7 +106,8 @@ def judge_batch(
         made(
             "batch-share",
             small,
-            f"{percent(share)} of all requested CPU moves; at most {percent(settings.most_requests_share)}",
+            f"{_percent_beside(settings.most_requests_share, share)} of all requested CPU moves; at most "
+            f"{percent(settings.most_requests_share)}",
         ),
     ]
 
@@ -121,12 +122,16 @@ def blocking(guardrails: Iterable[Guardrail], overridden: Iterable[str]) -> list
     ]
 
 
+def _percent_beside(limit: float, ratio: float) -> str:
+    return percent(ratio, digits_beside(100 * limit, 100 * ratio))
+
+
 def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
     days = min((float(v.inputs.get("days", r.window_seconds / 86_400)) for r, v in moved), default=0.0)
     coverage = min((float(v.inputs.get("coverage", 1.0)) for _, v in moved), default=1.0)
-    yield made(
-        "history", days >= settings.minimum_days, f"{days:.1f} days of history; at least {settings.minimum_days:g}"
-    )
+    least = settings.minimum_days
+    had = f"{days:.{digits_beside(least, days, 1)}f}"
+    yield made("history", days >= least, f"{had} days of history; at least {least:g}")
     yield made(
         "data-gap",
         coverage >= settings.minimum_coverage,
@@ -207,7 +212,9 @@ def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guard
     if cuts:
         cut, name = max(cuts)
         return Guardrail(
-            rule, GuardrailOutcome.FAIL, f"{name} is cut by {percent(cut)}; at most {percent(most)} in one step"
+            rule,
+            GuardrailOutcome.FAIL,
+            f"{name} is cut by {_percent_beside(most, cut)}; at most {percent(most)} in one step",
         )
     steps = [
         f"{name} {format_amount(resource, now)} → {format_amount(resource, amount)} is the first step to "

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.table import Column, Kind
+from cotenant.base.table import Column, Kind, Table
 from cotenant.base.tables.filters import EMPTY
 from cotenant.base.tables.queries import Index, Relation
 from cotenant.base.text import moment, visible
@@ -51,6 +51,13 @@ class LedgerMarks:
 def mark_recommendations(advice: Relation, marks: LedgerMarks) -> Relation:
     """The recommendations with the two columns, and without steps that have to wait."""
     return _withhold_cooling_steps(_with_columns(advice, marks.postponed), marks.cool_downs)
+
+
+def without_waiting_steps(advice: Table, marks: LedgerMarks) -> Table:
+    """The rows of recommendations without steps that have to wait; what was put off is among them."""
+    if not marks.cool_downs:
+        return advice
+    return _withhold_cooling_steps(Relation.of(advice), marks.cool_downs).read(*advice.columns)
 
 
 def _with_columns(advice: Relation, postponed: Mapping[WorkloadRef, PostponedRecommendation]) -> Relation:

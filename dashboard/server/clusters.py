@@ -17,6 +17,7 @@ from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from cotenant.base.errors import CotenantError, NoData, UsageError
+from cotenant.base.resource import Resource
 from cotenant.base.table import CLUSTER, Column, Kind
 from cotenant.base.text import visible
 from cotenant.dashboard.access import login
@@ -198,8 +199,8 @@ def _cell(column: Column, row: Mapping[str, Any], base: str) -> str:
     if column.name == CLUSTER.name:
         return f'<td><a href="{escape(base_of(base, value))}">{escape(visible(value))}</a></td>'
     write: dict[Kind, Callable[[Any], str]] = {
-        Kind.MILLICORES: display.cores,
-        Kind.BYTES: display.gib,
+        Kind.MILLICORES: lambda amount: display.amount(amount, Resource.CPU),
+        Kind.BYTES: lambda amount: display.amount(amount, Resource.MEMORY),
         Kind.RATIO: display.percent,
         Kind.TIME: display.moment,
     }

@@ -24,6 +24,7 @@ from cotenant.base.commands.results import (
 from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, NoData, UsageError
 
 if TYPE_CHECKING:
+    from cotenant.base.process.clock import Clock
     from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
     from cotenant.enforcer.model.enforcement import AgentAction, EnforcementHistory, Gathering, NodeLanes
@@ -102,9 +103,9 @@ def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption
 
     settings = settings_of(ctx, store, None, None)
     opened = _store(settings, cluster)
-    bounds = _bounds(settings)
     client = connect(settings.kube)
     try:
+        bounds = _bounds(settings, client.clock())  # Events have the cluster's times
         history = ask(client, bounds.now_seconds)
     finally:
         client.close()
@@ -133,6 +134,7 @@ def import_(
     store: StoreOption = None,
 ) -> None:
     """Read logs or recordings of agents into the store. What is known already is not kept twice."""
+    from cotenant.base.process.clock import SystemClock
     from cotenant.enforcer.model.enforcement import EnforcementHistory, Gathering
 
     settings = session_of(ctx).load({"store.url": store}).settings
@@ -151,7 +153,7 @@ def import_(
         acts += imported.acts
         lanes += imported.lanes
         message(f"{file}: {len(imported.acts)} actions")
-    bounds = _bounds(settings)
+    bounds = _bounds(settings, SystemClock())
     nodes = {act.node for act in acts}
     gathering = Gathering(bounds.now_seconds, sources=(f"import of {', '.join(sorted({f.name for f in files}))}",))
     opened = _store(settings, cluster)
@@ -225,11 +227,10 @@ def _store(settings: Settings, cluster: str | None) -> Store:
         return Store(url_of(settings), cluster or DEFAULT_CLUSTER)
 
 
-def _bounds(settings: Settings) -> Retention:
-    from cotenant.base.process.clock import SystemClock
+def _bounds(settings: Settings, clock: Clock) -> Retention:
     from cotenant.enforcer.model.enforcement_tables import Retention
 
-    return Retention(SystemClock().now_seconds(), settings.manager.enforcement_days)
+    return Retention(clock.now_seconds(), settings.manager.enforcement_days)
 
 
 def _store_history(store: Store, history: EnforcementHistory, bounds: Any) -> Gathering:

@@ -134,7 +134,6 @@ def _report(
 ) -> SizeReport:
     """Read the cluster, its stored scan and the prices, and answer; a complete answer is kept in the store."""
     from cotenant.base.kube import connect
-    from cotenant.base.process.clock import SystemClock
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel
     from cotenant.scheduler_ext.cluster_size.prices import node_prices
     from cotenant.scheduler_ext.cluster_size.reading import read_cluster
@@ -152,11 +151,10 @@ def _report(
     progress.stage("Read the cluster", 0)
     client = connect(settings.kube)
     try:
-        state = read_cluster(client, scan.proposals)
+        state, now = read_cluster(client, scan.proposals), client.clock().now_seconds()
     finally:
         client.close()
     prices = node_prices(state.nodes, settings.recommender.prices, listed)
-    now = SystemClock().now_seconds()
     report = size_report(Asked(state, scan, options, prices), tuple(RequestLevel), now, progress)
     if not isinstance(opened, str) and not reason_without(scan, state):
         keep(opened, report)

@@ -95,6 +95,19 @@ def test_a_rule_stops_what_it_is_for_and_nothing_else_does(
     assert found[rule].words(overridden=True) == f"overridden: {found[rule].why}"
 
 
+@pytest.mark.parametrize(
+    ("rule", "one", "words"),
+    [
+        # 6.97 days are 7.0 to one digit; 1 - 699 / 1000 = 30.1 %, which is 30 % without digits.
+        ("history", recommendation(days=6.97), "6.97 days of history; at least 7"),
+        ("cpu-step", recommendation(1000, 699), "app is cut by 30.1 %; at most 30 % in one step"),
+    ],
+)
+def test_what_a_rule_refuses_is_not_written_like_its_limit(rule: str, one: Recommendation, words: str) -> None:
+    found = judged(one)[rule]
+    assert (found.outcome, found.why) == (GuardrailOutcome.FAIL, words)
+
+
 def test_a_workload_that_was_changed_lately_says_by_whom_and_when() -> None:
     # CALM's clock less two hours is what the moment below is of.
     then = CALM.seconds - 2 * HOUR

@@ -1,4 +1,4 @@
-"""Tables that come from the cluster and not from the store are one value in REST, its export and on the command line.
+"""Tables that come from the cluster and not from the store are one value on every surface that shows them.
 
 One living cluster in this process, whose clock is days behind this machine's and stands still: commands count ages and
 windows by the cluster's time, as its page does.
@@ -9,61 +9,86 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
-import msgspec
 import pytest
+from dash import html
 
+import cotenant
 from cotenant.autopilot import model as autopilot
-from cotenant.base.process.clock import FixedClock
-from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
+from cotenant.base.resource import GIB
 from cotenant.base.store import Store
 from cotenant.base.table import Kind, Schema
 from cotenant.changes.model import tables as changes
-from cotenant.cli.demo.live_cluster import demo_dashboard_context, write_config
-from cotenant.dashboard.app import create_app
-from cotenant.dashboard.sources.source import StoreSource
-from cotenant.manager.decisions.results import collect
-from cotenant.pipeline import corridor
-from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.changes.model.ladder_tables import LADDERS, RUNGS
+from cotenant.dashboard import pages
+from cotenant.dashboard.changes import ladders
+from cotenant.dashboard.commands.dashboard import ServedCluster, application
+from cotenant.dashboard.tables import display
+from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
+from cotenant.python_api.tables import column_name
 from cotenant.quantities.quantity import Surface, Unit
 from cotenant.quantities.registry import TABLES
-from cotenant.quantities.tables import SUBJECTS
+from cotenant.recommender.model.clusters import CLUSTERS
+from cotenant.recommender.model.views import RECOMMENDATIONS
+from cotenant.scheduler_ext.cluster_size import tables as size
 from cotenant.scheduler_ext.queues.model.tables import GANGS, QUOTAS, WAITING_PODS
 from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES, NODES
-from cotenant.simulation.cluster import DemoCluster, DemoScenario
-from cotenant.simulation.controllers.autoscaler import demand_of
-from cotenant.simulation.demo import CLUSTER, fill
-from cotenant.simulation.rebalance import node_metrics
-from cotenant.simulation.usage_now import curves
-from tests.consistency.settings import LEAN
+from cotenant.scheduler_ext.reservations.commands.rows import RESERVATION_PLANS, SCORES
+from tests.consistency.living import BEHIND_SECONDS, SNOOZED_DAYS, Living, Row, living_cluster
+from tests.consistency.surfaces import _is_grid, _walk
 from tests.consistency.test_every_column import OF_COLUMN, plain, same
 from tests.support.command_line import cotenant as command
+from tests.support.component_text import text_of
 from tests.support.coroutines import run_coroutine
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
-Row = Mapping[str, Any]
-BEHIND_SECONDS = 3 * 86_400
 DESCHEDULER = ("serve", "descheduler", "--once", "--show")
+Rows = list[Row]
+
+
+def all_rows(document: Any) -> Rows:
+    """Of an endpoint of a table, or of a list."""
+    return list(document["rows"] if isinstance(document, dict) else document)
 
 
 @dataclass(frozen=True)
 class LiveTable:
-    """Where a live table is read: its endpoint below api/v1, and its command, if it has one."""
+    """Where a live table is read: its endpoint below api/v1, its command and its tool, if it has them.
+
+    rows: the table's rows of the endpoint's document.
+    """
 
     schema: Schema
     path: str
     words: tuple[str, ...] = ()
     may_be_empty: bool = False
+    rows: Callable[[Any], Rows] = all_rows
+    tool: tuple[str, Mapping[str, Any]] = ("", {})
+
+
+def sized(level: str, part: str) -> tuple[str, Callable[[Any], Rows], tuple[str, Mapping[str, Any]]]:
+    """How REST and tools name the nodes or the moves of a level of requests."""
+    return f"cluster-size/{level}", lambda document: list(document[part]), ("cluster_size_rows", {"requests": level})
+
+
+def size_of(schema: Schema, level: str, part: str) -> LiveTable:
+    path, rows, tool = sized(level, part)
+    return LiveTable(schema, path, ("size", "--requests", level, "--show", part), rows=rows, tool=tool)
 
 
 LIVE = (
+    LiveTable(RECOMMENDATIONS, "recommendations", ("recs", "list", "--all"), tool=("recommendations", {"limit": 100})),
     LiveTable(QUOTAS, "queues/quotas", ("get", "quotas")),
     LiveTable(WAITING_PODS, "queues/pods", ("get", "waiting"), may_be_empty=True),
     LiveTable(GANGS, "queues/gangs", ("get", "gangs")),
@@ -77,61 +102,20 @@ LIVE = (
     LiveTable(autopilot.QUEUE, "autopilot/queue", ("autopilot", "preview")),
     LiveTable(autopilot.QUEUE, "autopilot/preview", ("autopilot", "preview", "--in-window")),
     LiveTable(autopilot.REPORT, "autopilot/report", ("autopilot", "report"), may_be_empty=True),
-    LiveTable(changes.CHANGES, "changes", ("recs", "changes"), may_be_empty=True),
+    LiveTable(changes.CHANGES, "changes", ("recs", "changes")),
+    LiveTable(changes.ENTRIES, "ledger/entries", ("audit", "export")),
+    LiveTable(LADDERS, "ladders", ("recs", "ladders"), rows=lambda found: [one["ladder"] for one in found]),
+    LiveTable(ENFORCEMENT, "enforcement", ("node", "enforcement", "list"), tool=("enforcement", {"limit": 100})),
+    size_of(size.NODES, "now", "nodes"),
+    size_of(size.NODES, "all-steps", "nodes"),
+    size_of(size.MOVES, "all-steps", "moves"),
 )
-
-
-@dataclass(frozen=True)
-class Living:
-    """A cluster whose time stands still, its pages' API, and the file by which commands reach it."""
-
-    cluster: DemoCluster
-    api: Any
-    config: Path
-
-    def rest(self, path: str) -> str:
-        async def ask() -> str:
-            transport = httpx2.ASGITransport(app=self.api)
-            async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-                answer = await client.get(f"/api/v1/{path}")
-            assert answer.status_code == 200, answer.text
-            return answer.text
-
-        return run_coroutine(ask)
-
-    def printed(self, words: tuple[str, ...]) -> list[Row]:
-        done = command("--config", str(self.config), *words, "-o", "json", variables={"HOME": str(self.config.parent)})
-        assert done.returncode == 0, done.stderr
-        rows: list[Row] = json.loads(done.stdout)
-        return rows
-
-
-def until(what: str, done: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 300
-    while not done():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
 def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Living]:
-    folder = tmp_path_factory.mktemp("living")
-    store, settings = Store((folder / "store").as_uri(), CLUSTER), msgspec.convert(LEAN, Settings)
-    ended = int(time.time()) - BEHIND_SECONDS
-    spec = SyntheticSpec(nodes=6, workloads=60, days=7, seed=11, end_seconds=ended, rush=True)
-    generated = fill(store, spec, Silent())
-    inventory = generated.inventory
-    analysis = corridor.analyse(store, settings, FixedClock(inventory.time_seconds), Silent())
-    corridor.publish(analysis, store, settings, demo=True)
-    demand = demand_of(generated, (w.ref for w in inventory.workloads if w.autoscaler))
-    story = DemoScenario(inventory, collect(analysis), demand, node_metrics(generated), curves(generated))
-    settings = msgspec.structs.replace(settings, store=msgspec.structs.replace(settings.store, url=store.url))
-    with DemoCluster(story, settings, folder) as cluster:
-        cluster.course.halt(True)
-        until("the halt", lambda: cluster.course.halted)
-        source = StoreSource(store, settings.dashboard)
-        api = create_app(source, settings.dashboard, cluster.clock, demo_dashboard_context(cluster, store))
-        yield Living(cluster, api, write_config(cluster, store, folder))
+    with living_cluster(tmp_path_factory.mktemp("living")) as found:
+        yield found
 
 
 def differences(schema: Schema, want: list[Row], got: list[Row], apart_seconds: float) -> Iterator[str]:
@@ -151,12 +135,11 @@ def _sorted(schema: Schema, rows: list[Row]) -> list[Row]:
 
 
 @pytest.mark.parametrize("live", LIVE, ids=lambda one: one.path.replace("/", "-"))
-def test_a_live_table_is_the_same_on_the_command_line_in_rest_and_in_its_export(
+def test_a_live_table_is_the_same_on_the_command_line_in_rest_in_its_export_and_for_tools(
     living: Living, live: LiveTable
 ) -> None:
     before = time.monotonic()
-    document = json.loads(living.rest(live.path))
-    want: list[Row] = document["rows"] if isinstance(document, dict) else document
+    want = live.rows(json.loads(living.rest(live.path)))
     assert want or live.may_be_empty, f"{live.path} has no rows to compare"
     if Surface.EXPORT in surfaces_of(live.schema):
         text = living.rest(f"{live.path}?format=csv")
@@ -167,22 +150,239 @@ def test_a_live_table_is_the_same_on_the_command_line_in_rest_and_in_its_export(
         )
         assert list(differences(numbers, want, exported, time.monotonic() - before)) == []
     if live.words:
-        got = living.printed(live.words)
+        got = living.printed(*live.words)
         # The cluster's clock stands still while a command counts on from the last answer, in whole seconds.
         assert list(differences(live.schema, want, got, 1 + time.monotonic() - before)) == []
+    name, given = live.tool
+    if name:
+        answered = live.rows(living.tool(name, **given))
+        assert list(differences(live.schema, want, answered, 1 + time.monotonic() - before)) == []
 
 
 def surfaces_of(schema: Schema) -> tuple[Surface, ...]:
     return next(subject.surfaces for subject in TABLES if subject.schema.name == schema.name)
 
 
-def test_each_table_that_is_read_live_is_compared_here_where_the_dictionary_says_it_is_shown() -> None:
-    compared = {live.schema.name for live in LIVE}
-    live = {
-        s.schema.name
-        for s in SUBJECTS
-        if {Surface.EXPORT, Surface.REST} <= set(s.surfaces) and Surface.MCP not in s.surfaces
-    }
-    assert live - compared == set()
-    for table in LIVE:
-        assert (Surface.CLI in surfaces_of(table.schema)) == bool(table.words), table.path
+@pytest.mark.parametrize("live", [one for one in LIVE if one.path.startswith("cluster-size")], ids=lambda one: one.path)
+def test_the_size_of_a_cluster_is_the_same_in_python(living: Living, live: LiveTable) -> None:
+    level, opened = live.path.partition("/")[2], cotenant.open_store(living.store.url, living.store.cluster)
+    frame = opened.cluster_size(requests=level, moves=live.schema is size.MOVES)
+    back = {column_name(live.schema.name, column, None): column.name for column in live.schema.columns}
+    got = [{back[name]: cell for name, cell in row.items()} for row in frame.to_dict("records")]
+    assert list(differences(live.schema, live.rows(json.loads(living.rest(live.path))), got, 0)) == []
+
+
+def test_each_step_of_a_ladder_is_the_same_on_the_command_line_and_in_rest(living: Living) -> None:
+    ladders = json.loads(living.rest("ladders"))
+    assert ladders
+    for one in ladders:
+        got = living.printed("recs", "ladders", one["ladder"]["ladder"])
+        assert list(differences(RUNGS, one["rungs"], got, 0)) == [] and len(got) > 1
+
+
+def test_a_plan_and_its_scores_are_the_same_on_the_command_line_and_in_rest(living: Living) -> None:
+    (document,) = json.loads(living.rest("reservations"))
+    (row,) = living.printed("reservations", "list")
+    plan, status = document["plan"], document["plan"]["status"]
+    window, score = status["window"], status["score"]
+    want = {
+        "pods": document["wanted_pods"], "there": document["available_pods"], "standby": plan["standby"],
+        "quantile": plan["quantile"], "start": window["start_seconds"], "end": window["end_seconds"],
+        "reserve_at": status["reserve_at_seconds"], "hit": score["hit_ratio"], "expected_hit": status["expected"],
+        "coverage": document["reports"][0]["coverage"], "idle_core_hours": score["idle_core_hours"],
+    }  # fmt: skip
+    assert want.keys() == numbers_of(RESERVATION_PLANS)
+    assert different(want, row) == []
+    scores = living.printed("reservations", "scores", f"{row['namespace']}/{row['plan']}")
+    assert len(scores) == len(document["reports"]) == 2
+    for got, report, told in zip(scores, document["reports"], (score, *status["history"]), strict=True):
+        want = {
+            "start": report["start_seconds"], "planned": report["expected_pods"], "needed": report["needed_pods"],
+            "held": report["reserved_pods"], "used": report["used_pods"], "missed": report["waiting_pods"],
+            "coverage": report["coverage"], "hit": told["hit_ratio"], "idle_core_hours": report["idle_core_hours"],
+            "lent_core_hours": report["lent_core_hours"], "cost": report["cost"],
+            "others_waiting": told["others_waiting"], "lead_seconds": report["ready_seconds"],
+        }  # fmt: skip
+        assert want.keys() == numbers_of(SCORES)
+        assert different(want, got) == []
+    # Nobody needed the last window, so that no share of it was covered; of the one before, 16 %.
+    assert [one["coverage"] for one in scores] == [None, 0.16]
+
+
+def numbers_of(schema: Schema) -> set[str]:
+    return {column.name for column in schema.columns if column.kind is not Kind.TEXT}
+
+
+def different(want: Row, got: Row) -> list[str]:
+    """Cells that are not the same; a moment to the second, in which objects of a cluster write it."""
+    pairs = ((name, plain(Kind.NUMBER, one), plain(Kind.NUMBER, got[name])) for name, one in want.items())
+    return [name for name, ours, theirs in pairs if not (same(ours, theirs) or same(ours and float(int(ours)), theirs))]
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table that a page writes with words: the page, the address' query, its endpoint."""
+
+    schema: Schema
+    page: str
+    path: str
+    search: str = ""
+    may_be_absent: bool = False
+    rows: Callable[[Any], Rows] = all_rows
+
+
+PAGE_TABLES = (
+    PageTable(QUOTAS, "queues", "queues/quotas"),
+    PageTable(WAITING_PODS, "queues", "queues/pods"),
+    PageTable(GANGS, "queues", "queues/gangs"),
+    PageTable(NODES, "rebalance", "rebalance/nodes"),
+    PageTable(MOVES, "rebalance", "rebalance/moves", may_be_absent=True),
+    PageTable(EMPTYING, "rebalance", "rebalance/emptying", "?plugin=HighNodeLoad", may_be_absent=True),
+    PageTable(JOBS, "rebalance", "rebalance/jobs", may_be_absent=True),
+    PageTable(autopilot.STATUS, "autopilot", "autopilot/status"),
+    PageTable(autopilot.QUEUE, "autopilot", "autopilot/queue"),
+    PageTable(autopilot.REPORT, "autopilot", "autopilot/report", may_be_absent=True),
+    PageTable(size.NODES, "cluster-size", "cluster-size/now", "?show=now", rows=sized("now", "nodes")[1]),
+    PageTable(
+        size.MOVES, "cluster-size", "cluster-size/all-steps", "?show=all-steps", rows=sized("all-steps", "moves")[1]
+    ),
+)
+
+
+def drawn_tables(body: Any) -> Iterator[tuple[list[str], list[list[Any]]]]:
+    """The heads and the cells of each table that a page writes."""
+    for table in (one for one in _walk(body) if isinstance(one, html.Table)):
+        lines = [one for one in _walk(table) if isinstance(one, html.Tr)]
+        rows = [[one for one in _walk(line) if isinstance(one, html.Th | html.Td)] for line in lines]
+        yield [text_of(cell) for cell in rows[0]], rows[1:]
+
+
+def number_in(cell: Any) -> float | None:
+    """What a cell says, to its last digit where the page keeps it for the unit and the zone switch."""
+    for part in _walk(cell):
+        if hasattr(part, "data-value"):
+            return float(getattr(part, "data-value"))
+        if isinstance(part, html.Time):
+            return datetime.fromisoformat(part.dateTime).timestamp()
+    said = text_of(cell).replace(",", "").replace("\u2212", "-").strip()
+    if said in ("", display.MISSING):
+        return None
+    return float(said.removesuffix("%")) / (100 if said.endswith("%") else 1)
+
+
+def written_as(kind: Kind, values: Iterable[Any]) -> list[float]:
+    """Values in order; a page may leave a zero out as it leaves out what is missing."""
+    return sorted(float(one) for one in values if one is not None and float(one) != 0)
+
+
+@pytest.mark.parametrize("table", PAGE_TABLES, ids=lambda one: f"{one.page}-{one.path.replace('/', '-')}")
+def test_a_page_writes_the_rows_that_rest_answers_with(living: Living, table: PageTable) -> None:
+    page = next(one for one in pages.ALL if one.path == table.page)
+    rows = table.rows(json.loads(living.rest(table.path)))
+    titles = {column.title: column for column in table.schema.columns}
+    drawn = [
+        (heads, cells)
+        for heads, cells in drawn_tables(page.render(living.view, table.search))
+        if len(set(heads) & titles.keys()) > len(heads) / 2
+    ]
+    assert bool(drawn) == bool(rows) and (rows or table.may_be_absent), table
+    compared = 0
+    for heads, cells in drawn[:1]:
+        assert len(cells) == len(rows)
+        for place, head in enumerate(heads):
+            column = titles.get(head)
+            if column is None or column.kind is Kind.TEXT:
+                continue
+            got, want = (
+                written_as(column.kind, values)
+                for values in ((number_in(row[place]) for row in cells), (row[column.name] for row in rows))
+            )
+            # A moment is written to the minute, a share to a whole percent, a plain number to three digits.
+            loose = {Kind.TIME: 60.0, Kind.RATIO: 0.0051}.get(column.kind, 0.0)
+            assert got == pytest.approx(want, abs=loose, rel=0.0051 if column.kind is Kind.NUMBER else 1e-9), head
+            compared += 1
+    assert compared or not rows
+
+
+LISTED = [one for one in LIVE if one.schema in (changes.CHANGES, ENFORCEMENT)]
+
+
+@pytest.mark.parametrize("live", LISTED, ids=lambda one: one.path)
+def test_a_list_of_a_page_has_the_cells_that_rest_answers_with(living: Living, live: LiveTable) -> None:
+    page = next(one for one in pages.ALL if one.path == live.path)
+    (grid,) = [one for one in _walk(page.render(living.view, "")) if _is_grid(one)]
+    drawn = {one["field"] for one in grid.columnDefs}
+    rows = json.loads(grid.dashGridOptions["context"]["first"]["text"])["rows"]
+    shown = replace(live.schema, columns=tuple(c for c in live.schema.columns if c.name in {*drawn, *live.schema.key}))
+    assert numbers_of(live.schema) <= drawn
+    assert list(differences(shown, all_rows(json.loads(living.rest(live.path))), rows, 0)) == []
+
+
+def test_the_page_of_changes_writes_the_steps_of_a_ladder(living: Living) -> None:
+    page = next(one for one in pages.ALL if one.path == "changes").render(living.view, "")
+    for one in json.loads(living.rest("ladders")):
+        row, rungs = one["ladder"], one["rungs"]
+        (line,) = [cells for heads, found in drawn_tables(page) for cells in found if "Next step" in heads]
+        assert text_of(line[2]) == f"{row['taken']} of {row['steps']}"
+        assert number_in(line[1]) == pytest.approx(row["time"], abs=60)
+        assert number_in(line[4]) == pytest.approx(row["next"], abs=60)
+        ((_, steps),) = drawn_tables(html.Div(ladders.section(living.view, row["ladder"])))
+        assert [int(text_of(cells[0])) for cells in steps] == [rung["step"] for rung in rungs]
+        assert [number_in(cells[2]) for cells in steps] == pytest.approx([rung["time"] for rung in rungs], abs=60)
+
+
+def test_clusters_side_by_side_are_one_table_on_page_command_line_and_rest(living: Living, tmp_path: Path) -> None:
+    for name in ("east", "west"):
+        shutil.copytree(Path(urlsplit(living.store.url).path) / living.store.cluster, tmp_path / name)
+    stores = [Store(tmp_path.as_uri(), name) for name in ("east", "west")]
+    app = application([ServedCluster(store, living.cluster.settings, {}) for store in stores])
+
+    async def ask() -> tuple[str, str]:
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return (await client.get("/api/v1/clusters")).text, (await client.get("/")).text
+
+    answered, page = run_coroutine(ask)
+    rows = json.loads(answered)["rows"]
+    words = ("status", "--all-clusters", "--store", stores[0].url, "-o", "json")
+    done = command(*words, variables={"HOME": str(tmp_path)})
+    assert list(differences(CLUSTERS, rows, json.loads(done.stdout), 0)) == []
+    columns = [column for column in CLUSTERS.columns if not column.wide]
+    cells = [html_text(cell) for cell in re.findall(r"<td>(.*?)</td>", page, re.DOTALL)]
+    assert len(cells) == len(columns) * len(rows)
+    for place, cell in enumerate(cells):
+        column, row = columns[place % len(columns)], rows[place // len(columns)]
+        if column.kind is Kind.TIME:
+            assert cell == f"{datetime.fromtimestamp(row[column.name], UTC):%a %d %b %H:%M} UTC"
+        elif column.kind is not Kind.TEXT:
+            # Amounts are written with three digits, a share to a whole percent.
+            assert amount_in(cell) == pytest.approx(row[column.name], rel=0.006, abs=0.0051)
+
+
+def amount_in(cell: str) -> float:
+    """A cell of the page of clusters in the unit of its column, by a reading of the test's own."""
+    number, unit = re.fullmatch(r"([\d.,]+)\s*(\S*)", cell).groups()
+    factors = {"cores": 1000.0, "core": 1000.0, "m": 1.0, "%": 0.01, "": 1.0}
+    return float(number.replace(",", "")) * (factors | {"MiB": 2.0**20, "GiB": float(GIB), "TiB": 2.0**40})[unit]
+
+
+def html_text(cell: str) -> str:
+    return unescape(re.sub(r"<[^>]*>", "", cell)).strip()
+
+
+def test_commands_count_waits_of_the_ledger_by_the_time_of_the_cluster_as_pages_do(living: Living) -> None:
+    """By this machine's clock, three days ahead, both the postponement and the cool-downs would be over."""
+    postponed = json.loads(living.rest("postponements"))
+    assert [one["until"] - one["since"] for one in postponed] == [SNOOZED_DAYS * 86_400]
+    said = living.command("recs", "list").stderr
+    for one in postponed:
+        until = datetime.fromtimestamp(one["until"], UTC)
+        assert f"hidden: {one['workload']} until {until:%Y-%m-%d %H:%M} UTC by {one['actor']}" in said
+    assert living.view.given.changes is not None
+    waits = living.view.given.changes.cool_downs()
+    assert waits
+    for ref, until_seconds in waits.items():
+        until = datetime.fromtimestamp(until_seconds, UTC)
+        assert f"waiting: {ref} was changed lately; its requests are not cut before {until:%Y-%m-%dT%H:%MZ}" in said
+    newest = re.search(r"Newest sample .* (\d+) s ago", living.command("status").stdout)
+    assert newest and int(newest.group(1)) < BEHIND_SECONDS

@@ -76,6 +76,7 @@ def status(
 
 
 def _print_one(ctx: typer.Context, flags: dict[str, str | None], cluster: str | None, output: Format) -> None:
+    from cotenant.base.kube import clock_to_read_by
     from cotenant.base.process.clock import SystemClock
     from cotenant.cli.status.reading import read_cluster, read_status
     from cotenant.cli.status.words import lines
@@ -83,7 +84,8 @@ def _print_one(ctx: typer.Context, flags: dict[str, str | None], cluster: str | 
     loaded = session_of(ctx).load(flags)
     opened = open_store(loaded.settings, cluster)
     live = read_cluster(loaded, opened.cluster)
-    shown = read_status(opened, loaded.settings, live, SystemClock())
+    clock = clock_to_read_by(loaded.settings.kube) if loaded.reaches_cluster else SystemClock()
+    shown = read_status(opened, loaded.settings, live, clock)
     if output in (Format.JSON, Format.YAML):
         print_document(shown, DocumentFormat(output.value))
     else:

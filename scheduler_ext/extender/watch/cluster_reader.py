@@ -68,13 +68,13 @@ class ClusterReading:
 
 def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReading:
     """Read everything that the rules look at. ClusterError when not even nodes can be listed."""
-    table, now = NodeTable(settings.load_aware), time.time()
-    table.watched_since = now
+    table = NodeTable(settings.load_aware)
     sources: dict[str, CollectionState] = {}
     for wire in client.list(PATHS["nodes"], ExtenderNodeWire):
         table.put_node(wire.metadata.name, node_of(wire))
     if not table.nodes:
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
+    now = table.watched_since = client.clock().now_seconds()  # the reports of nodes have the cluster's times
     sources["nodes"] = CollectionState(0.0)
     for pod in _list_or_empty(client, "pods", PodWire, sources, fieldSelector=ON_NODES):
         facts = facts_of(pod, settings.load_aware)

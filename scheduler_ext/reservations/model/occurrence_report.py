@@ -20,8 +20,8 @@ class OccurrenceReport:
     """One occurrence that is over. Pods beyond the baseline, at one time; moments in Unix seconds.
 
     covered: whether no pod waited without a reservation. ready_seconds: how long before the start all reservations were
-    available; negative is late. lent_core_hours: of the idle ones, what batch used. None: not recorded. without: what
-    would have happened had nothing been reserved, or why that is not known.
+    available; negative is late. lent_core_hours: of the idle ones, what batch used. None: not recorded, or no coverage
+    where no pod needed any. without: what would have happened had nothing been reserved, or why that is not known.
     """
 
     start_seconds: float
@@ -32,7 +32,7 @@ class OccurrenceReport:
     used_pods: int
     waiting_pods: int
     covered: bool
-    coverage: float
+    coverage: float | None
     ready_seconds: int | None
     idle_core_hours: float
     lent_core_hours: float | None
@@ -48,7 +48,8 @@ def reports(plan: Plan) -> list[OccurrenceReport]:
 def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
     """Question and answer, for people."""
     lent = "" if report.lent_core_hours is None else f", batch ran in {report.lent_core_hours:.1f} of them"
-    waited = f"{_pods(report.waiting_pods)} waited without a reservation, coverage {percent(report.coverage)}"
+    share = "" if report.coverage is None else f", coverage {percent(report.coverage)}"
+    waited = f"{_pods(report.waiting_pods)} waited without a reservation{share}"
     needed = UNRECORDED if report.needed_pods is None else f"{_pods(report.needed_pods)} beyond the baseline"
     return [
         (
@@ -76,7 +77,7 @@ def _report(score: Score) -> OccurrenceReport:
         used_pods=score.used,
         waiting_pods=score.missed,
         covered=score.missed == 0,
-        coverage=score.coverage,
+        coverage=score.coverage if plan_scores.is_needed(score) else None,
         ready_seconds=score.lead_seconds,
         idle_core_hours=score.idle_core_hours,
         lent_core_hours=score.lent_core_hours,

@@ -1,0 +1,173 @@
+"""One living cluster in this process, on which people have acted, for the comparison of what is read from the cluster.
+
+Its clock is days behind this machine's and stands still: commands count ages and windows by the cluster's time, as
+pages do.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+from mcp.client import Client
+
+from cotenant.base.commands.command import EXIT_PARTIAL
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.protocol import OWN_GROUP, RESERVATION_PLANS
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.settings.root import Settings
+from cotenant.base.store import Store
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.changes.model.service import ChangeRequest
+from cotenant.cli.demo.live_cluster import demo_dashboard_context, write_config
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.commands.mcp_server import server_of
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.manager.decisions.results import collect
+from cotenant.pipeline import corridor
+from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.recommender.model.views import RECOMMENDATIONS
+from cotenant.scheduler_ext.reservations.model.plan import PlanPhase, PlanStatus, Score, Span
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanService, PlanTerms
+from cotenant.scheduler_ext.reservations.model.plan_wire import status_body
+from cotenant.simulation.cluster import DemoCluster, DemoScenario
+from cotenant.simulation.controllers.autoscaler import demand_of
+from cotenant.simulation.demo import CLUSTER, fill
+from cotenant.simulation.local_client import LocalClient
+from cotenant.simulation.rebalance import node_metrics
+from cotenant.simulation.usage_now import curves
+from tests.consistency.settings import LEAN
+from tests.support import enforcement
+from tests.support.command_line import cotenant as command
+from tests.support.coroutines import run_coroutine
+
+Row = Mapping[str, Any]
+BEHIND_SECONDS = 3 * 86_400
+SNOOZED_DAYS = 2.0
+"""By the cluster's clock they are hidden; by this machine's, which is a day further, they would not be."""
+
+
+@dataclass(frozen=True)
+class Living:
+    """A cluster whose time stands still, the view of its pages, and the file by which commands reach it."""
+
+    cluster: DemoCluster
+    store: Store
+    view: View
+    config: Path
+
+    @cached_property
+    def api(self) -> Any:
+        """The dashboard with its API."""
+        return create_app(self.view.source, self.view.settings, self.cluster.clock, self.view.given)
+
+    def rest(self, path: str) -> str:
+        async def ask() -> str:
+            transport = httpx2.ASGITransport(app=self.api)
+            async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+                answer = await client.get(f"/api/v1/{path}")
+            assert answer.status_code == 200, answer.text
+            return answer.text
+
+        return run_coroutine(ask)
+
+    def tool(self, name: str, **given: Any) -> Any:
+        """The document that a tool of language models answers with."""
+
+        async def ask() -> Any:
+            async with Client(server_of(self.api)) as client:
+                answer = await client.call_tool(name, given)
+            return json.loads(answer.content[0].text)
+
+        return run_coroutine(ask)
+
+    def printed(self, *words: str) -> Any:
+        """What a command prints as JSON."""
+        return json.loads(self.command(*words, "-o", "json").stdout)
+
+    def command(self, *words: str) -> Any:
+        """A command on this cluster; partial where the demo's API server lacks a kind of object."""
+        done = command("--config", str(self.config), *words, variables={"HOME": str(self.config.parent)})
+        assert done.returncode in (0, EXIT_PARTIAL), (words, done.stderr)
+        return done
+
+
+def until(what: str, done: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 300
+    while not done():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+@contextmanager
+def living_cluster(folder: Path) -> Iterator[Living]:
+    """Scan a synthetic cluster, let it live, halt it, act on it."""
+    store, settings = Store((folder / "store").as_uri(), CLUSTER), msgspec.convert(LEAN, Settings)
+    ended = int(time.time()) - BEHIND_SECONDS
+    spec = SyntheticSpec(nodes=6, workloads=60, days=8, seed=11, end_seconds=ended, rush=True)
+    generated = fill(store, spec, Silent())
+    inventory = generated.inventory
+    analysis = corridor.analyse(store, settings, FixedClock(inventory.time_seconds), Silent())
+    corridor.publish(analysis, store, settings, demo=True)
+    enforcement.fill(store, inventory.time_seconds)
+    demand = demand_of(generated, (w.ref for w in inventory.workloads if w.autoscaler))
+    story = DemoScenario(inventory, collect(analysis), demand, node_metrics(generated), curves(generated))
+    settings = msgspec.structs.replace(settings, store=msgspec.structs.replace(settings.store, url=store.url))
+    with DemoCluster(story, settings, folder) as cluster:
+        cluster.course.halt(True)
+        until("the halt", lambda: cluster.course.halted)
+        source = StoreSource(store, settings.dashboard)
+        view = View(source, settings.dashboard, cluster.clock.now_seconds, demo_dashboard_context(cluster, store))
+        living = Living(cluster, store, view, write_config(cluster, store, folder))
+        act(living)
+        yield living
+
+
+def act(living: Living) -> None:
+    """What people do: accept a change and a ladder, put a recommendation off, make a plan, ask for the size."""
+    given, who = living.view.given, living.view.given.people()
+    assert given.changes is not None and given.plans is not None
+    rows = living.store.read_table(RECOMMENDATIONS).rows()
+    workloads = tuple(dict.fromkeys(WorkloadRef(row["namespace"], row["kind"], row["workload"]) for row in rows))
+    reviewed = given.changes.review(who, ChangeRequest(workloads))
+    plain = [one.workload for one in reviewed if not one.error and not one.blocked(())]
+    in_steps = [one.workload for one in reviewed if one.workload in plain and not one.no_ladder]
+    assert in_steps and len(plain) > 2, "no workload of this population can be changed in steps"
+    first, hidden, *_ = (one for one in plain if one != in_steps[0])
+    given.changes.accept(who, ChangeRequest((first,), key="00000000"))
+    given.changes.accept(who, ChangeRequest((in_steps[0],), key="00000001", ladder=True))
+    given.changes.snooze(who, (hidden,), SNOOZED_DAYS, "after the sale")
+    _play_plan(living, given.plans, first)
+    living.command("size")
+
+
+def _play_plan(living: Living, plans: PlanService, workload: WorkloadRef) -> None:
+    """A plan whose last two windows are over: of three pods one waited, at first; then none was needed."""
+    now = living.cluster.clock.now_seconds()
+    begin = now + 6 * HOUR_SECONDS
+    plan = plans.make(living.view.given.people(), workload, PlanTerms(3, Span(begin, begin + 2 * HOUR_SECONDS)))
+    late = Score(
+        now - 8 * HOUR_SECONDS, now - 6 * HOUR_SECONDS, reserved=2, used=2, missed=1, hit_ratio=0.98, coverage=0.16,
+        idle_core_hours=1.5, cost=0.25, lead_seconds=-265 * 60, lent_core_hours=0.5, planned=3, needed=3,
+        others_waiting=1,
+    )  # fmt: skip
+    idle = replace(
+        late, start_seconds=now - 4 * HOUR_SECONDS, end_seconds=now - 2 * HOUR_SECONDS, used=0, missed=0,
+        hit_ratio=0.0, coverage=1.0, needed=0, lead_seconds=800,
+    )  # fmt: skip
+    window = Span(begin, begin + 2 * HOUR_SECONDS)
+    status = PlanStatus(PlanPhase.SCORED, window, begin - 900, 900, count=3, score=idle, history=(late,))
+    items = living.cluster.server.state.items((OWN_GROUP.partition("/")[0], RESERVATION_PLANS))
+    (item,) = [one for (_, name), one in items if name == plan.name]
+    writer = LocalClient(living.cluster.server.api, "cotenant-manager")
+    assert writer.told(item, status_body(status, plan.generation))
