@@ -413,13 +413,51 @@ def test_namespaces_that_refuse_the_pods_of_a_profile_are_named_with_the_bound(
         _bound("counted", {"hard": {"requests.cpu": "100"}}),
         _bound("scoped", {"hard": {"requests.cpu": "100"}, "scopes": ["NotBestEffort"]}),
     ]
-    finding = list(cluster.probes(settings))[-1]
+    *_, finding, _ = cluster.probes(settings)
     assert (finding.probe, finding.state) == ("reclaimed pods", ProbeState.WARNING)
     # of five namespaces two refuse: one by a bound on pods, one by a quota that counts pods without requests, too
     assert finding.found.count("namespace ") == 2
     assert "ranged, profile spark" in finding.found and "LimitRange team has a max of cpu for pods" in finding.found
     assert "counted, profile spark: quota team demands requests.cpu" in finding.found
     assert "NotBestEffort" in finding.fix
+
+
+@pytest.mark.server
+def test_pods_that_were_created_without_the_profile_that_selects_them_are_named(
+    api: ApiServer, settings: KubeSettings
+) -> None:
+    def created(name: str, at: str = "2026-11-20T12:00:00Z", namespace: str = "jobs", **more: Any) -> dict[str, Any]:
+        meta = {"name": name, "namespace": namespace, "creationTimestamp": at, "labels": {"role": "executor"}}
+        return {"metadata": meta | more, "spec": {"schedulerName": "default-scheduler"}}
+
+    batch = {"qosClass": "BE", "selector": {"matchLabels": {"role": "executor"}}}
+    edited = [{"manager": "kubectl", "operation": "Update", "time": "2026-11-20T10:00:00Z"}]
+    meta = {"name": "spark", "creationTimestamp": "2026-11-01T00:00:00Z", "managedFields": edited}
+    half = {"qosClass": "BE", "probability": "50%", "selector": {"matchLabels": {"role": "maybe"}}}
+    api.objects[reclaimed.PROFILES] = [
+        {"metadata": meta, "spec": batch},
+        {"metadata": {**meta, "name": "half"}, "spec": half},
+    ]
+    api.objects[reclaimed.PRIORITY_CLASSES] = []
+    for path in ("/api/v1/limitranges", "/api/v1/resourcequotas"):
+        api.objects[path] = []
+    api.objects[reclaimed.NAMESPACES] = [{"metadata": {"name": name}} for name in ("jobs", "kube-system")]
+    api.objects[reclaimed.PODS] = [
+        created("missed"),
+        created("translated", labels={"role": "executor", "koordinator.sh/qosClass": "BE"}),
+        created("changed later by hand", labels={"role": "executor", "koordinator.sh/qosClass": "LS"}),
+        created("before the profile was edited", at="2026-11-20T09:00:00Z"),
+        created("of nobody's choice", labels={"role": "web"}),
+        created("of a share", labels={"role": "maybe"}),
+        created("of the system", namespace="kube-system"),
+    ]
+    *_, finding = cluster.probes(settings)
+    assert (finding.probe, finding.state) == ("pods without their profile", ProbeState.WARNING)
+    assert "did not see jobs/missed (profile spark): they" in finding.found
+    assert "rollout restart" in finding.fix
+    api.objects[reclaimed.PODS] = api.objects[reclaimed.PODS][1:]
+    *_, finding = cluster.probes(settings)
+    assert finding.state is ProbeState.OK
 
 
 def _bound(namespace: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""EDGE: namespaces whose LimitRanges and ResourceQuotas refuse the pods that a profile puts on reclaimed capacity."""
+"""EDGE: pods that profiles concern: namespaces whose bounds refuse them, and those that were created without."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from cotenant.base import measures
 from cotenant.base.errors import ClusterError, UsageError
 from cotenant.base.kube.live import LIMIT_RANGES, QUOTAS
+from cotenant.base.kubernetes.metadata import ObjectLabels
+from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.protocol import CONFIG_GROUP
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 
 if TYPE_CHECKING:
     from cotenant.admission.namespace_limits.demands import Demand
     from cotenant.admission.profile import Profile
+    from cotenant.admission.unprofiled import CreatedPod
     from cotenant.base.kube import KubeClient
 
 PROFILES: Final = f"/apis/{CONFIG_GROUP}/clustercolocationprofiles"
@@ -27,11 +32,32 @@ FIX: Final = (
     "profile choose other namespaces (docs/webhooks.md)."
 )
 
+PODS: Final = "/api/v1/pods"
+NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+RECREATE: Final = (
+    "Create them again, for example by kubectl rollout restart, when the webhook answers: `cotenant status` says "
+    "whether it does."
+)
+
 Json = dict[str, Any]
 
 
+class _CreatedMeta(ObjectLabels, rename="camel"):
+    creation_timestamp: str | None = None
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    priority_class_name: str = ""
+    scheduler_name: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: _CreatedMeta
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+
+
 def probes(client: KubeClient) -> Iterator[ProbeFinding]:
-    """One finding; none in a cluster without profiles, or where they may not be read."""
+    """Two findings; none in a cluster without profiles, or where they may not be read."""
     try:
         bodies = client.list(PROFILES, dict[str, Any])
     except ClusterError:
@@ -40,6 +66,8 @@ def probes(client: KubeClient) -> Iterator[ProbeFinding]:
         return
     tried = "LimitRanges and ResourceQuotas of namespaces in which a profile makes batch or mid pods"
     yield Probe("reclaimed pods", tried).run(lambda: probe_namespace_limits(client, list(_profiles(bodies))))
+    tried = "pods that a profile selects, and what they carry of it"
+    yield Probe("pods without their profile", tried).run(lambda: probe_unprofiled_pods(client, bodies))
 
 
 def probe_namespace_limits(client: KubeClient, profiles: Sequence[Profile]) -> ProbeOutcome:
@@ -66,6 +94,45 @@ def probe_namespace_limits(client: KubeClient, profiles: Sequence[Profile]) -> P
         return ProbeOutcome(ProbeState.OK, "no namespace refuses the pods of a profile for their cpu or memory")
     more = f"; and {measures.left_out_count(len(named), MOST_NAMED)} more" if len(named) > MOST_NAMED else ""
     return ProbeOutcome(ProbeState.WARNING, f"{'; '.join(named[:MOST_NAMED])}{more}", FIX)
+
+
+def probe_unprofiled_pods(client: KubeClient, bodies: Sequence[Json]) -> ProbeOutcome:
+    """Name pods that a profile selects and that were created while the webhook was away."""
+    from cotenant.admission.unprofiled import profile_since_seconds, unprofiled_pods
+
+    since = {str(body["metadata"]["name"]): profile_since_seconds(body) for body in bodies}
+    profiles = {profile.name: (profile, since[profile.name]) for profile in _profiles(bodies)}
+    namespaces = {
+        str(body["metadata"]["name"]): body["metadata"].get("labels") or {}
+        for body in client.list(NAMESPACES, dict[str, Any])
+    }
+    pods = (_created_pod(pod) for pod in client.list(PODS, _Pod, fieldSelector=NOT_ENDED))
+    named = [
+        f"{pod.namespace}/{pod.name} (profile {profile.name})"
+        for pod, profile in unprofiled_pods(pods, profiles, namespaces)
+    ]
+    if not named:
+        return ProbeOutcome(ProbeState.OK, "none was created without the profile that selects it")
+    more = f", and {measures.left_out_count(len(named), MOST_NAMED)} more" if len(named) > MOST_NAMED else ""
+    found = (
+        f"the webhook was not asked about {', '.join(named[:MOST_NAMED])}{more}: they run as their authors wrote them"
+    )
+    return ProbeOutcome(ProbeState.WARNING, found, RECREATE)
+
+
+def _created_pod(pod: _Pod) -> CreatedPod:
+    from cotenant.admission.unprofiled import CreatedPod
+
+    meta = pod.metadata
+    return CreatedPod(
+        meta.namespace,
+        meta.name,
+        moment_of(meta.creation_timestamp, f"pod {meta.namespace}/{meta.name}: creationTimestamp"),
+        meta.labels or {},
+        meta.annotations or {},
+        pod.spec.priority_class_name,
+        pod.spec.scheduler_name,
+    )
 
 
 def pod_refusal_reasons(

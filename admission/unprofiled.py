@@ -1,0 +1,77 @@
+"""Pods that a ClusterColocationProfile selects and that carry nothing of it: the webhook was not asked. Pure.
+
+Where the webhook is away, pods are created as their authors wrote them (`failurePolicy: Ignore`), and nobody translates
+them later: such a pod runs on the capacity of services until it is created again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cotenant.admission.policies.compiler import NOT_OURS
+from cotenant.admission.profile import Profile
+from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.protocol import SUB_PRIORITY_LABEL
+from cotenant.base.kubernetes.qos import QOS_LABEL
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedPod:
+    """A pod that has not ended, as far as profiles concern it. created_seconds: Unix time, None if it says none."""
+
+    namespace: str
+    name: str
+    created_seconds: float | None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    priority_class: str = ""
+    scheduler_name: str = ""
+
+
+def unprofiled_pods(
+    pods: Iterable[CreatedPod],
+    profiles: Mapping[str, tuple[Profile, float]],
+    namespace_labels: Mapping[str, Mapping[str, str]],
+) -> Iterator[tuple[CreatedPod, Profile]]:
+    """Yield each pod with the first profile that selects it and of which it carries nothing.
+
+    profiles: by name, each with the Unix time since when it is as it is now; pods from before that are left out, and so
+    are profiles that are applied to a share of the pods or that leave no mark. namespace_labels: by namespace; a
+    namespace that is not among them selects nothing.
+    """
+    for pod in pods:
+        labels = namespace_labels.get(pod.namespace)
+        if labels is None or not NOT_OURS.matches({NOT_OURS.key: pod.namespace}):
+            continue
+        for profile, since_seconds in profiles.values():
+            is_later = pod.created_seconds is not None and pod.created_seconds > since_seconds
+            if (
+                is_later
+                and profile.percent == 100
+                and profile.matches(labels, pod.labels)
+                and _has_nothing(pod, profile)
+            ):
+                yield pod, profile
+                break
+
+
+def _has_nothing(pod: CreatedPod, profile: Profile) -> bool:
+    """Is there no mark of the profile on the pod, though it leaves some? One mark is enough: others may be changed."""
+    labels, annotations = dict(profile.labels), dict(profile.annotations)
+    if profile.qos_class:
+        labels[QOS_LABEL] = profile.qos_class
+    if profile.sub_priority is not None:
+        labels[SUB_PRIORITY_LABEL] = str(profile.sub_priority)
+    marks: list[bool] = [key in pod.labels for key in labels] + [key in pod.annotations for key in annotations]
+    marks += [pod.priority_class == profile.priority_class] if profile.priority_class else []
+    marks += [pod.scheduler_name == profile.scheduler_name] if profile.scheduler_name else []
+    return bool(marks) and not any(marks)
+
+
+def profile_since_seconds(body: Mapping[str, Any]) -> float:
+    """Return the Unix time of the last write of a ClusterColocationProfile object; infinity if it names none."""
+    metadata = body["metadata"]
+    times = [metadata.get("creationTimestamp"), *(entry.get("time") for entry in metadata.get("managedFields") or ())]
+    return max((at for at in (moment_of(time, "a write") for time in times) if at is not None), default=float("inf"))
