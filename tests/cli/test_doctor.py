@@ -453,7 +453,7 @@ def test_pods_that_were_created_without_the_profile_that_selects_them_are_named(
     ]
     *_, finding = cluster.probes(settings)
     assert (finding.probe, finding.state) == ("pods without their profile", ProbeState.WARNING)
-    assert "did not see jobs/missed (profile spark): they" in finding.found
+    assert "about jobs/missed (profile spark): they" in finding.found
     assert "rollout restart" in finding.fix
     api.objects[reclaimed.PODS] = api.objects[reclaimed.PODS][1:]
     *_, finding = cluster.probes(settings)
