@@ -39,7 +39,7 @@ class _ObservedMeta(msgspec.Struct, rename="camel"):
     labels: Texts | None = None
     annotations: Texts | None = None
     owner_references: list[ObjectOwner] | None = None
-    deletion_timestamp: str | None = None
+    deletion_timestamp: datetime | None = None
 
 
 class _ObservedPodSpec(PodSpecWire, rename="camel"):
@@ -255,4 +255,5 @@ def pod_of(pod: ObservedPodWire) -> ObservedPod:
         template_hash=sys.intern((meta.labels or {}).get(TEMPLATE_HASH_LABEL, "")),
         deployment_config=sys.intern((meta.labels or {}).get(DEPLOYMENT_CONFIG_LABEL, "")),
         start_seconds=pod.status.start_time.timestamp() if pod.status.start_time else None,
+        gone_by_seconds=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
     )

@@ -8,10 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass, priority_of, qos_of
 
 NamedAmounts = Mapping[str, int]
+LAG_SECONDS: Final = 60.0
+"""A pod that was to be gone by now may be seen for so long before it counts as one that does not end."""
+
+
+def outlasts_its_end(gone_by_seconds: float | None, now_seconds: float) -> bool:
+    """Return whether a pod was to be gone by now and is not: a finalizer, or a node that does not answer, keeps it.
+
+    gone_by_seconds: Unix time at which its grace period ends (its deletionTimestamp); None: it is not being deleted.
+    """
+    return gone_by_seconds is not None and now_seconds >= gone_by_seconds + LAG_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +45,8 @@ class ObservedPod:
     requests: what the scheduler counts for it, overhead and init containers included.
     owner: (kind, name) of its controller, ("", "") without one; template_hash: of a Deployment's pod, else "";
     deployment_config: that its label names, else "".
-    start_seconds: Unix time at which its kubelet accepted it, None before.
+    start_seconds: Unix time at which its kubelet accepted it, None before. gone_by_seconds: Unix time at which
+    the grace period of a pod that is being deleted ends.
     """
 
     namespace: str
@@ -53,6 +65,7 @@ class ObservedPod:
     template_hash: str = ""
     deployment_config: str = ""
     start_seconds: float | None = None
+    gone_by_seconds: float | None = None
 
     @property
     def active(self) -> bool:

@@ -48,6 +48,6 @@ def _preempts(unit: QueueUnit) -> bool:
 def _fits_after_removal(view: QueueView, unit: QueueUnit, chosen: list[QueuePod]) -> bool:
     """Return whether the unit fits on the nodes once these pods, and those that end already, are gone."""
     going = {pod.uid for pod in chosen}
-    staying = [pod for pod in view.pods if pod.uid not in going and not pod.deleting]
+    staying = [pod for pod in view.pods if pod.uid not in going and not pod.is_ending(view.now_seconds)]
     names = {name for pod in unit.pods for name in pod.requests}
     return not FreeCapacity.of(view.nodes, names, staying).shortages(member_groups(unit.pods))

@@ -55,6 +55,7 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
         node=observed.node,
         phase=observed.phase or "Pending",
         deleting=observed.deleting,
+        gone_by_seconds=observed.gone_by_seconds,
         gates=tuple(sys.intern(gate.name) for gate in spec.scheduling_gates or ()),
         requests=observed.requests,
         priority=spec.priority or 0,

@@ -196,6 +196,8 @@ def _likely(view: QueueView, admission: QuotaAdmission) -> dict[str, tuple[float
 
 
 def _end(pod: QueuePod, view: QueueView, runs: Sequence[float]) -> float | None:
+    if pod.deleting:
+        return pod.gone_by_seconds if pod.is_ending(view.now_seconds) else None
     if not pod.ends or pod.started_seconds is None:
         return None
     return expected_end(pod.started_seconds, view.now_seconds, runs, pod.deadline_seconds)

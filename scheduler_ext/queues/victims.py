@@ -33,10 +33,11 @@ def victims(
 ) -> tuple[list[Pods], dict[str, int]]:
     """Units to evict, the least important first, and what remains too much after them.
 
-    pods: all of the quota that were let go; what ends already is counted as given back. below: only units of which all
+    pods: all of the quota that were let go; what ends already is counted as given back, what was to have
+    ended and has not is not. below: only units of which all
     pods have a lower priority.
     """
-    over = _less(over, sum_amounts([pod.requests for pod in pods if pod.deleting]))
+    over = _less(over, sum_amounts([pod.requests for pod in pods if pod.is_ending(view.now_seconds)]))
     remaining, chosen = over, []
     for unit in _units(view, [pod for pod in pods if not pod.deleting]):
         needs = sum_amounts([pod.requests for pod in unit])

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Final
 
+from cotenant.base.kubernetes.observed import outlasts_its_end
+
 LEAST_RUNS: Final = 5
 """With fewer runs nothing is said of others."""
 
@@ -21,8 +23,11 @@ def expected_end(
 ) -> float | None:
     """Unix time at which a pod is likely to end; None: unknown.
 
-    runs_seconds: durations of ended pods, ascending. deadline_seconds: activeDeadlineSeconds, counted from the start.
+    runs_seconds: durations of ended pods, ascending. deadline_seconds: activeDeadlineSeconds, counted from the start;
+    a pod that runs long after it is one that nobody ends.
     """
+    if deadline_seconds is not None and outlasts_its_end(started_seconds + deadline_seconds, now_seconds):
+        return None
     longer = runs_seconds[bisect_right(runs_seconds, now_seconds - started_seconds) :]
     ends = [started_seconds + median(longer)] if len(runs_seconds) >= LEAST_RUNS and longer else []
     ends += [started_seconds + deadline_seconds] if deadline_seconds is not None else []

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cotenant.base.kubernetes.observed import outlasts_its_end
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, SUB_PRIORITY_LABEL
 from cotenant.base.kubernetes.reservation import Toleration
 from cotenant.scheduler_ext.queues.model.gang import Gang
@@ -40,6 +41,7 @@ class QueuePod:
     capacity (annotation reservation-allocated). scheduling_group: Kubernetes' own PodGroup that it names, as its gang.
     preempts: it may take capacity from pods of lower priority (preemptionPolicy). started_seconds: Unix time.
     ends: it does so by itself (its restartPolicy is not Always), after deadline_seconds at the latest where it has one.
+    gone_by_seconds: Unix time at which the grace period of its deletion ends.
     """
 
     namespace: str
@@ -67,11 +69,16 @@ class QueuePod:
     started_seconds: float | None = None
     deadline_seconds: float | None = None
     ends: bool = False
+    gone_by_seconds: float | None = None
 
     @property
     def place(self) -> str:
         """Return namespace/name of the object."""
         return f"{self.namespace}/{self.name}"
+
+    def is_ending(self, now_seconds: float) -> bool:
+        """Return whether the pod is being deleted and will be gone; one that outlasts its grace period may never be."""
+        return self.deleting and not outlasts_its_end(self.gone_by_seconds, now_seconds)
 
     @property
     def waits_for_quota(self) -> bool:

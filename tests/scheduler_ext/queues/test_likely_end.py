@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant.base.kubernetes.observed import LAG_SECONDS, outlasts_its_end
 from cotenant.scheduler_ext.queues.model.likely_end import LEAST_RUNS, expected_end, when_free
 
 RUNS = (60.0, 120.0, 180.0, 240.0, 600.0)
@@ -31,6 +32,12 @@ def test_too_few_runs_say_nothing_and_a_deadline_says_something_without_them() -
     assert expected_end(0.0, 10.0, RUNS, deadline_seconds=90.0) == 90.0
 
 
+def test_a_pod_that_runs_long_after_its_deadline_is_not_counted_on() -> None:
+    # its kubelet would have ended it after 90 s; for a minute that may only not be seen yet
+    assert expected_end(0.0, 90.0 + LAG_SECONDS - 1, (), deadline_seconds=90.0) == 90.0 + LAG_SECONDS - 1
+    assert expected_end(0.0, 90.0 + LAG_SECONDS, RUNS, deadline_seconds=90.0) is None
+
+
 def test_enough_is_free_when_the_first_ends_leave_it_together() -> None:
     # In the order of time 2 are left at 10 and 3 more at 20.
     assert [when_free(needed, [(20.0, 3), (10.0, 2)]) for needed in (1, 2, 3, 5, 6)] == [10.0, 10.0, 20.0, 20.0, None]
@@ -45,5 +52,5 @@ def test_an_end_is_never_past_and_never_after_the_deadline(
     if end is not None:
         assert end >= now
         assert deadline is None or end <= max(now, started + deadline)
-    assert end is not None or deadline is None
+    assert end is not None or deadline is None or outlasts_its_end(started + deadline, now)
     assert end is None or deadline is not None or len(runs) >= LEAST_RUNS

@@ -59,6 +59,16 @@ def test_what_ends_already_counts_as_given_back_and_a_refused_eviction_is_not_re
     assert victims(running("low", 2000, 1), running("mid", 2000, 2), evictions_refused=refused) == ["mid"]
 
 
+def test_a_pod_that_outlasts_its_deletion_makes_no_room_for_others() -> None:
+    # 4 cores are used and 2 are needed; the pod of 2 that was to be gone a day ago still uses them
+    stuck = running("stuck", 2000, 1, deleting=True, gone_by_seconds=NOW - 86_400)
+    assert victims(stuck, running("mid", 2000, 2)) == ["mid"]
+    # on the node, too: 4 cores, of which it keeps 2, are too few for 3 more
+    assert victims(stuck, running("mid", 2000, 2), cpu=3000, nodes=[node(4000)]) == []
+    ending = running("ending", 2000, 1, deleting=True, gone_by_seconds=NOW + 30)
+    assert victims(ending, running("mid", 2000, 2), cpu=3000, nodes=[node(4000)]) == ["mid"]
+
+
 def test_a_gang_gives_way_whole_or_stays() -> None:
     train = {"shop/train": Gang("shop", "train", 2, 2, group=("shop/train",))}
     members = [running(f"train-{i}", 2000, i, gang="shop/train") for i in range(2)]

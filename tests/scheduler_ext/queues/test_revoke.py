@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from cotenant.base.kubernetes.observed import LAG_SECONDS
 from cotenant.scheduler_ext.queues.decide import QueueWrites
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
@@ -70,6 +73,23 @@ def test_pods_that_may_not_be_preempted_or_that_the_webhook_missed_stay() -> Non
 
 def test_what_is_ending_already_counts_as_given_back() -> None:
     assert evicted(revoked([running("ends", 4000, deleting=True), running("stays", 6000)])) == []
+
+
+@pytest.mark.parametrize(
+    ("gone_by", "given_back"),
+    [
+        (NOW + 30, True),  # in its grace period
+        (NOW, True),
+        (NOW - LAG_SECONDS + 1, True),  # its end may only not be seen yet
+        (NOW - LAG_SECONDS, False),
+        (NOW - 86_400, False),  # a finalizer, or a node that is away, keeps it for ever
+    ],
+)
+@pytest.mark.parametrize("phase", ["Running", "Pending", "Unknown"])
+def test_a_pod_that_outlasts_its_deletion_gives_nothing_back(phase: str, gone_by: float, given_back: bool) -> None:
+    # 10 of 6 cores: the pod that ends gives back the four that are too many; one that never ends does not
+    ends = running("ends", 4000, deleting=True, gone_by_seconds=gone_by, phase=phase)
+    assert evicted(revoked([ends, running("stays", 6000)])) == ([] if given_back else ["stays"])
 
 
 def test_a_refused_eviction_is_tried_later_and_another_pod_meanwhile() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotenant.base.kubernetes.observed import LAG_SECONDS
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.kubernetes.reservation import Reference
 from cotenant.base.reasons import Reason
@@ -15,7 +16,7 @@ from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.scheduler_ext.rebalance.classification import NodeClass
 from cotenant.scheduler_ext.rebalance.decide import decide as decide_round
 from cotenant.scheduler_ext.rebalance.limits import MoveLimits
-from cotenant.scheduler_ext.rebalance.load import LAG_SECONDS, RebalanceInputs, RebalancePod, pod_of
+from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, pod_of
 from cotenant.scheduler_ext.rebalance.migration.failed_moves import IN_VAIN_SECONDS, LONGEST_REST_SECONDS
 from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
 from cotenant.scheduler_ext.rebalance.migration.planned_jobs import (
