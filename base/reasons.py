@@ -108,6 +108,8 @@ class Reason(StrEnum):
     SYSTEM_CRITICAL = "system-critical"
     LOCAL_STORAGE = "local-storage"
     VOLUME_CLAIM = "volume-claim"
+    VOLUME_ON_NODE = "volume-on-node"
+    VOLUME_UNKNOWN = "volume-unknown"
     STARTED_LATELY = "started-lately"
     POD_UNMEASURED = "pod-unmeasured"
     NOTHING_GAINED = "nothing-gained"
@@ -265,6 +267,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.SYSTEM_CRITICAL: "The pod's priority is system critical.",
     Reason.LOCAL_STORAGE: "The pod keeps data on its node that a move would lose.",
     Reason.VOLUME_CLAIM: "The pod has a volume claim, and the configuration leaves such pods alone.",
+    Reason.VOLUME_ON_NODE: "No other node can use a volume of the pod: it is local, or in use there by another pod.",
+    Reason.VOLUME_UNKNOWN: "The pod has a volume claim that is not bound, or volumes could not be read; it stays.",
     Reason.STARTED_LATELY: "The pod came to its node less than descheduler.pause_seconds ago; it is not moved again so soon.",
     Reason.POD_UNMEASURED: "The node's report has no usage of this pod, so that nobody knows what a move would gain.",
     Reason.NOTHING_GAINED: "The pod uses nothing of what its node has too little of.",

@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from cotenant.base.kubernetes.selector import LabelSelector, Operator
 from cotenant.scheduler_ext.cluster_size.model import PODS, ClusterState, PodRules, PodTerm, SizedNode, SizedPod
-from cotenant.scheduler_ext.extender.stock_rules import matches_terms, refusals
+from cotenant.scheduler_ext.extender.stock_rules import refusals
+from cotenant.scheduler_ext.volumes.bound_volumes import can_use
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -291,8 +292,7 @@ class _Builder:
     def _volume_mask(self, volume: bytes) -> Flags:
         key = b"volume" + volume
         if key not in self._static:
-            required = msgspec.json.decode(volume)
-            fits = np.array([matches_terms(required, node.facts) for node in self.state.nodes], dtype=np.bool_)
+            fits = np.array(can_use(volume, (node.facts for node in self.state.nodes)), dtype=np.bool_)
             self._static[key] = fits, fits, {}
         return self._static[key][0]
 

@@ -29,6 +29,7 @@ from cotenant.scheduler_ext.cluster_size.model import (
     Stay,
 )
 from cotenant.scheduler_ext.rebalance.load import MIRROR_ANNOTATION, DisruptionBudget
+from cotenant.scheduler_ext.volumes.bound_volumes import ClaimedVolumes, affinities_of, claim_of
 
 Json = dict[str, Any]
 STOCK_SCHEDULER: Final = "default-scheduler"
@@ -93,18 +94,6 @@ class SizedPodWire(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class BoundVolume:
-    """The volume of a bound claim. affinity: JSON of its required node affinity, b"" without one. driver: of CSI.
-
-    local: whether its data are on one node.
-    """
-
-    affinity: bytes = b""
-    driver: str = ""
-    local: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterObjects:
     """The objects that the rules of pods refer to. volumes: by (namespace, claim), None for a claim that is not bound.
 
@@ -112,7 +101,7 @@ class ClusterObjects:
     """
 
     budgets: Sequence[DisruptionBudget] | None = ()
-    volumes: Mapping[tuple[str, str], BoundVolume | None] | None = field(default_factory=dict)
+    volumes: ClaimedVolumes | None = field(default_factory=dict)
     attach_limits: Mapping[str, Mapping[str, int]] | None = field(default_factory=dict)
     namespaces: Mapping[str, Mapping[str, str]] | None = field(default_factory=dict)
 
@@ -217,7 +206,7 @@ def _local_storage(wire: SizedPodWire, objects: ClusterObjects) -> str:
     for volume in wire.spec.volumes or ():
         if "hostPath" in volume:
             return f"hostPath {(volume['hostPath'] or {}).get('path', '')}"
-        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+        claim = claim_of(volume)
         bound = (objects.volumes or {}).get((wire.metadata.namespace, claim)) if claim else None
         if bound and bound.local:
             return f"the local volume of claim {claim}"
@@ -241,22 +230,23 @@ def _require_budgets(objects: ClusterObjects) -> None:
 
 def _volumes(wire: SizedPodWire, objects: ClusterObjects) -> tuple[tuple[bytes, ...], dict[str, int]]:
     """Node affinities of the pod's volumes, and how many each CSI driver attaches."""
-    affinities, attached = set(), dict[str, int]()
+    claims, attached = [], dict[str, int]()
     for volume in wire.spec.volumes or ():
-        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+        claim = claim_of(volume)
         if claim is None:
             _require_harmless(volume)
-            continue
-        if objects.volumes is None or objects.attach_limits is None:
-            raise NotModelledError("volume claims, because volumes or CSINodes could not be read")
-        bound = objects.volumes.get((wire.metadata.namespace, claim))
-        if bound is None:
-            raise NotModelledError("volume claims that are not bound")
-        if bound.affinity:
-            affinities.add(bound.affinity)
-        if bound.driver:
+        else:
+            claims.append(claim)
+    if claims and (objects.volumes is None or objects.attach_limits is None):
+        raise NotModelledError("volume claims, because volumes or CSINodes could not be read")
+    volumes = objects.volumes or {}
+    affinities = affinities_of(claims, wire.metadata.namespace, volumes)
+    if affinities is None:
+        raise NotModelledError("volume claims that are not bound")
+    for bound in (volumes[wire.metadata.namespace, claim] for claim in claims):
+        if bound is not None and bound.driver:
             attached[ATTACHED + bound.driver] = attached.get(ATTACHED + bound.driver, 0) + 1
-    return tuple(sorted(affinities)), attached
+    return affinities, attached
 
 
 def _require_harmless(volume: Mapping[str, Any]) -> None:

@@ -10,8 +10,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import NOT_ENDED
@@ -27,16 +25,15 @@ from cotenant.scheduler_ext.cluster_size.model import (
     SizedPod,
     Stay,
 )
-from cotenant.scheduler_ext.cluster_size.pod_rules import BoundVolume, ClusterObjects, SizedPodWire, sized_pod
+from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, SizedPodWire, sized_pod
 from cotenant.scheduler_ext.extender.metric import ExtenderNodeWire, node_of
 from cotenant.scheduler_ext.rebalance.cluster_reading import BUDGETS, BudgetWire, budget_of
+from cotenant.scheduler_ext.volumes.reading import read_volumes
 
 Json = dict[str, Any]
 _T = TypeVar("_T")
 NODES: Final = "/api/v1/nodes"
 PODS: Final = "/api/v1/pods"
-CLAIMS: Final = "/api/v1/persistentvolumeclaims"
-VOLUMES: Final = "/api/v1/persistentvolumes"
 NAMESPACES: Final = "/api/v1/namespaces"
 CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
@@ -103,7 +100,7 @@ def _read_objects(client: KubeClient, gaps: list[str]) -> ClusterObjects:
     namespaces = _try(lambda: client.list(NAMESPACES, Json), "namespaces", gaps)
     return ClusterObjects(
         budgets=None if budgets is None else [budget_of(wire) for wire in budgets],
-        volumes=_read_volumes(client, gaps),
+        volumes=read_volumes(client, gaps),
         attach_limits=_read_attach_limits(client, gaps),
         namespaces=None if namespaces is None else {n["metadata"]["name"]: _labels(n) for n in namespaces},
     )
@@ -119,26 +116,6 @@ def _try(act: Callable[[], _T], what: str, gaps: list[str]) -> _T | None:
     except (ClusterForbidden, ClusterAbsent) as error:
         gaps.append(f"{what} could not be read: {error.message}")
         return None
-
-
-def _read_volumes(client: KubeClient, gaps: list[str]) -> Mapping[tuple[str, str], BoundVolume | None] | None:
-    """Volumes of claims; None where claims or volumes cannot be read."""
-    claims = _try(lambda: client.list(CLAIMS, Json), "volume claims", gaps)
-    volumes = _try(lambda: client.list(VOLUMES, Json), "volumes", gaps) if claims else []
-    if claims is None or volumes is None:
-        return None
-    by_name = {volume["metadata"]["name"]: _bound_volume(volume) for volume in volumes}
-    return {
-        (claim["metadata"]["namespace"], claim["metadata"]["name"]): by_name.get(claim["spec"].get("volumeName", ""))
-        for claim in claims
-    }
-
-
-def _bound_volume(volume: Json) -> BoundVolume:
-    spec = volume["spec"]
-    required = (spec.get("nodeAffinity") or {}).get("required")
-    affinity = msgspec.json.encode(required, order="deterministic") if required else b""
-    return BoundVolume(affinity, (spec.get("csi") or {}).get("driver", ""), "local" in spec or "hostPath" in spec)
 
 
 def _read_attach_limits(client: KubeClient, gaps: list[str]) -> Mapping[str, Mapping[str, int]] | None:

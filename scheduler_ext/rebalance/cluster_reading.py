@@ -1,14 +1,15 @@
 """EDGE: what a round of rebalancing looks at, read once from the Kubernetes API. Nothing is written.
 
 Nodes, pods and NodeMetrics are needed. Forecasts of nodes and of workloads and PodDisruptionBudgets may be missing or
-forbidden; `gaps` says so, because a plan without them is a weaker one.
+forbidden; `gaps` says so, because a plan without them is a weaker one. Without volumes, pods with claims stay.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -43,6 +44,7 @@ from cotenant.scheduler_ext.rebalance.load import (
 )
 from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob, address_of
 from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_address, outlooks_in
+from cotenant.scheduler_ext.volumes.reading import read_volumes
 
 WAITING: Final = "spec.nodeName=,status.phase=Pending"
 BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
@@ -128,11 +130,26 @@ def read(
     for raw in client.list(PATHS["pods"], msgspec.Raw, fieldSelector=ON_NODES):
         pod = pod_of(raw, settings)
         pods[pod.facts.node].append(pod)
-    loads = [NodeLoad(nodes[n], metrics.get(n), outlooks.get(n), tuple(pods.get(n, ()))) for n in sorted(nodes)]
-    inputs = RebalanceInputs.of(loads, budgets, now_seconds, _list_unschedulable_pods(client, settings))
+    waiting = _list_unschedulable_pods(client, settings)
+    resolve = _volume_resolver(client, [*waiting, *chain.from_iterable(pods.values())], gaps)
+    loads = [
+        NodeLoad(nodes[n], metrics.get(n), outlooks.get(n), tuple(map(resolve, pods.get(n, ())))) for n in sorted(nodes)
+    ]
+    inputs = RebalanceInputs.of(loads, budgets, now_seconds, tuple(map(resolve, waiting)))
     inputs = replace(inputs, workloads=_workloads(client, namespace, gaps))
     jobs = _jobs(client, gaps)
     return RebalanceReading(inputs, tuple(gaps), sum(load.outlook is not None for load in loads), jobs)
+
+
+def _volume_resolver(
+    client: KubeClient, pods: Sequence[RebalancePod], gaps: list[str]
+) -> Callable[[RebalancePod], RebalancePod]:
+    """How a pod gets what is known of its volumes; they are read only if a pod has a claim."""
+    users = Counter((pod.facts.identity.namespace, claim) for pod in pods for claim in set(pod.claims))
+    missing: list[str] = []
+    found = read_volumes(client, missing) if users else {}
+    gaps.extend(f"pods with volume claims are left alone: {why}" for why in missing)
+    return lambda pod: pod.with_volumes(found, users)
 
 
 def _jobs(client: KubeClient, gaps: list[str]) -> tuple[MigrationJob, ...]:

@@ -81,7 +81,7 @@ def decide(
     day = day_of(inputs, table, with_forecast=with_forecast)
     before = (table.usage.copy(), table.peak.copy())
     limits = MoveLimits.of(arguments.migration, inputs, arguments.most_moves)
-    eligibility = Eligibility.of_round(load_args, arguments, inputs.now_seconds)
+    eligibility = Eligibility.of_round(load_args, arguments, inputs)
     marks = None if detectors is None else DetectorRound.of(detectors, inputs.now_seconds)
     work = RebalanceRound(inputs, arguments, table, with_forecast, eligibility, limits, marks, day)
     stops: list[PassStop] = []

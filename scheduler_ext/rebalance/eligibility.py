@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass, qos_of
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.rebalance.arguments import (
     PAUSE_SECONDS,
     SYSTEM_PRIORITIES,
@@ -20,7 +22,8 @@ from cotenant.scheduler_ext.rebalance.arguments import (
     Namespaces,
     PodSelector,
 )
-from cotenant.scheduler_ext.rebalance.load import NEVER, RebalancePod
+from cotenant.scheduler_ext.rebalance.load import NEVER, RebalanceInputs, RebalancePod
+from cotenant.scheduler_ext.volumes.bound_volumes import can_use
 
 Floats = npt.NDArray[np.float64]
 Rule = Callable[[RebalancePod], bool]
@@ -115,21 +118,46 @@ class Eligibility:
         if not migration.evict_local_storage_pods:
             rules.append((Reason.LOCAL_STORAGE, lambda pod: pod.local_storage))
         if migration.ignore_pvc_pods:
-            rules.append((Reason.VOLUME_CLAIM, lambda pod: pod.volume_claim))
+            rules.append((Reason.VOLUME_CLAIM, lambda pod: bool(pod.claims)))
         rules.append((Reason.STARTED_LATELY, lambda pod: now_seconds - placed_seconds(pod) < pause_seconds))
         rules.append((Reason.WORKLOAD_MOVED_LATELY, lambda pod: pod.owner in resting))
         rules.append((Reason.MOVE_FAILED, lambda pod: pod.facts.identity.uid in failed or pod.owner in failed))
         return cls(tuple(rules))
 
     @classmethod
-    def of_round(cls, load: PodChoice, arguments: RoundArgs, now_seconds: float) -> Eligibility:
-        """Rules of one round of a plugin, with what rests after moves before it."""
+    def of_round(cls, load: PodChoice, arguments: RoundArgs, inputs: RebalanceInputs) -> Eligibility:
+        """Rules of one round of a plugin, with what rests after moves before it, and where volumes can be used."""
         rests = arguments.pause_seconds, arguments.resting, arguments.failed
-        return cls.of(load, arguments.migration, now_seconds, *rests)
+        rules = cls.of(load, arguments.migration, inputs.now_seconds, *rests).rules
+        elsewhere = _NodesOfVolumes([load.node for load in inputs.loads])
+        return cls(
+            (
+                *rules,
+                (Reason.VOLUME_UNKNOWN, lambda pod: pod.volumes is None),
+                (Reason.VOLUME_ON_NODE, lambda pod: pod.on_one_node or not elsewhere.has_another(pod)),
+            )
+        )
 
     def refusal(self, pod: RebalancePod) -> Reason:
         """The first rule that keeps the pod where it is; OK when it may be moved."""
         return next((reason for reason, holds in self.rules if holds(pod)), Reason.OK)
+
+
+@dataclass(frozen=True, slots=True)
+class _NodesOfVolumes:
+    """Which nodes can use volumes; two of each set are enough to know whether there is another one."""
+
+    nodes: Sequence[ExtenderNode]
+    known: dict[tuple[bytes, ...], frozenset[str]] = field(default_factory=dict)
+
+    def has_another(self, pod: RebalancePod) -> bool:
+        """Return whether a node other than the pod's own can use all of its volumes, as far as they are known."""
+        if not pod.volumes:
+            return True
+        if pod.volumes not in self.known:
+            usable = (node for node in self.nodes if all(can_use(one, [node])[0] for one in pod.volumes or ()))
+            self.known[pod.volumes] = frozenset(node.name for node in islice(usable, 2))
+        return bool(self.known[pod.volumes] - {pod.facts.node})
 
 
 def placed_seconds(pod: RebalancePod) -> float:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.observed import outlasts_its_end
 from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.base.kubernetes.selector import LabelSelector
@@ -20,24 +21,27 @@ from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
 from cotenant.scheduler_ext.extender.pod import ExtenderPodStatusWire, PodFacts, PodWire, facts_of
 from cotenant.scheduler_ext.extender.stock_rules import unchecked_constraints
+from cotenant.scheduler_ext.volumes.bound_volumes import ClaimedVolumes, affinities_of
 
 EVICTION_COST_ANNOTATION: Final = "scheduling.koordinator.sh/eviction-cost"
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 NEVER: Final = 2**31 - 1
 """Eviction cost of a pod that must not be evicted."""
-LAG_SECONDS: Final = 60.0
-"""A pod whose grace period has ended may be seen for so long before it counts as one that does not end."""
 REPLACED_AT_ONCE: Final = frozenset({"DaemonSet", "Job", "ReplicaSet", "ReplicationController"})
 """Kinds that count a pod as gone from its deletion on; others, like StatefulSets, create its successor afterwards."""
 _PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
+
+
+class _Claim(msgspec.Struct, rename="camel"):
+    claim_name: str = ""
 
 
 class _Volume(msgspec.Struct, rename="camel"):
     name: str = ""
     empty_dir: msgspec.Raw = msgspec.Raw()
     host_path: msgspec.Raw = msgspec.Raw()
-    persistent_volume_claim: msgspec.Raw = msgspec.Raw()
+    persistent_volume_claim: _Claim | None = None
 
 
 class _RebalanceMeta(msgspec.Struct, rename="camel"):
@@ -69,7 +73,9 @@ class RebalancePod:
 
     ready_seconds: when it became ready. pending: its phase. leaving: it is being deleted; gone_by_seconds: the end of
     its grace period. finalizers: names. placement: node selector, affinity, tolerations and spread
-    as JSON, b"" without any. eviction_cost, deletion_cost: what its annotations say, 0 without.
+    as JSON, b"" without any. eviction_cost, deletion_cost: what its annotations say, 0 without. claims: names of its
+    volume claims. volumes: node affinities of their volumes, None where these are not known; on_one_node: one of them
+    can be used on the pod's node alone.
     """
 
     facts: PodFacts
@@ -84,7 +90,9 @@ class RebalancePod:
     pending: bool = False
     static: bool = False
     local_storage: bool = False
-    volume_claim: bool = False
+    claims: tuple[str, ...] = ()
+    volumes: tuple[bytes, ...] | None = ()
+    on_one_node: bool = False
     eviction_cost: int = 0
     deletion_cost: int = 0
     placement: bytes = b""
@@ -104,7 +112,7 @@ class RebalancePod:
 
     def is_stuck(self, now_seconds: float) -> bool:
         """Return whether the pod was to be gone by now: a finalizer, or a node that does not answer, keeps it."""
-        return self.leaving and self.gone_by_seconds is not None and now_seconds >= self.gone_by_seconds + LAG_SECONDS
+        return self.leaving and outlasts_its_end(self.gone_by_seconds, now_seconds)
 
     @property
     def is_replaced(self) -> bool:
@@ -140,10 +148,25 @@ class RebalancePod:
 
     def unjudged(self) -> str:
         """Constraints that the scheduler applies and this round does not, in words; "" without any."""
-        spec = dict(self.constraints())
-        if self.volume_claim:
-            spec["volumes"] = [{"persistentVolumeClaim": {}}]
-        return unchecked_constraints(spec).partition(": ")[2]
+        unchecked = unchecked_constraints(self.constraints()).partition(": ")[2]
+        return ", ".join(filter(None, (unchecked, "the number of volumes of a node" if self.claims else "")))
+
+    def with_volumes(self, found: ClaimedVolumes | None, users: Mapping[tuple[str, str], int]) -> RebalancePod:
+        """The pod with what is known of its volumes. users: pods by (namespace, claim); found: None = not known.
+
+        A volume that one node at a time can use binds its pod to that node while another pod uses it there.
+        """
+        if not self.claims:
+            return self
+        namespace = self.facts.identity.namespace
+        used = [
+            (volume, (namespace, claim)) for claim in self.claims if (volume := (found or {}).get((namespace, claim)))
+        ]
+        return replace(
+            self,
+            volumes=None if found is None else affinities_of(self.claims, namespace, found),
+            on_one_node=any(volume.local or (volume.one_node and users.get(key, 0) > 1) for volume, key in used),
+        )
 
 
 def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePod:
@@ -153,6 +176,7 @@ def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePo
     annotations, volumes = facts.identity.annotations, more.spec.volumes or ()
     created, deleted = more.metadata.creation_timestamp, more.metadata.deletion_timestamp
     owners = facts.identity.controllers
+    claims = tuple(v.persistent_volume_claim.claim_name for v in volumes if v.persistent_volume_claim is not None)
     return RebalancePod(
         facts=facts,
         priority=more.spec.priority or 0,
@@ -166,7 +190,8 @@ def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePo
         pending=more.status.phase == "Pending",
         static=MIRROR_ANNOTATION in annotations or any(owner.kind == "Node" for owner in owners),
         local_storage=any(bytes(v.empty_dir) or bytes(v.host_path) for v in volumes),
-        volume_claim=any(bytes(v.persistent_volume_claim) for v in volumes),
+        claims=claims,
+        volumes=None if claims else (),
         eviction_cost=_int32_or_zero(annotations.get(EVICTION_COST_ANNOTATION, "")),
         deletion_cost=_int32_or_zero(annotations.get(DELETION_COST_ANNOTATION, "")),
         placement=_placement(more.spec),

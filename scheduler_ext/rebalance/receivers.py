@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from cotenant.scheduler_ext.extender.stock_rules import refusals
 from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalancePod
+from cotenant.scheduler_ext.volumes.bound_volumes import can_use
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -27,6 +28,7 @@ class Receivers:
     rows: npt.NDArray[np.intp]
     free: dict[str, Floats]
     permitted: dict[bytes, Flags] = field(default_factory=dict)
+    usable: dict[bytes, Flags] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -58,8 +60,8 @@ class Receivers:
                 self.free[name][place] -= times * amount
 
     def fits(self, pod: RebalancePod) -> Flags:
-        """Receivers that have what the pod requests and may run it, (receivers,)."""
-        fits = np.ones(len(self.rows), dtype=np.bool_)
+        """Receivers that have what the pod requests, may run it and can use its volumes, (receivers,)."""
+        fits = self.reach_volumes(pod)
         for name, amount in (*pod.facts.requests.items(), (PODS, 1)):
             fits &= self.free.get(name, np.zeros(len(fits))) >= amount
         if pod.placement not in self.permitted:
@@ -69,3 +71,13 @@ class Receivers:
                 permitted &= ~np.array(refused, dtype=np.bool_)
             self.permitted[pod.placement] = permitted
         return fits & self.permitted[pod.placement]
+
+    def reach_volumes(self, pod: RebalancePod) -> Flags:
+        """Receivers that can use the pod's volumes, as far as these are known, (receivers,)."""
+        reach = np.ones(len(self.rows), dtype=np.bool_)
+        for affinity in pod.volumes or ():
+            if affinity not in self.usable:
+                nodes = (self.loads[row].node for row in self.rows)
+                self.usable[affinity] = np.array(can_use(affinity, nodes), dtype=np.bool_)
+            reach &= self.usable[affinity]
+        return reach

@@ -106,9 +106,9 @@ def larger(shares: Floats) -> Floats:
 
 
 def fits_on(work: RebalanceRound, current: ThresholdPass, pod: RebalancePod) -> Flags:
-    """Receivers that have what the pod requests and may run it, (receivers,); all of them without nodeFit."""
+    """Receivers that have what the pod requests and may run it, (receivers,); without nodeFit those of its volumes."""
     if not work.arguments.low_node_load.node_fit:
-        return np.ones(len(current.receivers.rows), dtype=np.bool_)
+        return current.receivers.reach_volumes(pod)
     return current.receivers.fits(pod)
 
 

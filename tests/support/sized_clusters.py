@@ -25,9 +25,10 @@ from cotenant.scheduler_ext.cluster_size.model import (
     SizedPod,
 )
 from cotenant.scheduler_ext.cluster_size.placing import Order, PlacingState, ScoreRule, Trial, place_pods
-from cotenant.scheduler_ext.cluster_size.pod_rules import BoundVolume, ClusterObjects, SizedPodWire, sized_pod
+from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, SizedPodWire, sized_pod
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.rebalance.load import DisruptionBudget
+from cotenant.scheduler_ext.volumes.bound_volumes import BoundVolume
 
 Json = dict[str, Any]
 ZONES = ("a", "b", "c")

@@ -153,7 +153,7 @@ def _begin(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: b
         arguments,
         table,
         with_forecast,
-        Eligibility.of_round(load_args, arguments, inputs.now_seconds),
+        Eligibility.of_round(load_args, arguments, inputs),
         MoveLimits.of(arguments.migration, inputs, arguments.most_moves),
         MoveLimits.of(arguments.migration, inputs),
         table.capacity * load_args.low_thresholds.pair(100.0) / 100,

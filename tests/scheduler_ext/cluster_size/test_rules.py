@@ -28,8 +28,9 @@ from cotenant.scheduler_ext.cluster_size.placing import (
     order_pods,
     place_pods,
 )
-from cotenant.scheduler_ext.cluster_size.pod_rules import BoundVolume, ClusterObjects
+from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects
 from cotenant.scheduler_ext.rebalance.load import DisruptionBudget
+from cotenant.scheduler_ext.volumes.bound_volumes import BoundVolume
 from tests.scheduler_ext.cluster_size.two_nodes import AMOUNTS, node, pod, state
 from tests.support.sized_clusters import SeededCluster, state_of
 

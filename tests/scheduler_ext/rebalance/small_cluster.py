@@ -48,7 +48,8 @@ def node(
     outlook = Outlook(NOW, 1800, math.inf, NOW, steps) if ahead else None
     allocatable = {"cpu": int(CPU), "memory": int(MEMORY), "pods": 110}
     machine = ExtenderNode(name, allocatable, (CPU, MEMORY), **changes)
-    return NodeLoad(machine, metric, outlook, tuple(one for one, _ in pods))
+    placed = (replace(one, facts=replace(one.facts, node=name)) for one, _ in pods)
+    return NodeLoad(machine, metric, outlook, tuple(placed))
 
 
 def inputs(*loads: NodeLoad, **changes: Any) -> RebalanceInputs:

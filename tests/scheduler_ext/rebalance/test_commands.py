@@ -236,6 +236,68 @@ def test_a_plan_on_a_real_server_obeys_its_budgets(control_plane: ControlPlane, 
     assert {one.reason.value for one in plan.refusals} == {"disruption-budget"}
 
 
+def test_a_plan_on_a_real_server_knows_where_volumes_can_be_used(
+    control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    api = control_plane.api()
+    for name in ("nodemetrics.slo.koordinator.sh", "usageforecasts.cotenant.dev"):
+        install_crd(api, name)
+    hot, cold = fake_nodes(2, cpu="10", memory="100Gi")
+    local = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [hot]}]}
+    pinned = {"required": {"nodeSelectorTerms": [local]}}
+    affinities: dict[str, Any] = {"pinned": {"nodeAffinity": pinned}, "free": {}, "unbound": {}, "gone": {}}
+    for name, affinity in affinities.items():
+        amount = {"storage": "1Gi"}
+        volume, wanted = f"{namespace}-{name}", {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+        source = {"nfs": {"server": "files", "path": "/"}, "capacity": amount, **wanted, **affinity}
+        if name in ("pinned", "free"):
+            api.create("/api/v1/persistentvolumes", {"metadata": {"name": volume}, "spec": source})
+        if name != "gone":
+            spec = {**wanted, "volumeName": volume, "resources": {"requests": amount}}
+            claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+            api.create(claims, {"metadata": {"name": name}, "spec": spec})
+        container = {"name": "c", "image": "i", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+        data = {"name": "data", "persistentVolumeClaim": {"claimName": name}}
+        labels = {"app": name}
+        template = {
+            "metadata": {"labels": labels},
+            "spec": {"nodeName": hot, "containers": [container], "volumes": [data]},
+        }
+        spec = {"selector": {"matchLabels": labels}, "template": template}
+        api.create(f"/apis/apps/v1/namespaces/{namespace}/replicasets", {"metadata": {"name": name}, "spec": spec})
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    wait_for("a pod of each", lambda: len(api.items(pods)) == len(affinities))
+    apps = {item["metadata"]["name"]: item["metadata"]["labels"]["app"] for item in api.items(pods)}
+    report_usage(api, hot, "4", [(namespace, name) for name in apps])
+    report_usage(api, cold, "1", [])
+    seconds = time.time() + LATER
+
+    def known(user: Any) -> tuple[dict[str, tuple[bool, bool]], list[str]]:
+        """Each pod: whether its volumes are known, and whether one has rules; and what could not be read of them."""
+        reading = read(control_plane.client(user), LoadAwareSettings(), seconds)
+        (load,) = [load for load in reading.inputs.loads if load.node.name == hot]
+        by_name = {apps[pod.facts.identity.name]: pod.volumes for pod in load.pods}
+        rules = {name: (volumes is not None, bool(volumes)) for name, volumes in by_name.items()}
+        return rules, [gap for gap in reading.gaps if "volume" in gap]
+
+    admin = control_plane.admin_kubeconfig
+    everything = {"pinned": (True, True), "free": (True, False), "unbound": (False, False), "gone": (False, False)}
+    wait_for("bound claims", lambda: known(admin) == (everything, []))
+    for name in (hot, cold):
+        api.patch(f"{METRICS}/{name}/status", {"status": {"updateTime": moment(seconds)}})
+    whole = read(control_plane.client(admin), LoadAwareSettings(), seconds)
+    own = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [hot, cold]}]}
+    plan = decide(whole.inputs, arguments({"nodeSelector": own}), with_forecast=False)
+    refused = {apps.get(refusal.pod.partition("/")[2]): refusal.reason for refusal in plan.refusals}
+    unknown = Reason.VOLUME_UNKNOWN
+    assert (refused["pinned"], refused["unbound"], refused["gone"]) == (Reason.VOLUME_ON_NODE, unknown, unknown)
+    assert refused.get("free") not in (Reason.VOLUME_ON_NODE, Reason.VOLUME_UNKNOWN)
+    # who may not list volumes leaves all of them alone, and says so
+    rules, gaps = known(account(control_plane, "cotenant-extender"))
+    assert set(rules.values()) == {(False, False)}
+    assert len(gaps) == 1 and gaps[0].startswith("pods with volume claims are left alone: volume claims")
+
+
 def test_command_and_page_show_the_managers_round(
     control_plane: ControlPlane, cluster: tuple[str, Path], namespace: str
 ) -> None:

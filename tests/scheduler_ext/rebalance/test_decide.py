@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.rebalance import rebalance_round
+from cotenant.base.kubernetes.observed import LAG_SECONDS
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.kubernetes.reservation import Reference
 from cotenant.base.kubernetes.selector import LabelSelector
@@ -17,8 +19,9 @@ from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors
 from cotenant.scheduler_ext.rebalance.classification import NodeClass
 from cotenant.scheduler_ext.rebalance.decide import decide
-from cotenant.scheduler_ext.rebalance.load import LAG_SECONDS, NEVER, DisruptionBudget
+from cotenant.scheduler_ext.rebalance.load import NEVER, DisruptionBudget
 from cotenant.scheduler_ext.rebalance.plan import RebalancePlan
+from cotenant.scheduler_ext.volumes.bound_volumes import BoundVolume
 from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, inputs, node, pod
 
 EMPTY = "node-empty"
@@ -92,10 +95,55 @@ def test_which_pods_may_be_moved(changes: dict[str, Any], reason: Reason) -> Non
     assert len(plan.moves) == (reason is Reason.OK)
 
 
+def usable_on(*nodes: str) -> tuple[bytes, ...]:
+    """Volumes, the last of which only these nodes can use."""
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": list(nodes)}]}]
+    anywhere = [{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["none"]}]}]
+    return tuple(msgspec.json.encode({"nodeSelectorTerms": one}) for one in (anywhere, terms))
+
+
+@pytest.mark.parametrize("node_fit", [True, False])
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"volumes": usable_on("hot", EMPTY)}, Reason.OK),
+        ({"volumes": ()}, Reason.OK),
+        # its own node alone, and a node that is gone
+        ({"volumes": usable_on("hot")}, Reason.VOLUME_ON_NODE),
+        ({"volumes": usable_on("gone")}, Reason.VOLUME_ON_NODE),
+        ({"volumes": (), "on_one_node": True}, Reason.VOLUME_ON_NODE),
+        # another node of the zone, which is no receiver
+        ({"volumes": usable_on("hot", "between")}, Reason.NO_NODE_FITS),
+        ({"volumes": None}, Reason.VOLUME_UNKNOWN),
+    ],
+)
+def test_a_pod_leaves_only_for_a_node_that_can_use_its_volumes(
+    changes: dict[str, Any], reason: Reason, node_fit: bool
+) -> None:
+    hot = node("hot", pod("a-1", 20, claims=("data",), **changes), system=75)
+    plan = observed(hot, node(EMPTY), node("between", system=60), load={"nodeFit": node_fit})
+    assert reasons(plan).get("a-1", Reason.OK) is reason
+    assert [move.target for move in plan.moves] == ([EMPTY] if reason is Reason.OK else [])
+
+
+def test_a_volume_of_one_node_binds_a_pod_while_another_pod_uses_it() -> None:
+    (sole, _), (pair, _) = pod("a-1", 1, claims=("own",)), pod("b-1", 1, claims=("own", "shared"))
+    found = {("shop", name): BoundVolume(one_node=True) for name in ("own", "shared")}
+    users = {("shop", "own"): 1, ("shop", "shared"): 2}
+    assert [one.with_volumes(found, users).on_one_node for one in (sole, pair)] == [False, True]
+    many = {**found, ("shop", "shared"): BoundVolume()}
+    assert not pair.with_volumes(many, users).on_one_node
+    local = {("shop", "own"): BoundVolume(local=True)}
+    assert sole.with_volumes(local, {}).on_one_node
+    # not bound, and not read: nothing is known; a pod without claims needs nobody to know
+    assert (pair.with_volumes(local, {}).volumes, sole.with_volumes(None, {}).volumes) == (None, None)
+    assert pod("c-1", 1)[0].with_volumes(None, {}).volumes == ()
+
+
 def test_settings_let_pods_be_moved_or_not() -> None:
     hot = node("hot", pod("a-1", 20, local_storage=True), system=70)
     assert moves(observed(hot, node(EMPTY), evictLocalStoragePods=True))
-    claim = node("hot", pod("a-1", 20, volume_claim=True), system=70)
+    claim = node("hot", pod("a-1", 20, claims=("data",)), system=70)
     assert moves(observed(claim, node(EMPTY)))
     assert reasons(observed(claim, node(EMPTY), ignorePvcPods=True)) == {"a-1": Reason.VOLUME_CLAIM}
     plain = node("hot", pod("a-1", 20), system=70)

@@ -1,0 +1,98 @@
+"""Where the volume of a bound claim can be used: its node affinity, its zone, how many nodes at a time. Pure.
+
+Source of the rules: VolumeBinding (bound volumes), VolumeZone, VolumeRestrictions, kube-scheduler 1.35.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from cotenant.scheduler_ext.extender.stock_rules import PlacingNode, matches_terms
+
+Json = Mapping[str, Any]
+_ZONES: Final = {
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+"""Labels of a volume that name where it can be used, and the label of nodes that they are compared with."""
+_ZONE_SEPARATOR: Final = "__"
+"""Between the zones of one label of a volume that exists in several of them."""
+_ONE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
+"""Access modes with which one node at a time can use a volume."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundVolume:
+    """The volume of a bound claim. affinity: JSON of a NodeSelector, b"" without one: the nodes that can use it.
+
+    driver: of CSI. local: whether its data are on one node. one_node: whether a single node at a time can use it.
+    """
+
+    affinity: bytes = b""
+    driver: str = ""
+    local: bool = False
+    one_node: bool = False
+
+
+ClaimedVolumes: TypeAlias = Mapping[tuple[str, str], BoundVolume | None]
+"""Volumes by (namespace, claim); None for a claim that is not bound to a volume that exists."""
+
+
+def bound_volume(volume: Json) -> BoundVolume:
+    """The part of a PersistentVolume that limits where it can be used."""
+    spec, labels = volume["spec"], volume["metadata"].get("labels") or {}
+    terms = ((spec.get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms")
+    terms = _in_zones(terms, labels)
+    affinity = b"" if terms is None else msgspec.json.encode({"nodeSelectorTerms": terms}, order="deterministic")
+    modes = frozenset(spec.get("accessModes") or ())
+    return BoundVolume(
+        affinity,
+        (spec.get("csi") or {}).get("driver", ""),
+        "local" in spec or "hostPath" in spec,
+        bool(modes) and modes <= _ONE_NODE,
+    )
+
+
+def _in_zones(terms: Collection[Json] | None, labels: Mapping[str, str]) -> Collection[Json] | None:
+    """Terms narrowed to the zones of the volume's labels; a node without any such label can use every volume."""
+    zones = {_ZONES[key]: value for key, value in labels.items() if key in _ZONES}
+    if not zones:
+        return terms
+    inside = [
+        {"key": key, "operator": "In", "values": sorted(value.split(_ZONE_SEPARATOR))}
+        for key, value in sorted(zones.items())
+    ]
+    nowhere = [{"key": key, "operator": "DoesNotExist"} for key in _ZONES]
+    return [
+        {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *place]}
+        for term in ([{}] if terms is None else terms)
+        for place in (inside, nowhere)
+    ]
+
+
+def claim_of(volume: Json) -> str | None:
+    """Name of the claim that a pod's volume refers to; None for a volume of another kind.
+
+    The claim of a generic ephemeral volume is none: it is deleted with its pod, and the successor gets a new one.
+    """
+    claim: str | None = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+    return claim
+
+
+def affinities_of(claims: Iterable[str], namespace: str, volumes: ClaimedVolumes) -> tuple[bytes, ...] | None:
+    """Affinities of the claims' volumes, each once and sorted; None where a claim is not bound."""
+    found = [volumes.get((namespace, claim)) for claim in claims]
+    bound = [volume for volume in found if volume is not None]
+    return tuple(sorted({volume.affinity for volume in bound} - {b""})) if len(bound) == len(found) else None
+
+
+def can_use(affinity: bytes, nodes: Iterable[PlacingNode]) -> list[bool]:
+    """Return for each node whether a volume of this affinity can be used there."""
+    required = msgspec.json.decode(affinity)
+    return [matches_terms(required, node) for node in nodes]
