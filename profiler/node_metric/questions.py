@@ -25,6 +25,8 @@ EXPORTER_AVAILABLE: Final = "node_memory_MemAvailable_bytes"
 IDLE_MODES: Final = ("idle", "iowait", "steal")
 _BY_NODE: Final = "node,instance"
 _BY_POD: Final = "namespace,pod"
+_ALL_CORES: Final = f"sum without ({CORE})"
+"""Of each source by itself: one may have a series for each core, and another one for all of them."""
 
 
 class Ask(StrEnum):
@@ -108,8 +110,8 @@ def _nodes(scene: Scene) -> Iterator[QueryPart]:
     highest = f"max by ({_BY_NODE})"  # two scrapers of one node are one node
     if scene.has_roots:
         last = _over("last_over_time", scene.gauge_seconds, highest)
-        cores = (f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{CORE})")
-        yield _part(scene, Ask.NODE_CPU, _over("rate", scene.window_seconds, *cores), metric_name_matcher(CPU), *ROOT)
+        cores = _over("rate", scene.window_seconds, highest, _ALL_CORES)
+        yield _part(scene, Ask.NODE_CPU, cores, metric_name_matcher(CPU), *ROOT)
         yield _part(scene, Ask.NODE_MEMORY, last, metric_name_matcher(MEMORY), *ROOT)
         return
     modes = (f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{CORE},mode)")
@@ -123,7 +125,7 @@ def _sums(scene: Scene) -> Iterator[QueryPart]:
     """Per node the sum over its containers and their cores, each counted once however many series it has."""
     each = f"{_BY_NODE},{_BY_POD},container"
     added = f"sum by ({_BY_NODE})"
-    rate = _over("rate", scene.window_seconds, added, f"max by ({each},{CORE})")
+    rate = _over("rate", scene.window_seconds, added, f"max by ({each})", _ALL_CORES)
     last = _over("last_over_time", scene.gauge_seconds, added, f"max by ({each})")
     yield _part(scene, Ask.ALL_PODS_CPU, rate, metric_name_matcher(CPU), *CONTAINERS)
     yield _part(scene, Ask.ALL_PODS_MEMORY, last, metric_name_matcher(MEMORY), *CONTAINERS)
@@ -140,7 +142,7 @@ def _times(scene: Scene) -> QueryPart:
 
 def _pods(scene: Scene, plain_seconds: int) -> Iterator[QueryPart]:
     added, each = f"sum by ({_BY_POD})", f"{_BY_POD},container"
-    rate = _over("rate", max(plain_seconds, 4 * scene.scrape_seconds), added, f"max by ({each},{CORE})")
+    rate = _over("rate", max(plain_seconds, 4 * scene.scrape_seconds), added, f"max by ({each})", _ALL_CORES)
     average = _over("avg_over_time", max(plain_seconds, scene.gauge_seconds), added, f"max by ({each})")
     yield _part(scene, Ask.POD_CPU, rate, metric_name_matcher(CPU), *CONTAINERS)
     yield _part(scene, Ask.POD_MEMORY, average, metric_name_matcher(MEMORY), *CONTAINERS)

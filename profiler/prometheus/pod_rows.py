@@ -78,7 +78,8 @@ def _beyond(resource: Resource, metric: str, window: tuple[str, str], own: tuple
 
     def usage(matchers: tuple[Matcher, ...], *each: str) -> str:
         series = f"{window[0]}{selector((metric_name_matcher(metric), *matchers, *own))}{window[1]}"
-        return f"sum by (namespace, pod) (max by ({', '.join(('namespace', 'pod', *each, CORE))}) ({series}))"
+        sources = f"max by ({', '.join(('namespace', 'pod', *each))}) (sum without ({CORE}) ({series}))"
+        return f"sum by (namespace, pod) ({sources})"
 
     of_pods, of_containers = usage(_PODS), usage(CONTAINERS, "container")
     bound = f"{LARGER!r} * avg_over_time({of_containers}{_DAY}) + {TOLERANCE[resource] / _UNITS[resource]!r}"

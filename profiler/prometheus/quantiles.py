@@ -83,7 +83,7 @@ def _rate(step_seconds: int, per_core: bool) -> tuple[str, str]:
     """Head and tail of a container's rate; of several series of the same the highest."""
     window = f"[{step_seconds}s]))"
     if per_core:
-        return f"sum by ({_BY}) (max by ({_BY}, {CORE}) (rate(", f"{window})"
+        return f"max by ({_BY}) (sum without ({CORE}) (rate(", f"{window})"
     return f"max by ({_BY}) (rate(", window
 
 

@@ -68,6 +68,10 @@ def split(cores: int, name: str = "cpu{:02d}", *, but: str = "") -> list[Series]
     ]
 
 
+def labelled(series: Sequence[Series], **labels: str) -> list[Series]:
+    return [({**own, **labels}, values) for own, values in series]
+
+
 def twice(series: Sequence[Series], **labels: tuple[str, str]) -> list[Series]:
     """The same from two replicas: of Prometheus, or of what scrapes for it."""
     return [({**own, label: value}, v) for own, v in series for label, pair in labels.items() for value in pair]
@@ -87,6 +91,16 @@ VARIANTS: dict[str, tuple[str, list[Series]]] = {
     **{str(cores): (str(cores), whole(cores)) for cores in (1, 4, 12)},
 }
 TESTED = [name for name in VARIANTS if not name.isdigit()]
+JOBS = {
+    "4 cores, total of a kubelet and each of cAdvisor": (whole(4, label="total"), split(4)),
+    "4 cores, all of a kubelet and each of cAdvisor": (whole(4), split(4)),
+    "4 cores, each of two jobs under other names": (split(4, "{}"), split(4)),
+}
+"""Two jobs that scrape the same containers."""
+VARIANTS |= {
+    name: ("4", [*labelled(first, job="kubelet"), *labelled(second, job="cadvisor")])
+    for name, (first, second) in JOBS.items()
+}
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +144,7 @@ def test_a_scan_adds_the_cores(url: str, variant: str, tmp_path: Path) -> None:
         assert row.values[[r.container for r in row.refs].index("side")].mean() == pytest.approx(1000 * mean, rel=0.01)
 
 
-@pytest.mark.parametrize("variant", TESTED)
+@pytest.mark.parametrize("variant", [*TESTED, *JOBS])
 def test_quantiles_of_the_server_add_the_cores(url: str, variant: str) -> None:
     answers = []
     for name in (variant, VARIANTS[variant][0]):
@@ -147,7 +161,7 @@ def test_quantiles_of_the_server_add_the_cores(url: str, variant: str) -> None:
         assert found.pooled[container] == pytest.approx(pooled, rel=1e-4)
 
 
-@pytest.mark.parametrize("variant", TESTED)
+@pytest.mark.parametrize("variant", [*TESTED, *JOBS])
 def test_reports_of_nodes_add_the_cores(url: str, variant: str) -> None:
     policy = CollectPolicy()
     observed = []
