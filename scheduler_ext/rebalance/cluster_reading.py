@@ -144,7 +144,7 @@ def read(
 def _volume_resolver(
     client: KubeClient, pods: Sequence[RebalancePod], gaps: list[str]
 ) -> Callable[[RebalancePod], RebalancePod]:
-    """How a pod gets what is known of its volumes; they are read only if a pod has a claim."""
+    """Return what gives a pod what is known of its volumes; they are read only if a pod has a claim."""
     users = Counter((pod.facts.identity.namespace, claim) for pod in pods for claim in set(pod.claims))
     missing: list[str] = []
     found = read_volumes(client, missing) if users else {}

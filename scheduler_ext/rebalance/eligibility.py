@@ -145,7 +145,7 @@ class Eligibility:
 
 @dataclass(frozen=True, slots=True)
 class _NodesOfVolumes:
-    """Which nodes can use volumes; two of each set are enough to know whether there is another one."""
+    """Nodes that can use volumes; two of each set are enough to know whether there is another one."""
 
     nodes: Sequence[ExtenderNode]
     known: dict[tuple[bytes, ...], frozenset[str]] = field(default_factory=dict)
@@ -155,7 +155,9 @@ class _NodesOfVolumes:
         if not pod.volumes:
             return True
         if pod.volumes not in self.known:
-            usable = (node for node in self.nodes if all(can_use(one, [node])[0] for one in pod.volumes or ()))
+            usable = (
+                node for node in self.nodes if all(can_use(affinity, [node])[0] for affinity in pod.volumes or ())
+            )
             self.known[pod.volumes] = frozenset(node.name for node in islice(usable, 2))
         return bool(self.known[pod.volumes] - {pod.facts.node})
 
