@@ -82,6 +82,7 @@ def schema() -> Schema:
         for setting in fixed:
             del definitions[name]["properties"][setting]
     properties: Schema = dict.fromkeys(SWITCHES, SWITCH) | {
+        "recorder": of(enabled={"enum": [True, False, "auto"]}),
         "colocation": of(enabled={"type": "boolean"}, config={"type": "object", "additionalProperties": FREE}),
         "settings": settings,
         "clusterName": TEXT | {"pattern": "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"},

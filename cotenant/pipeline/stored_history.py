@@ -45,7 +45,8 @@ def load_node_history(store: Store, settings: Settings) -> History:
     if inventory is None or span is None:
         raise NoData(
             f"no usage of cluster {store.cluster} is stored at {store.url}",
-            fix="Run cotenant scan --prometheus URL, or cotenant doctor to see what is missing.",
+            fix="A recorder stores the first five minutes after them. Else run cotenant scan --prometheus URL; "
+            "cotenant doctor says what is missing.",
         )
     start = max(span[0], span[1] - settings.profiler.window_days * DAY_SECONDS)
     window = TimeGrid.from_span(start, span[1], FIVE_MINUTES_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -63,7 +64,7 @@ def dashboard(
     session = session_of(ctx)
     settings = session.read(flags).settings
     grants.require_authentication(settings.access, settings.dashboard.host)
-    stores = [open_store(settings, cluster)] if cluster else list(opened_all(url_of(settings)))
+    stores = [_named_store(settings, cluster)] if cluster else list(opened_all(url_of(settings)))
     if len(stores) > 1 and not settings.access.read_only:
         session.require_no_context(flags, "a dashboard of several clusters")
     parts = [_cluster_of(session, flags, store, several=len(stores) > 1) for store in stores]
@@ -71,6 +72,20 @@ def dashboard(
         for part in parts:
             watchers.enter_context(run_watcher(part.settings, part.services.get("changes"), part.store))
         serve_stores(parts, lambda url: message(f"open {url}   (Ctrl-C ends it)"))
+
+
+def _named_store(settings: Settings, cluster: str) -> Store:
+    """Return the store of the named cluster; in a pod also before anything is stored, which its page says then.
+
+    There the name is the installation's, and the recorder or the first scan starts at the same time as the dashboard.
+    Elsewhere a name without results is a mistake: NoData says which there are.
+    """
+    from cotenant.base.store import Store
+    from cotenant.base.store.buckets import INTERACTIVE
+
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return Store(url_of(settings), cluster, INTERACTIVE)
+    return open_store(settings, cluster)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,9 @@ def _present_panel(recording: RecorderStatus, now_seconds: float) -> Component:
     """Show what is known before any analysis: the use at the newest readings, and from where."""
     present = recording.present
     use = f"Now {present}." if present else "Two readings of a node are needed before its use is known."
-    lines = [html.P(use, className="lead"), html.P(f"{_sentence(recording, now_seconds)}.", className="said")]
+    coming = recording.coming_words(now_seconds)
+    since = f"{_sentence(recording, now_seconds)}{': ' if coming else ''}{coming}."
+    lines = [html.P(use, className="lead"), html.P(since, className="said")]
     lines.append(html.P(f"Read from {recording.source}.", className="said"))
     lines += [html.P(f"{node}: {why}", className="said") for node, why in list(recording.troubles.items())[:1]]
     return panels.panel("Recording", *lines, id_="recording")
@@ -79,7 +81,8 @@ def _present_panel(recording: RecorderStatus, now_seconds: float) -> Component:
 
 def _stages_panel(window_days: float | None, recording: RecorderStatus, now_seconds: float) -> Component:
     """Show the stages with the moments from which on the recording is long enough for them."""
-    note = f"{_sentence(recording, now_seconds)}. Each appears with the first analysis after its moment."
+    now = f" Now {recording.present}." if recording.present and window_days is not None else ""
+    note = f"{_sentence(recording, now_seconds)}.{now} Each appears with the first analysis after its moment."
     stages = _list(window_days, since_seconds=recording.begun_seconds)
     return panels.panel("What will appear when", stages, note=note, id_="what-when")
 

@@ -52,6 +52,10 @@ PENDING_SLOTS: Final = 12
 GRACE_SECONDS: Final = 30.0
 """After the reading that follows a slot's end: kubelets report what they measured some seconds before."""
 POLL_SECONDS: Final = 0.5
+FIRST_ROUNDS: Final = 2
+"""Rounds that follow each other soon: two readings of a counter make a rate, and a first page waits for it."""
+FIRST_SHARE: Final = 0.25
+"""Share of the interval from one of them to the next."""
 FIRST_SECONDS: Final = 2.0 * DAY_SECONDS
 log = structlog.get_logger(__name__)
 
@@ -161,10 +165,11 @@ class Recorder:
             if self._transitions is None and not await self._have_begun():
                 continue
             self._heed_clock()
-            await self.read_round(stopping=stopping)
+            share = FIRST_SHARE if self.rounds < FIRST_ROUNDS else 1.0
+            await self.read_round(spread=SPREAD * share, stopping=stopping)
             if self.store_closed(self._complete_until()):
                 self._publish()
-            await _pause(stopping, self._round_seconds - (time.monotonic() - begun))
+            await _pause(stopping, self._round_seconds * share - (time.monotonic() - begun))
 
     def _may_read(self) -> bool:
         """Return whether we lead, or led last as far as anybody knows: then slots are kept until we lead again.
@@ -229,7 +234,8 @@ class Recorder:
         if failing - self._failing:
             log.warning("kubelets are not read", nodes=len(failing), example=self._first_trouble())
         self._failing = failing
-        self._sources = self._answered  # of a whole round: one that is under way says nothing yet
+        if stopping is None or not stopping.is_set():  # a round that was cut short says nothing of who was not asked
+            self._sources = self._answered
         self.rounds += 1
 
     def _take(self, node: str, text: bytes, received_seconds: float) -> None:

@@ -127,6 +127,44 @@ def test_the_manager_runs_the_features_of_what_is_on() -> None:
     assert features_off(SWITCHES) == []
 
 
+NAMED: Json = {"settings": {"profiler": {"prometheus": {"url": "http://prometheus.monitoring"}}}}
+NOTHING_READS: Json = values_of(frozenset({"webhooks"}), recorder={"enabled": "auto"})
+
+
+@pytest.mark.parametrize(
+    ("values", "records"),
+    [
+        ({}, True),
+        (NAMED, False),
+        ({"settings": {"profiler": {"window_days": 7}}}, True),
+        (NAMED | {"recorder": {"enabled": True}}, True),
+        ({"recorder": {"enabled": False}}, False),
+        ({"scan": {"enabled": False}, "recommendations": {"enabled": True}}, True),
+        (NOTHING_READS, False),
+    ],
+    ids=["nothing said", "Prometheus", "another setting", "both", "switched off", "the manager reads", "nobody reads"],
+)
+def test_usage_is_recorded_where_no_prometheus_is_named_and_somebody_reads_it(values: Json, records: bool) -> None:
+    objects = rendered(values)
+
+    of_recorder = {o["kind"] for o in objects if o["metadata"]["name"] == "cotenant-recorder"}
+    everything = {
+        "Deployment",
+        "PodDisruptionBudget",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+        "NetworkPolicy",
+    }
+    assert of_recorder == (everything if records else set())
+
+
+def test_the_recorder_is_on_off_or_left_to_the_chart_and_nothing_else() -> None:
+    assert "recorder" in refusal({"recorder": {"enabled": "sometimes"}})
+
+
 def test_versions_are_those_of_the_package() -> None:
     metadata = yaml.safe_load((chart() / "Chart.yaml").read_text())
     assert metadata["appVersion"] == __version__

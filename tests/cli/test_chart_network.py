@@ -69,7 +69,7 @@ def test_policies_are_those_of_install_for_the_parts_that_run(
 
 def test_by_default_policies_are_on_and_monitoring_is_off() -> None:
     objects = rendered({})
-    assert parts(of_kinds(objects, "NetworkPolicy")) == {"dashboard", "scan"}
+    assert parts(of_kinds(objects, "NetworkPolicy")) == {"dashboard", "recorder", "scan"}
     assert of_kinds(objects, *KINDS) == []
     assert of_kinds(rendered({"networkPolicy": {"enabled": False}}), "NetworkPolicy") == []
 

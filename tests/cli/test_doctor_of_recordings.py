@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.settings.sections.profiler import ProfilerSettings
 from cotenant.base.store import Store
-from cotenant.cli.cluster.probes import storage
+from cotenant.cli.cluster.probes import metrics, storage
 from cotenant.cli.cluster.probes.outcome import ProbeState
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
 
@@ -35,3 +37,18 @@ def test_a_recorder_is_described_with_its_sources_and_what_it_lacks(
     assert found.state is state
     assert "c: record" in found.found and said in found.found
     assert bool(found.fix) is (state is not ProbeState.OK)
+
+
+@pytest.mark.parametrize("seconds_ago", [60.0, 7200.0, None], ids=["records", "ended", "none ever ran"])
+def test_where_a_recorder_measures_no_prometheus_is_required(tmp_path: Path, seconds_ago: float | None) -> None:
+    url = tmp_path.as_uri()
+    if seconds_ago is not None:
+        written = NOW - seconds_ago
+        Store(url, "c").write_document(STATUS_DOCUMENT, RecorderStatus(written - 600, written, int(written)))
+
+    recorded = storage.is_recorded(url, NOW)
+    (found,) = metrics.probes(ProfilerSettings(), SystemClock(), recorded=recorded)
+
+    assert recorded is (seconds_ago == 60.0)
+    assert found.state is ProbeState.SKIPPED
+    assert found.required is not recorded and bool(found.fix) is not recorded

@@ -22,6 +22,7 @@ from tests.cli.documented_rights import MAY, MAY_NOT
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.specimens import dropped, specimen
+from tests.cluster.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -49,6 +50,11 @@ LABELLED = (
     "/api/v1/secrets",
     "/api/v1/configmaps",
     "/api/v1/namespaces",
+    "/api/v1/persistentvolumeclaims",
+    "/api/v1/services",
+    "/apis/apps/v1/deployments",
+    "/apis/batch/v1/cronjobs",
+    "/apis/policy/v1/poddisruptionbudgets",
 )
 
 
@@ -84,11 +90,23 @@ def run(plane: ControlPlane, *words: str, kubeconfig: Path | None = None) -> tup
 
 
 def versions(api: Api) -> dict[str, str]:
-    """Resource version of everything that is labelled as ours."""
+    """Version of everything that is labelled as ours; its generation, where controllers write a status into it."""
     found = {p: api.items(p, labelSelector=OURS) for p in LABELLED}
     return {
-        f"{p}/{o['metadata']['name']}": o["metadata"]["resourceVersion"] for p, items in found.items() for o in items
+        f"{p}/{o['metadata']['name']}": str(o["metadata"].get("generation") or o["metadata"]["resourceVersion"])
+        for p, items in found.items()
+        for o in items
     }
+
+
+def remove_all(plane: ControlPlane, api: Api) -> None:
+    """Uninstall, with the volume's claim, which an uninstallation keeps, and the namespace that it keeps for it."""
+    claim = "/api/v1/namespaces/cotenant/persistentvolumeclaims/cotenant-store"
+    assert run(plane, "uninstall", "--crds", "--audit-log", "--yes")[0] == 0
+    if api.exists(claim):
+        api.delete(claim)
+        wait_for("the end of the claim", lambda: not api.exists(claim), 120)
+        assert run(plane, "uninstall", "--crds", "--audit-log", "--yes")[0] == 0
 
 
 def collection(kind: str, namespace: str = "default") -> str:
@@ -130,14 +148,15 @@ def changed(kind: str, path: str, value: Any) -> dict[str, Any]:
 
 # --- install ---------------------------------------------------------------------------------------------------------
 def test_an_installation_is_shown_first_then_done_and_done_again_changes_nothing(plane: ControlPlane, api: Api) -> None:
-    assert run(plane, "uninstall", "--crds", "--yes")[0] == 0
+    remove_all(plane, api)
     code, plan, said = run(plane, "install")
     assert code == 0, (said, [row for row in plan.values() if row["state"] != "create"])
     assert {row["state"] for row in plan.values()} == {"create"}
     assert "nothing was" in said
     assert versions(api) == {}
-    code, done, _ = run(plane, "install", "--apply")
+    code, done, said = run(plane, "install", "--apply")
     assert (code, done) == (0, plan)
+    assert "port-forward deployment/cotenant-dashboard" in said and "the image cotenant/cotenant:" in said
     assert len(versions(api)) == len(manifests(DEFAULT))
     for kind in DEFINITIONS:  # served from the first moment on
         assert api.items(collection(kind)) == []
@@ -235,6 +254,7 @@ def test_an_uninstallation_takes_what_is_ours_and_no_more(plane: ControlPlane, i
     status = installed.get("/api/v1/nodes/n1")["status"]
     assert {key: status.get(key) for key in amounts} == amounts
     kept = {f"{CRDS}/nodemetrics.slo.koordinator.sh", "/api/v1/namespaces/koordinator-system"}
+    kept |= {"/api/v1/persistentvolumeclaims/cotenant-store", "/api/v1/namespaces/cotenant"}  # the history stays
     assert set(versions(installed)) == kept
 
     maps = "/api/v1/namespaces/koordinator-system/configmaps"
@@ -251,6 +271,7 @@ def test_an_uninstallation_takes_what_is_ours_and_no_more(plane: ControlPlane, i
     assert (
         rows["customresourcedefinitions/nodemetrics.slo.koordinator.sh"]["note"] == "stored objects that go with it: 1"
     )
+    remove_all(plane, installed)
     assert versions(installed) == {}
     installed.delete("/api/v1/nodes/n1")
 

@@ -17,7 +17,17 @@ from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.changed_paths import abbreviate_list, differences
 from cotenant.cli import main
 from cotenant.cli.cluster.installation.gaps import gaps, missing_fields
-from cotenant.cli.cluster.installation.manifests import COMPONENTS, DEFAULT, Manifest, manifests, parse_components
+from cotenant.cli.cluster.installation.manifests import (
+    COMPONENTS,
+    DEFAULT,
+    MEASURING,
+    RIGHTS,
+    InstalledParts,
+    Manifest,
+    manifests,
+    manifests_beside,
+    parse_components,
+)
 from cotenant.cli.cluster.installation.plan import (
     ObservedManifest,
     StepState,
@@ -140,6 +150,51 @@ def test_components_are_chosen_by_name() -> None:
     assert parse_components(" crds, rbac ,") == ("crds", "rbac")
     with pytest.raises(UsageError, match="webhoks"):
         parse_components("webhoks")
+
+
+NOTHING = InstalledParts()
+RECORDED = InstalledParts(settings=True, recorder=True)
+CHOSEN = InstalledParts(settings=True)
+MANAGED = InstalledParts(settings=True, manager=True)
+BOTH = InstalledParts(settings=True, recorder=True, manager=True)
+SETTINGS, JOB = "ConfigMap/cotenant-settings", "CronJob/cotenant-scan"
+
+
+@pytest.mark.parametrize(
+    ("components", "installed", "is_default", "kept"),
+    [
+        (DEFAULT, NOTHING, True, {*MEASURING, SETTINGS, JOB}),
+        (DEFAULT, RECORDED, True, {*MEASURING, SETTINGS, JOB}),
+        # Somebody chose parts without a recorder: the default adds none.
+        (DEFAULT, CHOSEN, True, set()),
+        (DEFAULT, MANAGED, True, set()),
+        # A running manager keeps its features, and alone reads the history.
+        (DEFAULT, BOTH, True, set(MEASURING)),
+        (MEASURING, MANAGED, False, set(MEASURING)),
+        # Who asks for the manager's own parts sets its features.
+        (("recommendations", "recorder"), MANAGED, False, {"recorder", SETTINGS}),
+        (RIGHTS, NOTHING, True, set()),
+    ],
+)
+def test_an_installation_switches_off_nothing_that_runs_and_adds_no_second_writer(
+    components: tuple[str, ...], installed: InstalledParts, is_default: bool, kept: set[str]
+) -> None:
+    shipped = manifests_beside(components, installed, is_default=is_default)
+
+    names = {f"{m.kind}/{m.address.name}" for m in shipped}
+    pods = {"Deployment/cotenant-recorder": "recorder", "Deployment/cotenant-dashboard": "scan"}
+    assert {part for name, part in pods.items() if name in names} | (names & {SETTINGS, JOB}) == kept
+    assert set(RIGHTS) - set(components) or "ClusterRole/cotenant-manager" in names
+
+
+def test_a_named_prometheus_leaves_out_what_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTENANT_PROFILER__PROMETHEUS__URL", "http://prometheus.example")
+
+    shown = CliRunner().invoke(main.root, ["install", "--print"])
+
+    names = {(d["kind"], d["metadata"]["name"]) for d in yaml.safe_load_all(shown.stdout)}
+    assert names == {(m.kind, m.address.name) for m in manifests(RIGHTS)}
+    assert not {kind for kind, _ in names} & {"Deployment", "CronJob"}
 
 
 def test_every_component_has_objects_in_an_order_that_works() -> None:

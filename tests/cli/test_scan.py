@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from cotenant.base.store import Store
+from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.api_server import ApiServer, make_certificate
 from tests.support.command_line import LEAN, cotenant
@@ -163,23 +165,33 @@ def test_a_scan_of_the_wrong_server_leaves_no_cluster_and_the_next_scan_reads_th
         assert scan(wrong, tmp_path / "store").returncode == 0, "what is stored stays and is enough"
 
 
-def test_without_an_address_the_clusters_own_prometheus_is_found_and_asked(shop: Shop, tmp_path: Path) -> None:
+@contextmanager
+def api_with_prometheus(shop: Shop, folder: Path) -> Iterator[tuple[ApiServer, Path]]:
+    """An API server of cluster `shop` with a Service of its Prometheus, and a kubeconfig of jane."""
     for name, signer in (("authority", None), ("server", "authority"), ("jane", "authority")):
-        make_certificate(tmp_path, name, signer)
-    api = ApiServer(tmp_path / "server.pem", tmp_path / "authority.pem")
+        make_certificate(folder, name, signer)
+    api = ApiServer(folder / "server.pem", folder / "authority.pem")
     labels = {"app.kubernetes.io/name": "prometheus", "app.kubernetes.io/component": "server"}
     metadata = {"name": "prometheus", "namespace": "monitoring", "labels": labels}
     api.objects["/api/v1/services"] = [{"metadata": metadata, "spec": {"ports": [{"name": "http", "port": 9090}]}}]
     api.objects["/api/v1/pods"] = []
     api.proxies["/api/v1/namespaces/monitoring/services/prometheus:9090/proxy"] = shop.url
-    user = {"client-certificate": str(tmp_path / "jane.pem"), "client-key": str(tmp_path / "jane.key")}
-    config = kubeconfig(tmp_path, api.url, user)
+    user = {"client-certificate": str(folder / "jane.pem"), "client-key": str(folder / "jane.key")}
     try:
-        words = ("scan", "--kubeconfig", str(config), "--store", (tmp_path / "store").as_uri())
-        variables = {**LEAN, "HOME": str(tmp_path)}
-        done = cotenant(*words, "--window-days", str(DAYS), "-o", "json", variables=variables)
+        yield api, kubeconfig(folder, api.url, user)
     finally:
         api.stop()
+
+
+def scan_without_address(config: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    words = ("scan", "--kubeconfig", str(config), "--store", (folder / "store").as_uri())
+    variables = {**LEAN, "HOME": str(folder)}
+    return cotenant(*words, "--window-days", str(DAYS), "-o", "json", variables=variables)
+
+
+def test_without_an_address_the_clusters_own_prometheus_is_found_and_asked(shop: Shop, tmp_path: Path) -> None:
+    with api_with_prometheus(shop, tmp_path) as (api, config):
+        done = scan_without_address(config, tmp_path)
     assert len(recommended(done)) > 10
     assert "found by its Service's labels, through the API server" in done.stderr
     # every request, those to Prometheus too, was made with the kubeconfig's client certificate
@@ -187,6 +199,46 @@ def test_without_an_address_the_clusters_own_prometheus_is_found_and_asked(shop:
     # and with the right `get` alone: a POST would need `create` on services/proxy
     assert api.methods == {"GET"}
     assert (tmp_path / "store" / "shop").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "recorded_days", "is_asked"),
+    [("shop", 0.01, True), ("shop", DAYS + 1, False), ("another", 0.01, False)],
+    ids=["shorter than the window", "the whole window", "of another cluster than the kubeconfig"],
+)
+def test_what_was_before_a_recording_comes_from_the_clusters_own_prometheus(
+    shop: Shop, tmp_path: Path, cluster: str, recorded_days: float, is_asked: bool
+) -> None:
+    store, now = Store((tmp_path / "store").as_uri(), cluster), time.time()
+    status = RecorderStatus(now - recorded_days * 86_400, now, int(now), nodes={NodeSource.KUBELET: 3})
+    store.write_document(STATUS_DOCUMENT, status)
+    with api_with_prometheus(shop, tmp_path) as (api, config):
+        target = ("--cluster", cluster)
+        words = ("scan", "--kubeconfig", str(config), "--store", store.url, *target, "--window-days", str(DAYS))
+        done = cotenant(*words, "-o", "json", variables={**LEAN, "HOME": str(tmp_path)})
+
+    assert "reading the recorder (3 nodes from kubelet): recording since" in done.stderr
+    assert ("found by its Service's labels" in done.stderr) is is_asked
+    assert any(path.startswith("/api/v1/services") for path, _, _ in api.requests) is is_asked
+    if is_asked:
+        assert len(recommended(done)) > 10
+    else:  # the recording itself has no usage here
+        assert done.returncode == 1 and "has no CPU usage yet" in done.stderr
+
+
+def test_a_clusters_own_prometheus_that_does_not_answer_leaves_the_recording_as_it_is(
+    shop: Shop, tmp_path: Path
+) -> None:
+    with api_with_prometheus(shop, tmp_path) as (api, config):
+        first = scan_without_address(config, tmp_path)
+        store, now = Store((tmp_path / "store").as_uri(), "shop"), time.time()
+        status = RecorderStatus(now - 3600, now, int(now), nodes={NodeSource.KUBELET: 3})
+        store.write_document(STATUS_DOCUMENT, status)
+        api.proxies.clear()
+        again = scan_without_address(config, tmp_path)
+
+    assert recommended(again).keys() == recommended(first).keys()
+    assert "does not tell what was before the recording" in again.stderr
 
 
 def test_who_may_not_look_for_prometheus_is_told_to_name_it(tmp_path: Path) -> None:

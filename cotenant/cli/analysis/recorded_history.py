@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cotenant.base.commands.output import message
 from cotenant.base.commands.results import url_of
-from cotenant.base.errors import ClusterError, NoData
-from cotenant.cli.analysis.metric_source import has_kubeconfig
+from cotenant.base.errors import ClusterError, CotenantError, NoData
+from cotenant.base.usage.usage import DAY_SECONDS, Signal
+from cotenant.cli.analysis.metric_source import ScanTarget, has_kubeconfig, metric_source
 
 if TYPE_CHECKING:
     from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
+    from cotenant.profiler.recorder.status import RecorderStatus
 
 
-def recorded_history(
-    settings: Settings, cluster: str | None, *, reaches_cluster: bool, quiet: bool = False
-) -> Store | None:
-    """Return the store in which a recorder keeps this cluster's history; None where a Prometheus is to be asked.
+@dataclass(frozen=True, slots=True)
+class RecordedHistory:
+    """A store into which a recorder writes now, and what the recorder said of itself at `now_seconds`."""
+
+    store: Store
+    status: RecorderStatus
+    now_seconds: float
+
+    def require_usage(self) -> Store:
+        """Return the store; NoData while the first five minutes are not complete and nobody else filled it."""
+        if self.store.span(Signal.CPU_USAGE_MEAN) is None:
+            said = "; ".join(self.status.lines(self.now_seconds))
+            raise NoData(
+                f"the recorder of cluster {self.store.cluster} has no CPU usage yet: {said}",
+                fix="Wait for its first five minutes, or name a Prometheus: --prometheus URL.",
+            )
+        return self.store
+
+    def describe(self) -> str:
+        """Return the source and since when, for people."""
+        return f"{self.status.source}: {self.status.sentence(self.now_seconds)}"
+
+
+def recorded_history(settings: Settings, cluster: str | None, *, reaches_cluster: bool) -> RecordedHistory | None:
+    """Return the history that a recorder keeps of this cluster; None where a Prometheus is to be asked.
 
     A Prometheus that is named is asked. A recorder that has written nothing for a quarter of an hour is passed over,
-    with a note. NoData while its first five minutes are not complete.
+    with a note.
     """
     from cotenant.base.process.clock import SystemClock
     from cotenant.base.store import Store
-    from cotenant.base.usage.usage import Signal
     from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
 
     url = url_of(settings)
@@ -41,14 +64,25 @@ def recorded_history(
     if status.is_silent(now):
         message(f"note: the recorder of cluster {name} is not read: {status.sentence(now)}. --offline uses its store.")
         return None
-    if store.span(Signal.CPU_USAGE_MEAN) is None:
-        raise NoData(
-            f"the recorder of cluster {name} has no CPU usage yet: {'; '.join(status.lines(now))}",
-            fix="Wait for its first five minutes, or name a Prometheus: --prometheus URL.",
-        )
-    if not quiet:
-        message(f"reading {status.source}: {status.sentence(now)}")
-    return store
+    return RecordedHistory(store, status, now)
+
+
+def older_source(settings: Settings, recorded: RecordedHistory, *, reaches_cluster: bool) -> ScanTarget | None:
+    """Return the Prometheus that this cluster runs, while the recording is shorter than the window; else None.
+
+    It has what was before the recording. One is only looked for where the kubeconfig is known to be of this cluster.
+    """
+    window_seconds = settings.profiler.window_days * DAY_SECONDS
+    if recorded.now_seconds - recorded.status.begun_seconds >= window_seconds:
+        return None
+    name = recorded.store.cluster
+    is_inside = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    if not (reaches_cluster and is_inside) and _kubeconfig_cluster(settings, reaches_cluster) != name:
+        return None
+    try:
+        return metric_source(settings, name, reaches_cluster=reaches_cluster)
+    except CotenantError:
+        return None
 
 
 def _kubeconfig_cluster(settings: Settings, reaches_cluster: bool) -> str | None:

@@ -34,7 +34,7 @@ from cotenant.cli.analysis.export import Results, ScanFormat, check
 from cotenant.cli.analysis.metric_source import metric_source
 from cotenant.cli.analysis.notice import DryRunOption, NotifyOption, address, payload, send, summarise
 from cotenant.cli.analysis.prometheus_options import HeaderOption, LabelOption, TokenOption, prometheus_flags
-from cotenant.cli.analysis.recorded_history import recorded_history
+from cotenant.cli.analysis.recorded_history import older_source, recorded_history
 from cotenant.cli.analysis.severity import FailOn, FailOnOption
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from cotenant.base.usage.server_quantiles import ServerQuantiles
     from cotenant.cli.analysis.metric_source import ScanTarget
     from cotenant.cli.analysis.notice import Summary
+    from cotenant.cli.analysis.recorded_history import RecordedHistory
     from cotenant.cli.analysis.scan_clusters import ScanJob, ScanRows
     from cotenant.recommender.model.views import Overview
 
@@ -188,22 +189,46 @@ def is_partial(place: Store) -> bool:
 def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, ScanTarget | None]:
     """Return the store of the history, pulled anew unless the job is offline, and the target that was queried.
 
-    The target is None when the job is offline, and where a recorder keeps the history.
+    The target is None when the job is offline, and where a recorder alone keeps the history.
     """
     from cotenant.base.store.parquet import arrow_alone
 
     arrow_alone()
     if job.offline:
         return open_store(job.settings, job.cluster), None
-    recorded = recorded_history(job.settings, job.cluster, reaches_cluster=job.reaches_cluster, quiet=quiet)
+    recorded = recorded_history(job.settings, job.cluster, reaches_cluster=job.reaches_cluster)
     if recorded is not None:
-        return recorded, None
+        return _recorded_and_older(job, recorded, progress, quiet=quiet)
     target = metric_source(job.settings, job.cluster, reaches_cluster=job.reaches_cluster)
-    # loaded while the server is waited for
+    return _asked_history(job.settings, target, progress, quiet=quiet), target
+
+
+def _recorded_and_older(
+    job: ScanJob, recorded: RecordedHistory, progress: Progress, *, quiet: bool
+) -> tuple[Store, ScanTarget | None]:
+    """Return the recorder's store; what was before the recording is pulled from the cluster's own Prometheus, if any.
+
+    That one is no condition: without its answer the recording is read as it is, with a note. NoData without either.
+    """
+    from cotenant.base.errors import NoData, SourceError
+
+    older = older_source(job.settings, recorded, reaches_cluster=job.reaches_cluster)
+    if not quiet:
+        message(f"reading {recorded.describe()}")
+    if older is not None:
+        try:
+            return _asked_history(job.settings, older, progress, quiet=quiet), older
+        except (SourceError, NoData) as error:
+            message(f"note: {older.how} does not tell what was before the recording: {error.message}")
+    return recorded.require_usage(), None
+
+
+def _asked_history(settings: Settings, target: ScanTarget, progress: Progress, *, quiet: bool) -> Store:
+    """Pull the history from a Prometheus; what analyses it is loaded while the server is waited for."""
     threading.Thread(target=importlib.import_module, args=("cotenant.pipeline.corridor",), daemon=True).start()
     if not quiet:
         message(f"asking {target.source.describe()} ({target.how})")
-    return _pull_history(job.settings, target, progress), target
+    return _pull_history(settings, target, progress)
 
 
 def _pull_history(settings: Settings, target: ScanTarget, progress: Progress) -> Store:

@@ -81,12 +81,14 @@ def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Ite
     if blocked:
         return
     settings, clock = load().settings, SystemClock()
-    yield from storage.probes(store_url(settings.store, env), clock)
+    url = store_url(settings.store, env)
+    yield from storage.probes(url, clock)
     prometheus = found_prometheus(settings, env)
     profiler = replace(settings.profiler, prometheus=prometheus) if prometheus else settings.profiler
     of_cluster = list(cluster.probes(settings.kube))
     readable = any(finding.probe == cluster.RIGHTS and finding.state is ProbeState.OK for finding in of_cluster)
-    yield from metrics.probes(profiler, clock, alone=not readable)
+    recorded = storage.is_recorded(url, clock.now_seconds())
+    yield from metrics.probes(profiler, clock, alone=not readable, recorded=recorded)
     yield from of_cluster
 
 

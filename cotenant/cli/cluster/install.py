@@ -14,7 +14,15 @@ from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption,
 from cotenant.base.commands.progress import bars
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.table import Table
-from cotenant.cli.cluster.installation.manifests import COMPONENTS, DEFAULT, manifests, parse_components, texts
+from cotenant.base.version import __version__
+from cotenant.cli.cluster.installation.manifests import (
+    COMPONENTS,
+    DEFAULT,
+    RIGHTS,
+    manifests_beside,
+    parse_components,
+    texts,
+)
 from cotenant.cli.cluster.installation.plan import STEPS, InstallStep, StepState, install_step
 
 if TYPE_CHECKING:
@@ -24,7 +32,11 @@ app = new_app()
 
 ComponentsOption = Annotated[
     str,
-    typer.Option("--components", metavar="NAMES", help=f"Some of {', '.join(COMPONENTS)}; else {', '.join(DEFAULT)}."),
+    typer.Option(
+        "--components",
+        metavar="NAMES",
+        help=f"Some of {', '.join(COMPONENTS)}; else {', '.join(RIGHTS)}, and recorder and scan without a Prometheus.",
+    ),
 ]
 
 
@@ -53,32 +65,38 @@ def install(
 ) -> None:
     """Install CRDs, priority classes and rights; without --apply only show what would happen.
 
+    Where the settings name no Prometheus, also the recorder, which measures usage at the kubelets, and the dashboard.
+
     What somebody else installed (Koordinator's own CRDs) is left alone. Exit code 1 when the API server refuses an
     object (then nothing is written), 3 when something that is left alone lacks what cotenant needs.
     """
     if apply and show:
         raise UsageError("--print and --apply exclude each other", fix="Leave one away.")
-    names = parse_components(components)
+    settings = settings_of(ctx, None, kubeconfig, context)
+    names = parse_components(components, RIGHTS if settings.profiler.prometheus.url else DEFAULT)
     if enforcer and "enforcer" not in names:
         names = (*names, "enforcer")
     if show:
         sys.stdout.write("---\n".join(text.rstrip("\n") + "\n" for _, text in texts(names)))
         return
-    settings = settings_of(ctx, None, kubeconfig, context)
-    steps = carried_out(settings.kube, names, apply=apply)
+    steps = carried_out(settings.kube, names, apply=apply, is_default=not components.strip())
     print_table(Table.from_rows(STEPS, [step.row() for step in steps]), output, headers=not no_headers)
     _end(steps, applied=apply)
 
 
-def carried_out(settings: KubeSettings, names: tuple[str, ...], *, apply: bool) -> list[InstallStep]:
-    """The plan; with `apply` also its execution, unless the server refuses a part of it."""
+def carried_out(settings: KubeSettings, names: tuple[str, ...], *, apply: bool, is_default: bool) -> list[InstallStep]:
+    """The plan; with `apply` also its execution, unless the server refuses a part of it.
+
+    is_default: nobody chose these components, so that an earlier choice stays.
+    """
     from cotenant.base.kube import connect
     from cotenant.cli.cluster.installation import cluster
 
     client = connect(settings)
     try:
         with bars() as progress:
-            steps = [install_step(observed) for observed in cluster.observe(client, manifests(names), progress)]
+            shipped = manifests_beside(names, cluster.installed_parts(client), is_default=is_default)
+            steps = [install_step(observed) for observed in cluster.observe(client, shipped, progress)]
             if apply and not _refused_steps(steps):
                 cluster.install(client, steps, progress)
     finally:
@@ -100,6 +118,7 @@ def _end(steps: list[InstallStep], *, applied: bool) -> None:
     writes = measures.matching_count(step.writes for step in steps)
     if applied:
         message(f"{writes} of {len(steps)} objects written" if writes else "nothing to do: all is as it should be")
+        _say_what_starts(steps)
     elif writes:
         message(f"{writes} of {len(steps)} objects would be written; nothing was. Do it with --apply.")
     else:
@@ -107,3 +126,12 @@ def _end(steps: list[InstallStep], *, applied: bool) -> None:
     if any(step.state is StepState.LACKING for step in steps):
         message("something that is left alone lacks what cotenant needs: see the notes", style="yellow")
         raise typer.Exit(EXIT_FINDINGS)
+
+
+def _say_what_starts(steps: list[InstallStep]) -> None:
+    """Say what the new pods need, and where their first page is."""
+    started = {step.manifest.address.name for step in steps if step.writes and step.manifest.kind == "Deployment"}
+    if started:
+        message(f"pods start on nodes that have the image cotenant/cotenant:{__version__}: docs/container-images.md")
+    if "cotenant-dashboard" in started:
+        message("the first page: kubectl -n cotenant port-forward deployment/cotenant-dashboard 8050")

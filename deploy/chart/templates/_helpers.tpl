@@ -2,7 +2,8 @@
 {{- define "cotenant.components" -}}
 {{- $names := list -}}
 {{- range $name := list "scan" "recorder" "recommendations" "colocation" "scheduling" "queues" "descheduler" "tainting" "autopilot" "enforcement" "devices" "webhooks" "applier" -}}
-{{- if (index $.Values $name).enabled -}}{{- $names = append $names $name -}}{{- end -}}
+{{- $on := eq $name "recorder" | ternary (include "cotenant.recorder" $) (index $.Values $name).enabled -}}
+{{- if $on -}}{{- $names = append $names $name -}}{{- end -}}
 {{- end -}}
 {{- toJson $names -}}
 {{- end -}}
@@ -12,6 +13,14 @@
 {{- with .Values -}}
 {{- if or .recommendations.enabled .colocation.enabled .scheduling.enabled .queues.enabled .descheduler.enabled .tainting.enabled .autopilot.enabled .enforcement.enabled -}}true{{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* "true" when the recorder runs: as its value says, else where no Prometheus is named and something reads the history. */}}
+{{- define "cotenant.recorder" -}}
+{{- $named := dig "profiler" "prometheus" "url" "" (.Values.settings | default dict) -}}
+{{- $readers := or .Values.scan.enabled (include "cotenant.manager" .) -}}
+{{- if kindIs "bool" .Values.recorder.enabled -}}{{- if .Values.recorder.enabled -}}true{{- end -}}
+{{- else if and $readers (not $named) -}}true{{- end -}}
 {{- end -}}
 
 {{/* Paths of the manifests of the components, once each, as a JSON list. */}}

@@ -5,7 +5,7 @@
 {{- if .Values.webhooks.enabled -}}{{- $parts = append $parts "webhook" -}}{{- end -}}
 {{- if .Values.scheduling.enabled -}}{{- $parts = append $parts "extender" -}}{{- end -}}
 {{- if .Values.enforcement.enabled -}}{{- $parts = append $parts "enforcer" -}}{{- end -}}
-{{- if .Values.recorder.enabled -}}{{- $parts = append $parts "recorder" -}}{{- end -}}
+{{- if include "cotenant.recorder" . -}}{{- $parts = append $parts "recorder" -}}{{- end -}}
 {{- if .Values.descheduler.enabled -}}{{- $parts = append $parts "descheduler" -}}{{- end -}}
 {{- if .Values.scan.enabled -}}
 {{- $parts = append $parts "dashboard" -}}

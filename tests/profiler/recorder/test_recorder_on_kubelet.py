@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import threading
 import time
 import uuid
@@ -41,7 +40,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import create_namespace
 from tests.cluster.waiting import wait_for
 from tests.node.containerd import Containerd
-from tests.node.kubelet import Kubelet, pod_body, pods_gone, running
+from tests.node.kubelet import Kubelet, own_address, pod_body, pods_gone, running
 from tests.support.prometheus import Server
 
 INTERVAL_SECONDS = 15.0
@@ -80,16 +79,6 @@ class CgroupReader:
         assert times[0] <= begin < end <= times[-1]
         first, last = np.interp([begin, end], times, used)
         return float(last - first) / (end - begin) * 1000
-
-
-def own_address() -> str:
-    """The address of this machine by which a node is known; nothing is sent."""
-    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, 
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.progress import Progress
-from cotenant.cli.cluster.installation.manifests import Manifest
+from cotenant.cli.cluster.installation.manifests import InstalledParts, Manifest
 from cotenant.cli.cluster.installation.plan import InstallStep, ObservedManifest, is_ours
 
 FIELD_MANAGER: Final = "cotenant-install"
@@ -18,6 +18,23 @@ LARGEST_BODY_BYTES: Final = 1 << 20
 """A definition is larger than what components may write."""
 WAIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.1
+
+
+def installed_parts(client: KubeClient) -> InstalledParts:
+    """Read what of an installation is there; what may not be read counts as absent."""
+
+    def is_there(path: str) -> bool:
+        try:
+            return client.get(path) is not None
+        except ClusterForbidden:
+            return False
+
+    deployments = "/apis/apps/v1/namespaces/cotenant/deployments"
+    return InstalledParts(
+        settings=is_there("/api/v1/namespaces/cotenant/configmaps/cotenant-settings"),
+        recorder=is_there(f"{deployments}/cotenant-recorder"),
+        manager=is_there(f"{deployments}/cotenant-manager"),
+    )
 
 
 def observe(client: KubeClient, shipped: Sequence[Manifest], progress: Progress) -> list[ObservedManifest]:

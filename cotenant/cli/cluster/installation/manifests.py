@@ -29,7 +29,12 @@ SWITCHED_ON: Final[dict[str, str]] = {
 }
 """Feature -> settings of an installation that is there for it: they are off elsewhere."""
 
-DEFAULT: Final = ("crds", "priority-classes", "rbac", "reservations")
+RIGHTS: Final = ("crds", "priority-classes", "rbac", "reservations")
+"""What is installed by default where a Prometheus is named: it starts no process."""
+MEASURING: Final = ("recorder", "scan")
+"""What measures by itself and shows it."""
+DEFAULT: Final = (*RIGHTS, *MEASURING)
+MANAGER_FILE: Final = "manager.yaml"
 
 PLURALS: Final[dict[str, str]] = {
     "Namespace": "namespaces",
@@ -73,9 +78,18 @@ class Manifest:
         return str(self.body["kind"])
 
 
-def parse_components(text: str) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class InstalledParts:
+    """What of an installation is in the cluster already."""
+
+    settings: bool = False
+    recorder: bool = False
+    manager: bool = False
+
+
+def parse_components(text: str, default: tuple[str, ...] = DEFAULT) -> tuple[str, ...]:
     """Component names of "crds,rbac"; empty means the default. UsageError names an unknown one."""
-    names = tuple(word.strip() for word in text.split(",") if word.strip()) or DEFAULT
+    names = tuple(word.strip() for word in text.split(",") if word.strip()) or default
     for name in names:
         if name not in COMPONENTS:
             raise UsageError(f"--components {name!r} is not a component", fix=f"Write some of {', '.join(COMPONENTS)}.")
@@ -89,7 +103,7 @@ def texts(components: Sequence[str]) -> list[tuple[str, str]]:
     for component in components:
         for path in COMPONENTS[component]:
             paths.setdefault(path, component)
-    if "manager.yaml" in paths:
+    if MANAGER_FILE in paths:
         paths.pop("scan.yaml", None)  # the manager pulls history itself, and a store has one writer
     return [
         (component, _with_features(path, file.read_text("utf-8"), components))
@@ -113,6 +127,21 @@ def manifests(components: Sequence[str]) -> list[Manifest]:
             by_address.setdefault(manifest.address, manifest)
     order = list(PLURALS)
     return sorted(by_address.values(), key=lambda m: order.index(m.kind))
+
+
+def manifests_beside(components: Sequence[str], installed: InstalledParts, *, is_default: bool) -> list[Manifest]:
+    """The objects of the components that may be sent beside what is installed: nothing that runs is switched off.
+
+    Settings without a recorder are of somebody who chose parts before, so the default adds none that measure. Beside a
+    manager whose parts are not among these, its settings stay as they are, and no job scans: a store has one writer.
+    """
+    if is_default and installed.settings and not installed.recorder:
+        components = [name for name in components if name not in MEASURING]
+    shipped = manifests(components)
+    if not installed.manager or any(MANAGER_FILE in COMPONENTS[name] for name in components):
+        return shipped
+    kept = {("ConfigMap", "cotenant-settings"), ("CronJob", "cotenant-scan")}
+    return [manifest for manifest in shipped if (manifest.kind, manifest.address.name) not in kept]
 
 
 def bodies(text: str) -> Iterator[dict[str, Any]]:

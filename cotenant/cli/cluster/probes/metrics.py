@@ -31,14 +31,21 @@ _TRIED_SECONDS: Final = {FIVE_MINUTES_SECONDS: 3 * FIVE_MINUTES_SECONDS, HOUR_SE
 """How much usage is asked for on trial, by a signal's step: at least one whole slot."""
 
 
-def probes(settings: ProfilerSettings, clock: Clock, *, alone: bool = False) -> Iterator[ProbeFinding]:
+def probes(
+    settings: ProfilerSettings, clock: Clock, *, alone: bool = False, recorded: bool = False
+) -> Iterator[ProbeFinding]:
     """Yield the findings about Prometheus. alone: what a scan would not find in it, the Kubernetes API cannot tell.
 
-    Without an address nothing is tried; without an answer nothing more is requested. It reads the same times as a
-    scan: over the window, and at the newest sample where the server lags behind.
+    Without an address nothing is tried, which is well where a recorder measures (`recorded`); without an answer nothing
+    more is requested. It reads the same times as a scan: over the window, and at the newest sample where the server
+    lags behind.
     """
     days = settings.window_days
     reach = Probe("prometheus", f"connect, and list the metric names of {days} days", required=True)
+    if not settings.prometheus.url and recorded:
+        found = "none is named, and none is needed: a recorder measures"
+        yield Probe(reach.name, reach.tried).run(lambda: ProbeOutcome(ProbeState.SKIPPED, found))
+        return
     if not settings.prometheus.url:
         found = "nothing was checked: no address is set, and no cluster led to one"
         fix = "Name one: cotenant doctor --prometheus http://localhost:9090, or setting profiler.prometheus.url."

@@ -7,16 +7,19 @@ import tempfile
 from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from cotenant.base import measures
-from cotenant.base.errors import StoreError
+from cotenant.base.errors import CotenantError, StoreError
 from cotenant.base.kubernetes.quantity import human_bytes
 from cotenant.base.process.clock import Clock
 from cotenant.base.text import share
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
+
+if TYPE_CHECKING:
+    from cotenant.profiler.recorder.status import RecorderStatus
 
 LITTLE_FREE_BYTES: Final = 1 << 30
 OLD_SECONDS: Final = DAY_SECONDS
@@ -110,16 +113,31 @@ def describe(store: object, now_seconds: float) -> tuple[str, bool]:
     return ", ".join(parts), bool(holes) or age > OLD_SECONDS
 
 
+def is_recorded(url: str, now_seconds: float) -> bool:
+    """Return whether a recorder writes into the store now; False where the store cannot be read."""
+    try:
+        return any(not status.is_silent(now_seconds) for status in _recorder_statuses(url).values())
+    except CotenantError:
+        return False
+
+
+def _recorder_statuses(url: str) -> dict[str, RecorderStatus]:
+    """Read what each recorded cluster's recorder wrote of itself."""
+    from cotenant.base.store import Store
+    from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
+
+    read = {name: Store(url, name).read_document(STATUS_DOCUMENT, RecorderStatus) for name in Store.clusters(url)}
+    return {name: status for name, status in read.items() if status is not None}
+
+
 def recordings(url: str, now_seconds: float) -> ProbeOutcome:
     """Say of each recorded cluster since when it is recorded, from which sources, what comes when and what is missing.
 
     Without any recorder there is nothing to mend: a Prometheus may be the source.
     """
-    from cotenant.base.store import Store
-    from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
+    from cotenant.profiler.recorder.status import NodeSource
 
-    read = {name: Store(url, name).read_document(STATUS_DOCUMENT, RecorderStatus) for name in Store.clusters(url)}
-    found = {name: status for name, status in read.items() if status is not None}
+    found = _recorder_statuses(url)
     if not found:
         return ProbeOutcome(
             ProbeState.SKIPPED, "no cluster is recorded", "Without a Prometheus: cotenant serve recorder."
