@@ -46,7 +46,7 @@ def test_where_a_recorder_measures_no_prometheus_is_required(tmp_path: Path, sec
         written = NOW - seconds_ago
         Store(url, "c").write_document(STATUS_DOCUMENT, RecorderStatus(written - 600, written, int(written)))
 
-    recorded = storage.is_recorded(url, NOW)
+    recorded = bool(storage.running_recorders(url, NOW))
     (found,) = metrics.probes(ProfilerSettings(), SystemClock(), recorded=recorded)
 
     assert recorded is (seconds_ago == 60.0)

@@ -54,7 +54,7 @@ def recorded_history(settings: Settings, cluster: str | None, *, reaches_cluster
     url = url_of(settings)
     if settings.profiler.prometheus.url or not (stored := Store.clusters(url)):
         return None
-    name = cluster or _kubeconfig_cluster(settings, reaches_cluster) or (stored[0] if len(stored) == 1 else None)
+    name = cluster or kubeconfig_cluster(settings, reaches_cluster) or (stored[0] if len(stored) == 1 else None)
     if name not in stored:
         return None
     store, now = Store(url, name), SystemClock().now_seconds()
@@ -77,7 +77,7 @@ def older_source(settings: Settings, recorded: RecordedHistory, *, reaches_clust
         return None
     name = recorded.store.cluster
     is_inside = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
-    if not (reaches_cluster and is_inside) and _kubeconfig_cluster(settings, reaches_cluster) != name:
+    if not (reaches_cluster and is_inside) and kubeconfig_cluster(settings, reaches_cluster) != name:
         return None
     try:
         return metric_source(settings, name, reaches_cluster=reaches_cluster)
@@ -85,7 +85,7 @@ def older_source(settings: Settings, recorded: RecordedHistory, *, reaches_clust
         return None
 
 
-def _kubeconfig_cluster(settings: Settings, reaches_cluster: bool) -> str | None:
+def kubeconfig_cluster(settings: Settings, reaches_cluster: bool) -> str | None:
     """Return the name of the cluster that the kubeconfig reaches; None without a kubeconfig that can be read."""
     from cotenant.base.kube.auth import load_access
 

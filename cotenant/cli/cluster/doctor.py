@@ -19,7 +19,8 @@ from cotenant.base.settings.sections.store import store_url
 from cotenant.base.text import visible_lines
 from cotenant.cli.analysis.metric_source import found_prometheus
 from cotenant.cli.analysis.prometheus_options import HeaderOption, LabelOption, TokenOption, prometheus_flags
-from cotenant.cli.cluster.probes import cluster, machine, metrics, storage
+from cotenant.cli.analysis.recorded_history import kubeconfig_cluster
+from cotenant.cli.cluster.probes import both_sources, cluster, machine, metrics, storage
 from cotenant.cli.cluster.probes.outcome import ProbeFinding, ProbeState
 
 app = new_app()
@@ -87,8 +88,12 @@ def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Ite
     profiler = replace(settings.profiler, prometheus=prometheus) if prometheus else settings.profiler
     of_cluster = list(cluster.probes(settings.kube))
     readable = any(finding.probe == cluster.RIGHTS and finding.state is ProbeState.OK for finding in of_cluster)
-    recorded = storage.is_recorded(url, clock.now_seconds())
-    yield from metrics.probes(profiler, clock, alone=not readable, recorded=recorded)
+    recorders, asked_well = storage.running_recorders(url, clock.now_seconds()), bool(profiler.prometheus.url)
+    for finding in metrics.probes(profiler, clock, alone=not readable, recorded=bool(recorders)):
+        asked_well = asked_well and not finding.fatal
+        yield finding
+    if recorders and asked_well:
+        yield both_sources.probe(url, recorders, profiler, kubeconfig_cluster(settings, True))
     yield from of_cluster
 
 

@@ -21,13 +21,17 @@ from cotenant.base.kube.auth import Access
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
+from cotenant.cli.cluster.probes import both_sources
+from cotenant.cli.cluster.probes.outcome import ProbeState
 from cotenant.pipeline.containers import assess
 from cotenant.pipeline.stored_history import load
 from cotenant.profiler.recorder.exposition import parse_resource_metrics
 from cotenant.profiler.recorder.kubelets import KubeletRules
 from cotenant.profiler.recorder.service import Recorder
+from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
 from cotenant.recommender.model.recommendation import Recommendation
 from tests.support import kube_series
 from tests.support.api_server import ApiServer
@@ -336,3 +340,63 @@ def test_a_sum_of_pods_stands_for_no_use_of_a_node_that_was_recorded(tmp_path: P
     assert use[times >= begun] == pytest.approx(2000, rel=1e-4)
     assert np.isfinite(use[times < begun]).all()
     assert abs(use[times < begun] - 2000).max() > 200
+
+
+def twice_the_cpu(line: Line) -> Line:
+    """The same series, at twice the CPU where it is a container's: its values name their source."""
+    if line.metric != READ[0] or line.shape is None:
+        return line
+    return replace(line, shape=lambda at, shape=line.shape: 2 * shape(at))
+
+
+def test_a_prometheus_with_short_retention_and_a_recorder_give_the_whole_window(tmp_path: Path) -> None:
+    """Prometheus has forgotten all but two of the eight hours; the recorder was away for a quarter of an hour then."""
+    away, kept = (END - HOUR, END - HOUR + 900), END - 2 * HOUR
+    store = Store((tmp_path / "store").as_uri(), "c")
+    record(store, away=away)
+    short = [replace(twice_the_cpu(line), since=max(line.since, kept)) for line in lines()]
+    with kube_series.served(tmp_path, {"short": short}) as url:
+        found = kube_series.scanned(url, "short", tmp_path / "store")
+
+    # The window is the recording's: all but the slot in which it began.
+    assert found.history.window.size >= (END - START) // FIVE_MINUTES_SECONDS - 1
+    times = np.arange(START, END, FIVE_MINUTES_SECONDS)
+    in_gap = (times + FIVE_MINUTES_SECONDS > away[0]) & (times < away[1])
+    for name, of_slots in values(store, Signal.CPU_USAGE_MEAN).items():
+        wave = WAVES[name.split("/")[1]]
+        true = np.array([(wave.cpu_seconds(at + 300) - wave.cpu_seconds(at)) / 300 * 1000 for at in times - START])
+        assert np.isfinite(of_slots).all(), name
+        assert ((of_slots / true > 1.9) == in_gap).all(), name
+
+
+@pytest.mark.parametrize(
+    ("doubled", "state", "said"),
+    [
+        # CPU and memory of four containers are eight rows, of twelve slots each.
+        ("", ProbeState.OK, "8 rows of both in 96 slots, none differs"),
+        ("db-0", ProbeState.WARNING, "1 differ: shop/db-0/main CPU"),
+    ],
+    ids=["the same", "one doubled"],
+)
+def test_doctor_compares_both_sources_row_by_row(tmp_path: Path, doubled: str, state: ProbeState, said: str) -> None:
+    store = Store((tmp_path / "store").as_uri(), "c")
+    record(store, END - 3 * HOUR)
+    status = store.read_document(STATUS_DOCUMENT, RecorderStatus)
+    assert status is not None
+    scraped = [twice_the_cpu(line) if line.labels.get("pod") == doubled else line for line in lines()]
+    with kube_series.served(tmp_path, {"v": scraped}) as url:
+        own = PrometheusSettings(url=url, labels={kube_series.LABEL: "v"}, backoff_seconds=0.01)
+        found = both_sources.probe(store.url, {"c": status}, ProfilerSettings(prometheus=own), None)
+
+    assert found.state is state, found.found
+    assert said in found.found
+    if doubled:
+        assert "recorded" in found.found and "scraped (50.0 % apart, 12 slots)" in found.found
+
+
+def test_doctor_compares_nothing_where_it_does_not_know_the_cluster(tmp_path: Path) -> None:
+    several = {"a": RecorderStatus(0.0), "b": RecorderStatus(0.0)}
+
+    found = both_sources.probe(tmp_path.as_uri(), several, ProfilerSettings(), "another")
+
+    assert found.state is ProbeState.SKIPPED and "several clusters are recorded: a, b" in found.found

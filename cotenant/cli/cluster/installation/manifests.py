@@ -80,7 +80,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class InstalledParts:
-    """What of an installation is in the cluster already."""
+    """Parts of an installation that are in the cluster already."""
 
     settings: bool = False
     recorder: bool = False

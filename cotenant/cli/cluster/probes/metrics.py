@@ -60,7 +60,7 @@ def probes(
     yield Probe("prometheus metrics", "the metrics that numbers rest on", required=True).run(
         lambda: probe_metric_names(names)
     )
-    source = _source(settings)
+    source = source_of(settings)
     try:
         yield from _of_samples(source, settings, now, alone=alone)
     finally:
@@ -272,7 +272,7 @@ def _client(settings: ProfilerSettings) -> Client:
     return Client(settings.prometheus)
 
 
-def _source(settings: ProfilerSettings) -> PrometheusSource:
+def source_of(settings: ProfilerSettings) -> PrometheusSource:
     """Return the source that a scan would query, without retries during an outage: a person waits."""
     from cotenant.profiler.prometheus import PrometheusSource
 

@@ -113,12 +113,13 @@ def describe(store: object, now_seconds: float) -> tuple[str, bool]:
     return ", ".join(parts), bool(holes) or age > OLD_SECONDS
 
 
-def is_recorded(url: str, now_seconds: float) -> bool:
-    """Return whether a recorder writes into the store now; False where the store cannot be read."""
+def running_recorders(url: str, now_seconds: float) -> dict[str, RecorderStatus]:
+    """Return what each recorder that writes into the store now says of itself; none where it cannot be read."""
     try:
-        return any(not status.is_silent(now_seconds) for status in _recorder_statuses(url).values())
+        found = _recorder_statuses(url)
     except CotenantError:
-        return False
+        return {}
+    return {name: status for name, status in found.items() if not status.is_silent(now_seconds)}
 
 
 def _recorder_statuses(url: str) -> dict[str, RecorderStatus]:

@@ -1,0 +1,79 @@
+"""A recorder's values beside those of a Prometheus, slot by slot: do both measure the same? Pure.
+
+Means and the highest memory are the same from both, within what readings at other moments make of a slot's ends. Peaks
+are not compared: they are of rates over different times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.usage.usage import Signal, Usage
+from cotenant.profiler.recorder.precedence import RecordedTime
+
+LEAST_SLOTS: Final = 3
+"""Slots that both need of a row: the ends of a single one lie up to an interval apart."""
+LEAST_SHARE: Final = 0.1
+"""A difference of less of the larger value is one of the moments of reading."""
+LEAST_DIFFERENCE: Final = {Signal.CPU_USAGE_MEAN: 10.0, Signal.MEMORY_WORKING_SET_MAX: 16.0 * 2**20}
+"""Signals that are compared -> difference, in millicores and bytes, below which none counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowDifference:
+    """A container whose values differ: the medians over the slots that both have, in the signal's unit."""
+
+    signal: Signal
+    row: str
+    slots: int
+    recorded: float
+    scraped: float
+
+    @property
+    def share(self) -> float:
+        """Difference by the larger value, 0..1."""
+        larger = max(self.recorded, self.scraped)
+        return abs(self.recorded - self.scraped) / larger if larger else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceComparison:
+    """Number of rows and slots that both sources have, over all signals, and the rows that differ, widest first."""
+
+    rows: int
+    slots: int
+    differing: tuple[RowDifference, ...]
+
+
+def compare_sources(pairs: dict[Signal, tuple[Usage[Any], Usage[Any]]], recorded: RecordedTime) -> SourceComparison:
+    """Compare usage by signal, (recorded, scraped) on one grid each, in the slots that were recorded whole.
+
+    A row counts where both have LEAST_SLOTS of the same slots; a value that one of them lacks is compared with nothing.
+    """
+    rows, slots, differing = 0, 0, list[RowDifference]()
+    for signal, (own, scraped) in pairs.items():
+        whole = recorded.slots(own.grid)
+        for ref in own.row_of.keys() & scraped.row_of.keys():
+            ours, theirs = own.values[own.row_of[ref]], scraped.values[scraped.row_of[ref]]
+            common = whole & np.isfinite(ours) & np.isfinite(theirs)
+            if (count := int(common.sum())) < LEAST_SLOTS:
+                continue
+            rows, slots = rows + 1, slots + count
+            difference = _row_difference(signal, str(ref), ours[common], theirs[common])
+            if difference.share >= LEAST_SHARE and _is_wide(difference):
+                differing.append(difference)
+    return SourceComparison(rows, slots, tuple(sorted(differing, key=lambda one: (-one.share, one.row))))
+
+
+def _row_difference(
+    signal: Signal, row: str, ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]
+) -> RowDifference:
+    return RowDifference(signal, row, len(ours), float(np.median(ours)), float(np.median(theirs)))
+
+
+def _is_wide(difference: RowDifference) -> bool:
+    return abs(difference.recorded - difference.scraped) >= LEAST_DIFFERENCE[difference.signal]
