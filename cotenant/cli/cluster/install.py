@@ -118,7 +118,7 @@ def _end(steps: list[InstallStep], *, applied: bool) -> None:
     writes = measures.matching_count(step.writes for step in steps)
     if applied:
         message(f"{writes} of {len(steps)} objects written" if writes else "nothing to do: all is as it should be")
-        _say_what_starts(steps)
+        _report_new_pods(steps)
     elif writes:
         message(f"{writes} of {len(steps)} objects would be written; nothing was. Do it with --apply.")
     else:
@@ -128,7 +128,7 @@ def _end(steps: list[InstallStep], *, applied: bool) -> None:
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _say_what_starts(steps: list[InstallStep]) -> None:
+def _report_new_pods(steps: list[InstallStep]) -> None:
     """Say what the new pods need, and where their first page is."""
     started = {step.manifest.address.name for step in steps if step.writes and step.manifest.kind == "Deployment"}
     if started:

@@ -7,16 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from cotenant.base.kubernetes.quantity import human_bytes
 from cotenant.base.progress import Silent
-from cotenant.base.text import share
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal, Usage
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 
 if TYPE_CHECKING:
     from cotenant.base.settings.sections.profiler import ProfilerSettings
     from cotenant.profiler.prometheus import PrometheusSource
-    from cotenant.profiler.recorder.comparison import RowDifference
     from cotenant.profiler.recorder.status import RecorderStatus
 
 SHOWN: Final = 5
@@ -31,10 +28,10 @@ def probe(
     url: the store; statuses: of the recorders that run, by cluster; cluster: the kubeconfig's, where several run.
     """
     tried = "the newest recorded hour of each container: CPU means and the highest memory, slot by slot"
-    return Probe("recorder and prometheus", tried).run(lambda: _compared(url, statuses, settings, cluster))
+    return Probe("recorder and prometheus", tried).run(lambda: _compare(url, statuses, settings, cluster))
 
 
-def _compared(
+def _compare(
     url: str, statuses: Mapping[str, RecorderStatus], settings: ProfilerSettings, cluster: str | None
 ) -> ProbeOutcome:
     from cotenant.base.store import Store
@@ -51,7 +48,7 @@ def _compared(
         return ProbeOutcome(ProbeState.SKIPPED, f"{name}: {status.sentence(status.written_seconds)}")
     source = source_of(settings)
     try:
-        scraped = _scraped(source, status.until_seconds)
+        scraped = _read_prometheus(source, status.until_seconds)
         recorded = recorded_time(status, source.report().peak_seconds)
     finally:
         source.close()
@@ -65,15 +62,14 @@ def _compared(
     if not found.rows:
         fix = "Wait for a quarter of an hour of both; else Prometheus is of another cluster: name that of this one."
         return ProbeOutcome(ProbeState.WARNING, f"{name}: no container has values of both in the same slots", fix)
-    said = f"{name}: {found.rows} rows of both in {found.slots} slots"
+    said = f"{name}: {found.sentence(SHOWN)}"
     if not found.differing:
-        return ProbeOutcome(ProbeState.OK, f"{said}, none differs")
-    rows = "; ".join(_row_words(one) for one in found.differing[:SHOWN])
+        return ProbeOutcome(ProbeState.OK, said)
     fix = "Relabelling that drops or doubles series, or containers that share a name, make Prometheus' values others."
-    return ProbeOutcome(ProbeState.WARNING, f"{said}, {len(found.differing)} differ: {rows}", fix)
+    return ProbeOutcome(ProbeState.WARNING, said, fix)
 
 
-def _scraped(source: PrometheusSource, until_seconds: int) -> dict[Signal, Usage[Any]]:
+def _read_prometheus(source: PrometheusSource, until_seconds: int) -> dict[Signal, Usage[Any]]:
     """Ask for the hour up to a moment; the answers come in parts, which a store of their own puts together."""
     from cotenant.base.store import Store
     from cotenant.profiler.history import SignalSpan
@@ -86,11 +82,3 @@ def _scraped(source: PrometheusSource, until_seconds: int) -> dict[Signal, Usage
             for signal, usage in block.usage:
                 answers.append(signal, usage)
         return {span.signal: answers.read(span.signal, span.grid) for span in spans}
-
-
-def _row_words(one: RowDifference) -> str:
-    """Return both medians with the row: `shop/web-1/main CPU 210m recorded, 105m scraped (50 % apart, 12 slots)`."""
-    of_cpu = one.signal is Signal.CPU_USAGE_MEAN
-    ours, theirs = (f"{v:.0f}m" if of_cpu else human_bytes(round(v)) for v in (one.recorded, one.scraped))
-    what = "CPU" if of_cpu else "memory"
-    return f"{one.row} {what} {ours} recorded, {theirs} scraped ({share(one.share)} apart, {one.slots} slots)"
