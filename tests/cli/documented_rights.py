@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SYSTEM, HELD = "koordinator-system", "cotenant-reservations"
-MANAGER, WEBHOOK = "cotenant-manager", "cotenant-webhook"
+MANAGER, WEBHOOK, RECORDER = "cotenant-manager", "cotenant-webhook", "cotenant-recorder"
 MAY = [
     (MANAGER, "list", "", "pods", "", ""),
     (MANAGER, "watch", "", "nodes", "", ""),
@@ -22,6 +22,11 @@ MAY = [
     (WEBHOOK, "patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", "cotenant-webhook"),
     # Our scheduling gate alone: cotenant-reservation-writer refuses everything else (reservations/test_gates.py).
     (WEBHOOK, "patch", "", "pods", "shop", ""),
+    (RECORDER, "get", "", "nodes/metrics", "", "n1"),
+    *[(RECORDER, "list", "metrics.k8s.io", of, "", "") for of in ("pods", "nodes")],
+    *[(RECORDER, verb, "", of, "", "") for of in ("pods", "nodes") for verb in ("get", "list", "watch")],
+    *[(RECORDER, "list", "apps", of, "", "") for of in ("deployments", "statefulsets", "daemonsets", "replicasets")],
+    *[(RECORDER, verb, "coordination.k8s.io", "leases", SYSTEM, RECORDER) for verb in ("get", "create", "patch")],
 ]
 NOBODY_MAY = [
     *[(verb, "", "secrets", place, "") for verb in ("list", "get", "create") for place in ("", "cotenant", SYSTEM)],
@@ -34,7 +39,7 @@ NOBODY_MAY = [
     ("create", "", "serviceaccounts/token", "cotenant", ""),
 ]
 MAY_NOT = [
-    *[(who, *right) for who in (MANAGER, WEBHOOK) for right in NOBODY_MAY],
+    *[(who, *right) for who in (MANAGER, WEBHOOK, RECORDER) for right in NOBODY_MAY],
     (MANAGER, "patch", "coordination.k8s.io", "leases", SYSTEM, "kube-scheduler"),
     (MANAGER, "create", "coordination.k8s.io", "leases", SYSTEM, ""),
     (MANAGER, "list", "", "configmaps", SYSTEM, ""),
@@ -45,4 +50,12 @@ MAY_NOT = [
     (WEBHOOK, "patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", "other"),
     (WEBHOOK, "create", "admissionregistration.k8s.io", "validatingwebhookconfigurations", "", ""),
     (WEBHOOK, "patch", "scheduling.sigs.k8s.io", "elasticquotas", "shop", "a"),
+    *[(RECORDER, verb, "", f"nodes/{of}", "", "n1") for of in ("proxy", "stats", "log") for verb in ("get", "create")],
+    *[(RECORDER, "get", "", f"pods/{of}", "shop", "web") for of in ("log", "exec", "portforward")],
+    *[(RECORDER, verb, "", "configmaps", place, "") for verb in ("get", "list") for place in ("", "cotenant", SYSTEM)],
+    *[(RECORDER, verb, "", "pods", "shop", "web") for verb in ("patch", "delete")],
+    *[(RECORDER, "patch", group, of, "", "n1") for group, of in (("", "nodes/status"), ("apps", "deployments"))],
+    *[(RECORDER, verb, "coordination.k8s.io", "leases", SYSTEM, MANAGER) for verb in ("get", "create", "patch")],
+    (RECORDER, "delete", "coordination.k8s.io", "leases", SYSTEM, RECORDER),
+    (RECORDER, "create", "", "events", "default", ""),
 ]
