@@ -32,8 +32,7 @@ from cotenant.python_api.stored_usage import PER, SUMMED, StoredUsage
 from cotenant.python_api.tables import as_frame, require_integer, resource_of
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
-from cotenant.scheduler_ext.cluster_size.report import FIX, NEVER, REPORT, SizeReport, level_document
-from cotenant.scheduler_ext.cluster_size.tables import move_table, node_table
+from cotenant.scheduler_ext.cluster_size.report import FIX, NEVER, REPORT, SizeReport, level_document, tables_of
 from cotenant.simulation import demo
 
 
@@ -171,11 +170,13 @@ class ClusterStore:
         """
         return portraits(self._store.pinned(), where, resource_of(resource))
 
-    def cluster_size(self, *, requests: str = "ready", moves: bool = False) -> pd.DataFrame:
-        """One row a node: whether it could leave, and what binds it; moves: one row a pod that would move, instead.
+    def cluster_size(self, *, requests: str = "ready", rows: str = "nodes") -> pd.DataFrame:
+        """One row a node: whether it could leave, and what binds it.
 
-        requests: whose requests count, "now", "ready" or "all-steps". Numbers of the whole are in `attrs`: `sentence`,
-        `summary`, `lower_bound_nodes`. NoData where `cotenant size` has not run, or has no answer at this level.
+        requests: whose requests count, "now", "ready" or "all-steps". rows: "moves" has a row a pod that would move,
+        "steps" the way there with dates, "obstacles" what keeps autoscalers from acting. Numbers of the whole are in
+        `attrs`: `sentence`, `summary`, `lower_bound_nodes`. NoData where `cotenant size` has not run, or has no answer
+        at this level.
         """
         report = self._store.read_document(REPORT, SizeReport)
         if report is None:
@@ -184,10 +185,12 @@ class ClusterStore:
         if requests not in levels:
             raise UsageError(f"requests {requests!r} is none of {', '.join(levels)}")
         level = RequestLevel.of(requests)
-        size = report.at(level).size
-        if size is None:
+        tables = tables_of(report, report.at(level))
+        if not tables:
             raise NoData(f"there is no answer {level.value}: {report.at(level).reason}", fix=FIX)
-        frame = as_frame(move_table(size) if moves else node_table(size))
+        if rows not in tables:
+            raise UsageError(f"rows {rows!r} is none of {', '.join(tables)}")
+        frame = as_frame(tables[rows])
         document = level_document(report, level)
         frame.attrs |= {key: document[key] for key in ("sentence", "summary", "lower_bound_nodes")}
         return frame

@@ -23,7 +23,17 @@ from cotenant.scheduler_ext.cluster_size.report import (
     month_text,
     sentences_of,
 )
-from cotenant.scheduler_ext.cluster_size.tables import MOVES, NODES, count_text, move_table, node_table
+from cotenant.scheduler_ext.cluster_size.tables import (
+    MOVES,
+    NODES,
+    OBSTACLES,
+    STEPS,
+    count_text,
+    move_table,
+    node_table,
+    obstacle_table,
+    step_table,
+)
 
 PATH: Final = "cluster-size"
 COMMAND: Final = "cotenant size"
@@ -96,6 +106,8 @@ def _details(report: SizeReport, level: RequestLevel, search: str, base: str) ->
         _gaps(sized.size),
         _node_panel(sized.size, f"{command} nodes"),
         _move_panel(sized.size, f"{command} moves", base),
+        _step_panel(sized, f"{command} steps"),
+        _obstacle_panel(report, sized.size, f"{command} obstacles"),
     ]
 
 
@@ -125,6 +137,28 @@ def _move_panel(size: ClusterSize, command: str, base: str) -> Component:
         return panels.panel("Moves", panels.empty("No pod would move.", why=why, link=link))
     table = panels.facts(titles(MOVES), [cells(MOVES, row) for row in rows[:MOST_ROWS]], "Moves")
     return panels.panel("Moves", table, note=row_note(len(rows), command))
+
+
+def _step_panel(sized: SizedLevel, command: str) -> Component:
+    """The way there with dates."""
+    rows = list(step_table(sized.steps).rows())
+    if not rows:
+        return panels.panel("Getting there", panels.empty("No node could leave.", why="There is no step to take."))
+    table = panels.facts(titles(STEPS), [cells(STEPS, row) for row in rows[:MOST_ROWS]], "Getting there")
+    return panels.panel("Getting there", table, note=row_note(len(rows), command))
+
+
+def _obstacle_panel(report: SizeReport, size: ClusterSize, command: str) -> Component:
+    """What autoscalers do by themselves, and which objects keep them from it."""
+    does = html.Ul([html.Li(visible(line)) for line in report.autoscaler_notes], className="notes")
+    rows = list(obstacle_table(report.obstacles, size).rows())
+    if not rows:
+        return panels.panel(
+            "Autoscalers", does, html.P("No setting that was read keeps a node.", className="panel-note")
+        )
+    lines = [cells(OBSTACLES, row) for row in rows[:MOST_ROWS]]
+    table = panels.facts(titles(OBSTACLES), lines, "Autoscalers")
+    return panels.panel("Autoscalers", does, table, note=row_note(len(rows), command))
 
 
 def register(_app: Dash, _view: View) -> None:

@@ -154,7 +154,10 @@ def _add_cluster_size(api: APIRouter, source: ResultSource) -> None:
     def cluster_size() -> Response:
         return json_answer(report_document(_size_report(source)))
 
-    @api.get("/cluster-size/{requests}", summary="One level: each node with what binds it, each pod that would move")
+    @api.get(
+        "/cluster-size/{requests}",
+        summary="One level: nodes, pods that would move, steps with dates, obstacles of autoscalers",
+    )
     def cluster_size_rows(requests: Literal["now", "ready", "all-steps"]) -> Response:
         return json_answer(level_document(_size_report(source), RequestLevel.of(requests)))
 

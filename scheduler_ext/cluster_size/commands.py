@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from cotenant.base.progress import Progress
     from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
-    from cotenant.scheduler_ext.cluster_size.model import SizeOptions
+    from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizeOptions
     from cotenant.scheduler_ext.cluster_size.prices import PriceList
-    from cotenant.scheduler_ext.cluster_size.report import SizedLevel, SizeReport
+    from cotenant.scheduler_ext.cluster_size.report import SizeReport
+    from cotenant.scheduler_ext.cluster_size.steps import Pace
 
 app = new_app()
 
@@ -38,6 +39,8 @@ class Show(StrEnum):
 
     NODES = "nodes"
     MOVES = "moves"
+    STEPS = "steps"
+    OBSTACLES = "obstacles"
     ALL = "all"
 
 
@@ -67,6 +70,7 @@ _REASON_OF_NONE: Final = "no store of this cluster: {}"
         "cotenant size --reserve-nodes 2 -o wide",
         "cotenant size --reserve-zone --show moves",
         "cotenant size --prices machines.csv",
+        "cotenant size --requests ready --show steps",
     )
 )
 def size(
@@ -82,7 +86,11 @@ def size(
     ] = Requests.NOW,
     prices: PricesOption = None,
     show: Annotated[
-        Show, typer.Option("--show", help="Nodes, moves of pods or both; CSV of all has the nodes.")
+        Show,
+        typer.Option(
+            "--show",
+            help="Nodes, moves of pods, dated steps, obstacles of autoscalers, or all; CSV of all has the nodes.",
+        ),
     ] = Show.NODES,
     cluster: ClusterOption = None,
     store: StoreOption = None,
@@ -107,8 +115,8 @@ def size(
     with bars(quiet=quiet) as progress:
         report = _report(settings, cluster, SizeOptions(reserve_nodes, reserve_zone), listed, progress)
     level = RequestLevel.of(requests.value)
-    _print(report.at(level), show, output, headers=not no_headers)
-    for line in (*sentences_of(report, level), *level_sentences(report), *report.gaps):
+    _print(report, level, show, output, headers=not no_headers)
+    for line in (*sentences_of(report, level), *level_sentences(report), *report.autoscaler_notes, *report.gaps):
         if line:
             message(line)
     if report.gaps:
@@ -134,6 +142,7 @@ def _report(
 ) -> SizeReport:
     """Read the cluster, its stored scan and the prices, and answer; a complete answer is kept in the store."""
     from cotenant.base.kube import connect
+    from cotenant.scheduler_ext.cluster_size.autoscalers.reading import read_autoscalers
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel
     from cotenant.scheduler_ext.cluster_size.prices import node_prices
     from cotenant.scheduler_ext.cluster_size.reading import read_cluster
@@ -152,13 +161,26 @@ def _report(
     client = connect(settings.kube)
     try:
         state, now = read_cluster(client, scan.proposals), client.clock().now_seconds()
+        autoscalers = read_autoscalers(client, (pod.address for pod in state.pods))
     finally:
         client.close()
     prices = node_prices(state.nodes, settings.recommender.prices, listed)
-    report = size_report(Asked(state, scan, options, prices), tuple(RequestLevel), now, progress)
+    asked = Asked(state, scan, options, prices, autoscalers, _pace(settings))
+    report = size_report(asked, tuple(RequestLevel), now, progress)
     if not isinstance(opened, str) and not reason_without(scan, state):
         keep(opened, report)
     return report
+
+
+def _pace(settings: Settings) -> Pace:
+    """How fast steps follow each other, by the settings."""
+    from cotenant.scheduler_ext.cluster_size.steps import Pace
+
+    return Pace(
+        soak_seconds=settings.actions.soak_minutes * 60,
+        cool_down_seconds=settings.actions.guardrails.cool_down_hours * 3_600,
+        round_seconds=settings.descheduler.interval_seconds,
+    )
 
 
 def _store_of(settings: Settings, cluster: str | None) -> Store | str:
@@ -173,18 +195,21 @@ def _store_of(settings: Settings, cluster: str | None) -> Store | str:
         return _REASON_OF_NONE.format(error.message)
 
 
-def _print(answer: SizedLevel, show: Show, output: Format, *, headers: bool) -> None:
+def _print(report: SizeReport, level: RequestLevel, show: Show, output: Format, *, headers: bool) -> None:
     from cotenant.base.errors import NoData
-    from cotenant.scheduler_ext.cluster_size.tables import document_of, move_table, node_table
+    from cotenant.scheduler_ext.cluster_size.report import level_document, tables_of
 
+    answer = report.at(level)
     if answer.size is None:
-        raise NoData(f"there is no answer {answer.level.value}: {answer.reason}", fix="Use --requests now.")
+        raise NoData(f"there is no answer {level.value}: {answer.reason}", fix="Use --requests now.")
     if show is Show.ALL and output in (Format.JSON, Format.YAML):
-        print_document(document_of(answer.size), DocumentFormat(output.value))
+        print_document(level_document(report, level), DocumentFormat(output.value))
         return
-    if show is not Show.MOVES:
-        print_table(node_table(answer.size), output, headers=headers)
-    if show is Show.MOVES or (show is Show.ALL and output is not Format.CSV):
-        if show is Show.ALL:
-            typer.echo("")
-        print_table(move_table(answer.size), output, headers=headers)
+    tables = tables_of(report, answer)
+    if show is Show.ALL and output is not Format.CSV:
+        for number, table in enumerate(tables.values()):
+            if number:
+                typer.echo("")
+            print_table(table, output, headers=headers)
+        return
+    print_table(tables["nodes" if show is Show.ALL else show.value], output, headers=headers)

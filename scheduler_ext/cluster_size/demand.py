@@ -20,6 +20,7 @@ from cotenant.base.resource import Resource
 from cotenant.recommender.model.recommendation import Action
 from cotenant.recommender.model.steps import Ready
 from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizedPod
+from cotenant.scheduler_ext.cluster_size.steps import Proposed
 
 Amounts = Mapping[str, int]
 Proposals = Mapping[ContainerRef, Mapping[RequestLevel, Amounts]]
@@ -38,6 +39,14 @@ def proposals_of(rows: Iterable[Mapping[str, Any]]) -> dict[ContainerRef, dict[R
         if any(levels.values()):
             found[ref] = levels
     return found
+
+
+def proposed_of(rows: Iterable[Mapping[str, Any]]) -> Proposed:
+    """How many containers have a recommendation, how many of them are ready, and the steps of the longest cut."""
+    changing = [row for row in rows if any(row[f"{r.value}_action"] == Action.SET.value for r in Resource)]
+    ready = sum(row["ready"] in READY for row in changing)
+    steps = max((row.get("steps") or 1 for row in changing), default=1)
+    return Proposed(ready, len(changing), steps, len(changing) - ready)
 
 
 def _known_amounts(amounts: Mapping[str, int | None]) -> Amounts:

@@ -14,6 +14,7 @@ from typing import Final
 
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.cluster_size.autoscalers.model import PodMarks
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 
 PODS: Final = "pods"
@@ -116,6 +117,8 @@ class SizedPod:
     """Whether it has an emptyDir, whose content a move loses."""
     unmodelled: str = ""
     """The rule of its own that is not modelled; "" when all are."""
+    marks: PodMarks = field(default_factory=PodMarks)
+    """The facts about it that only autoscalers read."""
     later: Mapping[RequestLevel, Mapping[str, int]] = field(default_factory=dict)
     """Its requests at the levels that change them."""
 
@@ -132,6 +135,8 @@ class SizedNode:
     facts: ExtenderNode
     allocatable: Mapping[str, int]
     stays: Stay | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Those that an autoscaler reads."""
 
     @property
     def name(self) -> str:

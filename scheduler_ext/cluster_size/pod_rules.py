@@ -17,6 +17,8 @@ from cotenant.base.kubernetes.pod_wire import ContainerWire, PodSpecWire, PodSta
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESERVATION_AFFINITY_ANNOTATION
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.cluster_size.autoscalers.model import PodMarks
+from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import FORBIDS_EVICTION, SAFE_VOLUMES
 from cotenant.scheduler_ext.cluster_size.demand import Proposals, proposed_spec
 from cotenant.scheduler_ext.cluster_size.model import (
     ATTACHED,
@@ -33,16 +35,11 @@ from cotenant.scheduler_ext.volumes.bound_volumes import ClaimedVolumes, affinit
 
 Json = dict[str, Any]
 STOCK_SCHEDULER: Final = "default-scheduler"
-FORBIDS_EVICTION: Final = {
-    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-    "karpenter.sh/do-not-disrupt": "true",
-    "karpenter.sh/do-not-evict": "true",
-}
-"""Annotations of pods, and the value by which they forbid an autoscaler to evict them."""
 HARMLESS_VOLUMES: Final = frozenset(
     {"configMap", "secret", "downwardAPI", "projected", "csi", "nfs", "image", "emptyDir", "gitRepo", "cephfs"}
 )
 """Kinds of volumes that a pod may have on any node."""
+_READ_BY_AUTOSCALERS: Final = frozenset({*FORBIDS_EVICTION, SAFE_VOLUMES})
 _LENT: Final = frozenset(EXTENDED_RESOURCES.values())
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -146,6 +143,7 @@ def sized_pod(wire: SizedPodWire, objects: ClusterObjects, proposals: Proposals 
         goes_with_node=goes,
         stays=stays,
         unmodelled=broken,
+        marks=_marks(wire, objects, owner),
         temporary_storage=any("emptyDir" in volume for volume in spec.volumes or ()),
         later=_later_requests(wire, owner, proposals, counted) if proposals and owner else {},
     )
@@ -170,6 +168,25 @@ def _later_requests(
     return later
 
 
+def _marks(wire: SizedPodWire, objects: ClusterObjects, owner: _OwnerWire | None) -> PodMarks:
+    """The facts about a pod that only autoscalers read."""
+    annotations = {key: text for key, text in (wire.metadata.annotations or {}).items() if key in _READ_BY_AUTOSCALERS}
+    local = tuple(str(one.get("name", "")) for one in wire.spec.volumes or () if _is_on_node(one))
+    budgets = objects.budgets
+    own = None if budgets is None else tuple((budget.name, budget.allowed) for budget in _own_budgets(wire, budgets))
+    return PodMarks(annotations, owner.kind if owner else "", local, own)
+
+
+def _is_on_node(volume: Mapping[str, Any]) -> bool:
+    """Return whether cluster-autoscaler counts a volume as local: an emptyDir in memory is none."""
+    return "hostPath" in volume or ("emptyDir" in volume and (volume["emptyDir"] or {}).get("medium") != "Memory")
+
+
+def _own_budgets(wire: SizedPodWire, budgets: Sequence[DisruptionBudget]) -> list[DisruptionBudget]:
+    meta = wire.metadata
+    return [b for b in budgets if b.namespace == meta.namespace and b.selector.matches(meta.labels or {})]
+
+
 def _stay_of(
     wire: SizedPodWire, objects: ClusterObjects, controlled: bool, broken: str, requests: Mapping[str, int]
 ) -> Stay | None:
@@ -191,9 +208,7 @@ def _stay_of(
 
 
 def _budget_stay(wire: SizedPodWire, budgets: Sequence[DisruptionBudget]) -> Stay | None:
-    meta = wire.metadata
-    own = [b for b in budgets if b.namespace == meta.namespace and b.selector.matches(meta.labels or {})]
-    name = f"{meta.namespace}/{meta.name}"
+    own, name = _own_budgets(wire, budgets), f"{wire.metadata.namespace}/{wire.metadata.name}"
     if len(own) > 1:
         names = " and ".join(sorted(b.name for b in own)[:2])
         return Stay(Reason.TWO_BUDGETS, f"{name} has two disruption budgets, {names}", name)

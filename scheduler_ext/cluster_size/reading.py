@@ -14,6 +14,7 @@ from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import NOT_ENDED
 from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import KEPT_NODE
 from cotenant.scheduler_ext.cluster_size.demand import Proposals
 from cotenant.scheduler_ext.cluster_size.model import (
     ATTACHED,
@@ -37,12 +38,6 @@ PODS: Final = "/api/v1/pods"
 NAMESPACES: Final = "/api/v1/namespaces"
 CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-KEPT_NODE: Final = {
-    "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
-    "karpenter.sh/do-not-disrupt": "true",
-    "karpenter.sh/do-not-consolidate": "true",
-}
-"""Annotations of nodes, and the value by which they forbid an autoscaler to take them away."""
 
 
 def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})) -> ClusterState:
@@ -81,7 +76,8 @@ def _sized_node(wire: ExtenderNodeWire, limits: Mapping[str, Mapping[str, int]],
     more = {
         name: 1 if name.startswith(HOST_PORT) else own.get(name.removeprefix(ATTACHED), UNLIMITED) for name in taken
     }
-    return SizedNode(facts, {**facts.allocatable, **more}, _node_stay(wire))
+    kept = {key: text for key, text in (wire.metadata.annotations or {}).items() if key in KEPT_NODE}
+    return SizedNode(facts, {**facts.allocatable, **more}, _node_stay(wire), kept)
 
 
 def _node_stay(wire: ExtenderNodeWire) -> Stay | None:

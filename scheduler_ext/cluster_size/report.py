@@ -10,15 +10,28 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cotenant.base.amount_text import cores, gib, money
+from cotenant.base.table import Table
+from cotenant.scheduler_ext.cluster_size.autoscalers.model import Obstacle
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize, LeavingNode, RequestLevel, Stay, StayingNode
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices
-from cotenant.scheduler_ext.cluster_size.tables import count_text, document_of, headline_of, notes_of, summary_of
+from cotenant.scheduler_ext.cluster_size.steps import PlanStep, steps_note
+from cotenant.scheduler_ext.cluster_size.tables import (
+    count_text,
+    headline_of,
+    move_table,
+    node_table,
+    notes_of,
+    obstacle_table,
+    step_table,
+    summary_of,
+)
 
 REPORT: Final = "cluster-size"
 """Name of the stored document, a SizeReport."""
 NEVER: Final = "how many nodes could leave was never asked"
 FIX: Final = "Run `cotenant size`."
 HIDDEN: Final = "a pod of a namespace that you do not read"
+HIDDEN_SETTING: Final = "not shown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,8 @@ class SizedLevel:
     reason: str = ""
     bound: int | None = None
     bound_reason: str = ""
+    steps: tuple[PlanStep, ...] = ()
+    """The way there; none where no node could leave."""
 
     @property
     def kept_by_bound(self) -> float | None:
@@ -60,6 +75,9 @@ class SizeReport:
     levels: tuple[SizedLevel, ...]
     peaks: tuple[PeakUse, ...] = ()
     notes: tuple[str, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+    autoscaler_notes: tuple[str, ...] = ()
+    """What autoscalers do by themselves, and what of them could not be read."""
 
     def at(self, level: RequestLevel) -> SizedLevel:
         """The answer at a level; one without a size where it was not asked for."""
@@ -170,6 +188,7 @@ def report_document(report: SizeReport) -> dict[str, Any]:
         "computed_seconds": report.computed_seconds,
         "currency": report.currency,
         "notes": list(report.notes),
+        "autoscalers": list(report.autoscaler_notes),
         "peaks": [
             {"peak": peak.name, "cpu_millicores": peak.cpu, "memory_bytes": peak.memory, "reason": peak.reason}
             for peak in report.peaks
@@ -181,7 +200,21 @@ def report_document(report: SizeReport) -> dict[str, Any]:
 def level_document(report: SizeReport, level: RequestLevel) -> dict[str, Any]:
     """One level with the rows of its nodes and of its moves."""
     sized = report.at(level)
-    return {**_totals(report, sized), **(document_of(sized.size) if sized.size is not None else {})}
+    rows = {name: list(table.rows()) for name, table in tables_of(report, sized).items()}
+    return {**_totals(report, sized), **rows}
+
+
+def tables_of(report: SizeReport, sized: SizedLevel) -> dict[str, Table]:
+    """The tables of a level by name: nodes, moves, steps, obstacles; none without an answer."""
+    size = sized.size
+    if size is None:
+        return {}
+    return {
+        "nodes": node_table(size),
+        "moves": move_table(size),
+        "steps": step_table(sized.steps),
+        "obstacles": obstacle_table(report.obstacles, size),
+    }
 
 
 def _totals(report: SizeReport, sized: SizedLevel) -> dict[str, Any]:
@@ -203,14 +236,37 @@ def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
     if sized.size is None:
         return [sized.reason]
     lines = [headline_of(sized.size, report.currency), bound_sentence(sized), *peak_sentences(report, sized.size)]
-    return [*lines, *notes_of(sized.size), *report.notes]
+    return [
+        *lines,
+        *notes_of(sized.size),
+        *report.notes,
+        steps_note(sized.steps),
+        obstacle_sentence(report, sized.size),
+    ]
+
+
+def obstacle_sentence(report: SizeReport, size: ClusterSize) -> str:
+    """How many objects keep an autoscaler from taking nodes away that could leave; "" without any obstacle."""
+    if not report.obstacles:
+        return ""
+    leaving = {node.name for node in size.leaving}
+    near = [one for one in report.obstacles if one.nodes is None or leaving.intersection(one.nodes)]
+    count = len(report.obstacles)
+    return (
+        f"{count:,} {'setting keeps' if count == 1 else 'settings keep'} autoscalers from nodes, "
+        f"{len(near):,} of them from nodes that could leave"
+    )
 
 
 def narrow_report(report: SizeReport, namespaces: Iterable[str]) -> SizeReport:
     """The report for somebody who reads these namespaces alone: pods of others are not named."""
     seen = frozenset(namespaces)
     levels = [replace(sized, size=_narrow_size(sized.size, seen) if sized.size else None) for sized in report.levels]
-    return replace(report, levels=tuple(levels))
+    obstacles = [
+        one if not one.namespace or one.namespace in seen else replace(one, object=HIDDEN, setting=HIDDEN_SETTING)
+        for one in report.obstacles
+    ]
+    return replace(report, levels=tuple(levels), obstacles=tuple(obstacles))
 
 
 def _narrow_size(size: ClusterSize, seen: frozenset[str]) -> ClusterSize:

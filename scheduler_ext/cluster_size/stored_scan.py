@@ -9,7 +9,7 @@ The cluster is read by the caller (`read_cluster`), with the proposals of `Store
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -21,9 +21,11 @@ from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.base.usage.peak import PEAK_NAME
 from cotenant.recommender.model.views import NODES, RECOMMENDATIONS, BandSeries, Overview
+from cotenant.scheduler_ext.cluster_size.autoscalers.model import Autoscalers
+from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import find_obstacles
 from cotenant.scheduler_ext.cluster_size.cluster_bound import fewest_nodes
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
-from cotenant.scheduler_ext.cluster_size.demand import Amounts, proposals_of, state_at
+from cotenant.scheduler_ext.cluster_size.demand import Amounts, proposals_of, proposed_of, state_at
 from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizeOptions
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices
 from cotenant.scheduler_ext.cluster_size.report import (
@@ -34,6 +36,7 @@ from cotenant.scheduler_ext.cluster_size.report import (
     level_words,
     with_prices,
 )
+from cotenant.scheduler_ext.cluster_size.steps import Pace, Proposed, Route, autoscaler_sentences, plan_steps
 
 NO_SCAN: Final = "no scan of this cluster is stored; run `cotenant scan`"
 OTHER_CLUSTER: Final = "the stored scan is of another cluster: it has no node in common with this one"
@@ -49,6 +52,7 @@ class StoredScan:
     overview: Overview | None = None
     nodes: frozenset[str] = frozenset()
     reason: str = ""
+    proposed: Proposed = field(default_factory=Proposed)
 
 
 def read_scan(store: Store) -> StoredScan:
@@ -60,7 +64,13 @@ def read_scan(store: Store) -> StoredScan:
         recommendations, nodes = store.read_table(RECOMMENDATIONS), store.read_table(NODES)
     except NoData as error:
         return StoredScan(store.cluster, reason=error.message)
-    return StoredScan(store.cluster, proposals_of(recommendations.rows()), overview, _names(nodes))
+    return StoredScan(
+        store.cluster,
+        proposals_of(recommendations.rows()),
+        overview,
+        _names(nodes),
+        proposed=proposed_of(recommendations.rows()),
+    )
 
 
 def _names(nodes: Table) -> frozenset[str]:
@@ -82,12 +92,16 @@ class Asked:
     scan: StoredScan
     options: SizeOptions
     prices: NodePrices
+    autoscalers: Autoscalers = field(default_factory=Autoscalers)
+    pace: Pace = field(default_factory=Pace)
 
 
 def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float, progress: Progress) -> SizeReport:
     """The answer at these levels, with its prices, bounds and peaks."""
     state, scan = asked.state, asked.scan
     reason = reason_without(scan, state)
+    obstacles = find_obstacles(state, asked.autoscalers)
+    route = Route(state.nodes, asked.autoscalers, obstacles, scan.proposed, asked.pace, now_seconds)
     found: list[SizedLevel] = []
     for level in levels:
         if level is not RequestLevel.NOW and reason:
@@ -100,10 +114,16 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
         cluster=scan.cluster,
         computed_seconds=int(now_seconds),
         currency=asked.prices.currency,
-        levels=tuple(found),
+        levels=tuple(_with_steps(sized, route) for sized in found),
         peaks=_peaks(scan, reason),
         notes=asked.prices.notes,
+        obstacles=obstacles,
+        autoscaler_notes=tuple(autoscaler_sentences(state, asked.autoscalers)),
     )
+
+
+def _with_steps(sized: SizedLevel, route: Route) -> SizedLevel:
+    return replace(sized, steps=plan_steps(sized.size, sized.level, route)) if sized.size is not None else sized
 
 
 def _sized_level(asked: Asked, level: RequestLevel, progress: Progress) -> SizedLevel:

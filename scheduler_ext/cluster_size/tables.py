@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cotenant.base.amount_text import cores, gib, money
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.scheduler_ext.cluster_size.autoscalers.model import Obstacle
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize
+from cotenant.scheduler_ext.cluster_size.steps import PlanStep
 
 NODES: Final = Schema(
     "cluster-size-nodes",
@@ -35,6 +37,39 @@ MOVES: Final = Schema(
         Column("target", "To", Kind.TEXT, "Node that took it in the first trial.", essential=True),
     ),
     ("pod",),
+)
+STEPS: Final = Schema(
+    "cluster-size-steps",
+    (
+        Column("turn", "Step", Kind.INTEGER, "Place of the step in the plan.", essential=True),
+        Column(
+            "earliest_seconds", "Not before", Kind.TIME, "Earliest moment by the settings; empty where an obstacle is "
+            "in the way.", essential=True,
+        ),
+        Column("action", "Action", Kind.TEXT, "accept, wait, empty (a node) or take (it away)."),
+        Column("words", "What happens", Kind.TEXT, "The step in words.", essential=True),
+        Column("pods", "Pods moved", Kind.INTEGER, "Pods that leave the node in this step."),
+        Column("by", "By", Kind.TEXT, "Who would take the step."),
+    ),
+    ("turn",),
+)  # fmt: skip
+OBSTACLES: Final = Schema(
+    "cluster-size-obstacles",
+    (
+        Column("object", "Object", Kind.TEXT, "Kind and name of the object that has the setting.", essential=True),
+        Column("setting", "Setting", Kind.TEXT, "The setting or annotation with its value.", essential=True),
+        Column("obeyed_by", "Obeyed by", Kind.TEXT, "Autoscalers that the setting keeps from acting."),
+        Column(
+            "nodes", "Nodes kept", Kind.INTEGER, "Nodes that it keeps; empty where it cannot be known.", essential=True
+        ),
+        Column("leaving", "Of those that could leave", Kind.INTEGER, "Those of them that could leave at this level."),
+        Column("pods", "Pods that have it", Kind.INTEGER, "Pods that have the setting; empty for other objects."),
+        Column(
+            "even_empty", "When empty too", Kind.TEXT, "yes: it also keeps a node that has no pods to move any more."
+        ),
+        Column("words", "What it does", Kind.TEXT, "The consequence in words.", essential=True),
+    ),
+    ("object", "setting"),
 )
 
 
@@ -69,6 +104,33 @@ def move_table(size: ClusterSize) -> Table:
     return Table.from_rows(MOVES, rows)
 
 
+def step_table(steps: Sequence[PlanStep]) -> Table:
+    """Every step of a plan."""
+    rows = [
+        {
+            "turn": step.turn, "earliest_seconds": step.earliest_seconds, "action": step.action.value,
+            "words": step.words, "pods": step.pods or None, "by": step.by,
+        }
+        for step in steps
+    ]  # fmt: skip
+    return Table.from_rows(STEPS, rows)
+
+
+def obstacle_table(obstacles: Sequence[Obstacle], size: ClusterSize) -> Table:
+    """Every obstacle, with how many of the nodes that could leave it keeps."""
+    leaving = {node.name for node in size.leaving}
+    rows = [
+        {
+            "object": one.object, "setting": one.setting, "obeyed_by": ", ".join(one.obeyed_by),
+            "nodes": None if one.nodes is None else len(one.nodes),
+            "leaving": None if one.nodes is None else len(leaving.intersection(one.nodes)),
+            "pods": one.pods or None, "even_empty": "yes" if one.even_empty else "no", "words": one.words,
+        }
+        for one in obstacles
+    ]  # fmt: skip
+    return Table.from_rows(OBSTACLES, rows)
+
+
 def summary_of(size: ClusterSize) -> dict[str, Any]:
     """The totals of the answer; amounts in millicores, bytes and money a month."""
     return {
@@ -88,12 +150,6 @@ def summary_of(size: ClusterSize) -> dict[str, Any]:
         "pods_without_place": list(size.waiting),
         "gaps": list(size.gaps),
     }
-
-
-def document_of(size: ClusterSize) -> dict[str, Any]:
-    """The whole answer: totals, nodes, moves."""
-    rows = {"nodes": node_table(size), "moves": move_table(size)}
-    return {"summary": summary_of(size), **{name: list(table.rows()) for name, table in rows.items()}}
 
 
 def count_text(size: ClusterSize) -> str:

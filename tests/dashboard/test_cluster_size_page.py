@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from cotenant.dashboard.pages import cluster_size
 from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.python_api.cluster_store import ClusterStore
+from cotenant.scheduler_ext.cluster_size.autoscalers.model import Autoscaler, Obstacle
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
-from cotenant.scheduler_ext.cluster_size.report import NEVER, SizeReport, short_sentence
+from cotenant.scheduler_ext.cluster_size.report import HIDDEN, NEVER, SizeReport, short_sentence
 from cotenant.scheduler_ext.cluster_size.stored_scan import keep
 from cotenant.simulation.demo import CLUSTER
 from tests.dashboard.test_states import text_of, view_on
@@ -28,6 +30,14 @@ from tests.support import dashboard as support
 REPORT = report([STEP])
 """Three nodes, of which none could leave now and one after what is ready, for 730 USD a month."""
 SENTENCE = "1 of 3 nodes could leave after what is ready (730 USD a month)"
+
+
+class Stranger(Person):
+    """Somebody who reads one namespace, in which nothing runs."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return frozenset({"bank"})
 
 
 def kept(folder: Path) -> Store:
@@ -50,13 +60,35 @@ def test_the_page_rest_and_python_have_the_number_of_the_stored_answer(tmp_path:
     frame = ClusterStore(store, Settings()).cluster_size(requests="ready")
     assert frame.attrs["sentence"] == SENTENCE == short_sentence(REPORT, RequestLevel.READY)
     assert list(frame["leaves"]).count("yes") == 1
-    moves = ClusterStore(store, Settings()).cluster_size(requests="ready", moves=True)
+    moves = ClusterStore(store, Settings()).cluster_size(requests="ready", rows="moves")
     with support.served(support.app_on(source)) as address:
         totals, rows = rest(address, "cluster-size"), rest(address, "cluster-size/ready")
     assert [one["sentence"] for one in totals["levels"]] == [short_sentence(REPORT, level) for level in RequestLevel]
     assert rows["sentence"] == SENTENCE and rows["summary"] == frame.attrs["summary"]
     assert [row["node"] for row in rows["nodes"]] == list(frame["node"])
     assert [row["pod"] for row in rows["moves"]] == list(moves["pod"])
+    steps = ClusterStore(store, Settings()).cluster_size(requests="ready", rows="steps")
+    assert [row["words"] for row in rows["steps"]] == list(steps["words"]) and len(steps) == 2
+    assert all(words in page for words in steps["words"])
+
+
+def test_obstacles_of_autoscalers_are_the_same_on_every_surface_and_name_no_pod_of_others(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), CLUSTER)
+    obstacle = Obstacle(
+        "ReplicaSet shop/web", "annotation x=false", (Autoscaler.KARPENTER,), "kept", ("a",), namespace="shop", pods=3
+    )
+    keep(store, replace(REPORT, obstacles=(obstacle,), autoscaler_notes=("Karpenter waits",)))
+    source = StoreSource(store, support.QUICK)
+    page = text_of(cluster_size.render(view_on(source, 0), ""))
+    for text in ("ReplicaSet shop/web", "annotation x=false", "Karpenter waits"):
+        assert text in page
+    frame = ClusterStore(store, Settings()).cluster_size(requests="ready", rows="obstacles")
+    with support.served(support.app_on(source)) as address:
+        rows, totals = rest(address, "cluster-size/ready")["obstacles"], rest(address, "cluster-size")
+    assert [row["object"] for row in rows] == list(frame["object"]) == ["ReplicaSet shop/web"]
+    assert totals["autoscalers"] == ["Karpenter waits"]
+    narrowed = Narrowing(source, lambda: Stranger("ann")).cluster_size()
+    assert narrowed is not None and narrowed.obstacles[0].object == HIDDEN
 
 
 def test_the_overview_has_the_third_number_and_leads_to_the_page(made: support.Results) -> None:
@@ -98,14 +130,7 @@ def test_a_level_without_an_answer_has_its_reason(tmp_path: Path) -> None:
 
 
 def test_pods_of_other_namespaces_are_not_named(tmp_path: Path) -> None:
-    class Reader(Person):
-        """Somebody who reads one namespace."""
-
-        @property
-        def reads(self) -> frozenset[str]:
-            return frozenset({"bank"})
-
-    source = Narrowing(StoreSource(kept(tmp_path), support.QUICK), lambda: Reader("ann"))
+    source = Narrowing(StoreSource(kept(tmp_path), support.QUICK), lambda: Stranger("ann"))
     shown = source.cluster_size()
     assert isinstance(shown, SizeReport) and short_sentence(shown, RequestLevel.READY) == SENTENCE
     assert "shop/" not in text_of(cluster_size.render(view_on(source, 0), ""))

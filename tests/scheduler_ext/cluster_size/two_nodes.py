@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -45,4 +46,4 @@ def state(
     for name in names:
         if name.startswith(ATTACHED):
             more[name] = (limits or {}).get(name.removeprefix(ATTACHED), UNLIMITED)
-    return ClusterState(tuple(SizedNode(n.facts, {**n.allocatable, **more}, n.stays) for n in nodes), sized)
+    return ClusterState(tuple(replace(n, allocatable={**n.allocatable, **more}) for n in nodes), sized)

@@ -1,0 +1,263 @@
+"""The objects and settings that keep Karpenter and cluster-autoscaler from taking nodes away. Pure.
+
+    find_obstacles(state, autoscalers)
+
+Sources: Karpenter's documentation of disruption (karpenter.sh/v1) and the FAQ of cluster-autoscaler 1.35. Pods with the
+same controller and the same setting are one obstacle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from cotenant.scheduler_ext.cluster_size.autoscalers.model import (
+    BOTH,
+    NODEPOOL_LABEL,
+    Autoscaler,
+    Autoscalers,
+    NodePool,
+    Obstacle,
+)
+from cotenant.scheduler_ext.cluster_size.model import ClusterState, SizedNode, SizedPod
+
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+SAFE_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+FORBIDS_EVICTION: Final = {
+    SAFE_TO_EVICT: "false",
+    "karpenter.sh/do-not-disrupt": "true",
+    "karpenter.sh/do-not-evict": "true",
+}
+"""Annotations of pods, and the value by which they forbid an autoscaler to evict them."""
+KEPT_NODE: Final = {
+    "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
+    "karpenter.sh/do-not-disrupt": "true",
+    "karpenter.sh/do-not-consolidate": "true",
+}
+"""Annotations of nodes, and the value by which they forbid an autoscaler to take them away."""
+STOCK_CONTROLLERS: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "Job", "DaemonSet", "Node"})
+GROUP_LABELS: Final = (
+    "eks.amazonaws.com/nodegroup",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+)
+"""Labels that may have the name of a node's group."""
+CONSOLIDATES: Final = frozenset({"Empty", "Underutilized"})
+"""Reasons of Karpenter by which nodes leave that are not needed; drift and expiry replace them."""
+_CORES, _GIB = "cores-total", "memory-total"
+
+
+class _Rule(NamedTuple):
+    """A setting of a pod that an autoscaler obeys."""
+
+    setting: str
+    obeyed_by: tuple[Autoscaler, ...]
+    words: str
+    even_empty: bool = False
+
+
+def find_obstacles(state: ClusterState, autoscalers: Autoscalers) -> tuple[Obstacle, ...]:
+    """Every obstacle, those of nodes and pools first, then those of pods; within each by the object's name."""
+    ordered = [
+        *_node_obstacles(state, autoscalers),
+        *_pool_obstacles(state, autoscalers),
+        *_group_obstacles(state, autoscalers),
+        *_pod_obstacles(state, autoscalers),
+    ]
+    return tuple(_with_reader(one, autoscalers) for one in ordered)
+
+
+def _with_reader(obstacle: Obstacle, autoscalers: Autoscalers) -> Obstacle:
+    """The obstacle; its words say it where none of those that obey it was seen."""
+    if set(obstacle.obeyed_by) & set(autoscalers.found):
+        return obstacle
+    names = " or ".join(obstacle.obeyed_by)
+    return Obstacle(
+        obstacle.object,
+        obstacle.setting,
+        obstacle.obeyed_by,
+        f"{obstacle.words}; no {names} was seen in this cluster",
+        obstacle.nodes,
+        obstacle.even_empty,
+        obstacle.namespace,
+        obstacle.pods,
+    )
+
+
+def _owner_of_key(key: str) -> tuple[Autoscaler, ...]:
+    return (Autoscaler.KARPENTER if key.startswith("karpenter.sh/") else Autoscaler.CLUSTER_AUTOSCALER,)
+
+
+def _node_obstacles(state: ClusterState, autoscalers: Autoscalers) -> Iterator[Obstacle]:
+    words = "the autoscaler leaves the node as it is"
+    for node in state.nodes:
+        for key, value in KEPT_NODE.items():
+            if node.annotations.get(key) == value:
+                setting = f"annotation {key}={value}"
+                yield Obstacle(f"Node {node.name}", setting, _owner_of_key(key), words, (node.name,), even_empty=True)
+    key = "karpenter.sh/do-not-disrupt"
+    for claim in autoscalers.claims:
+        if claim.annotations.get(key) == "true":
+            nodes = (claim.node,) if claim.node else ()
+            setting = f"annotation {key}=true"
+            yield Obstacle(f"NodeClaim {claim.name}", setting, (Autoscaler.KARPENTER,), words, nodes, even_empty=True)
+
+
+def _pool_obstacles(state: ClusterState, autoscalers: Autoscalers) -> Iterator[Obstacle]:
+    for pool in autoscalers.pools or ():
+        nodes = tuple(node.name for node in state.nodes if node.facts.labels.get(NODEPOOL_LABEL) == pool.name)
+        for rule in (*_pool_rules(pool, len(nodes)), *_budget_rules(pool, len(nodes))):
+            yield Obstacle(
+                f"NodePool {pool.name}", rule.setting, rule.obeyed_by, rule.words, nodes, even_empty=rule.even_empty
+            )
+
+
+def _pool_rules(pool: NodePool, count: int) -> Iterator[_Rule]:
+    own = (Autoscaler.KARPENTER,)
+    if pool.consolidate_after == "Never":
+        yield _Rule("spec.disruption.consolidateAfter: Never", own, "Karpenter takes none of its nodes away", True)
+    if pool.policy == "WhenEmpty":
+        words = "Karpenter takes a node away only once it is empty"
+        yield _Rule("spec.disruption.consolidationPolicy: WhenEmpty", own, words)
+    if pool.annotations.get("karpenter.sh/do-not-disrupt") == "true":
+        setting = "spec.template.metadata.annotations karpenter.sh/do-not-disrupt=true"
+        yield _Rule(setting, own, "each of its nodes gets the annotation", True)
+    if pool.replicas is not None:
+        words = f"a pool of fixed size: it has {count} nodes and keeps {pool.replicas}, whatever they run"
+        yield _Rule(f"spec.replicas: {pool.replicas}", own, words, True)
+
+
+def _budget_rules(pool: NodePool, count: int) -> Iterator[_Rule]:
+    """Budgets of a pool that permit fewer than all of its nodes at a time."""
+    for number, budget in enumerate(pool.budgets):
+        allowed = allowed_nodes(budget.nodes, count)
+        if budget.reasons and not CONSOLIDATES & set(budget.reasons):
+            continue
+        if allowed is not None and 0 < count <= allowed:
+            continue
+        when = f", from {budget.schedule!r} UTC on for {budget.duration}" if budget.schedule else ""
+        why = f" for {', '.join(budget.reasons)}" if budget.reasons else ""
+        most = "a number that is not one" if allowed is None else f"at most {allowed} of its {count} nodes"
+        words = f"{most} at a time{why}{when}" if allowed != 0 else f"no node may leave{why}{when}"
+        setting = f"spec.disruption.budgets[{number}].nodes: {budget.nodes}"
+        yield _Rule(setting, (Autoscaler.KARPENTER,), words, not budget.reasons or "Empty" in budget.reasons)
+
+
+def allowed_nodes(text: str, count: int) -> int | None:
+    """Nodes of a pool that a budget lets leave at a time: percentages round up; None for a text that is neither."""
+    number = text.removesuffix("%")
+    if not number.isdecimal():
+        return None
+    return math.ceil(count * int(number) / 100) if text.endswith("%") else int(number)
+
+
+def _group_obstacles(state: ClusterState, autoscalers: Autoscalers) -> Iterator[Obstacle]:
+    own = (Autoscaler.CLUSTER_AUTOSCALER,)
+    pod = f"Pod {autoscalers.pod}"
+    if autoscalers.flag("scale-down-enabled", "true") == "false":
+        yield Obstacle(
+            pod, "flag --scale-down-enabled=false", own, "cluster-autoscaler takes no node away",
+            tuple(node.name for node in state.nodes if NODEPOOL_LABEL not in node.facts.labels), even_empty=True,
+        )  # fmt: skip
+    for group in autoscalers.groups:
+        nodes = tuple(node.name for node in state.nodes if group.name in _group_names(node))
+        target = group.target if group.target is not None else len(nodes) or None
+        if group.smallest > 0 and (target is None or target <= group.smallest):
+            has = "nothing says how many it has" if target is None else f"it has {target}"
+            words = f"the group {group.name} keeps at least {group.smallest} nodes, and {has}"
+            yield Obstacle(
+                group.source, f"minSize {group.smallest} of {group.name}", own, words, nodes or None, even_empty=True
+            )
+    for name, unit, amount in ((_CORES, "cores", _total(state, "cpu", 1000)), (_GIB, "GiB", _total(state, "memory"))):
+        least = autoscalers.flag(name, "").partition(":")[0]
+        if least.isdecimal() and int(least) > 0:
+            words = f"the cluster keeps at least {least} {unit}; its nodes offer {amount:,.0f} to pods"
+            setting = f"flag --{name}={autoscalers.flag(name, '')}"
+            yield Obstacle(pod, setting, own, words, None, even_empty=True)
+
+
+def _group_names(node: SizedNode) -> set[str]:
+    return {node.facts.labels[label] for label in GROUP_LABELS if label in node.facts.labels}
+
+
+def _total(state: ClusterState, resource: str, unit: int = 1 << 30) -> float:
+    return sum(node.allocatable.get(resource, 0) for node in state.nodes) / unit
+
+
+def _pod_obstacles(state: ClusterState, autoscalers: Autoscalers) -> Iterator[Obstacle]:
+    """One obstacle for each controller and setting, with the nodes and the number of its pods."""
+    known = {node.name: node for node in state.nodes}
+    found: dict[tuple[str, _Rule], list[SizedPod]] = defaultdict(list)
+    for pod in state.pods:
+        if pod.node in known:
+            for rule in _pod_rules(pod, known[pod.node], autoscalers):
+                found[_controller(pod), rule].append(pod)
+    for (controller, rule), pods in sorted(found.items(), key=lambda item: (item[0][0], item[0][1].setting)):
+        nodes = tuple(sorted({pod.node for pod in pods}))
+        yield Obstacle(
+            controller, rule.setting, rule.obeyed_by, rule.words, nodes, rule.even_empty, pods[0].namespace, len(pods)
+        )
+
+
+def _controller(pod: SizedPod) -> str:
+    """Return KIND NAMESPACE/NAME of a pod's controller, of the pod itself without one."""
+    namespace, kind, name = pod.owner.split("/", 2) if pod.owner.count("/") >= 2 else (pod.namespace, "Pod", pod.name)
+    return f"{kind} {namespace}/{name}"
+
+
+def _pod_rules(pod: SizedPod, node: SizedNode, autoscalers: Autoscalers) -> Iterator[_Rule]:
+    karpenter_node = NODEPOOL_LABEL in node.facts.labels
+    daemon = pod.marks.kind in ("DaemonSet", "Node")
+    for key, value in FORBIDS_EVICTION.items():
+        if pod.marks.annotations.get(key) == value:
+            yield _Rule(f"annotation {key}={value}", _owner_of_key(key), "its pods may not be evicted", daemon)
+    if daemon or pod.goes_with_node:
+        return
+    yield from _budget_obstacles(pod)
+    if Autoscaler.CLUSTER_AUTOSCALER in autoscalers.found and not karpenter_node:
+        yield from _cluster_autoscaler_rules(pod, autoscalers)
+
+
+def _budget_obstacles(pod: SizedPod) -> Iterator[_Rule]:
+    budgets = pod.marks.budgets or ()
+    for name, allowed in budgets:
+        if allowed <= 0:
+            yield _Rule(f"PodDisruptionBudget {name}", BOTH, "the budget lets no pod leave now (allowed: 0)")
+    if len(budgets) > 1:
+        names = " and ".join(name for name, _ in budgets)
+        yield _Rule(f"PodDisruptionBudgets {names}", BOTH, "a pod with two budgets cannot be evicted")
+
+
+def _cluster_autoscaler_rules(pod: SizedPod, autoscalers: Autoscalers) -> Iterator[_Rule]:
+    """Rules of cluster-autoscaler alone; `safe-to-evict: "true"` on the pod overrides each."""
+    if pod.marks.annotations.get(SAFE_TO_EVICT) == "true":
+        return
+    own = (Autoscaler.CLUSTER_AUTOSCALER,)
+    unread = "" if autoscalers.flags is not None else ", unless its flag allows it, which could not be read"
+    rules: Mapping[str, tuple[Callable[[], bool], str]] = {
+        "skip-nodes-with-local-storage": (lambda: bool(_unsafe_volumes(pod)), "pods with volumes on the node"),
+        "skip-nodes-with-system-pods": (
+            lambda: pod.namespace == "kube-system" and pod.marks.budgets == (),
+            "pods of kube-system without a disruption budget",
+        ),
+        "skip-nodes-with-custom-controller-pods": (
+            lambda: bool(pod.marks.kind) and pod.marks.kind not in STOCK_CONTROLLERS,
+            "pods of controllers that Kubernetes does not have itself",
+        ),
+    }
+    if not pod.marks.kind:
+        yield _Rule("no controller", own, "nobody would create the pod again")
+    for flag, (holds, what) in rules.items():
+        if autoscalers.flag(flag, "true") != "false" and holds():
+            volumes = f" ({', '.join(_unsafe_volumes(pod))})" if flag == "skip-nodes-with-local-storage" else ""
+            words = f"cluster-autoscaler keeps nodes with {what}{unread}"
+            yield _Rule(f"flag --{flag}=true{volumes}", own, words)
+
+
+def _unsafe_volumes(pod: SizedPod) -> tuple[str, ...]:
+    """Volumes on the node that no annotation allows to lose."""
+    safe = {name.strip() for name in pod.marks.annotations.get(SAFE_VOLUMES, "").split(",")}
+    return tuple(name for name in pod.marks.local if name not in safe)

@@ -1,0 +1,178 @@
+"""The way to a smaller cluster in steps with dates: accept, wait, empty a node, let its autoscaler take it. Pure.
+
+A date is the earliest one that the settings permit: recommendations soak, steps of a cut wait for their cool-down, pods
+leave a node a few at a time, one node after the other. Nothing here acts; each step names who would take it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.moments import seconds_of
+from cotenant.scheduler_ext.cluster_size.autoscalers.model import NODEPOOL_LABEL, Autoscalers, Obstacle
+from cotenant.scheduler_ext.cluster_size.model import ClusterSize, ClusterState, RequestLevel, SizedNode
+
+UNNEEDED: Final = "scale-down-unneeded-time"
+UNNEEDED_DEFAULT: Final = "10m"
+THRESHOLD, THRESHOLD_DEFAULT = "scale-down-utilization-threshold", "0.5"
+EMPTIED_BY: Final = "PodMigrationJobs: page Rebalance, Empty, or HighNodeLoad"
+ACCEPTED_BY: Final = "somebody who may accept: cotenant recs accept"
+BY_HAND: Final = "by hand: no autoscaler of this node was seen"
+
+
+class StepAction(StrEnum):
+    """The kinds of steps, in their order."""
+
+    ACCEPT = "accept"
+    WAIT = "wait"
+    EMPTY = "empty"
+    TAKE = "take"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast steps follow each other by the settings: seconds, and pods that leave a node in a round."""
+
+    soak_seconds: float = 1_800.0
+    cool_down_seconds: float = 86_400.0
+    round_seconds: float = 120.0
+    moves_a_round: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """The recommendations of the stored scan: containers ready now, containers in all, and the longest ladder.
+
+    stopped: containers with a recommendation that the guardrails do not allow now.
+    """
+
+    ready: int = 0
+    containers: int = 0
+    most_steps: int = 1
+    stopped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One step. earliest_seconds: Unix time; None where something that has no date comes first. node: "" for none."""
+
+    turn: int
+    earliest_seconds: int | None
+    action: StepAction
+    words: str
+    by: str
+    node: str = ""
+    pods: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The material of a plan beside the answer."""
+
+    nodes: tuple[SizedNode, ...]
+    autoscalers: Autoscalers
+    obstacles: tuple[Obstacle, ...]
+    proposed: Proposed
+    pace: Pace
+    now_seconds: float
+
+
+def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[PlanStep, ...]:
+    """The steps of a level, in their order; none where no node could leave."""
+    if not size.leaving:
+        return ()
+    accepted = list(_accepting(level, route))
+    start = accepted[-1].earliest_seconds if accepted else int(route.now_seconds)
+    steps = [*accepted, *_emptying(size, start if start is not None else int(route.now_seconds), route)]
+    return tuple(replace(step, turn=turn) for turn, step in enumerate(steps, 1))
+
+
+def _accepting(level: RequestLevel, route: Route) -> Iterator[PlanStep]:
+    """Accept and wait; nothing at the level of now."""
+    proposed, pace, now = route.proposed, route.pace, int(route.now_seconds)
+    if level is RequestLevel.NOW or not (proposed.ready or proposed.containers):
+        return
+    ladder = 1 if level is RequestLevel.READY else max(proposed.most_steps, 1)
+    count = proposed.ready if level is RequestLevel.READY else proposed.containers
+    words = f"accept the recommendations of {count:,} {_plural(count, 'container')}"
+    if level is RequestLevel.READY:
+        words += ", as far as they are ready"
+    elif proposed.stopped:
+        words += f"; a guardrail stops {proposed.stopped:,} of them now, which have no date"
+    yield PlanStep(0, now, StepAction.ACCEPT, words, ACCEPTED_BY)
+    end = now + (ladder - 1) * pace.cool_down_seconds + pace.soak_seconds
+    steps = "" if ladder == 1 else f"the {ladder} steps of the longest cut are taken and "
+    yield PlanStep(0, math.ceil(end), StepAction.WAIT, f"wait until {steps}the changes are verified", "cotenant")
+
+
+def _emptying(size: ClusterSize, start: int, route: Route) -> Iterator[PlanStep]:
+    """Two steps for each node that could leave, one node after the other."""
+    facts = {node.name: node for node in route.nodes}
+    kept = {name: one.setting for one in reversed(route.obstacles) if one.even_empty for name in one.nodes or ()}
+    at = start
+    for node in size.leaving:
+        pods = len(node.places)
+        words = f"empty {node.name}: {pods:,} {_plural(pods, 'pod')}"
+        yield PlanStep(0, at, StepAction.EMPTY, words, EMPTIED_BY if pods else "nobody: it is empty", node.name, pods)
+        at = math.ceil(at + math.ceil(pods / max(route.pace.moves_a_round, 1)) * route.pace.round_seconds)
+        labels = facts[node.name].facts.labels if node.name in facts else {}
+        taker, delay = route.autoscalers.taker_of(labels), delay_seconds(labels.get(NODEPOOL_LABEL, ""), route)
+        stopped = kept.get(node.name, "")
+        date = None if stopped or delay is None else math.ceil(at + (delay if taker else 0))
+        reason = f"; it does not before this changes: {stopped}" if stopped and taker else ""
+        yield PlanStep(0, date, StepAction.TAKE, f"{node.name} is taken away{reason}", taker or BY_HAND, node.name)
+
+
+def delay_seconds(pool: str, route: Route) -> float | None:
+    """Seconds that an empty node of a NodePool ("": of cluster-autoscaler) stays; None where nothing says so."""
+    found = next((one for one in route.autoscalers.pools or () if one.name == pool), None)
+    if pool and found is None:
+        return None
+    text = (found.consolidate_after or "0s") if found else route.autoscalers.flag(UNNEEDED, UNNEEDED_DEFAULT)
+    try:
+        return seconds_of(text, "delay")
+    except UsageError:
+        return None
+
+
+def autoscaler_sentences(state: ClusterState, autoscalers: Autoscalers) -> list[str]:
+    """What the autoscalers take away by themselves, and what of them could not be read."""
+    lines = []
+    for pool in autoscalers.pools or ():
+        count = sum(node.facts.labels.get(NODEPOOL_LABEL) == pool.name for node in state.nodes)
+        which = "that are empty" if pool.policy == "WhenEmpty" else "that are empty or that it can do without"
+        after = (
+            "" if pool.consolidate_after in ("", "0s", "Never") else f", {pool.consolidate_after} after the last change"
+        )
+        acts = "no node by itself" if pool.consolidate_after == "Never" else f"nodes {which}{after}"
+        lines.append(f"Karpenter takes away {acts} of NodePool {pool.name} ({count:,} {_plural(count, 'node')})")
+    if autoscalers.pod or autoscalers.status:
+        threshold, after = autoscalers.flag(THRESHOLD, THRESHOLD_DEFAULT), autoscalers.flag(UNNEEDED, UNNEEDED_DEFAULT)
+        source = "" if autoscalers.flags is not None else "; these are its defaults, its flags could not be read"
+        lines.append(
+            f"cluster-autoscaler takes away a node whose pods request less than {threshold} of it and fit elsewhere, "
+            f"after {after}{source}"
+        )
+    if not lines:
+        lines.append(
+            "Neither Karpenter nor cluster-autoscaler was seen: an emptied node stays until somebody deletes it"
+        )
+    return [*lines, *autoscalers.unread]
+
+
+def steps_note(steps: Sequence[PlanStep]) -> str:
+    """Return when the last step could be taken at the earliest, and how many have no date; "" without steps."""
+    open_ended = sum(step.earliest_seconds is None for step in steps)
+    if not steps:
+        return ""
+    undated = f", of which {open_ended:,} have no date before an obstacle is gone" if open_ended else ""
+    return f"{len(steps):,} steps{undated}; nothing of it happens by itself"
+
+
+def _plural(count: int, word: str) -> str:
+    return word if count == 1 else f"{word}s"

@@ -1,0 +1,109 @@
+"""`cotenant size` against an API server that serves given objects: what it prints of autoscalers, and what it reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.scheduler_ext.cluster_size.two_nodes import AMOUNTS, pod
+from tests.support.api_server import ApiServer
+from tests.support.command_line import cotenant
+
+Json = dict[str, Any]
+KARPENTER = "/apis/karpenter.sh"
+
+
+def cluster_node(name: str, **labels: str) -> Json:
+    own = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "z", **labels}
+    status = {"allocatable": AMOUNTS, "capacity": AMOUNTS}
+    return {"metadata": {"name": name, "labels": own}, "spec": {}, "status": status}
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    """Two nodes of a NodePool with one pod each: one node could leave."""
+    server = ApiServer(None, None)
+    labels = {"karpenter.sh/nodepool": "default"}
+    server.objects = {
+        "/api/v1/nodes": [cluster_node("a", **labels), cluster_node("b", **labels)],
+        "/api/v1/pods": [pod("p", "a"), pod("q", "b")],
+        "/api/v1/namespaces": [{"metadata": {"name": "shop"}}],
+        "/api/v1/persistentvolumeclaims": [],
+        "/api/v1/persistentvolumes": [],
+        "/apis/policy/v1/poddisruptionbudgets": [],
+        "/apis/storage.k8s.io/v1/csinodes": [],
+        KARPENTER: {"preferredVersion": {"version": "v1"}},
+        f"{KARPENTER}/v1/nodepools": [
+            {"metadata": {"name": "default"}, "spec": {"disruption": {"consolidateAfter": "Never"}}}
+        ],
+        f"{KARPENTER}/v1/nodeclaims": [],
+    }
+    yield server
+    server.stop()
+
+
+def size(api: ApiServer, folder: Path, *words: str) -> tuple[int, str, str]:
+    """Exit code, output and messages of the command with a kubeconfig of the server and an empty store."""
+    file = folder / "kubeconfig"
+    named = {"clusters": [{"name": "c", "cluster": {"server": api.url}}], "users": [{"name": "u", "user": {}}]}
+    context = {"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "current-context": "c"}
+    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **named, **context}))
+    store = (folder / "store").as_uri()
+    done = cotenant("size", "--kubeconfig", str(file), "--store", store, *words)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_obstacles_and_steps_are_printed_as_tables_and_as_one_document(api: ApiServer, tmp_path: Path) -> None:
+    code, out, messages = size(api, tmp_path, "--show", "obstacles", "-o", "json")
+    assert code == 0, messages
+    (row,) = json.loads(out)
+    # One of the two nodes could leave; the setting of the pool keeps both.
+    assert (row["object"], row["nodes"], row["leaving"], row["even_empty"]) == ("NodePool default", 2, 1, "yes")
+    assert "Karpenter takes away no node by itself of NodePool default (2 nodes)" in messages
+    assert "2 steps, of which 1 have no date before an obstacle is gone" in messages
+    code, out, messages = size(api, tmp_path, "--show", "all", "-o", "json")
+    document = json.loads(out)
+    assert document["obstacles"] == [row]
+    assert [step["action"] for step in document["steps"]] == ["empty", "take"]
+    assert document["steps"][0]["earliest_seconds"] is not None and document["steps"][1]["earliest_seconds"] is None
+    code, out, messages = size(api, tmp_path, "--show", "steps", "-o", "csv")
+    assert len(out.splitlines()) == 3 and "spec.disruption.consolidateAfter: Never" in out
+
+
+def test_karpenter_that_may_not_be_read_is_a_sentence_and_no_gap_of_the_answer(api: ApiServer, tmp_path: Path) -> None:
+    api.forbidden = {f"{KARPENTER}/v1/nodepools", "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"}
+    code, out, messages = size(api, tmp_path, "--show", "obstacles", "-o", "json")
+    assert code == 0 and json.loads(out) == []
+    assert "nodepools of Karpenter could not be read" in messages
+    assert "the status of cluster-autoscaler could not be read" in messages
+
+
+def test_a_cluster_without_karpenter_is_asked_for_none_of_its_objects(api: ApiServer, tmp_path: Path) -> None:
+    for path in [path for path in api.objects if path.startswith(KARPENTER)]:
+        del api.objects[path]
+    code, _, messages = size(api, tmp_path)
+    assert code == 0 and "Neither Karpenter nor cluster-autoscaler was seen" in messages
+    assert not [path for path, _, _ in api.requests if path.startswith(f"{KARPENTER}/")]
+
+
+def test_the_flags_of_cluster_autoscaler_are_read_from_its_pod(api: ApiServer, tmp_path: Path) -> None:
+    address = "/api/v1/namespaces/kube-system/pods/my-cluster-autoscaler-1"
+    owned = [{"kind": "DaemonSet", "name": "ca", "controller": True}]
+    body = pod("my-cluster-autoscaler-1", "a", namespace="kube-system", owners=owned)
+    body["spec"]["containers"][0]["command"] = ["./cluster-autoscaler", "--scale-down-enabled=false"]
+    api.objects["/api/v1/pods"] = [body, pod("p", "a"), pod("q", "b")]
+    api.objects[address] = body
+    api.objects["/api/v1/nodes"] = [cluster_node("a"), cluster_node("b")]
+    code, out, messages = size(api, tmp_path, "--show", "obstacles", "-o", "json")
+    assert code == 0, messages
+    (row,) = [one for one in json.loads(out) if one["obeyed_by"] == "cluster-autoscaler"]
+    assert (row["object"], row["setting"]) == (
+        "Pod kube-system/my-cluster-autoscaler-1",
+        "flag --scale-down-enabled=false",
+    )
+    assert (row["nodes"], row["leaving"]) == (2, 1)
