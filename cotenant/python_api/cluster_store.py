@@ -174,9 +174,9 @@ class ClusterStore:
         """One row a node: whether it could leave, and what binds it.
 
         requests: whose requests count, "now", "ready" or "all-steps". rows: "moves" has a row a pod that would move,
-        "steps" the way there with dates, "obstacles" what keeps autoscalers from acting. Numbers of the whole are in
-        `attrs`: `sentence`, `summary`, `lower_bound_nodes`. NoData where `cotenant size` has not run, or has no answer
-        at this level.
+        "steps" the way there with dates, "obstacles" what keeps autoscalers from acting, "mix" machine types, "bills"
+        the four bills. Numbers of the whole are in `attrs`: `sentence`, `summary`, `lower_bound_nodes`. NoData where
+        `cotenant size` has not run, or has no answer at this level.
         """
         report = self._store.read_document(REPORT, SizeReport)
         if report is None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Sign, Surface, Unit
 
+_SAID: Final = (Surface.SENTENCE, Surface.CLI, Surface.REST, Surface.MCP)
 QUANTITIES: Final[tuple[Quantity, ...]] = (
     Quantity(
         "leaving_nodes_month",
@@ -17,5 +18,46 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         Moment.NOW,
         sign=Sign.POSITIVE_IS_FREED,
         surfaces=(Surface.SENTENCE, Surface.TILE, Surface.CLI, Surface.REST, Surface.PYTHON, Surface.MCP),
+    ),
+    Quantity(
+        "cheapest_mix_month",
+        "Cheapest mix found",
+        "What the cheapest mix of allowed machine types that holds every pod in every trial costs a month, with the "
+        "nodes that stay.",
+        Unit.MONEY_PER_MONTH,
+        "cotenant.scheduler_ext.cluster_size.machines.mix.Mix.price_month",
+        Aggregation(Level.CLUSTER, "sum over the nodes that have a price"),
+        Moment.NOW,
+        surfaces=_SAID,
+    ),
+    Quantity(
+        "cheapest_mix_bound_month",
+        "Lower bound of a mix",
+        "The least that any mix of allowed machine types could cost a month, if pods may be cut in parts.",
+        Unit.MONEY_PER_MONTH,
+        "cotenant.scheduler_ext.cluster_size.machines.mix.Mix.bound_month",
+        Aggregation(Level.CLUSTER, "linear program"),
+        Moment.NOW,
+        surfaces=_SAID,
+    ),
+    Quantity(
+        "cheapest_mix_by_bound_ratio",
+        "Mix, by the lower bound",
+        "What the cheapest mix found costs, divided by its lower bound.",
+        Unit.NUMBER,
+        "cotenant.scheduler_ext.cluster_size.machines.mix.Mix.price_by_bound",
+        Aggregation(Level.CLUSTER, "quotient"),
+        Moment.NOW,
+        surfaces=(Surface.SENTENCE, Surface.CLI),
+    ),
+    Quantity(
+        "batch_alone_month",
+        "Batch work on nodes of its own",
+        "What the batch work that runs on lent capacity would cost a month on nodes of its own.",
+        Unit.MONEY_PER_MONTH,
+        "cotenant.scheduler_ext.cluster_size.machines.batch_work.BatchAlone.price_month",
+        Aggregation(Level.CLUSTER, "sum over the nodes of the mix"),
+        Moment.NOW,
+        surfaces=_SAID,
     ),
 )

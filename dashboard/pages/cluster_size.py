@@ -18,17 +18,22 @@ from cotenant.scheduler_ext.cluster_size.report import (
     SizedLevel,
     SizeReport,
     best_known,
+    bills_of,
     bound_sentence,
     bound_text,
     month_text,
     sentences_of,
 )
 from cotenant.scheduler_ext.cluster_size.tables import (
+    BILLS,
+    MIX,
     MOVES,
     NODES,
     OBSTACLES,
     STEPS,
+    bill_table,
     count_text,
+    mix_table,
     move_table,
     node_table,
     obstacle_table,
@@ -106,6 +111,7 @@ def _details(report: SizeReport, level: RequestLevel, search: str, base: str) ->
         _gaps(sized.size),
         _node_panel(sized.size, f"{command} nodes"),
         _move_panel(sized.size, f"{command} moves", base),
+        _bill_panel(report, sized),
         _step_panel(sized, f"{command} steps"),
         _obstacle_panel(report, sized.size, f"{command} obstacles"),
     ]
@@ -139,6 +145,21 @@ def _move_panel(size: ClusterSize, command: str, base: str) -> Component:
     return panels.panel("Moves", table, note=row_note(len(rows), command))
 
 
+def _bill_panel(report: SizeReport, sized: SizedLevel) -> Component:
+    """The four bills, and the cheapest mix of machine types."""
+    if sized.mix is None:
+        why = "A list of allowed machine types with their prices gives the cheapest mix, and four bills to compare."
+        return panels.panel(
+            "Machine types", panels.empty("No list was given.", why=why, command=f"{COMMAND} --shapes FILE")
+        )
+    bills = [cells(BILLS, row) for row in bill_table(bills_of(report, sized.level)).rows()]
+    lines = [cells(MIX, row) for row in mix_table(sized.mix).rows()]
+    tables = [panels.facts(titles(BILLS), bills, "Bills a month")]
+    if lines:
+        tables.append(panels.facts(titles(MIX), lines, "Cheapest mix"))
+    return panels.panel("Machine types", *tables, note=f"Prices in {report.currency}, a month of 730 hours.")
+
+
 def _step_panel(sized: SizedLevel, command: str) -> Component:
     """The way there with dates."""
     rows = list(step_table(sized.steps).rows())
@@ -149,7 +170,7 @@ def _step_panel(sized: SizedLevel, command: str) -> Component:
 
 
 def _obstacle_panel(report: SizeReport, size: ClusterSize, command: str) -> Component:
-    """What autoscalers do by themselves, and which objects keep them from it."""
+    """List what autoscalers do by themselves, and which objects keep them from it."""
     does = html.Ul([html.Li(visible(line)) for line in report.autoscaler_notes], className="notes")
     rows = list(obstacle_table(report.obstacles, size).rows())
     if not rows:

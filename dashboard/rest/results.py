@@ -156,7 +156,7 @@ def _add_cluster_size(api: APIRouter, source: ResultSource) -> None:
 
     @api.get(
         "/cluster-size/{requests}",
-        summary="One level: nodes, pods that would move, steps with dates, obstacles of autoscalers",
+        summary="One level: nodes, moves, steps with dates, obstacles of autoscalers, mix, bills",
     )
     def cluster_size_rows(requests: Literal["now", "ready", "all-steps"]) -> Response:
         return json_answer(level_document(_size_report(source), RequestLevel.of(requests)))

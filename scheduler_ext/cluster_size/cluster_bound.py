@@ -1,12 +1,8 @@
 """The fewest nodes that could hold a cluster's pods, by linear programming: no placing can do with fewer. Pure.
 
 Nodes that are alike are one kind, pods that demand alike are one group. A kind may be kept in part, a group may be cut
-in any parts over the kinds that its selector, taints and volumes permit, and rules between pods do not count:
-
-    minimise   sum of kept
-    subject to for each kind and resource: what is placed on it <= kept * (allocatable - what DaemonSets take)
-               for each group: all of it is placed
-               nodes that cannot leave are kept
+in any parts over the kinds that its selector, taints and volumes permit, and rules between pods do not count: the
+program of `linear_program` in which each node costs 1 and those that cannot leave are kept.
 
 Every real placing obeys these too, so their least sum, rounded up, is a bound of every one. Pods that no node could
 hold do not count, nor do those that the answer does not count.
@@ -22,20 +18,15 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
 
 from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, compile_cluster
 from cotenant.scheduler_ext.cluster_size.decide import find_stays
+from cotenant.scheduler_ext.cluster_size.linear_program import NodeKind, solve_program
 from cotenant.scheduler_ext.cluster_size.model import ClusterState
 
 Ints = npt.NDArray[np.int64]
 ROUNDING: Final = 1e-6
 """What a solver's sum may be above a whole number that it means."""
-INFEASIBLE: Final = 2
-"""The status of SciPy's `linprog` that no values obey the constraints."""
-MOST_UNKNOWNS: Final = 200_000
-"""Beyond them the program takes too long: there is no bound then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +54,11 @@ def fewest_nodes(state: ClusterState, uncounted: Collection[str] = ()) -> Bound:
         for kind, (node, free) in enumerate(kinds)
         if cluster.masks[mask][node] and (free >= cluster.demand[shape]).all()
     ]
-    if len(pairs) + len(kinds) > MOST_UNKNOWNS:
-        return Bound(reason=f"the linear program would have {len(pairs):,} unknowns")
-    return _solve(cluster, kinds, counts, kept, groups, pairs)
+    scale = np.maximum(cluster.allocatable.max(axis=1), 1).astype(float)
+    demands = [(cluster.demand[number], count) for _, number, count in groups]
+    program = [NodeKind(free, 1.0, least, most) for (_, free), least, most in zip(kinds, kept, counts, strict=True)]
+    solved = solve_program(program, demands, pairs, scale)
+    return Bound(reason=solved.reason) if solved.reason else Bound(max(1, math.ceil(solved.value - ROUNDING)))
 
 
 def _kinds(cluster: CompiledCluster) -> tuple[list[tuple[int, Ints]], list[int], list[int]]:
@@ -103,49 +96,3 @@ def _groups(cluster: CompiledCluster) -> list[tuple[int, int, int]]:
             entry = counts[class_.mask, class_.shape]
             entry[0], entry[1] = number, entry[1] + 1
     return [(mask, number, count) for (mask, _), (number, count) in counts.items()]
-
-
-def _solve(
-    cluster: CompiledCluster,
-    kinds: list[tuple[int, Ints]],
-    counts: list[int],
-    kept: list[int],
-    groups: list[tuple[int, int, int]],
-    pairs: list[tuple[int, int]],
-) -> Bound:
-    """Unknowns: nodes kept of each kind, then pods of each (group, kind)."""
-    resources, first = len(cluster.resources), len(kinds)
-    rows, columns, values = list[int](), list[int](), list[float]()
-    scale = np.maximum(cluster.allocatable.max(axis=1), 1).astype(float)
-    for kind, (_, free) in enumerate(kinds):
-        for number, amount in enumerate(free.tolist()):
-            rows.append(kind * resources + number)
-            columns.append(kind)
-            values.append(-amount / scale[number])
-    for unknown, (group, kind) in enumerate(pairs, first):
-        demand = cluster.demand[groups[group][1]]
-        for number in np.flatnonzero(demand).tolist():
-            rows.append(kind * resources + number)
-            columns.append(unknown)
-            values.append(demand[number] / scale[number])
-    shape = (len(kinds) * resources, first + len(pairs))
-    placed = sorted({group for group, _ in pairs})
-    place_of = {group: row for row, group in enumerate(placed)}
-    whole = coo_array(
-        (np.ones(len(pairs)), ([place_of[group] for group, _ in pairs], range(first, first + len(pairs)))),
-        shape=(len(placed), shape[1]),
-    )
-    found = linprog(
-        np.concatenate([np.ones(first), np.zeros(len(pairs))]),
-        A_ub=coo_array((values, (rows, columns)), shape=shape).tocsr(),
-        b_ub=np.zeros(shape[0]),
-        A_eq=whole.tocsr() if placed else None,
-        b_eq=[groups[group][2] for group in placed] if placed else None,
-        bounds=[*zip(kept, counts, strict=True), *((0, None) for _ in pairs)],
-        method="highs",
-    )
-    if found.status == INFEASIBLE:
-        return Bound(reason="the pods request more than the nodes have now")
-    if found.status != 0:
-        return Bound(reason=f"the linear program has no answer: {found.message}")
-    return Bound(nodes=max(1, math.ceil(found.fun - ROUNDING)))

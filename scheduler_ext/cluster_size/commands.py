@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cotenant.base.progress import Progress
     from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
+    from cotenant.scheduler_ext.cluster_size.machines.shapes import MachineType
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizeOptions
     from cotenant.scheduler_ext.cluster_size.prices import PriceList
     from cotenant.scheduler_ext.cluster_size.report import SizeReport
@@ -41,6 +42,8 @@ class Show(StrEnum):
     MOVES = "moves"
     STEPS = "steps"
     OBSTACLES = "obstacles"
+    MIX = "mix"
+    BILLS = "bills"
     ALL = "all"
 
 
@@ -60,6 +63,14 @@ PricesOption = Annotated[
         help="CSV with machine_type, price_per_hour, currency, and capacity_type for spot; default: the price sheet.",
     ),
 ]
+ShapesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--shapes",
+        metavar="FILE",
+        help="CSV of the machine types that are allowed: columns of --prices, and cpu, memory, pods, provider.",
+    ),
+]
 _REASON_OF_NONE: Final = "no store of this cluster: {}"
 
 
@@ -71,6 +82,7 @@ _REASON_OF_NONE: Final = "no store of this cluster: {}"
         "cotenant size --reserve-zone --show moves",
         "cotenant size --prices machines.csv",
         "cotenant size --requests ready --show steps",
+        "cotenant size --shapes machines.csv --show bills",
     )
 )
 def size(
@@ -85,11 +97,12 @@ def size(
         Requests, typer.Option("--requests", help="Whose requests the tables are of; every level gets its sentence.")
     ] = Requests.NOW,
     prices: PricesOption = None,
+    shapes: ShapesOption = None,
     show: Annotated[
         Show,
         typer.Option(
             "--show",
-            help="Nodes, moves of pods, dated steps, obstacles of autoscalers, or all; CSV of all has the nodes.",
+            help="Nodes, moves of pods, dated steps, obstacles of autoscalers, mix, bills, or all (CSV: nodes).",
         ),
     ] = Show.NODES,
     cluster: ClusterOption = None,
@@ -111,9 +124,9 @@ def size(
 
     flags = {"kube.kubeconfig": kubeconfig, "kube.context": context, "store.url": store}
     settings = session_of(ctx).load(flags).settings
-    listed = _price_list(prices)
+    listed, allowed = _lists(prices, shapes)
     with bars(quiet=quiet) as progress:
-        report = _report(settings, cluster, SizeOptions(reserve_nodes, reserve_zone), listed, progress)
+        report = _report(settings, cluster, SizeOptions(reserve_nodes, reserve_zone), listed, allowed, progress)
     level = RequestLevel.of(requests.value)
     _print(report, level, show, output, headers=not no_headers)
     for line in (*sentences_of(report, level), *level_sentences(report), *report.autoscaler_notes, *report.gaps):
@@ -123,14 +136,28 @@ def size(
         raise typer.Exit(EXIT_PARTIAL)
 
 
-def _price_list(file: Path | None) -> PriceList | None:
+def _lists(prices: Path | None, shapes: Path | None) -> tuple[PriceList | None, tuple[MachineType, ...]]:
+    """Prices of today's nodes, and the allowed machine types, whose list has the prices where it is the only one."""
     from cotenant.base.errors import UsageError
-    from cotenant.scheduler_ext.cluster_size.prices import FIX, parse_price_list
+    from cotenant.scheduler_ext.cluster_size.machines.shapes import parse_shapes
+    from cotenant.scheduler_ext.cluster_size.prices import parse_price_list
 
-    if file is None:
-        return None
+    listed = parse_price_list(_text_of(prices), str(prices)) if prices else None
+    if shapes is None:
+        return listed, ()
+    allowed = parse_shapes(_text_of(shapes), str(shapes))
+    if listed is not None and listed.currency != allowed.prices.currency:
+        words = f"{prices} is in {listed.currency} and {shapes} in {allowed.prices.currency}"
+        raise UsageError(f"prices in 2 currencies: {words}", fix="Write all prices in one.")
+    return listed or allowed.prices, allowed.types
+
+
+def _text_of(file: Path) -> str:
+    from cotenant.base.errors import UsageError
+    from cotenant.scheduler_ext.cluster_size.prices import FIX
+
     try:
-        return parse_price_list(file.read_text(encoding="utf-8"), str(file))
+        return file.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}", fix=FIX) from error
     except UnicodeDecodeError as error:
@@ -138,7 +165,12 @@ def _price_list(file: Path | None) -> PriceList | None:
 
 
 def _report(
-    settings: Settings, cluster: str | None, options: SizeOptions, listed: PriceList | None, progress: Progress
+    settings: Settings,
+    cluster: str | None,
+    options: SizeOptions,
+    listed: PriceList | None,
+    allowed: tuple[MachineType, ...],
+    progress: Progress,
 ) -> SizeReport:
     """Read the cluster, its stored scan and the prices, and answer; a complete answer is kept in the store."""
     from cotenant.base.kube import connect
@@ -165,7 +197,7 @@ def _report(
     finally:
         client.close()
     prices = node_prices(state.nodes, settings.recommender.prices, listed)
-    asked = Asked(state, scan, options, prices, autoscalers, _pace(settings))
+    asked = Asked(state, scan, options, prices, autoscalers, _pace(settings), allowed)
     report = size_report(asked, tuple(RequestLevel), now, progress)
     if not isinstance(opened, str) and not reason_without(scan, state):
         keep(opened, report)
@@ -173,7 +205,7 @@ def _report(
 
 
 def _pace(settings: Settings) -> Pace:
-    """How fast steps follow each other, by the settings."""
+    """Read how fast steps follow each other, by the settings."""
     from cotenant.scheduler_ext.cluster_size.steps import Pace
 
     return Pace(

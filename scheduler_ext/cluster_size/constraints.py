@@ -195,6 +195,8 @@ def _demand(classes: Sequence[PodClass], resources: int) -> Ints:
 
 def _class_sizes(allocatable: Ints, demand: Ints) -> Floats:
     """Shares of a median node; the number of pods, of which each is one, does not count."""
+    if not allocatable.shape[1]:
+        return np.zeros(len(demand))
     capacity = np.median(allocatable, axis=1)
     capacity[len(SCORED)] = np.inf
     capacity[capacity <= 0] = np.inf

@@ -42,7 +42,7 @@ def proposals_of(rows: Iterable[Mapping[str, Any]]) -> dict[ContainerRef, dict[R
 
 
 def proposed_of(rows: Iterable[Mapping[str, Any]]) -> Proposed:
-    """How many containers have a recommendation, how many of them are ready, and the steps of the longest cut."""
+    """Count how many containers have a recommendation, how many of them are ready, and the steps of the longest cut."""
     changing = [row for row in rows if any(row[f"{r.value}_action"] == Action.SET.value for r in Resource)]
     ready = sum(row["ready"] in READY for row in changing)
     steps = max((row.get("steps") or 1 for row in changing), default=1)

@@ -171,7 +171,7 @@ def _later_requests(
 def _marks(wire: SizedPodWire, objects: ClusterObjects, owner: _OwnerWire | None) -> PodMarks:
     """The facts about a pod that only autoscalers read."""
     annotations = {key: text for key, text in (wire.metadata.annotations or {}).items() if key in _READ_BY_AUTOSCALERS}
-    local = tuple(str(one.get("name", "")) for one in wire.spec.volumes or () if _is_on_node(one))
+    local = tuple(str(volume.get("name", "")) for volume in wire.spec.volumes or () if _is_on_node(volume))
     budgets = objects.budgets
     own = None if budgets is None else tuple((budget.name, budget.allowed) for budget in _own_budgets(wire, budgets))
     return PodMarks(annotations, owner.kind if owner else "", local, own)

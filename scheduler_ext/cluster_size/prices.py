@@ -50,7 +50,7 @@ def parse_price_list(text: str, file: str) -> PriceList:
     """A list from CSV; UsageError names the file, the line and the value that is wrong."""
     hourly: dict[tuple[str, str], float] = {}
     currencies: dict[str, int] = {}
-    for line, cells in _rows(text, file):
+    for line, cells in price_rows(text, file):
         where = f"{file}, line {line}"
         if not cells["machine_type"]:
             raise UsageError(f"{where}: machine_type is empty", fix=FIX)
@@ -69,15 +69,16 @@ def parse_price_list(text: str, file: str) -> PriceList:
     return PriceList(next(iter(currencies)), hourly)
 
 
-def _rows(text: str, file: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line number and cells of each row below the header."""
+def price_rows(text: str, file: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Line number and cells of each row below the header, by column; a column of prices that is missing is ""."""
     reader = csv.DictReader(text.removeprefix("\ufeff").splitlines())
     try:
         missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
         if missing:
             raise UsageError(f"{file}: the header has no column {', '.join(missing)}", fix=FIX)
+        names = dict.fromkeys((*(reader.fieldnames or ()), *COLUMNS, CAPACITY))
         for row in reader:
-            yield reader.line_num, {name: str(row.get(name) or "").strip() for name in (*COLUMNS, CAPACITY)}
+            yield reader.line_num, {name: str(row.get(name) or "").strip() for name in names}
     except csv.Error as error:
         raise UsageError(f"{file}, line {reader.line_num}: it is not CSV: {error}", fix=FIX) from error
 
@@ -114,8 +115,8 @@ def node_prices(nodes: tuple[SizedNode, ...], sheet: PriceSettings, listed: Pric
     monthly, unknown, unlabelled = dict[str, float](), Counter[str](), 0
     for node in nodes:
         labels = node.facts.labels
-        machine = next((labels[name] for name in TYPE_LABELS if labels.get(name)), "")
-        price = listed.price_of(machine, _capacity_of(labels))
+        machine = machine_of(labels)
+        price = listed.price_of(machine, capacity_of(labels))
         if not machine:
             unlabelled += 1
         elif price is None:
@@ -135,7 +136,13 @@ def _nodes(count: int) -> str:
     return "node is" if count == 1 else "nodes are"
 
 
-def _capacity_of(labels: Mapping[str, str]) -> str:
+def machine_of(labels: Mapping[str, str]) -> str:
+    """The machine type that a node's labels name; "" without one."""
+    return next((labels[name] for name in TYPE_LABELS if labels.get(name)), "")
+
+
+def capacity_of(labels: Mapping[str, str]) -> str:
+    """Return whether a node is a spot machine: spot or on-demand."""
     spot = any(labels.get(name) == value for name, value in SPOT_LABELS.items())
     return SPOT if spot else ON_DEMAND
 

@@ -6,18 +6,24 @@ One object for the command, the page, REST, the Python API and the overview: who
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cotenant.base.amount_text import cores, gib, money
 from cotenant.base.table import Table
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import Obstacle
+from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone
+from cotenant.scheduler_ext.cluster_size.machines.bills import NO_SHAPES, Bill, Priced, four_bills
+from cotenant.scheduler_ext.cluster_size.machines.mix import Mix
+from cotenant.scheduler_ext.cluster_size.machines.words import batch_sentence, bill_sentence, mix_sentence
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize, LeavingNode, RequestLevel, Stay, StayingNode
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices
 from cotenant.scheduler_ext.cluster_size.steps import PlanStep, steps_note
 from cotenant.scheduler_ext.cluster_size.tables import (
+    bill_table,
     count_text,
     headline_of,
+    mix_table,
     move_table,
     node_table,
     notes_of,
@@ -58,6 +64,8 @@ class SizedLevel:
     bound_reason: str = ""
     steps: tuple[PlanStep, ...] = ()
     """The way there; none where no node could leave."""
+    mix: Mix | None = None
+    """The cheapest mix of machine types that was found; None where no list of them was given."""
 
     @property
     def kept_by_bound(self) -> float | None:
@@ -78,6 +86,9 @@ class SizeReport:
     obstacles: tuple[Obstacle, ...] = ()
     autoscaler_notes: tuple[str, ...] = ()
     """What autoscalers do by themselves, and what of them could not be read."""
+    batch: BatchAlone = field(default_factory=BatchAlone)
+    machine_notes: tuple[str, ...] = ()
+    """Machine types of the list that are left out, and why."""
 
     def at(self, level: RequestLevel) -> SizedLevel:
         """The answer at a level; one without a size where it was not asked for."""
@@ -189,11 +200,25 @@ def report_document(report: SizeReport) -> dict[str, Any]:
         "currency": report.currency,
         "notes": list(report.notes),
         "autoscalers": list(report.autoscaler_notes),
+        "machine_types": list(report.machine_notes),
+        "batch_on_lent_capacity": _batch_document(report.batch),
         "peaks": [
             {"peak": peak.name, "cpu_millicores": peak.cpu, "memory_bytes": peak.memory, "reason": peak.reason}
             for peak in report.peaks
         ],
         "levels": [_totals(report, sized) for sized in report.levels],
+    }
+
+
+def _batch_document(batch: BatchAlone) -> dict[str, Any]:
+    mix = batch.mix
+    return {
+        "pods": batch.pods,
+        "cpu_millicores": batch.millicores,
+        "memory_bytes": batch.memory_bytes,
+        "nodes_of_its_own": mix.nodes if mix and not mix.reason else None,
+        "price_month": batch.price_month,
+        "reason": mix.reason if mix else "",
     }
 
 
@@ -205,7 +230,7 @@ def level_document(report: SizeReport, level: RequestLevel) -> dict[str, Any]:
 
 
 def tables_of(report: SizeReport, sized: SizedLevel) -> dict[str, Table]:
-    """The tables of a level by name: nodes, moves, steps, obstacles; none without an answer."""
+    """The tables of a level by name, one for each word of `--show`; none without an answer."""
     size = sized.size
     if size is None:
         return {}
@@ -214,6 +239,8 @@ def tables_of(report: SizeReport, sized: SizedLevel) -> dict[str, Table]:
         "moves": move_table(size),
         "steps": step_table(sized.steps),
         "obstacles": obstacle_table(report.obstacles, size),
+        "mix": mix_table(sized.mix),
+        "bills": bill_table(bills_of(report, sized.level)),
     }
 
 
@@ -225,6 +252,9 @@ def _totals(report: SizeReport, sized: SizedLevel) -> dict[str, Any]:
         "lower_bound_nodes": sized.bound,
         "lower_bound_reason": sized.bound_reason,
         "kept_by_bound": sized.kept_by_bound,
+        "mix_month": sized.mix.price_month if sized.mix else None,
+        "mix_lower_bound_month": sized.mix.bound_month if sized.mix else None,
+        "mix_reason": sized.mix.reason if sized.mix else NO_SHAPES,
         "peaks_fit": fits_at_peaks(report, sized.size) if sized.size is not None else None,
         "summary": summary_of(sized.size) if sized.size is not None else None,
     }
@@ -236,21 +266,25 @@ def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
     if sized.size is None:
         return [sized.reason]
     lines = [headline_of(sized.size, report.currency), bound_sentence(sized), *peak_sentences(report, sized.size)]
-    return [
-        *lines,
-        *notes_of(sized.size),
-        *report.notes,
-        steps_note(sized.steps),
-        obstacle_sentence(report, sized.size),
-    ]
+    lines += [mix_sentence(sized.mix, report.currency), bill_sentence(bills_of(report, level), report.currency)]
+    lines += [batch_sentence(report.batch, report.currency), *report.machine_notes]
+    lines += [*notes_of(sized.size), *report.notes, steps_note(sized.steps), obstacle_sentence(report, sized.size)]
+    return [line for line in lines if line]
+
+
+def bills_of(report: SizeReport, level: RequestLevel) -> tuple[Bill, ...]:
+    """The four bills; right-sized requests are those of the level, after what is ready where the level is now."""
+    later = RequestLevel.READY if level is RequestLevel.NOW else level
+    now, then = (report.at(level) for level in (RequestLevel.NOW, later))
+    return four_bills(Priced(now.size, now.mix, now.reason), Priced(then.size, then.mix, then.reason))
 
 
 def obstacle_sentence(report: SizeReport, size: ClusterSize) -> str:
-    """How many objects keep an autoscaler from taking nodes away that could leave; "" without any obstacle."""
+    """Count the objects that keep an autoscaler from taking nodes away that could leave; "" without any obstacle."""
     if not report.obstacles:
         return ""
     leaving = {node.name for node in size.leaving}
-    near = [one for one in report.obstacles if one.nodes is None or leaving.intersection(one.nodes)]
+    near = [obstacle for obstacle in report.obstacles if obstacle.nodes is None or leaving.intersection(obstacle.nodes)]
     count = len(report.obstacles)
     return (
         f"{count:,} {'setting keeps' if count == 1 else 'settings keep'} autoscalers from nodes, "
@@ -261,12 +295,27 @@ def obstacle_sentence(report: SizeReport, size: ClusterSize) -> str:
 def narrow_report(report: SizeReport, namespaces: Iterable[str]) -> SizeReport:
     """The report for somebody who reads these namespaces alone: pods of others are not named."""
     seen = frozenset(namespaces)
-    levels = [replace(sized, size=_narrow_size(sized.size, seen) if sized.size else None) for sized in report.levels]
-    obstacles = [
-        one if not one.namespace or one.namespace in seen else replace(one, object=HIDDEN, setting=HIDDEN_SETTING)
-        for one in report.obstacles
+    levels = [
+        replace(
+            sized,
+            size=_narrow_size(sized.size, seen) if sized.size else None,
+            mix=_narrow_mix(sized.mix, seen),
+        )
+        for sized in report.levels
     ]
-    return replace(report, levels=tuple(levels), obstacles=tuple(obstacles))
+    obstacles = [
+        obstacle
+        if not obstacle.namespace or obstacle.namespace in seen
+        else replace(obstacle, object=HIDDEN, setting=HIDDEN_SETTING)
+        for obstacle in report.obstacles
+    ]
+    batch = replace(report.batch, mix=_narrow_mix(report.batch.mix, seen))
+    return replace(report, levels=tuple(levels), obstacles=tuple(obstacles), batch=batch)
+
+
+def _narrow_mix(mix: Mix | None, seen: frozenset[str]) -> Mix | None:
+    hides = mix is not None and mix.pod and mix.pod.partition("/")[0] not in seen
+    return replace(mix, pod=HIDDEN) if mix is not None and hides else mix
 
 
 def _narrow_size(size: ClusterSize, seen: frozenset[str]) -> ClusterSize:

@@ -36,7 +36,7 @@ class StepAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast steps follow each other by the settings: seconds, and pods that leave a node in a round."""
+    """The speed at which steps follow each other by the settings: seconds, and pods that leave a node in a round."""
 
     soak_seconds: float = 1_800.0
     cool_down_seconds: float = 86_400.0
@@ -86,13 +86,13 @@ def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[Pl
     """The steps of a level, in their order; none where no node could leave."""
     if not size.leaving:
         return ()
-    accepted = list(_accepting(level, route))
+    accepted = list(_accept_steps(level, route))
     start = accepted[-1].earliest_seconds if accepted else int(route.now_seconds)
-    steps = [*accepted, *_emptying(size, start if start is not None else int(route.now_seconds), route)]
+    steps = [*accepted, *_node_steps(size, start if start is not None else int(route.now_seconds), route)]
     return tuple(replace(step, turn=turn) for turn, step in enumerate(steps, 1))
 
 
-def _accepting(level: RequestLevel, route: Route) -> Iterator[PlanStep]:
+def _accept_steps(level: RequestLevel, route: Route) -> Iterator[PlanStep]:
     """Accept and wait; nothing at the level of now."""
     proposed, pace, now = route.proposed, route.pace, int(route.now_seconds)
     if level is RequestLevel.NOW or not (proposed.ready or proposed.containers):
@@ -110,10 +110,15 @@ def _accepting(level: RequestLevel, route: Route) -> Iterator[PlanStep]:
     yield PlanStep(0, math.ceil(end), StepAction.WAIT, f"wait until {steps}the changes are verified", "cotenant")
 
 
-def _emptying(size: ClusterSize, start: int, route: Route) -> Iterator[PlanStep]:
+def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[PlanStep]:
     """Two steps for each node that could leave, one node after the other."""
     facts = {node.name: node for node in route.nodes}
-    kept = {name: one.setting for one in reversed(route.obstacles) if one.even_empty for name in one.nodes or ()}
+    kept = {
+        name: obstacle.setting
+        for obstacle in reversed(route.obstacles)
+        if obstacle.even_empty
+        for name in obstacle.nodes or ()
+    }
     at = start
     for node in size.leaving:
         pods = len(node.places)
@@ -130,7 +135,7 @@ def _emptying(size: ClusterSize, start: int, route: Route) -> Iterator[PlanStep]
 
 def delay_seconds(pool: str, route: Route) -> float | None:
     """Seconds that an empty node of a NodePool ("": of cluster-autoscaler) stays; None where nothing says so."""
-    found = next((one for one in route.autoscalers.pools or () if one.name == pool), None)
+    found = next((own for own in route.autoscalers.pools or () if own.name == pool), None)
     if pool and found is None:
         return None
     text = (found.consolidate_after or "0s") if found else route.autoscalers.flag(UNNEEDED, UNNEEDED_DEFAULT)
@@ -141,7 +146,7 @@ def delay_seconds(pool: str, route: Route) -> float | None:
 
 
 def autoscaler_sentences(state: ClusterState, autoscalers: Autoscalers) -> list[str]:
-    """What the autoscalers take away by themselves, and what of them could not be read."""
+    """Say what the autoscalers take away by themselves, and what of them could not be read."""
     lines = []
     for pool in autoscalers.pools or ():
         count = sum(node.facts.labels.get(NODEPOOL_LABEL) == pool.name for node in state.nodes)

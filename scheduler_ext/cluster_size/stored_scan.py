@@ -26,6 +26,11 @@ from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import find_obsta
 from cotenant.scheduler_ext.cluster_size.cluster_bound import fewest_nodes
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
 from cotenant.scheduler_ext.cluster_size.demand import Amounts, proposals_of, proposed_of, state_at
+from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone, batch_alone
+from cotenant.scheduler_ext.cluster_size.machines.mix import cheapest_mix
+from cotenant.scheduler_ext.cluster_size.machines.prototypes import Prototypes, prototypes_of
+from cotenant.scheduler_ext.cluster_size.machines.shapes import MachineType
+from cotenant.scheduler_ext.cluster_size.machines.today import NO_TYPES, types_of_today
 from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizeOptions
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices
 from cotenant.scheduler_ext.cluster_size.report import (
@@ -94,6 +99,8 @@ class Asked:
     prices: NodePrices
     autoscalers: Autoscalers = field(default_factory=Autoscalers)
     pace: Pace = field(default_factory=Pace)
+    types: tuple[MachineType, ...] = ()
+    """Allowed machine types; none where no list of them was given."""
 
 
 def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float, progress: Progress) -> SizeReport:
@@ -101,15 +108,16 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
     state, scan = asked.state, asked.scan
     reason = reason_without(scan, state)
     obstacles = find_obstacles(state, asked.autoscalers)
+    allowed = prototypes_of(state, asked.types)
     route = Route(state.nodes, asked.autoscalers, obstacles, scan.proposed, asked.pace, now_seconds)
     found: list[SizedLevel] = []
     for level in levels:
         if level is not RequestLevel.NOW and reason:
             found.append(SizedLevel(level, reason=reason))
         elif found and level is not RequestLevel.NOW and not any(level in pod.later for pod in state.pods):
-            found.append(SizedLevel(level, found[0].size, found[0].reason, found[0].bound, found[0].bound_reason))
+            found.append(replace(found[0], level=level))
         else:
-            found.append(_sized_level(asked, level, progress))
+            found.append(_sized_level(asked, level, allowed, progress))
     return SizeReport(
         cluster=scan.cluster,
         computed_seconds=int(now_seconds),
@@ -119,6 +127,8 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
         notes=asked.prices.notes,
         obstacles=obstacles,
         autoscaler_notes=tuple(autoscaler_sentences(state, asked.autoscalers)),
+        batch=_batch(asked, allowed, progress),
+        machine_notes=allowed.left_out,
     )
 
 
@@ -126,12 +136,25 @@ def _with_steps(sized: SizedLevel, route: Route) -> SizedLevel:
     return replace(sized, steps=plan_steps(sized.size, sized.level, route)) if sized.size is not None else sized
 
 
-def _sized_level(asked: Asked, level: RequestLevel, progress: Progress) -> SizedLevel:
+def _batch(asked: Asked, allowed: Prototypes, progress: Progress) -> BatchAlone:
+    """The batch work on nodes of its own: of the list where there is one, else of the machine types of today."""
+    if asked.types:
+        return batch_alone(asked.state, allowed.found, progress)
+    today = prototypes_of(asked.state, types_of_today(asked.state.nodes, asked.prices.monthly))
+    batch = batch_alone(asked.state, today.found, progress)
+    return batch if today.found or batch.mix is None else replace(batch, mix=replace(batch.mix, reason=NO_TYPES))
+
+
+def _sized_level(asked: Asked, level: RequestLevel, allowed: Prototypes, progress: Progress) -> SizedLevel:
     state = state_at(asked.state, level)
     progress.stage(f"Size of the cluster {level_words(level)}", 0)
     size = with_prices(decide_size(state, asked.options, progress), asked.prices)
     bound = fewest_nodes(state, uncounted=size.waiting)
-    return SizedLevel(level, size, bound=bound.nodes or None, bound_reason=bound.reason)
+    mix = None
+    if asked.types:
+        monthly = asked.prices.monthly
+        mix = cheapest_mix(state, allowed.found, monthly, asked.options, size.waiting, progress)
+    return SizedLevel(level, size, bound=bound.nodes or None, bound_reason=bound.reason, mix=mix)
 
 
 def _peaks(scan: StoredScan, reason: str) -> tuple[PeakUse, ...]:

@@ -8,6 +8,8 @@ from typing import Any, Final
 from cotenant.base.amount_text import cores, gib, money
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import Obstacle
+from cotenant.scheduler_ext.cluster_size.machines.bills import Bill
+from cotenant.scheduler_ext.cluster_size.machines.mix import Mix
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize
 from cotenant.scheduler_ext.cluster_size.steps import PlanStep
 
@@ -43,7 +45,7 @@ STEPS: Final = Schema(
     (
         Column("turn", "Step", Kind.INTEGER, "Place of the step in the plan.", essential=True),
         Column(
-            "earliest_seconds", "Not before", Kind.TIME, "Earliest moment by the settings; empty where an obstacle is "
+            "earliest", "Not before", Kind.TIME, "Earliest moment by the settings; empty where an obstacle is "
             "in the way.", essential=True,
         ),
         Column("action", "Action", Kind.TEXT, "accept, wait, empty (a node) or take (it away)."),
@@ -71,6 +73,33 @@ OBSTACLES: Final = Schema(
     ),
     ("object", "setting"),
 )
+
+MIX: Final = Schema(
+    "cluster-size-mix",
+    (
+        Column("machine", "Machine type", Kind.TEXT, "Type of new nodes, or the nodes that stay.", essential=True),
+        Column("zone", "Zone", Kind.TEXT, "Zone of the nodes.", essential=True),
+        Column("count", "Nodes", Kind.INTEGER, "Number of nodes.", essential=True),
+        Column("price_month", "Price/month", Kind.NUMBER, "Money a month of all of them.", essential=True),
+    ),
+    ("machine", "zone"),
+)
+BILLS: Final = Schema(
+    "cluster-size-bills",
+    (
+        Column(
+            "bill", "Bill", Kind.TEXT, "today; right-sizing alone (the nodes that stay); packing alone (the cheapest "
+            "mix for requests as they are); both.", essential=True,
+        ),
+        Column("nodes", "Nodes", Kind.INTEGER, "Nodes of the bill; empty where there is no answer.", essential=True),
+        Column("price_month", "Price/month", Kind.NUMBER, "Money a month of its nodes with a price.", essential=True),
+        Column("unpriced", "Without a price", Kind.INTEGER, "Nodes of the bill that have no price."),
+        Column("bound_month", "Lower bound", Kind.NUMBER, "Money a month that no mix of the list can be below."),
+        Column("reason", "Why none", Kind.TEXT, "Why there is no number; empty where there is one."),
+    ),
+    ("bill",),
+)  # fmt: skip
+KEPT: Final = "nodes that stay"
 
 
 def node_table(size: ClusterSize) -> Table:
@@ -108,7 +137,7 @@ def step_table(steps: Sequence[PlanStep]) -> Table:
     """Every step of a plan."""
     rows = [
         {
-            "turn": step.turn, "earliest_seconds": step.earliest_seconds, "action": step.action.value,
+            "turn": step.turn, "earliest": step.earliest_seconds, "action": step.action.value,
             "words": step.words, "pods": step.pods or None, "by": step.by,
         }
         for step in steps
@@ -121,14 +150,39 @@ def obstacle_table(obstacles: Sequence[Obstacle], size: ClusterSize) -> Table:
     leaving = {node.name for node in size.leaving}
     rows = [
         {
-            "object": one.object, "setting": one.setting, "obeyed_by": ", ".join(one.obeyed_by),
-            "nodes": None if one.nodes is None else len(one.nodes),
-            "leaving": None if one.nodes is None else len(leaving.intersection(one.nodes)),
-            "pods": one.pods or None, "even_empty": "yes" if one.even_empty else "no", "words": one.words,
+            "object": obstacle.object, "setting": obstacle.setting, "obeyed_by": ", ".join(obstacle.obeyed_by),
+            "nodes": None if obstacle.nodes is None else len(obstacle.nodes),
+            "leaving": None if obstacle.nodes is None else len(leaving.intersection(obstacle.nodes)),
+            "pods": obstacle.pods or None, "even_empty": "yes" if obstacle.even_empty else "no",
+            "words": obstacle.words,
         }
-        for one in obstacles
+        for obstacle in obstacles
     ]  # fmt: skip
     return Table.from_rows(OBSTACLES, rows)
+
+
+def mix_table(mix: Mix | None) -> Table:
+    """The new nodes of a mix by machine type and zone, then the nodes that stay."""
+    rows: list[dict[str, Any]] = [
+        {"machine": line.machine, "zone": line.zone, "count": line.count, "price_month": line.price_month}
+        for line in (mix.lines if mix else ())
+    ]
+    if mix and not mix.reason and mix.kept:
+        rows.append({"machine": KEPT, "zone": "", "count": len(mix.kept), "price_month": mix.kept_month})
+    return Table.from_rows(MIX, rows)
+
+
+def bill_table(bills: Sequence[Bill]) -> Table:
+    """The four bills."""
+    rows = [
+        {
+            "bill": bill.name, "nodes": bill.nodes, "price_month": bill.price_month,
+            "unpriced": None if bill.nodes is None else bill.unpriced, "bound_month": bill.bound_month,
+            "reason": bill.reason,
+        }
+        for bill in bills
+    ]  # fmt: skip
+    return Table.from_rows(BILLS, rows)
 
 
 def summary_of(size: ClusterSize) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.python_api.cluster_store import ClusterStore
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import Autoscaler, Obstacle
+from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone
+from cotenant.scheduler_ext.cluster_size.machines.mix import Mix, MixLine
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
 from cotenant.scheduler_ext.cluster_size.report import HIDDEN, NEVER, SizeReport, short_sentence
 from cotenant.scheduler_ext.cluster_size.stored_scan import keep
@@ -134,3 +136,32 @@ def test_pods_of_other_namespaces_are_not_named(tmp_path: Path) -> None:
     shown = source.cluster_size()
     assert isinstance(shown, SizeReport) and short_sentence(shown, RequestLevel.READY) == SENTENCE
     assert "shop/" not in text_of(cluster_size.render(view_on(source, 0), ""))
+
+
+def test_the_mix_and_the_bills_are_the_same_on_every_surface(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), CLUSTER)
+    mix = Mix((MixLine("m5.large", "a", 2, 1_460.0),), ("c",), 1_500.0, bound_month=1_250.0)
+    batch = BatchAlone(3, 2_000, 1 << 30, Mix((MixLine("m5.large", "a", 1, 730.0),), (), 730.0))
+    keep(store, replace(REPORT, levels=tuple(replace(one, mix=mix) for one in REPORT.levels), batch=batch))
+    source = StoreSource(store, support.QUICK)
+    page = text_of(cluster_size.render(view_on(source, 0), "?show=ready"))
+    # 2 new nodes and 1 that stays; 1,500 / 1,250 = 1.2; the kept node is what the new ones leave of 1,500.
+    sentence = "Cheapest mix found: 3 nodes, of which 1 stays, 1,500 USD a month, 1.20 x the lower bound of"
+    batch_words = "on 1 node of its own, it would cost 730 USD"
+    for text in (sentence, "m5.large", "nodes that stay", "packing alone", batch_words):
+        assert text in page
+    api = ClusterStore(store, Settings())
+    frames = {rows: api.cluster_size(requests="ready", rows=rows) for rows in ("mix", "bills")}
+    with support.served(support.app_on(source)) as address:
+        rows, totals = rest(address, "cluster-size/ready"), rest(address, "cluster-size")
+    assert [row["price_month"] for row in rows["mix"]] == list(frames["mix"]["price_month"]) == [1_460.0, 40.0]
+    assert [row["bill"] for row in rows["bills"]] == list(frames["bills"]["bill"])
+    # Three nodes of 730 a month today; one leaves after what is ready; both bills of the mix are 1,500.
+    assert [row["price_month"] for row in rows["bills"]] == [2_190.0, 1_460.0, 1_500.0, 1_500.0]
+    assert totals["batch_on_lent_capacity"]["price_month"] == 730.0
+    assert totals["levels"][1]["mix_month"] == 1_500.0 and totals["levels"][1]["mix_lower_bound_month"] == 1_250.0
+
+
+def test_without_a_list_of_machine_types_the_page_names_the_option(tmp_path: Path) -> None:
+    page = text_of(cluster_size.render(view_on(StoreSource(kept(tmp_path), support.QUICK), 0), ""))
+    assert "No list was given." in page and "cotenant size --shapes FILE" in page

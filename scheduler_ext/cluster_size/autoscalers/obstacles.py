@@ -67,7 +67,7 @@ def find_obstacles(state: ClusterState, autoscalers: Autoscalers) -> tuple[Obsta
         *_group_obstacles(state, autoscalers),
         *_pod_obstacles(state, autoscalers),
     ]
-    return tuple(_with_reader(one, autoscalers) for one in ordered)
+    return tuple(_with_reader(obstacle, autoscalers) for obstacle in ordered)
 
 
 def _with_reader(obstacle: Obstacle, autoscalers: Autoscalers) -> Obstacle:

@@ -27,7 +27,7 @@ def pool_of(body: Json) -> NodePool:
         name=_name(body),
         policy=str(disruption.get("consolidationPolicy") or ""),
         consolidate_after=str(disruption.get("consolidateAfter") or ""),
-        budgets=tuple(_budget(one) for one in _objects(disruption.get("budgets"))),
+        budgets=tuple(_budget(budget) for budget in _objects(disruption.get("budgets"))),
         annotations=_texts(_object(template.get("metadata")).get("annotations")),
         replicas=replicas if isinstance(replicas, int) else None,
     )
@@ -37,7 +37,7 @@ def _budget(body: Json) -> NodeBudget:
     reasons = body.get("reasons")
     return NodeBudget(
         nodes=str(body.get("nodes", "")),
-        reasons=tuple(str(one) for one in reasons) if isinstance(reasons, list) else (),
+        reasons=tuple(str(reason) for reason in reasons) if isinstance(reasons, list) else (),
         schedule=str(body.get("schedule") or ""),
         duration=str(body.get("duration") or ""),
     )
@@ -115,7 +115,7 @@ def _object(value: Any) -> Json:
 
 
 def _objects(value: Any) -> list[Json]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def _texts(value: Any) -> dict[str, str]:

@@ -70,7 +70,7 @@ def test_obstacles_and_steps_are_printed_as_tables_and_as_one_document(api: ApiS
     document = json.loads(out)
     assert document["obstacles"] == [row]
     assert [step["action"] for step in document["steps"]] == ["empty", "take"]
-    assert document["steps"][0]["earliest_seconds"] is not None and document["steps"][1]["earliest_seconds"] is None
+    assert document["steps"][0]["earliest"] is not None and document["steps"][1]["earliest"] is None
     code, out, messages = size(api, tmp_path, "--show", "steps", "-o", "csv")
     assert len(out.splitlines()) == 3 and "spec.disruption.consolidateAfter: Never" in out
 
@@ -107,3 +107,51 @@ def test_the_flags_of_cluster_autoscaler_are_read_from_its_pod(api: ApiServer, t
         "flag --scale-down-enabled=false",
     )
     assert (row["nodes"], row["leaving"]) == (2, 1)
+
+
+SHAPES = "machine_type,price_per_hour,currency,allocatable_cpu,allocatable_memory,pods\nsmall,1,EUR,2,8Gi,10\n"
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    file = folder / name
+    file.write_text(text)
+    return str(file)
+
+
+def test_bills_and_the_mix_are_those_of_the_list(api: ApiServer, tmp_path: Path) -> None:
+    shapes = written(tmp_path, "shapes.csv", SHAPES + "big,9,EUR,,,\n")
+    code, out, messages = size(api, tmp_path, "--shapes", shapes, "--show", "all", "-o", "json")
+    assert code == 0, messages
+    document = json.loads(out)
+    # Two pods of one core: one small node of 2 cores, 1 EUR an hour, 730 a month. Nodes of today have no machine type.
+    assert document["mix"] == [{"machine": "small", "zone": "z", "count": 1, "price_month": 730.0}]
+    bills = {row["bill"]: (row["nodes"], row["price_month"], row["unpriced"]) for row in document["bills"]}
+    assert bills["today"] == (2, None, 2) and bills["packing alone"] == (1, 730.0, 0)
+    # No scan is stored: nothing is known of right-sized requests.
+    assert bills["both"] == bills["right-sizing alone"] == (None, None, None)
+    assert "Cheapest mix found: 1 node, 730 EUR a month, 1.00 x the lower bound of 730 EUR" in messages
+    assert "1 machine type is without amounts" in messages and "2 nodes are without the label" in messages
+
+
+def test_lists_in_two_currencies_are_refused(api: ApiServer, tmp_path: Path) -> None:
+    shapes = written(tmp_path, "shapes.csv", SHAPES)
+    prices = written(tmp_path, "prices.csv", "machine_type,price_per_hour,currency\nm5,1,USD\n")
+    code, _, messages = size(api, tmp_path, "--shapes", shapes, "--prices", prices)
+    assert code == 2 and "prices in 2 currencies" in messages
+    code, _, messages = size(api, tmp_path, "--shapes", str(tmp_path / "none.csv"))
+    assert code == 2 and "cannot be read" in messages
+
+
+def test_batch_work_on_lent_capacity_is_priced_beside_the_bills(api: ApiServer, tmp_path: Path) -> None:
+    lent = {"kubernetes.io/batch-cpu": "2000", "kubernetes.io/batch-memory": "1Gi"}
+    body = {"containers": [{"name": "main", "resources": {"requests": lent}}]}
+    api.objects["/api/v1/pods"] = [pod("p", "a"), pod("q", "b"), pod("job", "b", body)]
+    code, _, messages = size(api, tmp_path, "--shapes", written(tmp_path, "s.csv", SHAPES))
+    assert code == 0, messages
+    # 2 batch cores on a node of 2 cores.
+    assert (
+        "Batch work on lent capacity: 1 pod that requests 2 cores, 1 GiB; "
+        "on 1 node of its own, it would cost 730 EUR a month"
+    ) in messages
+    code, _, messages = size(api, tmp_path)
+    assert "no price of nodes of its own: no node has both a machine type and a price" in messages

@@ -1,0 +1,449 @@
+"""The cheapest mix of machine types that is found to hold a cluster's pods, and a bound below every mix. Pure.
+
+    nodes that cannot leave, and their pods          stay, and offer what they have left
+    linear program over all machine types            lower bound, and which types are worth a try
+    from the program's mix, and from each type alone: grow until every trial places every pod, then take away or
+    exchange for cheaper ones what is not needed
+
+A mix is an answer only when every trial of `placing.TRIALS` placed every pod, with the reserve that was asked for. The
+work is bounded by a number of placements. A pod that no machine of the list could hold keeps its node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.progress import Progress, Silent
+from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, compile_cluster
+from cotenant.scheduler_ext.cluster_size.decide import find_stays
+from cotenant.scheduler_ext.cluster_size.linear_program import NodeKind, Solved, solve_program
+from cotenant.scheduler_ext.cluster_size.machines.prototypes import SPOT_TAINT, Prototype
+from cotenant.scheduler_ext.cluster_size.model import ClusterState, SizedNode, SizedPod, SizeOptions
+from cotenant.scheduler_ext.cluster_size.placing import TRIALS, PlacingState, Trial, place_pods
+from cotenant.scheduler_ext.cluster_size.prices import SPOT, capacity_of
+from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, find_exemptions, find_unplaced
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+MOST_PLACEMENTS: Final = 200_000
+"""Placements for each start, after which the mix that was found so far is the answer."""
+MOST_ROUNDS, FEWEST_ROUNDS = 40.0, 6.0
+"""Placements of all pods in all trials that a start may take, whatever the number of pods."""
+MOST_TYPES: Final = 4
+"""Machine types that are tried alone, the cheapest by the linear program."""
+SPARE: Final = 1.4
+"""Nodes of a type that the search may use, as a multiple of what the linear program would take."""
+MORE_NODES: Final = 6
+"""Nodes of a type in a zone that the search may use beyond that."""
+GROWTH: Final = 0.04
+"""Share of the new nodes that are added when a trial refuses a pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class MixLine:
+    """Nodes of one machine type in one zone; price_month: of all of them."""
+
+    machine: str
+    zone: str
+    count: int
+    price_month: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """A mix that holds the pods. kept: names of the nodes that stay beside the new ones.
+
+    price_month: of the new nodes and of those kept nodes that have a price; unpriced: kept ones without.
+    bound_month: no mix of the list is cheaper, without reserve; None: bound_reason says why there is none. reason: why
+    there is no mix. pod: the one that found no place, NAMESPACE/NAME. placed: pods that have a new place.
+    """
+
+    lines: tuple[MixLine, ...] = ()
+    kept: tuple[str, ...] = ()
+    price_month: float | None = None
+    unpriced: int = 0
+    bound_month: float | None = None
+    bound_reason: str = ""
+    reason: str = ""
+    pod: str = ""
+    placed: int = 0
+
+    @property
+    def kept_month(self) -> float | None:
+        """Money a month of the kept nodes that have a price; None where there is no mix."""
+        return None if self.price_month is None else self.price_month - sum(line.price_month for line in self.lines)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the mix, kept and new."""
+        return len(self.kept) + sum(line.count for line in self.lines)
+
+    @property
+    def price_by_bound(self) -> float | None:
+        """Money of the mix, as a multiple of the bound."""
+        return self.price_month / self.bound_month if self.price_month is not None and self.bound_month else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The question: the state without the nodes that leave, prices of the kept nodes, and the prototypes."""
+
+    nodes: tuple[SizedNode, ...]
+    pods: tuple[SizedPod, ...]
+    kept_month: float
+    unpriced: int
+    prototypes: tuple[Prototype, ...]
+    options: SizeOptions
+
+
+def cheapest_mix(
+    state: ClusterState,
+    prototypes: Sequence[Prototype],
+    monthly: Mapping[str, float],
+    options: SizeOptions | None = None,
+    uncounted: Collection[str] = (),
+    progress: Progress | None = None,
+) -> Mix:
+    """The mix of a state. monthly: price of each of today's nodes; uncounted: pods that find no place today either."""
+    if not prototypes:
+        return Mix(reason="the list has no machine type that could be used here")
+    counted = replace(state, pods=tuple(pod for pod in state.pods if pod.address not in uncounted))
+    question = _question(counted, tuple(prototypes), monthly, options or SizeOptions())
+    solved = _bound(question, range(len(prototypes)))
+    if solved.kept is None:
+        kept = tuple(node.name for node in question.nodes)
+        return Mix(kept=kept, bound_reason=solved.reason, reason=solved.reason)
+    found = _search(question, solved, progress or Silent())
+    return replace(found, bound_month=solved.value + question.kept_month)
+
+
+def _question(
+    state: ClusterState, prototypes: tuple[Prototype, ...], monthly: Mapping[str, float], options: SizeOptions
+) -> _Question:
+    """Nodes that stay, pods that keep their place, and pods that need a new one."""
+    pods = _with_spot_tolerance(state)
+    cluster = compile_cluster(replace(state, pods=pods))
+    stays = {cluster.nodes[number].name for number in find_stays(cluster)}
+    bound = _bound_pods(replace(state, pods=pods), prototypes, stays)
+    stays |= {pod.node for pod in pods if pod.address in bound and pod.node}
+    nodes = tuple(node for node in state.nodes if node.name in stays)
+    left: list[SizedPod] = []
+    for pod in pods:
+        if pod.node in stays and (pod.goes_with_node or pod.stays is not None or pod.address in bound):
+            left.append(pod)
+        elif not pod.goes_with_node:
+            left.append(replace(pod, node=""))
+    priced = [monthly[name] for name in stays if name in monthly]
+    return _Question(nodes, tuple(left), sum(priced), len(stays) - len(priced), prototypes, options)
+
+
+def _with_spot_tolerance(state: ClusterState) -> tuple[SizedPod, ...]:
+    """The pods; those of workloads that run on a spot node now tolerate the model's taint of new spot machines."""
+    spot = {node.name for node in state.nodes if capacity_of(node.facts.labels) == SPOT}
+    owners = {pod.owner for pod in state.pods if pod.node in spot}
+    key, _, effect = SPOT_TAINT
+    toleration = {"key": key, "operator": "Exists", "effect": effect}
+    changed: dict[bytes, bytes] = {}
+
+    def tolerant(pod: SizedPod) -> SizedPod:
+        """The pod with the toleration, where its workload runs on a spot node."""
+        if pod.owner not in owners or pod.goes_with_node:
+            return pod
+        static = pod.rules.static
+        if static not in changed:
+            rules = msgspec.json.decode(static)
+            rules["tolerations"] = [*(rules.get("tolerations") or ()), toleration]
+            changed[static] = msgspec.json.encode(rules, order="deterministic")
+        return replace(pod, rules=replace(pod.rules, static=changed[static]))
+
+    return tuple(tolerant(pod) for pod in state.pods)
+
+
+def _bound_pods(state: ClusterState, prototypes: Sequence[Prototype], stays: Collection[str]) -> set[str]:
+    """Pods that no prototype could ever hold: by selector, taints, volumes, or an amount."""
+    cluster, first = _compile(state.nodes, state.pods, prototypes, [1] * len(prototypes))
+    free = _free_of(cluster)
+    possible: dict[int, bool] = {}
+    found = set()
+    for number, pod in enumerate(cluster.pods):
+        class_number = int(cluster.class_of[number])
+        if pod.goes_with_node or pod.node in stays:
+            continue
+        if class_number not in possible:
+            mask = cluster.masks[cluster.classes[class_number].mask][first:]
+            fits = (free[:, first:] >= cluster.demand[class_number][:, None]).all(axis=0)
+            possible[class_number] = bool((mask & fits).any())
+        if not possible[class_number]:
+            found.add(pod.address)
+    return found
+
+
+def _compile(
+    nodes: Sequence[SizedNode], pods: Sequence[SizedPod], prototypes: Sequence[Prototype], copies: Sequence[int]
+) -> tuple[CompiledCluster, int]:
+    """Arrays of the nodes, then of so many copies of each prototype with their DaemonSets; and where copies begin."""
+    new_nodes: list[SizedNode] = []
+    new_pods: list[SizedPod] = []
+    for number, (prototype, count) in enumerate(zip(prototypes, copies, strict=True)):
+        for copy in range(count):
+            node, daemons = prototype.node_named(f"new-{number}-{copy}")
+            new_nodes.append(node)
+            new_pods += daemons
+    state = ClusterState((*nodes, *new_nodes), (*pods, *new_pods))
+    return compile_cluster(state), len(nodes)
+
+
+def _free_of(cluster: CompiledCluster) -> Ints:
+    """Return what each node has beside its DaemonSets' and static pods."""
+    free = cluster.allocatable.copy()
+    for pod, node in enumerate(cluster.node_of.tolist()):
+        if node >= 0 and cluster.pods[pod].goes_with_node:
+            free[:, node] -= cluster.demand[cluster.class_of[pod]]
+    return np.maximum(free, 0)
+
+
+def _bound(question: _Question, chosen: Iterable[int]) -> Solved:
+    """The linear program of some prototypes: kept nodes are there and cost nothing, new ones cost their price."""
+    numbers = list(chosen)
+    prototypes = [question.prototypes[number] for number in numbers]
+    cluster, first = _compile(question.nodes, question.pods, prototypes, [1] * len(prototypes))
+    free = np.maximum(cluster.allocatable - cluster.requested, 0)
+    kinds = [NodeKind(free[:, node], 0.0, 1.0, 1.0) for node in range(first)]
+    kinds += [NodeKind(free[:, first + n], p.price_month, 0.0, None) for n, p in enumerate(prototypes)]
+    counts = Counter(
+        (cluster.classes[number].mask, cluster.classes[number].shape, number)
+        for pod, number in enumerate(cluster.class_of.tolist())
+        if cluster.node_of[pod] < 0
+    )
+    merged: dict[tuple[int, int], tuple[int, int]] = {}
+    for (mask, shape, number), count in counts.items():
+        known = merged.get((mask, shape), (number, 0))
+        merged[mask, shape] = (known[0], known[1] + count)
+    groups = [(cluster.demand[number], count) for number, count in merged.values()]
+    pairs = [
+        (group, kind)
+        for group, ((mask, _), (number, _)) in enumerate(merged.items())
+        for kind in np.flatnonzero(cluster.masks[mask] & (free >= cluster.demand[number][:, None]).all(axis=0)).tolist()
+    ]
+    if {group for group, _ in pairs} != set(range(len(groups))):
+        return Solved(reason="a pod fits on no machine of these")
+    scale = np.maximum(cluster.allocatable.max(axis=1, initial=1), 1).astype(float)
+    solved = solve_program(kinds, groups, pairs, scale)
+    if solved.kept is None:
+        return solved
+    kept = np.zeros(len(question.prototypes))
+    kept[numbers] = solved.kept[first:]
+    return Solved(solved.value, kept)
+
+
+@dataclass(slots=True)
+class _MixSearch:
+    """The search while it runs. copies: places of the new nodes of each prototype; rounds: trials that were made."""
+
+    question: _Question
+    cluster: CompiledCluster
+    copies: list[list[int]]
+    moving: list[int]
+    progress: Progress
+    prototype_of: dict[int, int] = field(default_factory=dict)
+    trials: list[Trial] = field(default_factory=lambda: list(TRIALS))
+    exemptions: Exemptions = field(default_factory=dict)
+    rounds: float = 0.0
+    refused: int = -1
+
+    @property
+    def is_over(self) -> bool:
+        """True once a start has used up its placements."""
+        most = MOST_PLACEMENTS / max(len(self.moving) * len(TRIALS), 1)
+        return self.rounds >= min(max(most, FEWEST_ROUNDS), MOST_ROUNDS)
+
+    def price_of(self, new: Collection[int]) -> float:
+        """Money a month of new nodes."""
+        return sum(self.question.prototypes[self.prototype_of[node]].price_month for node in new)
+
+    def alive(self, new: Collection[int]) -> Flags:
+        """Flags of the kept nodes and of these new ones."""
+        flags = np.zeros(len(self.cluster.nodes), dtype=np.bool_)
+        flags[: len(self.question.nodes)] = True
+        flags[list(new)] = True
+        return flags
+
+    def holds(self, new: Collection[int]) -> bool:
+        """Return whether every trial places every pod; `refused` is the pod that one refused first."""
+        for number, trial in enumerate(self.trials):
+            self.rounds += 1 / len(self.trials)
+            self.progress.advance()
+            state = PlacingState.of(self.cluster, self.alive(new))
+            refused = place_pods(state, self.moving, trial) if len(state.places) else next(iter(self.moving), None)
+            if refused is None:
+                waiting = find_unplaced(state, self.question.options, trial, self.exemptions).pod
+                refused = (
+                    next((n for n in self.moving if self.cluster.pods[n].address == waiting), -1) if waiting else None
+                )
+            if refused is not None:
+                self.refused = refused
+                self.trials.insert(0, self.trials.pop(number))
+                return False
+        return True
+
+
+def _search(question: _Question, solved: Solved, progress: Progress) -> Mix:
+    """The cheapest of the mixes that the starts lead to."""
+    progress.stage("Try mixes of machine types", 0)
+    starts = _starts(question, solved)
+    most = np.max([start for _, start in starts], axis=0)
+    used = [number for number in range(len(question.prototypes)) if most[number] > 0]
+    copies = [math.ceil(float(most[n]) * SPARE) + MORE_NODES if n in used else 0 for n in range(len(most))]
+    copies = [count + question.options.reserve_nodes if count else 0 for count in copies]
+    cluster, first = _compile(question.nodes, question.pods, question.prototypes, copies)
+    places, at = list[list[int]](), first
+    for count in copies:
+        places.append(list(range(at, at + count)))
+        at += count
+    moving = [n for n, node in enumerate(cluster.node_of.tolist()) if node < 0]
+    owner = {place: number for number, copy in enumerate(places) for place in copy}
+    search = _MixSearch(question, cluster, places, moving, progress, owner)
+    everything = PlacingState.of(cluster, np.ones(len(cluster.nodes), dtype=np.bool_))
+    if place_pods(everything, moving, TRIALS[0]) is None:
+        search.exemptions = find_exemptions(everything, question.options, TRIALS[0])
+    best: list[int] | None = None
+    for least, start in starts:
+        if best is not None and least >= search.price_of(best):
+            continue  # no mix from here can be cheaper
+        search.rounds = 0.0
+        new = _grow(search, start)
+        if new is not None:
+            new = _exchange(search, _reduce(search, new))
+            if best is None or search.price_of(new) < search.price_of(best):
+                best = new
+    if best is None:
+        pod = cluster.pods[search.refused].address if search.refused >= 0 else ""
+        return Mix(reason="none that was tried holds all pods in every order", pod=pod)
+    return _mix_of(search, best)
+
+
+def _starts(question: _Question, solved: Solved) -> list[tuple[float, npt.NDArray[np.float64]]]:
+    """(least cost, nodes of each prototype to begin with): of all types, and of each of the cheapest types alone."""
+    by_type: dict[str, list[int]] = defaultdict(list)
+    for number, prototype in enumerate(question.prototypes):
+        by_type[prototype.machine.title].append(number)
+    alone = []
+    for numbers in by_type.values():
+        program = _bound(question, numbers)
+        if program.kept is not None:
+            alone.append((program.value, _level_zones(program.kept, [numbers])))
+    alone.sort(key=lambda pair: pair[0])
+    assert solved.kept is not None
+    return [(solved.value, _level_zones(solved.kept, by_type.values())), *alone[:MOST_TYPES]]
+
+
+def _level_zones(kept: npt.NDArray[np.float64], groups: Iterable[Sequence[int]]) -> npt.NDArray[np.float64]:
+    """The nodes of each type levelled over its zones: the program does not care which zone it fills."""
+    start = np.zeros(len(kept))
+    for numbers in groups:
+        start[numbers] = np.ceil(kept[numbers].sum() / len(numbers) - 1e-6)
+    return start
+
+
+def _grow(search: _MixSearch, start: npt.NDArray[np.float64]) -> list[int] | None:
+    """A mix that holds all pods, beginning with a start; None where the nodes at hand are used up first."""
+    new = [place for copy, count in zip(search.copies, start.tolist(), strict=True) for place in copy[: int(count)]]
+    allowed = {number for number, count in enumerate(start.tolist()) if count > 0}
+    while not search.holds(new):
+        more = _further(search, new, allowed, max(1, int(len(new) * GROWTH)))
+        if not more:
+            return None
+        new = [*new, *more]
+    return new
+
+
+def _further(search: _MixSearch, new: Sequence[int], allowed: Collection[int], count: int) -> list[int]:
+    """Further nodes that the refused pod may use, of the start's types where they will do, zone by zone in turns."""
+    taken = set(new)
+    used = Counter(search.prototype_of[node] for node in new)
+    able = [n for n, copy in enumerate(search.copies) if _may_use(search, copy)]
+    chosen: list[int] = []
+    for _ in range(count):
+        rest = [n for n in able if any(place not in taken for place in search.copies[n])]
+        if not rest:
+            break
+        prototypes = search.question.prototypes
+        number = min(rest, key=lambda n: (n not in allowed, used[n], prototypes[n].price_month, n))
+        place = next(place for place in search.copies[number] if place not in taken)
+        taken.add(place)
+        used[number] += 1
+        chosen.append(place)
+    return chosen
+
+
+def _may_use(search: _MixSearch, copy: Sequence[int]) -> bool:
+    """Return whether an empty node of a prototype could hold the refused pod, whatever rules there are between pods."""
+    if not copy or search.refused < 0:
+        return bool(copy)
+    cluster, node = search.cluster, copy[0]
+    number = int(cluster.class_of[search.refused])
+    free = cluster.allocatable[:, node] - cluster.requested[:, node]
+    return bool(cluster.masks[cluster.classes[number].mask][node] and (free >= cluster.demand[number]).all())
+
+
+def _reduce(search: _MixSearch, new: list[int]) -> list[int]:
+    """The mix without nodes that it can do without: groups of them, the dearest first, halved when one is needed."""
+    prototypes = search.question.prototypes
+    size = max(1, len(new) // 4)
+    while not search.is_over:
+        order = sorted(new, key=lambda node: (-prototypes[search.prototype_of[node]].price_month, -node))
+        for start in range(0, len(order), size):
+            rest = [node for node in new if node not in set(order[start : start + size])]
+            if not search.is_over and len(rest) < len(new) and search.holds(rest):
+                new = rest
+        if size == 1:
+            break
+        size //= 2
+    return new
+
+
+def _exchange(search: _MixSearch, new: list[int]) -> list[int]:
+    """The mix with nodes exchanged for cheaper ones of the same zone, as long as it holds."""
+    prototypes = search.question.prototypes
+    for node in sorted(new, key=lambda node: -prototypes[search.prototype_of[node]].price_month):
+        own = prototypes[search.prototype_of[node]]
+        cheaper = [
+            place
+            for number, copy in enumerate(search.copies)
+            if prototypes[number].zone == own.zone and prototypes[number].price_month < own.price_month
+            for place in copy
+            if place not in new
+        ]
+        by_type = {search.prototype_of[place]: place for place in reversed(cheaper)}
+        for _, place in sorted(by_type.items(), key=lambda item: prototypes[item[0]].price_month):
+            if search.is_over:
+                return new
+            changed = [place if other == node else other for other in new]
+            if search.holds(changed):
+                new = changed
+                break
+    return new
+
+
+def _mix_of(search: _MixSearch, new: Sequence[int]) -> Mix:
+    question = search.question
+    counts = Counter(search.prototype_of[node] for node in new)
+    lines = []
+    for number, count in counts.items():
+        prototype = question.prototypes[number]
+        lines.append(MixLine(prototype.machine.title, prototype.zone, count, count * prototype.price_month))
+    return Mix(
+        lines=tuple(sorted(lines, key=lambda line: (line.machine, line.zone))),
+        kept=tuple(node.name for node in question.nodes),
+        price_month=question.kept_month + search.price_of(new),
+        unpriced=question.unpriced,
+        placed=len(search.moving),
+    )

@@ -1,0 +1,256 @@
+"""Nodes that do not exist yet: what a machine type would be in a zone of this cluster, with its DaemonSets. Pure.
+
+What nodes of the type show counts before the list: their allocatable amounts (the smallest of each), labels and taints.
+A type that runs nowhere has the amounts of its line by its provider's rule, the labels of its line, those of the zone,
+the operating system and the operator's own labels and taints that all nodes share. A type whose amounts nobody knows is
+left out and named.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.base.reasons import Reason
+from cotenant.recommender.money import HOURS_PER_MONTH
+from cotenant.scheduler_ext.cluster_size.machines.kubelet import Machine, allocatable_of, provider_of
+from cotenant.scheduler_ext.cluster_size.machines.shapes import MachineType
+from cotenant.scheduler_ext.cluster_size.model import (
+    ATTACHED,
+    HOST_PORT,
+    PODS,
+    UNLIMITED,
+    ZONE_LABEL,
+    ClusterState,
+    SizedNode,
+    SizedPod,
+)
+from cotenant.scheduler_ext.cluster_size.prices import SPOT, SPOT_LABELS, TYPE_LABELS, capacity_of, machine_of
+from cotenant.scheduler_ext.extender.metric import ExtenderNode
+from cotenant.scheduler_ext.extender.stock_rules import refusals
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+OPERATING_SYSTEM: Final = ("kubernetes.io/os", "beta.kubernetes.io/os")
+PROVIDER_DOMAINS: Final = (
+    "kubernetes.io", "k8s.io", "k8s.aws", "amazonaws.com", "google.com", "azure.com", "karpenter.sh", "eksctl.io",
+)  # fmt: skip
+"""Ends of the domains of labels that a provider or Kubernetes writes: another machine type has other values."""
+SPOT_TAINT: Final = ("cotenant.dev/spot", "", "NoSchedule")
+"""Only in the model: it keeps workloads off new spot machines that run on none now."""
+_CONDITIONS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDeleted", "DeletionCandidate")
+DISK: Final = "ephemeral-storage"
+_LENT: Final = frozenset(EXTENDED_RESOURCES.values())
+Taints = tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prototype:
+    """A machine type in one zone. node: such a node, without a name; daemons: pods that each such node has."""
+
+    machine: MachineType
+    zone: str
+    node: SizedNode
+    daemons: tuple[SizedPod, ...]
+
+    @property
+    def price_month(self) -> float:
+        """Money a month of one node."""
+        return self.machine.price_hour * HOURS_PER_MONTH
+
+    def node_named(self, name: str) -> tuple[SizedNode, tuple[SizedPod, ...]]:
+        """A node of the prototype and its DaemonSets' pods."""
+        facts = replace(self.node.facts, name=name, labels={**self.node.facts.labels, HOSTNAME: name})
+        pods = tuple(replace(pod, name=f"{pod.name}-{name}", node=name) for pod in self.daemons)
+        return replace(self.node, facts=facts), pods
+
+
+@dataclass(frozen=True, slots=True)
+class Prototypes:
+    """All prototypes, and the types that are left out: sentences with their names and why."""
+
+    found: tuple[Prototype, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def prototypes_of(state: ClusterState, types: Sequence[MachineType]) -> Prototypes:
+    """The nodes that a list of machine types could give to a cluster."""
+    workers = [node for node in state.nodes if not _is_control_plane(node)]
+    zones = sorted({node.zone for node in workers})
+    names = {name for pod in state.pods for name in pod.requests}
+    found: list[Prototype] = []
+    unknown: list[str] = []
+    elsewhere: list[str] = []
+    for machine in types:
+        own = [node for node in workers if _is_of(node, machine)]
+        amounts = _allocatable(machine, own, workers, names)
+        if amounts is None:
+            unknown.append(machine.title)
+            continue
+        usable = [zone for zone in zones if not machine.zones or zone in machine.zones]
+        if not usable:
+            elsewhere.append(machine.title)
+        for zone in usable:
+            node = _node(machine, zone, own, workers, amounts)
+            found.append(Prototype(machine, zone, node, tuple(_daemons(state, node, workers))))
+    left_out = [
+        *_left_out(
+            unknown, "without amounts: no node of it runs here, and its line has no cpu, memory, pods with a provider"
+        ),
+        *_left_out(elsewhere, "in none of the cluster's zones"),
+    ]
+    return Prototypes(tuple(found), tuple(left_out))
+
+
+def _left_out(names: Sequence[str], why: str) -> list[str]:
+    count = len(names)
+    return [f"{count} machine {'type is' if count == 1 else 'types are'} {why}: {', '.join(names)}"] if names else []
+
+
+def _is_control_plane(node: SizedNode) -> bool:
+    return node.stays is not None and node.stays.reason is Reason.CONTROL_PLANE_NODE
+
+
+def _is_of(node: SizedNode, machine: MachineType) -> bool:
+    labels = node.facts.labels
+    is_spot = capacity_of(labels) == SPOT
+    return machine_of(labels) == machine.name and is_spot == (machine.capacity_type == SPOT)
+
+
+def _allocatable(
+    machine: MachineType, own: Sequence[SizedNode], workers: Sequence[SizedNode], names: Iterable[str]
+) -> dict[str, int] | None:
+    """Amounts of a new node: as its line says, else as nodes of the type show, else by the provider's rule."""
+    shown = {n: min(node.allocatable.get(n, 0) for node in own) for n in own[0].allocatable} if own else {}
+    shown = {name: amount for name, amount in shown.items() if name not in _LENT}
+    provider = machine.provider or next((p for node in workers if (p := provider_of(node.facts.labels))), "")
+    by_rule = None
+    if machine.cpu is not None and machine.memory is not None and machine.pods is not None:
+        by_rule = allocatable_of(provider, Machine(machine.cpu, machine.memory, machine.pods))
+    cpu = machine.allocatable_cpu or shown.get("cpu") or (by_rule.cpu if by_rule else None)
+    memory = machine.allocatable_memory or shown.get("memory") or (by_rule.memory if by_rule else None)
+    pods = machine.pods or shown.get(PODS)
+    if not cpu or not memory or not pods:
+        return None
+    return {
+        **shown,
+        **_counted_amounts(names, shown, workers),
+        **machine.resources,
+        "cpu": cpu,
+        "memory": memory,
+        PODS: pods,
+    }
+
+
+def _counted_amounts(names: Iterable[str], shown: Mapping[str, int], workers: Sequence[SizedNode]) -> dict[str, int]:
+    """Host ports, and volumes that drivers attach: by nodes of the type, else the fewest of any node."""
+    counted = {name: 1 for name in names if name.startswith(HOST_PORT)}
+    if not shown and workers:  # a disk belongs to a node's configuration, not to its machine type
+        counted[DISK] = min(node.allocatable.get(DISK, 0) for node in workers)
+    for name in names:
+        if name.startswith(ATTACHED):
+            counted[name] = shown.get(name) or min(
+                (n.allocatable.get(name, UNLIMITED) for n in workers), default=UNLIMITED
+            )
+    return counted
+
+
+def _node(
+    machine: MachineType, zone: str, own: Sequence[SizedNode], workers: Sequence[SizedNode], amounts: Mapping[str, int]
+) -> SizedNode:
+    labels = {**_common_labels(own)} if own else _shared_labels(workers)
+    in_zone = [node for node in workers if node.zone == zone]
+    labels = {key: value for key, value in labels.items() if not _is_place(key) and key != HOSTNAME}
+    labels |= {key: value for key, value in _common_labels(in_zone).items() if _is_place(key)}
+    labels |= {TYPE_LABELS[0]: machine.name, **({ZONE_LABEL: zone} if zone else {})}
+    if machine.capacity_type == SPOT:
+        labels |= {k: v for k, v in SPOT_LABELS.items() if any(node.facts.labels.get(k) == v for node in workers)}
+    labels |= machine.labels
+    taints = (*_common_taints(own or workers), *machine.taints)
+    if machine.capacity_type == SPOT:
+        taints = (*taints, SPOT_TAINT)
+    return SizedNode(ExtenderNode("", allocatable=amounts, labels=labels, taints=tuple(dict.fromkeys(taints))), amounts)
+
+
+def _is_place(key: str) -> bool:
+    return "zone" in key or "region" in key
+
+
+def _common_labels(nodes: Sequence[SizedNode]) -> dict[str, str]:
+    """Labels that all of these nodes have with one value."""
+    first, *others = [node.facts.labels for node in nodes] or [{}]
+    return {key: value for key, value in first.items() if all(labels.get(key) == value for labels in others)}
+
+
+def _shared_labels(nodes: Sequence[SizedNode]) -> dict[str, str]:
+    """The operating system and the operator's own labels, as far as all nodes share them."""
+    return {
+        key: value
+        for key, value in _common_labels(nodes).items()
+        if key in OPERATING_SYSTEM or not key.partition("/")[0].endswith(PROVIDER_DOMAINS)
+    }
+
+
+def _common_taints(nodes: Sequence[SizedNode]) -> Taints:
+    """Taints that all of these nodes have; those of conditions are none of a new node."""
+    first, *others = [node.facts.taints for node in nodes] or [()]
+    return tuple(t for t in first if all(t in taints for taints in others) and not t[0].startswith(_CONDITIONS))
+
+
+def _daemons(state: ClusterState, node: SizedNode, workers: Sequence[SizedNode]) -> Iterable[SizedPod]:
+    """A pod of each DaemonSet that would run on a node, and the largest static pods of any node."""
+    static: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    sets: dict[str, list[SizedPod]] = defaultdict(list)
+    names = {worker.name for worker in workers}
+    for pod in state.pods:
+        kind = pod.owner.split("/")[1] if pod.owner.count("/") >= 2 else ""
+        if not pod.goes_with_node or pod.node not in names:
+            continue
+        if kind == "DaemonSet":
+            sets[pod.owner].append(pod)
+        elif kind in ("Node", "Pod"):
+            for name, amount in {**pod.requests, PODS: 1}.items():
+                static[pod.node][name] += amount
+    for owner, pods in sorted(sets.items()):
+        made = _daemon(pods)
+        if not refusals(msgspec.json.decode(made.rules.static), [node.facts]):
+            yield replace(made, owner=owner)
+    if static:
+        largest: dict[str, int] = {}
+        for amounts in static.values():
+            for name, amount in amounts.items():
+                largest[name] = max(largest.get(name, 0), amount)
+        for number in range(largest.pop(PODS)):  # the first has the amounts of all, and each counts as a pod
+            requests = largest if number == 0 else {}
+            yield SizedPod("kube-system", f"static-{number}", "", requests, goes_with_node=True)
+
+
+def _daemon(pods: Sequence[SizedPod]) -> SizedPod:
+    """A pod of a DaemonSet that belongs to no node: the largest requests, without the field that names a node."""
+    requests: dict[str, int] = {}
+    for pod in pods:
+        for name, amount in pod.requests.items():
+            requests[name] = max(requests.get(name, 0), amount)
+    first = pods[0]
+    static = msgspec.json.decode(first.rules.static)
+    rules = replace(first.rules, static=msgspec.json.encode(_without_node(static), order="deterministic"))
+    name = first.owner.rpartition("/")[2]
+    return replace(first, name=name, node="", requests=requests, rules=rules, later={})
+
+
+def _without_node(static: Mapping[str, Any]) -> dict[str, Any]:
+    """The rules without the node's name that the controller of DaemonSets adds to every term."""
+    affinity = ((static.get("affinity") or {}).get("nodeAffinity") or {}).items()
+    kept: dict[str, Any] = {}
+    for key, required in affinity:
+        terms = [
+            {k: v for k, v in term.items() if k != "matchFields"} for term in required.get("nodeSelectorTerms") or ()
+        ]
+        if any(term.get("matchExpressions") for term in terms):
+            kept[key] = {"nodeSelectorTerms": terms}
+    rest = {key: value for key, value in static.items() if key != "affinity"}
+    return {**rest, "affinity": {"nodeAffinity": kept}} if kept else rest
