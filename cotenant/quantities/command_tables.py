@@ -23,7 +23,7 @@ _PLANS: Final = "cotenant.scheduler_ext.reservations.commands.rows"
 SUBJECTS: Final[tuple[TableSubject, ...]] = (
     TableSubject("Scores of forecasts", forecast_scores.SCHEMA, Level.SERIES, f"{_FORECASTS}.table", Moment.BACK_TEST,
                  units={"late_minutes": Unit.MINUTES}, signs={"height_50": Sign.EITHER, "height_90": Sign.EITHER},
-                 surfaces=_COMMAND),
+                 surfaces=(Surface.CLI, Surface.PYTHON)),
     TableSubject("Coverage of forecasts", forecast_scores.CURVES, Level.SERIES, f"{_FORECASTS}.curves",
                  Moment.BACK_TEST, units={"pinball": Unit.OF_RESOURCE, "by_hour": Unit.RATIO}, surfaces=_COMMAND),
     TableSubject("Scores of reclaim policies", backtest_reclaim.SCHEMA, Level.CLUSTER,

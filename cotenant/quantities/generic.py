@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Sign, Surface, Unit
+from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Sign, Unit
+from cotenant.quantities.sentences import SAID
 
-_EVERYWHERE: Final = (Surface.SENTENCE, Surface.CAPTION, Surface.CLI, Surface.REPORT)
 _MEASURES: Final = "cotenant.base.measures"
 _EXTREMES: Final = "cotenant.base.usage.extremes"
 _COLOCATION: Final = "cotenant.recommender.colocation"
@@ -34,7 +34,7 @@ def _of(  # noqa: PLR0913, PLR0917 - a table of quantities, a line each
     sign: Sign = Sign.NEVER_NEGATIVE,
 ) -> Quantity:
     """A quantity of sentences."""
-    return Quantity(key, name, definition, unit, function, of, time, sign=sign, surfaces=_EVERYWHERE)
+    return Quantity(key, name, definition, unit, function, of, time, sign=sign, surfaces=SAID.get(key, ()))
 
 
 _COUNTS: Final = (
@@ -141,8 +141,6 @@ _TIMES: Final = (
         f"{_COLOCATION}.explain.NodeExplained.degrade_seconds", _NODE),
 )  # fmt: skip
 _OTHERS: Final = (
-    _of("cluster_size_nodes_now_count", "Nodes now", "Nodes that the size of the cluster starts from.", Unit.COUNT,
-        "cotenant.scheduler_ext.cluster_size.model.ClusterSize.nodes_now", _NODES),
     _of("ladder_steps_count", "Steps", "Steps of accepted ladders that have begun, and those that were accepted.",
         Unit.COUNT, "cotenant.changes.model.ladder.LadderProgress.steps_begun", Aggregation(Level.WORKLOAD, "number")),
     _of("false_alarm_ratio", "Hours that would have counted as harm", "Share of pairs of neighbouring hours without a "

@@ -57,4 +57,14 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         Moment.NOW,
         surfaces=(Surface.SENTENCE, Surface.TILE, Surface.CLI, Surface.REST, Surface.MCP),
     ),
+    Quantity(
+        "cluster_size_nodes_now_count",
+        "Nodes now",
+        "Nodes that the size of the cluster starts from.",
+        Unit.COUNT,
+        "cotenant.scheduler_ext.cluster_size.model.ClusterSize.nodes_now",
+        Aggregation(Level.CLUSTER, "number of nodes"),
+        Moment.NOW,
+        surfaces=(Surface.SENTENCE, Surface.TILE, Surface.CLI, Surface.REST, Surface.PYTHON, Surface.MCP),
+    ),
 )

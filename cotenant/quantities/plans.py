@@ -62,7 +62,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         f"{_BACK_TEST}.coverage",
         _OF_BACK_TEST,
         Moment.BACK_TEST,
-        surfaces=(Surface.TABLE, Surface.DRAWER, Surface.CLI, Surface.REST, Surface.PYTHON),
+        surfaces=(Surface.TABLE, Surface.DRAWER, Surface.CLI, Surface.REST),
         columns=("plans.coverage", "plan_backtest.coverage"),
     ),
     Quantity(
@@ -73,7 +73,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         f"{_BACK_TEST}.hit_ratio",
         _OF_BACK_TEST,
         Moment.BACK_TEST,
-        surfaces=(Surface.TABLE, Surface.DRAWER, Surface.CLI, Surface.REST, Surface.PYTHON, Surface.OBJECT),
+        surfaces=(Surface.TABLE, Surface.DRAWER, Surface.CLI, Surface.REST, Surface.OBJECT),
         columns=("plans.hit_ratio", "plan_backtest.hit", "reservation_plans.expected_hit"),
     ),
     Quantity(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Sign, Surface, Unit
+from cotenant.quantities.sentences import SAID
 
 _VIEWS: Final = "cotenant.recommender.model.views.Overview"
-_PAGES: Final = (Surface.SENTENCE, Surface.CAPTION)
-_EVERYWHERE: Final = (*_PAGES, Surface.CLI, Surface.REPORT, Surface.NOTE)
+_DOCUMENT: Final = (Surface.REST, Surface.MCP)
+"""Both answer with the document that the overview is drawn from."""
 _PLANS: Final = "cotenant.scheduler_ext.reservations.model"
 _RISK: Final = "cotenant.base.usage.what_if"
 
@@ -21,10 +22,10 @@ def _of(  # noqa: PLR0913, PLR0917 - a table of quantities, a line each
     function: str,
     of: Aggregation,
     time: Moment = Moment.LAST_SCAN,
-    surfaces: tuple[Surface, ...] = _EVERYWHERE,
     sign: Sign = Sign.NEVER_NEGATIVE,
 ) -> Quantity:
     """A quantity of sentences."""
+    surfaces = (*SAID.get(key, ()), *(_DOCUMENT if function.startswith(_VIEWS) else ()))
     return Quantity(key, name, definition, unit, function, of, time, sign=sign, surfaces=surfaces)
 
 
@@ -56,9 +57,9 @@ _COUNTS: Final = (
     _of("chosen_count", "Chosen", "Rows, or workloads of them, that a person has ticked or that filters leave.",
         Unit.COUNT, "cotenant.dashboard.tables.selection.SelectionTotals.rows", _SELECTION, Moment.NOW),
     _of("job_nodes_count", "Nodes for a job", "Nodes on which a batch pod of a size fits in a window.", Unit.COUNT,
-        "cotenant.dashboard.nodes.batch.StartWindow.nodes", _COUNT, Moment.NEXT_24_HOURS, _PAGES),
+        "cotenant.dashboard.nodes.batch.StartWindow.nodes", _COUNT, Moment.NEXT_24_HOURS),
     _of("job_pods_count", "Pods of a job", "Batch pods of a size that fit on all nodes in a window.", Unit.COUNT,
-        "cotenant.dashboard.nodes.batch.StartWindow.pods", _COUNT, Moment.NEXT_24_HOURS, _PAGES),
+        "cotenant.dashboard.nodes.batch.StartWindow.pods", _COUNT, Moment.NEXT_24_HOURS),
     _of("queue_waiting_count", "Waiting pods", "Pods that wait in a quota, or their place in it.", Unit.COUNT,
         "cotenant.scheduler_ext.queues.model.report.QuotaRow.waiting_pods", Aggregation(Level.QUEUE, "number of pods"),
         Moment.NOW),

@@ -17,13 +17,18 @@ from cotenant.cli.demo.demo import summary
 from cotenant.cli.report.scan_report import ReportContents, page
 from cotenant.dashboard.home import overview as page_overview
 from cotenant.dashboard.pages import recommendations
+from cotenant.dashboard.rest.wire import json_answer
+from cotenant.dashboard.sources.namespace_filter import with_savings
+from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import select_bar
 from cotenant.dashboard.tables.selection import Selection
 from cotenant.recommender.model.savings import Savings
 from cotenant.recommender.model.views import RECLAIMABLE, RECOMMENDATIONS, Overview
 from tests.consistency.settings import Scene
+from tests.consistency.surfaces import Surfaces
 from tests.support.command_line import cotenant as command
 from tests.support.component_text import found, text_of
+from tests.support.dashboard import QUICK
 
 pytestmark = [pytest.mark.slow]
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -131,6 +136,20 @@ def series_end(document: Overview) -> float | None:
     """The last value of the line of batch capacity so far; None where it is not known."""
     known = [value for value in document.cpu.batch[-1:] if math.isfinite(value)]
     return known[0] if known else None
+
+
+def test_rest_and_tools_answer_with_the_document_that_the_page_is_drawn_from(shown: Scene) -> None:
+    """Each field of it, and of the documents in it, is what the source has, for who asks and of the whole."""
+    surfaces = Surfaces(shown)
+    for answered, source in (
+        (json.loads(surfaces._get(["overview"])[0]), shown.view.source),
+        (surfaces._documents(["overview"])[0], StoreSource(shown.store, QUICK)),
+    ):
+        drawn = source.snapshot().overview
+        assert drawn is not None
+        advice = source.snapshot().tables[RECOMMENDATIONS.name]
+        want = json.loads(bytes(json_answer(with_savings(drawn, advice)).body))
+        assert {name: answered[name] for name in want} == want
 
 
 def test_report_note_summary_and_clusters_say_the_cluster_s_totals(shown: Scene) -> None:

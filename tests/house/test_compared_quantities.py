@@ -1,0 +1,185 @@
+"""A quantity of several surfaces is compared on each of them, and one of a single surface is shown nowhere else."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from cotenant.quantities.quantity import Quantity, Surface
+from cotenant.quantities.registry import TABLES, every_quantity
+from cotenant.quantities.sentences import SAID
+from cotenant.recommender.model.clusters import CLUSTERS
+from cotenant.scheduler_ext.cluster_size import tables as size
+from cotenant.scheduler_ext.reservations.commands.rows import RESERVATION_PLANS, SCORES
+from tests.consistency import test_live_tables as live
+from tests.consistency.surfaces import READERS
+from tests.house import test_sentence_numbers as sentences
+from tests.house.test_style import ROOT
+
+TESTS = ROOT / "tests"
+WORDS = frozenset({Surface.SENTENCE, Surface.CAPTION, Surface.CLI, Surface.REPORT, Surface.NOTE, Surface.TILE})
+"""Surfaces of sentences: the numbers in them are listed, and computed in none of them."""
+HEADLINE = "consistency/test_headline.py"
+SAVINGS = f"{HEADLINE}::test_sentence_tile_list_and_bar_say_these_sums"
+SUMMARIES = f"{HEADLINE}::test_report_note_summary_and_clusters_say_the_cluster_s_totals"
+DOCUMENT = f"{HEADLINE}::test_rest_and_tools_answer_with_the_document_that_the_page_is_drawn_from"
+PLANS = "dashboard/test_plan_surfaces.py"
+LENT = f"{HEADLINE}::test_what_can_be_lent_now_is_the_sum_of_the_nodes_wherever_it_is_said"
+DRAWERS = "consistency/test_drawers.py"
+SIZE = "dashboard/test_cluster_size_page.py::test_the_page_rest_and_python_have_the_number_of_the_stored_answer"
+ONE_SAVING = "dashboard/test_one_saving.py"
+STATES = f"{PLANS}::test_a_phase_and_its_numbers_are_the_same_everywhere"
+SCORED = f"{PLANS}::test_coverage_leads_and_the_hit_ratio_never_stands_for_it"
+IN_OBJECT = f"{PLANS}::test_an_object_of_the_cluster_keeps_the_sign_and_the_coverage"
+FORMS = "consistency/test_forms.py::test_a_data_frame_has_the_same_cells"
+WORST = "test_the_page_says_what_the_risk_has_meant_in_the_words_of_the_analysis"
+WORST_DAY = f"dashboard/test_batch_page.py::{WORST}"
+OF_SIZE = dict.fromkeys((Surface.SENTENCE, Surface.TILE, Surface.CLI, Surface.REST, Surface.PYTHON, Surface.MCP), SIZE)
+OF_SCORES = dict.fromkeys((Surface.SENTENCE, Surface.CHART, Surface.TABLE, Surface.DRAWER), SCORED)
+NAMED: Mapping[str, Mapping[Surface, str]] = {
+    "savings_*": {
+        **dict.fromkeys((Surface.TILE, Surface.SENTENCE, Surface.CAPTION), SAVINGS),
+        **dict.fromkeys((Surface.REPORT, Surface.NOTE), SUMMARIES),
+        Surface.CLI: f"{ONE_SAVING}::test_rest_exports_and_command_line_have_the_same_numbers",
+        Surface.REVIEW: f"{ONE_SAVING}::test_the_bar_says_what_a_review_writes_and_what_it_leaves_out_and_why",
+    },
+    "cluster_lendable_now": dict.fromkeys((Surface.TILE, Surface.SENTENCE), LENT),
+    "cluster_lendable_*": dict.fromkeys((Surface.REST, Surface.MCP), DOCUMENT),
+    "nodes_that_could_leave_count": OF_SIZE,
+    "leaving_nodes_month": OF_SIZE,
+    "fewest_nodes_count": OF_SIZE,
+    "kept_by_bound_ratio": OF_SIZE,
+    "cluster_size_nodes_now_count": OF_SIZE,
+    "lendable_now": {
+        Surface.DRAWER: f"{DRAWERS}::test_the_panels_of_a_node_say_each_amount_that_is_lent_with_its_terms"
+    },
+    "lendable_cpu_now": {Surface.TILE: f"{DRAWERS}::test_the_page_of_a_node_says_the_row_of_the_node"},
+    "lendable_memory_now": {Surface.TILE: f"{DRAWERS}::test_the_page_of_a_node_says_the_row_of_the_node"},
+    "reservation_plans_*": {Surface.DRAWER: STATES},
+    "plan_scores_*": {Surface.DRAWER: SCORED},
+    "plan_coverage": {**OF_SCORES, Surface.OBJECT: IN_OBJECT},
+    "plan_hit_ratio": {**OF_SCORES, Surface.OBJECT: IN_OBJECT},
+    "plan_available_before_start_seconds": {**OF_SCORES, Surface.OBJECT: IN_OBJECT},
+    "plan_coverage_back_test": {Surface.DRAWER: f"{DRAWERS}::test_the_panel_of_a_plan_says_its_row"},
+    "plan_hit_ratio_back_test": {Surface.DRAWER: f"{DRAWERS}::test_the_panel_of_a_plan_says_its_row"},
+    "plan_pods_*": dict.fromkeys((Surface.TABLE, Surface.DRAWER), STATES),
+    "plan_reservations_used": dict.fromkeys((Surface.DRAWER, Surface.REST), STATES),
+    "forecast_scores_*": dict.fromkeys((Surface.CLI, Surface.PYTHON), FORMS),
+    "worst_day_*": {**dict.fromkeys((Surface.REST, Surface.MCP), DOCUMENT), Surface.SENTENCE: WORST_DAY},
+}
+"""Key, or its beginning with a star -> by surface the test that compares it."""
+OF_DOCUMENT = ("recommender.model.views.Overview.", "recommender.model.savings.", "recommender.model.views.Headline.")
+"""Owners of what the overview's document holds, which REST and tools answer with."""
+_ONE_DOCUMENT = "Page, command, REST and tools are drawn from the explanation of one container, which holds them."
+_ONE_LINE = "One line writes all six ratios of the document; the first of each pair is listed."
+_POINTS = "Captions and charts are made of the rows that REST answers with; tests of figures compare some points."
+_COUNTER = "The planner keeps them in the plan's object, which pages read back."
+EXCEPTIONS: Mapping[str, tuple[frozenset[Surface], str]] = {
+    "*_above_cpu_request": (frozenset({Surface.SENTENCE, Surface.CLI, Surface.REST, Surface.MCP}), _ONE_DOCUMENT),
+    "time_measured": (frozenset({Surface.SENTENCE, Surface.DRAWER}), _ONE_DOCUMENT),
+    "recommendation_log_*": (frozenset({Surface.DRAWER}), _ONE_DOCUMENT),
+    "cluster_*_ratio": (frozenset({Surface.TILE, Surface.CLI, Surface.REPORT}), _ONE_LINE),
+    "worst_day_*": (frozenset({Surface.CLI}), "The command prints the sentences of the document as they are."),
+    "peak_median": (frozenset({Surface.SENTENCE}), _POINTS),
+    "plan_hit_ratio_back_test": (frozenset({Surface.OBJECT}), _COUNTER),
+    "plan_most_*": (frozenset({Surface.OBJECT}), _COUNTER),
+    "*": (frozenset({Surface.CHART, Surface.CAPTION}), _POINTS),
+}
+"""Key as a shell writes a pattern -> the surfaces on which no test compares it, and why."""
+
+
+def compared_tables() -> dict[Surface, set[str]]:
+    """Surface -> the tables whose cells the consistency suite compares on it."""
+    found = {surface: set(tables) for surface, (_, tables) in READERS.items()}
+    for one in live.LIVE:
+        found[Surface.REST].add(one.schema.name)
+        found[Surface.EXPORT] |= {one.schema.name} if Surface.EXPORT in live.surfaces_of(one.schema) else set()
+        found[Surface.CLI] |= {one.schema.name} if one.words else set()
+        found[Surface.MCP] |= {one.schema.name} if one.tool[0] else set()
+    of_page = {one.schema.name for one in live.PAGE_TABLES}
+    found[Surface.TABLE] |= {*of_page, *(one.schema.name for one in live.LISTED), CLUSTERS.name}
+    found[Surface.DRAWER] = {size.NODES.name, size.MOVES.name, live.LADDERS.name, live.RUNGS.name} & (
+        of_page | {live.LADDERS.name, live.RUNGS.name}
+    )
+    found[Surface.PYTHON] |= {size.NODES.name, size.MOVES.name}
+    for name in (CLUSTERS.name, live.RUNGS.name, RESERVATION_PLANS.name, SCORES.name):
+        found[Surface.CLI].add(name)
+        found[Surface.REST].add(name)
+    return found
+
+
+def named(key: str) -> Mapping[Surface, str]:
+    """The tests that compare a quantity by name."""
+    found: dict[Surface, str] = {}
+    for pattern, tests in NAMED.items():
+        if pattern == key or (pattern.endswith("*") and key.startswith(pattern[:-1])):
+            found |= tests
+    return found
+
+
+def uncompared(one: Quantity, tables: Mapping[Surface, set[str]]) -> Iterator[Surface]:
+    """The surfaces of a quantity on which nothing compares it."""
+    own = {column.partition(".")[0] for column in one.columns}
+    for surface in one.surfaces:
+        by_sentences = surface in WORDS and one.key in sentences.LISTED["quantities"]
+        if own & tables.get(surface, set()) or surface in named(one.key) or by_sentences:
+            continue
+        of_document = surface in (Surface.REST, Surface.MCP) and any(name in one.function for name in OF_DOCUMENT)
+        excused = any(fnmatch(one.key, key) and surface in surfaces for key, (surfaces, _) in EXCEPTIONS.items())
+        if not (of_document or excused):
+            yield surface
+
+
+def test_every_quantity_of_several_surfaces_is_compared_on_each() -> None:
+    tables = compared_tables()
+    several = [one for one in every_quantity() if len(one.surfaces) > 1]
+    missing = {one.key: found for one in several if (found := [s.value for s in uncompared(one, tables)])}
+    assert missing == {}, "compare it in tests/consistency, or name the test that does"
+
+
+def test_each_test_that_compares_a_quantity_by_name_is_there() -> None:
+    used = {path for tests in NAMED.values() for path in tests.values()} | {DOCUMENT}
+    parts = [path.partition("::") for path in sorted(used)]
+    lost = [name for file, _, name in parts if f"def {name}(" not in (TESTS / file).read_text(encoding="utf-8")]
+    assert lost == []
+    keys = [one.key for one in every_quantity()]
+    unknown = [key for key in NAMED if not any(k == key or (key[-1] == "*" and k.startswith(key[:-1])) for k in keys)]
+    assert unknown == [], "no such quantity"
+
+
+def surfaces_of_module(name: str) -> frozenset[Surface]:
+    """Where people read the sentences of a module."""
+    if Path(name).stem in sentences.WORDS_OF_ROOMS:
+        return frozenset({Surface.SENTENCE, Surface.CLI})
+    if name.startswith("dashboard/") and "commands" not in name:
+        return frozenset({Surface.SENTENCE})
+    if "/report/" in name:
+        return frozenset({Surface.REPORT})
+    return frozenset({Surface.NOTE if Path(name).stem == "notice" else Surface.CLI})
+
+
+@pytest.mark.parametrize("key", sorted(SAID))
+def test_sentences_contain_a_quantity_where_the_dictionary_says_it_and_nowhere_else(key: str) -> None:
+    """So that a quantity of one surface is proven to have no other one."""
+    modules = [sentences.formatted()[number] for number in sentences.LISTED["quantities"].get(key, ())]
+    assert frozenset(SAID[key]) == frozenset().union(*map(surfaces_of_module, modules))
+
+
+def test_a_table_of_one_surface_is_made_where_that_surface_is() -> None:
+    """Its schema and the function of its rows are used by commands, or by charts, and by no other kind of module."""
+    alone = {one.schema.name: one for one in TABLES if len(one.surfaces) == 1}
+    assert {surface for one in alone.values() for surface in one.surfaces} <= {Surface.CLI, Surface.CHART}
+    for name, (path, tree) in sentences.sources().items():
+        shows = {Surface.REST, Surface.TABLE} if name.startswith("dashboard/") else set()
+        shows |= {Surface.PYTHON} if name.startswith("cotenant/python_api/") else set()
+        if not shows or path.parts[-2] == "commands":
+            continue
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        uses = {f"{node.module}.{one.name}" for node in imports for one in node.names}
+        for subject in alone.values():
+            if subject.surfaces == (Surface.CLI,):
+                assert subject.function not in uses, f"{name} shows {subject.schema.name} too: say so in the dictionary"
