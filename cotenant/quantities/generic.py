@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Sign, Unit
-from cotenant.quantities.sentences import SAID
+from cotenant.quantities.spoken import SAID
 
 _MEASURES: Final = "cotenant.base.measures"
 _EXTREMES: Final = "cotenant.base.usage.extremes"

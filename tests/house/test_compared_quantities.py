@@ -11,7 +11,7 @@ import pytest
 
 from cotenant.quantities.quantity import Quantity, Surface
 from cotenant.quantities.registry import TABLES, every_quantity
-from cotenant.quantities.sentences import SAID
+from cotenant.quantities.spoken import SAID
 from cotenant.recommender.model.clusters import CLUSTERS
 from cotenant.scheduler_ext.cluster_size import tables as size
 from cotenant.scheduler_ext.reservations.commands.rows import RESERVATION_PLANS, SCORES
