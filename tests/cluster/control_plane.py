@@ -287,7 +287,8 @@ class ControlPlane:
             f"--root-ca-file={pki / 'ca.crt'}",
             "--use-service-account-credentials",
             "--concurrent-deployment-syncs=10",
-            "--node-monitor-grace-period=3m",  # nodes stay Ready while a test pauses the API server on a busy machine
+            # nodes stay Ready that no kubelet speaks for, and all while a test pauses the API server
+            "--node-monitor-grace-period=2h",
             *([] if self.options.heartbeats else ["--controllers=*,-node-lifecycle-controller"]),
         ]
 
