@@ -54,6 +54,7 @@ PROMISE: Final = (
     "Every pod of the leaving nodes found a place on the others in several orders and by several score rules; no pod "
     "is preempted. Nothing happens by itself."
 )
+BOUND_WHY: Final = "The table of nodes says what binds each of them. Lower requests bind fewer:"
 
 
 def render(view: View, search: str) -> Component:
@@ -112,9 +113,14 @@ def _details(report: SizeReport, level: RequestLevel, search: str, base: str) ->
         _node_panel(sized.size, f"{command} nodes"),
         _move_panel(sized.size, f"{command} moves", base),
         _bill_panel(report, sized),
-        _step_panel(sized, f"{command} steps"),
+        _step_panel(sized, f"{command} steps", base),
         _obstacle_panel(report, sized.size, f"{command} obstacles"),
     ]
+
+
+def lower_requests(base: str) -> tuple[str, str]:
+    """The link to what can be lowered."""
+    return "What can be lowered", f"{base}recommendations"
 
 
 def _gaps(size: ClusterSize) -> Component:
@@ -138,9 +144,7 @@ def _move_panel(size: ClusterSize, command: str, base: str) -> Component:
     """Each pod of a leaving node with the node that takes it, in the first trial."""
     rows = list(move_table(size).rows())
     if not rows:
-        why = "The table of nodes says what binds each of them. Lower requests bind fewer:"
-        link = ("What can be lowered", f"{base}recommendations")
-        return panels.panel("Moves", panels.empty("No pod would move.", why=why, link=link))
+        return panels.panel("Moves", panels.empty("No pod would move.", why=BOUND_WHY, link=lower_requests(base)))
     table = panels.facts(titles(MOVES), [cells(MOVES, row) for row in rows[:MOST_ROWS]], "Moves")
     return panels.panel("Moves", table, note=row_note(len(rows), command))
 
@@ -160,11 +164,12 @@ def _bill_panel(report: SizeReport, sized: SizedLevel) -> Component:
     return panels.panel("Machine types", *tables, note=f"Prices in {report.currency}, a month of 730 hours.")
 
 
-def _step_panel(sized: SizedLevel, command: str) -> Component:
+def _step_panel(sized: SizedLevel, command: str, base: str) -> Component:
     """The way there with dates."""
     rows = list(step_table(sized.steps).rows())
     if not rows:
-        return panels.panel("Getting there", panels.empty("No node could leave.", why="There is no step to take."))
+        state = panels.empty("No node could leave.", why=BOUND_WHY, link=lower_requests(base))
+        return panels.panel("Getting there", state)
     table = panels.facts(titles(STEPS), [cells(STEPS, row) for row in rows[:MOST_ROWS]], "Getting there")
     return panels.panel("Getting there", table, note=row_note(len(rows), command))
 
