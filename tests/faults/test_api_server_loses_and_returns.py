@@ -7,7 +7,6 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,10 @@ from cotenant.base.kube import Mirror, Writer
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.process.clock import ShiftedClock
 from cotenant.changes.accept import AcceptanceTerms
-from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import Method
 from cotenant.changes.soak.reconcile import settle
-from cotenant.changes.soak.watcher import Watcher
 from tests.base.config_maps import ConfigMap, data_of
 from tests.changes.conftest import Make
-from tests.changes.dying import Where, acting, killed
 from tests.changes.world import created, live, recommended
 from tests.cluster import needing
 from tests.cluster.api import Api, ApiError
@@ -176,38 +172,6 @@ def mirrored(plane: ControlPlane) -> Iterator[Mirror[Any]]:
             yield mirror
         finally:
             mirror.stop()
-
-
-# --- 18: a namespace is deleted ---------------------------------------------------------------------------------------
-def test_changes_of_a_namespace_that_is_deleted_end_with_a_reason(
-    control_plane: ControlPlane, namespace: str, make: Make, person: Path, tmp_path: Path
-) -> None:
-    workload = created(control_plane, namespace, "web", 0)
-    where = Where(str(person), tmp_path / "ledger.db", "accepted", {"soak_minutes": 0.0})
-    killed(acting, where, workload, Method.TEMPLATE, 800)
-    actions = make(LATER)
-    (unsent,) = actions.journal.standings().values()
-    assert unsent.state is ChangeState.UNKNOWN
-    waiting = replace(unsent.change, id="later", batch="later", wave=1)
-    actions.journal.accept([waiting])
-    rows = len(list(actions.journal.ledger.entries()))
-    control_plane.api().delete(f"/api/v1/namespaces/{namespace}")
-    gone = f"/apis/apps/v1/namespaces/{namespace}/deployments"
-    wait_for("the end of what was in it", lambda: not control_plane.api().items(gone))
-    settle(actions)
-
-    @contextmanager
-    def opened() -> Iterator[Any]:
-        yield actions
-
-    def ended() -> bool:
-        Watcher(opened, lambda _news: None).step()
-        return all(s.state in (ChangeState.FAILED, ChangeState.CANCELLED) for s in actions.journal.standings().values())
-
-    wait_for("an outcome of each change", ended)
-    assert all(s.words for s in actions.journal.standings().values())
-    assert len(list(actions.journal.ledger.entries())) > rows
-    assert actions.journal.ledger.verify().wrong_seq is None
 
 
 # --- 44: the disk is full ---------------------------------------------------------------------------------------------
