@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cotenant.admission.pod_mutation import MIRROR_ANNOTATION
 from cotenant.admission.policies.compiler import NOT_OURS
 from cotenant.admission.profile import Profile
 from cotenant.base.kubernetes.moments import moment_of
@@ -37,13 +38,14 @@ def unprofiled_pods(
 ) -> Iterator[tuple[CreatedPod, Profile]]:
     """Yield each pod with the first profile that selects it and of which it carries nothing.
 
-    profiles: by name, each with the Unix time since when it is as it is now; pods from before that are left out, and so
-    are profiles that are applied to a share of the pods or that leave no mark. namespace_labels: by namespace; a
+    profiles: by name, each with the Unix time since when it is as it is now. Left out are pods from before that, static
+    pods, and profiles that are applied to a share of the pods or that leave no mark. namespace_labels: by namespace; a
     namespace that is not among them selects nothing.
     """
     for pod in pods:
         labels = namespace_labels.get(pod.namespace)
-        if labels is None or not NOT_OURS.matches({NOT_OURS.key: pod.namespace}):
+        is_asked_about = NOT_OURS.matches({NOT_OURS.key: pod.namespace}) and MIRROR_ANNOTATION not in pod.annotations
+        if labels is None or not is_asked_about:
             continue
         for profile, since_seconds in profiles.values():
             is_later = pod.created_seconds is not None and pod.created_seconds > since_seconds
@@ -74,4 +76,6 @@ def profile_since_seconds(body: Mapping[str, Any]) -> float:
     """Return the Unix time of the last write of a ClusterColocationProfile object; infinity if it names none."""
     metadata = body["metadata"]
     times = [metadata.get("creationTimestamp"), *(entry.get("time") for entry in metadata.get("managedFields") or ())]
-    return max((at for at in (moment_of(time, "a write") for time in times) if at is not None), default=float("inf"))
+    where = f"ClusterColocationProfile {metadata['name']}: time of a write"
+    moments = [moment_of(time, where) for time in times]
+    return max((at for at in moments if at is not None), default=float("inf"))

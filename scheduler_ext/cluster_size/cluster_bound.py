@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -47,7 +47,7 @@ def fewest_nodes(state: ClusterState, uncounted: Collection[str] = ()) -> Bound:
     if not cluster.nodes:
         return Bound(reason="the cluster has no nodes")
     kinds, counts, kept = _kinds(cluster)
-    groups = _groups(cluster)
+    groups = demand_groups(cluster, (n for n, pod in enumerate(cluster.pods) if not pod.goes_with_node))
     pairs = [
         (group, kind)
         for group, (mask, shape, _) in enumerate(groups)
@@ -66,10 +66,7 @@ def _kinds(cluster: CompiledCluster) -> tuple[list[tuple[int, Ints]], list[int],
 
     A node's kind is its amounts without DaemonSets' and static pods', and which masks have it.
     """
-    free = cluster.allocatable.copy()
-    for pod, node in enumerate(cluster.node_of.tolist()):
-        if node >= 0 and cluster.pods[pod].goes_with_node:
-            free[:, node] -= cluster.demand[cluster.class_of[pod]]
+    free = free_beside_daemons(cluster)
     masks = np.array(cluster.masks, dtype=np.bool_).reshape(len(cluster.masks), len(cluster.nodes))
     stays = find_stays(cluster)
     numbers: dict[bytes, int] = {}
@@ -79,7 +76,7 @@ def _kinds(cluster: CompiledCluster) -> tuple[list[tuple[int, Ints]], list[int],
         key = free[:, node].tobytes() + masks[:, node].tobytes()
         number = numbers.setdefault(key, len(kinds))
         if number == len(kinds):
-            kinds.append((node, np.maximum(free[:, node], 0)))
+            kinds.append((node, free[:, node]))
             counts.append(0)
             kept.append(0)
         counts[number] += 1
@@ -87,12 +84,21 @@ def _kinds(cluster: CompiledCluster) -> tuple[list[tuple[int, Ints]], list[int],
     return kinds, counts, kept
 
 
-def _groups(cluster: CompiledCluster) -> list[tuple[int, int, int]]:
-    """(mask, a class with the demand, pods) of each group of pods that need a place."""
+def free_beside_daemons(cluster: CompiledCluster) -> Ints:
+    """Return what each node has beside its DaemonSets' and static pods, (resources, nodes), never below 0."""
+    free = cluster.allocatable.copy()
+    for pod, node in enumerate(cluster.node_of.tolist()):
+        if node >= 0 and cluster.pods[pod].goes_with_node:
+            free[:, node] -= cluster.demand[cluster.class_of[pod]]
+    return np.maximum(free, 0)
+
+
+def demand_groups(cluster: CompiledCluster, pods: Iterable[int]) -> list[tuple[int, int, int]]:
+    """(mask, a class with the demand, pods) of each group of these pods: of one demand, for the same nodes."""
     counts: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
-    for pod, number in enumerate(cluster.class_of.tolist()):
-        if not cluster.pods[pod].goes_with_node:
-            class_ = cluster.classes[number]
-            entry = counts[class_.mask, class_.shape]
-            entry[0], entry[1] = number, entry[1] + 1
+    for pod in pods:
+        number = int(cluster.class_of[pod])
+        class_ = cluster.classes[number]
+        entry = counts[class_.mask, class_.shape]
+        entry[0], entry[1] = number, entry[1] + 1
     return [(mask, number, count) for (mask, _), (number, count) in counts.items()]

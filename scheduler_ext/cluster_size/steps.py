@@ -14,6 +14,7 @@ from typing import Final
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import seconds_of
+from cotenant.base.text import counted
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import NODEPOOL_LABEL, Autoscalers, Obstacle
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize, ClusterState, RequestLevel, SizedNode
 
@@ -21,7 +22,7 @@ UNNEEDED: Final = "scale-down-unneeded-time"
 UNNEEDED_DEFAULT: Final = "10m"
 THRESHOLD, THRESHOLD_DEFAULT = "scale-down-utilization-threshold", "0.5"
 EMPTIED_BY: Final = "PodMigrationJobs: page Rebalance, Empty, or HighNodeLoad"
-ACCEPTED_BY: Final = "somebody who may accept: cotenant recs accept"
+ACCEPTED_BY: Final = "somebody who may accept: cotenant recs apply"
 BY_HAND: Final = "by hand: no autoscaler of this node was seen"
 
 
@@ -99,7 +100,7 @@ def _accept_steps(level: RequestLevel, route: Route) -> Iterator[PlanStep]:
         return
     ladder = 1 if level is RequestLevel.READY else max(proposed.most_steps, 1)
     count = proposed.ready if level is RequestLevel.READY else proposed.containers
-    words = f"accept the recommendations of {count:,} {_plural(count, 'container')}"
+    words = f"accept the recommendations of {counted(count, 'container')}"
     if level is RequestLevel.READY:
         words += ", as far as they are ready"
     elif proposed.stopped:
@@ -122,7 +123,7 @@ def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[PlanSte
     at = start
     for node in size.leaving:
         pods = len(node.places)
-        words = f"empty {node.name}: {pods:,} {_plural(pods, 'pod')}"
+        words = f"empty {node.name}: {counted(pods, 'pod')}"
         yield PlanStep(0, at, StepAction.EMPTY, words, EMPTIED_BY if pods else "nobody: it is empty", node.name, pods)
         at = math.ceil(at + math.ceil(pods / max(route.pace.moves_a_round, 1)) * route.pace.round_seconds)
         labels = facts[node.name].facts.labels if node.name in facts else {}
@@ -155,7 +156,7 @@ def autoscaler_sentences(state: ClusterState, autoscalers: Autoscalers) -> list[
             "" if pool.consolidate_after in ("", "0s", "Never") else f", {pool.consolidate_after} after the last change"
         )
         acts = "no node by itself" if pool.consolidate_after == "Never" else f"nodes {which}{after}"
-        lines.append(f"Karpenter takes away {acts} of NodePool {pool.name} ({count:,} {_plural(count, 'node')})")
+        lines.append(f"Karpenter takes away {acts} of NodePool {pool.name} ({counted(count, 'node')})")
     if autoscalers.pod or autoscalers.status:
         threshold, after = autoscalers.flag(THRESHOLD, THRESHOLD_DEFAULT), autoscalers.flag(UNNEEDED, UNNEEDED_DEFAULT)
         source = "" if autoscalers.flags is not None else "; these are its defaults, its flags could not be read"
@@ -177,7 +178,3 @@ def steps_note(steps: Sequence[PlanStep]) -> str:
         return ""
     undated = f", of which {open_ended:,} have no date before an obstacle is gone" if open_ended else ""
     return f"{len(steps):,} steps{undated}; nothing of it happens by itself"
-
-
-def _plural(count: int, word: str) -> str:
-    return word if count == 1 else f"{word}s"

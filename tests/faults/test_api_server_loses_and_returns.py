@@ -149,6 +149,8 @@ def test_a_mirror_follows_a_cluster_that_was_restored_from_an_older_state(tmp_pa
             wait_for("the older state", lambda: mirror.snapshot() == {("default", "a"): {"v": "1"}})
             put(plane.api(), "c", "1")  # versions of this timeline are smaller than those that were seen
             wait_for("what is written from there", lambda: ("default", "c") in mirror.snapshot())
+            # the state of before with what came since: nothing of the time that was lost
+            assert mirror.snapshot() == {("default", "a"): {"v": "1"}, ("default", "c"): {"v": "1"}}
 
 
 def put(api: Api, name: str, value: str) -> None:

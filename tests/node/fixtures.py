@@ -25,9 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def _debian_containerd() -> Iterator[Containerd]:
+def containers_here() -> None:
+    """Skip where no container can run."""
     if reason := impossible():
         pytest.skip(f"NO CONTAINERS HERE: {reason}")
+
+
+@pytest.fixture(scope="session")
+def _debian_containerd(containers_here: None) -> Iterator[Containerd]:
     with Containerd() as runtime:
         yield runtime
 

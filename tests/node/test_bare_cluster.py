@@ -14,7 +14,6 @@ from tests.cluster import needing
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.node.bare_cluster import bare_cluster, home, state, values
-from tests.node.containerd import impossible
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 
@@ -25,11 +24,9 @@ BUSY = 2.5
 
 
 @pytest.fixture(autouse=True)
-def _parts(kubelet_binary: None) -> None:
+def _parts(kubelet_binary: None, containers_here: None) -> None:
     needing.kubernetes()
     needing.helm()
-    if reason := impossible():
-        pytest.skip(reason)
 
 
 def home_with(plane: ControlPlane, words: str) -> str:

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.progress import Progress, Silent
+from cotenant.scheduler_ext.cluster_size.cluster_bound import demand_groups, free_beside_daemons
 from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, compile_cluster
 from cotenant.scheduler_ext.cluster_size.decide import find_stays
 from cotenant.scheduler_ext.cluster_size.linear_program import NodeKind, Solved, solve_program
@@ -170,7 +171,7 @@ def _with_spot_tolerance(state: ClusterState) -> tuple[SizedPod, ...]:
 def _bound_pods(state: ClusterState, prototypes: Sequence[Prototype], stays: Collection[str]) -> set[str]:
     """Pods that no prototype could ever hold: by selector, taints, volumes, or an amount."""
     cluster, first = _compile(state.nodes, state.pods, prototypes, [1] * len(prototypes))
-    free = _free_of(cluster)
+    free = free_beside_daemons(cluster)
     possible: dict[int, bool] = {}
     found = set()
     for number, pod in enumerate(cluster.pods):
@@ -201,15 +202,6 @@ def _compile(
     return compile_cluster(state), len(nodes)
 
 
-def _free_of(cluster: CompiledCluster) -> Ints:
-    """Return what each node has beside its DaemonSets' and static pods."""
-    free = cluster.allocatable.copy()
-    for pod, node in enumerate(cluster.node_of.tolist()):
-        if node >= 0 and cluster.pods[pod].goes_with_node:
-            free[:, node] -= cluster.demand[cluster.class_of[pod]]
-    return np.maximum(free, 0)
-
-
 def _bound(question: _Question, chosen: Iterable[int]) -> Solved:
     """The linear program of some prototypes: kept nodes are there and cost nothing, new ones cost their price."""
     numbers = list(chosen)
@@ -218,19 +210,11 @@ def _bound(question: _Question, chosen: Iterable[int]) -> Solved:
     free = np.maximum(cluster.allocatable - cluster.requested, 0)
     kinds = [NodeKind(free[:, node], 0.0, 1.0, 1.0) for node in range(first)]
     kinds += [NodeKind(free[:, first + n], p.price_month, 0.0, None) for n, p in enumerate(prototypes)]
-    counts = Counter(
-        (cluster.classes[number].mask, cluster.classes[number].shape, number)
-        for pod, number in enumerate(cluster.class_of.tolist())
-        if cluster.node_of[pod] < 0
-    )
-    merged: dict[tuple[int, int], tuple[int, int]] = {}
-    for (mask, shape, number), count in counts.items():
-        known = merged.get((mask, shape), (number, 0))
-        merged[mask, shape] = (known[0], known[1] + count)
-    groups = [(cluster.demand[number], count) for number, count in merged.values()]
+    waiting = demand_groups(cluster, np.flatnonzero(cluster.node_of < 0).tolist())
+    groups = [(cluster.demand[number], count) for _, number, count in waiting]
     pairs = [
         (group, kind)
-        for group, ((mask, _), (number, _)) in enumerate(merged.items())
+        for group, (mask, number, _) in enumerate(waiting)
         for kind in np.flatnonzero(cluster.masks[mask] & (free >= cluster.demand[number][:, None]).all(axis=0)).tolist()
     ]
     if {group for group, _ in pairs} != set(range(len(groups))):

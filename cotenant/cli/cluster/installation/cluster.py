@@ -21,19 +21,22 @@ _PAUSE_SECONDS: Final = 0.1
 
 
 def installed_parts(client: KubeClient) -> InstalledParts:
-    """Read what of an installation is there; what may not be read counts as absent."""
+    """Read what of an installation is there.
 
-    def is_there(path: str) -> bool:
+    Of what may not be read is assumed that of which least is written: somebody's settings, and a manager of theirs.
+    """
+
+    def is_there(path: str, *, unless_known: bool) -> bool:
         try:
             return client.get(path) is not None
         except ClusterForbidden:
-            return False
+            return unless_known
 
     deployments = "/apis/apps/v1/namespaces/cotenant/deployments"
     return InstalledParts(
-        settings=is_there("/api/v1/namespaces/cotenant/configmaps/cotenant-settings"),
-        recorder=is_there(f"{deployments}/cotenant-recorder"),
-        manager=is_there(f"{deployments}/cotenant-manager"),
+        settings=is_there("/api/v1/namespaces/cotenant/configmaps/cotenant-settings", unless_known=True),
+        recorder=is_there(f"{deployments}/cotenant-recorder", unless_known=False),
+        manager=is_there(f"{deployments}/cotenant-manager", unless_known=True),
     )
 
 

@@ -85,15 +85,13 @@ def probe_namespace_limits(client: KubeClient, profiles: Sequence[Profile]) -> P
             demands[str(body["metadata"].get("namespace"))] += demands_of(body)
     named = [
         f"namespace {name}, profile {profile.name}: {why}"
-        for body in client.list(NAMESPACES, dict[str, Any])
-        for name, labels in [(str(body["metadata"]["name"]), body["metadata"].get("labels") or {})]
+        for name, labels in _namespace_labels(client).items()
         for profile in (profiles if demands[name] else ())
         for why in pod_refusal_reasons((name, labels), profile, classes, demands[name])
     ]
     if not named:
         return ProbeOutcome(ProbeState.OK, "no namespace refuses the pods of a profile for their cpu or memory")
-    more = f"; and {measures.left_out_count(len(named), MOST_NAMED)} more" if len(named) > MOST_NAMED else ""
-    return ProbeOutcome(ProbeState.WARNING, f"{'; '.join(named[:MOST_NAMED])}{more}", FIX)
+    return ProbeOutcome(ProbeState.WARNING, _first_named(named, "; "), FIX)
 
 
 def probe_unprofiled_pods(client: KubeClient, bodies: Sequence[Json]) -> ProbeOutcome:
@@ -102,22 +100,28 @@ def probe_unprofiled_pods(client: KubeClient, bodies: Sequence[Json]) -> ProbeOu
 
     since = {str(body["metadata"]["name"]): profile_since_seconds(body) for body in bodies}
     profiles = {profile.name: (profile, since[profile.name]) for profile in _profiles(bodies)}
-    namespaces = {
-        str(body["metadata"]["name"]): body["metadata"].get("labels") or {}
-        for body in client.list(NAMESPACES, dict[str, Any])
-    }
     pods = (_created_pod(pod) for pod in client.list(PODS, _Pod, fieldSelector=NOT_ENDED))
     named = [
         f"{pod.namespace}/{pod.name} (profile {profile.name})"
-        for pod, profile in unprofiled_pods(pods, profiles, namespaces)
+        for pod, profile in unprofiled_pods(pods, profiles, _namespace_labels(client))
     ]
     if not named:
         return ProbeOutcome(ProbeState.OK, "none was created without the profile that selects it")
-    more = f", and {measures.left_out_count(len(named), MOST_NAMED)} more" if len(named) > MOST_NAMED else ""
-    found = (
-        f"the webhook was not asked about {', '.join(named[:MOST_NAMED])}{more}: they run as their authors wrote them"
-    )
+    found = f"the webhook was not asked about {_first_named(named, ', ')}: they run as their authors wrote them"
     return ProbeOutcome(ProbeState.WARNING, found, RECREATE)
+
+
+def _first_named(named: Sequence[str], separator: str) -> str:
+    """Join the first entries of a list, and say how many more there are."""
+    more = f"{separator}and {measures.left_out_count(len(named), MOST_NAMED)} more" if len(named) > MOST_NAMED else ""
+    return f"{separator.join(named[:MOST_NAMED])}{more}"
+
+
+def _namespace_labels(client: KubeClient) -> dict[str, Mapping[str, str]]:
+    return {
+        str(body["metadata"]["name"]): body["metadata"].get("labels") or {}
+        for body in client.list(NAMESPACES, dict[str, Any])
+    }
 
 
 def _created_pod(pod: _Pod) -> CreatedPod:
