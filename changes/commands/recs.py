@@ -219,11 +219,13 @@ def settle(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Resolve changes with unknown outcome, by reading the cluster."""
+    """Resolve changes with unknown outcome, by reading the cluster; exit code 3 where one stays unknown."""
     from cotenant.changes.soak.reconcile import settle as settled
 
     with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:
-        print_table(changes_table(settled(actions)), output, headers=not no_headers)
+        found = settled(actions)
+        print_table(changes_table(found), output, headers=not no_headers)
+        raise typer.Exit(EXIT_FINDINGS if any(not s.state.settled for s in found) else 0)
 
 
 @app.command(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from cotenant.base.errors import CotenantError, NoData
+from cotenant.base.errors import ClusterUnreachable, CotenantError, NoData, NotLeader, StoreError
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.accept import Actions, rollback_note
 from cotenant.changes.decide.field_changes import carries
@@ -25,9 +25,22 @@ QUIET_SECONDS: Final = 2.0
 
 
 def settle(actions: Actions) -> list[ChangeStatus]:
-    """Read the cluster about every change without an outcome, and write down what it holds."""
+    """Read the cluster about every change without an outcome, and write down what it holds.
+
+    A change whose objects may not be read, or are refused for another reason of their own, keeps its state and has the
+    reason as its words. ClusterUnreachable where nobody answers, StoreError where the ledger cannot be written.
+    """
     open_ones = [s for s in actions.journal.standings().values() if not s.state.settled]
-    return [settle_change(actions, standing) for standing in open_ones]
+    return [_settle_or_explain(actions, standing) for standing in open_ones]
+
+
+def _settle_or_explain(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
+    try:
+        return settle_change(actions, standing)
+    except (ClusterUnreachable, NotLeader, StoreError):
+        raise
+    except CotenantError as error:
+        return replace(standing, words=str(error))
 
 
 def settle_change(actions: Actions, standing: ChangeStatus) -> ChangeStatus:

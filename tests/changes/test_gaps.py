@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.process.clock import ShiftedClock
+from cotenant.changes.accept import AcceptanceTerms, Actions
+from cotenant.changes.live_context import who
 from cotenant.changes.model.annotated_resources import RESOURCES_ANNOTATION
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import Method
 from cotenant.changes.soak.reconcile import settle
 from tests.changes.conftest import Make
 from tests.changes.dying import Where, acting, killed
-from tests.changes.world import Kubelet, cpus, deployed, live
+from tests.changes.world import Kubelet, cpus, deployed, live, recommended
+from tests.cluster.accounts import applier
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.namespaces import create_namespace, unique_name
 
 LATER = ShiftedClock(10.0)
 """Past the time in which a request of the dead may still be on its way."""
@@ -69,3 +76,36 @@ def test_a_kill_after_a_node_has_refused_is_settled_as_refused(  # noqa: PLR0917
     (standing,) = actions.journal.standings().values()
     assert standing.state is ChangeState.FAILED
     assert cpus(control_plane, workload) == ["1", "1"]
+
+
+def test_a_change_that_may_not_be_read_says_so_and_the_next_one_is_settled(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, make: Make
+) -> None:
+    own: dict[str, Any] = {"nodeSelector": {"test/own": kubelet.node}}
+    other = create_namespace(control_plane.api(), unique_name("other"))
+    begun = make()
+    begin_and_stop(begun, deployed(control_plane, namespace, "web", **own))
+    with closing(control_plane.client(applier(control_plane, other, "ben"))) as client:
+        begin_and_stop(
+            Actions(client, begun.journal, begun.settings, who(client)), deployed(control_plane, other, "web", **own)
+        )
+    begin_and_stop(begun, deployed(control_plane, namespace, "next", **own))
+    before, hidden, after = settle(make(LATER))
+    assert (
+        hidden.state is ChangeState.UNKNOWN
+        and f'User "ann" cannot get resource "deployments" in API group "apps" in the namespace "{other}"'
+        in hidden.words
+    )
+    assert {(s.state, s.words) for s in (before, after)} == {(ChangeState.FAILED, "it never reached the cluster")}
+
+
+def begin_and_stop(actions: Actions, workload: WorkloadRef) -> None:
+    """Accept a recommendation for the workload, and end after the ledger's row, before the first write."""
+
+    def stop(point: str) -> None:
+        if point == "accepted":
+            raise KeyboardInterrupt
+
+    actions.reached = stop
+    with pytest.raises(KeyboardInterrupt):
+        actions.accept(actions.review([recommended(workload)]), AcceptanceTerms(("cool-down",)))
