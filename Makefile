@@ -50,10 +50,10 @@ demo: $(VENV)/.demo  ## A cluster of 60 nodes and 900 workloads in the browser; 
 	@$(VENV)/bin/cotenant demo $(ARGS)
 
 .PHONY: cluster-binaries cluster-up cluster-down
-cluster-binaries: $(VENV)/.test  ## Build the Kubernetes programs of the test cluster with Go, once a machine
-	@$(PY) -m tests.cluster.binaries
-	@$(PY) -m tests.cluster.binaries kubelet containerd containerd-shim-runc-v2 ctr helm
-	@$(PY) -m tests.cluster.binaries dex || echo "LOGINS WITH DEX ARE NOT TESTED: it could not be built (it takes gcc)"
+cluster-binaries:  ## Build the Kubernetes programs of the test cluster with Go, once a machine
+	@$(PYTHON) -m tests.cluster.binaries
+	@$(PYTHON) -m tests.cluster.binaries kubelet containerd containerd-shim-runc-v2 ctr helm versitygw
+	@$(PYTHON) -m tests.cluster.binaries dex || echo "LOGINS WITH DEX ARE NOT TESTED: it could not be built (it takes gcc)"
 
 .PHONY: cluster-binaries-next
 cluster-binaries-next: $(VENV)/.test  ## Build the programs of the next Kubernetes release and cert-manager too, which `make soak` runs
