@@ -44,7 +44,8 @@ from cotenant.enforcer.report.usage import UsageHistory, node_metric
 from cotenant.enforcer.sources.sources import AgentInputs, Sources
 
 STARTUP_SECONDS: Final = 5.0
-"""How long a starting agent waits for pods and policy before its first tick; values in force are kept meanwhile."""
+"""How long a starting agent waits for pods and policy before its first tick; values in force are kept meanwhile. A list
+of one node's pods arrives within a second."""
 STATUS_SECONDS: Final = 5.0
 OLDEST: Final = 1e9
 """Ages are cut off here: JSON has no infinity."""

@@ -42,7 +42,10 @@ def percent(key: str, doc: str, most: int = 100) -> Meta:
 
 
 class ReclaimFields(msgspec.Struct, frozen=True):
-    """The reclaim fields that settings have too, for scans without a ConfigMap."""
+    """The reclaim fields that settings have too, for scans without a ConfigMap.
+
+    Those of mid and the last three are constants there; Koordinator's ConfigMap still sets them per cluster and node.
+    """
 
     cpu_policy: Annotated[
         CpuPolicy, field_metadata("cpuCalculatePolicy", f"How batch CPU is computed; {policy_words(CPU_POLICIES)}.")
@@ -99,6 +102,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
             ge=1,
         ),
     ] = 5
+    """Five back-tests are the least that say anything about a violation of one in ten."""
     forecast_violation_percent: Annotated[
         int,
         percent(
@@ -106,6 +110,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
             "Policy forecast: share of back-tested decisions whose peak was passed up to which it may decide alone.",
         ),
     ] = 10
+    """One decision in ten is the limit of the forecast's own 90 percent quantile."""
 
 
 class ColocationStrategy(ReclaimFields, frozen=True):

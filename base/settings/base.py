@@ -1,12 +1,12 @@
-"""How a setting is declared: `seconds(300, "How long...", ge=1)` gives a type with domain, unit and doc in one place.
+"""How a setting is declared: `setting("How long...", ge=1)` gives a type with domain, unit and doc in one place.
 
-Example of a section's file:
+Example of a section's file, the last field of which is a constant:
 
     class ProfilerSettings(Section, frozen=True):
         window_days: Annotated[
             int, setting("History that a scan asks for.", when="cycles are longer", unit="days", ge=1, le=90)
         ] = 14
-        overlap_seconds: Annotated[int, constant("How far a later scan looks back.", unit="seconds")] = 600
+        overlap_seconds: int = 600  # a constant, which no settings file can set; its docstring follows
 """
 
 from __future__ import annotations
@@ -45,14 +45,6 @@ def setting(doc: str, *, when: str = "", unit: str = "", **domain: Any) -> msgsp
     return msgspec.Meta(
         description=doc, extra=extra, extra_json_schema={f"x-{k}": v for k, v in extra.items()}, **domain
     )
-
-
-def constant(doc: str, *, unit: str = "") -> msgspec.Meta:
-    """Metadata of a parameter that functions take with the section and no settings file can set.
-
-    Its key is in `cotenant.base.settings.former`, with the reason for its value.
-    """
-    return setting(doc, unit=unit)
 
 
 def digest(section: msgspec.Struct) -> str:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from cotenant.base.settings.former.table import FORMER
+from cotenant.base.settings.former import FORMER
 
 ENV_PREFIX: Final = "COTENANT_"
 MASK: Final = "********"

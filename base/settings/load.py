@@ -33,8 +33,7 @@ from cotenant.base.settings.catalogue import (
     sections,
 )
 from cotenant.base.settings.document import SIZE_CAP_BYTES, Tree, parse, plain
-from cotenant.base.settings.former.group import FormerSetting
-from cotenant.base.settings.former.table import FORMER, FORMER_SECTIONS, former_setting
+from cotenant.base.settings.former import FORMER, FORMER_SECTIONS, FormerSetting, former_setting
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.actions import ledger_location
 

@@ -19,6 +19,5 @@ def log_ignored_settings(loaded: Loaded[Any]) -> None:
             setting=ignored.former.key,
             place=ignored.where,
             constant=ignored.former.constant,
-            value=ignored.former.value,
             page="docs/constants.md",
         )

@@ -17,7 +17,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.settings import docs as pages
 from cotenant.base.settings.catalogue import catalogue, mask_secrets
 from cotenant.base.settings.clusters import select_cluster
-from cotenant.base.settings.former.table import FORMER
+from cotenant.base.settings.former import FORMER
 from cotenant.base.settings.load import Loaded, SettingSource, value_at
 from cotenant.base.settings.root import Settings
 from cotenant.base.table import Column, Kind, Schema, Table
@@ -66,7 +66,7 @@ def show(
     asked = [r for r in rows_of(loaded) if r["setting"].startswith(prefix)]
     if not asked and (former := [setting for key, setting in FORMER.items() if key.startswith(prefix)]):
         for setting in former:
-            message(f"warning: {setting.warning} ({pages.format_setting_value(setting.value)}: {setting.why})")
+            message(f"warning: {setting.warning} (docs/constants.md has its value and the reason)")
         return
     if not asked:
         raise UsageError(f"no setting begins with {prefix!r}", fix="`cotenant config show` lists every setting.")

@@ -40,8 +40,8 @@ UPPER_FRACTION: Final = 0.95
 """Quantile of the upper bound. Default of the Vertical Pod Autoscaler (recommendation-upper-bound-cpu-percentile);
 the bound is shown, not applied."""
 MEMORY_INTERVAL_HOURS: Final = 24
-"""One memory peak counts per pod and interval. Default of the Vertical Pod Autoscaler (memory-aggregation-
-interval)."""
+"""One memory peak counts per pod and interval. Default of the Vertical Pod Autoscaler
+(memory-aggregation-interval)."""
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SOURCE: Final = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}

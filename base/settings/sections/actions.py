@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 
 
 class GuardrailSettings(Section, frozen=True):
@@ -24,7 +24,10 @@ class GuardrailSettings(Section, frozen=True):
             le=90,
         ),
     ] = 7.0
-    minimum_coverage: Annotated[float, constant("Share of the pods' time with samples; below it is a data gap.")] = 0.9
+    minimum_coverage: float = 0.9
+    """Share of the pods' time with samples; below it is a data gap. Below nine samples in ten a peak may have been
+    missed: no change rests on that.
+    """
     most_cpu_cut: Annotated[
         float,
         setting("Largest cut of a CPU request in one step.", when="steps should be smaller, or larger", ge=0, le=1),
@@ -144,10 +147,10 @@ class ActionSettings(Section, frozen=True):
             when="even more memory must wait for a window",
         ),
     ] = True
-    resize_seconds: Annotated[
-        float,
-        constant("Patience for the nodes' answers to an in-place resize.", unit="seconds"),
-    ] = 30.0
+    resize_seconds: float = 30.0
+    """Patience for the nodes' answers to an in-place resize. The kubelet answers a resize within its sync period; after
+    it the change is told as pending, not undone.
+    """
     watch: Annotated[
         bool,
         setting(
@@ -155,7 +158,8 @@ class ActionSettings(Section, frozen=True):
             when="another process verifies changes",
         ),
     ] = True
-    watch_seconds: Annotated[float, constant("Time between two looks of the watcher.", unit="seconds")] = 60.0
+    watch_seconds: float = 60.0
+    """Time between two looks of the watcher. Period of the watcher; soaks last many times as long."""
     latency_query: Annotated[
         str,
         setting(

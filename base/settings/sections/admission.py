@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 
 
 class AdmissionSettings(Section, frozen=True):
@@ -16,13 +16,17 @@ class AdmissionSettings(Section, frozen=True):
     port: Annotated[
         int, setting("Port of the webhook server; 0 picks a free one.", when="the port is taken", ge=0, le=65535)
     ] = 9443
-    max_body_bytes: Annotated[int, constant("A larger AdmissionReview is refused unread.", unit="bytes")] = 3_000_000
-    read_seconds: Annotated[
-        float, constant("A caller that takes longer to send its request is cut off.", unit="seconds")
-    ] = 5.0
-    max_connections: Annotated[
-        int, constant("Further connections are answered with 503 at once: late is worse than never.")
-    ] = 512
+    max_body_bytes: int = 3_000_000
+    """A larger AdmissionReview is refused unread. An API server sends no larger object (etcd's 1.5 MiB, old and new).
+    """
+    read_seconds: float = 5.0
+    """A caller that takes longer to send its request is cut off. Below the webhook's own timeout: a slower caller got
+    no answer anyway.
+    """
+    max_connections: int = 512
+    """Further connections are answered with 503 at once: late is worse than never. Bounds the process's memory; API
+    servers keep a few connections each.
+    """
     translate_overhead: Annotated[
         bool,
         setting(
@@ -39,16 +43,22 @@ class AdmissionSettings(Section, frozen=True):
             min_length=1,
         ),
     ] = "cotenant"
-    service: Annotated[str, constant("Name of the webhook's Service; its certificate is for it.")] = "cotenant-webhook"
-    configuration: Annotated[
-        str, constant("Name of both webhook configurations that get our certificate authority.")
-    ] = "cotenant-webhook"
-    authority_days: Annotated[int, constant("How long our own certificate authority is valid.", unit="days")] = 365
-    certificate_days: Annotated[int, constant("How long a serving certificate is valid.", unit="days")] = 90
-    overlap_seconds: Annotated[
-        float,
-        constant("How long a new authority is trusted beside the old one before and after it signs.", unit="seconds"),
-    ] = 600.0
+    service: str = "cotenant-webhook"
+    """Name of the webhook's Service; its certificate is for it. The name in the webhook configurations that `cotenant
+    print-manifests` and the chart make.
+    """
+    configuration: str = "cotenant-webhook"
+    """Name of both webhook configurations that get our certificate authority. The name that `cotenant print-manifests`
+    and the chart make and grant rights for.
+    """
+    authority_days: int = 365
+    """How long our own certificate authority is valid. Renewed by itself; no one has to know."""
+    certificate_days: int = 90
+    """How long a serving certificate is valid. Renewed by itself; no one has to know."""
+    overlap_seconds: float = 600.0
+    """How long a new authority is trusted beside the old one before and after it signs. Longer than the API server
+    takes to see a changed webhook configuration.
+    """
     certificate_check_seconds: Annotated[
         float,
         setting(

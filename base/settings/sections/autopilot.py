@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 
 
 class CeilingSettings(Section, frozen=True):
@@ -44,13 +44,10 @@ class CeilingSettings(Section, frozen=True):
             le=20,
         ),
     ] = 1.0
-    throttled_share: Annotated[
-        float,
-        constant(
-            "Share of its pods' time with CPU demand above the limit, in the back-test, from which UpAfterThrottling "
-            "raises a container's CPU."
-        ),
-    ] = 0.03
+    throttled_share: float = 0.03
+    """Share of its pods' time with CPU demand above the limit, in the back-test, from which UpAfterThrottling raises a
+    container's CPU. Three percent, as where recommendations call throttling a risk, there of demand and here of time.
+    """
     largest_cut: Annotated[
         dict[Literal["cpu", "memory"], float],
         setting(
@@ -134,22 +131,22 @@ class AutopilotSettings(Section, frozen=True):
         ),
     ] = False
     ceiling: Annotated[CeilingSettings, setting("The most that any policy may do.")] = CeilingSettings()
-    interval_seconds: Annotated[
-        float, constant("Between two rounds; the switch is read more often.", unit="seconds")
-    ] = 60.0
-    back_off_hours: Annotated[
-        float,
-        constant(
-            "Rest of a workload whose change did harm, four times as long after the second one; after the third it is "
-            "given up.",
-            unit="hours",
-        ),
-    ] = 48.0
-    stop_share: Annotated[
-        float,
-        constant("Share of the last changes that did harm from which on everything stops until a person resumes."),
-    ] = 0.05
-    stop_changes: Annotated[int, constant("The last so many verified changes, over which that share is taken.")] = 40
+    interval_seconds: float = 60.0
+    """Between two rounds; the switch is read more often. Period of the rounds; soaks last many times as long, and the
+    switch is read more often.
+    """
+    back_off_hours: float = 48.0
+    """Rest of a workload whose change did harm, four times as long after the second one; after the third it is given
+    up. Two whole daily patterns before a workload is tried again.
+    """
+    stop_share: float = 0.05
+    """Share of the last changes that did harm from which on everything stops until a person resumes. One change in
+    twenty that did harm is more than chance; people decide then.
+    """
+    stop_changes: int = 40
+    """The last so many verified changes, over which that share is taken. Forty changes resolve a share of one in
+    twenty.
+    """
     trouble_query: Annotated[
         str,
         setting(

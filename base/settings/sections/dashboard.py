@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cotenant.base.people import Role
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 
 
 class DashboardSettings(Section, frozen=True):
@@ -42,16 +42,21 @@ class DashboardSettings(Section, frozen=True):
             ge=60,
         ),
     ] = 3600
-    reload_seconds: Annotated[
-        float, constant("Shortest time between two looks for newer results in the store.", unit="seconds")
-    ] = 3.0
-    poll_seconds: Annotated[
-        int, constant("How often an open page asks whether there are newer results.", unit="seconds")
-    ] = 15
-    body_cap_bytes: Annotated[int, constant("Larger request bodies are refused (413).", unit="bytes")] = 8 * 1024**2
-    read_seconds: Annotated[
-        float, constant("Longest that a request's body may take to come (408).", unit="seconds")
-    ] = 30.0
+    reload_seconds: float = 3.0
+    """Shortest time between two looks for newer results in the store. Bounds the reads of the store, however many pages
+    are open.
+    """
+    poll_seconds: int = 15
+    """How often an open page asks whether there are newer results. An open page asks a small question; results come by
+    the hour.
+    """
+    body_cap_bytes: int = 8 * 1024**2
+    """Larger request bodies are refused (413). A settings file of a page has kilobytes; more is no use but an attack's.
+    """
+    read_seconds: float = 30.0
+    """Longest that a request's body may take to come (408). Ends requests that come in slowly on purpose; no browser
+    needs so long.
+    """
 
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")

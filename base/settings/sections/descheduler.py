@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 
 
 class DeschedulerSettings(Section, frozen=True):
@@ -91,11 +91,7 @@ class DeschedulerSettings(Section, frozen=True):
             le=100,
         ),
     ] = 1.0
-    keep_ended_seconds: Annotated[
-        float,
-        constant(
-            "PodMigrationJobs of the descheduler that have ended are deleted after this time; the limit of an hour is "
-            "read from them.",
-            unit="seconds",
-        ),
-    ] = 86_400.0
+    keep_ended_seconds: float = 86_400.0
+    """PodMigrationJobs of the descheduler that have ended are deleted after this time; the limit of an hour is read
+    from them. One day: what ended can still be read the next morning, and the hourly limit is counted from it.
+    """

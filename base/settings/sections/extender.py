@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from cotenant.base.settings.base import NotNegative, Section, constant, setting
+from cotenant.base.settings.base import NotNegative, Section, setting
 
 Aggregation = Literal["", "avg", "p50", "p90", "p95", "p99"]
 
@@ -43,8 +43,10 @@ USAGE_PERCENTAGES: Final = Percentages(65, 95)
 class Weights(Section, frozen=True):
     """One weight for each resource."""
 
-    cpu: Annotated[int, constant("Weight of CPU.")] = 1
-    memory: Annotated[int, constant("Weight of memory.")] = 1
+    cpu: int = 1
+    """Weight of CPU."""
+    memory: int = 1
+    """Weight of memory."""
 
 
 class LoadAwareSettings(Section, frozen=True):
@@ -84,18 +86,24 @@ class LoadAwareSettings(Section, frozen=True):
             when="a percentile should decide in place of the moment",
         ),
     ] = ""
-    aggregated_seconds: Annotated[
-        int, constant("Window of that statistic; 0: the longest that a node reports.", unit="seconds")
-    ] = 0
-    score_aggregation: Annotated[Aggregation, constant("Statistic that nodes are ranked by; empty: the mean.")] = ""
-    score_aggregated_seconds: Annotated[
-        int, constant("Window of that statistic; 0: the longest that a node reports.", unit="seconds")
-    ] = 0
-    scaling_factors: Annotated[
-        Percentages, constant("Share of its request (or limit) that a pod without measured usage counts.")
-    ] = Percentages(85, 70)
-    weights: Annotated[Weights, constant("Weight of each resource when nodes are ranked.")] = Weights()
-    dominant_weight: Annotated[int, constant("Weight of the busiest resource beside those.")] = 0
+    aggregated_seconds: int = 0
+    """Window of that statistic; 0: the longest that a node reports. Default of Koordinator's LoadAwareScheduling: the
+    longest window that a node reports.
+    """
+    score_aggregation: Aggregation = ""
+    """Statistic that nodes are ranked by; empty: the mean. Default of Koordinator's LoadAwareScheduling (the mean)."""
+    score_aggregated_seconds: int = 0
+    """Window of that statistic; 0: the longest that a node reports. Default of Koordinator's LoadAwareScheduling."""
+    scaling_factors: Percentages = Percentages(85, 70)
+    """Share of its request (or limit) that a pod without measured usage counts. Default of Koordinator's
+    LoadAwareScheduling (estimatedScalingFactors).
+    """
+    weights: Weights = Weights()
+    """Weight of each resource when nodes are ranked. Default of Koordinator's LoadAwareScheduling (resourceWeights)."""
+    dominant_weight: int = 0
+    """Weight of the busiest resource beside those. Default of Koordinator's LoadAwareScheduling
+    (dominantResourceWeight).
+    """
     score_according_prod_usage: Annotated[
         bool,
         setting("Rank nodes for prod pods by what prod pods use.", when="batch's use should not keep prod pods away"),
@@ -110,12 +118,14 @@ class LoadAwareSettings(Section, frozen=True):
             when="your Koordinator has allowCustomizeEstimation",
         ),
     ] = False
-    estimated_seconds_after_scheduled: Annotated[
-        NotNegative | None, constant("So long after it was placed a pod's estimate counts.", unit="seconds")
-    ] = None
-    estimated_seconds_after_initialized: Annotated[
-        NotNegative | None, constant("So long after its initialisation a pod's estimate counts.", unit="seconds")
-    ] = None
+    estimated_seconds_after_scheduled: NotNegative | None = None
+    """So long after it was placed a pod's estimate counts. Default of Koordinator's LoadAwareScheduling
+    (estimatedSecondsAfterPodScheduled).
+    """
+    estimated_seconds_after_initialized: NotNegative | None = None
+    """So long after its initialisation a pod's estimate counts. Default of Koordinator's LoadAwareScheduling
+    (estimatedSecondsAfterInitialized).
+    """
 
 
 class PredictionSettings(Section, frozen=True):
@@ -129,16 +139,28 @@ class PredictionSettings(Section, frozen=True):
             when="only the present load should count",
         ),
     ] = True
-    horizon_hours: Annotated[float, constant("How far ahead a forecast is looked at, at most.", unit="hours")] = 6.0
+    horizon_hours: float = 6.0
+    """How far ahead a forecast is looked at, at most. A quarter of the forecast: most pods' lives, and its best part.
+    """
 
 
 class BalanceSettings(Section, frozen=True):
     """Ranking of nodes for batch pods: weights of four views, each from 0 to 100 points."""
 
-    load: Annotated[int, constant("Weight of the load-aware points.")] = 2
-    peak: Annotated[int, constant("Weight of the capacity left in the highest half hour (p95) of the forecast.")] = 2
-    suppression: Annotated[int, constant("Weight of how seldom the node suppressed best effort.")] = 1
-    spread: Annotated[int, constant("Weight of how little batch the node already holds.")] = 1
+    load: int = 2
+    """Weight of the load-aware points. Weight of one view among four: its effect cannot be judged from outside."""
+    peak: int = 2
+    """Weight of the capacity left in the highest half hour (p95) of the forecast. Weight of one view among four: its
+    effect cannot be judged from outside.
+    """
+    suppression: int = 1
+    """Weight of how seldom the node suppressed best effort. Weight of one view among four: its effect cannot be judged
+    from outside.
+    """
+    spread: int = 1
+    """Weight of how little batch the node already holds. Weight of one view among four: its effect cannot be judged
+    from outside.
+    """
 
 
 class CpuAllocationSettings(Section, frozen=True):
@@ -183,18 +205,19 @@ class ExtenderSettings(Section, frozen=True):
             when="it is reached over the network",
         ),
     ] = ""
-    max_body_bytes: Annotated[int, constant("A larger request is refused unread.", unit="bytes")] = 16_000_000
-    read_seconds: Annotated[
-        float, constant("A caller that takes longer to send its request is cut off.", unit="seconds")
-    ] = 5.0
-    http_timeout_seconds: Annotated[
-        float,
-        constant(
-            "How long the scheduler waits for the rules' answer to a pod, and goes on without (printed configuration)."
-            " A bind, which writes to the API server, is waited for at least a second.",
-            unit="seconds",
-        ),
-    ] = 0.3
+    max_body_bytes: int = 16_000_000
+    """A larger request is refused unread. Bounds the process's memory; a pod's question names nodes, not objects, and
+    has far fewer bytes.
+    """
+    read_seconds: float = 5.0
+    """A caller that takes longer to send its request is cut off. kube-scheduler sends at once; a slower caller got no
+    answer anyway.
+    """
+    http_timeout_seconds: float = 0.3
+    """How long the scheduler waits for the rules' answer to a pod, and goes on without (printed configuration). A bind,
+    which writes to the API server, is waited for at least a second. Many times what an answer takes; kube-scheduler
+    places the pod without us after it.
+    """
     weight: Annotated[
         int,
         setting(
@@ -205,15 +228,11 @@ class ExtenderSettings(Section, frozen=True):
             le=1000,
         ),
     ] = 0
-    near_points: Annotated[
-        int,
-        constant(
-            "While `weight` is 0, only nodes that are at most so many points worse than the best (of their zone, for"
-            " replicas) are handed back; all of them for pods with preferences of their own (preferred affinity, spread"
-            " if possible). Nodes that report no use stay.",
-            unit="points",
-        ),
-    ] = 5
+    near_points: int = 5
+    """While `weight` is 0, only nodes that are at most so many points worse than the best (of their zone, for replicas)
+    are handed back; all of them for pods with preferences of their own (preferred affinity, spread if possible). Nodes
+    that report no use stay. Within five of a hundred points the scheduler's own ranking decides better.
+    """
     most_nodes: Annotated[
         int,
         setting(
@@ -223,33 +242,24 @@ class ExtenderSettings(Section, frozen=True):
             ge=0,
         ),
     ] = 100
-    score_span: Annotated[
-        int,
-        constant(
-            "The scheduler takes eleven steps only: the best node of a question gets 10, one that is so many points (of"
-            " 100) worse gets 0. Small spans tell nearly equal nodes apart.",
-            unit="points",
-        ),
-    ] = 25
-    watcher: Annotated[
-        Literal["process", "thread"],
-        constant("Who watches the cluster: a process of its own never delays an answer; a thread needs less memory."),
-    ] = "process"
-    coalesce_seconds: Annotated[
-        float,
-        constant(
-            "Changes reach the rules at once after a quiet time, and otherwise together, once in so long a time; pods"
-            " that are placed in quick succession, within one and a half of it.",
-            unit="seconds",
-        ),
-    ] = 0.1
-    stale_seconds: Annotated[
-        float,
-        constant(
-            "A view older than this says nothing of load; a hand-over of a reservation is then guarded more widely.",
-            unit="seconds",
-        ),
-    ] = 120.0
+    score_span: int = 25
+    """The scheduler takes eleven steps only: the best node of a question gets 10, one that is so many points (of 100)
+    worse gets 0. Small spans tell nearly equal nodes apart. Scale of the points in the scheduler's eleven steps: its
+    effect cannot be judged from outside.
+    """
+    watcher: Literal["process", "thread"] = "process"
+    """Who watches the cluster: a process of its own never delays an answer; a thread needs less memory. A process of
+    its own: a watch's burst never delays an answer.
+    """
+    coalesce_seconds: float = 0.1
+    """Changes reach the rules at once after a quiet time, and otherwise together, once in so long a time; pods that are
+    placed in quick succession, within one and a half of it. Short enough that a burst of placements is seen, long
+    enough that a change of each pod costs no answer.
+    """
+    stale_seconds: float = 120.0
+    """A view older than this says nothing of load; a hand-over of a reservation is then guarded more widely. Two missed
+    bookmarks of an API server.
+    """
     load_aware: LoadAwareSettings = LoadAwareSettings()
     prediction: PredictionSettings = PredictionSettings()
     balance: BalanceSettings = BalanceSettings()
@@ -274,11 +284,12 @@ class LoadTaintSettings(Section, frozen=True):
             when="the counts have shown what you expect",
         ),
     ] = True
-    interval_seconds: Annotated[float, constant("Between two looks.", unit="seconds")] = 5.0
-    hold_seconds: Annotated[
-        float,
-        constant("A node keeps its taint for so long at least; only a stricter one replaces it.", unit="seconds"),
-    ] = 120.0
+    interval_seconds: float = 5.0
+    """Between two looks. Period of the rounds: shorter than a burst of new pods takes to start."""
+    hold_seconds: float = 120.0
+    """A node keeps its taint for so long at least; only a stricter one replaces it. Twice the interval of NodeMetrics,
+    so that a taint does not flap between two reports.
+    """
     refused_share_percent: Annotated[
         float,
         setting(

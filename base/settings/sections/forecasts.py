@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from cotenant.base.resource import Resource
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 
 
 class CalendarEvent(Section, frozen=True):
@@ -63,11 +63,12 @@ class ForecastingSettings(Section, frozen=True):
             when="a sale, a freeze or a company holiday is coming",
         ),
     ] = msgspec.field(default_factory=list)
-    history_days: Annotated[int, constant("History that a forecast looks at.", unit="days")] = 14
-    minimum_days: Annotated[
-        float,
-        constant("History below which the portrait's quantiles stand in for a forecast.", unit="days"),
-    ] = 2.0
+    history_days: int = 14
+    """History that a forecast looks at. Two weeks: each weekday twice, as profiler.window_days keeps by default."""
+    minimum_days: float = 2.0
+    """History below which the portrait's quantiles stand in for a forecast. Two days are the least from which one daily
+    pattern can be tried on another day.
+    """
     origins: Annotated[
         int,
         setting(
@@ -78,16 +79,14 @@ class ForecastingSettings(Section, frozen=True):
             le=28,
         ),
     ] = 7
-    prior_days: Annotated[
-        float,
-        constant("Back-tests that the mean over all series counts for in each one's weights.", unit="days"),
-    ] = 2.0
-    relearn_hours: Annotated[
-        float,
-        constant(
-            "How long a scan goes on with what earlier back-tests taught; 0 = back-tests in every scan.", unit="hours"
-        ),
-    ] = 12.0
+    prior_days: float = 2.0
+    """Back-tests that the mean over all series counts for in each one's weights. Strength of the prior over all series:
+    inside the models' weights, its effect cannot be judged from outside.
+    """
+    relearn_hours: float = 12.0
+    """How long a scan goes on with what earlier back-tests taught; 0 = back-tests in every scan. Half a day: the
+    models' weights move from day to day, not from scan to scan.
+    """
     booster_rows: Annotated[
         int,
         setting(
@@ -97,26 +96,23 @@ class ForecastingSettings(Section, frozen=True):
             le=1_000_000,
         ),
     ] = 12_000
-    booster_minimum_series: Annotated[int, constant("Series below which no booster is trained.", unit="series")] = 50
-    coverage_step: Annotated[
-        float,
-        constant("How fast a series answers to its own misses of the upper quantiles (adaptive conformal)."),
-    ] = 0.2
-    cluster_peak_share: Annotated[
-        float,
-        constant(
-            "The same for the cluster's totals, of what is allocatable: (p95 - p5) / allocatable, on days that repeat.",
-            unit="ratio",
-        ),
-    ] = 0.03
+    booster_minimum_series: int = 50
+    """Series below which no booster is trained. A model over all series needs many of them to learn what one alone does
+    not show.
+    """
+    coverage_step: float = 0.2
+    """How fast a series answers to its own misses of the upper quantiles (adaptive conformal). Step size of adaptive
+    conformal inference: its effect cannot be judged from outside.
+    """
+    cluster_peak_share: float = 0.03
+    """The same for the cluster's totals, of what is allocatable: (p95 - p5) / allocatable, on days that repeat. A daily
+    rise of the totals below three percent of the allocatable amount is not worth an announcement.
+    """
 
-    week_workloads: Annotated[
-        int,
-        constant(
-            "Workloads, those that use most CPU, that get a week ahead and are taken apart into trend and habits.",
-            unit="workloads",
-        ),
-    ] = 10
+    week_workloads: int = 10
+    """Workloads, those that use most CPU, that get a week ahead and are taken apart into trend and habits. The
+    workloads that use most: what a page shows; it bounds the scan's time.
+    """
 
     def __post_init__(self) -> None:
         """ValueError for a zone that nobody knows."""
@@ -151,30 +147,24 @@ class NodePeakSettings(Section, frozen=True):
             le=50,
         ),
     ] = 0.5
-    calibration_days: Annotated[
-        int,
-        constant(
-            "Most days of past decisions that the risk is calibrated on, as far as totals of nodes go back. They are "
-            "kept from scan to scan, so after a first scan they go back profiler.window_days, later further.",
-            unit="days",
-        ),
-    ] = 90
-    prior_days: Annotated[
-        float,
-        constant(
-            "Days of a cluster's own past decisions that count as much as the shipped tail of public traces. A day "
-            "counts once, however many nodes it has: they pass their peaks together.",
-            unit="days",
-        ),
-    ] = 10.0
-    node_tolerance: Annotated[
-        float,
-        constant("Times the risk that one node may have passed its peak before its own past decides alone."),
-    ] = 4.0
-    minimum_days: Annotated[
-        int,
-        constant("Days of record below which a node gets Koordinator's formula.", unit="days"),
-    ] = 7
+    calibration_days: int = 90
+    """Most days of past decisions that the risk is calibrated on, as far as totals of nodes go back. They are kept from
+    scan to scan, so after a first scan they go back profiler.window_days, later further. Three months of decisions
+    resolve a risk of one percent; profiler.keep_days says what is kept.
+    """
+    prior_days: float = 10.0
+    """Days of a cluster's own past decisions that count as much as the shipped tail of public traces. A day counts
+    once, however many nodes it has: they pass their peaks together. Strength of the shipped prior: its effect cannot be
+    judged from outside; risk_percent is what an operator sets.
+    """
+    node_tolerance: float = 4.0
+    """Times the risk that one node may have passed its peak before its own past decides alone. Allowance for chance
+    before a single node's own past decides alone.
+    """
+    minimum_days: int = 7
+    """Days of record below which a node gets Koordinator's formula. One whole week: below it the weekday's pattern is
+    not known, and Koordinator's formula is used.
+    """
 
     def risk(self, resource: Resource) -> float:
         """Return the risk for a resource, as a share."""

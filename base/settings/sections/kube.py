@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 
 
 class KubeSettings(Section, frozen=True):
@@ -34,21 +34,21 @@ class KubeSettings(Section, frozen=True):
             le=300,
         ),
     ] = 10.0
-    deadline_seconds: Annotated[
-        float, constant("Longest a whole answer may take, however it trickles in.", unit="seconds")
-    ] = 60.0
-    retries: Annotated[int, constant("Further tries after a busy server (429, 503) or a broken connection.")] = 4
-    body_cap_bytes: Annotated[
-        int, constant("Larger objects are not written; etcd itself refuses 1.5 MiB.", unit="bytes")
-    ] = 65_536
-    watch_idle_seconds: Annotated[
-        float,
-        constant(
-            "A watch without an event or bookmark for so long is taken up anew: it may be dead. Most servers send a "
-            "bookmark each minute.",
-            unit="seconds",
-        ),
-    ] = 90.0
-    watch_backoff_seconds: Annotated[
-        float, constant("Longest pause between two tries to list or watch.", unit="seconds")
-    ] = 30.0
+    deadline_seconds: float = 60.0
+    """Longest a whole answer may take, however it trickles in. The API server's own limit of a request is 60 seconds
+    (--request-timeout).
+    """
+    retries: int = 4
+    """Further tries after a busy server (429, 503) or a broken connection. Pacing of further tries, with the server's
+    own Retry-After before it.
+    """
+    body_cap_bytes: int = 65_536
+    """Larger objects are not written; etcd itself refuses 1.5 MiB. Our objects have kilobytes; etcd refuses 1.5 MiB,
+    and a large one slows every watcher.
+    """
+    watch_idle_seconds: float = 90.0
+    """A watch without an event or bookmark for so long is taken up anew: it may be dead. Most servers send a bookmark
+    each minute. API servers send a bookmark about once a minute: after one and a half the connection is dead.
+    """
+    watch_backoff_seconds: float = 30.0
+    """Longest pause between two tries to list or watch. client-go's reflector waits up to 30 seconds, too."""

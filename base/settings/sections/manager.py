@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 
 
 class ManagerSettings(Section, frozen=True):
@@ -57,25 +57,21 @@ class ManagerSettings(Section, frozen=True):
             when="Koordinator's manager is gone for good",
         ),
     ] = msgspec.field(default_factory=list)
-    coalesce_seconds: Annotated[
-        float, constant("Changes that arrive within this time are decided together.", unit="seconds")
-    ] = 0.5
-    resync_seconds: Annotated[
-        float, constant("Everything is looked at again after this time, changed or not.", unit="seconds")
-    ] = 60.0
-    stale_seconds: Annotated[
-        float,
-        constant(
-            "A watch without a sign of life for so long is stale: what rests on it is left as it is. An event, a "
-            "bookmark, and that the API server takes up the watch anew are signs; a quiet watch is taken up anew after "
-            "three quarters of this time.",
-            unit="seconds",
-        ),
-    ] = 120.0
-    feature_retry_seconds: Annotated[
-        float,
-        constant("Longest pause before a feature that was refused a right asks again.", unit="seconds"),
-    ] = 60.0
+    coalesce_seconds: float = 0.5
+    """Changes that arrive within this time are decided together. Joins the changes of one rollout step; nobody notices
+    half a second.
+    """
+    resync_seconds: float = 60.0
+    """Everything is looked at again after this time, changed or not. A safety net; all changes arrive by watches."""
+    stale_seconds: float = 120.0
+    """A watch without a sign of life for so long is stale: what rests on it is left as it is. An event, a bookmark, and
+    that the API server takes up the watch anew are signs; a quiet watch is taken up anew after three quarters of this
+    time. Longer than a missed bookmark, shorter than any decision that rests on the watch.
+    """
+    feature_retry_seconds: float = 60.0
+    """Longest pause before a feature that was refused a right asks again. Pacing of further tries after a refused
+    right.
+    """
     enforcement_days: Annotated[
         float,
         setting(
@@ -96,9 +92,8 @@ class ManagerSettings(Section, frozen=True):
             le=86_400,
         ),
     ] = 3600.0
-    forecast_interval_seconds: Annotated[
-        float, constant("Shortest time between two UsageForecasts of a node.", unit="seconds")
-    ] = 3600.0
+    forecast_interval_seconds: float = 3600.0
+    """Shortest time between two UsageForecasts of a node. Forecasts are made by the hour."""
 
     @property
     def renew_deadline_seconds(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 
 
 class NotifySettings(Section, frozen=True):
@@ -30,11 +30,16 @@ class NotifySettings(Section, frozen=True):
             when="messages are too many, or too few",
         ),
     ] = "warning"
-    rows: Annotated[int, constant("Most severe recommendations named in the summary.")] = 5
-    notes_per_hour: Annotated[
-        int, constant("Messages of the autopilot at most; what waits goes with the next one.")
-    ] = 12
-    timeout_seconds: Annotated[float, constant("Patience for a connection, and for the answer.", unit="seconds")] = 10.0
+    rows: int = 5
+    """Most severe recommendations named in the summary. Five lines are what a chat message shows without folding."""
+    notes_per_hour: int = 12
+    """Messages of the autopilot at most; what waits goes with the next one. One message in five minutes; what waits is
+    sent with the next one, so nothing is lost.
+    """
+    timeout_seconds: float = 10.0
+    """Patience for a connection, and for the answer. A receiver that takes longer is away; what was not sent is told in
+    the log.
+    """
     ca_file: Annotated[
         str,
         setting(

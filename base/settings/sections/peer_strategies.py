@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 
 MIB = 1024**2
 
@@ -22,7 +22,10 @@ class KrrSettings(Section, frozen=True):
             le=2160,
         ),
     ] = 336.0
-    step_seconds: Annotated[int, constant("Step and rate window of the questions.", unit="seconds")] = 75
+    step_seconds: int = 75
+    """Step and rate window of the questions. Default of Robusta KRR (--timeframe-duration 1.25 minutes), which its
+    results depend on.
+    """
     cpu_percentile: Annotated[
         float,
         setting(
@@ -33,14 +36,14 @@ class KrrSettings(Section, frozen=True):
             le=100,
         ),
     ] = 95.0
-    cpu_request_percentile: Annotated[
-        float,
-        constant("krr-simple-limit: percentile over all pods' points for the request.", unit="percent"),
-    ] = 66.0
-    cpu_limit_percentile: Annotated[
-        float,
-        constant("krr-simple-limit: percentile over all pods' points for the limit.", unit="percent"),
-    ] = 96.0
+    cpu_request_percentile: float = 66.0
+    """krr-simple-limit: percentile over all pods' points for the request. Default of Robusta KRR's simple_limit
+    (--cpu-request).
+    """
+    cpu_limit_percentile: float = 96.0
+    """krr-simple-limit: percentile over all pods' points for the limit. Default of Robusta KRR's simple_limit
+    (--cpu-limit).
+    """
     memory_buffer_percent: Annotated[
         float,
         setting(
@@ -51,10 +54,10 @@ class KrrSettings(Section, frozen=True):
             le=1000,
         ),
     ] = 15.0
-    minimum_history_minutes: Annotated[
-        int,
-        constant("Time with samples that a value needs: 100 steps of 75 s, however many pods.", unit="minutes"),
-    ] = 125
+    minimum_history_minutes: int = 125
+    """Time with samples that a value needs: 100 steps of 75 s, however many pods. Default of Robusta KRR
+    (--points-required 100) at its own step of 75 seconds.
+    """
     allow_hpa: Annotated[
         bool,
         setting(
@@ -85,12 +88,17 @@ class VpaSettings(Section, frozen=True):
             le=10,
         ),
     ] = 0.15
-    half_life_hours: Annotated[int, constant("Half life of a sample's weight.", unit="hours")] = 24
-    pod_floor_millicores: Annotated[
-        int, constant("Lowest CPU of a pod, split evenly over its containers.", unit="millicores")
-    ] = 25
-    pod_floor_bytes: Annotated[
-        int, constant("Lowest memory of a pod, split evenly over its containers.", unit="bytes")
-    ] = 250 * MIB
-    oom_bump_ratio: Annotated[float, constant("Memory after an OOM kill, times what was used.")] = 1.2
-    oom_bump_bytes: Annotated[int, constant("Least that an OOM kill adds.", unit="bytes")] = 100 * MIB
+    half_life_hours: int = 24
+    """Half life of a sample's weight. Default of the Vertical Pod Autoscaler (cpu-histogram-decay-half-life)."""
+    pod_floor_millicores: int = 25
+    """Lowest CPU of a pod, split evenly over its containers. Default of the Vertical Pod Autoscaler
+    (pod-recommendation-min-cpu-millicores).
+    """
+    pod_floor_bytes: int = 250 * MIB
+    """Lowest memory of a pod, split evenly over its containers. Default of the Vertical Pod Autoscaler
+    (pod-recommendation-min-memory-mb).
+    """
+    oom_bump_ratio: float = 1.2
+    """Memory after an OOM kill, times what was used. Default of the Vertical Pod Autoscaler (oom-bump-up-ratio)."""
+    oom_bump_bytes: int = 100 * MIB
+    """Least that an OOM kill adds. Default of the Vertical Pod Autoscaler (oom-min-bump-up-bytes)."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 
 
 class PrometheusSettings(Section, frozen=True):
@@ -80,7 +80,10 @@ class PrometheusSettings(Section, frozen=True):
             le=32,
         ),
     ] = 1
-    connect_timeout_seconds: Annotated[float, constant("Patience for a connection.", unit="seconds")] = 5.0
+    connect_timeout_seconds: float = 5.0
+    """Patience for a connection. A connection within a data centre takes milliseconds; five seconds tell slow from
+    gone.
+    """
     timeout_seconds: Annotated[
         float,
         setting(
@@ -90,7 +93,10 @@ class PrometheusSettings(Section, frozen=True):
             gt=0,
         ),
     ] = 60.0
-    retries: Annotated[int, constant("Least further tries after a broken connection or an overloaded server.")] = 2
+    retries: int = 2
+    """Least further tries after a broken connection or an overloaded server. Pacing of further tries; the outage's
+    length decides, not their number.
+    """
     outage_seconds: Annotated[
         float,
         setting(
@@ -101,13 +107,14 @@ class PrometheusSettings(Section, frozen=True):
             le=3600,
         ),
     ] = 90.0
-    backoff_seconds: Annotated[
-        float, constant("Pause before the first further try; it doubles up to 10 s.", unit="seconds")
-    ] = 0.5
-    max_points_per_query: Annotated[
-        int,
-        constant("Values expected in one answer, at most; fewer where that does not make the queries many."),
-    ] = 200_000
+    backoff_seconds: float = 0.5
+    """Pause before the first further try; it doubles up to 10 s. Pacing of further tries, doubled each time, so that a
+    server that comes back is not flooded.
+    """
+    max_points_per_query: int = 200_000
+    """Values expected in one answer, at most; fewer where that does not make the queries many. Size of one question:
+    large enough to be few, small enough for a server's --query.max-samples.
+    """
     max_answer_bytes: Annotated[
         int,
         setting(
@@ -153,10 +160,10 @@ class ProfilerSettings(Section, frozen=True):
             le=3650,
         ),
     ] = 100
-    overlap_seconds: Annotated[
-        int,
-        constant("How far a later scan looks back behind the newest stored slot, for late samples.", unit="seconds"),
-    ] = 600
+    overlap_seconds: int = 600
+    """How far a later scan looks back behind the newest stored slot, for late samples. Twice the default lookback of a
+    Prometheus server (5 minutes): late samples come within it.
+    """
     prometheus: Annotated[PrometheusSettings, setting("The metric source.")] = msgspec.field(
         default_factory=PrometheusSettings
     )
@@ -172,12 +179,14 @@ class ProfilerSettings(Section, frozen=True):
 class PortraitSettings(Section, frozen=True):
     """The settings for reducing usage history to the fixed-size memory of a series."""
 
-    half_life_hours: Annotated[
-        int, constant("Time after which a sample weighs half in the percentiles.", unit="hours")
-    ] = 24
-    days_kept: Annotated[int, constant("Daily maxima and means kept; the maximum forgets older days.", unit="days")] = (
-        35
-    )
+    half_life_hours: int = 24
+    """Time after which a sample weighs half in the percentiles. Default of the Vertical Pod Autoscaler
+    (cpu-histogram-decay-half-life).
+    """
+    days_kept: int = 35
+    """Daily maxima and means kept; the maximum forgets older days. Five whole weeks: a weekly pattern needs four, and a
+    missing day must not cost one.
+    """
     startup_minutes: Annotated[
         int,
         setting(

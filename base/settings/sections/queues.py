@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 
 
 class QueueSettings(Section, frozen=True):
@@ -49,10 +49,10 @@ class QueueSettings(Section, frozen=True):
             when="quotas must not lend",
         ),
     ] = True
-    min_scaling: Annotated[
-        bool,
-        constant("Guarantees (min) shrink in proportion when the cluster has less than their sum."),
-    ] = True
+    min_scaling: bool = True
+    """Guarantees (min) shrink in proportion when the cluster has less than their sum. As Koordinator scales guarantees;
+    without it the guarantees of a cluster that shrank cannot be kept.
+    """
     revoke: Annotated[
         bool,
         setting(
@@ -89,25 +89,18 @@ class QueueSettings(Section, frozen=True):
             when="Kubernetes' own gang scheduling is there",
         ),
     ] = "own"
-    gang_place_seconds: Annotated[
-        float,
-        constant(
-            "Longest that a gang's capacity is reserved piece by piece; if not complete by then, all is released.",
-            unit="seconds",
-        ),
-    ] = 30.0
-    back_off_seconds: Annotated[
-        float,
-        constant(
-            "A gang that was not placed is tried again after this time, twice as late after each further failure.",
-            unit="seconds",
-        ),
-    ] = 5.0
-    longest_back_off_seconds: Annotated[float, constant("The longest of these times.", unit="seconds")] = 300.0
-    served_seconds: Annotated[
-        float,
-        constant(
-            "The webhook holds pods back for so long after the manager's last sign of life, and no longer.",
-            unit="seconds",
-        ),
-    ] = 30.0
+    gang_place_seconds: float = 30.0
+    """Longest that a gang's capacity is reserved piece by piece; if not complete by then, all is released. Longer than
+    placing some hundreds of pods takes; other pods wait meanwhile.
+    """
+    back_off_seconds: float = 5.0
+    """A gang that was not placed is tried again after this time, twice as late after each further failure. Pacing of
+    further tries, doubled each time.
+    """
+    longest_back_off_seconds: float = 300.0
+    """The longest of these times. Pacing of further tries: kube-scheduler's unschedulable pods wait five minutes, too.
+    """
+    served_seconds: float = 30.0
+    """The webhook holds pods back for so long after the manager's last sign of life, and no longer. Twice a leader
+    election's lease: a manager that is replaced is not taken for gone.
+    """

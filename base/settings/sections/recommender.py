@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from cotenant.base.colocation.colocation_strategy import ReclaimFields
-from cotenant.base.settings.base import NotNegative, Section, constant, setting
+from cotenant.base.settings.base import NotNegative, Section, setting
 from cotenant.base.settings.sections.peer_strategies import KrrSettings, VpaSettings
 
 Percent = float
@@ -23,29 +23,32 @@ MIB = 1024**2
 class ProfileSettings(Section, frozen=True):
     """One profile of strategy `cotenant`: the quantile and the margins that a word such as "balanced" stands for."""
 
-    cpu_fraction: Annotated[float, constant("Quantile of one pod's demand (usage + throttled).")] = 0.95
-    cpu_margin_fraction: Annotated[float, constant("Added to the CPU demand.")] = 0.0
-    memory_margin_fraction: Annotated[float, constant("Added to the highest memory ever seen.")] = 0.15
-    cpu_root_margin_millicores: Annotated[
-        float,
-        constant(
-            "Added to the CPU demand: the square root of demand x this. Much for a small container, little for a large "
-            "one, as bursts are.",
-            unit="millicores",
-        ),
-    ] = 2.0
+    cpu_fraction: float = 0.95
+    """Quantile of one pod's demand (usage + throttled). What the word means; recommender.cotenant.cpu_fraction sets a
+    quantile of your own.
+    """
+    cpu_margin_fraction: float = 0.0
+    """Added to the CPU demand. What the word means; recommender.cotenant.cpu_margin_fraction sets a margin of your own.
+    """
+    memory_margin_fraction: float = 0.15
+    """Added to the highest memory ever seen. What the word means; recommender.cotenant.memory_margin_fraction sets a
+    margin of your own.
+    """
+    cpu_root_margin_millicores: float = 2.0
+    """Added to the CPU demand: the square root of demand x this. Much for a small container, little for a large one, as
+    bursts are. Part of the profile's meaning: small containers burst more, relative to their demand, than large ones.
+    """
 
 
 class ProfilesSettings(Section, frozen=True):
     """The meaning of the three profiles; a workload chooses with the annotation `cotenant.dev/profile`."""
 
-    conservative: Annotated[ProfileSettings, constant("For what must never wait.")] = ProfileSettings(
-        0.98, 0.1, 0.3, 4.0
-    )
-    balanced: Annotated[ProfileSettings, constant("For the busy hours, not for the rare burst.")] = ProfileSettings()
-    aggressive: Annotated[ProfileSettings, constant("For what may wait, and be started again.")] = ProfileSettings(
-        0.9, 0.0, 0.1
-    )
+    conservative: ProfileSettings = ProfileSettings(0.98, 0.1, 0.3, 4.0)
+    """For what must never wait."""
+    balanced: ProfileSettings = ProfileSettings()
+    """For the busy hours, not for the rare burst."""
+    aggressive: ProfileSettings = ProfileSettings(0.9, 0.0, 0.1)
+    """For what may wait, and be started again."""
 
 
 class SeveritySettings(Section, frozen=True):
@@ -58,9 +61,10 @@ class SeveritySettings(Section, frozen=True):
     thresholds; large is also a share of all that the cluster requests.
     """
 
-    throttled_share: Annotated[
-        float, constant("Share of the CPU demand refused by the limit from which throttling is a risk.")
-    ] = 0.03
+    throttled_share: float = 0.03
+    """Share of the CPU demand refused by the limit from which throttling is a risk. Grade of a word on the page and of
+    a cause; it changes no amount.
+    """
 
 
 class CotenantSettings(Section, frozen=True):
@@ -75,7 +79,8 @@ class CotenantSettings(Section, frozen=True):
             "Profile of every workload that names none.", when="the cluster as a whole should save more, or risk less"
         ),
     ] = "balanced"
-    profiles: Annotated[ProfilesSettings, constant("What the profiles mean.")] = ProfilesSettings()
+    profiles: ProfilesSettings = ProfilesSettings()
+    """What the profiles mean."""
     cpu_fraction: Annotated[
         Fraction | None,
         setting(
@@ -105,21 +110,32 @@ class CotenantSettings(Section, frozen=True):
             when="none of the profiles has the margin you want",
         ),
     ] = None
-    oom_bump_ratio: Annotated[float, constant("Memory after an OOM kill, times what was used.")] = 1.2
-    oom_bump_bytes: Annotated[int, constant("Least that an OOM kill adds.", unit="bytes")] = 100 * MIB
-    pod_floor_millicores: Annotated[
-        int,
-        constant("Lowest CPU request of a pod, split evenly over its containers.", unit="millicores"),
-    ] = 10
-    pod_floor_bytes: Annotated[
-        int,
-        constant("Lowest memory request of a pod, split evenly over its containers.", unit="bytes"),
-    ] = 64 * MIB
-    minimum_days: Annotated[float, constant("Days between first and last sample that a value needs.", unit="days")] = (
-        1.0
-    )
-    minimum_coverage: Annotated[float, constant("Share of the pods' time with samples that a value needs.")] = 0.5
-    dead_band_fraction: Annotated[float, constant("Relative change below which the present value is kept.")] = 0.1
+    oom_bump_ratio: float = 1.2
+    """Memory after an OOM kill, times what was used. Default of the Vertical Pod Autoscaler (oom-bump-up-ratio), so
+    that both answer an OOM kill alike.
+    """
+    oom_bump_bytes: int = 100 * MIB
+    """Least that an OOM kill adds. Default of the Vertical Pod Autoscaler (oom-min-bump-up-bytes), so that both answer
+    an OOM kill alike.
+    """
+    pod_floor_millicores: int = 10
+    """Lowest CPU request of a pod, split evenly over its containers. What a process needs to start at all; the
+    annotation cotenant.dev/min-cpu sets another for a workload.
+    """
+    pod_floor_bytes: int = 64 * MIB
+    """Lowest memory request of a pod, split evenly over its containers. What a process needs to start at all; the
+    annotation cotenant.dev/min-memory sets another for a workload.
+    """
+    minimum_days: float = 1.0
+    """Days between first and last sample that a value needs. One whole day: less has not seen the daily peak."""
+    minimum_coverage: float = 0.5
+    """Share of the pods' time with samples that a value needs. With fewer than half of the samples the unseen part
+    decides, not the seen one.
+    """
+    dead_band_fraction: float = 0.1
+    """Relative change below which the present value is kept. The share below which a change is not worth its unrest, as
+    actions.guardrails.least_change by default.
+    """
     lower_limits: Annotated[
         bool,
         setting(
@@ -133,9 +149,10 @@ class CotenantSettings(Section, frozen=True):
             "keep: a CPU limit that is set stays set; unset: remove it.", when="your policy is to have no CPU limits"
         ),
     ] = "keep"
-    cpu_limit_margin_fraction: Annotated[
-        float, constant("Added to the highest CPU demand that a CPU limit has to let through.")
-    ] = 1.0
+    cpu_limit_margin_fraction: float = 1.0
+    """Added to the highest CPU demand that a CPU limit has to let through. A limit twice the highest demand throttles
+    nothing that was ever seen; a limit holds no capacity.
+    """
     keep_qos_class: Annotated[
         bool,
         setting(
@@ -160,10 +177,12 @@ class CotenantSettings(Section, frozen=True):
             unit="bytes",
         ),
     ] = msgspec.field(default_factory=list)
-    heap_collecting_fraction: Annotated[
-        float, constant("Share of an hour spent in collections from which a heap is too small.")
-    ] = 0.05
-    severity: Annotated[SeveritySettings, constant("How a change is graded.")] = SeveritySettings()
+    heap_collecting_fraction: float = 0.05
+    """Share of an hour spent in collections from which a heap is too small. Five percent of the time in collections is
+    what runtimes' own guides call too much.
+    """
+    severity: SeveritySettings = SeveritySettings()
+    """How a change is graded."""
 
 
 class ReclaimableSettings(ReclaimFields, Section, frozen=True):
@@ -173,20 +192,22 @@ class ReclaimableSettings(ReclaimFields, Section, frozen=True):
 class FindingSettings(Section, frozen=True):
     """The thresholds for a finding about a workload or node."""
 
-    minimum_days: Annotated[
-        float, constant("History that a statement about idleness, growth or skew needs.", unit="days")
-    ] = 5.0
-    minimum_coverage: Annotated[float, constant("Share of slots with a sample that it needs.")] = 0.5
-    idle_pod_millicores: Annotated[
-        int, constant("A workload is idle when no pod ever used more CPU in 5 minutes.", unit="millicores")
-    ] = 5
-    idle_gpu_percent: Annotated[
-        float,
-        constant(
-            "GPUs are idle when they never computed for more of 5 minutes, all of a container's together.",
-            unit="percent of one device",
-        ),
-    ] = 3.0
+    minimum_days: float = 5.0
+    """History that a statement about idleness, growth or skew needs. Five days hold one weekend's edge and four working
+    days: less cannot tell idle from a day off.
+    """
+    minimum_coverage: float = 0.5
+    """Share of slots with a sample that it needs. With fewer than half of the samples the unseen part decides, not the
+    seen one.
+    """
+    idle_pod_millicores: int = 5
+    """A workload is idle when no pod ever used more CPU in 5 minutes. Five millicores is what a health check uses:
+    nobody works there.
+    """
+    idle_gpu_percent: float = 3.0
+    """GPUs are idle when they never computed for more of 5 minutes, all of a container's together. Three percent of one
+    device is what drivers and health checks use.
+    """
     system_namespaces: Annotated[
         list[str],
         setting(
@@ -199,13 +220,16 @@ class FindingSettings(Section, frozen=True):
 class GpuSettings(Section, frozen=True):
     """The share of a GPU that is proposed instead of a larger request."""
 
-    core_margin_fraction: Annotated[float, constant("Added to it.")] = 0.15
-    memory_margin_fraction: Annotated[
-        float, constant("Added to the highest GPU memory ever seen: beyond it an allocation fails.")
-    ] = 0.15
-    step_percent: Annotated[
-        Literal[1, 2, 5, 10, 20, 25, 50, 100], constant("Steps that shares are rounded up to.", unit="percent")
-    ] = 10
+    core_margin_fraction: float = 0.15
+    """Added to it. The margin that strategy cotenant uses for memory in profile balanced."""
+    memory_margin_fraction: float = 0.15
+    """Added to the highest GPU memory ever seen: beyond it an allocation fails. The margin that strategy cotenant uses
+    for memory in profile balanced.
+    """
+    step_percent: Literal[1, 2, 5, 10, 20, 25, 50, 100] = 10
+    """Steps that shares are rounded up to. Koordinator shares GPUs in hundredths; tenths leave remainders that other
+    pods can use.
+    """
 
 
 class PatchSettings(Section, frozen=True):
@@ -233,7 +257,8 @@ class PatchSettings(Section, frozen=True):
 class BacktestSettings(Section, frozen=True):
     """The history on which a proposal is back-tested before it is shown, and what it takes to trust a proposal."""
 
-    days: Annotated[float, constant("Newest part of the history that a proposal is tried on.", unit="days")] = 7.0
+    days: float = 7.0
+    """Newest part of the history that a proposal is tried on. One week: each weekday is tried once."""
 
 
 Price = Annotated[float, msgspec.Meta(ge=0)]
@@ -280,10 +305,9 @@ class PriceSettings(Section, frozen=True):
 class ReplicaSettings(Section, frozen=True):
     """Floors of replicas that follow the forecast."""
 
-    percentile: Annotated[
-        Literal[50, 60, 70, 80, 90, 95, 98],
-        constant("Percentile of the demand that the floor holds.", unit="percent"),
-    ] = 90
+    percentile: Literal[50, 60, 70, 80, 90, 95, 98] = 90
+    """Percentile of the demand that the floor holds. Nine days in ten: the tenth is what the autoscaler itself is for.
+    """
     lead_seconds: Annotated[
         int,
         setting(
@@ -294,9 +318,8 @@ class ReplicaSettings(Section, frozen=True):
             le=21_600,
         ),
     ] = 900
-    kinds: Annotated[list[str], constant("Kinds whose replicas can be changed.")] = msgspec.field(
-        default_factory=lambda: ["Deployment", "StatefulSet"]
-    )
+    kinds: list[str] = msgspec.field(default_factory=lambda: ["Deployment", "StatefulSet"])
+    """Kinds whose replicas can be changed. The kinds whose scale subresource Kubernetes itself has."""
 
 
 class RecommenderSettings(Section, frozen=True):
@@ -315,16 +338,14 @@ class RecommenderSettings(Section, frozen=True):
     cotenant: Annotated[CotenantSettings, setting("Strategy cotenant.")] = CotenantSettings()
     reclaimable: Annotated[ReclaimableSettings, setting("Reclaimable capacity of nodes.")] = ReclaimableSettings()
     findings: Annotated[FindingSettings, setting("What counts as a finding.")] = FindingSettings()
-    gpus: Annotated[GpuSettings, constant("Shares of GPUs.")] = GpuSettings()
+    gpus: GpuSettings = GpuSettings()
+    """Shares of GPUs."""
     patches: Annotated[PatchSettings, setting("How patches are written.")] = PatchSettings()
-    backtest: Annotated[BacktestSettings, constant("Back-test and confidence of proposals.")] = BacktestSettings()
-    renew_hours: Annotated[
-        float,
-        constant(
-            "How long a scan keeps a recommendation while nothing new is seen of its workload; 0 = "
-            "every scan makes all anew.",
-            unit="hours",
-        ),
-    ] = 12.0
+    backtest: BacktestSettings = BacktestSettings()
+    """Back-test and confidence of proposals."""
+    renew_hours: float = 12.0
+    """How long a scan keeps a recommendation while nothing new is seen of its workload; 0 = every scan makes all anew.
+    Half a day: a recommendation without news is the same; news of a workload renews it at once.
+    """
     replicas: Annotated[ReplicaSettings, setting("Floors of replicas.")] = ReplicaSettings()
     prices: Annotated[PriceSettings, setting("Price sheet.")] = PriceSettings()

@@ -40,8 +40,8 @@ CPU_COOLDOWN_SECONDS: Final = 20.0
 """After an eviction for CPU, none for so long. Default of koordlet's CPU eviction (--cpu-evict-cool-time-seconds
 20)."""
 MEMORY_COOLDOWN_SECONDS: Final = 4.0
-"""After an eviction for memory, none for so long. Default of koordlet's memory eviction (--memory-evict-cool-time-
-seconds 4)."""
+"""After an eviction for memory, none for so long. Default of koordlet's memory eviction
+(--memory-evict-cool-time-seconds 4)."""
 
 EVICTION_ENABLED_LABEL: Final = "koordinator.sh/eviction-enabled"
 EVICTION_POLICY_ANNOTATION: Final = "koordinator.sh/eviction-policy"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 
 
 class BestEffortSettings(Section, frozen=True):
@@ -39,15 +39,13 @@ class BestEffortSettings(Section, frozen=True):
             when="prod's rises come faster than suppression",
         ),
     ] = "reactive"
-    ahead_seconds: Annotated[float, constant("How far forecast-ahead looks.", unit="seconds")] = 600.0
-    starve_seconds: Annotated[
-        float,
-        constant(
-            "Best effort that wants to run and got less than cpuSuppressMinPercent for so long is lifted from the "
-            "smallest weight to one that yields that share, until the node has had idle CPU for as long.",
-            unit="seconds",
-        ),
-    ] = 30.0
+    ahead_seconds: float = 600.0
+    """How far forecast-ahead looks. One step of the forecast's grid behind the present one."""
+    starve_seconds: float = 30.0
+    """Best effort that wants to run and got less than cpuSuppressMinPercent for so long is lifted from the smallest
+    weight to one that yields that share, until the node has had idle CPU for as long. Longer than a burst of prod,
+    shorter than any liveness probe's patience.
+    """
 
     # Evictions.
     only_evict_by_api: Annotated[
@@ -57,14 +55,10 @@ class BestEffortSettings(Section, frozen=True):
             when="best-effort pods need their grace period",
         ),
     ] = False
-    pending_seconds: Annotated[
-        float,
-        constant(
-            "A pod that was told to leave counts as leaving for so long; one that is still there then is passed over "
-            "for as long again.",
-            unit="seconds",
-        ),
-    ] = 60.0
+    pending_seconds: float = 60.0
+    """A pod that was told to leave counts as leaving for so long; one that is still there then is passed over for as
+    long again. Twice the default grace period of a pod.
+    """
     memory_emergency_percent: Annotated[
         int,
         setting(
@@ -86,17 +80,13 @@ class BestEffortSettings(Section, frozen=True):
             when="the detector is too strict, or should only watch",
         ),
     ] = "evict"
-    interference_confirm_seconds: Annotated[
-        float,
-        constant("A pod must suffer for so long beside best effort that runs before anything is done.", unit="seconds"),
-    ] = 3.0
-    interference_patience_seconds: Annotated[
-        float,
-        constant(
-            "Each tightening is given so long to help before the next step. Pressure is a mean over 10 s.",
-            unit="seconds",
-        ),
-    ] = 20.0
-    interference_samples: Annotated[
-        int, constant("Quiet ticks of a workload before its baseline counts.", unit="ticks")
-    ] = 300
+    interference_confirm_seconds: float = 3.0
+    """A pod must suffer for so long beside best effort that runs before anything is done. Three ticks: one alone may be
+    chance.
+    """
+    interference_patience_seconds: float = 20.0
+    """Each tightening is given so long to help before the next step. Pressure is a mean over 10 s. Two windows of the
+    pressure's ten-second mean.
+    """
+    interference_samples: int = 300
+    """Quiet ticks of a workload before its baseline counts. Five minutes of quiet ticks."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.base.settings.sections.node.runtime import DraSettings
 
@@ -186,10 +186,10 @@ class EnforcerSettings(Section, frozen=True):
             le=604_800,
         ),
     ] = 3600.0
-    pods_ttl_seconds: Annotated[
-        float,
-        constant("A list of pods that was not confirmed for so long: nothing is evicted on it.", unit="seconds"),
-    ] = 120.0
+    pods_ttl_seconds: float = 120.0
+    """A list of pods that was not confirmed for so long: nothing is evicted on it. Two missed bookmarks of an API
+    server.
+    """
 
     watchdog_seconds: Annotated[
         float,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Annotated
 
-from cotenant.base.settings.base import Section, constant, setting
+from cotenant.base.settings.base import Section, setting
 
 
 class RuntimeSettings(Section, frozen=True):
@@ -41,13 +41,10 @@ class RuntimeSettings(Section, frozen=True):
             le=1,
         ),
     ] = 0.2
-    nri_register_seconds: Annotated[
-        float, constant("How long the runtime may take to accept the plugin.", unit="seconds")
-    ] = 5.0
-    nri_retry_seconds: Annotated[
-        float,
-        constant("Longest wait between two attempts to reach the runtime's NRI socket.", unit="seconds"),
-    ] = 10.0
+    nri_register_seconds: float = 5.0
+    """How long the runtime may take to accept the plugin. The runtime's own registration timeout (5 s)."""
+    nri_retry_seconds: float = 10.0
+    """Longest wait between two attempts to reach the runtime's NRI socket. Pacing of further tries."""
 
     # The CRI proxy.
     cri_socket: Annotated[
@@ -61,15 +58,11 @@ class RuntimeSettings(Section, frozen=True):
     cri_upstream: Annotated[
         str, setting("The runtime's own CRI socket.", when="the runtime's socket lies elsewhere", min_length=1)
     ] = "/run/containerd/containerd.sock"
-    cri_hook_seconds: Annotated[
-        float,
-        constant(
-            "How long one hook, ours or a registered server's, may hold a call up; never more than a quarter of what "
-            "the kubelet still waits for that call (2 minutes by default). A container whose decision came later is "
-            "set right as soon as there is one.",
-            unit="seconds",
-        ),
-    ] = 10.0
+    cri_hook_seconds: float = 10.0
+    """How long one hook, ours or a registered server's, may hold a call up; never more than a quarter of what the
+    kubelet still waits for that call (2 minutes by default). A container whose decision came later is set right as soon
+    as there is one. Far below a quarter of the kubelet's two minutes.
+    """
     cri_hook_dir: Annotated[
         str,
         setting(
