@@ -14,9 +14,9 @@ from cotenant.base.allocation.cpu_allocator import CpuAllocator
 from cotenant.base.allocation.device_allocator import DeviceAllocator
 from cotenant.base.allocation.device_request import shared_resources_of
 from cotenant.base.errors import CotenantError
+from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.protocol import BIND_RESOURCE
-from cotenant.base.kubernetes.reservation import PodIdentity
 
 _ALLOCATORS: Final = (CpuAllocator(), DeviceAllocator())
 

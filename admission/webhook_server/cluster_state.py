@@ -25,7 +25,6 @@ from cotenant.base.kubernetes.protocol import (
     SCHEDULING_GROUP,
     SWAP_GUARD,
 )
-from cotenant.base.kubernetes.reservation import Reservation
 from cotenant.changes.model.annotated_resources import (
     CHANGE_ANNOTATION,
     KINDS,
@@ -39,6 +38,7 @@ from cotenant.scheduler_ext.queues.admission.pod_gates import NativeGangs
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
 from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.pod_gate import Offers
 
 STOP_SECONDS: Final = 1.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.kubernetes.pod_identity import PodIdentity
 
 LONGEST_WISH: Final = 4096
 """Characters of an annotation by which a pod wishes; the ledger copies it, and all pods of a node share one object."""

@@ -23,7 +23,7 @@ from cotenant.base.allocation.allocator import HardwareClaim, Holding, NodeHardw
 from cotenant.base.allocation.device_allocator import COLLECTION, DeviceAllocator
 from cotenant.base.allocation.device_request import GPU, JOINT_ANNOTATION
 from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
-from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.resource import GIB
 
 CALLS: Final = 4000

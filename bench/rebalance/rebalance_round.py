@@ -8,8 +8,8 @@ import time
 from dataclasses import replace
 
 from bench.record import Row, below, record
+from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
 from cotenant.base.kubernetes.qos import PriorityClass
-from cotenant.base.kubernetes.reservation import PodIdentity, Reference
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
 from cotenant.scheduler_ext.extender.pod import PodFacts
 from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs, arguments_of

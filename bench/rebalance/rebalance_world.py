@@ -20,8 +20,8 @@ import numpy.typing as npt
 from cotenant.base.cluster import Pod
 from cotenant.base.identity import NodeRef, WorkloadRef
 from cotenant.base.kubernetes.owners import TEMPLATE_HASH_LABEL
+from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
 from cotenant.base.kubernetes.qos import PriorityClass
-from cotenant.base.kubernetes.reservation import PodIdentity, Reference
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS, Forecasts

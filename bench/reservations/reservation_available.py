@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bench.record import Row, below, record
-from cotenant.base.kubernetes.reservation import Reservation
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, each
 from tests.cluster.namespaces import create_namespace

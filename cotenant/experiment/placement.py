@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.kubernetes.qos import PriorityClass
-from cotenant.base.kubernetes.reservation import PodIdentity
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.experiment.batch_jobs import KINDS

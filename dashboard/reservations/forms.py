@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.reservation import AllocatePolicy
 from cotenant.scheduler_ext.reservations.model.plan import (
     ApprovalPolicy,
     Plan,
@@ -23,6 +22,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     WindowSource,
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanTerms
+from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
 
 HOURLY_SECONDS: Final = 3600
 DEFAULT_MINUTES: Final = 120

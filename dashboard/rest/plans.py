@@ -16,7 +16,6 @@ from fastapi import APIRouter, Query, Response
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.moments import moment_of
-from cotenant.base.kubernetes.reservation import AllocatePolicy
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.reservations import story
 from cotenant.dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
@@ -36,6 +35,7 @@ from cotenant.scheduler_ext.reservations.model.plan_states import (
     used_reservations,
     wanted_pods,
 )
+from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
 
 CALENDAR_DAYS: Final = 7.0
 FOLD: Final = 73

@@ -19,6 +19,7 @@ import msgspec
 from cotenant.base.allocation.device_request import shared_resources_of
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import CotenantError
+from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
 from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.pod_resources import counted_limits, counted_requests
 from cotenant.base.kubernetes.pod_wire import (
@@ -47,7 +48,6 @@ from cotenant.base.kubernetes.qos import (
     with_default,
 )
 from cotenant.base.kubernetes.quantity import parse_amount
-from cotenant.base.kubernetes.reservation import PodIdentity, Reference
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.settings.sections.extender import LoadAwareSettings
 

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.errors import CotenantError
-from cotenant.base.kubernetes.reservation import Phase, Reservation
 from cotenant.scheduler_ext.extender.columns import WIDTH, SnapshotColumn
 from cotenant.scheduler_ext.extender.name_index import NameIndex
 from cotenant.scheduler_ext.extender.watch.frame import (
@@ -29,6 +28,7 @@ from cotenant.scheduler_ext.extender.watch.frame import (
     PlaceholderOf,
     ShareOf,
 )
+from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
 
 Floats = npt.NDArray[np.float64]
 FreeT = TypeVar("FreeT", FreeCpus, FreeDevices)

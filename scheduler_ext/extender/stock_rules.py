@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.reservation import Taint, Toleration, toleration
+from cotenant.base.kubernetes.pod_identity import Taint, Toleration, toleration
 from cotenant.base.kubernetes.selector import LabelSelector
 
 Json = Mapping[str, Any]

@@ -25,8 +25,8 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Address, Outcome, Patch
 from cotenant.base.kubernetes.metadata import ObjectName
 from cotenant.base.kubernetes.node_taints import AVOIDED, REFUSED, node_address
+from cotenant.base.kubernetes.pod_identity import Taint, toleration
 from cotenant.base.kubernetes.protocol import LOAD_TAINT
-from cotenant.base.kubernetes.reservation import Taint, toleration
 from cotenant.base.settings.sections.extender import ExtenderSettings, LoadTaintSettings
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_P95_NAME
 from cotenant.scheduler_ext.extender.metric import ExtenderNode

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.kubernetes.node_taints import AVOIDED, REFUSED
+from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.kubernetes.protocol import CONTROL_PLANE_KEYS, LOAD_TAINT, NODE_CONDITION_PREFIX
-from cotenant.base.kubernetes.reservation import PodIdentity
 from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.load import load_aware, prediction

@@ -11,8 +11,8 @@ from typing import Final
 
 from cotenant.base.controllers.watched import is_placeholder
 from cotenant.base.kube.observed import EndedPodWire, QueueNodeWire, QueuePodWire, node_of, pod_of
+from cotenant.base.kubernetes.pod_identity import Taint, Toleration
 from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, RESERVATION_ALLOCATED_ANNOTATION
-from cotenant.base.kubernetes.reservation import Taint, Toleration
 from cotenant.scheduler_ext.queues.model.gang import gang_key, gang_of_pod
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod, sub_priority
 from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, PREEMPTIBLE_LABEL

@@ -22,7 +22,6 @@ import numpy as np
 
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
-from cotenant.base.kubernetes.reservation import Reservation
 from cotenant.base.reasons import Reason
 from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
@@ -39,6 +38,7 @@ from cotenant.scheduler_ext.queues.quota_trees import (
 from cotenant.scheduler_ext.queues.runtime_quota import Exact, RuntimeQuota, layout_of, runtime_quota
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
 TURNS: Final = 16
 """Quotas of a tree that get a turn in one round, at most."""

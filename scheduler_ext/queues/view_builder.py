@@ -10,7 +10,6 @@ from typing import Any, Final
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
-from cotenant.base.kubernetes.reservation import Reservation
 from cotenant.scheduler_ext.queues.model.gang import gangs_of
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
@@ -24,6 +23,7 @@ from cotenant.scheduler_ext.queues.model.quota_tree import (
 from cotenant.scheduler_ext.queues.queue_objects import WatchedQueuePod
 from cotenant.scheduler_ext.queues.quota_status import published_since
 from cotenant.scheduler_ext.queues.view import QueueView
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
 Key = tuple[str, str]
 Mirrors = Mapping[str, Mirror[Any]]

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import micro_moment, moment_of
+from cotenant.base.kubernetes.pod_identity import Reference
 from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities
 from cotenant.base.kubernetes.protocol import (
     GANG_GATE,
@@ -20,7 +21,6 @@ from cotenant.base.kubernetes.protocol import (
     RESERVATION_GATE,
     SWAP_GUARD,
 )
-from cotenant.base.kubernetes.reservation import Reference
 
 Json = Mapping[str, Any]
 

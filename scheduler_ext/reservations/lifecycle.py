@@ -12,9 +12,10 @@ from typing import Final
 
 from cotenant.base.kubernetes.intent import Delete, Intent
 from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.base.kubernetes.pod_request import fits, format_quantities
-from cotenant.base.kubernetes.reservation import Condition, Mode, Phase, Reservation, ReservationStatus
 from cotenant.base.settings.sections.reservations import ReservationSettings
+from cotenant.scheduler_ext.reservations.model.reservation import Mode, Phase, Reservation, ReservationStatus
 from cotenant.scheduler_ext.reservations.owner import claim_patch
 from cotenant.scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,

@@ -7,8 +7,8 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from cotenant.base.kubernetes.reservation import Phase, Reservation
 from cotenant.scheduler_ext.reservations.decide import ReservationWrites
+from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
 from cotenant.scheduler_ext.reservations.swap import HandOverOutcome, placeholder_capacity
 from cotenant.scheduler_ext.reservations.view import ReservationView
 

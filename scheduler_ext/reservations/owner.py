@@ -15,7 +15,7 @@ import msgspec
 from cotenant.base.json_documents.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.intent import Address, Patch
 from cotenant.base.kubernetes.protocol import RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_LABEL
-from cotenant.base.kubernetes.reservation import AllocatePolicy, Reservation
+from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy, Reservation
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate
 from cotenant.scheduler_ext.reservations.placeholder import label_of
 from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView

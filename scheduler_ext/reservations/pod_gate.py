@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cotenant.base.kubernetes.pod_identity import PodIdentity, toleration
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_LABEL, RESERVATION_GATE
-from cotenant.base.kubernetes.reservation import Mode, PodIdentity, Reservation, toleration
 from cotenant.scheduler_ext.reservations.guard import is_promised
+from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation
 
 Json = Mapping[str, Any]
 

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.pod_identity import Condition, Reference
 from cotenant.base.kubernetes.pod_request import format_quantities, select_amounts, sum_amounts
 from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
-from cotenant.base.kubernetes.reservation import Condition, Phase, Reference, Reservation, ReservationStatus
+from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation, ReservationStatus
 from cotenant.scheduler_ext.reservations.view import PodView
 
 SCHEDULED: Final = "Scheduled"

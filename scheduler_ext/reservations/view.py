@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.pod_identity import PodIdentity, Toleration, toleration
 from cotenant.base.kubernetes.pod_request import CPU
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
 from cotenant.base.kubernetes.protocol import (
@@ -19,8 +20,8 @@ from cotenant.base.kubernetes.protocol import (
     RESERVATION_GATE,
     RESERVATION_LABEL,
 )
-from cotenant.base.kubernetes.reservation import PodIdentity, Reservation, Toleration, toleration
 from cotenant.scheduler_ext.reservations.guard import Guard, ReservationSwap, SwapPlaceholder
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
 Json = Mapping[str, Any]
 

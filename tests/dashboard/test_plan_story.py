@@ -12,7 +12,6 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.reservation import AllocatePolicy
 from cotenant.base.resource import Resource
 from cotenant.base.text import moment as said_moment
 from cotenant.dashboard.figures import gantt
@@ -41,6 +40,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanEvent, PlanHistoryEntry, PlanTerms
 from cotenant.scheduler_ext.reservations.model.plan_states import available_pods, state_of, used_reservations
+from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
 from tests.dashboard.test_reservations_page import ROWS
 from tests.support.plans import HOUR, LEAD, SIX
 

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.moments import moment
-from cotenant.base.kubernetes.reservation import Phase
 from cotenant.base.store import Store
 from cotenant.dashboard.figures import gantt
 from cotenant.dashboard.frame.view import DashboardContext, View
@@ -45,6 +44,7 @@ from cotenant.scheduler_ext.reservations.model.plan_states import (
     by_need,
     counts,
 )
+from cotenant.scheduler_ext.reservations.model.reservation import Phase
 from tests.dashboard.test_plan_story import SCORE, plan, units
 from tests.support import dashboard as support
 from tests.support.plans import HOUR, SIX, TestClock, embedded

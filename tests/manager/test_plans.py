@@ -10,7 +10,7 @@ import pytest
 from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.intent import Apply
-from cotenant.base.kubernetes.reservation import Phase, PodIdentity, Reference, Reservation, ReservationStatus
+from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
 from cotenant.base.settings.sections.reservations import PlanSettings
 from cotenant.scheduler_ext.reservations.model.plan import (
     PLAN_LABEL,
@@ -28,6 +28,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 )
 from cotenant.scheduler_ext.reservations.model.plan import PlanDecision as Verdict
 from cotenant.scheduler_ext.reservations.model.plan_service import EDITED_LABEL
+from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation, ReservationStatus
 from cotenant.scheduler_ext.reservations.plan_decisions import OwnerView, PlanView, decide
 from cotenant.scheduler_ext.reservations.plans.realise import OwnerTemplate, unit_name
 from cotenant.scheduler_ext.reservations.view import PodView

@@ -13,8 +13,8 @@ from cotenant.base.controllers import audit
 from cotenant.base.errors import QuantityError
 from cotenant.base.kube.observed import QueueNodeWire, QueuePodWire
 from cotenant.base.kubernetes.intent import Address, Create, Outcome, Patch
+from cotenant.base.kubernetes.pod_identity import Taint, Toleration
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
-from cotenant.base.kubernetes.reservation import Taint, Toleration
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.queues import QueueSettings

@@ -12,12 +12,12 @@ from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.controllers.watched import UNSTARTED_SECONDS, watched_pod
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube.observed import ObservedPodWire
-from cotenant.base.kubernetes.reservation import Mode, Reservation
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.recommender import ReclaimableSettings
 from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.recommender.colocation.formulas import Parameters, batch
 from cotenant.recommender.colocation.inventory import Usages, node_columns, pod_columns
+from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation
 from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, placeholder_creation
 
 

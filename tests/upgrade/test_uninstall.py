@@ -28,7 +28,6 @@ from cotenant.base.kubernetes.protocol import (
     SCHEDULING_GROUP,
     SYSTEM_NAMESPACE,
 )
-from cotenant.base.kubernetes.reservation import Mode, Reservation
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.changes.change_ledger import anchor
@@ -38,6 +37,7 @@ from cotenant.cli.cluster.installation.restoration import restoring_patch
 from cotenant.enforcer.report.suppressed import SuppressionHistory, note
 from cotenant.manager.features import NAMES
 from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
+from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
 from cotenant.scheduler_ext.reservations.owner import claim_patch
 from cotenant.scheduler_ext.reservations.placeholder import (

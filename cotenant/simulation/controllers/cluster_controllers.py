@@ -13,8 +13,8 @@ from typing import Any, Final
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
 from cotenant.base.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP, SWAP_GUARD
-from cotenant.base.kubernetes.reservation import Reservation
 from cotenant.scheduler_ext.reservations.guard import Guard
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.pod_gate import Offers, add_reservation_gate
 from cotenant.simulation import batch_load
 from cotenant.simulation.api_server.admission import status_of, used_by

@@ -23,7 +23,7 @@ import structlog
 
 from cotenant.base.http.health import Checks
 from cotenant.base.http.http_connection import Request, Response
-from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.sections.extender import ExtenderSettings

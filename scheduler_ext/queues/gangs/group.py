@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Final
 
 from cotenant.base.kubernetes.protocol import GANG_GATE, RESERVATION_GATE
-from cotenant.base.kubernetes.reservation import Phase, Reservation
 from cotenant.scheduler_ext.queues.gangs.reservations import (
     GANG_ANNOTATION,
     gang_reservations,
@@ -19,6 +18,7 @@ from cotenant.scheduler_ext.queues.model.gang import Gang, GangMode, MatchPolicy
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.view import QueueView
+from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
 
 GANG_WAIT_SECONDS: Final = 600.0
 """A gang that is incomplete or has no capacity after this time gets TimedOut and backs off; a gang's own waiting

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cotenant.base.kubernetes.intent import Intent
-from cotenant.base.kubernetes.reservation import Phase, Reservation
 from cotenant.base.reasons import Reason
 from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.gangs.group import GangGroup, gang_groups
@@ -32,6 +31,7 @@ from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
 from cotenant.scheduler_ext.queues.model.report import GangState
 from cotenant.scheduler_ext.queues.packing import FreeCapacity, MemberGroup, member_groups, shortage_text
 from cotenant.scheduler_ext.queues.view import QueueView
+from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
 
 LONGEST_SECONDS: Final = 30.0
 WAITING: Final = frozenset({GangState.INCOMPLETE, GangState.QUEUED, GangState.NO_CAPACITY, GangState.SCHEDULING})

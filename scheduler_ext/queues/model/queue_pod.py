@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cotenant.base.kubernetes.observed import outlasts_its_end
+from cotenant.base.kubernetes.pod_identity import Toleration
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, SUB_PRIORITY_LABEL
-from cotenant.base.kubernetes.reservation import Toleration
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.quota_tree import Amounts
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import moment_of, seconds_of
+from cotenant.base.kubernetes.pod_identity import Condition, Reference, object_of
 from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
-from cotenant.base.kubernetes.reservation import Condition, Reference, object_of
 from cotenant.base.text import format_value
 from cotenant.scheduler_ext.reservations.status import condition_body, merge_conditions
 
@@ -149,7 +149,7 @@ class MigrationJob:
         what = f"podmigrationjob {name}"
         options = object_of(spec.get("reservationOptions"), f"{what}: reservationOptions")
         ttl = spec.get("ttl")
-        pod = _reference(object_of(spec.get("podRef"), f"{what}: podRef"))
+        pod = Reference.parse(object_of(spec.get("podRef"), f"{what}: podRef"))
         if not (pod.namespace and pod.name):
             raise UsageError(f"{what}: podRef names no pod", fix="Write the pod's namespace and name.")
         return cls(
@@ -247,7 +247,7 @@ def _status(body: Json, what: str) -> JobStatus:
         str(body.get("reason") or ""),
         str(body.get("message") or ""),
         str(body.get("nodeName") or ""),
-        _reference(successor) if successor else None,
+        Reference.parse(successor) if successor else None,
         tuple(Condition.parse(condition) for condition in body.get("conditions") or ()),
     )
 
@@ -260,10 +260,3 @@ def _mode(mode: Any, what: str) -> JobMode | None:
             f"{what}: mode {format_value(mode)} is unknown", fix="Write ReservationFirst or EvictDirectly."
         )
     return JobMode(mode)
-
-
-def _reference(body: Json) -> Reference:
-    kind, name, namespace, uid, api_version = (
-        str(body.get(part) or "") for part in ("kind", "name", "namespace", "uid", "apiVersion")
-    )
-    return Reference(kind, name, namespace, uid, api_version)

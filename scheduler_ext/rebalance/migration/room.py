@@ -15,10 +15,10 @@ from cotenant.base.json_documents.struct_validation import merge_objects
 from cotenant.base.kubernetes.intent import Address, Create, Delete
 from cotenant.base.kubernetes.pod_request import format_quantities
 from cotenant.base.kubernetes.protocol import MIGRATION_LABEL, SCHEDULING_GROUP
-from cotenant.base.kubernetes.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
 from cotenant.scheduler_ext.rebalance.load import RebalancePod
 from cotenant.scheduler_ext.rebalance.migration.job import KIND, MigrationJob
 from cotenant.scheduler_ext.reservations.guard import MANAGED
+from cotenant.scheduler_ext.reservations.model.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
 from cotenant.scheduler_ext.reservations.owner import PREFERRED, REQUIRED
 from cotenant.scheduler_ext.reservations.placeholder import label_of
 from cotenant.scheduler_ext.reservations.status import READY, SCHEDULED, address_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cotenant.base.kubernetes.intent import Create, Intent, Patch
-from cotenant.base.kubernetes.reservation import Condition, Phase, Reference, Reservation
+from cotenant.base.kubernetes.pod_identity import Condition, Reference
 from cotenant.scheduler_ext.rebalance.load import RebalancePod
 from cotenant.scheduler_ext.rebalance.migration import room
 from cotenant.scheduler_ext.rebalance.migration.eviction import eviction
@@ -29,6 +29,7 @@ from cotenant.scheduler_ext.rebalance.migration.job import (
     status_with_changes,
 )
 from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
+from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
 from cotenant.scheduler_ext.reservations.status import merge_conditions
 
 LAG_SECONDS: Final = 10.0

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from cotenant.base.kubernetes.moments import seconds_of
-from cotenant.base.kubernetes.reservation import Reservation
 from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
 from cotenant.scheduler_ext.rebalance.load import DisruptionBudget, RebalancePod, replicas_of
 from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN
 from cotenant.scheduler_ext.rebalance.migration.job import JobMode, MigrationJob
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
 Key = tuple[str, str]
 

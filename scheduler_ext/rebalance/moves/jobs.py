@@ -12,7 +12,7 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.intent import Delete
-from cotenant.base.kubernetes.reservation import Condition
+from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.scheduler_ext.rebalance.migration.job import JobPhase, MigrationJob, address_of
 from cotenant.scheduler_ext.rebalance.model.move_service import ENABLE_COMMAND, JobCarrier
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.protocol import RESERVATION_PLANS
-from cotenant.base.kubernetes.reservation import AllocatePolicy
+from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
 
 Json = Mapping[str, Any]
 

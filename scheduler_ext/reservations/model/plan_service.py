@@ -14,7 +14,6 @@ from typing import Final, Protocol
 import msgspec
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kubernetes.reservation import AllocatePolicy
 from cotenant.base.people import Person
 from cotenant.changes.model.service import FieldMove
 from cotenant.scheduler_ext.reservations.model.plan import (
@@ -27,6 +26,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     Recurrence,
     Span,
 )
+from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
 
 EDITED_LABEL: Final = "cotenant.dev/edited-until"
 """On a forecast plan whose window or pods a person changed: until this Unix time the forecast no longer moves it."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from cotenant.base.kubernetes.reservation import Phase
 from cotenant.base.text import moment, visible
 from cotenant.scheduler_ext.reservations.model.plan import Approval, Plan, PlanPhase
+from cotenant.scheduler_ext.reservations.model.reservation import Phase
 
 
 class PlanGroup(StrEnum):

@@ -11,7 +11,6 @@ from typing import Any
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import moment, moment_of, seconds_of
 from cotenant.base.kubernetes.pod_request import parse_quantities
-from cotenant.base.kubernetes.reservation import AllocatePolicy
 from cotenant.scheduler_ext.reservations.model.plan import (
     Approval,
     ApprovalPolicy,
@@ -32,6 +31,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     Span,
     WindowSource,
 )
+from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
 
 Json = Mapping[str, Any]
 

@@ -21,8 +21,8 @@ from cotenant.base.json_documents.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent, Patch
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION, SCHEDULING_GROUP
-from cotenant.base.kubernetes.reservation import Phase, Reservation
 from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Span
+from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
 
 Json = Mapping[str, Any]
 

@@ -15,10 +15,10 @@ from cotenant.base.kubernetes.protocol import (
     SCHEDULING_GROUP,
     SWAP_GUARD,
 )
-from cotenant.base.kubernetes.reservation import Reservation
 from cotenant.scheduler_ext.reservations.guard import Guard
 from cotenant.scheduler_ext.reservations.model.plan import PLURAL as PLANS
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.view import PodView
 
 RESERVING: Final = frozenset(

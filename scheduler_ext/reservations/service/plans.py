@@ -23,7 +23,6 @@ from cotenant.base.kubernetes.observed import ObservedNode
 from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities, sum_amounts
 from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, OWN_GROUP
-from cotenant.base.kubernetes.reservation import AllocatePolicy
 from cotenant.base.resource import Resource
 from cotenant.base.settings.root import Settings
 from cotenant.scheduler_ext.reservations.model.plan import (
@@ -41,6 +40,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanListing, Preview, UnreadablePlan
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan, span_body
+from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
 from cotenant.scheduler_ext.reservations.plans import schedule
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
 from cotenant.scheduler_ext.reservations.plans.preview import FreeNode, PreviewContext, forecast_free_capacity, preview

@@ -45,7 +45,7 @@ from cotenant.base.allocation.devices import (
     inventory_of,
 )
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.kubernetes.pod_identity import PodIdentity
 
 GIB = 1 << 30
 

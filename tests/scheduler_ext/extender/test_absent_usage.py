@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.reasons import Reason
 from cotenant.base.settings.sections.extender import LoadAwareSettings, Percentages
 from cotenant.scheduler_ext.extender.columns import NodeState, SnapshotColumn, rows_of

@@ -18,7 +18,7 @@ from cotenant.base.allocation.cpu_lists import format_cpus
 from cotenant.base.allocation.cpu_topology import CpuTopology, regular_topology
 from cotenant.base.allocation.topology_document import COLLECTION, NodeCpus, annotations_of
 from cotenant.base.kubernetes.amplification import amplification_of, raw_allocatable
-from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.settings.sections.extender import CpuAllocationSettings, ExtenderSettings, LoadAwareSettings
 from cotenant.scheduler_ext.extender import cpus
 from cotenant.scheduler_ext.extender.decide import Moment

@@ -30,7 +30,7 @@ from cotenant.base.allocation.devices import (
     RDMA,
 )
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.reservation import PodIdentity
+from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.settings.sections.extender import DeviceAllocationSettings, ExtenderSettings, LoadAwareSettings
 from cotenant.scheduler_ext.extender import devices
 from cotenant.scheduler_ext.extender.judgement import Code, words_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.base.kubernetes.reservation import Taint, Toleration
+from cotenant.base.kubernetes.pod_identity import Taint, Toleration
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
 from cotenant.scheduler_ext.queues.packing import FreeCapacity, MemberGroup, member_groups, shortage_text
 from cotenant.scheduler_ext.queues.view import QueueNode

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from cotenant.base.kubernetes.intent import Patch
+from cotenant.base.kubernetes.pod_identity import Reference
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE
-from cotenant.base.kubernetes.reservation import Phase, Reference, Reservation, ReservationStatus
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.quota_tree import TOTAL_ANNOTATION, QuotaNode
 from cotenant.scheduler_ext.queues.view import QuotaProfile
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL
+from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation, ReservationStatus
 from tests.scheduler_ext.queues.quota_scene import admitted, after, decided, names, node, pod, quota, reasons, scene
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kubernetes.reservation import Reference
+from cotenant.base.kubernetes.pod_identity import Reference
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors
 from cotenant.scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS, SPREAD, DayAhead, per_pod

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bench.rebalance import rebalance_round
 from cotenant.base.kubernetes.observed import LAG_SECONDS
+from cotenant.base.kubernetes.pod_identity import Reference
 from cotenant.base.kubernetes.qos import PriorityClass
-from cotenant.base.kubernetes.reservation import Reference
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.pod_identity import Reference
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
-from cotenant.base.kubernetes.reservation import Reference
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.classification import NodeClass
 from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, emptying_arguments_of

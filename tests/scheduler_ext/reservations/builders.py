@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.base.kubernetes.reservation import Reservation
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.view import PodView
 
 NOW = 10_000.0

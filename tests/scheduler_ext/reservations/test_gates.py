@@ -14,8 +14,8 @@ from cotenant.base.errors import ClusterForbidden
 from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Address, Patch
 from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.kubernetes.protocol import GANG_GATE, OWN_GROUP, RESERVATION_GATE
-from cotenant.base.kubernetes.reservation import PodIdentity
 from cotenant.base.process.clock import FixedClock
 from cotenant.scheduler_ext.reservations.decide import withdraw_reservation_promise
 from cotenant.scheduler_ext.reservations.guard import Guard

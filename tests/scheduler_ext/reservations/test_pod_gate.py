@@ -8,7 +8,7 @@ import pytest
 
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.view import ClusterView
-from cotenant.base.kubernetes.reservation import Reservation
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.pod_gate import Offers, add_reservation_gate
 
 GATE = [{"name": "cotenant.dev/reservation"}]

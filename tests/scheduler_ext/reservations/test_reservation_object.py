@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import seconds_of
+from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference, Toleration
 from cotenant.base.kubernetes.pod_request import (
     fits,
     format_quantities,
@@ -20,15 +21,7 @@ from cotenant.base.kubernetes.pod_request import (
     sum_amounts,
 )
 from cotenant.base.kubernetes.pod_wire import requests_of
-from cotenant.base.kubernetes.reservation import (
-    AllocatePolicy,
-    Mode,
-    Phase,
-    PodIdentity,
-    Reference,
-    Reservation,
-    Toleration,
-)
+from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy, Mode, Phase, Reservation
 
 WEB = [{"labelSelector": {"matchLabels": {"app": "web"}}}]
 AFFINITY = "scheduling.koordinator.sh/reservation-affinity"

@@ -12,8 +12,8 @@ import pytest
 from cotenant.base.errors import ClusterInvalid
 from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Patch
+from cotenant.base.kubernetes.pod_identity import Reference
 from cotenant.base.kubernetes.protocol import KNOWN_SWAPS_ANNOTATION
-from cotenant.base.kubernetes.reservation import Reference
 from cotenant.scheduler_ext.reservations.api_servers import POLICY, ApiServers
 from cotenant.scheduler_ext.reservations.guard import ADDRESS, Guard, ReservationSwap
 from tests.cluster.api import Api, ApiError

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from cotenant.base.kubernetes.reservation import Reservation
 from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
 from cotenant.scheduler_ext.rebalance.load import RebalancePod
 from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
 from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from tests.scheduler_ext.rebalance.migration.moments import moment
 from tests.scheduler_ext.rebalance.small_cluster import NOW, pod
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.base.kubernetes.reservation import Reference
+from cotenant.base.kubernetes.pod_identity import Reference
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.arguments import ObjectLimiter, ObjectLimiters

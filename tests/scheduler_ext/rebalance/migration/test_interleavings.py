@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from cotenant.base.kubernetes.intent import Apply, Create, Delete, Intent
-from cotenant.base.kubernetes.reservation import Reservation
 from cotenant.scheduler_ext.rebalance.load import RebalancePod
 from cotenant.scheduler_ext.rebalance.migration.decide import decide
 from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
 from cotenant.scheduler_ext.rebalance.migration.room import is_capacity_reserved
 from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from tests.scheduler_ext.rebalance.migration.moments import moment
 from tests.scheduler_ext.rebalance.migration.moves import SOURCE, TARGET, on_node, view
 from tests.scheduler_ext.rebalance.small_cluster import NOW

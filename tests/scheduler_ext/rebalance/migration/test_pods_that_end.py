@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from cotenant.base.kubernetes.observed import LAG_SECONDS
+from cotenant.base.kubernetes.pod_identity import Reference
 from cotenant.base.kubernetes.qos import PriorityClass
-from cotenant.base.kubernetes.reservation import Reference
 from cotenant.base.reasons import Reason
 from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.scheduler_ext.rebalance.classification import NodeClass

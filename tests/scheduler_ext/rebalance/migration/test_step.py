@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from cotenant.base.kubernetes.intent import Create, Patch
-from cotenant.base.kubernetes.reservation import Reservation
 from cotenant.scheduler_ext.rebalance.load import RebalancePod
 from cotenant.scheduler_ext.rebalance.migration.decide import decide
 from cotenant.scheduler_ext.rebalance.migration.job import JobPhase, MigrationJob
 from cotenant.scheduler_ext.rebalance.migration.step import JobAdvance, advance_job
 from cotenant.scheduler_ext.rebalance.migration.view import EvictionRefusal
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from tests.scheduler_ext.rebalance.migration.moves import (
     EVICTING,
     ROOM_HELD,

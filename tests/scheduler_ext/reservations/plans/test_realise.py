@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Patch
-from cotenant.base.kubernetes.reservation import PodIdentity, Reservation
+from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.cli.cluster.installation.restoration import restoring_patch
 from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.plans.preview import FreeNode, PreviewContext, pods_per_node, preview
 from cotenant.scheduler_ext.reservations.plans.realise import (
     OwnerTemplate,

@@ -16,6 +16,15 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import moment_of, seconds_of
+from cotenant.base.kubernetes.pod_identity import (
+    Condition,
+    PodIdentity,
+    Reference,
+    Taint,
+    Toleration,
+    object_of,
+    toleration,
+)
 from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.protocol import RESERVATION_AFFINITY_ANNOTATION, RESERVATION_IGNORED_LABEL
@@ -63,44 +72,6 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """A pod by name or a controller; an empty part is not asked for. `controlling`: it must be the managing owner."""
-
-    kind: str = ""
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    api_version: str = ""
-    controlling: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PodIdentity:
-    """The properties that decide whether a pod may use a Reservation; controllers: its ownerReferences."""
-
-    namespace: str
-    name: str
-    uid: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    controllers: tuple[Reference, ...] = ()
-
-    @classmethod
-    def parse(cls, pod: Json, namespace: str = "") -> PodIdentity:
-        """Parse a pod from JSON; `namespace` applies if the object itself lacks it."""
-        meta = pod.get("metadata") or {}
-        inside = str(meta.get("namespace") or namespace)
-        return cls(
-            inside,
-            str(meta.get("name") or meta.get("generateName") or ""),
-            str(meta.get("uid") or ""),
-            meta.get("labels") or {},
-            meta.get("annotations") or {},
-            tuple(_reference(reference, inside) for reference in meta.get("ownerReferences") or ()),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Owner:
     """One entry of `owners`: all that is given must hold; an empty entry matches every pod."""
 
@@ -111,33 +82,10 @@ class Owner:
     def matches(self, pod: PodIdentity) -> bool:
         """Return whether the entry names the pod: by object, controller and labels, as far as the entry sets each."""
         return (
-            (self.object is None or _isobject_of(self.object, pod))
+            (self.object is None or _is_object_of(self.object, pod))
             and (self.controller is None or any(_is_controller(self.controller, c, pod) for c in pod.controllers))
             and (self.selector is None or self.selector.matches(pod.labels))
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Toleration:
-    """A pod's toleration of taints; an empty key with `Exists` tolerates everything."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Taint:
-    """A taint that owners must tolerate."""
-
-    key: str
-    value: str = ""
-    effect: str = ""
-
-    def tolerated(self, tolerations: Sequence[Toleration]) -> bool:
-        """Return whether one of the tolerations covers the taint; PreferNoSchedule needs none."""
-        return self.effect == "PreferNoSchedule" or any(_tolerates(toleration, self) for toleration in tolerations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,23 +112,6 @@ class Affinity:
         if any(reservation.labels.get(key) != value for key, value in self.selector.items()):
             return False
         return not self.terms or any(term.matches(reservation.labels) for term in self.terms)
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One condition of the status; `since`: lastTransitionTime as written."""
-
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    since: str = ""
-
-    @classmethod
-    def parse(cls, body: Json) -> Condition:
-        """Parse one entry of a status's conditions."""
-        names = ("type", "status", "reason", "message", "lastTransitionTime")
-        return cls(*(str(body.get(name) or "") for name in names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +183,7 @@ class Reservation:
             allocate_policy=_policy(spec.get("allocatePolicy"), what),
             unschedulable=bool(spec.get("unschedulable")),
             pre_allocation=bool(spec.get("preAllocation")),
-            taints=tuple(_taint(taint) for taint in spec.get("taints") or ()),
+            taints=tuple(Taint.parse(taint) for taint in spec.get("taints") or ()),
             status=_status(body.get("status") or {}, what),
         )
 
@@ -374,25 +305,6 @@ def affinity_of(pod: PodIdentity) -> Affinity:
         return Affinity()
 
 
-def toleration(body: Json) -> Toleration:
-    """Parse an entry of a pod's `tolerations`."""
-    return Toleration(
-        str(body.get("key") or ""),
-        str(body.get("operator") or "Equal"),
-        str(body.get("value") or ""),
-        str(body.get("effect") or ""),
-    )
-
-
-def object_of(value: Any, what: str) -> Json:
-    """A part of an object, {} where there is none; UsageError names `what` when it is no object."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise UsageError(f"{what} is {type(value).__name__}, not an object", fix="Look at the indentation.")
-    return value
-
-
 def _ttl(ttl: Any, what: str) -> float:
     return DEFAULT_TTL_SECONDS if ttl is None else seconds_of(str(ttl), f"{what}: ttl")
 
@@ -411,24 +323,13 @@ def _owner(body: Any, what: str) -> Owner:
     chosen = entry.get("labelSelector")
     reference, controller = entry.get("object"), entry.get("controller")
     return Owner(
-        _reference(reference, "") if reference is not None else None,
-        _reference(controller, "") if controller is not None else None,
+        Reference.parse(reference) if reference is not None else None,
+        Reference.parse(controller) if controller is not None else None,
         LabelSelector.parse(chosen, f"{what}.labelSelector") if chosen is not None else None,
     )
 
 
-def _reference(body: Json, namespace: str) -> Reference:
-    return Reference(
-        str(body.get("kind") or ""),
-        str(body.get("name") or ""),
-        str(body.get("namespace") or namespace),
-        str(body.get("uid") or ""),
-        str(body.get("apiVersion") or ""),
-        bool(body.get("controller")),
-    )
-
-
-def _isobject_of(reference: Reference, pod: PodIdentity) -> bool:
+def _is_object_of(reference: Reference, pod: PodIdentity) -> bool:
     return (
         (not reference.uid or reference.uid == pod.uid)
         and (not reference.name or reference.name == pod.name)
@@ -449,18 +350,6 @@ def _is_controller(reference: Reference, has: Reference, pod: PodIdentity) -> bo
     )
 
 
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if not toleration.key:
-        return toleration.operator == "Exists"
-    return toleration.key == taint.key and (toleration.operator == "Exists" or toleration.value == taint.value)
-
-
-def _taint(body: Json) -> Taint:
-    return Taint(str(body.get("key") or ""), str(body.get("value") or ""), str(body.get("effect") or ""))
-
-
 def _status(body: Json, what: str) -> ReservationStatus:
     phase = body.get("phase")
     return ReservationStatus(
@@ -468,6 +357,6 @@ def _status(body: Json, what: str) -> ReservationStatus:
         str(body.get("nodeName") or ""),
         parse_quantities(body.get("allocatable") or {}, what),
         parse_quantities(body.get("allocated") or {}, what),
-        tuple(_reference(owner, "") for owner in body.get("currentOwners") or ()),
+        tuple(Reference.parse(owner) for owner in body.get("currentOwners") or ()),
         tuple(Condition.parse(condition) for condition in body.get("conditions") or ()),
     )

@@ -1,0 +1,133 @@
+"""Parts of Kubernetes objects that several kinds share: pods by identity, references, taints, conditions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cotenant.base.errors import UsageError
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A pod by name or a controller; an empty part is not asked for. `controlling`: it must be the managing owner."""
+
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controlling: bool = False
+
+    @classmethod
+    def parse(cls, body: Json, namespace: str = "") -> Reference:
+        """Parse an object reference or owner reference; `namespace` applies if it names none."""
+        return cls(
+            str(body.get("kind") or ""),
+            str(body.get("name") or ""),
+            str(body.get("namespace") or namespace),
+            str(body.get("uid") or ""),
+            str(body.get("apiVersion") or ""),
+            bool(body.get("controller")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PodIdentity:
+    """Name, labels, annotations and owners of a pod, by which rules select pods; controllers: its ownerReferences."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    controllers: tuple[Reference, ...] = ()
+
+    @classmethod
+    def parse(cls, pod: Json, namespace: str = "") -> PodIdentity:
+        """Parse a pod from JSON; `namespace` applies if the object itself lacks it."""
+        meta = pod.get("metadata") or {}
+        inside = str(meta.get("namespace") or namespace)
+        return cls(
+            inside,
+            str(meta.get("name") or meta.get("generateName") or ""),
+            str(meta.get("uid") or ""),
+            meta.get("labels") or {},
+            meta.get("annotations") or {},
+            tuple(Reference.parse(reference, inside) for reference in meta.get("ownerReferences") or ()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A pod's toleration of taints; an empty key with `Exists` tolerates everything."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint of a node or a Reservation, which pods must tolerate."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+    def tolerated(self, tolerations: Sequence[Toleration]) -> bool:
+        """Return whether one of the tolerations covers the taint; PreferNoSchedule needs none."""
+        return self.effect == "PreferNoSchedule" or any(_tolerates(toleration, self) for toleration in tolerations)
+
+    @classmethod
+    def parse(cls, body: Json) -> Taint:
+        """Parse one entry of `taints`."""
+        return cls(str(body.get("key") or ""), str(body.get("value") or ""), str(body.get("effect") or ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition of the status; `since`: lastTransitionTime as written."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: str = ""
+
+    @classmethod
+    def parse(cls, body: Json) -> Condition:
+        """Parse one entry of a status's conditions."""
+        names = ("type", "status", "reason", "message", "lastTransitionTime")
+        return cls(*(str(body.get(name) or "") for name in names))
+
+
+def toleration(body: Json) -> Toleration:
+    """Parse an entry of a pod's `tolerations`."""
+    return Toleration(
+        str(body.get("key") or ""),
+        str(body.get("operator") or "Equal"),
+        str(body.get("value") or ""),
+        str(body.get("effect") or ""),
+    )
+
+
+def object_of(value: Any, what: str) -> Json:
+    """A part of an object, {} where there is none; UsageError names `what` when it is no object."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{what} is {type(value).__name__}, not an object", fix="Look at the indentation.")
+    return value
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if not toleration.key:
+        return toleration.operator == "Exists"
+    return toleration.key == taint.key and (toleration.operator == "Exists" or toleration.value == taint.value)
