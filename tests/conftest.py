@@ -22,6 +22,9 @@ from tests.support.templates import ROOT_VARIABLE
 
 pytest_plugins = ["tests.cluster.fixtures", "tests.node.fixtures", "tests.images.fixtures"]
 
+# As every command does (`cotenant.cli.main.run`); workers and processes of tests inherit it.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 settings.register_profile("busy-machine", deadline=None)
 settings.register_profile("continuous-integration", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("continuous-integration" if os.environ.get("CI") else "busy-machine")

@@ -191,6 +191,9 @@ def run() -> NoReturn:
         os.environ["NO_COLOR"] = "1"  # also for typer's own help and errors
     # Arrow reads it once, when it is loaded: its own allocator keeps tens of MB that threads freed.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    # OpenMP reads it then, too: threads that spin until the others are done take twenty times the processor time of a
+    # training where those others wait for a processor, on a busy machine or under a limit of CPU.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a sparkline must not end a scan in an ASCII locale
     try:

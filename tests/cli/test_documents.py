@@ -16,7 +16,7 @@ from cotenant.scheduler_ext.extender.commands.why import template_of
 BROKEN = {
     "a day that no calendar has": "kind: Reservation\nwhen: 2026-13-45\n",
     "a sign beyond Unicode": 'kind: "\\U00FFFFFF"\n',
-    "too deep": "[" * 5_000,
+    "too deep": "[" * 1_000,
     "not closed": "a: [",
 }
 

@@ -28,7 +28,11 @@ def cotenant(*args: str, env: dict[str, str] | None = None, code: str = ENTRY) -
 
 def clean(env: dict[str, str] | None = None) -> dict[str, str]:
     """Our environment without what would change the output."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("COTENANT_", "NO_COLOR", "FORCE_COLOR", "XDG_"))}
+    kept = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("COTENANT_", "NO_COLOR", "FORCE_COLOR", "XDG_", "OMP_"))
+    }
     return {**kept, "TERM": "xterm-256color", "COLUMNS": "100", "HOME": "/nonexistent", **(env or {})}
 
 
@@ -235,6 +239,11 @@ def test_version_imports_nothing_heavy() -> None:
     )
     assert cotenant("version", code=code).stderr.strip() == "[]"
     assert cotenant("--help", code=code).stderr.strip() == "[]"
+
+
+def test_threads_of_a_training_that_wait_for_each_other_leave_the_processor_to_others() -> None:
+    code = f"try:\n    {ENTRY}\nfinally:\n    import sklearn.utils._openmp_helpers"
+    assert "OMP_WAIT_POLICY = 'PASSIVE'" in cotenant("version", code=code, env={"OMP_DISPLAY_ENV": "TRUE"}).stderr
 
 
 def test_help_starts_fast() -> None:
