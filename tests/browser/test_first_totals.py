@@ -28,10 +28,9 @@ from tests.support.pictures import pictured
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 BY_NAME = {one.name: one for one in SETTINGS}
-SHOWN = ("policy-forecast", "caps", "marked-nodes", "prices", "strategy-of-a-peer", "namespaces-chosen")
-"""Six settings that are no default: a policy, caps, what nodes say of themselves, a price sheet, a peer's strategy, a
-choice of namespaces."""
-FURTHER = ("defaults", "policy-request", "policy-max-usage-request", "time-range", "another-zone", "second-cluster")
+SHOWN = ("policy-request-prices-zone", "policy-forecast-chosen-namespaces", "caps-strategy-of-a-peer-reader")
+"""Three settings that are no default: a price sheet, a choice of namespaces, caps and a peer's strategy among them."""
+FURTHER = ("defaults", "policy-max-usage-request-marked-nodes", "second-cluster-time-range")
 TWO_SIDES = ("frees", "raises")
 
 

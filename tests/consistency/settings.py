@@ -51,22 +51,29 @@ def _policy(cpu: str, memory: str = "usage", **more: Any) -> Mapping[str, Any]:
     return {"recommender": {"reclaimable": {"cpu_policy": cpu, "memory_policy": memory, **more}}}
 
 
-PRICES = {"recommender": {"prices": {"currency": "EUR", "per_core_hour": 0.05, "per_gib_hour": 0.002}}}
+PRICES: Mapping[str, Any] = {
+    "recommender": {"prices": {"currency": "EUR", "per_core_hour": 0.05, "per_gib_hour": 0.002}}
+}
+PEER: Mapping[str, Any] = {"recommender": {"strategy": "vpa"}}
+CAPS = _policy("usage", batch_cpu_percent=5, batch_memory_percent=4, mid_cpu_percent=3)
 SETTINGS = (
     Setting("defaults"),
-    Setting("policy-request", _policy("usage", "request")),
-    Setting("policy-max-usage-request", _policy("maxUsageRequest")),
-    Setting("policy-forecast", _policy("forecast")),
-    Setting("caps", _policy("usage", batch_cpu_percent=5, batch_memory_percent=4, mid_cpu_percent=3)),
-    Setting("marked-nodes", marks_nodes=True),
-    Setting("prices", PRICES),
-    Setting("strategy-of-a-peer", {"recommender": {"strategy": "vpa"}}),
-    Setting("namespaces-chosen", search="ns=media&ns=audit"),
-    Setting("time-range", search="range=24h"),
-    Setting("reader-of-few-namespaces", reads=frozenset({"media", "pay", "search"})),
-    Setting("another-zone", zone="Asia/Tokyo"),
-    Setting("second-cluster", cluster="second"),
+    Setting(
+        "policy-request-prices-zone",
+        {"recommender": {**_policy("usage", "request")["recommender"], **PRICES["recommender"]}},
+        zone="Asia/Tokyo",
+    ),
+    Setting("policy-max-usage-request-marked-nodes", _policy("maxUsageRequest"), marks_nodes=True),
+    Setting("policy-forecast-chosen-namespaces", _policy("forecast"), search="ns=media&ns=audit"),
+    Setting(
+        "caps-strategy-of-a-peer-reader",
+        {"recommender": {**CAPS["recommender"], **PEER["recommender"]}},
+        reads=frozenset({"media", "pay", "search"}),
+    ),
+    Setting("second-cluster-time-range", search="range=24h", cluster="second"),
 )
+"""Every way to differ once: several in one setting where they meet on different numbers, or where one narrows what
+another computes. A surface that ignores any of them differs from the others there."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +132,7 @@ def scene(setting: Setting, folder: Path) -> Scene:
 
 
 def _results_name(setting: Setting) -> str:
-    """Settings that differ in the question alone share their results."""
+    """The name of the template; settings that differ in the question alone share the results of the defaults."""
     analysed = bool(setting.document) or setting.marks_nodes or setting.cluster != CLUSTER
     return setting.name if analysed else "defaults"
 

@@ -97,7 +97,7 @@ def test_page_rest_and_tools_say_why_hours_of_a_node_are_not_drawn(shown: Scene)
                 assert answers[name][resource.value][f"{band}_reason"] == code
                 assert code == "ok" or f"{band.capitalize()}: {SENTENCES[Reason(code)]}" in text
     assert ("mid", Reason.PAST_BY_FORECAST.value) in codes  # with the default mode it rests on prod's forecast
-    if shown.setting.name == "policy-forecast":
+    if shown.settings.recommender.reclaimable.cpu_policy == "forecast":
         assert ("batch", Reason.PAST_BY_FORECAST.value) in codes
 
 
