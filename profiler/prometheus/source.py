@@ -186,14 +186,15 @@ class PrometheusSource:
     def _newest(self, metric: str, window: TimeWindow) -> int | None:
         """Time of the newest sample of the selected series in the window; None without any, or where it cannot be had.
 
-        Searched hour by hour in the last day, else in all of the window, then closer.
+        Searched hour by hour in the last day, else in all of the window, then closer up to the window's end: a series
+        that is scraped less often than every look-back may show at none of the hours.
         """
         start, end = window
         try:
             for first in dict.fromkeys((max(start, end - DAY_SECONDS), start)):
                 coarse = self._newest_of(metric, survey.search(first, end, HOUR_SECONDS))
                 if coarse is not None:
-                    fine = survey.search(coarse, min(end, coarse + HOUR_SECONDS))
+                    fine = survey.search(coarse, end)
                     return min(end, self._newest_of(metric, fine) or coarse)
             return self._newest_of(metric, survey.search(start, end))
         except SourceLimit:

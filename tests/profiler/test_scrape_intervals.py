@@ -111,6 +111,8 @@ OTHERS = (
     Case("seven", (Scraped("a", ((0, 7),), phase=2), Scraped("b", ((0, 180),), phase=3))),
     # several changes of one series
     Case("thrice", (Scraped("a", ((0, 30), (4 * HOUR_SECONDS, 300), (9 * HOUR_SECONDS, 60)), phase=2),)),
+    # rare at the end, so that no evaluation at a whole hour sees the newest samples
+    Case("rarer", (Scraped("a", ((0, 60), (10 * HOUR_SECONDS, 900)), phase=7),)),
     Case("once", (Scraped("a", ((0, 30),)),)),
     Case("slow", (Scraped("a", ((0, 300),), phase=9),)),
 )
