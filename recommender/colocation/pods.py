@@ -375,6 +375,7 @@ def _row(pod: Pod) -> tuple[float, ...]:
 def _usages(usage: Mapping[Resource, int]) -> tuple[float, ...]:
     """Return the usage in the order of Resource, NaN = not measured.
 
-    A memory usage of 0 bytes counts as not measured, because every running pod has memory.
+    Every running pod has memory: one of which 0 bytes are reported was not measured, and a CPU of 0 beside them is none.
     """
-    return tuple((usage.get(r) or np.nan) if r is Resource.MEMORY else usage.get(r, np.nan) for r in Resource)
+    unmeasured = usage.get(Resource.MEMORY) == 0
+    return tuple((usage.get(r) or np.nan) if unmeasured else usage.get(r, np.nan) for r in Resource)

@@ -260,6 +260,19 @@ def test_a_pod_that_is_not_measured_counts_with_all_that_it_asks_for(one: Pod, m
     assert answer(world(metric(FULL), strategy(policy), pods=(one,)), CPU) == (Reason.OK, 18_200 - millicores)
 
 
+def test_a_pod_of_which_all_is_zero_was_not_measured_and_counts_with_its_request() -> None:
+    """A sandbox whose runtime reports nothing: 19200 - 1000 of the system - the 3000 that it asks for."""
+    own = pod(PriorityClass.PROD, cpu=3000, memory=GIB)
+
+    def lent(cpu: str, memory: str) -> tuple[Reason, int]:
+        row = {"namespace": "ns", "name": "p", "podUsage": usage(cpu, memory), "priority": "koord-prod"}
+        return answer(world(metric(FULL, pods=(row,)), pods=(own,)), CPU)
+
+    assert lent("0", "0") == (Reason.OK, 15_200)
+    # one that is measured, and slept, used none
+    assert lent("0", "1Gi") == (Reason.OK, 18_200)
+
+
 def test_by_requests_a_mid_pod_counts_with_its_memory_and_by_the_larger_of_both_with_its_cpu() -> None:
     one = pod(PriorityClass.MID, mid_cpu=3000, mid_memory=4 * GIB)
     pods = ({"namespace": "ns", "name": "p", "podUsage": usage("500m", "1Gi"), "priority": "koord-mid"},)

@@ -70,9 +70,10 @@ def sums(node: PlainNode, resource: Resource) -> dict[str, int]:
 
 
 def used_by(usage: Mapping[Resource, int], resource: Resource) -> int | None:
-    """A measured amount; None = not measured. A thing that runs has some memory, so 0 bytes are no measurement."""
+    """A measured amount; None = not measured. A thing that runs has some memory, so 0 bytes are no measurement, nor is
+    a CPU of 0 beside them."""
     amount = usage.get(resource)
-    return None if resource is Resource.MEMORY and amount == 0 else amount
+    return None if amount == 0 and usage.get(Resource.MEMORY) == 0 else amount
 
 
 def machine_used(usage: Mapping[Resource, int], resource: Resource) -> int | None:
