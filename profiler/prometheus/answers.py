@@ -69,7 +69,8 @@ TIME: Final = "Check that the server is not overloaded, or raise profiler.promet
 
 
 _NOT_THIS_METHOD: Final = (404, 405, 411, 415, 501)
-"""What servers answer to a method that they do not take; 404 where they route by it."""
+"""What servers answer to a method that they do not take; 404 where they route by it. Gateways may answer 400 in words
+of their own."""
 
 
 class ApiResponse(msgspec.Struct, frozen=True):
@@ -175,7 +176,8 @@ def _refusal(url: str, code: int, envelope: ApiResponse) -> SourceError:
             message, fix="Read the server's log; scan again when it is well: only what is missing is asked."
         )
     fix = _REFUSED if from_prometheus else "Check the address and its path prefix: this is not Prometheus' API."
-    return Refused(message, fix=fix) if code in _NOT_THIS_METHOD else SourceProtocol(message, fix=fix)
+    by_method = code in _NOT_THIS_METHOD or (code == 400 and not from_prometheus)
+    return Refused(message, fix=fix) if by_method else SourceProtocol(message, fix=fix)
 
 
 def _is_too_long(code: int, envelope: ApiResponse) -> bool:
