@@ -2,8 +2,8 @@
 
 A resize in place may be refused, put off or under way: then the spec asks for what nobody has granted, and a value made
 from it would carry the resize out against the kubelet's decision. So the report counts (status.containerStatuses[]
-.resources), and the spec where the kubelet reports nothing and no resize is pending or in progress. None = unknown: the
-strategy leaves what stands there. 0 = there is none.
+.resources), and the spec where the kubelet reports nothing, no resize is pending or in progress and nothing else was
+allocated. None = unknown: the strategy leaves what stands there. 0 = there is none.
 
 A pod's amounts are the kubelet's (`ResourceConfigForPod`, `getCPULimit` of Kubernetes 1.35): its own where it names the
 resource, else max(containers + native sidecars, largest init container + sidecars before it); one that has no limit
@@ -26,7 +26,7 @@ MEMORY: Final = "memory"
 
 def container_limit(pod: PodSpec, container: ContainerSpec, name: str) -> int | None:
     """Limit of a container, millicores or bytes: its own, else that of the pod itself."""
-    limits = _allocated_amounts(pod, container.limits, container.actual_limits)
+    limits = _granted_limits(pod, container)
     if limits is None:
         return None
     own = limits.get(name, 0)
@@ -35,7 +35,8 @@ def container_limit(pod: PodSpec, container: ContainerSpec, name: str) -> int | 
 
 def container_request(pod: PodSpec, container: ContainerSpec, name: str) -> int | None:
     """Request of a container, millicores or bytes."""
-    requests = _allocated_amounts(pod, container.amounts.requests, container.actual_requests)
+    asked = container.amounts.requests
+    requests = _granted_amounts(pod, container, asked, container.actual_requests)
     return None if requests is None else max(requests.get(name, 0), 0)
 
 
@@ -44,7 +45,7 @@ def pod_limit(pod: PodSpec, name: str) -> int | None:
     own = own_limit(pod, name)
     if own is None or own > 0:
         return None if own is None else own + pod.overhead.get(name, 0)
-    limits = {c.name: _allocated_amounts(pod, c.limits, c.actual_limits) for c in counted_containers(pod)}
+    limits = {c.name: _granted_limits(pod, c) for c in counted_containers(pod)}
     amounts = {key: limit.get(name, 0) for key, limit in limits.items() if limit is not None}
     if len(amounts) < len(limits):
         return None
@@ -101,9 +102,16 @@ def total(pod: PodSpec, amount: Callable[[ContainerSpec], int]) -> int:
     return container_total(({"": amount(c)} for c in pod.containers), inits).get("", 0)
 
 
-def _allocated_amounts(
-    pod: PodSpec, asked: Mapping[str, int], actual: Mapping[str, int] | None
+def _granted_limits(pod: PodSpec, container: ContainerSpec) -> Mapping[str, int] | None:
+    return _granted_amounts(pod, container, container.limits, container.actual_limits)
+
+
+def _granted_amounts(
+    pod: PodSpec, container: ContainerSpec, asked: Mapping[str, int], actual: Mapping[str, int] | None
 ) -> Mapping[str, int] | None:
+    """Return the amounts in force, or those asked for where nothing says that the kubelet has admitted others."""
     if actual is not None:
         return actual
-    return asked if pod.resize is ResizeState.NONE else None
+    admitted, requests = container.allocated or {}, container.amounts.requests
+    same = all(requests.get(name, amount) == amount for name, amount in admitted.items())
+    return asked if same and pod.resize is ResizeState.NONE else None

@@ -375,7 +375,7 @@ def _row(pod: Pod) -> tuple[float, ...]:
 def _usages(usage: Mapping[Resource, int]) -> tuple[float, ...]:
     """Return the usage in the order of Resource, NaN = not measured.
 
-    Every running pod has memory: one of which 0 bytes are reported was not measured, and a CPU of 0 beside them is none.
+    Every running pod has memory: one of which 0 bytes are reported was not measured, nor was a CPU of 0 beside them.
     """
     unmeasured = usage.get(Resource.MEMORY) == 0
     return tuple((usage.get(r) or np.nan) if unmeasured else usage.get(r, np.nan) for r in Resource)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cotenant.base.kubernetes.pod_resources import ContainerKind, ResizeState
@@ -38,9 +40,18 @@ def test_without_a_report_a_resize_makes_everything_unknown(resize: ResizeState)
     assert (pod_request(spec, "cpu"), pod_limit(spec, "cpu")) == (None, None)
 
 
-def test_without_a_resize_the_spec_was_granted() -> None:
-    spec = pod()
-    assert (container_request(spec, MAIN, "cpu"), container_limit(spec, MAIN, "cpu")) == (1000, 2000)
+@pytest.mark.parametrize(
+    ("allocated", "granted"),
+    # without a condition and without a report, as of kubelets before 1.33 on a runtime that reports no resources
+    [(None, (1000, 2000)), ({"cpu": 1000}, (1000, 2000)), ({"memory": 5}, (1000, 2000)), ({"cpu": 200}, (None, None))],
+)
+def test_without_a_resize_the_spec_was_granted_unless_something_else_was_allocated(
+    allocated: dict[str, int] | None, granted: tuple[int | None, int | None]
+) -> None:
+    main = replace(MAIN, allocated=allocated)
+    spec = pod(main)
+    assert (container_request(spec, main, "cpu"), container_limit(spec, main, "cpu")) == granted
+    assert (pod_request(spec, "cpu"), pod_limit(spec, "cpu")) == granted
 
 
 @pytest.mark.parametrize(
