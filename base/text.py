@@ -24,7 +24,8 @@ _IDENTIFIER: Final = re.compile(
     r"|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"  # a moment
     r"|\b[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\b"  # the same in HTTP's form
     r"|\b(?=[a-z-]*\d)[0-9a-f]{16,}\b"  # a trace
-    r"|\b\d{9,}(?:\.\d+)?\b",  # Unix time
+    r"|\b\d{9,}(?:\.\d+)?\b"  # Unix time
+    r"|(?<=:)\d{1,5}(?=->)",  # the port that a connection was opened from, as Go's programs write it
     re.IGNORECASE,
 )
 

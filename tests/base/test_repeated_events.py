@@ -119,6 +119,11 @@ A, B = "6f9619ff-8b86-d011-b42d-00c04fc964ff", "7d444840-9dc0-11d1-b245-5ffdce74
             True,
         ),
         ({"error": "token expired at 1795698000.25"}, {"error": "token expired at 1795698060.5"}, True),
+        (
+            {"error": "read tcp 10.0.0.7:41234->10.0.0.9:9090: i/o timeout"},
+            {"error": "read tcp 10.0.0.7:58002->10.0.0.9:9090: i/o timeout"},
+            True,
+        ),
         ({"error": "answered 502: bad gateway"}, {"error": "answered 503: bad gateway"}, False),
         ({"error": "pod web-7d4b9c6f5d-x2x1p is gone"}, {"error": "pod web-7d4b9c6f5d-q8k2z is gone"}, False),
         ({"error": "node ip-10-0-0-5 v1.35.2 fails"}, {"error": "node ip-10-0-0-5 v1.35.3 fails"}, False),
