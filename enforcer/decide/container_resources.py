@@ -7,8 +7,8 @@ CRI proxy, so that a container starts as the loop would make it. Koordinator's "
     cpu.quota   = none if limit <= 0 else max(ceil(limit_millicores * 100 us / r), 1000 us)
                   r = the node's CPU normalization ratio where above 1
     memory      = none if limit <= 0 else limit
-    pod         = the same of max(containers + native sidecars, largest init container + sidecars before it);
-                  one of these without a limit: the pod has none
+    pod         = the same of max(containers + native sidecars, largest init container + sidecars before it) and the
+                  overhead of its RuntimeClass, which is used in the pod's cgroup; one without a limit: the pod has none
 
 Only pods labelled BE that ask for batch resources. Amounts are the containers' own batch requests and limits, as the
 pod was admitted with them. The annotation `extended-resource-spec` is all that a runtime sees; it can be changed while
@@ -275,12 +275,18 @@ def _pod_total_resources(
     unlimited_cpu = any(a.limit_millicores <= 0 for a in amounts.values())
     unlimited_memory = any(a.limit_bytes <= 0 for a in amounts.values())
     nothing = BatchAmounts()
+    cpu, memory = (_overhead(pod, resource) for resource in (Resource.CPU, Resource.MEMORY))
     whole = BatchAmounts(
-        total(pod, lambda c: max(amounts.get(c.name, nothing).request_millicores, 0)),
-        0 if unlimited_cpu else total(pod, lambda c: amounts.get(c.name, nothing).limit_millicores),
-        0 if unlimited_memory else total(pod, lambda c: amounts.get(c.name, nothing).limit_bytes),
+        total(pod, lambda c: max(amounts.get(c.name, nothing).request_millicores, 0)) + cpu,
+        0 if unlimited_cpu else total(pod, lambda c: amounts.get(c.name, nothing).limit_millicores) + cpu,
+        0 if unlimited_memory else total(pod, lambda c: amounts.get(c.name, nothing).limit_bytes) + memory,
     )
     return _set(whole, policy, cpu_ratio)
+
+
+def _overhead(pod: PodSpec, resource: Resource) -> int:
+    """Amount of the pod's overhead, millicores or bytes, whether or not admission has translated it."""
+    return sum(pod.overhead.get(name, 0) for name in (resource.value, EXTENDED_RESOURCES[Band.BATCH, resource]))
 
 
 def _without_kubelet_resets(own: ContainerResources, pod: PodSpec) -> ContainerResources:

@@ -161,6 +161,20 @@ def test_a_batch_pods_sidecar_has_its_part_of_the_pods_limits() -> None:
     assert f"{BATCH_JOB}/id-debug" not in {want.path for want in plan.wants}
 
 
+@pytest.mark.parametrize("prefix", ["", "kubernetes.io/batch-"], ids=["as it was", "translated"])
+def test_a_batch_pod_s_sandbox_lives_in_the_pod_s_limits_beside_its_containers(prefix: str) -> None:
+    """A virtual machine is charged to its pod: at 64 MiB for both it would be killed by a limit of ours."""
+    one = job(batch_amounts(500, 64 * MIB), overhead={f"{prefix}cpu": 250, f"{prefix}memory": 160 * MIB})
+    plan = BeTotals().step(seen(one), policy(), None).plan
+    assert values(plan, Knob.MEMORY_LIMIT) == {BATCH_JOB: (64 + 160) * MIB, f"{BATCH_JOB}/id-main": 64 * MIB}
+    assert values(plan, Knob.CPU_QUOTA) == {BATCH_JOB: (500 + 250) * 100, f"{BATCH_JOB}/id-main": 50_000}
+    # the kubelet weighs a pod with its overhead, too: 750 * 1024 // 1000
+    assert values(plan, Knob.CPU_SHARES)[BATCH_JOB] == 768
+    # a pod without a limit gets none by its overhead
+    free = job(batch_amounts(0, 0), batch_amounts(500, 64 * MIB, "other"), overhead={"memory": 160 * MIB})
+    assert values(BeTotals().step(seen(free), policy(), None).plan, Knob.MEMORY_LIMIT)[BATCH_JOB] == NO_LIMIT
+
+
 def test_a_batch_pod_asks_for_its_sidecars_too_and_for_its_largest_init_container() -> None:
     one = job(batch_amounts(500, GIB), batch_amounts(1000, GIB, "proxy", kind=SIDECAR))
     assert (requested(one.spec, Resource.CPU), requested(one.spec, Resource.MEMORY)) == (1500, 2 * GIB)
