@@ -1,4 +1,4 @@
-"""Every setting in turn, in every run: what is small is the cluster, not the number of settings or surfaces."""
+"""Settings in turn, on a small cluster: those that combine several ways to differ; in `make soak` each alone too."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import time
 
 import pytest
 
-from tests.consistency.settings import SETTINGS, Scene, scene
+from tests.consistency.settings import ONE_BY_ONE, SETTINGS, Scene, scene
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(one, id=one.name) for one in SETTINGS],
+    params=[
+        *(pytest.param(setting, id=setting.name) for setting in SETTINGS),
+        *(pytest.param(setting, id=setting.name, marks=pytest.mark.soak) for setting in ONE_BY_ONE),
+    ],
 )
 def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
     """Results under one setting, in the zone that it names."""

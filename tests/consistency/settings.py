@@ -74,6 +74,21 @@ SETTINGS = (
 )
 """Every way to differ once: several in one setting where they meet on different numbers, or where one narrows what
 another computes. A surface that ignores any of them differs from the others there."""
+ONE_BY_ONE = (
+    Setting("policy-request", _policy("usage", "request")),
+    Setting("policy-max-usage-request", _policy("maxUsageRequest")),
+    Setting("policy-forecast", _policy("forecast")),
+    Setting("caps", CAPS),
+    Setting("marked-nodes", marks_nodes=True),
+    Setting("prices", PRICES),
+    Setting("strategy-of-a-peer", PEER),
+    Setting("namespaces-chosen", search="ns=media&ns=audit"),
+    Setting("time-range", search="range=24h"),
+    Setting("reader-of-few-namespaces", reads=frozenset({"media", "pay", "search"})),
+    Setting("another-zone", zone="Asia/Tokyo"),
+    Setting("second-cluster", cluster="second"),
+)
+"""The full form: each of them alone, so that none can hide another's fault."""
 
 
 @dataclass(frozen=True)
