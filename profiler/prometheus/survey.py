@@ -113,6 +113,8 @@ class Survey:
     """How usage is read, day by day; what none of them covers, by `rates`."""
     scrapes: tuple[ScrapeSpan, ...] = ()
     """Which intervals were found, of how many series."""
+    latest_seconds: int = 0
+    """Scrape interval of the densest series in the last hour that the survey looked at; 0 where it is not known."""
 
     @property
     def slowest(self) -> Rates:
@@ -237,7 +239,10 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
     state_seconds = nearest_usual(float(state.min())) if len(state) else 0
     found = newest(_series_with_mark(answer, "newest"))
     cores = float(values_by_mark.get("cores", np.zeros(1)).max() / max(1, sum(namespaces.values())))
-    return Survey(people, rates, bool(covered), names, tuple(notes), found, created, cores, state_seconds)
+    latest = 0 if interval_seconds or not len(counts) else nearest_usual(float(counts[-1]))
+    return Survey(
+        people, rates, bool(covered), names, tuple(notes), found, created, cores, state_seconds, latest_seconds=latest
+    )
 
 
 def losses(names: Collection[str]) -> dict[str, str]:
@@ -265,7 +270,7 @@ def lateness(now_seconds: int, survey: Survey, state_seconds: int) -> tuple[str,
     """Notes on what lags behind `now_seconds`: all samples, or those of kube-state-metrics (newest: state_seconds)."""
     newest = survey.newest_seconds
     notes = []
-    patience = max(LATE_SECONDS, 2 * survey.rates.scrape_seconds)
+    patience = max(LATE_SECONDS, 2 * max(survey.rates.scrape_seconds, survey.latest_seconds))
     if newest is not None and newest < now_seconds - patience:
         notes.append(
             f"the newest usage is of {_utc(newest)}, {_span(now_seconds - newest)} ago, and the inventory is that of "

@@ -88,6 +88,13 @@ def test_what_lags_behind_is_said_with_its_age(newest: int | None, state: int, s
     assert all(part in note for part, note in zip(says, notes, strict=True))
 
 
+@pytest.mark.parametrize(("age", "says"), [(890, 0), (1800, 0), (1801, 1)])
+def test_series_that_became_rare_lag_once_two_scrapes_are_missing(age: int, says: int) -> None:
+    """Most of the window was scraped every 15 s, and the last hour every 900 s."""
+    seen = survey.Survey(Population({}), Rates(15), False, frozenset(), (), NOW - age, latest_seconds=900)
+    assert len(survey.lateness(NOW, seen, NOW)) == says
+
+
 def test_a_search_for_the_newest_sample_leaves_no_gap_and_fits_one_answer() -> None:
     moments = survey.search(NOW - 86_400, NOW)
     assert (moments[0], moments[-1], moments.step) == (NOW - 86_400, NOW, 300)
