@@ -251,7 +251,8 @@ class _Reader:
         except (UsageError, OverflowError):
             seconds = -1.0
         if seconds < 0:
-            self.note(what, value, 'is not a waiting time such as 600 or "10m"', "600 seconds")
+            form = '"10m" or "600s"' if isinstance(value, str) else "600"
+            self.note(what, value, f"is not a waiting time such as {form}", "600 seconds")
         return max(0.0, seconds)
 
     def group(self, value: Any, own: str) -> tuple[str, ...]:

@@ -121,6 +121,8 @@ def test_an_optional_word_that_cannot_be_used_leaves_its_default_with_a_note(key
     if key != "waiting_time":  # a PodGroup says it in its spec
         assert group.terms == pod_group().terms
         assert len(group.notes) == 1 and group.notes[0].startswith("podgroups/ml/train: ")
+    else:  # a bare number is none in an annotation, which is a duration of Go
+        assert note.split(" such as ")[1].startswith('"10m" or "600s"')
 
 
 def test_a_pod_group_with_a_timeout_below_zero_waits_as_the_settings_say() -> None:
