@@ -42,8 +42,6 @@ class SampleCount(NamedTuple):
         return self.present / self.due if self.due else float("nan")
 
 
-_CHUNK: Final = 512
-"""Rows looked at at once, so that working memory stays small."""
 NO_SAMPLES: Final = SampleCount(0.0, 0)
 
 
@@ -144,20 +142,25 @@ def coverage(usage: AnyUsage[PodContainerRef], inventory: Inventory, lives: Live
     keys = [key_of(ref) for ref in usage.refs]
     members: Members[ContainerRef | PodContainerRef] = Members.of(lives, usage, keys, key_of)
     slots = _Slots.of(members, size)
+    gap_count, longest_gap = np.diff(members.gaps.bounds), members.gaps.longest()
+    gaps_alone: list[int] = []
     namespaces: dict[str, NamespaceCoverage] = {}
     workloads: dict[WorkloadRef, SampleCount] = defaultdict(lambda: NO_SAMPLES)
     for key, rows in members.own.items():
-        life = members.life(key)
-        present = int(members.ends.counts[rows].sum())
-        samples = SampleCount(float(present) if life is None else float(life.due.sum()), present)
-        if life is not None:
+        present, longest = int(members.ends.counts[rows].sum()), int(longest_gap[rows].max())
+        samples = SampleCount(float(present + int(gap_count[rows].sum())), present)
+        if members.misses_gaps_alone(key):
+            gaps_alone += rows
+        elif (life := members.life(key)) is not None:
+            samples, longest = SampleCount(float(life.due.sum()), present), life.longest
             slots.add_missing(life)
         last = int(members.ends.end[rows].max()) - 1
-        coverage = NamespaceCoverage(len(rows), samples, life.longest if life else 0, last)
+        coverage = NamespaceCoverage(len(rows), samples, longest, last)
         name = key.workload.namespace if isinstance(key, ContainerRef) else key.namespace
         namespaces[name] = namespaces[name].merge(coverage) if name in namespaces else coverage
         if isinstance(key, ContainerRef):
             workloads[key.workload] = workloads[key.workload].merge(samples)
+    slots.add_gaps(members.gaps.of_rows(sorted(row for row in gaps_alone if gap_count[row]))[0])
     return Coverage(usage.grid, namespaces, slots.due, slots.lived, slots.seen, dict(workloads))
 
 
@@ -172,10 +175,15 @@ class _Slots:
     @classmethod
     def of(cls, members: Members[Any], size: int) -> _Slots:
         """Create the slots from the samples that were seen; missing ones are added later."""
-        seen = np.zeros(size, dtype=np.int64)
-        for begin in range(0, len(members.usage.refs) if size else 0, _CHUNK):
-            seen += np.isfinite(members.usage.rows(slice(begin, begin + _CHUNK))).sum(axis=0)
+        ends, gaps = members.ends, members.gaps
+        begun, ended = (np.bincount(edge[ends.counts > 0], minlength=size + 1) for edge in (ends.first, ends.end))
+        seen = np.cumsum(begun - ended)[:size] - np.bincount(gaps.places % (size + 1), minlength=size)
         return cls(seen.astype(np.float64), seen.copy(), seen)
+
+    def add_gaps(self, count: Integers) -> None:
+        """Add so many samples of each slot, (slots,), that were due of pods that lived and are missing."""
+        self.due[:] += count
+        self.lived[:] += count
 
     def add_missing(self, life: ContainerLife) -> None:
         """Add the samples of a container that were due and are missing."""

@@ -21,7 +21,7 @@ import numpy as np
 from cotenant.base.cluster import Inventory
 from cotenant.base.errors import NoData, StoreError, UsageError
 from cotenant.base.identity import FOLDER_NAME_FIX, fits_folder
-from cotenant.base.store import blocks, days, documents, layout, tables
+from cotenant.base.store import blocks, days, documents, layout, parquet, tables
 from cotenant.base.store.blocks import Block
 from cotenant.base.store.buckets import BucketPatience
 from cotenant.base.store.checked import CheckedFolder
@@ -83,6 +83,7 @@ class Store:
         Raises UsageError for a cluster name that is not a plain file name. patience: with a bucket's server; None is
         that of scans and managers.
         """
+        parquet.arrow_alone()  # in whatever process: a worker, the manager's pipeline, a command
         self._folder = Folder(url, patience)
         self._patience = patience
         self._files = CheckedFolder(self._folder)

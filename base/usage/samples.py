@@ -59,6 +59,13 @@ class Gaps(NamedTuple):
         lasts = np.flatnonzero(np.append(own[1:] - own[:-1] != 1, True))
         return np.bincount(own % (self.size + 1), minlength=self.size), int(np.diff(lasts, prepend=-1).max())
 
+    def longest(self) -> Integers:
+        """Slots of the longest gap of each series, (m,)."""
+        lasts = np.flatnonzero(np.append(self.places[1:] - self.places[:-1] != 1, True)[: len(self.places)])
+        longest = np.zeros(len(self.bounds) - 1, dtype=np.int64)
+        np.maximum.at(longest, self.places[lasts] // (self.size + 1), np.diff(lasts, prepend=-1))
+        return longest
+
 
 def _ends_and_gaps(usage: AnyUsage[Any]) -> tuple[SeriesEnds, Gaps]:
     """Return both of the series, from one pass over their samples."""
@@ -171,14 +178,24 @@ class Members(Generic[KeyT]):
         unseen = frozenset(incomplete), frozenset(gappy)
         return cls(lives, usage, ends, gaps, own, unsampled, frozenset(told), *unseen)
 
+    def misses_gaps_alone(self, key: KeyT) -> bool:
+        """Return whether what a container misses is the gaps of its series, and nothing around them.
+
+        Every slot of its life then has one of its pods, so that nothing is unknown.
+        """
+        rows = self.own[key]
+        return key not in self.unsampled and self.incomplete.isdisjoint(rows) and _are_contiguous(self._spans(rows))
+
+    def _spans(self, rows: Sequence[int]) -> list[tuple[int, int]]:
+        return sorted((int(self.ends.first[row]), int(self.ends.end[row])) for row in rows)
+
     def life(self, key: KeyT) -> ContainerLife | None:
         """Return the life of one container; None if nothing is missing: its series are complete and contiguous."""
         rows = self.own[key]
-        missing = [row for row in rows if row in self.incomplete]
         gappy = [row for row in rows if row in self.gappy]
-        spans = sorted((int(self.ends.first[row]), int(self.ends.end[row])) for row in rows)
-        if not missing and not gappy and key not in self.unsampled and _are_contiguous(spans):
+        if not gappy and self.misses_gaps_alone(key):
             return None
+        missing, spans = [row for row in rows if row in self.incomplete], self._spans(rows)
         unseen, longest = self.gaps.of_rows(gappy)
         seen = -unseen
         for row in rows:

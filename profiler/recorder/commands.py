@@ -68,13 +68,11 @@ def run(settings: Settings, cluster: str | None, rules: KubeletRules) -> None:
     from cotenant.base.logs.telemetry import Metrics, configure_logging
     from cotenant.base.process.clock import SystemClock
     from cotenant.base.settings.sections.telemetry import RECORDER_PORT
-    from cotenant.base.store.parquet import arrow_alone
     from cotenant.base.store.store import Store
     from cotenant.base.version import __version__
     from cotenant.profiler.recorder.service import LEASE, Recorder
 
     configure_logging(settings.telemetry)
-    arrow_alone()
     client, clock, ended = connect(settings.kube), SystemClock(), threading.Event()
     place = Store(url_of(settings), cluster or client.access.cluster)
     lease = Lease(client, settings.manager.namespace, LEASE, fresh_identity(), settings.manager, clock)

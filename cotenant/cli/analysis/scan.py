@@ -191,9 +191,6 @@ def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, S
 
     The target is None when the job is offline, and where a recorder alone keeps the history.
     """
-    from cotenant.base.store.parquet import arrow_alone
-
-    arrow_alone()
     if job.offline:
         return open_store(job.settings, job.cluster), None
     recorded = recorded_history(job.settings, job.cluster, reaches_cluster=job.reaches_cluster)
