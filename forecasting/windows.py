@@ -144,27 +144,29 @@ def windows(median: Array, timing: Array, expected: Flags, grid: TimeGrid) -> tu
     median: in the resource's unit, a window keeps its mean; timing: the curve of `peak_timing`; expected: (n,).
     """
     starts = busiest(timing, grid.step_seconds)
-    smooth = _smooth(median)
-    return tuple(
-        tuple(sorted(_of(median[i], smooth[i], int(starts[i]), grid), key=lambda w: w.start_seconds))
-        if expected[i] and np.isfinite(median[i]).all()
-        else ()
-        for i in range(len(median))
-    )
+    chosen = np.flatnonzero(expected & np.isfinite(median).all(axis=1))
+    found: list[list[Window]] = [[] for _ in median]
+    after = starts + RUN_SECONDS // grid.step_seconds
+    for i in chosen.tolist():
+        found[i].append(_window(WindowKind.PEAK, median[i], int(starts[i]), int(after[i]), grid))
+    for place, first, last in _valleys(_smooth(median[chosen]), starts[chosen], after[chosen], grid):
+        i = int(chosen[place])
+        found[i].append(_window(WindowKind.VALLEY, median[i], first, last, grid))
+    return tuple(tuple(sorted(of, key=lambda window: window.start_seconds)) for of in found)
 
 
-def _of(path: Array, smooth: Array, start: int, grid: TimeGrid) -> Iterator[Window]:
-    """The peak window from its first slot; valleys: runs of at least `window_minutes` below, outside the peak."""
-    step = grid.step_seconds
-    after = start + RUN_SECONDS // step
-    yield _window(WindowKind.PEAK, path, start, after, grid)
-    low, high = smooth.min(), smooth.max()
+def _valleys(
+    smooth: Array, start: npt.NDArray[np.intp], after: npt.NDArray[np.intp], grid: TimeGrid
+) -> Iterator[tuple[int, int, int]]:
+    """Row, first slot and the one after the last of each low run of at least WINDOW_MINUTES outside the peak's."""
+    low, high = smooth.min(axis=1, keepdims=True), smooth.max(axis=1, keepdims=True)
+    slot = np.arange(smooth.shape[1])
     inside = (smooth <= low + _VALLEY_TO * (high - low)) & (high > low)
-    inside[start:after] = False
-    edges = np.flatnonzero(np.diff(inside.astype(np.int8), prepend=0, append=0))
-    for first, last in edges.reshape(-1, 2).tolist():
-        if (last - first) * step >= 60 * WINDOW_MINUTES:
-            yield _window(WindowKind.VALLEY, path, first, last, grid)
+    inside &= (slot < start[:, None]) | (slot >= after[:, None])
+    row, edge = np.nonzero(np.diff(inside.astype(np.int8), prepend=0, append=0))
+    first, last = edge[::2], edge[1::2]
+    long = (last - first) * grid.step_seconds >= 60 * WINDOW_MINUTES
+    return zip(row[::2][long].tolist(), first[long].tolist(), last[long].tolist(), strict=True)
 
 
 def _window(kind: WindowKind, path: Array, first: int, after: int, grid: TimeGrid) -> Window:
