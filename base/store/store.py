@@ -377,7 +377,11 @@ class Store:
 
         StoreError for a folder of a newer layout.
         """
-        path, content = self._block(folder, name), blocks.encode(block, stamp)
+        self.write_encoded_block(folder, name, blocks.encode(block, stamp))
+
+    def write_encoded_block(self, folder: str, name: str, content: bytes) -> None:
+        """The same with its file, of `blocks.encode`: a worker has made it."""
+        path = self._block(folder, name)
         if self._draft is not None:
             self._draft.afterwards.append(lambda: self._folder.write(path, content))
             return

@@ -147,7 +147,8 @@ class Judgements:
 
     names, facts: (n,) digests of the container's name, and of all that is known of its workload except its usage;
     begin_seconds, end_seconds: (n,) of the history that was read; highest: (n, signals) float32, in the unit of each
-    signal. basis: digest of the data that concern all containers; until_seconds: usage was read up to this time.
+    signal. basis: digest of the data that concern all containers; until_seconds: usage was read up to this time. rows:
+    of their recommendations, as `recommendation_rows` stores them.
     """
 
     basis: str
@@ -158,6 +159,12 @@ class Judgements:
     end_seconds: npt.NDArray[np.int64] = field(repr=False)
     highest: npt.NDArray[np.float32] = field(repr=False)
     findings: tuple[ClusterFinding, ...] = field(repr=False)
+    rows: bytes = field(repr=False, default=b"")
+
+    @property
+    def stamp(self) -> dict[str, str]:
+        """Of all files of them: they belong together."""
+        return {"basis": self.basis, "until_seconds": str(self.until_seconds)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,17 +20,19 @@ from cotenant.base.progress import Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.severity import Severity
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal, TimeGrid, Usage
-from cotenant.pipeline import corridor, day_margins
+from cotenant.pipeline import corridor, day_margins, tables
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.shards import judgements
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from cotenant.recommender import stored_recommendations
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.views import RECOMMENDATIONS
 from cotenant.recommender.strategies.cotenant import day_risk
 from tests.support.command_line import cotenant
 
@@ -123,6 +125,47 @@ def test_what_nothing_new_was_seen_of_is_kept_as_it_was(judged: Path, later: Cal
         assert one in stored.of_namespace(one.container.workload.namespace)
     places = [one.container.workload.place for one in found.recommendations]
     assert places == sorted(places)
+
+
+ROWS = "workloads-00000-rows"
+
+
+def test_a_row_of_the_table_is_kept_with_its_recommendation(
+    later: Callable[..., Analysis], world: SyntheticCluster, tmp_path: Path
+) -> None:
+    store, busy = Store((tmp_path / "store").as_uri(), "prod"), world.inventory.workloads[3].ref
+    block, stamp = store.read_block(judgements.FOLDER, ROWS) or ({}, {})
+    block["strategy"][:] = "marked"  # as no row says that is made anew
+    store.write_block(judgements.FOLDER, ROWS, block, stamp)
+    later(more=busy)
+    rows = list(store.read_table(RECOMMENDATIONS).rows())
+    anew = {(row["namespace"], row["kind"], row["workload"]) for row in rows if row["strategy"] != "marked"}
+    assert anew == {(busy.namespace, busy.kind, busy.name)}
+    assert len(rows) > 20
+
+
+@pytest.mark.parametrize("stored", ["as it was", "of another run", "in part", "not at all"])
+def test_the_table_is_the_one_that_would_be_made_anew(
+    later: Callable[..., Analysis], world: SyntheticCluster, tmp_path: Path, stored: str
+) -> None:
+    store = Store((tmp_path / "store").as_uri(), "prod")
+    block, stamp = store.read_block(judgements.FOLDER, ROWS) or ({}, {})
+    if stored == "of another run":
+        store.write_block(judgements.FOLDER, ROWS, block, {**stamp, "until_seconds": "1"})
+    elif stored == "in part":
+        store.write_block(judgements.FOLDER, ROWS, {name: cells[::2] for name, cells in block.items()}, stamp)
+    elif stored == "not at all":
+        store.remove_result(f"{judgements.FOLDER}/{ROWS}.parquet")
+    found = later(more=world.inventory.workloads[3].ref)
+    limits, workloads = QUICK.actions.guardrails, found.history.inventory.workloads
+    expected = tables.recommendations(found.recommendations, limits, workloads)
+    assert list(store.read_table(RECOMMENDATIONS).rows()) == list(expected.rows())
+
+
+def test_other_guardrails_judge_all_anew(later: Callable[..., Analysis]) -> None:
+    guardrails = msgspec.structs.replace(QUICK.actions.guardrails, most_cpu_cut=0.1)
+    found = later(settings=msgspec.structs.replace(QUICK, actions=ActionSettings(guardrails=guardrails)))
+    assert anew(found) == {one.container.workload for one in found.recommendations}
 
 
 def test_a_kept_finding_is_the_one_that_was_made(

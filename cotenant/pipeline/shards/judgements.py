@@ -33,12 +33,13 @@ from cotenant.base.usage.usage import HOUR_SECONDS, Signal
 from cotenant.base.version import __version__
 from cotenant.pipeline.analysis import Floats, History, Judgements, Numbers
 from cotenant.pipeline.containers import ContainerResults
+from cotenant.pipeline.shards import recommendation_rows
 from cotenant.recommender import stored_recommendations
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.strategies.cotenant.daemons import LABELS
 
-_FOLDER: Final = "judged-workloads"
+FOLDER: Final = "judged-workloads"
 _FINDINGS: Final = "-findings"
 _FORM: Final = "1"
 """Rises whenever what is noted, or how it is stored, changes its meaning."""
@@ -140,7 +141,8 @@ def basis(history: History, settings: Settings) -> str:
     labels = {*LABELS, *(key.partition("=")[0] for sheet in sheets for key in sheet)}
     daemons = (pod for pod in inventory.pods if pod.running and pod.workload.kind == "DaemonSet")
     parts = (
-        *(_FORM, __version__, digest(settings.portrait), digest(settings.recommender), inventory.server_version),
+        *(_FORM, __version__, inventory.server_version),
+        *map(digest, (settings.portrait, settings.recommender, settings.actions.guardrails)),
         round(quality.slowest_seconds) if quality else 0,
         sorted(history.unread_seconds),
         sorted({_encode_deterministic(_shape(node, labels)) for node in inventory.nodes}),
@@ -193,7 +195,7 @@ def merge_kept_results(
 def read(store: Store, group: str, basis: str) -> Judgements | None:
     """Return the `Judgements` of the last analysis for a shard on this basis; None where nothing usable is stored."""
     try:
-        noted, found = store.read_block(_FOLDER, group), store.read_block(_FOLDER, f"{group}{_FINDINGS}")
+        noted, found = store.read_block(FOLDER, group), store.read_block(FOLDER, f"{group}{_FINDINGS}")
         if noted is None or found is None or noted[1] != found[1] or noted[1]["basis"] != basis:
             return None
         columns, stamp = noted
@@ -206,18 +208,18 @@ def read(store: Store, group: str, basis: str) -> Judgements | None:
 
 
 def write(store: Store, group: str, judgements: Judgements) -> None:
-    """Store it for the next analysis."""
-    stamp = {"basis": judgements.basis, "until_seconds": str(judgements.until_seconds)}
-    store.write_block(_FOLDER, group, {name: getattr(judgements, name) for name in _COLUMNS}, stamp)
+    """Store it for the next analysis; rows first: those of the run that is published go with older judgements too."""
+    store.write_encoded_block(FOLDER, f"{group}{recommendation_rows.SUFFIX}", judgements.rows)
+    store.write_block(FOLDER, group, {name: getattr(judgements, name) for name in _COLUMNS}, judgements.stamp)
     texts = np.array([*map(text_of, judgements.findings), None], dtype=object)[:-1]
-    store.write_block(_FOLDER, f"{group}{_FINDINGS}", {"finding": texts}, stamp)
+    store.write_block(FOLDER, f"{group}{_FINDINGS}", {"finding": texts}, judgements.stamp)
 
 
 def forget(store: Store, groups: Collection[str]) -> None:
     """Remove what was noted of shards that are none of these."""
-    for name in store.block_names(_FOLDER):
-        if name.removesuffix(_FINDINGS) not in groups:
-            store.remove_result(f"{_FOLDER}/{name}.parquet")
+    for name in store.block_names(FOLDER):
+        if name.removesuffix(_FINDINGS).removesuffix(recommendation_rows.SUFFIX) not in groups:
+            store.remove_result(f"{FOLDER}/{name}.parquet")
 
 
 def _reusable_rows(

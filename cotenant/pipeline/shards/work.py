@@ -44,7 +44,7 @@ from cotenant.pipeline.analysis import (
 from cotenant.pipeline.containers import ContainerResults, concatenate_results, evaluate_workloads
 from cotenant.pipeline.nodes.node_peaks import running_peaks
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL, PartialPodSums, partial_sums
-from cotenant.pipeline.shards import judgements
+from cotenant.pipeline.shards import judgements, recommendation_rows
 from cotenant.pipeline.shards.judgements import Usages
 from cotenant.pipeline.shards.plan import WorkloadShard
 from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, group_name, portraits_of
@@ -200,9 +200,10 @@ def _forecast(
 
 
 class _Evaluated(NamedTuple):
-    """The results of a shard's containers, and what the next analysis needs to keep them."""
+    """The results of a shard's containers with their rows, and what the next analysis needs to keep them."""
 
     results: ContainerResults
+    rows: Table
     group: str
     judgements: Judgements
 
@@ -222,7 +223,11 @@ def _evaluate_containers(task: ShardTask, store: Store, history: History, of_pod
     open_ones = replace(history, inventory=inventory, usage=usage)
     anew = evaluate_workloads(open_ones, settings, shard.deleted, task.server, least_margins=task.least_margins)
     noted = judgements.merge_kept_results(before, kept, now, anew.findings)
-    return _Evaluated(concatenate_results((kept.results, anew)), group, noted)
+    results = concatenate_results((kept.results, anew))
+    stored = recommendation_rows.read(store, judgements.FOLDER, group, before.stamp) if before else None
+    recommended, limits = results.recommended(), settings.actions.guardrails
+    rows = recommendation_rows.rows_of(recommended, limits, shard.inventory.workloads, kept.workloads, stored)
+    return _Evaluated(results, rows, group, replace(noted, rows=recommendation_rows.encode(rows, noted.stamp)))
 
 
 class _SumsOfPods(NamedTuple):
@@ -250,8 +255,7 @@ def _result(
     settings: Settings,
 ) -> ShardResult:
     inventory, cpu = analysis.history.inventory, POD_SIGNAL[Resource.CPU]
-    advice = tables.recommendations(evaluated.results.recommended(), settings.actions.guardrails, inventory.workloads)
-    rows = [advice]
+    rows = [evaluated.rows]
     rows += [tables.forecast_table(analysis.forecasts[resource]) for resource in Resource]
     cluster = cluster_wide_members(inventory.cluster, len(analysis.workloads))
     return ShardResult(
@@ -262,7 +266,7 @@ def _result(
         pods=sums.pods,
         totals={r: partial_totals(analysis.totals[s], cluster) for r, s in POD_SIGNAL.items()},
         coverage=replace(sums.coverage, by_workload={}),
-        savings=PlannedSavings(*(summed_savings(advice.columns, when) for when in When)),
+        savings=PlannedSavings(*(summed_savings(evaluated.rows.columns, when) for when in When)),
         requested=sums.requested,
         largest=weeks.largest(analysis.totals[cpu], settings.forecasting.week_workloads),
         candidates=rehearsed_proposals.candidates(

@@ -1,0 +1,76 @@
+"""Rows of the table of recommendations from one analysis to the next: those of kept recommendations are not made again.
+
+A row rests on the recommendation, on its workload and on the guardrails. While the judgement of a workload holds
+(`judgements`), all of them are as they were; so a shard's rows are kept beside its judgements, under the same stamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+import numpy as np
+import structlog
+
+from cotenant.base.cluster import Workload
+from cotenant.base.errors import StoreError
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.base.store import Store, blocks
+from cotenant.base.table import Table
+from cotenant.pipeline import tables
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.views import RECOMMENDATIONS
+
+SUFFIX: Final = "-rows"
+"""Of the name of a shard's block of rows, after that of its judgements."""
+_NAME: Final = ("namespace", "kind", "workload", "container")
+
+
+def read(store: Store, folder: str, group: str, stamp: Mapping[str, str]) -> Table | None:
+    """Rows of a shard that were stored with this stamp; None where nothing usable is."""
+    try:
+        stored = store.read_block(folder, f"{group}{SUFFIX}")
+        if stored is None or any(stored[1].get(name) != text for name, text in stamp.items()):
+            return None
+        return Table(RECOMMENDATIONS, {column.name: stored[0][column.name] for column in RECOMMENDATIONS.columns})
+    except (StoreError, KeyError, ValueError, TypeError) as error:
+        structlog.get_logger(__name__).info("rows of recommendations are made anew", group=group, reason=str(error))
+        return None
+
+
+def encode(rows: Table, stamp: Mapping[str, str]) -> bytes:
+    """Return the file of the rows that `read` reads."""
+    return blocks.encode(rows.columns, stamp)
+
+
+def rows_of(
+    recommended: Iterable[Recommendation],
+    limits: GuardrailSettings,
+    workloads: Iterable[Workload],
+    kept: Collection[WorkloadRef],
+    before: Table | None,
+) -> Table:
+    """`tables.recommendations` of all of them, where those of kept workloads are the rows before.
+
+    A workload of which any row is lost gets all of them anew: what could be applied is decided for it as a whole.
+    """
+    listed = list(recommended)
+    place_of = {} if before is None else {name: row for row, name in enumerate(_names(before))}
+    lost = {r.container.workload for r in listed if _name(r.container) not in place_of}
+    made = [r for r in listed if r.container.workload in lost or r.container.workload not in kept]
+    anew = tables.recommendations(made, limits, workloads)
+    if before is None or len(made) == len(listed):
+        return anew
+    place_of |= {name: len(before) + row for row, name in enumerate(_names(anew))}
+    places = np.array([place_of[_name(r.container)] for r in listed], dtype=np.intp)
+    return Table.joined(RECOMMENDATIONS, [before, anew]).take(places)
+
+
+def _names(rows: Table) -> Iterable[tuple[str, ...]]:
+    return zip(*(rows.columns[name].tolist() for name in _NAME), strict=True)
+
+
+def _name(container: ContainerRef) -> tuple[str, ...]:
+    workload = container.workload
+    return workload.namespace, workload.kind, workload.name, container.container
