@@ -11,7 +11,12 @@ Rows = npt.NDArray[np.integer[Any]]
 
 
 def reduce_rows(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: int, fill: Any) -> npt.NDArray[Any]:
-    """Group rows: result[t] = ufunc over the rows i with target[i] == t; `fill` for none. All targets in 0..size-1."""
+    """Group rows: result[t] = ufunc over the rows i with target[i] == t; `fill` for none. All targets in 0..size-1.
+
+    Where every group is the row of its number, as of totals, the result is `values` itself.
+    """
+    if len(target) == size and (target == np.arange(size)).all():
+        return values
     result = np.full((size, *values.shape[1:]), fill, dtype=values.dtype)
     order = slice(None) if (target[1:] >= target[:-1]).all() else np.argsort(target, kind="stable")
     met, starts = np.unique(target[order], return_index=True)

@@ -193,7 +193,8 @@ class Members(Generic[KeyT]):
         """Return the life of one container; None if nothing is missing: its series are complete and contiguous."""
         rows = self.own[key]
         gappy = [row for row in rows if row in self.gappy]
-        if not gappy and self.misses_gaps_alone(key):
+        gaps_alone = self.misses_gaps_alone(key)
+        if gaps_alone and not gappy:
             return None
         missing, spans = [row for row in rows if row in self.incomplete], self._spans(rows)
         unseen, longest = self.gaps.of_rows(gappy)
@@ -209,6 +210,8 @@ class Members(Generic[KeyT]):
                 first, end, unseen = min(first, part[0]), max(end, part[1]), unseen + part[2]
                 longest = max(longest, longest_stretch(part[2]))
         seen, unseen = seen[first:end], unseen[first:end]
+        if gaps_alone:
+            return ContainerLife(first, seen, unseen, np.zeros(len(seen), dtype=bool), longest)
         unknown = self.lives.silence.unknown(told=key in self.told)[first:end] & (seen + unseen == 0)
         return ContainerLife(first, seen, unseen, unknown, max(longest, longest_stretch(unknown)))
 

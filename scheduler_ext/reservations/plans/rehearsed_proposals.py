@@ -247,13 +247,13 @@ def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: Settings) 
     sizes = {}
     for workload, paid in zip(eligible, price, strict=True):
         if workload.ref in row:
-            usual = _usual(usage, row[workload.ref])
+            usual = _usual(usage, row[workload.ref]) if workload.autoscaler else 0.0
             sizes[workload.ref] = _size(workload, usual, paid.core, currency)
     return sizes
 
 
 def _size(workload: Workload, usual: float, price: float, currency: str) -> Size:
-    """Autoscaled: each pod carries its target, and the usual number runs anyway; else requests and replicas."""
+    """Autoscaled: each pod carries its target, and the number of `usual` runs anyway; else requests and replicas."""
     request, scaler = _requested_by_pod(workload, Resource.CPU), workload.autoscaler
     target = scaler.targets.get(Resource.CPU, 100) if scaler else 100
     capacity = request * target / 100
