@@ -163,7 +163,7 @@ class Judgements:
 
     @property
     def stamp(self) -> dict[str, str]:
-        """Of all files of them: they belong together."""
+        """Return the stamp of all their files, which belong together."""
         return {"basis": self.basis, "until_seconds": str(self.until_seconds)}
 
 
