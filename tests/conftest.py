@@ -32,7 +32,16 @@ settings.load_profile("continuous-integration" if os.environ.get("CI") else "bus
 SERVER_MARKERS = ("server", "browser", "prometheus", "cluster")
 """Marks of tests that talk to something outside of their process."""
 CONTROLLER_FOLDERS = ("enforcer", "manager", "node", "scheduler_ext")
-LONG_GROUPS = (CLUSTER, CONTROLLERS_CLUSTER, "browser", BARE_CLUSTER, "guest", "containerd", "agent-cluster")
+LONG_GROUPS = (
+    CLUSTER,
+    CONTROLLERS_CLUSTER,
+    "browser",
+    BARE_CLUSTER,
+    "guest",
+    "containerd",
+    "agent-cluster",
+    "syntax-trees",
+)
 """Groups of `xdist_group` that take minutes, the longest first."""
 
 

@@ -50,9 +50,9 @@ By file, in the order of the code; {…} is filled in.
 """
 
 
-def texts(path: Path) -> list[str]:
-    """All texts of a module, also those of one word or number."""
-    return [text for text in _of_python(ast.parse(path.read_text())) if not CODE.search(text)]
+def texts(tree: ast.AST) -> list[str]:
+    """All texts of a module's syntax tree, also those of one word or number."""
+    return [text for text in _of_python(tree) if not CODE.search(text)]
 
 
 def sentences(path: Path) -> list[str]:

@@ -39,7 +39,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import running
-from tests.house.test_style import ROOT
+from tests.house.rooms import ROOT
 from tests.support.extent import full
 
 DOCUMENT = ROOT / "docs" / "autopilot.md"

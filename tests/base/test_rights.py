@@ -15,7 +15,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd
 from tests.cluster.namespaces import create_namespace
 from tests.cluster.waiting import wait_for
-from tests.house.test_style import ROOT
+from tests.house.rooms import ROOT
 from tools.write_rights import DEPLOY, EVERYWHERE, accounts, page, rights
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")

@@ -25,7 +25,7 @@ from cotenant.dashboard.frame.view import Page, View
 from cotenant.dashboard.pages import portrait
 from cotenant.dashboard.sources.source import ResultSource, Snapshot, StoreSource, Upkeep
 from cotenant.recommender.model.views import RECOMMENDATIONS, WORKLOADS, Overview
-from tests.house.test_style import ROOT
+from tests.house.rooms import ROOT
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 

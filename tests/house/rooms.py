@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import gc
+from functools import cache
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ROOMS: Final = (
@@ -12,3 +17,19 @@ ROOMS: Final = (
 )
 PACKAGES: Final = (*ROOMS, "cotenant")
 SOURCES: Final = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+ON_TREES: Final = pytest.mark.xdist_group("syntax-trees")
+"""Mark of files of tests that read the syntax trees: one worker has them."""
+
+
+@cache
+def trees_by_path() -> dict[Path, ast.Module]:
+    """Syntax tree of every module of the product, parsed once for all tests.
+
+    They live until the worker's end: looking for garbage while they grow takes twice the time of parsing them.
+    """
+    gc.disable()
+    try:
+        return {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -7,7 +7,7 @@ import re
 from functools import cache
 
 from cotenant.base.table import Column, Schema
-from tests.house.test_style import ROOT, SOURCES
+from tests.house.rooms import ROOT, SOURCES
 
 _DECLARES = re.compile(r"^_?[A-Z_]+(?:: Final)? = Schema\(", re.MULTILINE)
 

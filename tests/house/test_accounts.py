@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.test_style import ROOT
+from tests.house.rooms import ROOT
 
 ADMINISTRATOR = re.compile(r"\b(?:admin_client|admin_kubeconfig|system:masters)\b")
 """The ways of tests/cluster to all rights."""

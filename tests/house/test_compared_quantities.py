@@ -18,8 +18,9 @@ from cotenant.scheduler_ext.reservations.commands.rows import RESERVATION_PLANS,
 from tests.consistency import test_live_tables as live
 from tests.consistency.surfaces import READERS
 from tests.house import test_sentence_numbers as sentences
-from tests.house.test_style import ROOT
+from tests.house.rooms import ON_TREES, ROOT
 
+pytestmark = ON_TREES
 TESTS = ROOT / "tests"
 WORDS = frozenset({Surface.SENTENCE, Surface.CAPTION, Surface.CLI, Surface.REPORT, Surface.NOTE, Surface.TILE})
 """Surfaces of sentences: the numbers in them are listed, and computed in none of them."""

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from tests.house.rooms import ROOT, SOURCES
+from tests.house.rooms import ON_TREES, ROOT, trees_by_path
 
+pytestmark = ON_TREES
 FRAGMENT = re.compile(
     r"(Of|As|Who|Whose|Whom|What|Which|Where|When|How|From|For|In|By|Whether|That|Those|At|With|Without|Because|Such|"
     r"Like|Nothing|Nobody)\b"
@@ -31,7 +32,7 @@ Defined = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 @cache
 def definitions() -> list[tuple[str, Defined]]:
     """(file, function or class) of the product."""
-    return [(str(path.relative_to(ROOT)), node) for path in SOURCES for node in _defined(ast.parse(path.read_text()))]
+    return [(str(path.relative_to(ROOT)), node) for path, tree in trees_by_path().items() for node in _defined(tree)]
 
 
 def _defined(tree: ast.Module) -> Iterator[Defined]:
@@ -68,8 +69,8 @@ def test_no_more_functions_are_named_by_a_bare_participle() -> None:
 def identifiers() -> list[tuple[str, int, str]]:
     """(file, line, name) of each function, class, parameter and variable of the product."""
     found = []
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in trees_by_path().items():
+        for node in ast.walk(tree):
             name = (
                 node.name
                 if isinstance(node, Defined)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from cotenant.cli.main import root
 from tests.cluster import needing
-from tests.house.test_style import ROOT
+from tests.house.rooms import ROOT
 from tests.support.documented import commands
 from tests.support.shipped_rules import alerts, documents, panel_queries, rule_files
 from tools import write_chart_schema

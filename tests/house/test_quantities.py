@@ -7,7 +7,6 @@ import importlib
 import inspect
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +16,11 @@ from cotenant.base.usage.peak import PEAK_NAME
 from cotenant.quantities.quantity import Quantity, Unit
 from cotenant.quantities.registry import QUANTITIES, by_chapter, every_quantity
 from cotenant.quantities.tiles import TILES
+from tests.house.rooms import ON_TREES, ROOT, trees_by_path
 from tests.house.schemas import every_column
-from tests.house.test_style import ROOT
 from tools.write_quantities import page
 
+pytestmark = ON_TREES
 SAYS_UNIT = {
     Unit.MILLICORES: ("millicores", "resource's unit"),
     Unit.CORES: ("cores",),
@@ -81,9 +81,8 @@ def resolved(path: str) -> Any:
     raise AssertionError(f"{path}: no such module")
 
 
-def tile_labels(path: Path) -> set[str]:
+def tile_labels(tree: ast.Module) -> set[str]:
     """Names of the tiles that a module draws: the first argument of `panels.stat`, followed through its variables."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     labels: set[str] = set()
     wrappers: set[str] = set()
@@ -174,15 +173,19 @@ def test_a_column_is_one_quantity() -> None:
 
 def test_every_tile_of_a_page_shows_a_quantity() -> None:
     """Its name leads to the definition; a tile that is gone leaves the list."""
-    shown = {label for path in (ROOT / "dashboard").rglob("*.py") for label in tile_labels(path)}
+    shown = {
+        label
+        for path, tree in trees_by_path().items()
+        if ROOT / "dashboard" in path.parents
+        for label in tile_labels(tree)
+    }
     assert sorted(shown - set(TILES)) == [], "say in quantities/tiles.py which quantity it shows"
     assert sorted(set(TILES) - shown) == [], "no page has such a tile"
     assert [label for label, key in TILES.items() if key not in QUANTITIES] == []
 
 
-def test_a_tile_that_nobody_explains_is_found_however_it_is_called(tmp_path: Path) -> None:
-    page = tmp_path / "page.py"
-    page.write_text(
+def test_a_tile_that_nobody_explains_is_found_however_it_is_called() -> None:
+    page = ast.parse(
         "def _tile(label, value):\n    return panels.stat(label, value)\n"
         "panels.stat('Plain', 1)\n_tile('Through a helper', 2)\npanels.stat(f'{band} now', 3)\n"
         "def _many():\n    pairs = (('In a row', 1), ('And another', 2))\n"
@@ -233,11 +236,11 @@ BY_HAND = {
 FOLDERS = ("autopilot", "changes", "frame", "nodes", "pages", "reservations", "tables")
 
 
-def formatted_by_hand(path: Path) -> int:
+def formatted_by_hand(tree: ast.Module) -> int:
     """How many numbers a module writes with a format of its own: `{value:,.1f}`, `{share:.0%}`."""
     specs = [
         "".join(str(part.value) if isinstance(part, ast.Constant) else "0" for part in node.format_spec.values)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree)
         if isinstance(node, ast.FormattedValue) and isinstance(node.format_spec, ast.JoinedStr)
     ]
     return sum(spec.endswith(("f", "%", "e")) or "," in spec for spec in specs)
@@ -246,8 +249,10 @@ def formatted_by_hand(path: Path) -> int:
 def test_no_module_of_pages_comes_to_format_more_numbers_by_hand() -> None:
     """`tables/display.py` knows how each unit is written; an amount has no place in a format of a page."""
     folders = (ROOT / "base" / "tables", *(ROOT / "dashboard" / folder for folder in FOLDERS))
-    paths = [path for folder in folders for path in folder.rglob("*.py")]
-    counts = {str(path.relative_to(ROOT)): formatted_by_hand(path) for path in paths if path.name != "display.py"}
+    of_pages = {path: tree for path, tree in trees_by_path().items() if {*folders} & {*path.parents}}
+    counts = {
+        str(p.relative_to(ROOT)): formatted_by_hand(tree) for p, tree in of_pages.items() if p.name != "display.py"
+    }
     more = {name: count for name, count in counts.items() if count > BY_HAND.get(name, 0)}
     assert more == {}, "format it by its unit: dashboard/tables/display.py, dashboard/frame/panels.py"
 

@@ -32,7 +32,7 @@ from cotenant.dashboard.access.oidc import ClaimedIdentity, LoginAttempt
 from cotenant.dashboard.access.sessions import Session
 from cotenant.pipeline.shards.plan import WorkloadShard
 from cotenant.pipeline.shards.work import ShardTask
-from tests.house.test_style import ROOT, SOURCES
+from tests.house.rooms import ROOT, SOURCES
 
 SECRET = "hunter2"
 URL = f"https://ada:{SECRET}@example.com/path"

@@ -14,14 +14,11 @@ from cotenant.base.table import Kind
 from cotenant.quantities.quantity import Surface
 from cotenant.quantities.registry import QUANTITIES
 from tests.house import sentence_numbers
+from tests.house.rooms import ON_TREES, PACKAGES, ROOT, trees_by_path
 from tests.house.schemas import every_column
 from tests.house.sentence_numbers import declared, numbers_of
-from tests.house.test_style import ROOT
 
-ROOMS = (
-    *("base", "enforcer", "forecasting", "recommender", "profiler", "changes", "scheduler_ext", "admission"),
-    *("autopilot", "dashboard", "cotenant"),
-)
+pytestmark = ON_TREES
 WORDS_OF_ROOMS = frozenset({"plan_scores", "plan_states", "occurrence_report", "incident_story", "shortage"})
 """Modules of rooms whose sentences pages and commands show as they are."""
 NO_PAGES = ("dashboard/server", "dashboard/access")
@@ -30,10 +27,10 @@ LISTED = tomllib.loads((Path(__file__).parent / "sentence_numbers.toml").read_te
 
 @cache
 def sources() -> dict[str, tuple[Path, ast.Module]]:
-    """Every module of the product by its path in the repository; links to rooms are met once."""
-    paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
-    own = [path for path in paths if not any(parent.is_symlink() for parent in path.parents)]
-    return {path.relative_to(ROOT).as_posix(): (path, ast.parse(path.read_text(encoding="utf-8"))) for path in own}
+    """Every module of the product by its path in the repository, from the ground up: of two classes of one name the
+    upper one counts."""
+    upwards = sorted(trees_by_path(), key=lambda path: PACKAGES.index(path.relative_to(ROOT).parts[0]))
+    return {path.relative_to(ROOT).as_posix(): (path, trees_by_path()[path]) for path in upwards}
 
 
 @cache

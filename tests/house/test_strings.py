@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.house.rooms import PACKAGES, SOURCES
+from tests.house.rooms import ON_TREES, PACKAGES, SOURCES, trees_by_path
 from tools.write_strings import ROOT, catalogue, sentences_of, texts
 
+pytestmark = ON_TREES
 WORDS = {
     r"\bput off\b": "hidden, snoozed or dismissed",
     r"\bpass(es|ed)? over\b": "override",
@@ -43,13 +45,25 @@ def test_no_sentence_uses_a_word_for_which_the_glossary_has_another(word: str) -
 
 PRODUCT = [name for name in PACKAGES if name not in ("admission", "profiler")]
 """Their texts are of profiles and PromQL, which write 20% as Kubernetes and Prometheus read it."""
+
+
+def product() -> list[Path]:
+    """Modules of the rooms of PRODUCT."""
+    return [path for path in SOURCES if path.relative_to(ROOT).parts[0] in PRODUCT]
+
+
+@cache
+def product_texts() -> list[tuple[Path, str]]:
+    """(module, text) of everything that these modules may show."""
+    return [(path, text) for path in product() for text in texts(trees_by_path()[path])]
+
+
 CLOSE_PERCENT = re.compile(r"(?<![:.\d])(\d[\d.]*|\{…\})%(?![\w;}])")
 """A number with its sign right behind it; `width:50%` of a style is none."""
 
 
 def test_a_blank_stands_before_every_percent_sign_of_pages_commands_and_docs() -> None:
-    code = [path for name in PRODUCT for path in sorted((ROOT / name).rglob("*.py"))]
-    close = [(path.name, text) for path in code for text in texts(path) if CLOSE_PERCENT.search(text)]
+    close = [(path.name, text) for path, text in product_texts() if CLOSE_PERCENT.search(text)]
     # A quantity of a profile is written as Kubernetes reads it (20%); records keep their words.
     others = ("crds.md", "no-webhook.md", "compare.md")
     prose = [path for path in (ROOT / "docs").glob("*.md") if path.name not in others]
@@ -76,16 +90,15 @@ QUANTILE = re.compile(r"(?<![`\w])q(\d\d|\{…\})(?![`\w*])")
 
 def headings(path: Path) -> list[str]:
     """Titles of the columns that a module declares."""
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    return [ast.literal_eval(call.args[1]) for call in calls if ast.unparse(call.func) == "Column" and
-            len(call.args) > 1 and isinstance(call.args[1], ast.Constant)]  # fmt: skip
+    calls = [node for node in ast.walk(trees_by_path()[path]) if isinstance(node, ast.Call)]
+    columns = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Column"]
+    return [ast.literal_eval(c.args[1]) for c in columns if len(c.args) > 1 and isinstance(c.args[1], ast.Constant)]
 
 
 def test_quantiles_are_called_p95_by_tables_pages_commands_and_docs() -> None:
     """The catalogue has sentences alone: headings of one word and prose are looked at here."""
-    code = [path for name in PRODUCT for path in sorted((ROOT / name).rglob("*.py"))]
-    titles = [(path.name, text) for path in code for text in texts(path) if " " in text and QUANTILE.search(text)]
-    titles += [(path.name, title) for path in code for title in headings(path) if QUANTILE.search(title)]
+    titles = [(path.name, text) for path, text in product_texts() if " " in text and QUANTILE.search(text)]
+    titles += [(path.name, title) for path in product() for title in headings(path) if QUANTILE.search(title)]
     # The columns of the Python API are named as they are called; records of what was measured keep their words.
     prose = [path for path in (ROOT / "docs").glob("*.md") if path.name != "python-api.md"]
     written = [(path.name, line) for path in prose for line in path.read_text().split("\n") if QUANTILE.search(line)]

@@ -6,22 +6,16 @@ import ast
 import re
 import subprocess
 from collections import Counter
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.usage.quality import DEFECT_SENTENCES, Defect
-from tests.house.rooms import ROOT, SOURCES
+from tests.house.rooms import ON_TREES, ROOT, SOURCES, trees_by_path
 
+pytestmark = ON_TREES
 TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-
-
-@cache
-def trees_by_path() -> dict[Path, ast.Module]:
-    """Every module of the product, parsed once for all tests of this file."""
-    return {path: ast.parse(path.read_text()) for path in SOURCES}
 
 
 def functions(tree: ast.Module) -> list[tuple[str, int]]:
