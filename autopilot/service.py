@@ -325,12 +325,12 @@ def visible_to(reading: RoundReading, who: Person) -> RoundReading:
 
 
 def status_table(reading: RoundReading) -> Table:
-    """One row a policy."""
+    """Return the table STATUS of `cotenant autopilot status`, one row per policy."""
     return Table.from_rows(STATUS, [_status(reading, policy) for policy in reading.policies])
 
 
 def queue_table(reading: RoundReading) -> Table:
-    """One row a workload, as the queue has them."""
+    """Return the table QUEUE, one row per workload in the order in which the autopilot acts on them."""
     return Table.from_rows(
         QUEUE, [_entry(entry, reading.floors.get(entry.candidate.workload)) for entry in reading.queue]
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cotenant.quantities.quantity import Quantity
+from cotenant.base.tables.quantity import Quantity
 from cotenant.quantities.registry import by_chapter
 
 HEAD = """\

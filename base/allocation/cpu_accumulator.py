@@ -3,9 +3,9 @@
 The order of attempts is that of Koordinator's CPU accumulator (NodeNUMAResource). FullPCPUs: whole free cores inside
 one NUMA node (first where exclusivity holds, then anywhere), inside one socket, then the emptiest sockets whole, the
 rest core by core from the fullest, and what is missing then as single threads, on the sockets that give most and on
-cores that others use already. SpreadByPCPUs: inside one NUMA node one thread a core, else its threads in turn, then the
-same inside one socket, then anywhere. Of NUMA nodes (by what is free on them, then on their socket) and of sockets the
-strategy chooses: most allocated packs, least allocated levels. Three things are stricter than there: what a pod
+cores that others use already. SpreadByPCPUs: inside one NUMA node one thread per core, else its threads in turn, then
+the same inside one socket, then anywhere. Of NUMA nodes (by what is free on them, then on their socket) and of sockets
+the strategy chooses: most allocated packs, least allocated levels. Three things are stricter than there: what a pod
 requires is refused where it cannot be had, instead of given otherwise; no CPU is ever shared, nor one given too many;
 and exclusive pods share a core only after every NUMA node was tried without.
 """

@@ -1,4 +1,4 @@
-"""EDGE: the control loop, one thread a feature: wakes on a change or an interval, decides on the mirrors, sends writes.
+"""EDGE: the control loop, one thread per feature: wakes on a change or an interval, decides on mirrors, sends writes.
 
 Level-triggered: a round looks at the whole present state, never at a history of events, so that a lost one costs a
 round and nothing else. A feature freezes (does nothing, not zero) while a mirror that it needs is missing or stale;

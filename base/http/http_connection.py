@@ -1,6 +1,6 @@
 """EDGE: the server side of one HTTP/1.1 connection: httptools parses requests, each response is one write.
 
-One write an answer, and no task between a request's last byte and its answer: on a busy machine every further write or
+One write per answer, and no task between a request's last byte and its answer: on a busy machine every further write or
 wake-up is a turn in the scheduler's queue, and the API server waits for us while a pod is created, kube-scheduler while
 one is placed. What a caller may cost is bounded here: the size of head and body, the time for both, the number of
 connections. `cotenant.base.http.http_server` accepts them.

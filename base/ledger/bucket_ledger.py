@@ -1,6 +1,6 @@
 """EDGE: the audit log in a bucket, for processes on several machines; and the one way to open and lock either kind.
 
-    <address>/rows-<first row, 12 digits>.jsonl   a header line, then one row a line; the last object grows
+    <address>/rows-<first row, 12 digits>.jsonl   a header line, then one row per line; the last object grows
     <address>/ledger.key                          the signing key, made once
     <address>/lock                                who acts now (`bucket_lease`)
 

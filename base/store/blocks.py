@@ -1,4 +1,4 @@
-"""Blocks: named arrays that share their first axis, as Parquet, one row a series. Pure: bytes in, bytes out.
+"""Blocks: named arrays that share their first axis, as Parquet, one row per series. Pure: bytes in, bytes out.
 
 What work done shard by shard leaves behind (results, and the state that the next hour goes on from). Numbers keep their
 type to the bit; the shape of a row stands in the metadata. Texts are string columns.

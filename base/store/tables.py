@@ -125,7 +125,7 @@ def _to_arrow(column: Column, cells: npt.NDArray[Any]) -> pa.Array:
 
 
 def _to_lists(cells: npt.NDArray[Any]) -> pa.Array:
-    """One list a row, without an object for each value."""
+    """One list per row, without an object for each value."""
     ends = np.cumsum([0, *(len(cell) for cell in cells)])
     values = np.concatenate([np.zeros(0), *(np.asarray(cell, dtype=np.float64) for cell in cells)])
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values))
@@ -160,7 +160,7 @@ def _texts(stored: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def _lists(stored: pa.ListArray) -> list[npt.NDArray[np.float64]]:
-    """One array a row, all of them views of the chunk's buffer: no object per value."""
+    """One array per row, all of them views of the chunk's buffer: no object per value."""
     values = stored.flatten().to_numpy(zero_copy_only=False)
     ends = np.cumsum(stored.value_lengths().to_numpy())
     return np.split(values, ends[:-1]) if len(ends) else []

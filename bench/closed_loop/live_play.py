@@ -26,7 +26,7 @@ from cotenant.experiment import agents
 from cotenant.experiment.batch_jobs import MEMORY_USED_SHARE, BatchJobs
 from cotenant.experiment.loop import HOUR_STEPS, ROUNDING
 from cotenant.simulation.node_agents import FIELD_MANAGER, METRICS
-from cotenant.simulation.rebalance import metric_status
+from cotenant.simulation.node_reports import metric_status
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.waiting import wait_for
 

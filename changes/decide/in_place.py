@@ -86,7 +86,7 @@ def refusal(workload: WorkloadRef, pods: Sequence[Json], recommendations: Sequen
 
 
 def pod_writes(pods: Sequence[Json], recommendations: Sequence[Recommendation]) -> list[Write]:
-    """One write a pod that does not have the amounts already."""
+    """One write per pod that does not have the amounts already."""
     writes = (_write(pod, recommendations) for pod in pods)
     return [write for write in writes if write is not None]
 

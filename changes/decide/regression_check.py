@@ -54,7 +54,7 @@ ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A measure that guards changes, and the query that answers it, with its placeholders.
+    """A measure that guards changes, and the query that answers it, with its variables.
 
     name: whose it is, "" for the workload's own annotation or the setting. ceiling: the highest value that keeps a
     promise, in seconds or as a share; None without one. exists: a query that has to be answered, too, for the measure

@@ -14,8 +14,8 @@ from typing import Final
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.selector import LabelSelector
-from cotenant.changes.objectives.placeholders import pod_names_pattern
 from cotenant.changes.objectives.query_labels import Selector
+from cotenant.changes.objectives.query_variables import pod_names_pattern
 from cotenant.changes.soak.own_series import NAMESPACE_LABELS
 
 WORKLOAD_LABELS: Final = {

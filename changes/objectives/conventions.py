@@ -114,7 +114,7 @@ CONVENTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ServiceQueries:
-    """Queries of one convention for one workload, with the placeholders of cotenant.dev/latency-query.
+    """Queries of one convention for one workload, with the variables of cotenant.dev/latency-query.
 
     guards: what a change can be compared by. requests: how many were served in $window. buckets: the histogram's bounds
     in use, as the label `le` of one series each.

@@ -26,9 +26,9 @@ from cotenant.changes.objectives.belonging import (
     ownership,
 )
 from cotenant.changes.objectives.conventions import own_services
-from cotenant.changes.objectives.placeholders import fill_placeholders
 from cotenant.changes.objectives.policy_objectives import objectives_of_policies
 from cotenant.changes.objectives.query_labels import Selector, put_labels, selectors_of
+from cotenant.changes.objectives.query_variables import fill_variables
 from cotenant.changes.objectives.slo_objects import (
     OPENSLO,
     PYRRA,
@@ -115,7 +115,7 @@ def bind(slo: SloObject, near: Surroundings) -> Objective | None:
     workload = near.workload
 
     def fill(text: str) -> str:
-        return fill_placeholders(text, workload, HOUR_SECONDS)
+        return fill_variables(text, workload, HOUR_SECONDS)
 
     selectors = selectors_of(fill(slo.query))
     owner = ownership(selectors, near, slo.namespace, slo.labels)

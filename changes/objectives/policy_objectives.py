@@ -17,7 +17,7 @@ from cotenant.base.json_documents.struct_validation import deviations, without_n
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.decide.regression_check import Compared, Measure, Objective
-from cotenant.changes.objectives.placeholders import fill_placeholders
+from cotenant.changes.objectives.query_variables import fill_variables
 from cotenant.changes.soak.own_series import check_own
 
 Json = Mapping[str, Any]
@@ -39,7 +39,7 @@ class PolicyObjective(msgspec.Struct, frozen=True, rename="camel"):
             return self.ceiling, "is no ceiling of a share", "Write a share below 1: 0.01 is one request in a hundred."
         anybody = WorkloadRef(namespace, "Deployment", "name")
         try:
-            check_own(fill_placeholders(self.query, anybody, HOUR_SECONDS), namespace, "query")
+            check_own(fill_variables(self.query, anybody, HOUR_SECONDS), namespace, "query")
         except UsageError as error:
             return repr(self.query), f"cannot be asked: {error.message}", error.fix
         return None

@@ -46,7 +46,7 @@ class Selector:
 
 
 def selectors_of(query: str) -> list[Selector]:
-    """Return the selectors of a query without placeholders, in its order; UsageError where it is no PromQL."""
+    """Return the selectors of a query without variables, in its order; UsageError where it is no PromQL."""
     import promql_parser
 
     selectors: list[Selector] = []
@@ -106,7 +106,7 @@ def tidy(query: str) -> str:
 def put_labels(query: str, labels: Callable[[Selector], str], filled: Callable[[str], str]) -> str:
     """Return the query with the matchers that `labels` gives for each selector, "" for none.
 
-    filled: fills the placeholders of the query and of the matchers, so that both can be parsed. UsageError where the
+    filled: fills the variables of the query and of the matchers, so that both can be parsed. UsageError where the
     result is not the same query with these matchers.
     """
     before = selectors_of(filled(query))

@@ -25,7 +25,7 @@ from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.objectives.conventions import ServiceQueries, queries_for
 from cotenant.changes.objectives.declared import declared_objectives, surroundings
 from cotenant.changes.objectives.found import FoundObjective, Guards, ServiceWeek, decide_objective, decide_objectives
-from cotenant.changes.objectives.placeholders import fill_placeholders
+from cotenant.changes.objectives.query_variables import fill_variables
 from cotenant.changes.objectives.week import hours, narrow_to_cluster, objective_week
 from cotenant.changes.service import ClusterAccess
 from cotenant.changes.soak.verification import queries_of
@@ -87,7 +87,7 @@ def _week(source: Client, way: ServiceQueries, workload: WorkloadRef, end: int) 
     if not np.isfinite(requests).any():
         return None
     measured = {measure: hours(source, query, workload, end) for measure, query in way.guards.items()}
-    buckets = fill_placeholders(way.buckets, workload, HOUR_SECONDS)
+    buckets = fill_variables(way.buckets, workload, HOUR_SECONDS)
     bounds = [float(series.get("le", "inf")) for series, _ in latest(source.range(buckets, end, end, HOUR_SECONDS))]
     finite = tuple(sorted(bound * way.unit_seconds for bound in bounds if np.isfinite(bound)))
     return ServiceWeek(way.source, way.guards, requests, measured, finite)

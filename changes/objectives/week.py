@@ -12,8 +12,8 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.decide.regression_check import Objective
 from cotenant.changes.objectives.found import Floats, ObjectiveWeek
-from cotenant.changes.objectives.placeholders import fill_placeholders
 from cotenant.changes.objectives.query_labels import put_labels
+from cotenant.changes.objectives.query_variables import fill_variables
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.decode import decode_single_series, latest
 from cotenant.profiler.prometheus.promql import quote
@@ -27,7 +27,7 @@ def hours(source: Client, query: str, workload: WorkloadRef, end: int) -> Floats
     Raises SourceError's kinds.
     """
     start = end - (HOURS - 1) * HOUR_SECONDS
-    answer = source.range(fill_placeholders(query, workload, HOUR_SECONDS), start, end, HOUR_SECONDS)
+    answer = source.range(fill_variables(query, workload, HOUR_SECONDS), start, end, HOUR_SECONDS)
     values = decode_single_series(answer, start, end, HOUR_SECONDS)
     return np.array([np.nan if value is None else value for value in values])
 
@@ -42,7 +42,7 @@ def narrow_to_cluster(objective: Objective, labels: Mapping[str, str], workload:
     more = ",".join(f"{key}={quote(value)}".replace("$", "$$") for key, value in labels.items())
 
     def put(query: str) -> str:
-        return put_labels(query, lambda _: more, lambda text: fill_placeholders(text, workload, HOUR_SECONDS))
+        return put_labels(query, lambda _: more, lambda text: fill_variables(text, workload, HOUR_SECONDS))
 
     exists = objective.exists and put(objective.exists)
     return replace(objective, query=put(objective.query), exists=exists)
@@ -53,6 +53,6 @@ def objective_week(source: Client, objective: Objective, workload: WorkloadRef, 
     values = hours(source, objective.query, workload, end)
     exists = True
     if objective.exists:
-        query = fill_placeholders(objective.exists, workload, HOUR_SECONDS)
+        query = fill_variables(objective.exists, workload, HOUR_SECONDS)
         exists = bool(latest(source.range(query, end, end, HOUR_SECONDS)))
     return ObjectiveWeek(objective, values, exists)

@@ -1,6 +1,6 @@
 """EDGE: queries Prometheus for measures and usage of a workload before and after a change.
 
-One question a measure: the same expression at the change and now, each over as long as the change is old (at most a
+One question per measure: the same expression at the change and now, each over as long as the change is old (at most a
 day). Pods are recognised by their names, which carry their workload's: those from before a rollout are gone from the
 cluster. Latency (seconds) and errors (share of requests) are the workload's own queries; $namespace, $workload, $pods
 (a regular expression) and $window (a duration) in them are filled in.
@@ -19,7 +19,7 @@ from cotenant.changes.decide.regression_check import Compared, Measure, Objectiv
 from cotenant.changes.model.change import Change
 from cotenant.changes.model.judgement import UsageTrace
 from cotenant.changes.objectives.found import decide_objective
-from cotenant.changes.objectives.placeholders import fill_placeholders, pod_names_pattern
+from cotenant.changes.objectives.query_variables import fill_variables, pod_names_pattern
 from cotenant.changes.objectives.week import narrow_to_cluster, objective_week
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.decode import decode_single_series
@@ -78,7 +78,7 @@ class PrometheusComparison:
                 objective = narrow_to_cluster(objective, self._labels, change.ref)
                 if not self._proves(objective, change, begun):
                     return None
-            query = fill_placeholders(objective.query, change.ref, min(DAY_SECONDS, now - begun)) if is_given else ""
+            query = fill_variables(objective.query, change.ref, min(DAY_SECONDS, now - begun)) if is_given else ""
             before, after = self._before_and_after(query or objective.query, begun, now)
         except SourceError as error:
             # Whoever sees the verdict need not know where the platform's server is.

@@ -31,7 +31,7 @@ from cotenant.changes.model.annotated_resources import ERROR_ANNOTATION, LATENCY
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write
 from cotenant.changes.model.judgement import ChangeVerdict, RuleResult, RuleVerdict
 from cotenant.changes.objectives.declared import declared_objectives
-from cotenant.changes.objectives.placeholders import fill_placeholders
+from cotenant.changes.objectives.query_variables import fill_variables
 from cotenant.changes.soak.own_series import check_own
 from cotenant.changes.soak.usage_comparison import LEAST_SECONDS
 
@@ -86,7 +86,7 @@ def queries_of(live: Json | None, workload: WorkloadRef, latency: str) -> tuple[
         if not query:
             continue
         try:
-            check_own(fill_placeholders(query, workload, LEAST_SECONDS), workload.namespace, f"annotation {annotation}")
+            check_own(fill_variables(query, workload, LEAST_SECONDS), workload.namespace, f"annotation {annotation}")
         except UsageError as error:
             queries.pop(measure, None)
             refused.append(Compared(measure, None, None, f"{error.message}. {error.fix}"))

@@ -1,4 +1,4 @@
-"""Forecast scores as one table: a row a contender and stratum, for the CLI, JSON, CSV and the report. Pure."""
+"""Forecast scores as one table: one row per contender and stratum, for the CLI, JSON, CSV and the report. Pure."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _row(ledger: BacktestScores, contender: str, stratum: str, mask: Any) -> dic
 
 
 def _curve_rows(ledger: BacktestScores) -> Iterator[dict[str, Any]]:
-    """Calibration: a row a contender and level, with the share of values at or below the forecast of that level.
+    """Calibration: one row per contender and level, with the share of values at or below the forecast of that level.
 
     worst_tenth: the same of the tenth of series where it is lowest; by_hour: of each UTC hour, 24 values, NaN = no
     slot; pinball: mean loss in the unit of the values.

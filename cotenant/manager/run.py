@@ -1,4 +1,4 @@
-"""EDGE: the manager's process: mirrors, one thread a controller, one Lease, probes; started and ended in order.
+"""EDGE: the manager's process: mirrors, one thread per controller, one Lease, probes; started and ended in order.
 
 mirrors (nodes, NodeMetrics, NodeSLOs, the ConfigMap, pods) ──► features decide ──► Sender, while the Lease is held
 store ──► pipeline in a child process ──► results ──► recommendations, forecasts

@@ -54,7 +54,7 @@ def hour_of_week(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def portraits(analysis: WorkloadAnalysis) -> Iterator[Table]:
-    """One table per namespace; of each workload one row a resource."""
+    """One table per namespace; of each workload one row per resource."""
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for ref, *of_resources in zip(
         analysis.workloads, *(_portrait_rows(analysis, resource) for resource in Resource), strict=True

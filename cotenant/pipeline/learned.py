@@ -1,8 +1,8 @@
 """Keeps what forecasts learned from back-tests from one analysis to the next, beside the results.
 
-One block a group of series (`workloads-cpu`) with a row a series, and one with a row a tree of their boosters. What
-cannot be read, was learned with other settings or members, or was written in another form is as if it were not there:
-the next forecast learns anew.
+One block per group of series (`workloads-cpu`) with one row per series, and one with one row per tree of their
+boosters. What cannot be read, was learned with other settings or members, or was written in another form is as if it
+were not there: the next forecast learns anew.
 """
 
 from __future__ import annotations

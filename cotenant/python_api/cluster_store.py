@@ -111,11 +111,11 @@ class ClusterStore:
         return self._store.cluster
 
     def workloads(self, where: str = "") -> pd.DataFrame:
-        """One row a workload: class, requests and usage of all its pods, pattern, next peak, OOM kills."""
+        """One row per workload: class, requests and usage of all its pods, pattern, next peak, OOM kills."""
         return as_frame(matching(self._store.relation(WORKLOADS), where))
 
     def recommendations(self, where: str = "") -> pd.DataFrame:
-        """One row a container: present and proposed requests and limits of one pod, reasons, savings, back-test.
+        """One row per container: present and proposed requests and limits of one pod, reasons, savings, back-test.
 
         The rows and numbers of `cotenant recs list --all -o json`; snoozed and dismissed ones are not left out.
         """
@@ -135,7 +135,7 @@ class ClusterStore:
         return as_frame(matching(table, where))
 
     def explanations(self, workload: str, *, resource: str = "cpu") -> pd.DataFrame:
-        """Why a workload's recommendations are what they are: one row a container and field.
+        """Why a workload's recommendations are what they are: one row per container and field.
 
         Columns besides the names: now, amount (of one pod, with unit; missing: not set, not proposed), action, reason
         with its sentence, formula, and `inputs`, a dict of what the formula was given. workload: "shop/Deployment/cart"
@@ -144,11 +144,11 @@ class ClusterStore:
         return explanations(self._store, workload, resource_of(resource))
 
     def nodes(self, where: str = "") -> pd.DataFrame:
-        """One row a node: allocatable, requests, usage, what batch and mid may have (`cotenant get reclaimable`)."""
+        """One row per node: allocatable, requests, usage, what batch and mid may have (`cotenant get reclaimable`)."""
         return as_frame(matching(self._store.relation(NODES), where))
 
     def reclaimable(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
-        """One row a node and band with the formula's terms, of one resource (`cotenant get reclaimable --terms`)."""
+        """One row per node and band with the formula's terms, of one resource (`cotenant get reclaimable --terms`)."""
         return as_frame(matching(self._store.relation(RECLAIMABLE), where), resource_of(resource))
 
     def findings(self, where: str = "") -> pd.DataFrame:
@@ -156,14 +156,14 @@ class ClusterStore:
         return as_frame(matching(self._store.relation(FINDINGS), where))
 
     def forecasts(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
-        """One row a cluster, node and workload: peak of the next 24 hours, windows, model, measured error, quantiles.
+        """One row per cluster, node and workload: peak of the next 24 hours, windows, model, measured error, quantiles.
 
         "scope=workload" or "workload=checkout" narrow it; `forecast_paths` takes the quantiles apart by half hours.
         """
         return as_frame(matching(self._store.relation(FORECASTS), where), resource_of(resource))
 
     def portraits(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
-        """One row a workload: how its usage is distributed, and when.
+        """One row per workload: how its usage is distributed, and when.
 
         Columns: pattern; p50, p90, p95, p98, p99 and maximum of the whole workload with unit; `hour_of_week`, 168 means
         with unit, Monday 0 h UTC first; `histogram_bounds` (lower, with unit) and `histogram_weights` (sum to 1).
@@ -171,12 +171,12 @@ class ClusterStore:
         return portraits(self._store.pinned(), where, resource_of(resource))
 
     def cluster_size(self, *, requests: str = "ready", rows: str = "nodes") -> pd.DataFrame:
-        """One row a node: whether it could leave, and what binds it.
+        """One row per node: whether it could leave, and what binds it.
 
-        requests: whose requests count, "now", "ready" or "all-steps". rows: "moves" has a row a pod that would move,
-        "steps" the way there with dates, "obstacles" what keeps autoscalers from acting, "mix" machine types, "bills"
-        the four bills. Numbers of the whole are in `attrs`: `sentence`, `summary`, `lower_bound_nodes`. NoData where
-        `cotenant size` has not run, or has no answer at this level.
+        requests: whose requests count, "now", "ready" or "all-steps". rows: "moves" has one row per pod that would
+        move, "steps" the way there with dates, "obstacles" what keeps autoscalers from acting, "mix" machine types,
+        "bills" the four bills. Numbers of the whole are in `attrs`: `sentence`, `summary`, `lower_bound_nodes`. NoData
+        where `cotenant size` has not run, or has no answer at this level.
         """
         report = self._store.read_document(REPORT, SizeReport)
         if report is None:
@@ -205,7 +205,7 @@ class ClusterStore:
         since: str | float | datetime | None = None,
         until: str | float | datetime | None = None,
     ) -> pd.DataFrame:
-        """Usage in long form, one row a series and 5 minutes: what `forecast`, `backtest` and `recommend` take.
+        """Usage in long form, one row per series and 5 minutes: what `forecast`, `backtest` and `recommend` take.
 
         workload: "shop/Deployment/checkout" or "shop/checkout"; where: of workloads, by ns, kind, workload, qos and
         priority. resource: "cpu", "memory", or None for both. per: "workload" sums the pods; "container" has columns
@@ -232,7 +232,7 @@ class ClusterStore:
         since: str | float | datetime | None = None,
         until: str | float | datetime | None = None,
     ) -> pd.DataFrame:
-        """Usage of nodes in long form, one row a node and 5 minutes: what `reclaim_decisions` takes.
+        """Usage of nodes in long form, one row per node and 5 minutes: what `reclaim_decisions` takes.
 
         Columns: time, node, `cpu_usage_millicores` or `memory_working_set_bytes`, and `cpu_allocatable_millicores` or
         `memory_allocatable_bytes`. of: "all" that the node reports, or "prod": its pods of class prod and without a

@@ -74,7 +74,7 @@ def forecast(
 def recommend(usage: pd.DataFrame, *, strategy: str | None = None, settings: str | Path | None = None) -> pd.DataFrame:
     """Run a strategy on the usage of containers; the same columns as `ClusterStore.recommendations`.
 
-    usage: `time`, `workload`, `container` (and `namespace`, `kind`, `pod`: else one pod a workload) and
+    usage: `time`, `workload`, `container` (and `namespace`, `kind`, `pod`: else one pod per workload) and
     `cpu_usage_millicores`, `memory_working_set_bytes` or both, in steps of at most 5 minutes. Better with what you have
     of `cpu_throttled_millicores`, `cpu_request_millicores`, `cpu_limit_millicores`, `memory_request_bytes` and
     `memory_limit_bytes` (the newest value counts). strategy: "cotenant", "krr-simple", "krr-simple-limit", "vpa" or a
@@ -109,7 +109,7 @@ def backtest(
 
     usage: as for `forecast`, of at least 15 days; a request column is each workload's limit in the strata. origins: how
     many moments to forecast at. horizon: "24h" on half hours or "7d" on hours. baselines: such as ("B1", "B14"); none
-    are all that are fast. known_share: of 14 days a series must be known. One row a stratum and contender, with the
+    are all that are fast. known_share: of 14 days a series must be known. One row per stratum and contender, with the
     columns of `cotenant backtest -o json`; docs/backtest.md defines each. NotEnoughHistory names the days there are.
     """
     of_resource = resource_of(resource)

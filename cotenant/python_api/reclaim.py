@@ -40,8 +40,8 @@ def reclaim_decisions(
     risk_percent: how often a peak may be passed, as setting `node_peak.risk_percent`. Usage above allocatable counts as
     allocatable; FrameError where most of it lies above, as with allocatable amounts in another unit.
 
-    One row a risk, decision and node: risk_percent, time, node, and with units expected_peak (of the next 24 hours, at
-    that risk), lent (allocatable less that), actual_peak (NaN when half of the 24 hours is missing) and excess (the
+    One row per risk, decision and node: risk_percent, time, node, and with units expected_peak (of the next 24 hours,
+    at that risk), lent (allocatable less that), actual_peak (NaN when half of the 24 hours is missing) and excess (the
     actual above the expected peak, else 0). A decision with an excess was passed.
     """
     of_resource = resource_of(resource)

@@ -27,7 +27,7 @@ def simulate(
 ) -> pd.DataFrame:
     """Play days of a synthetic cluster under several ways to share its nodes, each at several settings of its knob.
 
-    ways: of `none`, `static-overcommit`, `koordinator`, `cotenant`, `oracle`. One row a seed, way and knob: sharing,
+    ways: of `none`, `static-overcommit`, `koordinator`, `cotenant`, `oracle`. One row per seed, way and knob: sharing,
     knob (risk in percent, reclaim percent or lent share), batch_core_hours, utilisation_ratio, violation_ratio (share
     of node-time in which services and what batch was promised exceeded the node), latency_ratio (modelled p99 of
     services over that without batch), deadlines_met_ratio, evictions, suppressed_core_hours, and the scenario.
@@ -51,8 +51,8 @@ def simulate_incident(
     """Replay an incident on the second day: its time line, and what it cost.
 
     name: `flash-crowd`, `prometheus-away`, `memory-leak`, `manager-dead` or `node-failure`. The first DataFrame has a
-    row a moment: seconds (since it began), witness (who saw or did it) and text. The second one a row a cost: what,
-    value, unit and at_most (the goal; NaN without one).
+    row per moment: seconds (since it began), witness (who saw or did it) and text. The second has one row per cost:
+    what, value, unit and at_most (the goal; NaN without one).
     """
     if name not in set(Incident):
         raise UsageError(f"there is no incident {name!r}", fix=f"There are: {', '.join(Incident)}.")

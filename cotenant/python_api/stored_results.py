@@ -22,7 +22,7 @@ LISTS: Final = {"hour_of_week": "heat", "histogram_bounds": "bounds", "histogram
 
 
 def explanations(store: Store, workload: str, resource: Resource) -> pd.DataFrame:
-    """One row a container and field of a workload; see `ClusterStore.explanations`."""
+    """One row per container and field of a workload; see `ClusterStore.explanations`."""
     recommended = Explanations(store).of_workload(workload)
     values = [(r.container, v) for r in recommended for v in r.values if v.resource is resource]
     texts = {
@@ -51,7 +51,7 @@ def explanations(store: Store, workload: str, resource: Resource) -> pd.DataFram
 
 
 def portraits(store: Store, where: str, resource: Resource) -> pd.DataFrame:
-    """One row a workload; see `ClusterStore.portraits`."""
+    """One row per workload; see `ClusterStore.portraits`."""
     workloads = matching(store.relation(WORKLOADS), where)
     keys = [(row["namespace"], row["kind"], row["workload"]) for row in workloads.rows()]
     rows: dict[tuple[str, ...], Mapping[str, Any]] = {}

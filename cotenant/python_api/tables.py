@@ -57,7 +57,7 @@ def as_frame(table: Table, resource: Resource | None = None) -> pd.DataFrame:
     """A table with its rows in their order.
 
     Text is `str`, whole numbers are `Int64` and others `float64` (missing: <NA>, NaN), times are `datetime64[s, UTC]`,
-    lists are numpy arrays. resource: of a table with a row a resource, the one whose rows are shown.
+    lists are numpy arrays. resource: of a table with one row per resource, the one whose rows are shown.
     """
     if resource is not None:
         table = table.take(np.asarray(table.columns["resource"] == resource.value, dtype=bool))
@@ -74,11 +74,11 @@ def times_of(seconds: Any) -> Any:
 
 
 def forecast_paths(forecasts: pd.DataFrame, *, fine: bool = False) -> pd.DataFrame:
-    """Take the rows of `forecast` or `ClusterStore.forecasts` apart: one row a series and half hour.
+    """Take the rows of `forecast` or `ClusterStore.forecasts` apart: one row per series and half hour.
 
     Columns: scope, namespace, kind, name, resource, time (start of the half hour), and q10, q50, q90 and q95 with their
     unit, such as `q95_millicores`; before them `cluster` where the rows have it. fine: of single 5-minute values
-    instead, one row a series and 5 minutes. FrameError for a DataFrame without such columns. A series without a
+    instead, one row per series and 5 minutes. FrameError for a DataFrame without such columns. A series without a
     forecast has no rows.
     """
     unit = next((r.unit for r in Resource if f"q50_{r.unit}" in forecasts.columns), None)

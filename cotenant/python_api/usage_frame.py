@@ -1,4 +1,4 @@
-"""Usage in a DataFrame, in long form: one row a series and moment. Reading it, and what is wrong with it. Pure.
+"""Usage in a DataFrame, in long form: one row per series and moment. Reading it, and what is wrong with it. Pure.
 
 Columns are named with their unit, so that a mistaken one is a missing column and not a wrong number. A moment is the
 start of its slot; slots are as long as the common divisor of the moments' distances and divide half an hour.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from cotenant.backtesting import forecast_scores
+from cotenant.base.tables.quantity import Level, Moment, Sign, Surface, Unit
 from cotenant.cli.analysis import backtest_reclaim, simulate
 from cotenant.enforcer.commands import node, topology
-from cotenant.quantities.quantity import Level, Moment, Sign, Surface, Unit
 from cotenant.quantities.tables import TableSubject
 from cotenant.scheduler_ext.extender.commands import why
 from cotenant.scheduler_ext.reservations.commands import rows

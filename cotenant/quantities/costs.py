@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Sign, Surface, Unit
+from cotenant.base.tables.quantity import Aggregation, Level, Moment, Quantity, Sign, Surface, Unit
 
 _SAID: Final = (Surface.SENTENCE, Surface.CLI, Surface.REST, Surface.MCP)
 QUANTITIES: Final[tuple[Quantity, ...]] = (

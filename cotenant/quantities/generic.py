@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Sign, Unit
+from cotenant.base.tables.quantity import Aggregation, Level, Moment, Quantity, Sign, Unit
 from cotenant.quantities.spoken import SAID
 
 _MEASURES: Final = "cotenant.base.measures"

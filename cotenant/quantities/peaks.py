@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from cotenant.base.tables.quantity import Aggregation, Level, Moment, Quantity, Surface, Unit
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_NAME, HIGHEST_HALF_HOUR_P95_NAME, PEAK_MEDIAN_NAME, PEAK_NAME
-from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Surface, Unit
 
 _EVERYWHERE: Final = (Surface.TILE, Surface.CAPTION, Surface.SENTENCE, Surface.NOTE)
 

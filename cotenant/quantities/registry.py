@@ -1,4 +1,4 @@
-"""All quantities by key. A subject has one module; docs/quantities.md is made from here."""
+"""All quantities by key: one module per subject, a feature's in its room; docs/quantities.md is made from here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType, ModuleType
 from typing import Final
 
+from cotenant.base.tables.quantity import Quantity, Surface
 from cotenant.quantities import (
     command_tables,
     costs,
@@ -15,7 +16,6 @@ from cotenant.quantities import (
     lendable,
     nodes,
     peaks,
-    plans,
     quality,
     requests,
     savings,
@@ -24,7 +24,7 @@ from cotenant.quantities import (
     usage,
     what_if,
 )
-from cotenant.quantities.quantity import Quantity, Surface
+from cotenant.scheduler_ext.reservations.model import quantities as plans
 
 SUBJECTS: Final[Mapping[str, ModuleType]] = MappingProxyType(
     {

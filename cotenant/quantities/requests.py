@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Surface, Unit
+from cotenant.base.tables.quantity import Aggregation, Level, Moment, Quantity, Surface, Unit
 
 _SHORTAGE: Final = "cotenant.recommender.backtest.Recorded.shortage"
 _TOLD: Final = (Surface.SENTENCE, Surface.CLI, Surface.REST, Surface.MCP)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Sign, Surface, Unit
+from cotenant.base.tables.quantity import Aggregation, Level, Moment, Quantity, Sign, Surface, Unit
 
 _KEYS: Final[Mapping[tuple[Surface, ...], str]] = {
     (Surface.SENTENCE,): """

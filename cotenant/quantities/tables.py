@@ -12,11 +12,11 @@ from typing import Final
 
 from cotenant.autopilot import model
 from cotenant.base.table import Column, Kind, Schema
+from cotenant.base.tables.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Sign, Surface, Unit
 from cotenant.base.usage import week
 from cotenant.changes.model import ladder_tables
 from cotenant.changes.model import tables as change_tables
 from cotenant.enforcer.model import enforcement_tables
-from cotenant.quantities.quantity import IN_TABLES, Aggregation, Level, Moment, Quantity, Sign, Surface, Unit
 from cotenant.recommender.colocation.model import lendable_tables
 from cotenant.recommender.model import clusters, views
 from cotenant.scheduler_ext.cluster_size import tables as size_tables

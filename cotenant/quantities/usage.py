@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Surface, Unit
+from cotenant.base.tables.quantity import Aggregation, Level, Moment, Quantity, Surface, Unit
 
 _VIEWS: Final = "cotenant.recommender.model.views"
 _HEADLINE_SURFACES: Final = (Surface.TILE, Surface.CLI, Surface.REST, Surface.REPORT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cotenant.quantities.quantity import Aggregation, Level, Moment, Quantity, Surface, Unit
+from cotenant.base.tables.quantity import Aggregation, Level, Moment, Quantity, Surface, Unit
 
 _OUTCOME: Final = "cotenant.base.usage.what_if.RiskOutcome"
 _SHOWN: Final = (Surface.TILE, Surface.CHART)

@@ -21,18 +21,22 @@ from cotenant.manager.decisions.results import RunResults
 from cotenant.manager.features import NAMES
 from cotenant.manager.run import Manager, Options
 from cotenant.simulation.api_server import EmbeddedServer
-from cotenant.simulation.autopilot import MINIMUM_CONFIDENCE, policy_objects
 from cotenant.simulation.batch_load import Evening
 from cotenant.simulation.clock import SteeredClock
 from cotenant.simulation.controllers.autoscaler import CpuDemand
 from cotenant.simulation.controllers.cluster_controllers import ClusterControllers
 from cotenant.simulation.controllers.node_metrics import NodeMetricReports
 from cotenant.simulation.definitions import define
+from cotenant.simulation.feature_objects import (
+    DESCHEDULER_CONFIGURATION,
+    MINIMUM_CONFIDENCE,
+    policy_objects,
+    queue_objects,
+)
 from cotenant.simulation.local_client import LocalClient
 from cotenant.simulation.metric_source import BURSTING, LATENCY_QUERY, SimulatedComparison
+from cotenant.simulation.node_reports import node_report_objects
 from cotenant.simulation.population import initial_objects
-from cotenant.simulation.queues import queue_objects
-from cotenant.simulation.rebalance import CONFIGURATION, rebalance_objects
 from cotenant.simulation.time_course import ClusterParts, TimeCourse
 from cotenant.simulation.usage_now import Curves
 
@@ -79,7 +83,7 @@ class DemoCluster:
         for path, item in (*queue_objects(story.inventory), *policy_objects(story.inventory)):
             client.create(path, item)
         nodes = {name: node["metadata"]["uid"] for (_, name), node in self.server.state.items(("", "nodes"))}
-        for collection, item in rebalance_objects(story.node_metrics, story.results, nodes):
+        for collection, item in node_report_objects(story.node_metrics, story.results, nodes):
             self.server.state.put(collection, ("", item["metadata"]["name"]), item)
         self.kubeconfig = folder / "kubeconfig"
         self.settings = _settings(settings, folder, latency=LATENCY_QUERY if story.curves else "")
@@ -149,7 +153,7 @@ def _settings(base: Settings, folder: Path, *, latency: str) -> Settings:
     ledger = str(folder / "ledger.db")
     actions = msgspec.structs.replace(base.actions, ledger=ledger, latency_query=latency, auto_rollback=True)
     queues = msgspec.structs.replace(base.queues, enabled=True)
-    descheduler = msgspec.structs.replace(base.descheduler, enabled=True, configuration=CONFIGURATION)
+    descheduler = msgspec.structs.replace(base.descheduler, enabled=True, configuration=DESCHEDULER_CONFIGURATION)
     ceiling = msgspec.structs.replace(base.autopilot.ceiling, minimum_confidence=MINIMUM_CONFIDENCE)
     autopilot = msgspec.structs.replace(base.autopilot, enabled=True, ceiling=ceiling)
     return msgspec.structs.replace(

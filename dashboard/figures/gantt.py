@@ -1,4 +1,4 @@
-"""Reservation plans over the next day or week: a bar an occurrence, all against what is free, the pods of one. Pure.
+"""Reservation plans over the next day or week: one bar per occurrence, all against what is free, the pods of one. Pure.
 
 State is shown by pattern, outline and words; colour only repeats it.
 """
@@ -105,7 +105,7 @@ def height(lines_drawn: int) -> int:
 def chart(
     bars: Sequence[Bar], start_seconds: int, now_seconds: float | None = None, days: int = 1, most: int = MOST_BARS
 ) -> Chart:
-    """A line a workload with the windows of its plans, at most `most`: by rank, then the first to begin on top."""
+    """One line per workload with the windows of its plans, at most `most`: by rank, then the first to begin on top."""
     ordered = sorted(bars, key=lambda b: (b.start_seconds, b.name))
     rank: dict[str, int] = {}
     for bar in ordered:

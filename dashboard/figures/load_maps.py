@@ -1,6 +1,6 @@
 """Two heat maps of a round of rebalancing: nodes now and after the moves, and in their highest half hour. Pure.
 
-One column a node: first those that the round touches or that are above their threshold, then by load.
+One column per node: first those that the round touches or that are above their threshold, then by load.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def scale_of(resource: str) -> tuple[int, str]:
 
 
 def chart(rows: Sequence[QuotaRow], resource: str) -> Chart:
-    """One bar a quota in the order of the tree, at most MOST_BARS; `rows` are of this resource."""
+    """One bar per quota in the order of the tree, at most MOST_BARS; `rows` are of this resource."""
     shown = rows[:MOST_BARS]
     scale, unit = scale_of(resource)
     names = [_label(row) for row in shown]

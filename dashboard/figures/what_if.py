@@ -49,7 +49,7 @@ def shortage(chosen: RiskOutcome) -> Chart:
 
 
 def curve(replay: WhatIf, chosen: RiskOutcome) -> Chart:
-    """Batch core-hours against node-time short: one point a risk, the chosen one marked, Koordinator's formulas."""
+    """Batch core-hours against node-time short: one point per risk, the chosen one marked, Koordinator's formulas."""
     risks = replay.risks
     traces = [
         _points(risks, "By risk", base.TEAL) | {"mode": "lines+markers"},

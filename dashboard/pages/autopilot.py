@@ -92,7 +92,7 @@ def switch_panel(view: View, now: AutopilotRound) -> Component:
 
 
 def policy_panel(view: View, now: AutopilotRound) -> Component:
-    """One row a policy, with the way to its text and to its approval."""
+    """One row per policy, with the way to its text and to its approval."""
     add = dcc.Link("New policy", href=f"?policy={policy_editor.NEW}", className="button")
     rows = list(now.status.rows())
     if not rows:

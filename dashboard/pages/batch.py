@@ -165,7 +165,7 @@ def _note(lendable: LendableCapacity) -> str:
 
 
 def _form(search: str) -> Component:
-    """Four numbers; the URL holds them."""
+    """The inputs for the size of a batch job, filled from the page's URL, or with defaults if that cannot be read."""
     try:
         job = batch.job_of(search)
     except UsageError:

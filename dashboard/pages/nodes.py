@@ -299,6 +299,7 @@ def register(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     def _renew(_version: str, search: str | None, pathname: str) -> Component:
+        """Draw a node's page again when newer results are stored; the list of nodes renews itself."""
         if not path_of(pathname, view.settings).startswith(f"{LIST.path}/"):
             return no_update
         return panels.render_guarded(lambda: _node(view, _name_in(pathname), search or ""))

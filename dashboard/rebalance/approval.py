@@ -79,7 +79,7 @@ def work_area() -> list[Component]:
 
 
 def approve_button(chosen: str, label: str, reason: str, texts: ApprovalTexts = MOVES) -> Component:
-    """Opens the dry run of one pod or node, or of all; disabled with a reason."""
+    """A button that opens the dry run for one pod or node, or for EVERY one; a reason disables it and is shown."""
     what = f"every {texts.subject}" if chosen == EVERY else visible(chosen)
     return html.Button(
         label,
@@ -165,7 +165,7 @@ def chosen_pods(view: View, pod: str) -> list[str]:
 
 
 def chosen_nodes(view: View, node: str) -> list[str]:
-    """One node, or every one that the round begins; UsageError when there is none."""
+    """Return the node as a list; for EVERY the nodes that this round would empty, UsageError if it empties none."""
     if node != EVERY:
         return [node]
     rows = in_cluster(view.given.moves).emptying(view.given.people()).emptying.rows()

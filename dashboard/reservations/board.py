@@ -229,7 +229,7 @@ def board(view: View, search: str, plans: BoardPlans) -> list[Component]:
 
 
 def live(view: View, search: str, plans: BoardPlans) -> Component:
-    """One line a workload: what the forecast says, its plans, and where each stands."""
+    """One line per workload: what the forecast says, its plans, and where each stands."""
     if plans.trouble is not None:
         return panels.panel(LIVE, plans.trouble)
     rows = rows_of(view, search)
@@ -477,7 +477,7 @@ def _memory(demand: gantt.DemandCurve) -> str:
 
 
 def _withheld(rows: Sequence[Row]) -> list[Component]:
-    """Why no plan of a workload is proposed: a line a reason with its count; nothing where all are."""
+    """Why no plan of a workload is proposed: one line per reason with its count; nothing where all are."""
     withheld = proposed_plans.withheld(rows)
     if not withheld:
         return []

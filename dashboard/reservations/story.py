@@ -142,7 +142,7 @@ def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[Wind
 
 
 def merge_entries(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:
-    """One entry a workload: those with a plan first, in the order of PLAN_STATES, then proposed peaks without one."""
+    """One entry per workload: those with a plan first, in the order of PLAN_STATES, then proposed peaks without one."""
     by_ref = {ref_of(row): row for row in rows}
     grouped: dict[WorkloadRef, list[Plan]] = {}
     for plan in by_need(plans):

@@ -246,7 +246,7 @@ def _plan_body(service: PlanService, plan: Plan, days: float) -> dict[str, Any]:
 
 # --- iCalendar (RFC 5545) ---------------------------------------------------------------------------------------------
 def calendar(plan_windows: Sequence[tuple[Plan, Sequence[Span]]], now_seconds: float) -> str:
-    """One event an occurrence; names come from the cluster, so they are escaped."""
+    """One event per occurrence; names come from the cluster, so they are escaped."""
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//cotenant//reservations//EN", "CALSCALE:GREGORIAN"]
     for plan, windows in plan_windows:
         for window in windows:

@@ -5,8 +5,8 @@
     observer.read(pods, applications, facts, fresh=applier.overridden_knobs)   the next one
     applier.give_back()                                            SIGTERM, or a policy that is too old
 
-Nothing is touched whose original value is not on disk. At most one write a knob a tick, also when others write it; what
-the kernel refuses is read again and tried a second time in the same tick, then reported. A refusal is an answer
+Nothing is touched whose original value is not on disk. At most one write per knob a tick, also when others write it;
+what the kernel refuses is read again and tried a second time in the same tick, then reported. A refusal is an answer
 (`Done`), never an exception; only running out of files is: `NodeUnreadable`, skip the tick.
 """
 

@@ -1,7 +1,7 @@
 """EDGE: the kernel's resctrl file system: groups of ours, their schemata, the tasks in them. Not verified on hardware.
 
     /sys/fs/resctrl/schemata, info/L3/cbm_mask             what the processor offers
-    /sys/fs/resctrl/BE/{schemata,tasks}                     a group: made by mkdir, one line a write, one task a write
+    /sys/fs/resctrl/BE/{schemata,tasks}                     a group: made by mkdir, one line per write, one task a write
 
 Reversible: groups that we made are noted in a file before they are made; taking one away moves its tasks to the root
 group. A group that was there before us is not touched. Kernel's refusals: ENOSPC without a free class of service,

@@ -1,4 +1,4 @@
-"""A drawing of a node's CPUs in text: a cell a core, a sign a thread, a legend of whose they are. Pure."""
+"""A drawing of a node's CPUs in text: one cell per core, one letter per thread, a legend of whose they are. Pure."""
 
 from __future__ import annotations
 

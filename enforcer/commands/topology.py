@@ -53,7 +53,7 @@ def topology(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Draw the CPUs of a node: a cell a core, a letter a thread, and whose they are; list its devices."""
+    """Draw the CPUs of a node: one cell per core, one letter per thread, and whose they are; list its devices."""
     from cotenant.enforcer.commands.cpu_drawing import cpu_drawing_lines, device_line
 
     if bool(node) is (file is not None):

@@ -115,7 +115,7 @@ def _concatenate_tables(stored: Table, fresh: Table) -> Table:
 
 
 def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Retention) -> Table:
-    """A row a node: the newest numbers take the place of older ones; of too many nodes those seen last stay."""
+    """One row per node: the newest numbers take the place of older ones; of too many nodes those seen last stay."""
     rows = {str(row["node"]): row for row in stored.rows()} if stored is not None else {}
     rows |= {lane.node: lane_row(lane) for lane in lanes}
     oldest = keep.now_seconds - keep.days * DAY_SECONDS

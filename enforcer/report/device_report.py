@@ -38,7 +38,7 @@ def is_made_by_agent(current: Mapping[str, Any]) -> bool:
 
 
 def gpu_entry(gpu: NvmlGpu, place: PciPlace, driver: str) -> Json:
-    """One GPU as the Device lists it."""
+    """Return one GPU as an entry of `spec.devices` of Koordinator's Device; socket -1 (unknown), no empty labels."""
     resources: Json = {GPU_CORE: WHOLE, GPU_MEMORY_RATIO: WHOLE}
     if gpu.memory_bytes:
         resources[GPU_MEMORY] = format_bytes(gpu.memory_bytes)

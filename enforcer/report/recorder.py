@@ -1,7 +1,7 @@
 """EDGE: observations on file, one JSON line a tick, and the same decisions made again from it.
 
-First line: version, node, ages and the states that the strategies begin with. Then a line a tick: what was seen, the
-policy where it changed, and what was decided. `replay_recording` decides anew and says where it differs: with the
+First line: version, node, ages and the states that the strategies begin with. Then one line per tick: what was seen,
+the policy where it changed, and what was decided. `replay_recording` decides anew and says where it differs: with the
 version that recorded it nowhere, so that a difference is the effect of a change in a strategy.
 """
 

@@ -77,7 +77,7 @@ class DraService:
         methods: Mapping[str, tuple[Any, Callable[[Any], Any]]],
         started: ExitStack,
     ) -> None:
-        """One thread a server: calls of one kind wait for each other, and registration for no claim.
+        """One thread per server: calls of one kind wait for each other, and registration for no claim.
 
         started: undoes each step, also when a later one fails.
         """

@@ -1,6 +1,6 @@
 """The messages that the hooks read and write, by public field number: the wire contract as a compact table.
 
-A table a package, one line a message: `Name: field=NUMBER:type ...`. Types: nothing = string, `map` = map<string,
+One table per package, one line per message: `Name: field=NUMBER:type ...`. Types: nothing = string, `map` = map<string,
 string>, `*type` = repeated, a scalar's name, else a message of the same table. Enumerations are int32, which is the
 same on the wire. Fields that no hook needs are left out: protobuf keeps what it does not know and sends it on.
 

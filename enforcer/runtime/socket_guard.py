@@ -82,6 +82,7 @@ class SocketGuard:
         draft.rename(self.public)
 
     def _public_inode(self) -> tuple[int, int] | None:
+        """Return (device, inode) of the file at the public path; None if it cannot be read, as when it is gone."""
         try:
             info = self.public.stat()
         except OSError:

@@ -1,1 +1,1 @@
-"""One file a strategy: pure functions (Observation, NodePolicy, state) -> Step, see `cotenant.enforcer.contract`."""
+"""One file per strategy: pure functions (Observation, NodePolicy, state) -> Step, see `cotenant.enforcer.contract`."""

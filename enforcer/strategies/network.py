@@ -81,7 +81,7 @@ def total_bits(policy: NodePolicy) -> int:
 
 
 def bits(amount: int | str, total: int) -> int:
-    """Bits per second of a setting: a whole number is percent of total, a text a quantity."""
+    """Bits per second of a setting: a whole number is percent of total, a text is a quantity."""
     return total * amount // 100 if isinstance(amount, int) else parse_bytes(amount, "network bandwidth")
 
 

@@ -16,7 +16,7 @@ Basis = tuple[object, ...]
 
 
 class Unchanged(Generic[AnswerT]):
-    """One answer a pod. One thread."""
+    """One answer per pod. One thread."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Basis, AnswerT]] = {}

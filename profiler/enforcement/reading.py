@@ -1,7 +1,7 @@
 """EDGE: reads CPU usage and limits of the node agents' lanes over time from Prometheus.
 
-One question a batch of nodes: `cotenant_enforcer_cpu_cores` by node and kind of number. Cores become millicores. Nodes
-that were never scraped are left out; the acts are shown without numbers then.
+One question per batch of nodes: `cotenant_enforcer_cpu_cores` by node and kind of number. Cores become millicores.
+Nodes that were never scraped are left out; the acts are shown without numbers then.
 """
 
 from __future__ import annotations

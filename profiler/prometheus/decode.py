@@ -435,7 +435,7 @@ class _SeriesValues(msgspec.Struct):
 def decode_single_series(
     answer: msgspec.Raw, start_seconds: int, end_seconds: int, step_seconds: int
 ) -> tuple[float | None, ...]:
-    """The one series of a range query's answer, a value a step; None where there is none, or no finite number.
+    """The one series of a range query's answer, one value per step; None where there is none, or no finite number.
 
     SourceProtocol for several series: which of them is meant, the answer does not say.
     """

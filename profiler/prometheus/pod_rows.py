@@ -1,4 +1,4 @@
-"""What the rows of whole pods say of the rows of their containers: one question a scan, and its answer. Pure.
+"""What the rows of whole pods say of the rows of their containers: one question per scan, and its answer. Pure.
 
 cAdvisor has a row for each container and one for the pod's own group (without a label `container`), of all that
 runs in the pod. It is not usage of its own and is never added to anything. Where a sandboxed runtime runs containers

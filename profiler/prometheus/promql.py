@@ -108,6 +108,7 @@ def _greater(char: str) -> str:
 
 
 def _in_class(char: str) -> str:
+    """Return a character as it is written between the brackets of a regular expression's character class."""
     if char < " ":
         return f"\\x{ord(char):02x}"
     return f"\\{char}" if char in r"\]^-[" else char

@@ -420,7 +420,7 @@ class PrometheusSource:
     def _heap_rows(
         self, runtime: ManagedRuntime, now_seconds: int, window: TimeWindow, shard: NamespaceShard
     ) -> list[HeapRow]:
-        """One value a figure and container; halved by namespaces where an answer is too large."""
+        """One value per figure and container; halved by namespaces where an answer is too large."""
         texts = heaps.questions(runtime, self._settings.labels, shard, window[1] - window[0])
         try:
             answers = {f: self._query_series(text, range(now_seconds, now_seconds + 1)) for f, text in texts.items()}

@@ -1,4 +1,4 @@
-"""From computed amounts to writes on nodes/status: only what is worth a write, at most one write a node. Pure.
+"""From computed amounts to writes on nodes/status: only what is worth a write, at most one write per node. Pure.
 
 A node is written when a key appears or disappears, when an amount moved by more than `resourceDiffThreshold` of the
 published one, or when any amount differs and `updateTimeThresholdSeconds` have passed since the last write. So a

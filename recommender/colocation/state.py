@@ -181,7 +181,7 @@ class ColocationState:
         return np.array(used, dtype=np.int64)
 
     def columns(self, resource: Resource) -> NodeColumns:
-        """The inputs of the formulas for one resource, a column a term, in the order of `nodes`; see NodeColumns.
+        """The inputs of the formulas for one resource, one column per term, in the order of `nodes`; see NodeColumns.
 
         Millicores or bytes, rounded up; a node without a NodeMetric has measured_seconds NaN, by which the formulas
         withdraw its amounts.

@@ -32,7 +32,7 @@ CLUSTERS: Final = Schema(
 
 
 def clusters_table(overviews: Mapping[str, Overview | None]) -> Table:
-    """One row a cluster by name; None: it has no results yet."""
+    """One row per cluster by name; None: it has no results yet."""
     return Table.from_rows(
         CLUSTERS, [{CLUSTER.name: name, **_figures(overview)} for name, overview in overviews.items()]
     )

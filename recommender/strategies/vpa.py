@@ -7,7 +7,7 @@ at least 25 m and 250 MiB, split evenly over its containers but init ones. An OO
 max(used + 100 MiB, used x 1.2). Every step is cut to whole millicores and bytes, as there. A limit keeps its ratio to
 the request.
 
-VPA counts one sample a minute towards its confidence. A stored 5-minute mean stands for five of them, so samples are
+VPA counts one sample per minute towards its confidence. A stored 5-minute mean stands for five of them, so samples are
 counted by the minutes they cover; for one-minute samples this is VPA's own count. `bench vpa_exact` runs VPA's
 packages beside this module.
 """

@@ -1,6 +1,6 @@
 """Which of the nodes that a pod may have are handed back: those that load does not tell apart from the best. Pure.
 
-The scheduler's own scores choose among them. So one question a pod is enough: load speaks by what it leaves out, and
+The scheduler's own scores choose among them. So one question per pod is enough: load speaks by what it leaves out, and
 nobody has to be asked for points.
 """
 

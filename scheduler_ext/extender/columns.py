@@ -1,4 +1,4 @@
-"""One row a node: the numbers that the rules look at, and how they come about from metric, pods and forecast. Pure.
+"""One row per node: the numbers that the rules look at, and how they come about from metric, pods and forecast. Pure.
 
 `node_row` is Koordinator's assign cache for one node: what its NodeMetric says, plus what pods count that it cannot
 know yet. A pod counts by its estimate while it is young: unmeasured, placed after the last report or less than one

@@ -1,4 +1,4 @@
-"""Which nodes have CPUs for a pod that gets some of its own: a summary a node, and one answer a pod. Pure.
+"""Which nodes have CPUs for a pod that gets some of its own: a summary a node, and one answer per pod. Pure.
 
 A question may name thousands of nodes, so that the filter looks at counts alone; which CPUs it will be the bind verb
 decides, on what it reads itself. The counts leave out who is exclusive beside whom, so that a node that passes may

@@ -1,4 +1,4 @@
-"""Which nodes have devices for a pod that asks for shares of them: a summary a node, and one answer a pod. Pure.
+"""Which nodes have devices for a pod that asks for shares of them: a summary a node, and one answer per pod. Pure.
 
 The filter looks at what is free of each device, and where more than its number decides, for hints, partitions and kinds
 that are to be near each other, it asks the placement itself: else a node would pass again and again that the bind verb

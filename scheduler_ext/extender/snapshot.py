@@ -1,4 +1,4 @@
-"""The cluster as the rules read it: one column a number, one place a node; replaced by reference, never changed. Pure.
+"""The cluster as the rules read it: one column per number, one index per node; replaced, never changed. Pure.
 
 `following(snapshot, frame)` makes the next one. Only what a frame touches is copied, so that taking over one NodeMetric
 costs the copy of a matrix; a call keeps the snapshot that it began with.

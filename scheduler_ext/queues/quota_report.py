@@ -1,4 +1,4 @@
-"""What people read of quotas: a row a quota and resource, a row a waiting pod, what could not be used. Pure."""
+"""What people read of quotas: one row per quota and resource, one row per waiting pod, what could not be used. Pure."""
 
 from __future__ import annotations
 

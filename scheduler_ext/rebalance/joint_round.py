@@ -40,19 +40,24 @@ class RoundWrites:
 
 
 def writes_of(relief: RebalancePlan | None, emptying: RebalancePlan | None, mode: RoundMode) -> RoundWrites:
-    """Return the writes for the plans of LowNodeLoad and HighNodeLoad; None: that plugin was not asked."""
-    left = [mark for mark in emptying.marks if mark.change is not MarkChange.SET] if emptying else []
-    over = [mark for mark in left if not (mode.empties or mark.approved)]
-    away = [replace(mark, change=MarkChange.TAKEN, reason=Reason.EMPTYING_OFF) for mark in over]
-    away += [mark for mark in left if mark not in over and _is_taken(mark, mode)]
+    """Return the writes of one round for the plans of LowNodeLoad (relief) and HighNodeLoad (emptying).
+
+    None: that plugin did not run. Marks of nodes that are emptied no more are removed first: all that nobody approved
+    while emptying is off, and those that `_is_taken` allows. Then either relief moves pods, or emptying begins and goes
+    on with nodes; neither while earlier moves are unsettled.
+    """
+    existing = [mark for mark in emptying.marks if mark.change is not MarkChange.SET] if emptying else []
+    disallowed = [mark for mark in existing if not (mode.empties or mark.approved)]
+    removed = [replace(mark, change=MarkChange.TAKEN, reason=Reason.EMPTYING_OFF) for mark in disallowed]
+    removed += [mark for mark in existing if mark not in disallowed and _is_taken(mark, mode)]
     if not mode.settled:
-        return RoundWrites(tuple(away))
+        return RoundWrites(tuple(removed))
     if relief is not None and relief.moves and mode.relieves:
-        return RoundWrites(tuple(away), relief)
+        return RoundWrites(tuple(removed), relief)
     if emptying is None:
-        return RoundWrites(tuple(away))
+        return RoundWrites(tuple(removed))
     begun = [mark for mark in emptying.marks if mark.change is MarkChange.SET and mode.empties]
-    return RoundWrites((*away, *begun), _only_from(emptying, [*begun, *left], away))
+    return RoundWrites((*removed, *begun), _only_from(emptying, [*begun, *existing], removed))
 
 
 def _is_taken(mark: NodeMark, mode: RoundMode) -> bool:

@@ -140,7 +140,7 @@ def _names(nodes: Sequence[str]) -> str:
 
 
 def node_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
-    """A row a node: the loaded ones first."""
+    """One row per node: the loaded ones first."""
     moves: dict[str, int] = {}
     for move in plan.moves:
         moves[move.source] = moves.get(move.source, 0) - 1
@@ -162,7 +162,7 @@ def node_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
 
 
 def emptying_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
-    """A row a mark that is set, stays or goes; then a row a node that is not begun, with what stands against it."""
+    """One row per mark that is set, stays or goes; then one row per node that is not begun, with the reason."""
     if not plan.emptying:
         return []
     blocked = {refusal.node: refusal.pod for refusal in plan.refusals}
@@ -187,7 +187,7 @@ def emptying_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
 
 
 def move_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
-    """A row a move, then a row a refusal, each in the order of the decision."""
+    """One row per move, then one row per refusal, each in the order of the decision."""
     rows: list[dict[str, Any]] = []
     for move in plan.moves:
         reason = "prod overload now" if move.prod_pass else "overload soon" if move.by_forecast else "overload now"

@@ -26,7 +26,7 @@ from cotenant.changes.model.change import Change
 from cotenant.changes.model.judgement import ChangeVerdict
 from cotenant.changes.objectives.conventions import own_services, queries_for
 from cotenant.changes.objectives.found import FoundObjective, Guards, ServiceWeek, decide_objectives
-from cotenant.changes.objectives.placeholders import fill_placeholders
+from cotenant.changes.objectives.query_variables import fill_variables
 from cotenant.changes.objectives.search import find_guards
 from cotenant.changes.soak.own_series import check_own
 from cotenant.changes.soak.usage_comparison import PrometheusComparison
@@ -253,7 +253,7 @@ def check_harm_is_seen(name: str, found: Sequence[FoundObjective], source: Clien
     """Both measures find the harm that began with the change, and none of them reads other namespaces."""
     queries = {one.measure: one.query for one in found}
     for query in queries.values():
-        check_own(fill_placeholders(query, WorkloadRef(SPACE, "Deployment", name), 3600), SPACE, "query")
+        check_own(fill_variables(query, WorkloadRef(SPACE, "Deployment", name), 3600), SPACE, "query")
     change = Change("c1", "b1", SPACE, "Deployment", name, "ann", (), "template", "d@0", ())
     compared = PrometheusComparison(source, {})(
         change, CHANGED, CHANGED + 3600, [Objective(*one) for one in queries.items()]
@@ -406,5 +406,5 @@ def test_every_proposed_query_reads_its_own_namespace_alone(labels: str) -> None
     }  # fmt: skip
     for way in ways:
         for query in (*way.guards.values(), way.requests, way.buckets):
-            check_own(fill_placeholders(query, workload, 3600), SPACE, "query")
+            check_own(fill_variables(query, workload, 3600), SPACE, "query")
             assert labels in query

@@ -44,7 +44,7 @@ from cotenant.simulation.cluster import DemoCluster, DemoScenario
 from cotenant.simulation.controllers.autoscaler import demand_of
 from cotenant.simulation.demo import CLUSTER, fill
 from cotenant.simulation.local_client import LocalClient
-from cotenant.simulation.rebalance import node_metrics
+from cotenant.simulation.node_reports import node_metrics
 from cotenant.simulation.usage_now import curves
 from tests.consistency.settings import LEAN
 from tests.support import enforcement

@@ -24,6 +24,7 @@ import cotenant
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.resource import Resource
 from cotenant.base.table import Schema
+from cotenant.base.tables.quantity import Surface
 from cotenant.base.usage.week import WEEKS
 from cotenant.dashboard import pages
 from cotenant.dashboard.app import create_app
@@ -33,7 +34,6 @@ from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.python_api.tables import column_name
-from cotenant.quantities.quantity import Surface
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import (
     COVERAGE,

@@ -29,6 +29,7 @@ from cotenant.autopilot import model as autopilot
 from cotenant.base.resource import GIB
 from cotenant.base.store import Store
 from cotenant.base.table import Kind, Schema
+from cotenant.base.tables.quantity import Surface, Unit
 from cotenant.changes.model import tables as changes
 from cotenant.changes.model.ladder_tables import LADDERS, RUNGS
 from cotenant.dashboard import pages
@@ -37,7 +38,6 @@ from cotenant.dashboard.commands.dashboard import ServedCluster, application
 from cotenant.dashboard.tables import display
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 from cotenant.python_api.tables import column_name
-from cotenant.quantities.quantity import Surface, Unit
 from cotenant.quantities.registry import TABLES
 from cotenant.recommender.model.clusters import CLUSTERS
 from cotenant.recommender.model.views import RECOMMENDATIONS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.quantities.quantity import Quantity, Surface
+from cotenant.base.tables.quantity import Quantity, Surface
 from cotenant.quantities.registry import TABLES, every_quantity
 from cotenant.quantities.spoken import SAID
 from cotenant.recommender.model.clusters import CLUSTERS

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from cotenant.base.table import Kind
+from cotenant.base.tables.quantity import Quantity, Unit
 from cotenant.base.usage.peak import PEAK_NAME
-from cotenant.quantities.quantity import Quantity, Unit
 from cotenant.quantities.registry import QUANTITIES, by_chapter, every_quantity
 from cotenant.quantities.tiles import TILES
 from tests.house.rooms import ON_TREES, ROOT, trees_by_path

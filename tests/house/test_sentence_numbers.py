@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.table import Kind
-from cotenant.quantities.quantity import Surface
+from cotenant.base.tables.quantity import Surface
 from cotenant.quantities.registry import QUANTITIES
 from tests.house import sentence_numbers
 from tests.house.rooms import ON_TREES, PACKAGES, ROOT, trees_by_path

@@ -16,7 +16,7 @@ from cotenant.scheduler_ext.queues.model.report import GangState
 from cotenant.scheduler_ext.queues.service.cluster_queue_service import queue_service_of
 from cotenant.simulation.cluster import DemoCluster, DemoScenario
 from cotenant.simulation.controllers.autoscaler import NOTHING
-from cotenant.simulation.queues import JOB_CORES, JOBS, MOST_CORES
+from cotenant.simulation.feature_objects import JOB_CORES, JOBS, MOST_CORES
 
 pytestmark = pytest.mark.server
 LONGEST_SECONDS = 120.0

@@ -21,7 +21,8 @@ from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService
 from cotenant.simulation.cluster import DemoCluster, DemoScenario
 from cotenant.simulation.controllers.autoscaler import NOTHING
 from cotenant.simulation.controllers.scheduler import NodeCapacity, Sizes, assign_nodes
-from cotenant.simulation.rebalance import CONFIGURATION, node_metrics
+from cotenant.simulation.feature_objects import DESCHEDULER_CONFIGURATION
+from cotenant.simulation.node_reports import node_metrics
 from tests.cluster.waiting import wait_for
 from tests.support.plans import person
 
@@ -89,7 +90,7 @@ def _ended(service: ClusterMoveService) -> list[dict[str, Any]]:
 
 
 def test_the_demos_configuration_is_one_of_koordinators() -> None:
-    arguments = arguments_from_settings(CONFIGURATION)
+    arguments = arguments_from_settings(DESCHEDULER_CONFIGURATION)
     assert arguments.warnings == () and arguments.low_node_load.node_metric_expiration_seconds == 0
 
 

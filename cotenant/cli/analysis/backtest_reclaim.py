@@ -90,7 +90,7 @@ def trial(store: Store, settings: Settings, progress: Progress, now_seconds: flo
 
 
 def table(tried: PolicyTrial) -> Table:
-    """A row a policy, both resources side by side."""
+    """One row per policy, both resources side by side."""
     policies = dict.fromkeys((s.policy, s.risk_percent) for s in tried.scores)
     return Table.from_rows(SCHEMA, [_row(tried, *policy) for policy in policies])
 

@@ -66,7 +66,7 @@ def reclaimable(
 
 
 def _print_free(scans: StoredScans) -> None:
-    """Write what is free for batch in all nodes together, the same number as on Home, a line a cluster."""
+    """Write what is free for batch in all nodes together, the same number as on Home, one line per cluster."""
     from cotenant.recommender.model.views import Overview
 
     for store in scans.stores:
@@ -78,7 +78,7 @@ def _print_free(scans: StoredScans) -> None:
 
 
 def _print_worst_days(scans: StoredScans) -> None:
-    """The days on which most nodes passed their peaks together, one line a resource, on stderr."""
+    """The days on which most nodes passed their peaks together, one line per resource, on stderr."""
     from cotenant.recommender.model.views import Overview
 
     for store in scans.stores:

@@ -394,7 +394,7 @@ def _keep(store: Store, outcomes: Sequence[SharingOutcome]) -> None:
 
 
 def table(outcomes: Sequence[SharingOutcome]) -> Table:
-    """A row an outcome."""
+    """One row per outcome."""
     names = {column.name for column in SCHEMA.columns}
     rows: list[dict[str, Any]] = []
     for outcome in outcomes:

@@ -154,7 +154,7 @@ def _prepare_demo(
     from cotenant.simulation.cluster import DemoScenario
     from cotenant.simulation.controllers.autoscaler import demand_of
     from cotenant.simulation.demo import CLUSTER, fill, spikes
-    from cotenant.simulation.rebalance import node_metrics
+    from cotenant.simulation.node_reports import node_metrics
     from cotenant.simulation.usage_now import curves
 
     message(

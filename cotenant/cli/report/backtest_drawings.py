@@ -67,7 +67,7 @@ def lines(
     ideal: Points = (),
     spread: Mapping[str, Sequence[Spread]] | None = None,
 ) -> str:
-    """One line a name; a single point is a dot. Axes run over what there is; spread: intervals across the points."""
+    """One line per name; a single point is a dot. Axes run over what there is; spread: intervals across the points."""
     finite = {n: [p for p in ps if all(map(math.isfinite, p))] for n, ps in curves.items()}
     if not any(finite.values()) and not ideal:
         return '<p class="dim">Nothing to draw.</p>'

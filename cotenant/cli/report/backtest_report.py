@@ -103,7 +103,7 @@ def _contenders_to_draw(rows: Sequence[dict[str, Any]], ours: str) -> list[str]:
 
 
 def _tables(scores: Table) -> Iterator[str]:
-    """One table a stratum."""
+    """One table per stratum."""
     shown = [c for c in scores.schema.columns if c.name != "stratum"]
     names = scores.columns["stratum"].astype(str)
     for stratum in dict.fromkeys(names.tolist()):

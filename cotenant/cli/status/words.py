@@ -71,6 +71,7 @@ def _at_risk(status: ClusterStatus) -> Iterator[Line]:
 
 
 def _waste(status: ClusterStatus, currency: str) -> str:
+    """Return how many containers request too much, and what cutting them saves once all steps are done."""
     if not status.waste_containers:
         return "nothing to cut"
     after = saving_text(status.waste.all_steps, currency)

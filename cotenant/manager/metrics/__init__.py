@@ -1,1 +1,1 @@
-"""One module a feature: what the manager tells Prometheus of it."""
+"""One module per feature: what the manager tells Prometheus of it."""

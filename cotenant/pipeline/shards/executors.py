@@ -209,7 +209,7 @@ def _end_after(parent: multiprocessing.process.BaseProcess) -> None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Children inherit one thread a process: two workers on two cores must not fight."""
+    """Children inherit one thread per process: two workers on two cores must not fight."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(ONE_THREAD)
     try:

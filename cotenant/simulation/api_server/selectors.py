@@ -33,6 +33,10 @@ def by_labels(text: str) -> Predicate:
 
 
 def _label_term(text: str) -> Callable[[dict[str, str]], bool]:
+    """Return the test of labels for one requirement of a label selector, such as `app in (a, b)`, `app!=a` or `!app`.
+
+    Raises Refusal 400, as the API server does, for a text that is no requirement.
+    """
     if match := _SET.fullmatch(text):
         key, values = match[1], {word.strip() for word in match[3].split(",")}
         inside = match[2] == "in"

@@ -14,7 +14,7 @@ from cotenant.base.kubernetes.quantity import parse_amount
 from cotenant.base.resource import Resource
 from cotenant.simulation.api_server.state import Collection, Key, ObjectState
 from cotenant.simulation.local_client import LocalClient
-from cotenant.simulation.rebalance import METRICS, Pair, metric_status
+from cotenant.simulation.node_reports import METRICS, Pair, metric_status
 
 Json = dict[str, Any]
 PODS: Collection = ("", "pods")

@@ -160,7 +160,7 @@ def demands(script: Script, cast: Sequence[Actor], cores: int, random: np.random
 
 
 def hill(script: Script) -> npt.NDArray[np.float64]:
-    """0, a rise from the second minute on, 1 for so long, a fall, 0 again: a value a second of the script."""
+    """0, a rise from the second minute on, 1 for so long, a fall, 0 again: one value per second of the script."""
     at = np.arange(script.seconds, dtype=np.float64)
     end = script.seconds - QUIET_SECONDS
     up, down = (at - RISE_FROM_SECONDS) / RISE_SECONDS, (end - at) / RISE_SECONDS

@@ -32,7 +32,7 @@ PEAK_REPLAYS: Final = Schema(
 
 
 def peak_replays(replays: Sequence[PeakReplay]) -> Table:
-    """One row a service."""
+    """One row per service."""
     return Table.from_rows(
         PEAK_REPLAYS,
         [

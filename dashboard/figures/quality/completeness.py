@@ -1,4 +1,4 @@
-"""How complete the history is: share of the samples due that are present, one bar a day. Pure."""
+"""How complete the history is: share of the samples due that are present, one bar per day. Pure."""
 
 from __future__ import annotations
 

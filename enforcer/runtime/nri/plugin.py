@@ -259,6 +259,7 @@ class _Session:
         return self._answer_event(payload, NriEventType.UPDATE_CONTAINER, answers.answer_update)
 
     def _answer_event(self, payload: bytes, event: NriEventType, answer: Callable[[Any, Decide], Any]) -> Any:
+        """Decide on a container within the time limit, note the event, and return the protobuf response."""
         request = nri.ContainerRequest.FromString(payload)
         self._happened.append(NriEvent(event, request.pod.uid, request.container.id))
         decide = self.plugin.decide

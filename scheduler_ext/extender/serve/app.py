@@ -258,7 +258,7 @@ class ExtenderApp:
         now = self._now()
         snapshot = self._parts.view.snapshot
         self._report_stance(decide.posture(snapshot, now, self._settings))
-        self.counts.looked(len(snapshot.names), snapshot.age_seconds(now.monotonic), bool(self._load_off))
+        self.counts.set_view(len(snapshot.names), snapshot.age_seconds(now.monotonic), bool(self._load_off))
 
     def _report_stance(self, stance: Posture) -> None:
         """Log once when load rules stop to apply, and when they apply again."""

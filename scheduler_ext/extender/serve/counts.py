@@ -90,8 +90,8 @@ class Counts:
         """So many nodes were taken out of a preemption."""
         self._spared.inc(nodes)
 
-    def looked(self, nodes: int, age_seconds: float, off: bool) -> None:
-        """The view as it stands."""
+    def set_view(self, nodes: int, age_seconds: float, load_rules_off: bool) -> None:
+        """Set the gauges of the cluster as the extender knows it: nodes, age of the data in seconds, load rules off."""
         self._nodes.set(nodes)
         self._age.set(age_seconds)
-        self._off.set(off)
+        self._off.set(load_rules_off)

@@ -1,4 +1,4 @@
-"""What people read of gangs: a row a gang, a row a member that waits for its gang. Pure."""
+"""What people read of gangs: one row per gang, one row per member that waits for its gang. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gang_problems(standings: Iterable[GangStanding]) -> Iterator[tuple[str, str]
 
 
 def gang_rows(standings: Iterable[GangStanding], view: QueueView, settings: QueueSettings) -> Iterator[GangRow]:
-    """A row a gang, with its group's state."""
+    """One row per gang, with its group's state."""
     for standing in standings:
         group = standing.group
         for members in group.gangs:
@@ -53,7 +53,7 @@ def gang_rows(standings: Iterable[GangStanding], view: QueueView, settings: Queu
 
 
 def gang_waiting_rows(standings: Iterable[GangStanding]) -> Iterator[WaitingPodRow]:
-    """A row a member behind the gang's gate; those that wait for their quota besides have a row as such."""
+    """One row per member behind the gang's gate; those that wait for their quota besides have a row as such."""
     for standing in standings:
         for members in standing.group.gangs:
             for pod in members.gated:

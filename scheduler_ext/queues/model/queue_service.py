@@ -26,7 +26,7 @@ TOKEN: Final = re.compile(r"[\w.-]*\w")
 
 @dataclass(frozen=True, slots=True)
 class QuotaHistory:
-    """One quota and resource over the last day. Each series has a value a step from start_seconds on, None = no sample.
+    """One quota and resource over a day. Each series has one value per step from start_seconds; None: no sample.
 
     runtime, used, request: in the resource's unit. waiting: pods.
     """

@@ -1,4 +1,4 @@
-"""What people read of queues: a row a quota and resource, a row a waiting pod, a row a gang. Pure.
+"""What people read of queues: one row per quota and resource, one row per waiting pod, one row per gang. Pure.
 
 The command line, REST and the page Queues show the same rows. Amounts: cpu in millicores, others in their own unit.
 """

@@ -77,17 +77,17 @@ GANGS: Final = Schema(
 
 
 def quota_table(rows: Collection[QuotaRow]) -> Table:
-    """One row a quota and resource, in the order of the report: a parent stands before its children."""
+    """One row per quota and resource, in the order of the report: a parent stands before its children."""
     return Table.from_rows(QUOTAS, [_quota(row) for row in rows])
 
 
 def waiting_table(rows: Collection[WaitingPodRow]) -> Table:
-    """One row a waiting pod."""
+    """One row per waiting pod."""
     return Table.from_rows(WAITING_PODS, [_waiting_pod_fields(row) for row in rows])
 
 
 def gang_table(rows: Collection[GangRow]) -> Table:
-    """One row a gang."""
+    """One row per gang."""
     return Table.from_rows(GANGS, [_gang(row) for row in rows])
 
 

@@ -104,7 +104,7 @@ def queue_service_of(
 
 
 def _values(client: Client, query: str, start: int, end: int) -> tuple[float | None, ...]:
-    """A value a step; None where there is no sample."""
+    """One value per step; None where there is no sample."""
     from cotenant.profiler.prometheus.decode import decode_single_series
 
     return decode_single_series(client.range(query, start, end, HISTORY_STEP_SECONDS), start, end, HISTORY_STEP_SECONDS)

@@ -1,4 +1,4 @@
-"""Fills the placeholders of a workload's queries: $namespace, $workload, $pods (a regular expression), $window. Pure.
+"""Fills the variables of a workload's queries: $namespace, $workload, $pods (a regular expression), $window. Pure.
 
 $pods matches the names of old and new pods.
 """
@@ -24,12 +24,12 @@ def pod_names_pattern(workload: WorkloadRef) -> str:
     return literal(workload.name) + _SUFFIX.get(workload.kind, "-[a-z0-9]{5}")
 
 
-def fill_placeholders(query: str, workload: WorkloadRef, span: int) -> str:
-    """A workload's own query with its placeholders filled in. span: seconds on each side of the change."""
+def fill_variables(query: str, workload: WorkloadRef, span: int) -> str:
+    """A workload's own query with its variables filled in. span: seconds on each side of the change."""
     return Template(query).safe_substitute(_names(workload, span))
 
 
 def _names(workload: WorkloadRef, span: int) -> Mapping[str, str]:
-    """Return the value of each placeholder, escaped for use within quotation marks."""
+    """Return the value of each variable, escaped for use within quotation marks."""
     names = {"namespace": workload.namespace, "workload": workload.name, "pods": pod_names_pattern(workload)}
     return {key: quote(value)[1:-1] for key, value in names.items()} | {"window": f"{span}s"}

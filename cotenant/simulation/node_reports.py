@@ -1,8 +1,7 @@
-"""What a round of rebalancing reads of the demo's cluster: NodeMetrics at the end of its history, and forecasts. Pure.
+"""NodeMetrics and forecasts of the demo's cluster, as its history ends. Pure.
 
 Pods and nodes use what the history's last five minutes say; from then on reports follow the pods
-(`controllers.node_metrics`). The thresholds are lower than the built-in ones, so that
-the demo, whose nodes use a quarter of their CPU, has nodes to relieve.
+(`controllers.node_metrics`).
 """
 
 from __future__ import annotations
@@ -29,14 +28,6 @@ Json = dict[str, Any]
 Pair = tuple[float, float]
 METRICS: Final = (SLO_GROUP.partition("/")[0], "nodemetrics")
 FORECASTS: Final = (OWN_GROUP.partition("/")[0], "usageforecasts")
-CONFIGURATION: Final[Json] = {
-    "kind": "LowNodeLoadArgs",
-    "nodeMetricExpirationSeconds": 0,
-    "evictableNamespaces": {"exclude": ["kube-system"]},
-    "lowThresholds": {"cpu": 25, "memory": 60},
-    "highThresholds": {"cpu": 50, "memory": 85},
-}
-"""Of the demo's descheduler. Its NodeMetrics are written when a pod comes or goes, so that none expires."""
 
 
 def node_metrics(cluster: SyntheticCluster) -> tuple[Json, ...]:
@@ -63,7 +54,7 @@ def node_metrics(cluster: SyntheticCluster) -> tuple[Json, ...]:
     )
 
 
-def rebalance_objects(metrics: Sequence[Json], results: RunResults, nodes: Mapping[str, str]) -> Iterator[Stored]:
+def node_report_objects(metrics: Sequence[Json], results: RunResults, nodes: Mapping[str, str]) -> Iterator[Stored]:
     """NodeMetrics, and the forecasts that the manager would publish, as the server keeps them; nodes: uid by name."""
     born = moment(results.computed_seconds)
     for metric in metrics:
