@@ -59,7 +59,7 @@ def cluster(nodes: int) -> World:
                     f"p-{number}-{one}", {"cpu": "500m", "memory": "1Gi"}, labels=LS, node=name, scheduled=now - 3600
                 )
             )
-    world.view.take(world.table.take(SOURCES, (now, time.monotonic())))
+    world.view.take(world.table.take(SOURCES, now, time.monotonic()))
     return world
 
 

@@ -155,7 +155,7 @@ def dismiss(
     context: Context = None,
 ) -> None:
     """Hide recommendations for good, until somebody recalls them."""
-    _snooze(settings_of(ctx, store, kubeconfig, context), cluster, workloads, (None, reason))
+    _snooze(settings_of(ctx, store, kubeconfig, context), cluster, workloads, None, reason)
 
 
 @app.command(epilog=examples("cotenant recs snooze pay/checkout --days 14 --reason 'after the sale'"))
@@ -170,7 +170,7 @@ def snooze(
     context: Context = None,
 ) -> None:
     """Hide recommendations for some days."""
-    _snooze(settings_of(ctx, store, kubeconfig, context), cluster, workloads, (days, reason))
+    _snooze(settings_of(ctx, store, kubeconfig, context), cluster, workloads, days, reason)
 
 
 @app.command(epilog=examples("cotenant recs recall pay/checkout"))
@@ -194,12 +194,12 @@ def recall(
         message(f"{ref}: {'shown again' if ref in hidden else 'it was not hidden'}")
 
 
-def _snooze(settings: Settings, cluster: str | None, workloads: list[str], terms: tuple[float | None, str]) -> None:
+def _snooze(settings: Settings, cluster: str | None, workloads: list[str], days: float | None, reason: str) -> None:
     from cotenant.changes.snooze import snooze
 
     refs = _refs(settings, cluster, workloads)
     with open_actions(settings) as actions:
-        snooze(actions.journal, refs, *terms)
+        snooze(actions.journal, refs, days, reason)
     for ref, postponed in _marks(settings).postponed.items():
         if ref in refs:
             message(f"hidden: {_postponement_text(postponed)}")

@@ -148,6 +148,6 @@ def batch_pod(kind: int, settings: ExtenderSettings) -> PodFacts:
     requests = dict(zip(BATCH_NAMES, KINDS[kind], strict=True))
     factors = settings.load_aware.scaling_factors
     scale = {Resource.CPU: factors.cpu, Resource.MEMORY: factors.memory}
-    estimate = estimate_of(PriorityClass.BATCH, (requests, requests), scale)
+    estimate = estimate_of(PriorityClass.BATCH, requests, requests, scale)
     identity = PodIdentity("batch", f"kind-{kind}", f"kind-{kind}", {}, {}, ())
     return replace(PodFacts(identity), priority_class=PriorityClass.BATCH, requests=requests, estimate=estimate)

@@ -131,9 +131,8 @@ def container_status(container: Json, since: str) -> Json:
     }
 
 
-def controller_status(kind: str, counts: tuple[int, int, int], generation: int) -> Json:
-    """The status of a controller with (wanted, of the present template, ready) pods."""
-    desired, updated, ready = counts
+def controller_status(kind: str, desired: int, updated: int, ready: int, generation: int) -> Json:
+    """The status of a controller by its pods: wanted, of the present template, ready."""
     if kind == "DaemonSet":
         return {
             "observedGeneration": generation,
@@ -236,7 +235,7 @@ def _controller(workload: Workload, ready: int, born: str) -> Stored:
         labels=labels,
         annotations=dict(workload.annotations),
     )
-    status = controller_status(ref.kind, (ready, ready, ready), 1)
+    status = controller_status(ref.kind, ready, ready, ready, 1)
     body = {"apiVersion": version, "kind": ref.kind, "metadata": meta, "spec": _SPECS[ref.kind](workload, ready)}
     return (version.partition("/")[0], plural), {**body, "status": status}
 

@@ -217,7 +217,7 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
         predicted=(0.0, 0.0) if silent else _predicted_usage(annotations) or weight.estimate,
         run_seconds=_run_seconds(annotations, spec.active_deadline_seconds),
         assigned_seconds=assigned,
-        young_until=_young_until(annotations, (assigned, initialized), settings),
+        young_until=_young_until(annotations, assigned, initialized, settings),
         ended=wire.status.phase in ("Succeeded", "Failed"),
         choosy=_PREFERS in bytes(spec.affinity) or _IF_POSSIBLE in bytes(spec.topology_spread_constraints),
         replica=any(o.controlling and o.kind in _SPREAD for o in owners),
@@ -263,10 +263,10 @@ def class_of(
 
 
 def estimate_of(
-    priority: PriorityClass, amounts: tuple[Mapping[str, int], Mapping[str, int]], factors: Mapping[Resource, int]
+    priority: PriorityClass, requests: Mapping[str, int], limits: Mapping[str, int], factors: Mapping[Resource, int]
 ) -> Pair:
-    """Return the use that LoadAware expects of a pod; amounts: (requests, limits); a factor of 0 counts as no use."""
-    cpu, memory = (_estimate_one(priority, r, amounts, factors[r]) for r in RESOURCES)
+    """Return the use that LoadAware expects of a pod; factors in percent, 0 counts as no use."""
+    cpu, memory = (_estimate_one(_name_in(priority, r), r, requests, limits, factors[r]) for r in RESOURCES)
     return cpu, memory
 
 
@@ -280,20 +280,16 @@ def factors_of(annotations: Mapping[str, str], settings: LoadAwareSettings) -> M
 
 
 def _estimate_one(
-    priority: PriorityClass,
-    resource: Resource,
-    amounts: tuple[Mapping[str, int], Mapping[str, int]],
-    factor: int,
+    name: str, resource: Resource, requests: Mapping[str, int], limits: Mapping[str, int], factor: int
 ) -> float:
     """Estimated use of one resource (millicores, bytes): the larger of request and limit x factor %, at most the limit.
 
-    amounts: (requests, limits) by resource name. A pod that asks for nothing counts Koordinator's defaults; factor 0
-    leaves the resource out. Rounding is that of upstream's Go code.
+    name: under which the pod's class asks for the resource. A pod that asks for nothing counts Koordinator's defaults;
+    factor 0 leaves the resource out. Rounding is that of upstream's Go code.
     """
     if factor == 0:
         return 0.0
-    name = _name_in(priority, resource)
-    request, limit = amounts[0].get(name, 0), amounts[1].get(name, 0)
+    request, limit = requests.get(name, 0), limits.get(name, 0)
     amount = max(request, limit)
     if amount == 0:
         return float(_UNASKED[resource]) if name == resource.value or name in _BATCH else 0.0
@@ -318,9 +314,7 @@ def _cached_weight(
     named = zip((QOS_LABEL, PRIORITY_CLASS_LABEL), kind[:2], strict=True)
     labels = {label: text for label, text in named if text is not None}
     chosen = class_of(labels, kind[2], kind[3], requests)
-    return _Weight(
-        requests, chosen, estimate_of(chosen, (requests, limits), dict(zip(RESOURCES, factors, strict=True)))
-    )
+    return _Weight(requests, chosen, estimate_of(chosen, requests, limits, dict(zip(RESOURCES, factors, strict=True))))
 
 
 def _amounts_of(wire: PodWire) -> _Amounts:
@@ -346,9 +340,12 @@ def _effective_resources(amounts: _Amounts, what: str) -> tuple[Mapping[str, int
 
 
 def _young_until(
-    annotations: Mapping[str, str], since: tuple[float | None, float | None], settings: LoadAwareSettings
+    annotations: Mapping[str, str], placed: float | None, initialised: float | None, settings: LoadAwareSettings
 ) -> float | None:
-    """Until when its estimate counts at least; since: (placed, initialised). The window after initialisation wins."""
+    """Unix time until which a pod's estimate counts at least; the window after initialisation wins.
+
+    placed, initialised: Unix times of both, None for what has not happened.
+    """
     own = settings.customised_estimation
     after_scheduled = _seconds(annotations.get(AFTER_SCHEDULED_ANNOTATION, "")) if own else None
     after_initialized = _seconds(annotations.get(AFTER_INITIALIZED_ANNOTATION, "")) if own else None
@@ -356,10 +353,10 @@ def _young_until(
         after_scheduled = settings.estimated_seconds_after_scheduled
     if after_initialized is None:
         after_initialized = settings.estimated_seconds_after_initialized
-    if after_initialized and since[1] is not None:
-        return since[1] + after_initialized
-    if after_scheduled and since[0] is not None:
-        return since[0] + after_scheduled
+    if after_initialized and initialised is not None:
+        return initialised + after_initialized
+    if after_scheduled and placed is not None:
+        return placed + after_scheduled
     return None
 
 

@@ -60,13 +60,14 @@ class PodVerdict(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, pod: PodFacts, about: tuple[int, float], stance: Posture, refused: Mapping[tuple[str, str], int]
+        cls,
+        pod: PodFacts,
+        node_count: int,
+        at_seconds: float,
+        stance: Posture,
+        refused: Mapping[tuple[str, str], int],
     ) -> PodVerdict:
-        """Return the verdict from the refusals in one answer.
-
-        about: (nodes asked, Unix time); refused: (rule, text) -> number of nodes.
-        """
-        node_count, at_seconds = about
+        """Return the verdict of one answer about node_count nodes, at a Unix time; refused: (rule, text) -> nodes."""
         passed = node_count - sum(refused.values())
         return cls(pod.key, at_seconds, node_count, passed, refusals_of(refused), stance.load_off, stance.yielded)
 

@@ -193,16 +193,17 @@ def pools_of(inputs: RebalanceInputs, table: LoadTable, arguments: LowNodeLoadAr
 
 def _with_thresholds(pool: NodePoolArgs, rows: npt.NDArray[np.intp], table: LoadTable) -> PoolThresholds:
     with_metric = rows[table.with_metric[rows]]
-    low, high = _amounts(pool, (pool.low_thresholds, pool.high_thresholds), table, table.usage, with_metric)
+    low, high = _amounts(pool, pool.low_thresholds, pool.high_thresholds, table, table.usage, with_metric)
     prod_low, prod_high = _amounts(
-        pool, (pool.prod_low_thresholds, pool.prod_high_thresholds), table, table.prod, with_metric
+        pool, pool.prod_low_thresholds, pool.prod_high_thresholds, table, table.prod, with_metric
     )
     return PoolThresholds(pool, rows, low, high, prod_low, prod_high)
 
 
 def _amounts(
     pool: NodePoolArgs,
-    percents: tuple[ResourcePercents, ResourcePercents],
+    low_percents: ResourcePercents,
+    high_percents: ResourcePercents,
     table: LoadTable,
     usage: Floats,
     rows: npt.NDArray[np.intp],
@@ -213,10 +214,10 @@ def _amounts(
     a resource whose low threshold is not set or 0 is not looked at, which again is 100 %.
     """
     if not pool.use_deviation_thresholds or not len(rows):
-        low, high = (np.array(percent.pair(100.0)) for percent in percents)
+        low, high = (np.array(percents.pair(100.0)) for percents in (low_percents, high_percents))
     else:
         mean = 100 * (usage[rows] / table.capacity[rows]).mean(axis=0)
-        below, above = (np.array(percent.pair(0.0)) for percent in percents)
+        below, above = (np.array(percents.pair(0.0)) for percents in (low_percents, high_percents))
         low = np.where(below == 0, 100.0, np.clip(mean - below, 0, 100))
         high = np.where(below == 0, 100.0, np.clip(mean + above, 0, 100))
     return table.capacity * low / 100, table.capacity * high / 100
@@ -240,7 +241,6 @@ def classify(
     over_prod = (prod - table.prod_leaving[rows] > pool.prod_high[rows]).any(axis=1) & ~is_high
     under_prod = (prod <= pool.prod_low[rows]).all(axis=1) & schedulable & ~is_high & ~over_prod
     low, prod_low = is_low & ~over_prod, under_prod
-    stop = (len(rows), number_of_nodes)
     confirmed = _confirm_high_nodes(table, rows, is_high, confirm, prod=False)
     confirmed_prod = _confirm_high_nodes(table, rows, over_prod, confirm, prod=True)
     return Classification(
@@ -250,8 +250,8 @@ def classify(
         prod_low=rows[prod_low],
         expected=frozenset(rows[coming].tolist()),
         forecast=frozenset(rows[coming & ~observed].tolist()),
-        stopped=_stop_reason(is_high, is_high & confirmed, low, stop),
-        prod_stopped=_stop_reason(over_prod, confirmed_prod, prod_low, stop),
+        stopped=_stop_reason(is_high, is_high & confirmed, low, number_of_nodes),
+        prod_stopped=_stop_reason(over_prod, confirmed_prod, prod_low, number_of_nodes),
     )
 
 
@@ -288,15 +288,14 @@ def _by_usage(table: LoadTable, rows: npt.NDArray[np.intp], usage: Floats, pool:
     return tuple(int(row) for row in rows[np.argsort(-score, kind="stable")])
 
 
-def _stop_reason(high: Flags, confirmed: Flags, low: Flags, about: tuple[int, int]) -> Reason:
-    """Why a pass moves nothing; the order of the checks is Koordinator's. about: (nodes judged, numberOfNodes)."""
-    nodes, number_of_nodes = about
+def _stop_reason(high: Flags, confirmed: Flags, low: Flags, number_of_nodes: int) -> Reason:
+    """Why a pass over the nodes of a pool moves nothing; the order of the checks is Koordinator's. Flags: (nodes,)."""
     low_nodes = int(low.sum())
     checks: Sequence[tuple[bool, Reason]] = (
         (not high.any(), Reason.NO_NODE_HIGH),
         (not confirmed.any(), Reason.NO_NODE_ABNORMAL),
         (low_nodes == 0, Reason.NO_NODE_LOW),
         (low_nodes <= number_of_nodes, Reason.TOO_FEW_NODES_LOW),
-        (low_nodes == nodes, Reason.ALL_NODES_LOW),
+        (low_nodes == len(low), Reason.ALL_NODES_LOW),
     )
     return next((reason for stops, reason in checks if stops), Reason.OK)

@@ -172,7 +172,7 @@ def _relieve(work: RebalanceRound, current: ThresholdPass, row: int) -> None:
         if reason is not Reason.OK:
             work.refusals.append(MoveRefusal("", name, reason))
             return
-        outcome = _try_move(work, current, (pod, row), NodeExcess(shares, over, excess))
+        outcome = _try_move(work, current, pod, row, NodeExcess(shares, over, excess))
         if isinstance(outcome, Reason):
             work.refusals.append(MoveRefusal(pod.key, name, outcome))
         else:
@@ -215,10 +215,10 @@ def _receiver_capacity_reason(work: RebalanceRound, current: ThresholdPass) -> R
 
 
 def _try_move(
-    work: RebalanceRound, current: ThresholdPass, where: tuple[RebalancePod, int], about: NodeExcess
+    work: RebalanceRound, current: ThresholdPass, pod: RebalancePod, row: int, about: NodeExcess
 ) -> PlannedMove | Reason:
-    """The move of a pod, carried out on the table, or why it stays; where: the pod and its node's row."""
-    (pod, row), shares = where, about.shares
+    """The move of a pod off the node of a row, carried out on the table, or why it stays."""
+    shares = about.shares
     reason = work.eligibility.refusal(pod)
     usage = usage_of(pod, work.inputs.loads[row].metric)
     if reason is Reason.OK and usage is None:

@@ -75,7 +75,7 @@ def _spare_once(work: RebalanceRound, current: ThresholdPass, row: int) -> Reaso
     for place in np.argsort(-np.array(spared), kind="stable")[:SHORT_LIST].tolist():
         if spared[place] <= LEAST_SPARED_SECONDS:
             return Reason.MOVE_DOES_NOT_PAY
-        move = _find_worthwhile_move(work, current, (pods[place], row), spared[place])
+        move = _find_worthwhile_move(work, current, pods[place], row, spared[place])
         if move is not None:
             work.moves.append(move)
             return Reason.OK
@@ -89,11 +89,14 @@ def _pod_refusal(work: RebalanceRound, pod: RebalancePod) -> Reason:
 
 
 def _find_worthwhile_move(
-    work: RebalanceRound, current: ThresholdPass, where: tuple[RebalancePod, int], spared: float
+    work: RebalanceRound, current: ThresholdPass, pod: RebalancePod, row: int, spared: float
 ) -> PlannedMove | None:
-    """The move of a pod that spares its node so many seconds, carried out on the table; None when none pays."""
+    """The move of a pod off the node of a row, carried out on the table; None if it does not pay.
+
+    spared: seconds of a day that the node then is no longer above its threshold.
+    """
     assert work.day is not None
-    (pod, row), table = where, work.table
+    table = work.table
     usage = np.array(usage_of(pod, work.inputs.loads[row].metric))
     place, harm = _least_harmed(work, current, PodUse(row, usage), pod)
     if place is None or spared - harm <= LEAST_SPARED_SECONDS:

@@ -442,7 +442,7 @@ def proposed(proposal: Proposal, quantile: float, standby: int) -> Apply:
     path = np.array(proposal.at(quantile), dtype=np.int64)
     spans = [peak.span for peak in proposal.windows] or ([window] if window else [])
     pods = [
-        most(path, proposal.start_seconds, proposal.step_seconds, (span.start_seconds, span.end_seconds))
+        most(path, proposal.start_seconds, proposal.step_seconds, span.start_seconds, span.end_seconds)
         for span in spans
     ]
     windows = [PeakWindow(span, max(1, count)) for span, count in zip(spans, pods, strict=True)]

@@ -81,7 +81,7 @@ def go(cluster: DemoCluster, to_seconds: float) -> None:
 
 def planned(client: KubeClient, cluster: DemoCluster, begin: float, end: float, pods: int = 2) -> Plan:
     """A plan for so many pods of feed/rank, approved."""
-    wanted = plans.new_plan(("feed", "Deployment", "rank"), "evening", pods, Span(begin, end))
+    wanted = plans.new_plan(RANK, "evening", pods, Span(begin, end))
     writer = Writer(client, "tests")
     writer.send(plans.plan_creation(client, wanted))
     one = plans.plan(client, "feed", "evening")

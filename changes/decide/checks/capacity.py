@@ -146,11 +146,11 @@ def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
             if resource in most and top > most[resource]:
                 ceiling = format_amount(resource, most[resource])
                 yield f"{name} has {format_amount(resource, top)} of {resource}, and the most is {ceiling}"
-            yield from _ratio(item, resource, name, (request, limit))
+            yield from _ratio(item, resource, name, request, limit)
 
 
-def _ratio(item: Json, resource: Resource, name: str, pair: tuple[int | None, int | None]) -> Iterator[str]:
-    request, limit = pair
+def _ratio(item: Json, resource: Resource, name: str, request: int | None, limit: int | None) -> Iterator[str]:
+    """Yield one sentence if a container's limit is a larger multiple of its request than the LimitRange allows."""
     text = (item.get("maxLimitRequestRatio") or {}).get(resource.value)
     if text is None or not request or not limit:
         return

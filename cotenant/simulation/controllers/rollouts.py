@@ -66,8 +66,8 @@ def next_rollout_step(
     created, ended = step(
         _Maker(controller, owner or controller, digest, int(now_seconds // 60), taken), staff, desired
     )
-    counts = (desired, len(staff.new), staff.ready)
-    status = controller_status(kind, counts, int(controller["metadata"].get("generation", 1)))
+    generation = int(controller["metadata"].get("generation", 1))
+    status = controller_status(kind, desired, len(staff.new), staff.ready, generation)
     return RolloutStep(
         tuple(created), tuple(ended), status if _differs(controller.get("status") or {}, status) else None
     )

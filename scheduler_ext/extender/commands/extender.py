@@ -71,7 +71,8 @@ def extender(
     if make_certs is not None:
         _issue(make_certs, url)
     elif print_config:
-        _print(settings, (url, scheduler_certs.rstrip("/")), (scheduler, scheduler_kubeconfig))
+        certificates = scheduler_certs.rstrip("/")
+        _print_configuration(settings, url, certificates, scheduler, scheduler_kubeconfig)
     else:
         serve(settings)
 
@@ -91,15 +92,14 @@ def _require_url(url: str) -> str:
     return url
 
 
-def _print(settings: Settings, reached: tuple[str, str], scheduler: tuple[str, str]) -> None:
-    """reached: (URL, folder of certificates); scheduler: (name, kubeconfig)."""
+def _print_configuration(settings: Settings, url: str, certificates: str, scheduler: str, kubeconfig: str) -> None:
+    """Print the scheduler's configuration as YAML; certificates: their folder on the scheduler's machine."""
     import yaml
 
     from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, configuration
 
-    url, folder = reached
-    reach = Reach(_require_url(url), f"{folder}/ca.crt", f"{folder}/tls.crt", f"{folder}/tls.key")
-    sys.stdout.write(yaml.safe_dump(configuration(reach, settings.extender, *scheduler), sort_keys=False))
+    reach = Reach(_require_url(url), *(f"{certificates}/{name}" for name in ("ca.crt", "tls.crt", "tls.key")))
+    sys.stdout.write(yaml.safe_dump(configuration(reach, settings.extender, scheduler, kubeconfig), sort_keys=False))
 
 
 def serve(settings: Settings) -> None:

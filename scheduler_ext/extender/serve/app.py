@@ -236,7 +236,7 @@ class ExtenderApp:
             return
         self.counts.refused(refused)
         self._last.pop(pod.key, None)
-        self._last[pod.key] = PodVerdict.of(pod, (node_count, self._now().unix), stance, refused)
+        self._last[pod.key] = PodVerdict.of(pod, node_count, self._now().unix, stance, refused)
         if len(self._last) > REMEMBERED:
             self._last.popitem(last=False)
 

@@ -96,7 +96,7 @@ def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReadi
             table.put_guards(msgspec.json.decode(raw, type=GuardWire).spec.nodes or {})
     nodes = tuple(table.nodes.values())
     moment = Moment(now, time.monotonic())
-    return ClusterReading(next_snapshot(NodeSnapshot(), table.take(sources, (now, moment.monotonic))), nodes, moment)
+    return ClusterReading(next_snapshot(NodeSnapshot(), table.take(sources, now, moment.monotonic)), nodes, moment)
 
 
 def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:

@@ -184,13 +184,17 @@ class NodeTable:
         return NodeState(self.nodes[name], self.metrics.get(name), pods, outlook, watch)
 
     def take(
-        self, sources: Mapping[str, CollectionState], times: tuple[float, float], with_shares: bool = True
+        self,
+        sources: Mapping[str, CollectionState],
+        now_seconds: float,
+        monotonic_seconds: float,
+        with_shares: bool = True,
     ) -> Frame:
-        """Return what changed since the last call. times: (Unix time, monotonic time).
+        """Return what changed since the last call.
 
         with_shares: also the contribution of each pod of a changed node, which only questions about preemption use.
         """
-        slot = slot_of(times[0])
+        slot = slot_of(now_seconds)
         full, again = self._other_nodes, slot != self._slot
         if again:
             self._changed |= self._doubtful()
@@ -200,12 +204,12 @@ class NodeTable:
         rows = list(index) if full else sorted(self._changed & index.keys(), key=index.__getitem__)
         ahead = [n for n in index if n in self.outlooks] if full or again else sorted(self._forecast & index.keys())
         frame = Frame(
-            sent_seconds=times[1],
+            sent_seconds=monotonic_seconds,
             sources=dict(sources),
             fresh=self._fresh,
             names=rows if full else None,
             rows=_numbers(rows, index),
-            values=rows_of((self.state(n, times[0]) for n in rows), self.settings).tobytes(),
+            values=rows_of((self.state(n, now_seconds) for n in rows), self.settings).tobytes(),
             ahead_rows=_numbers(ahead, index),
             ahead=self._ahead(ahead, slot),
             first_slot=slot,

@@ -158,7 +158,7 @@ class Watching:
         if math.isinf(self.table.watched_since):
             self.table.watched_since = now
         self._drain(now)
-        return self.table.take(sources, (now, time.monotonic()), with_shares)
+        return self.table.take(sources, now, time.monotonic(), with_shares)
 
     def sources(self) -> dict[str, CollectionState]:
         """State of each collection."""

@@ -71,7 +71,7 @@ def visible_to(report: QueueReport, who: Person) -> QueueReport:
         ),
         tuple(others.waiting(row) for row in report.waiting if row.namespace in namespaces),
         tuple(others.gang(row) for row in report.gangs if row.namespace in namespaces),
-        tuple(problem for problem in report.problems if others.may_show(problem, own_quotas)),
+        tuple(problem for problem in report.problems if others.may_show(*problem, own_quotas)),
         narrowed=True,
     )
 
@@ -126,9 +126,8 @@ class _Others:
         words = (self.words(row.reason, GANG_WORDS), self.words(row.placed_by, "cotenant"))
         return replace(row, quota=self.quota_name(row.quota), reason=words[0], placed_by=words[1])
 
-    def may_show(self, problem: tuple[str, str], shown_quotas: set[str]) -> bool:
-        """Return whether a problem is about an object of the reader's and names none of others."""
-        named, text = problem
+    def may_show(self, named: str, text: str, shown_quotas: set[str]) -> bool:
+        """Return whether a problem's text is about an object of the reader's (named), and names none of others."""
         place = re.split(r"[/ ]", named)[1:]
         own = not place or (place[0] in self.namespaces if len(place) > 1 else place[0] in shown_quotas)
         return own and self.words(text, "") == text

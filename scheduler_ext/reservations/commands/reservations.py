@@ -228,7 +228,7 @@ def plan(
         message(f"reservationplans/{ref.namespace}/{title}: written")
     else:
         client = _client(settings)
-        plan = new_plan((ref.namespace, ref.kind, ref.name), title, pods, when)
+        plan = new_plan(ref, title, pods, when)
         check(client, plan_creation(client, replace(plan, standby=standby or 0)))
     message(f"approve it with: cotenant reservations approve {ref.namespace}/{title} --yes")
 

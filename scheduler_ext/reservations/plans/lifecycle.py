@@ -67,17 +67,17 @@ class PodForecast:
         """End of the last slot."""
         return self.start_seconds + self.step_seconds * len(self.wanted)
 
-    def covers(self, window: tuple[float, float]) -> bool:
-        """Return whether the forecast covers the beginning of a window: (start, end), Unix seconds."""
-        return self.start_seconds <= window[0] < self.end_seconds
+    def covers(self, at_seconds: float) -> bool:
+        """Return whether the forecast covers a moment, Unix seconds."""
+        return self.start_seconds <= at_seconds < self.end_seconds
 
-    def most(self, window: tuple[float, float]) -> int:
-        """Most pods wanted in a window."""
-        return most(self.wanted, self.start_seconds, self.step_seconds, window)
+    def most(self, begin_seconds: float, end_seconds: float) -> int:
+        """Most pods wanted between two moments, Unix seconds."""
+        return most(self.wanted, self.start_seconds, self.step_seconds, begin_seconds, end_seconds)
 
     def usual(self, at_seconds: float) -> int:
         """Pods that are needed by the median at one moment."""
-        return most(self.median, self.start_seconds, self.step_seconds, (at_seconds, at_seconds + 1))
+        return most(self.median, self.start_seconds, self.step_seconds, at_seconds, at_seconds + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,8 +407,8 @@ def _extends(turn: _Turn, window: Span) -> bool:
 def _has_demand_fallen(turn: _Turn, status: PlanStatus, window: Span) -> bool:
     settled = turn.now - status.progress.changed_at_seconds >= CHANGE_INTERVAL_SECONDS
     outlook = turn.seen.outlook
-    rest = (max(turn.now, window.start_seconds), window.end_seconds)
-    return settled and outlook is not None and outlook.covers(rest) and outlook.most(rest) == 0
+    begin = max(turn.now, window.start_seconds)
+    return settled and outlook is not None and outlook.covers(begin) and outlook.most(begin, window.end_seconds) == 0
 
 
 def _demand(turn: _Turn, window: Span, reserved_pods: int) -> int:
@@ -418,11 +418,10 @@ def _demand(turn: _Turn, window: Span, reserved_pods: int) -> int:
     if plan.source is not WindowSource.FORECAST or outlook is None:
         return allowed
     begin = max(turn.now, window.start_seconds)
-    ahead = (begin, begin + turn.seen.lead.seconds + outlook.step_seconds)
-    if not outlook.covers(ahead):
+    if not outlook.covers(begin):
         return reserved_pods or allowed
     present = turn.seen.use.present + turn.seen.use.missed
-    return min(allowed, max(outlook.most(ahead), present))
+    return min(allowed, max(outlook.most(begin, begin + turn.seen.lead.seconds + outlook.step_seconds), present))
 
 
 def _step_after_release(turn: _Turn, status: PlanStatus) -> PlanStep:

@@ -14,6 +14,7 @@ import msgspec
 
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import ClusterAbsent, NoData, UsageError
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import NodeWire, ObservedPodWire, node_of, pod_of
 from cotenant.base.kube.watch import read_each
@@ -189,12 +190,12 @@ def size_of(client: KubeClient, requested: Plan) -> dict[str, str]:
     return format_quantities(requests)
 
 
-def new_plan(owner: tuple[str, str, str], name: str, count: int, when: Recurrence | Span) -> Plan:
-    """A plan for (namespace, kind, name) of a workload, by schedule or for one window."""
-    namespace, kind, workload = owner
+def new_plan(workload: WorkloadRef, name: str, count: int, when: Recurrence | Span) -> Plan:
+    """A plan for a workload, by schedule or for one window; count: pods."""
     recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
     source = WindowSource.RECURRING if recurring else WindowSource.MANUAL
-    return Plan(namespace, name, source, PlanOwner(kind, workload), {}, count, recurring=recurring, window=window)
+    owner = PlanOwner(workload.kind, workload.name)
+    return Plan(workload.namespace, name, source, owner, {}, count, recurring=recurring, window=window)
 
 
 Ahead: TypeAlias = Callable[[float], Mapping[str, Mapping[str, int]]]

@@ -348,5 +348,5 @@ def _new(workload: WorkloadRef, terms: PlanTerms, name: str) -> Plan:
     when = terms.recurring or terms.window
     assert when is not None, "checked terms have one of them"
     title = name.strip() or f"{proposal_name(workload)}-{'schedule' if terms.recurring else 'once'}"
-    plan = plans.new_plan((workload.namespace, workload.kind, workload.name), title, terms.pods, when)
+    plan = plans.new_plan(workload, title, terms.pods, when)
     return plan_terms.plan_with_terms(plan, terms)

@@ -256,7 +256,7 @@ def test_why_names_the_rule_and_the_number_of_nodes():
         table.put_node(name, ExtenderNode(name, allocatable={"cpu": 64_000}))
     table.put_document(COLLECTION, "n1", hardware(SMALL).documents[COLLECTION])
     state = {name: CollectionState(0.0) for name in NEEDED}
-    snapshot = next_snapshot(NodeSnapshot(), table.take(state, (0.0, 0.0)))
+    snapshot = next_snapshot(NodeSnapshot(), table.take(state, 0.0, 0.0))
     settings = ExtenderSettings(load_aware=LoadAwareSettings(on=False), cpus=ON)
     explanation = explain_placement(snapshot, pod(10_000), Moment(0.0, 0.0), settings)
     assert {(r.rule, r.reason, r.nodes) for r in explanation.refusals} >= {
@@ -269,7 +269,7 @@ def test_why_names_the_rule_and_the_number_of_nodes():
     )
     assert "rule cpus was not tried: extender.cpus.on is false in the settings of this command" in elsewhere.notes
     table.put_document(COLLECTION, "n1", None)
-    assert next_snapshot(snapshot, table.take(state, (0.0, 0.0))).rooms == {}
+    assert next_snapshot(snapshot, table.take(state, 0.0, 0.0)).rooms == {}
 
 
 def test_nodes_that_have_all_cpus_on_one_numa_node_come_first():

@@ -277,7 +277,7 @@ def test_the_number_of_free_devices_alone_passes_no_hint_and_no_partition() -> N
 
 
 def snapshot_of(table: NodeTable) -> NodeSnapshot:
-    return next_snapshot(NodeSnapshot(), table.take({}, (0.0, 0.0)))
+    return next_snapshot(NodeSnapshot(), table.take({}, 0.0, 0.0))
 
 
 def world() -> NodeTable:
@@ -345,7 +345,7 @@ def test_rooms_follow_pods_and_devices() -> None:
     snapshot = snapshot_of(table)
     table.put_pod(("shop", "p-0"), None, 1.0)
     table.put_document(COLLECTION, "b", None)
-    after = next_snapshot(snapshot, table.take({}, (1.0, 1.0)))
+    after = next_snapshot(snapshot, table.take({}, 1.0, 1.0))
     assert after.device_rooms["a"].begun == {}
     assert set(after.device_rooms) == {"a"}
     assert isinstance(snapshot.device_rooms["b"], FreeDevices)
@@ -357,7 +357,7 @@ def test_a_device_that_a_slice_of_its_node_has_is_no_room_until_the_slice_drops_
 
     def gpus_of_b(node_slice: NodeSlice | None) -> int:
         table.put_slice("b-cotenant-0", node_slice)
-        rooms = table.take({}, (1.0, 1.0)).device_rooms or {}
+        rooms = table.take({}, 1.0, 1.0).device_rooms or {}
         assert set(rooms) == {"b"}
         return len(rooms["b"].free.get("gpu", ()) if rooms["b"] else ())
 
@@ -376,12 +376,12 @@ def test_any_slice_is_read_or_refused_by_the_decoder(text: bytes) -> None:
 
 def test_rooms_are_computed_again_for_other_pods_or_labels_and_not_for_other_usage() -> None:
     table = world()
-    table.take({}, (0.0, 0.0))
+    table.take({}, 0.0, 0.0)
     table.put_metric("a", LoadMetric(0.0))
     table.put_node("a", ExtenderNode("a", allocatable={"cpu": 4000}))
-    assert table.take({}, (1.0, 1.0)).device_rooms is None
+    assert table.take({}, 1.0, 1.0).device_rooms is None
     table.put_node("a", ExtenderNode("a", labels={"node.koordinator.sh/gpu-partition-policy": "Honor"}))
-    assert set(table.take({}, (2.0, 2.0)).device_rooms or ()) == {"a"}
+    assert set(table.take({}, 2.0, 2.0).device_rooms or ()) == {"a"}
 
 
 def test_the_scheduler_leaves_these_resources_to_us_only_where_we_give_them() -> None:

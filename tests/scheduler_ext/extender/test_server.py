@@ -37,7 +37,7 @@ def fresh() -> World:
     world = World().node("idle").metric("idle", cpu="1", updated=now).node("busy").metric("busy", cpu="9", updated=now)
     world.node("held").metric("held", cpu="1m", updated=now).node("unreported")
     world.table.put_guards({"held": ["default/owner"]})
-    frame = world.table.take(SOURCES, (now, time.monotonic()))
+    frame = world.table.take(SOURCES, now, time.monotonic())
     world.view.take(frame)
     return world
 
@@ -70,7 +70,7 @@ def test_of_many_nodes_only_the_best_come_back_unless_the_pod_has_preferences() 
     now, world = time.time(), World()
     for number in range(20):
         world.node(f"n{number}").metric(f"n{number}", cpu=f"{number * 100}m", updated=now)
-    world.view.take(world.table.take(SOURCES, (now, time.monotonic())))
+    world.view.take(world.table.take(SOURCES, now, time.monotonic()))
     names = [f"n{number}" for number in range(20)]
     with serving(world.view, ExtenderSettings(weight=1, most_nodes=5)) as running:
         # 100 m of 10 cores are half a point of the mean of two resources: five nodes apart tell for sure
@@ -91,7 +91,7 @@ def test_when_one_node_comes_back_pods_take_turns_on_nodes_that_are_alike() -> N
     for number, name in enumerate(names):
         # half of the nodes are 30 points of CPU worse, 15 of the mean: more than a step of 2.5
         world.node(name).metric(name, cpu="100m" if number < 10 else "3100m", updated=now)
-    world.view.take(world.table.take(SOURCES, (now, time.monotonic())))
+    world.view.take(world.table.take(SOURCES, now, time.monotonic()))
     with serving(world.view, ExtenderSettings(most_nodes=1)) as running:
         pods = [pod_json(f"p{number}", {"cpu": "10m"}, labels=LS) for number in range(200)]
         found = [running.post("/filter", args(pod, names))["NodeNames"] for pod in pods]
@@ -209,7 +209,7 @@ def test_what_it_counts_is_on_metrics(extender: Serving) -> None:
 
 def test_the_breaker_shows_on_metrics() -> None:
     world = World().node("a").metric("a", cpu="9", updated=time.time() - 500)
-    world.view.take(world.table.take(SOURCES, (time.time(), time.monotonic())))
+    world.view.take(world.table.take(SOURCES, time.time(), time.monotonic()))
     with serving(world.view) as running:
         assert running.post("/filter", args(POD, ["a"]))["NodeNames"] == ["a"]
         assert "cotenant_extender_load_rules_off 1.0" in running.ask("GET", "/metrics")[1].decode()

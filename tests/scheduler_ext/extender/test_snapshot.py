@@ -97,7 +97,7 @@ def test_a_view_for_whom_nobody_displaces_pods_lacks_only_what_each_pod_counts()
         World().node("n1").metric("n1", cpu="1").pod(pod_json("p", {"cpu": "2"}, node="n1", scheduled=NOW))
         for _ in range(2)
     )
-    without.view.take(without.table.take(SOURCES, (NOW, 100.0), with_shares=False))
+    without.view.take(without.table.take(SOURCES, NOW, 100.0, with_shares=False))
     seen = whole.show()
     assert np.array_equal(without.view.snapshot.columns, seen.snapshot.columns, equal_nan=True)
     assert len(seen.shares) == 1

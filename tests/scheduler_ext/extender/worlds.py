@@ -154,6 +154,6 @@ class World:
 
     def show(self, seconds: float = NOW, sources: Mapping[str, CollectionState] | None = None) -> SnapshotFeed:
         """Send what changed, by way of bytes."""
-        frame = self.table.take(SOURCES if sources is None else sources, (seconds, 100.0))
+        frame = self.table.take(SOURCES if sources is None else sources, seconds, 100.0)
         self.view.take(DECODER.decode(ENCODER.encode(frame)))
         return self.view

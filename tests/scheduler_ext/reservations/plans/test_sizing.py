@@ -32,8 +32,8 @@ def test_the_quantile_is_taken_per_half_hour_and_the_highest_of_a_window_counts(
     # (700 - 500) / 500 -> 1; (1900 - 500) / 500 = 2.8 -> 3; (1000 - 500) / 500 = 1.
     assert count.tolist() == [0, 1, 3, 1]
     # The window 1,000 s .. 3,700 s touches the slots 0, 1 and 2 of half an hour each.
-    assert most(count, 0, 1800, (1000, 3700)) == 3
-    assert most(count, 0, 1800, (99_000, 99_900)) == 0
+    assert most(count, 0, 1800, 1000, 3700) == 3
+    assert most(count, 0, 1800, 99_000, 99_900) == 0
 
 
 def test_a_quantile_between_levels_lies_between_and_one_above_them_lies_above() -> None:
