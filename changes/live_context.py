@@ -12,6 +12,7 @@ from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kube.observed import NodeWire
 from cotenant.base.kubernetes.intent import Address, Create
 from cotenant.base.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL
 from cotenant.base.kubernetes.qos import qos_of
@@ -57,19 +58,6 @@ class LiveWorkload:
     cluster_limits: ClusterLimits = field(default_factory=ClusterLimits)
     webhook: str = ""
     resizes: bool = True
-
-
-class _NodeStatus(msgspec.Struct):
-    allocatable: dict[str, str | int | float] | None = None
-
-
-class _NodeSpec(msgspec.Struct):
-    unschedulable: bool = False
-
-
-class _Node(msgspec.Struct):
-    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
-    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
 class _Verb(msgspec.Struct):
@@ -155,7 +143,7 @@ class LiveContext:
     def _nodes(self) -> list[Mapping[Resource, int]] | None:
         if "nodes" not in self._known:
             try:
-                listed = self.client.list("/api/v1/nodes", _Node)
+                listed = self.client.list("/api/v1/nodes", NodeWire)
                 self._known["nodes"] = [_amounts(node) for node in listed if not node.spec.unschedulable]
             except (ClusterForbidden, ClusterAbsent):
                 self._known["nodes"] = None
@@ -222,7 +210,7 @@ def _follows(scaler: Json, workload: WorkloadRef) -> bool:
     return (target.get("kind"), target.get("name")) == (workload.kind, workload.name)
 
 
-def _amounts(node: _Node) -> dict[Resource, int]:
+def _amounts(node: NodeWire) -> dict[Resource, int]:
     allocatable = node.status.allocatable or {}
     return {r: parse_amount(r, allocatable[r.value]) for r in Resource if r.value in allocatable}
 

@@ -6,8 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
-
 from cotenant.autopilot.decide.candidates import LiveNamespace
 from cotenant.autopilot.decide.halt import ClusterHealth
 from cotenant.autopilot.decide.kills import OomKills
@@ -16,7 +14,7 @@ from cotenant.autopilot.model import POLICIES
 from cotenant.base.errors import ClusterAbsent, CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer
-from cotenant.base.kube.observed import NOT_ENDED, KilledPodWire, pod_of
+from cotenant.base.kube.observed import NOT_ENDED, KilledPodWire, QueueNodeWire, pod_of
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.owners import deployment_of
 from cotenant.base.kubernetes.protocol import OWN_GROUP
@@ -28,19 +26,6 @@ KINDS: Final = ("Deployment", "StatefulSet", "DaemonSet")
 VPAS: Final = "verticalpodautoscalers"
 VPA_GROUP: Final = "autoscaling.k8s.io/v1"
 FIELD_MANAGER: Final = "cotenant-autopilot"
-
-
-class _NodeCondition(msgspec.Struct):
-    type: str = ""
-    status: str = ""
-
-
-class _NodeConditions(msgspec.Struct):
-    conditions: list[_NodeCondition] | None = None
-
-
-class _NodeHealth(msgspec.Struct):
-    status: _NodeConditions = msgspec.field(default_factory=_NodeConditions)
 
 
 def read_policies(client: KubeClient, namespaces: Sequence[str] = ()) -> list[NamespacedPolicy]:
@@ -76,10 +61,7 @@ def read_health(client: KubeClient, namespace: str) -> ClusterHealth:
     """Nodes that are ready, and the switch; whatever cannot be read is trouble. namespace: the switch's."""
     try:
         paused = read_switch(client, namespace)
-        nodes = [
-            any(c.type == "Ready" and c.status == "True" for c in node.status.conditions or ())
-            for node in client.list("/api/v1/nodes", _NodeHealth)
-        ]
+        nodes = [node.is_ready for node in client.list("/api/v1/nodes", QueueNodeWire)]
     except CotenantError as error:
         return ClusterHealth(trouble=f"the cluster's state is not known: {error.message}")
     return ClusterHealth(len(nodes), sum(nodes), paused=paused)

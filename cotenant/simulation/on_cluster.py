@@ -14,6 +14,7 @@ import msgspec
 from cotenant.base.cluster import Workload
 from cotenant.base.errors import ClusterAbsent, ClusterError, UsageError
 from cotenant.base.kube import KubeClient, send_all
+from cotenant.base.kube.observed import ObservedPodWire
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent, Outcome
 from cotenant.base.progress import Progress
 from cotenant.simulation import node_agents
@@ -35,28 +36,6 @@ class _ItemMeta(msgspec.Struct):
 
 class _Item(msgspec.Struct):
     metadata: _ItemMeta
-
-
-class _DemoPodSpec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-
-
-class _DemoPodCondition(msgspec.Struct):
-    reason: str = ""
-
-
-class _DemoPodStatus(msgspec.Struct):
-    conditions: list[_DemoPodCondition] | None = None
-
-
-class _PodItem(msgspec.Struct):
-    spec: _DemoPodSpec
-    status: _DemoPodStatus = msgspec.field(default_factory=_DemoPodStatus)
-
-    @property
-    def refused(self) -> bool:
-        """True if the scheduler found no node for the pod."""
-        return any(condition.reason == "Unschedulable" for condition in self.status.conditions or ())
 
 
 def foreign_nodes(client: KubeClient) -> list[str]:
@@ -124,9 +103,14 @@ def _reported_metric_deletes(client: KubeClient) -> list[Delete]:
 
 def pending(client: KubeClient) -> tuple[int, int]:
     """Pods of the demo that wait for a node and may get one, and those that have one."""
-    pods = client.list("/api/v1/pods", _PodItem, labelSelector=_SELECTOR)
+    pods = client.list("/api/v1/pods", ObservedPodWire, labelSelector=_SELECTOR)
     placed = sum(bool(pod.spec.node_name) for pod in pods)
-    return sum(not pod.spec.node_name and not pod.refused for pod in pods), placed
+    return sum(not pod.spec.node_name and not _is_refused(pod) for pod in pods), placed
+
+
+def _is_refused(pod: ObservedPodWire) -> bool:
+    """Return whether the scheduler found no node for the pod."""
+    return any(condition.reason == "Unschedulable" for condition in pod.status.conditions or ())
 
 
 def pods_wanted(workload: Workload) -> int:

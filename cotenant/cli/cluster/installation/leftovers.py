@@ -13,6 +13,7 @@ import msgspec
 
 from cotenant.base.errors import ClusterAbsent, ClusterError
 from cotenant.base.kube import KubeClient
+from cotenant.base.kube.observed import ObservedPodWire
 from cotenant.base.kubernetes.intent import Address
 from cotenant.base.kubernetes.metadata import ObjectIdentity
 from cotenant.base.kubernetes.node_taints import OUR_TAINTS, TaintedNode
@@ -79,15 +80,6 @@ class _GatedSpec(msgspec.Struct, rename="camel"):
 class _MarkedPod(msgspec.Struct):
     metadata: _LeftoverMeta
     spec: _GatedSpec
-
-
-class _PodPhase(msgspec.Struct):
-    phase: str = ""
-
-
-class _RunningPod(msgspec.Struct):
-    metadata: _LeftoverMeta
-    status: _PodPhase
 
 
 class _ManagedField(msgspec.Struct):
@@ -200,7 +192,7 @@ def buffers(client: KubeClient) -> Iterator[tuple[Address, str]]:
 def running_pod_names(client: KubeClient, namespace: str) -> list[str]:
     """Names of the pods of our processes that have not ended, but the one that uninstalls."""
     selector = "app.kubernetes.io/part-of=cotenant,app.kubernetes.io/component!=uninstall"
-    pods = client.list(f"/api/v1/namespaces/{namespace}/pods", _RunningPod, labelSelector=selector)
+    pods = client.list(f"/api/v1/namespaces/{namespace}/pods", ObservedPodWire, labelSelector=selector)
     return [pod.metadata.name for pod in pods if pod.status.phase not in ("Succeeded", "Failed")]
 
 
