@@ -29,7 +29,7 @@ def escape_slack_text(text: str, most: int = HEADER_CHARACTERS) -> str:
 
 
 def header(text: str) -> dict[str, Any]:
-    """A title."""
+    """Return a title as a block of a Slack message."""
     return {"type": "header", "text": {"type": "plain_text", "text": text, "emoji": False}}
 
 

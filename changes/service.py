@@ -273,7 +273,7 @@ class ClusterChangeService:
             snooze(change_ledger, workloads, days, reason)
 
     def recall(self, who: Person, workloads: Sequence[WorkloadRef]) -> None:
-        """Show them again."""
+        """Show recommendations again that were hidden."""
         require_right(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
         with self._open_change_ledger(who) as change_ledger:
             recall(change_ledger, workloads)

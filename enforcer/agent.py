@@ -63,7 +63,7 @@ class NodeReader(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of files."""
+        """Close all open files."""
         ...
 
 

@@ -114,7 +114,7 @@ class KubeletTreeReader:
         return observer.read(pods, self._applications, facts, fresh)
 
     def close(self) -> None:
-        """Let go of files."""
+        """Close all open files."""
         if self._observer is not None:
             self._observer.close()
         self._hierarchy.close()

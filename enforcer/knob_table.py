@@ -87,7 +87,7 @@ class KnobFile:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names."""
+        """Return the file's names, in the order in which they are tried."""
         return (self.name, *self.others)
 
 

@@ -18,7 +18,7 @@ maintenance."""
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Why nothing is done now."""
+    """The reason why nothing is done now."""
 
     reason: Reason
     words: str

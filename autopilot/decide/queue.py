@@ -360,7 +360,7 @@ def _rank(candidate: QueueCandidate) -> tuple[int, float, WorkloadRef]:
 
 
 def _urgency(candidate: QueueCandidate) -> int:
-    """0 goes first."""
+    """Return the rank by which candidates are sorted: 0 goes first."""
     order = (*RISING_AT_ONCE.values(), None)
     return order.index(candidate.urgent)
 

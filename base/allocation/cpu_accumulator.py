@@ -174,7 +174,7 @@ class _Accumulator:
         self._honours = (False,) if request.exclusive is CpuExclusivePolicy.NONE else (True, False)
 
     def take(self) -> Cpus | None:
-        """The CPUs, or None."""
+        """Return the CPUs that are taken; None if there are not enough."""
         request = self._request
         if request.bind is CpuBindPolicy.FULL_PCPUS or max(map(len, self._topology.cores.values())) == 1:
             cpus = self._full_cores_in_group()

@@ -15,7 +15,7 @@ from cotenant.base.allocation.topology_document import NodeCpus
 
 
 class CpuState(StrEnum):
-    """The use of a CPU."""
+    """The use of a CPU: shared, of one pod alone, reserved, of the system, isolated or offline."""
 
     SHARED = "shared"
     POD = "pod"

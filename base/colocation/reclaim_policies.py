@@ -29,11 +29,11 @@ class PodDemand(Protocol):
 
     @property
     def hp_request(self) -> npt.NDArray[Any]:
-        """Requests."""
+        """Return the requests of high-priority pods."""
 
     @property
     def hp_max(self) -> npt.NDArray[Any]:
-        """The larger of both."""
+        """Return the larger of use and request of high-priority pods."""
 
 
 @dataclass(frozen=True, slots=True)

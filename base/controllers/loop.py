@@ -96,7 +96,7 @@ class Hub:
         self._thread = threading.Thread(target=self._run, name="changes", daemon=True)
 
     def join(self, runner: FeatureRunner) -> None:
-        """A feature wants to hear."""
+        """Register a feature to be informed of changes."""
         self._runners.append(runner)
 
     def start(self) -> None:

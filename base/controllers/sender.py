@@ -38,7 +38,7 @@ ENDING: Final = (NotLeader, ClusterUnreachable)
 
 
 class Leadership(Protocol):
-    """The right to write."""
+    """The right to write, which a Lease gives to one process."""
 
     @property
     def is_leading(self) -> bool:

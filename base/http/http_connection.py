@@ -92,7 +92,7 @@ class _Incoming:
 
     @property
     def target(self) -> tuple[str, str]:
-        """Path and query."""
+        """Return path and query of the request."""
         path, _, query = self.url.decode("latin-1").partition("?")
         return path, query
 

@@ -35,7 +35,7 @@ class TaintedNode(msgspec.Struct):
 
     @property
     def taints(self) -> list[dict[str, Any]]:
-        """All of them."""
+        """Return all taints of the node as plain objects."""
         return (self.spec.taints if self.spec else None) or []
 
     def bears(self, *keys: str) -> bool:

@@ -55,7 +55,7 @@ class JsonLines(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of `inner`."""
+        """Return the encoding of the stream `inner`."""
         return self.inner.encoding or "utf-8"
 
 

@@ -96,7 +96,7 @@ def file_of(name: str) -> tuple[int, int] | None:
 
 
 def encode(signal: Signal, start_seconds: int, day: Day) -> bytes:
-    """The day's file."""
+    """Return a day of one signal as the bytes of its file."""
     spec = signal.spec
     columns = zip(*day.keys, strict=True) if day.keys else ((),) * len(parts_of(spec))
     arrays = [pa.array(column, pa.string()) for column in columns]

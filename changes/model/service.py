@@ -251,7 +251,7 @@ class ChangeService(Protocol):
         """Hide for so many days, None for good; a reason is needed."""
 
     def recall(self, who: Person, workloads: Sequence[WorkloadRef]) -> None:
-        """Show them again."""
+        """Show recommendations again that were hidden."""
 
     def cool_downs(self) -> Mapping[WorkloadRef, float]:
         """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""

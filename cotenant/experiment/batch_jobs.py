@@ -83,7 +83,7 @@ class BatchQueue:
         self._waiting = np.zeros(0, dtype=np.intp)
 
     def put_back(self, ids: Indices) -> None:
-        """Evicted jobs begin anew."""
+        """Start evicted jobs again from their beginning."""
         self._waiting = np.concatenate([self._waiting, ids])
 
     def waiting(self, step: int) -> Indices:

@@ -83,7 +83,7 @@ def batch_at(outcomes: Sequence[SharingOutcome], violation: float = VIOLATION) -
 
 
 def of(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> list[SharingOutcome]:
-    """One way's."""
+    """Return the outcomes of one way of sharing."""
     return [o for o in outcomes if o.sharing is sharing]
 
 

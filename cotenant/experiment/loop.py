@@ -69,11 +69,11 @@ class Running:
 
     @classmethod
     def nothing(cls) -> Running:
-        """No pod."""
+        """Return a set of running jobs without any pod."""
         return cls(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0), np.zeros(0))
 
     def take(self, chosen: npt.NDArray[Any]) -> Running:
-        """Some of them."""
+        """Return the running jobs of these rows only."""
         return Running(self.job[chosen], self.node[chosen], self.left[chosen], self.done[chosen])
 
     def plus(self, jobs: Indices, nodes: Indices, work: Floats) -> Running:

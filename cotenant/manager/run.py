@@ -202,7 +202,7 @@ class Manager:
         return EventRecorder(client, FIELD_MANAGER, self._clock, self.leadership.require)
 
     def _listener(self, client: KubeClient, cluster: str) -> EnforcementCollector | None:
-        """A dry run keeps nothing."""
+        """Return the collector of node agents' acts; None in a dry run, which keeps nothing."""
         if not self._settings.manager.write:
             return None
         return EnforcementCollector(client, self._settings, cluster, self.leadership, self._clock)

@@ -219,7 +219,7 @@ class HourlySum:
     some: npt.NDArray[np.bool_]
 
     def joined(self, other: HourlySum) -> HourlySum:
-        """Over the series of both."""
+        """Return the hourly sums over the series of both."""
         return HourlySum(self.grid, self.sums + other.sums, self.some | other.some)
 
 

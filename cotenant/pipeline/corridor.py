@@ -122,7 +122,7 @@ class _Run:
     def tasks(
         self, history: History, shards: Sequence[WorkloadShard], server: ServerQuantiles | None
     ) -> list[ShardTask]:
-        """One a shard."""
+        """Return one task per shard."""
         margins = day_margins.read(self.store, self.settings, self.now_seconds)
         tasks = []
         for shard in shards:

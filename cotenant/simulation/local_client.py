@@ -25,7 +25,7 @@ class LocalClient:
     """
 
     def __init__(self, api: Api, name: str = "cotenant-demo-controllers") -> None:
-        """name: as whom it writes."""
+        """Write as the user of this name."""
         self._api, self._account, self._name = api, Account(name, ADMINISTRATOR.rules), name
 
     def create(self, path: str, body: Json) -> bool:
@@ -42,14 +42,14 @@ class LocalClient:
         return self._sent("PATCH", path_of(item), list(steps), JSON_PATCH)
 
     def bound(self, pod: Json, node: str) -> bool:
-        """Give a pod its node."""
+        """Bind a pod to a node."""
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         meta = {"name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
         return self._sent("POST", f"{path_of(pod)}/binding", body)
 
     def ended(self, item: Json) -> bool:
-        """Delete this very object."""
+        """Delete exactly this object, by its uid."""
         return self._sent("DELETE", path_of(item), {"preconditions": {"uid": item["metadata"]["uid"]}})
 
     def _sent(self, method: str, path: str, body: Any, kind: str = "application/json") -> bool:

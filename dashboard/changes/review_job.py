@@ -32,7 +32,7 @@ class ReviewJob:
     """One pass over workloads, in a thread of its own; its progress may be read from any thread."""
 
     def __init__(self, refs: Sequence[WorkloadRef], ask: Ask) -> None:
-        """Begin at once."""
+        """Begin the reviews at once, in a thread."""
         self.total = len(refs)
         self._refs, self._ask = tuple(refs), ask
         self._looks: list[WorkloadReview] = []

@@ -112,7 +112,7 @@ def approved_words(plan: Plan, scope: DecisionScope, now_seconds: float) -> str:
 
 
 def register(app: Dash, view: View) -> None:
-    """All of them."""
+    """Register all callbacks of reservations and plans."""
     _register_open(app, view)
     _register_decisions(app, view)
     _register_lines(app, view)

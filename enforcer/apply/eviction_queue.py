@@ -51,7 +51,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
         """Answer each of `_requests`; must not raise: a dead thread would drop evictions silently."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread that evicts."""
         self._thread.start()
 
     def put(self, eviction: Evict, request: RequestT) -> None:

@@ -110,7 +110,7 @@ class NodeTurn:
         return not free
 
     def close(self) -> None:
-        """Let others have the node."""
+        """Release the node so that another agent may take it over."""
         for lock in (self._turn, self._waiting, self._heir):
             _unlock(lock)
         self._turn = self._waiting = self._heir = _NONE

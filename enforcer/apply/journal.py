@@ -159,7 +159,7 @@ class OriginalValues:
                 os.utime(self._lock)
 
     def close(self) -> None:
-        """Let another agent have it."""
+        """Release the journal so that another agent may have it."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

@@ -51,7 +51,7 @@ class SwitchFiles:
         return present
 
     def write(self, key: str, value: str) -> None:
-        """Set it. OSError."""
+        """Write the value of a kernel switch; OSError when the kernel refuses it."""
         (self._features() if key.startswith(FEATURES) else self._path(key)).write_text(value)
 
     def present(self) -> dict[str, str]:

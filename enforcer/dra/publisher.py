@@ -83,7 +83,7 @@ class SlicePublisher:
         self._thread = threading.Thread(target=self._run, name="resourceslices", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread that publishes."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -99,7 +99,7 @@ class SlicePublisher:
         self._client.close()
 
     def wake(self) -> None:
-        """Look now."""
+        """Compare and publish at once, without waiting for the interval."""
         self._awake.set()
 
     def _run(self) -> None:

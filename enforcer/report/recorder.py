@@ -25,7 +25,7 @@ LINE_CAP_BYTES: Final = 64 << 20
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The first line."""
+    """The first line of a recording."""
 
     version: int
     node: str

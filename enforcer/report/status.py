@@ -33,7 +33,7 @@ class ValueInForce(msgspec.Struct, frozen=True):
 
 
 class VerdictStatus(msgspec.Struct, frozen=True):
-    """A verdict."""
+    """One verdict in the agent's status document."""
 
     reason: str
     message: str

@@ -54,7 +54,7 @@ class ForwardedCall:
 
 @dataclass(slots=True)
 class HookCounters:
-    """Since the start."""
+    """Counts of hook calls and their outcomes since the start."""
 
     adjusted: int = 0
     failed: int = 0

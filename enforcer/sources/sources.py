@@ -147,7 +147,7 @@ class FileSources:
         """Do nothing: there is no background work."""
 
     def read(self) -> AgentInputs:
-        """Read the files."""
+        """Read the agent's inputs from the files."""
         pods_file, policy = self._pods, self._policy
         for file in (pods_file, policy):
             if file is not None:

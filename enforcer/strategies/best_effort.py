@@ -49,7 +49,7 @@ class EvictionState:
 
 @dataclass(frozen=True, slots=True)
 class BestEffortState:
-    """One part each."""
+    """The states of the parts of the best-effort strategy."""
 
     interference: InterferenceState = field(default_factory=InterferenceState)
     suppress: SuppressState = field(default_factory=SuppressState)
@@ -58,7 +58,7 @@ class BestEffortState:
 
 @dataclass(frozen=True, slots=True)
 class BestEffort:
-    """Pure strategy."""
+    """The strategy that suppresses and evicts best-effort pods; without effects of its own."""
 
     settings: BestEffortSettings = field(default_factory=BestEffortSettings)
     name: str = NAME

@@ -120,7 +120,7 @@ class _Fixed:
 
 @dataclass(frozen=True, slots=True)
 class MemoryProtection:
-    """The strategy."""
+    """The strategy that protects the memory of pods by cgroup v2's memory controls."""
 
     name: str = NAME
     _known: Unchanged[_Fixed] = field(default_factory=Unchanged, repr=False, compare=False)

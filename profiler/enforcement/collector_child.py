@@ -65,7 +65,7 @@ def run(job: CollectorJob) -> Gathering:
 
 
 def main() -> int:
-    """The job on stdin."""
+    """Run the job that is read from standard input."""
     follow_parent()
     job = job_from(sys.stdin.buffer, CollectorJob)
     configure_logging(job.settings.telemetry)

@@ -70,7 +70,7 @@ _Described = list[tuple[dict[str, str], npt.NDArray[float64]]]
 
 
 class _Read(NamedTuple):
-    """One answer, read."""
+    """One decoded answer."""
 
     named: list[decode.SignalUsage]
     found: decode.Samples

@@ -233,7 +233,7 @@ class PodColumns:
             self._tidy(key)
 
     def forget(self, node: str) -> None:
-        """The node's report is gone."""
+        """Forget the report of a node that is gone."""
         self.use({node: ()})
         del self._reported[node]
 

@@ -116,7 +116,7 @@ class ColocationState:
         self._pods.upsert(pods)
 
     def remove_pod(self, namespace: str, name: str) -> None:
-        """The pod is gone."""
+        """Forget a pod that is gone."""
         self._pods.remove(namespace, name)
 
     def report(self, metrics: Iterable[NodeMetric]) -> None:

@@ -162,13 +162,13 @@ def summed_savings(columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]], when
 
 
 def joined_savings(parts: Iterable[Savings]) -> Savings:
-    """The sum of several."""
+    """Return the sum of the savings of several parts."""
     listed = list(parts)
     return Savings(_sum_totals([part.frees for part in listed]), _sum_totals([part.raises for part in listed]))
 
 
 def joined_plans(parts: Iterable[PlannedSavings]) -> PlannedSavings:
-    """The sum of several."""
+    """Return the sum of the planned savings of several parts."""
     listed = list(parts)
     return PlannedSavings(
         joined_savings(part.now for part in listed), joined_savings(part.all_steps for part in listed)

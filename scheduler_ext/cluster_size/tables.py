@@ -173,7 +173,7 @@ def mix_table(mix: Mix | None) -> Table:
 
 
 def bill_table(bills: Sequence[Bill]) -> Table:
-    """The four bills."""
+    """Return the four bills as a table, one row per bill."""
     rows = [
         {
             "bill": bill.name, "nodes": bill.nodes, "price_month": bill.price_month,

@@ -206,7 +206,7 @@ class _NodeGroup:
 
 
 def member_groups(pods: Iterable[QueuePod]) -> tuple[MemberGroup, ...]:
-    """Pods by what they ask for."""
+    """Group pods by the requests and constraints that decide where they fit."""
     groups: dict[bytes, list[QueuePod]] = {}
     for pod in pods:
         key = msgspec.json.encode((pod.requests, pod.placement), order="sorted")

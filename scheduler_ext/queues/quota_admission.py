@@ -115,7 +115,7 @@ class Shortfall:
         return self.figures[0] + self.figures[1] - self.figures[2]
 
     def obstacle(self) -> Obstacle:
-        """The same in a sentence."""
+        """Return the shortfall as an obstacle with its sentence."""
         used, requested, limit, missing = (
             quantity_of(self.resource, figure) for figure in (*self.figures, self.missing)
         )

@@ -130,7 +130,7 @@ def arguments_from(file: str, settings: Settings) -> RebalanceArgs:
 
 
 def emptying_arguments_from(file: str, settings: Settings) -> EmptyingArgs:
-    """The same of HighNodeLoad."""
+    """Return the arguments of HighNodeLoad from a file, or from the settings."""
     from cotenant.scheduler_ext.rebalance.emptying.arguments import (
         emptying_arguments_of,
         emptying_configured,

@@ -70,7 +70,7 @@ class MoveLimits:
         return self.arguments.eviction_policy != "SoftEviction" and not pod.pending and len(self._over(pod)) > 1
 
     def count(self, pod: RebalancePod, node: str) -> None:
-        """Record a move."""
+        """Count a move against node, namespace, workload and disruption budgets."""
         self.count_one(pod.owner, node, pod.facts.identity.namespace)
         for number in self._affected_budgets(pod):
             self.allowed[number] -= 1

@@ -99,7 +99,7 @@ class PlanView:
 
 
 def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> ControllerDecision:
-    """Everything to write now."""
+    """Return all writes that plans need now."""
     proposed = {p.workload: p for p in view.proposals}
     intents: list[Intent] = []
     notes: list[ObjectNote] = []

@@ -193,7 +193,7 @@ class ReservationView:
 
     @cached_property
     def crowded(self) -> dict[str, int]:
-        """Placeholders on each node."""
+        """Return the number of placeholders on each node."""
         count: dict[str, int] = {}
         for pod in self.reserved:
             if pod.is_placeholder and pod.node and pod.alive:

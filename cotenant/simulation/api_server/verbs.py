@@ -191,7 +191,7 @@ class Verbs:
             return self._update(call, live, new)
 
     def replace(self, call: ApiCall) -> Json:
-        """PUT."""
+        """Replace an object, as a PUT does."""
         body = _object(call, call.body)
         _named_alike(call, body["metadata"])
         with self.state.lock:

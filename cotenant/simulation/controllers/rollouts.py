@@ -38,7 +38,7 @@ class ControllerPods:
 
     @property
     def ready(self) -> int:
-        """Pods that serve."""
+        """Return the number of pods that are ready."""
         return sum(is_ready(pod) for pod in (*self.new, *self.old))
 
 

@@ -58,7 +58,7 @@ class Sizes:
         return entry[1]
 
     def forget(self, pod: Json) -> None:
-        """A pod is gone."""
+        """Forget a pod that is gone."""
         self._known.pop(pod["metadata"].get("uid", ""), None)
 
 

@@ -68,7 +68,7 @@ class PeakNodes:
         return node
 
     def leave(self, node: int, cores: float) -> None:
-        """Room that is free again."""
+        """Free the cores of a pod that leaves a node."""
         self.free[node] += cores
 
 

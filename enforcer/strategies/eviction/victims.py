@@ -88,7 +88,7 @@ class Candidate:
     requests: Mapping[Resource, int]
 
     def use(self, resource: Resource) -> int:
-        """0 without a figure."""
+        """Return the pod's usage of a resource, 0 where none is known."""
         return self.uses.get(resource) or 0
 
 

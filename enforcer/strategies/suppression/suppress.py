@@ -100,7 +100,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Suppress:
-    """Pure strategy."""
+    """The strategy that holds best effort at its CPU target; without effects of its own."""
 
     settings: BestEffortSettings = field(default_factory=BestEffortSettings)
     name: str = NAME

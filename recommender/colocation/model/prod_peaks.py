@@ -53,7 +53,7 @@ class StoredCensus(msgspec.Struct, frozen=True):
 
     @property
     def census(self) -> PodCensus:
-        """The same by place."""
+        """Return the census with its counts by (node, workload)."""
         pods = {(p.node, WorkloadRef(p.namespace, p.kind, p.name)): p.count for p in self.places}
         return PodCensus(self.time_seconds, pods, self.usual)
 

@@ -35,7 +35,7 @@ class _Pod:
 
     @property
     def resource(self) -> Resource:
-        """The one that is bounded."""
+        """Return the resource that is bounded."""
         return self.bound.resource
 
     def total(self, drafts: Drafts, field: Field, *, mains: bool = False) -> int:

@@ -59,7 +59,7 @@ class Prototype:
 
     @property
     def price_month(self) -> float:
-        """Money a month of one node."""
+        """Return the price of one node per month."""
         return self.machine.price_hour * HOURS_PER_MONTH
 
     def node_named(self, name: str) -> tuple[SizedNode, tuple[SizedPod, ...]]:

@@ -32,7 +32,7 @@ class ExtenderArgs(msgspec.Struct, rename="pascal"):
 
 
 class MetaPod(msgspec.Struct, rename={"uid": "UID"}):
-    """A victim."""
+    """A victim of preemption, named by its uid."""
 
     uid: str = ""
 
@@ -77,7 +77,7 @@ class PreemptArgs(msgspec.Struct, rename="pascal"):
 class BindArgs(
     msgspec.Struct, rename={"name": "PodName", "namespace": "PodNamespace", "uid": "PodUID", "node": "Node"}
 ):
-    """Question of bind."""
+    """The scheduler's request to bind a pod to a node."""
 
     name: str
     namespace: str

@@ -69,7 +69,7 @@ class Feed:
         self._thread = threading.Thread(target=run, name="feed", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start following the watcher process."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -103,7 +103,7 @@ class Feed:
             self._stopping.wait(pause)
 
     def _follow_process(self) -> None:
-        """One watcher's life."""
+        """Apply the frames of one watcher process until it ends."""
         command = [sys.executable, "-m", "cotenant.scheduler_ext.extender.watch.watcher"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ourselves
         assert self.process.stdin is not None

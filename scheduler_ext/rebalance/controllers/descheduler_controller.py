@@ -162,7 +162,7 @@ class DeschedulerController(Feature):
         return RoundCaps.of(reading.inputs, jobs, self._arguments.migration, Churn.of(self._settings))
 
     def _relief(self, reading: RebalanceReading, caps: RoundCaps) -> RebalancePlan:
-        """A round of LowNodeLoad."""
+        """Decide a round of LowNodeLoad."""
         arguments = replace(
             self._arguments,
             pause_seconds=self._settings.pause_seconds,
@@ -175,7 +175,7 @@ class DeschedulerController(Feature):
         return decide(reading.inputs, arguments, with_forecast=with_forecast, detectors=detectors)
 
     def _plan_emptying(self, reading: RebalanceReading, caps: RoundCaps, jobs: Sequence[MigrationJob]) -> RebalancePlan:
-        """A round of HighNodeLoad."""
+        """Decide a round of HighNodeLoad."""
         arguments = replace(
             self._emptying_arguments,
             pause_seconds=self._settings.pause_seconds,

@@ -54,7 +54,7 @@ class MigrationMetrics:
 
 
 class DeschedulerMetrics:
-    """The last round."""
+    """The gauges and counters of the descheduler's last round."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register on the process's registry."""

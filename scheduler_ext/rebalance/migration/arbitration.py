@@ -131,7 +131,7 @@ class _JobLimits:
         return self.moves.refusal(pod) if reason is Reason.OK else reason
 
     def count(self, pod: RebalancePod) -> None:
-        """A move of the pod begins."""
+        """Count a pod whose move begins."""
         self.moves.count(pod, pod.facts.node)
         self.hour += 1
         self.lately[pod.owner] += 1

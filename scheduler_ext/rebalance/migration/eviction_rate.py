@@ -20,7 +20,7 @@ class EvictionRate:
         return replace(self, tokens=min(self.burst, self.tokens + passed * self.per_second), at_seconds=now_seconds)
 
     def less(self, evictions: int) -> EvictionRate:
-        """After so many evictions."""
+        """Return the rate that is left after so many evictions."""
         return replace(self, tokens=self.tokens - evictions)
 
     @property

@@ -104,7 +104,7 @@ def _status_at_step(
 def _before_eviction(
     view: MigrationView, job: MigrationJob, pod: RebalancePod | None, reservation: Reservation | None
 ) -> JobAdvance:
-    """Until the capacity stands."""
+    """Return the job's next step until the reserved capacity is available."""
     if pod is None or pod.leaving:
         return missing_pod(view, job)
     if reservation is None:

@@ -57,7 +57,7 @@ class EmptiedNodes:
         return patch
 
     def tried(self, name: str) -> MoveOutcome:
-        """Dry run."""
+        """Return what emptying the node would do, by the server's dry run."""
         return outcome_of(name, lambda: self._send(self.mark(name, ""), dry_run=True))
 
     def approved(self, row: LedgerSubject, reason: str) -> MoveOutcome:

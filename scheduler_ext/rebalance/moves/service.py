@@ -101,7 +101,7 @@ class ClusterMoveService:
         return visible_to(self._round.answer(), who)
 
     def emptying(self, who: Person) -> RebalanceReport:
-        """The same of HighNodeLoad."""
+        """Return the report of HighNodeLoad's next round for a person."""
         who.require(Right.READ)
         return visible_to(self._emptying.answer(), who)
 

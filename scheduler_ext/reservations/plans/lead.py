@@ -38,7 +38,7 @@ class Lead:
         return math.ceil(sum(parts) + self.wish_seconds)
 
     def explain(self) -> str:
-        """The sum in words."""
+        """Return the lead as a sum of its parts, in words."""
         start = "measured" if self.measured else "assumed"
         return (
             f"{self.seconds} s = pod start {self.pod_start_seconds:.0f} ({start} p95) + capacity freed "

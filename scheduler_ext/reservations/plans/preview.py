@@ -33,7 +33,7 @@ class FreeNode:
 
 @dataclass(frozen=True, slots=True)
 class PreviewContext:
-    """The inputs of a preview."""
+    """The free capacity, quota and price that a preview is computed from."""
 
     nodes: Sequence[FreeNode]
     quota_left: Mapping[str, int]
