@@ -24,21 +24,9 @@ def pinball(actual: Floats, quantiles: Floats, levels: Floats = LEVEL_ARRAY) -> 
     return _mean(slots)
 
 
-def mase(actual: Floats, point: Floats, history: Floats, season: int) -> Floats:
-    """Mean absolute error / that of the seasonal naive inside the history (Hyndman and Koehler 2006)."""
-    scale = _mean(np.abs(history[:, season:] - history[:, :-season]))
-    return _over(_mean(np.abs(actual - point)), scale)
-
-
 def coverage(actual: Floats, path: Floats) -> Floats:
     """Share of actual values at or below a quantile path, (n, H)."""
     return _mean(np.where(np.isnan(actual), np.nan, actual <= path))
-
-
-def winkler(actual: Floats, low: Floats, high: Floats, alpha: float) -> Floats:
-    """Width of the central 1 - alpha interval + 2 / alpha x what lies outside (Winkler 1972)."""
-    outside = np.maximum(low - actual, 0) + np.maximum(actual - high, 0)
-    return _mean(np.where(np.isnan(actual), np.nan, high - low) + 2 / alpha * outside)
 
 
 def _mean(values: Floats) -> Floats:

@@ -7,22 +7,20 @@ Rules restated from VPA (`recommender/util/{histogram,histogram_options,decaying
 - a sample at time t weighs w * 2^((t - reference) / half life); the reference is a multiple of the half life (counted
   from year 1, as Go does) and moves forward when a sample is more than 100 half lives ahead of it;
 - a bucket below epsilon counts as empty; a percentile is the END of the bucket where the sum of weights reaches
-  fraction * total (the START of the last one);
-- a checkpoint ("v3") scales the heaviest bucket to 10,000 and rounds the others to integers.
+  fraction * total (the START of the last one).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.errors import StoreCorrupt
 from cotenant.base.resource import DeviceResource, MeasuredResource, Resource
 
 Floats = npt.NDArray[np.float64]
@@ -31,7 +29,6 @@ Integers = npt.NDArray[np.int64]
 CPU_SAMPLE_WEIGHT: Final = 0.1
 """Weight of one CPU sample; a memory peak weighs 1."""
 
-_CHECKPOINT_SCALE: Final = 10_000
 _MAX_DECAY_EXPONENT: Final = 100
 _MAX_SPAN_HALF_LIVES: Final = 500
 _YEAR_ONE: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -100,33 +97,6 @@ def buckets_of(resource: MeasuredResource) -> Buckets:
     if isinstance(resource, DeviceResource):
         return PERCENT_BUCKETS
     return CPU_BUCKETS if resource is Resource.CPU else MEMORY_BUCKETS
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """One histogram as VPA stores it; weights are integers up to 10,000."""
-
-    reference_seconds: int
-    total_weight: float
-    bucket_weights: Mapping[int, int]
-
-    def document(self) -> dict[str, Any]:
-        """The form of a VerticalPodAutoscalerCheckpoint's `cpuHistogram` or `memoryHistogram`."""
-        moment = _EPOCH + timedelta(seconds=self.reference_seconds)
-        stamp = None if self.reference_seconds == YEAR_ONE_SECONDS else moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-        weights = {str(bucket): weight for bucket, weight in self.bucket_weights.items()}
-        return {"referenceTimestamp": stamp, "bucketWeights": weights, "totalWeight": self.total_weight}
-
-    @classmethod
-    def parse(cls, document: Mapping[str, Any]) -> Checkpoint:
-        """Read `document`; StoreCorrupt when it is not one."""
-        try:
-            stamp = document.get("referenceTimestamp")
-            moment = _YEAR_ONE if stamp is None else datetime.fromisoformat(stamp)
-            weights = {int(b): int(w) for b, w in (document.get("bucketWeights") or {}).items()}
-            return cls(int((moment - _EPOCH).total_seconds()), float(document.get("totalWeight", 0.0)), weights)
-        except (AttributeError, TypeError, ValueError) as bad:
-            raise StoreCorrupt(f"not a histogram checkpoint: {bad}") from bad
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,27 +184,6 @@ class HistogramBatch:
         values[~filled.any(axis=1)] = np.nan
         return values
 
-    def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """Every histogram in VPA's stored form; weights that round to 0 are left out."""
-        return tuple(self._checkpoint(row) for row in range(len(self)))
-
-    @classmethod
-    def from_checkpoints(
-        cls, checkpoints: Sequence[Checkpoint], buckets: Buckets, half_life_seconds: int
-    ) -> HistogramBatch:
-        """The histograms behind stored checkpoints; StoreCorrupt when one does not fit the layout."""
-        batch = cls.empty(len(checkpoints), buckets, half_life_seconds)
-        for row, checkpoint in enumerate(checkpoints):
-            _load(batch, row, checkpoint)
-        return batch
-
-    def _checkpoint(self, row: int) -> Checkpoint:
-        weights = np.where(self.weights[row] >= self.buckets.epsilon, self.weights[row], 0.0)
-        heaviest = weights.max()
-        scaled = np.floor(weights * (_CHECKPOINT_SCALE / heaviest if heaviest else 0.0) + 0.5).astype(np.int64)
-        bucket_weights = {int(bucket): int(scaled[bucket]) for bucket in np.flatnonzero(scaled)}
-        return Checkpoint(int(self.reference_seconds[row]), float(self.total[row]), bucket_weights)
-
     def _move_to(self, reference: Integers) -> HistogramBatch:
         """The same histograms at later reference times: every weight times a power of two."""
         if np.array_equal(reference, self.reference_seconds):
@@ -280,20 +229,6 @@ def _bin_weights(
         counted = np.bincount(cells, decay[slot], minlength=len(block) * buckets.count)
         np.add.at(binned, target[start : start + step], counted.reshape(len(block), buckets.count))
     return binned
-
-
-def _load(batch: HistogramBatch, row: int, checkpoint: Checkpoint) -> None:
-    """Fill one row of a fresh batch from a checkpoint."""
-    bad = [bucket for bucket in checkpoint.bucket_weights if not 0 <= bucket < batch.buckets.count]
-    if bad or checkpoint.total_weight < 0 or min(checkpoint.bucket_weights.values(), default=0) < 0:
-        raise StoreCorrupt(f"histogram checkpoint does not fit: buckets {bad}, total weight {checkpoint.total_weight}")
-    batch.reference_seconds[row] = checkpoint.reference_seconds
-    summed = sum(checkpoint.bucket_weights.values())
-    if summed:
-        index = list(checkpoint.bucket_weights)
-        weights = np.array(list(checkpoint.bucket_weights.values()), dtype=np.float64)
-        batch.weights[row, index] = weights * (checkpoint.total_weight / summed)
-        batch.total[row] = checkpoint.total_weight
 
 
 def _power(elapsed_seconds: Integers, half_life_seconds: int) -> Floats:

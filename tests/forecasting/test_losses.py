@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.forecasting.losses import coverage, mase, pinball, winkler
+from cotenant.forecasting.losses import coverage, pinball
 
 amounts = hnp.arrays(np.float64, (2, 5), elements=st.floats(0, 1e6))
 MEDIAN = np.array([0.5])
@@ -39,25 +39,8 @@ def test_the_quantile_of_a_sample_minimises_its_pinball_loss() -> None:
     assert int(np.argmin(losses)) == 9
 
 
-def test_mase_of_the_seasonal_naive_on_a_steady_rise_is_one() -> None:
-    history = np.arange(96.0)[None]
-    # Each day is 48 above the day before, inside the history and after it.
-    assert mase(history + 96, history + 48, history, 48) == pytest.approx([1.0])
-
-
-def test_winkler_is_the_width_plus_the_penalty() -> None:
-    # Width 2; the second value is 3 above: 2 / 0.1 x 3 = 60. Mean of 2 and 62.
-    assert winkler(np.array([[1.0, 5.0]]), np.zeros((1, 2)), np.full((1, 2), 2.0), 0.1) == pytest.approx([32.0])
-
-
 def test_missing_values_are_left_out_and_nothing_compared_is_nan() -> None:
     actual = np.array([[1.0, np.nan], [np.nan, np.nan]])
     assert pinball(actual, np.zeros((2, 2, 1)), MEDIAN)[0] == 0.5
     assert coverage(actual, np.full((2, 2), 2.0))[0] == 1.0
     assert np.isnan(pinball(actual, np.zeros((2, 2, 1)), MEDIAN)[1])
-    assert np.isnan(winkler(actual, actual, actual, 0.1)[1])
-
-
-def test_relative_losses_of_an_all_zero_series_are_nan() -> None:
-    zero = np.zeros((1, 96))
-    assert np.isnan(mase(zero, zero, zero, 48)).all()

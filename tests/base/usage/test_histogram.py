@@ -10,13 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.base.errors import StoreCorrupt
 from cotenant.base.usage.histogram import (
     CPU_BUCKETS,
     MEMORY_BUCKETS,
     YEAR_ONE_SECONDS,
     Buckets,
-    Checkpoint,
     HistogramBatch,
 )
 
@@ -192,50 +190,6 @@ def test_select_reorders_and_fills_with_empty_ones() -> None:
 def test_merging_different_half_lives_is_refused() -> None:
     with pytest.raises(ValueError, match="half life"):
         filled(np.array([[1.0]])).merge(filled(np.array([[1.0]]), half_life=3_600))
-
-
-def test_a_checkpoint_scales_the_heaviest_bucket_to_ten_thousand() -> None:
-    # Weights 3, 1 and one below half of 1/10,000 of the heaviest (left out).
-    batch = filled(np.array([[5.0, 5.0, 5.0, 15.0]]), step=0)
-    (checkpoint,) = batch.checkpoints()
-    # round(1 / 3 * 10,000) = 3333
-    assert checkpoint == Checkpoint(START, pytest.approx(4.0), {0: 10_000, 1: 3_333})
-    assert checkpoint.document() == {
-        "referenceTimestamp": "2023-11-15T00:00:00Z",
-        "bucketWeights": {"0": 10_000, "1": 3_333},
-        "totalWeight": pytest.approx(4.0),
-    }
-    (loaded,) = HistogramBatch.from_checkpoints([checkpoint], CPU_BUCKETS, DAY).weights
-    # 10,000 x 4 / 13,333 and 3,333 x 4 / 13,333
-    assert loaded[:2] == pytest.approx([3.000075, 0.999925], abs=1e-6)
-
-
-@settings(deadline=None)
-@given(matrices)
-def test_a_stored_checkpoint_survives_loading_and_saving_again(values: np.ndarray) -> None:
-    stored = filled(values).checkpoints()
-    documents = [Checkpoint.parse(c.document()) for c in stored]
-    assert documents == list(stored)
-    again = HistogramBatch.from_checkpoints(documents, CPU_BUCKETS, DAY).checkpoints()
-    for before, after in zip(stored, again, strict=True):
-        assert after.reference_seconds == before.reference_seconds
-        assert after.total_weight == before.total_weight
-        assert after.bucket_weights == before.bucket_weights
-
-
-@pytest.mark.parametrize(
-    "document",
-    [{"bucketWeights": {"176": 1}, "totalWeight": 1}, {"bucketWeights": {"-1": 1}}, {"totalWeight": -1}],
-)
-def test_a_checkpoint_that_does_not_fit_is_refused(document: dict[str, object]) -> None:
-    with pytest.raises(StoreCorrupt, match="does not fit"):
-        HistogramBatch.from_checkpoints([Checkpoint.parse(document)], CPU_BUCKETS, DAY)
-
-
-@pytest.mark.parametrize("document", [{"bucketWeights": {"a": 1}}, {"totalWeight": "x"}, {"referenceTimestamp": "y"}])
-def test_a_document_that_is_no_checkpoint_is_refused(document: dict[str, object]) -> None:
-    with pytest.raises(StoreCorrupt, match="not a histogram checkpoint"):
-        Checkpoint.parse(document)
 
 
 def test_a_single_old_sample_keeps_its_weight_over_a_thousand_half_lives() -> None:
