@@ -22,7 +22,7 @@ from cotenant.recommender.colocation.node_slo_controller import NodeSloControlle
 from cotenant.scheduler_ext.load_taints.controller import LoadTaintController
 from cotenant.scheduler_ext.queues.controller import QueueController, QueueGates
 from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
-from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerController
+from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerConfig, DeschedulerController
 from cotenant.scheduler_ext.rebalance.controllers.migration_controller import MigrationController
 from cotenant.scheduler_ext.rebalance.emptying.arguments import emptying_configured
 from cotenant.scheduler_ext.reservations.controller import ReservationController
@@ -131,10 +131,15 @@ def _migration_feature(parts: FeatureDependencies) -> Feature:
 
 def _descheduler_feature(parts: FeatureDependencies) -> Feature:
     registry = parts.metrics.registry if parts.metrics else None
-    own, load_aware = parts.settings.descheduler, parts.settings.extender.load_aware
-    arguments = (arguments_from_settings(own.configuration), emptying_configured(own.configuration))
-    settings = (own, load_aware, parts.settings.manager)
-    return DeschedulerController(parts.client.sibling(), parts.mirrors, settings, arguments, parts.results, registry)
+    own = parts.settings.descheduler
+    config = DeschedulerConfig(
+        own,
+        parts.settings.extender.load_aware,
+        parts.settings.manager,
+        arguments_from_settings(own.configuration),
+        emptying_configured(own.configuration),
+    )
+    return DeschedulerController(parts.client.sibling(), parts.mirrors, config, parts.results, registry)
 
 
 def _autopilot_feature(parts: FeatureDependencies) -> Feature:

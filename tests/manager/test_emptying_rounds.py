@@ -17,7 +17,7 @@ from cotenant.base.kube import KubeClient, Mirror, Writer, connect
 from cotenant.base.kubernetes.intent import Outcome, Patch
 from cotenant.manager.decisions.results import RunResults
 from cotenant.scheduler_ext.rebalance.arguments import DEFAULT_ARGS, MigrationArgs, RebalanceArgs
-from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerController
+from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerConfig, DeschedulerController
 from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, emptying_arguments_of
 from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
 from cotenant.scheduler_ext.rebalance.migration.planned_jobs import DESCHEDULER_LABEL
@@ -80,8 +80,8 @@ def rounds(scene: MoveScene, arguments: tuple[RebalanceArgs, EmptyingArgs] = ACT
     client, registry = connect(scene.settings.kube), CollectorRegistry()
     settings = msgspec.structs.replace(scene.settings.descheduler, interval_seconds=INTERVAL, **own)
     jobs: Mirror[Any] = Mirror(client, f"{GROUP}/podmigrationjobs", dict[str, Any], MigrationJob.parse)
-    three = (settings, scene.settings.extender.load_aware, scene.settings.manager)
-    controller = DeschedulerController(client, {"migration-jobs": jobs}, three, arguments, no_run, registry)
+    config = DeschedulerConfig(settings, scene.settings.extender.load_aware, scene.settings.manager, *arguments)
+    controller = DeschedulerController(client, {"migration-jobs": jobs}, config, no_run, registry)
     return Rounds(controller, client, jobs, registry, scene.clock.now_seconds() - INTERVAL)
 
 

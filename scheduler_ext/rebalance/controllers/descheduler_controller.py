@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -50,6 +50,17 @@ from cotenant.scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
 from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_config_map, outlooks_in
 
 
+@dataclass(frozen=True, slots=True)
+class DeschedulerConfig:
+    """The settings of the descheduler's rounds, and the arguments of LowNodeLoad and HighNodeLoad."""
+
+    settings: DeschedulerSettings
+    load_aware: LoadAwareSettings
+    manager: ManagerSettings
+    low_node_load: RebalanceArgs
+    high_node_load: EmptyingArgs
+
+
 class DeschedulerController(Feature):
     """Feature `descheduler`."""
 
@@ -62,15 +73,14 @@ class DeschedulerController(Feature):
         self,
         client: KubeClient,
         mirrors: Mapping[str, Mirror[Any]],
-        settings: tuple[DeschedulerSettings, LoadAwareSettings, ManagerSettings],
-        arguments: tuple[RebalanceArgs, EmptyingArgs],
+        config: DeschedulerConfig,
         results: Callable[[], MedianResults],
         registry: CollectorRegistry | None = None,
     ) -> None:
         """No round yet; without a registry nothing is counted."""
         self._client, self._mirrors = client, mirrors
-        self._arguments, self._emptying_arguments = arguments
-        self._settings, self._load_aware, self._manager = settings
+        self._arguments, self._emptying_arguments = config.low_node_load, config.high_node_load
+        self._settings, self._load_aware, self._manager = config.settings, config.load_aware, config.manager
         self._results = results
         self.interval_seconds = self._settings.interval_seconds
         self.plan: RebalancePlan | None = None

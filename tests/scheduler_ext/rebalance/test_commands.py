@@ -27,7 +27,7 @@ from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading, WaitingPodWire, read
 from cotenant.scheduler_ext.rebalance.commands import RebalanceMode, Show, arguments_from
 from cotenant.scheduler_ext.rebalance.commands import _print as print_report
-from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerController
+from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerConfig, DeschedulerController
 from cotenant.scheduler_ext.rebalance.decide import decide
 from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, HighNodeLoadArgs
 from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
@@ -319,9 +319,10 @@ def test_command_and_page_show_the_managers_round(
     )
     stays = WorkloadMedian(namespace, "ReplicaSet", "web", int(half_hour), {Resource.CPU: [5000] * 48})
     results = [RunResults(0, workload_medians=(falls,))]
-    three = (own, settings.extender.load_aware, settings.manager)
-    arguments = (replace(arguments_from_settings(immediate), pause_seconds=0.0), EmptyingArgs(HighNodeLoadArgs()))
-    manager = DeschedulerController(client, {"migration-jobs": jobs}, three, arguments, lambda: results[-1])
+    relief = replace(arguments_from_settings(immediate), pause_seconds=0.0)
+    emptying = EmptyingArgs(HighNodeLoadArgs())
+    config = DeschedulerConfig(own, settings.extender.load_aware, settings.manager, relief, emptying)
+    manager = DeschedulerController(client, {"migration-jobs": jobs}, config, lambda: results[-1])
     rows = []
     for seconds in (0, 300):
         jobs.list_once()
