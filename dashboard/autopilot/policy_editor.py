@@ -107,7 +107,10 @@ def editor(view: View, name: str) -> Component:
         styles={"input": {"fontFamily": "var(--ct-mono, monospace)", "fontSize": "13px"}},
     )
     problem = html.P(id=PROBLEM, className="panel-note", role="status")
-    beside = html.Div([policy_form.form(body), html.Div([text, problem])], className="row halves policy-editor")
+    beside = html.Div(
+        [policy_form.form(body, existing=before is not None), html.Div([text, problem])],
+        className="row halves policy-editor",
+    )
     preview = html.Button("Preview tonight", id="policy-preview", className="button primary")
     close = dcc.Link("Close", href="?", className="button")
     parts = [dcc.Store(id="policy-before", data=before), beside, html.Div([preview, close], className="plan-buttons")]

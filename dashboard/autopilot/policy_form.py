@@ -16,6 +16,7 @@ from cotenant.autopilot.model import AutopilotMode
 from cotenant.base.errors import CotenantError
 from cotenant.base.resource import Resource
 from cotenant.base.text import visible
+from cotenant.changes.objectives.policy_objectives import MOST_OBJECTIVES
 from cotenant.dashboard.autopilot.policy_text import as_yaml, parse_policy
 
 TEXT: Final = "policy-text"
@@ -31,6 +32,10 @@ class FieldKind(Enum):
     """Any of a few words; none: the field is left out."""
     LINES = auto()
     """A text a line; none: the field is left out."""
+    LABELS = auto()
+    """A label a line, KEY=VALUE; none: the field is left out."""
+    TEXT = auto()
+    """A text; none: the field is left out."""
     NUMBER = auto()
     """A number; none: the field is left out."""
 
@@ -54,6 +59,14 @@ class PolicyField:
 
 
 FIELDS: Final = (
+    PolicyField(("metadata", "namespace"), "Namespace", FieldKind.TEXT),
+    PolicyField(("metadata", "name"), "Name", FieldKind.TEXT),
+    PolicyField(
+        ("spec", "selector", "matchLabels"),
+        "Only workloads with these labels",
+        FieldKind.LABELS,
+        note="A line each: team=pay. None: all workloads of the namespace.",
+    ),
     PolicyField(
         ("spec", "mode"),
         "What it does",
@@ -96,8 +109,32 @@ FIELDS: Final = (
     ),
     PolicyField(("spec", "atOnce"), "Workloads at the same time", FieldKind.NUMBER),
     PolicyField(("spec", "restartsPerWeek"), "Restarts of a pod in a week", FieldKind.NUMBER),
+    PolicyField(("spec", "canaryShare"), "Share of the pods that goes first", FieldKind.NUMBER),
+    PolicyField(("spec", "soakMinutes"), "Minutes until a change is verified", FieldKind.NUMBER),
+    PolicyField(("spec", "minimumConfidence"), "Least confidence, 0 to 1", FieldKind.NUMBER),
+    PolicyField(("spec", "throttledShare"), "Share of time throttled that raises CPU", FieldKind.NUMBER),
+    PolicyField(("spec", "startUpFactor"), "CPU of a starting pod, times its request", FieldKind.NUMBER),
+    PolicyField(("spec", "replicaFloorFactor"), "Replicas before a peak, times minReplicas", FieldKind.NUMBER),
 )
-"""In the order of the form. All others are in the YAML alone."""
+"""In the order of the form. `selector.matchExpressions` is in the YAML alone; objectives have a form of their own."""
+IDENTITY: Final = 2
+"""So many of the first fields say which policy it is: an existing one keeps them."""
+OBJECTIVE: Final = (
+    PolicyField(("", "name"), "Name", FieldKind.TEXT),
+    PolicyField(
+        ("", "measure"),
+        "Measures",
+        FieldKind.ONE,
+        {"ErrorRatio": "the share of requests that fail", "Latency": "latency, in seconds"},
+    ),
+    PolicyField(("", "ceiling"), "Never above", FieldKind.NUMBER),
+    PolicyField(("", "query"), "PromQL", FieldKind.TEXT),
+)
+"""What a person says of one objective."""
+QUERY_NOTE: Final = (
+    "One series for each workload; $namespace, $workload, $pods and $window are filled in. `cotenant explain guards "
+    "NAMESPACE/KIND/NAME` prints queries that were found."
+)
 
 
 NONE_TICKED: Final = "None ticked: as the cluster's ceiling has it."
@@ -115,6 +152,10 @@ def form_value(body: Mapping[str, Any], field: PolicyField) -> Any:
         return value if isinstance(value, int | float) and not isinstance(value, bool) else ""
     if field.kind is FieldKind.ONE:
         return field.left_out if value is None else value if isinstance(value, str) else None
+    if field.kind is FieldKind.TEXT:
+        return "" if value is None else str(value)
+    if field.kind is FieldKind.LABELS:
+        return "\n".join(f"{key}={text}" for key, text in value.items()) if isinstance(value, Mapping) else ""
     words = [str(word) for word in value] if isinstance(value, list) else []
     return "\n".join(words) if field.kind is FieldKind.LINES else words
 
@@ -122,8 +163,10 @@ def form_value(body: Mapping[str, Any], field: PolicyField) -> Any:
 def with_form_value(body: Mapping[str, Any], field: PolicyField, value: Any) -> dict[str, Any]:
     """Return the object with this field as the form has it; a field without an answer is left out."""
     changed: dict[str, Any] = copy.deepcopy(dict(body))
-    if field.kind is FieldKind.LINES:
+    if field.kind in (FieldKind.LINES, FieldKind.LABELS):
         value = [line.strip() for line in str(value or "").split("\n") if line.strip()]
+    if field.kind is FieldKind.LABELS:
+        value = {key.strip(): text.strip() for key, _, text in (line.partition("=") for line in value)}
     elif field.kind is FieldKind.SOME and value:
         order = list(field.choices or {})
         value = sorted(value, key=lambda word: order.index(word) if word in order else len(order))
@@ -134,7 +177,7 @@ def with_form_value(body: Mapping[str, Any], field: PolicyField, value: Any) -> 
 def _put(target: dict[str, Any], path: Sequence[str], value: Any) -> None:
     first, *rest = path
     if not rest:
-        if value in (None, "", []):
+        if value in (None, "", [], {}):
             target.pop(first, None)
         else:
             target[first] = value
@@ -148,50 +191,114 @@ def _put(target: dict[str, Any], path: Sequence[str], value: Any) -> None:
         target.pop(first, None)
 
 
-def form(body: Mapping[str, Any]) -> Component:
-    """The form of a policy, filled from its object."""
-    return html.Div([_component(field, form_value(body, field)) for field in FIELDS], className="policy-form")
+def objective_answers(body: Mapping[str, Any]) -> list[Any]:
+    """Return what the form shows of the objectives: the parts of each in turn, MOST_OBJECTIVES of them."""
+    shown = [*_objectives(body), *({} for _ in range(MOST_OBJECTIVES))][:MOST_OBJECTIVES]
+    return [form_value({"": one}, part) for one in shown for part in OBJECTIVE]
 
 
-def _component(field: PolicyField, value: Any) -> Component:
-    named = {"id": field.id, "label": field.label, "value": value}
+def with_objectives(body: Mapping[str, Any], answers: Sequence[Any]) -> dict[str, Any]:
+    """Return the object with the objectives as the form has them; one without any answer is left out."""
+    before, written = _objectives(body), []
+    for place in range(MOST_OBJECTIVES):
+        one: dict[str, Any] = {"": before[place] if place < len(before) else {}}
+        for part, answer in zip(OBJECTIVE, _of_objective(answers, place), strict=True):
+            one = with_form_value(one, part, answer)
+        written += [one[""]] if one else []
+    made = copy.deepcopy(dict(body))
+    _put(made, ("spec", "objectives"), [*written, *before[MOST_OBJECTIVES:]])
+    return made
+
+
+def _of_objective(values: Sequence[Any], place: int) -> Sequence[Any]:
+    return values[place * len(OBJECTIVE) : (place + 1) * len(OBJECTIVE)]
+
+
+def _objectives(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    spec = body.get("spec")
+    found = spec.get("objectives") if isinstance(spec, Mapping) else None
+    return [one if isinstance(one, Mapping) else {} for one in found] if isinstance(found, list) else []
+
+
+def objective_ids() -> list[str]:
+    """Ids of the components of all objectives, in the order of `objective_answers`."""
+    return [f"policy-objective-{place}-{part.path[-1]}" for place in range(MOST_OBJECTIVES) for part in OBJECTIVE]
+
+
+def form(body: Mapping[str, Any], *, existing: bool = False) -> Component:
+    """The form of a policy, filled from its object. existing: its namespace and name stay as they are."""
+    parts = [
+        _component(field, field.id, form_value(body, field), fixed=existing and place < IDENTITY)
+        for place, field in enumerate(FIELDS)
+    ]
+    return html.Div([*parts, _objectives_form(body)], className="policy-form")
+
+
+def _objectives_form(body: Mapping[str, Any]) -> Component:
+    ids, values, slots = objective_ids(), objective_answers(body), []
+    for place in range(MOST_OBJECTIVES):
+        one = zip(OBJECTIVE, _of_objective(ids, place), _of_objective(values, place), strict=True)
+        legend = html.Legend(f"Objective {place + 1}")
+        slots.append(html.Fieldset([legend, *(_component(part, id_, value) for part, id_, value in one)]))
+    summary = html.Summary("Objectives: a change after which one is broken is rolled back")
+    note = html.P(QUERY_NOTE, className="panel-note")
+    return html.Details([summary, note, *slots], open=bool(_objectives(body)), className="policy-objectives")
+
+
+def _component(field: PolicyField, id_: str, value: Any, *, fixed: bool = False) -> Component:
+    named = {"id": id_, "label": field.label, "value": value, "size": "xs"}
     choices = [{"value": word, "label": words} for word, words in (field.choices or {}).items()]
     if field.kind is FieldKind.ONE:
-        return dmc.Select(data=choices, allowDeselect=False, size="xs", **named)
+        return dmc.Select(data=choices, allowDeselect=not field.left_out, **named)
     if field.kind is FieldKind.SOME:
         boxes = [dmc.Checkbox(value=choice["value"], label=choice["label"], size="xs") for choice in choices]
-        return dmc.CheckboxGroup(dmc.Group(boxes, gap="sm"), description=NONE_TICKED, size="xs", **named)
-    if field.kind is FieldKind.LINES:
-        return dmc.Textarea(description=field.note, autosize=True, minRows=1, size="xs", debounce=True, **named)
-    return dmc.NumberInput(min=0, size="xs", debounce=True, placeholder="as the cluster has it", **named)
+        return dmc.CheckboxGroup(dmc.Group(boxes, gap="sm"), description=NONE_TICKED, className="wide", **named)
+    if field.kind in (FieldKind.LINES, FieldKind.LABELS):
+        return dmc.Textarea(description=field.note, autosize=True, minRows=1, debounce=True, **named)
+    if field.kind is FieldKind.TEXT:
+        wide = "wide" if field.path[-1] == "query" else ""
+        return dmc.TextInput(debounce=True, disabled=fixed, className=wide, **named)
+    placeholder = "as the cluster has it" if field in FIELDS else ""
+    return dmc.NumberInput(min=0, debounce=True, placeholder=placeholder, **named)
 
 
-def follow(text: str, answers: Sequence[Any], triggered: str) -> tuple[Any, list[Any], Any]:
-    """(text, values of the form, words of a problem) after the person has changed the text or a field of the form."""
-    still: list[Any] = [no_update] * len(FIELDS)
+def follow(
+    text: str, answers: Sequence[Any], objectives: Sequence[Any], triggered: str
+) -> tuple[Any, list[Any], list[Any], Any]:
+    """(text, values of the form, those of its objectives, words of a problem) after the person has changed something.
+
+    answers, objectives: what the form shows now. triggered: the id of what was changed.
+    """
+    still, kept = [no_update] * len(FIELDS), [no_update] * len(objectives)
     try:
         body = parse_policy(text)
     except CotenantError as error:
-        return no_update, still, visible(f"The form waits for the YAML: {error.message}")
+        return no_update, still, kept, visible(f"The form waits for the YAML: {error.message}")
     if triggered == TEXT:
-        return no_update, [form_value(body, field) for field in FIELDS], ""
+        return no_update, [form_value(body, field) for field in FIELDS], objective_answers(body), ""
+    if triggered in objective_ids():
+        changed = with_objectives(body, objectives)
+        shown = objective_answers(changed)
+        return as_yaml(changed), still, kept if shown == [*objectives] else shown, ""
     place = next((n for n, field in enumerate(FIELDS) if field.id == triggered), None)
     if place is None or form_value(body, FIELDS[place]) == answers[place]:
-        return no_update, still, ""
-    return as_yaml(with_form_value(body, FIELDS[place], answers[place])), still, ""
+        return no_update, still, kept, ""
+    return as_yaml(with_form_value(body, FIELDS[place], answers[place])), still, kept, ""
 
 
 def register(app: Dash) -> None:
     """The form follows the text, and the text the form."""
+    ids = [*(field.id for field in FIELDS), *objective_ids()]
 
     @app.callback(
         Output(TEXT, "value"),
-        *[Output(field.id, "value") for field in FIELDS],
+        *[Output(id_, "value") for id_ in ids],
         Output(PROBLEM, "children"),
         Input(TEXT, "value"),
-        *[Input(field.id, "value") for field in FIELDS],
+        *[Input(id_, "value") for id_ in ids],
         prevent_initial_call=True,
     )
     def _follow(text: str | None, *answers: Any) -> tuple[Any, ...]:
-        changed, form_values, problem = follow(text or "", answers, str(ctx.triggered_id))
-        return changed, *form_values, problem
+        own, objectives = answers[: len(FIELDS)], answers[len(FIELDS) :]
+        changed, form_values, objective_values, problem = follow(text or "", own, objectives, str(ctx.triggered_id))
+        return changed, *form_values, *objective_values, problem

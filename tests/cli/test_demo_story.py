@@ -65,6 +65,7 @@ def test_a_workload_of_the_tour_comes_out_of_its_guardrails_as_the_tour_says(
     env = {**os.environ, "COTENANT_CONFIG": config}
     done = subprocess.run([COTENANT, "recs", "apply", workload], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
+    assert "no setting any more" not in done.stderr, "the demo's own settings file names no constant"
 
 
 @pytest.mark.slow

@@ -12,15 +12,20 @@ from dash import no_update
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant.changes.objectives.policy_objectives import MOST_OBJECTIVES
 from cotenant.dashboard.autopilot.policy_editor import draft_of
 from cotenant.dashboard.autopilot.policy_form import (
     FIELDS,
+    OBJECTIVE,
     TEXT,
     FieldKind,
     PolicyField,
     follow,
     form_value,
+    objective_answers,
+    objective_ids,
     with_form_value,
+    with_objectives,
 )
 from cotenant.dashboard.autopilot.policy_text import as_yaml, parse_policy
 
@@ -37,17 +42,34 @@ def schema(field: PolicyField) -> dict[str, Any]:
     return node
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: ".".join(field.path))
+OBJECTIVES = PolicyField(("spec", "objectives"), "", FieldKind.LINES)
+
+
+def known_of(field: PolicyField) -> dict[str, Any]:
+    if field in OBJECTIVE:
+        return schema(OBJECTIVES)["items"]["properties"][field.path[-1]]
+    return {"type": "string"} if field.path[0] == "metadata" else schema(field)
+
+
+@pytest.mark.parametrize("field", [*FIELDS, *OBJECTIVE], ids=lambda field: ".".join(field.path))
 def test_the_form_offers_what_the_api_server_takes(field: PolicyField) -> None:
-    known = schema(field)
+    known = known_of(field)
     if field.kind is FieldKind.ONE:
         assert sorted(field.choices or {}) == sorted(known["enum"])
-        assert form_value({"spec": {}}, field) == known["default"], "what the API server takes without an answer"
+        left_out = known.get("default", "")
+        assert form_value({"spec": {}}, field) == left_out, "what the API server takes without an answer"
     elif field.kind is FieldKind.SOME:
         assert sorted(field.choices or {}) == sorted(known["items"]["enum"])
     else:
-        assert known["type"] == ("array" if field.kind is FieldKind.LINES else known["type"])
-        assert field.kind is FieldKind.LINES or known["type"] in ("integer", "number")
+        types = {FieldKind.LINES: ("array",), FieldKind.LABELS: ("object",), FieldKind.TEXT: ("string",)}
+        assert known["type"] in types.get(field.kind, ("integer", "number"))
+
+
+def test_every_field_of_a_policy_but_conditions_on_labels_is_in_the_form() -> None:
+    known = set(schema(PolicyField(("spec",), "", FieldKind.TEXT))["properties"])
+    assert known == {field.path[1] for field in FIELDS if field.path[0] == "spec"} | {"objectives"}
+    assert schema(OBJECTIVES)["maxItems"] == MOST_OBJECTIVES
+    assert set(schema(OBJECTIVES)["items"]["properties"]) == {part.path[-1] for part in OBJECTIVE}
 
 
 def answers(field: PolicyField) -> st.SearchStrategy[Any]:
@@ -59,6 +81,12 @@ def answers(field: PolicyField) -> st.SearchStrategy[Any]:
         )
     if field.kind is FieldKind.LINES:
         return st.lists(st.sampled_from(["mon-fri 20:00-06:00 Etc/UTC", "sat,sun 00:00-24:00 Etc/UTC"])).map("\n".join)
+    if field.kind is FieldKind.LABELS:
+        return st.lists(st.sampled_from(["team=pay", "tier=", "app.kubernetes.io/name=web"]), unique=True).map(
+            "\n".join
+        )
+    if field.kind is FieldKind.TEXT:
+        return st.sampled_from(["nightly", "pay"])
     share = field.path[1] == "largestCut"
     return st.just("") | (st.sampled_from([0.05, 0.3, 0.9]) if share else st.integers(1, 5))
 
@@ -73,10 +101,38 @@ def test_an_answer_comes_back_as_it_was_given_and_leaves_the_rest_alone(
     assert form_value(changed, field) == answer
     others = [other for other in FIELDS if other is not field]
     assert [form_value(changed, other) for other in others] == [form_value(BODY, other) for other in others]
-    assert {k: v for k, v in changed["spec"].items() if k != field.path[1]} == {
-        k: v for k, v in BODY["spec"].items() if k != field.path[1]
-    }
+    rest = [{k: v for k, v in body[field.path[0]].items() if k != field.path[1]} for body in (changed, BODY)]
+    assert rest[0] == rest[1]
     assert parse_policy(as_yaml(changed)) == changed
+
+
+LATENCY = {"name": "slow", "measure": "Latency", "ceiling": 0.3, "query": 'q{namespace="$namespace"}'}
+ERRORS = {"name": "errors", "measure": "ErrorRatio", "ceiling": 0.01, "query": 'e{namespace="$namespace"}'}
+
+
+@given(
+    st.lists(st.sampled_from([LATENCY, ERRORS, {**ERRORS, "later": "kept"}, {"name": "begun"}]), max_size=5),
+    st.integers(0, MOST_OBJECTIVES - 1),
+    st.sampled_from([LATENCY, {}]),
+)
+def test_an_objective_is_added_changed_and_taken_out_in_the_form_and_the_others_stay(
+    before: list[dict[str, Any]], place: int, wanted: dict[str, Any]
+) -> None:
+    before = [{**one} for one in before]  # one object twice would be an alias in YAML
+    body = {**BODY, "spec": {**BODY["spec"], **({"objectives": before} if before else {})}}
+    shown, size = objective_answers(body), len(OBJECTIVE)
+    assert len(shown) == size * MOST_OBJECTIVES and with_objectives(body, shown) == body
+    shown[place * size : (place + 1) * size] = [wanted.get(part.path[-1], "") for part in OBJECTIVE]
+    text, form, objectives, problem = follow(as_yaml(body), values(body), shown, objective_ids()[place * size])
+    assert (form, problem) == ([no_update] * len(FIELDS), "")
+    # What the form does not show of an objective stays with it as long as anything of it is left.
+    kept = {k: v for k, v in (before[place] if place < len(before) else {}).items() if k == "later"}
+    expected = [*before[:place], *([{**wanted, **kept}] if wanted or kept else []), *before[place + 1 :]]
+    changed = parse_policy(text)
+    assert changed["spec"].get("objectives", []) == expected
+    assert {k: v for k, v in changed["spec"].items() if k != "objectives"} == BODY["spec"]
+    redrawn = objective_answers(changed)
+    assert objectives == ([no_update] * len(shown) if redrawn == shown else redrawn), "a gap in the form closes"
 
 
 def values(body: dict[str, Any]) -> list[Any]:
@@ -86,11 +142,11 @@ def values(body: dict[str, Any]) -> list[Any]:
 def test_the_form_follows_the_text_and_the_text_follows_the_form() -> None:
     resources = next(n for n, field in enumerate(FIELDS) if field.path == ("spec", "resources"))
     typed = {**BODY, "spec": {**BODY["spec"], "resources": ["memory"]}}
-    text, form, problem = follow(as_yaml(typed), values(BODY), TEXT)
+    text, form, _, problem = follow(as_yaml(typed), values(BODY), [], TEXT)
     assert (text, form[resources], problem) == (no_update, ["memory"], "")
     answered = values(BODY)
     answered[resources] = ["memory"]
-    text, form, problem = follow(as_yaml(BODY), answered, FIELDS[resources].id)
+    text, form, _, problem = follow(as_yaml(BODY), answered, [], FIELDS[resources].id)
     assert (parse_policy(text), problem) == (typed, "")
     assert form == [no_update] * len(FIELDS), "what the person has just chosen is not drawn over"
 
@@ -99,13 +155,13 @@ def test_a_word_that_yaml_reads_as_something_else_is_not_shown_as_chosen_and_can
     mode = next(n for n, field in enumerate(FIELDS) if field.path == ("spec", "mode"))
     typed = as_yaml(BODY).replace("mode: Observe", "mode: Off")
     assert parse_policy(typed)["spec"]["mode"] is False  # YAML 1.1
-    _, form, _ = follow(typed, values(BODY), TEXT)
+    _, form, *_ = follow(typed, values(BODY), [], TEXT)
     assert form[mode] is None
-    text, _, _ = follow(typed, [*form[:mode], "Off", *form[mode + 1 :]], FIELDS[mode].id)
+    text, *_ = follow(typed, [*form[:mode], "Off", *form[mode + 1 :]], [], FIELDS[mode].id)
     assert parse_policy(text)["spec"]["mode"] == "Off"
 
 
 def test_text_that_cannot_be_read_waits_and_nothing_of_it_is_lost() -> None:
-    text, form, problem = follow("metadata: {name: nightly", values(BODY), FIELDS[0].id)
+    text, form, _, problem = follow("metadata: {name: nightly", values(BODY), [], FIELDS[0].id)
     assert text is no_update and form == [no_update] * len(FIELDS)
     assert problem.startswith("The form waits for the YAML: ")

@@ -138,14 +138,26 @@ def run_demo_verification(cluster: DemoCluster, store: Store) -> Iterator[None]:
         stop()
 
 
+def _set_values(section: msgspec.Struct, usual: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields that are not as usual: constants, which no settings file may name, are as usual."""
+    values: dict[str, Any] = {}
+    for name in section.__struct_fields__:
+        own, other = getattr(section, name), getattr(usual, name)
+        if own != other:
+            values[name] = _set_values(own, other) if isinstance(own, msgspec.Struct) else msgspec.to_builtins(own)
+    return values
+
+
 def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
     """A settings file by which commands in another terminal reach the demo's store, cluster and ledger."""
+    from cotenant.base.settings.sections.autopilot import AutopilotSettings
+
     settings = cluster.settings
     document = {
         "store": {"url": store.url},
         "kube": {"kubeconfig": settings.kube.kubeconfig},
         "actions": {"ledger": settings.actions.ledger},
-        "autopilot": msgspec.to_builtins(settings.autopilot),
+        "autopilot": _set_values(settings.autopilot, AutopilotSettings()),
         "descheduler": {"configuration": settings.descheduler.configuration},
     }
     path = folder / CONFIG
