@@ -15,6 +15,18 @@ class Stop:
     words: str
 
 
+@dataclass(frozen=True, slots=True)
+class MoveProgress:
+    """How far a move ahead is: the moment where it ends, the share that lies behind, and what the machine still needs.
+
+    left_seconds: on the machine's clock, by the speed so far; None before the first stride.
+    """
+
+    to_seconds: float
+    done_ratio: float
+    left_seconds: float | None
+
+
 class Steering(Protocol):
     """Safe for many threads."""
 
@@ -29,8 +41,12 @@ class Steering(Protocol):
     def going_to(self) -> float | None:
         """The moment that it is being moved to; None when it goes at its own pace."""
 
+    @property
+    def progress(self) -> MoveProgress | None:
+        """How far the move ahead is; None when the clock goes at its own pace."""
+
     def halt(self, halted: bool) -> None:
-        """Stand still, or go on."""
+        """Stand still, or go on; ends a move ahead where it is."""
 
     def forward(self, to_seconds: float) -> None:
         """Move ahead in steps, and let everything happen that happens on the way; UsageError for the past."""

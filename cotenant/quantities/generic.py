@@ -156,6 +156,10 @@ _OTHERS: Final = (
         Unit.COUNT, "cotenant.dashboard.changes.review_end.later_steps_count"),
     _of("review_left_seconds", "Left of a review", "How long the review of many workloads still takes.", Unit.SECONDS,
         "cotenant.dashboard.changes.review_job.ReviewJob.left_seconds"),
+    _of("move_left_seconds", "Left of a move ahead", "How long the demo still takes to move its clock ahead, on the "
+        "machine's clock.", Unit.SECONDS, "cotenant.base.demo_clock.MoveProgress.left_seconds"),
+    _of("move_done_ratio", "Done of a move ahead", "Share of a move ahead of the demo's clock that lies behind it.",
+        Unit.RATIO, "cotenant.base.demo_clock.MoveProgress.done_ratio"),
     _of("change_mean_usage", "Mean before and after", "Mean usage of a workload before a change, and after it.",
         Unit.OF_RESOURCE, "cotenant.dashboard.figures.passage.Passage.mean_usage", Aggregation(Level.WORKLOAD, "mean"),
         Moment.WINDOW),

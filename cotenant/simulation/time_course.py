@@ -8,13 +8,15 @@ held.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 
-from cotenant.base.demo_clock import Stop
+from cotenant.base import measures
+from cotenant.base.demo_clock import MoveProgress, Stop
 from cotenant.base.errors import ClusterAbsent, CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import Mirror
@@ -68,6 +70,8 @@ class TimeCourse:
         """Create a time course that does not run yet."""
         self._parts, self._clock = parts, clock
         self._goal: float | None = None
+        self._move_began = (0.0, 0.0)
+        """Of the last move: the demo's and the machine's clock."""
         self._seen_version = -1
         self._managed_at = float("-inf")
         self._looked: dict[int, int] = {}
@@ -92,8 +96,18 @@ class TimeCourse:
         """The moment that it is being moved to."""
         return self._goal
 
+    @property
+    def progress(self) -> MoveProgress | None:
+        """How far the move ahead is; None when the clock goes at its own pace."""
+        goal, (began, machine) = self._goal, self._move_began
+        if goal is None:
+            return None
+        done = min(measures.ratio_of(self.now_seconds() - began, goal - began), 1.0)
+        left = (time.monotonic() - machine) * (1 - done) / done if done > 0 else None
+        return MoveProgress(goal, done, left)
+
     def halt(self, halted: bool) -> None:
-        """Stand still, or go on; ends a move ahead."""
+        """Stand still, or go on; ends a move ahead where it is."""
         self._goal = None
         self._clock.halt(halted)
         self._wake.set()
@@ -103,6 +117,8 @@ class TimeCourse:
         now = self.now_seconds()
         if not now < to_seconds <= now + DAY_SECONDS:
             raise UsageError("the demo's clock goes ahead by up to a day", fix="Choose a moment to come.")
+        if self._goal is None:
+            self._move_began = now, time.monotonic()
         self._goal = to_seconds
         self._wake.set()
 

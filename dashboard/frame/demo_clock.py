@@ -37,7 +37,9 @@ def strip(view: View) -> list[Component]:
     clock = html.Span([html.Span("Demo clock ", className="dim"), html.Span(moment(steering), id="steer-clock")])
     tour = _button("tour-open", "Tour", "Four marks: band, heat map, recommendations, reservations")
     ticks = dcc.Interval(id="steer-tick", interval=TICK_MILLISECONDS)
-    line = html.Div([clock, *buttons, html.Span(id="steer-going", className="dim"), tour], className="steering")
+    stop_here = html.Button("Stop here", id="steer-end", className="button", hidden=True, title="Stop the move ahead")
+    going = html.Span(going_words(steering), id="steer-going", className="dim")
+    line = html.Div([clock, *buttons, going, stop_here, tour], className="steering")
     status_line = html.P(latest_finding(steering), id="steer-told", className="steer-told", role="status")
     return [html.Section([line, status_line, ticks], id="steering", **{"aria-label": "Demo clock"})]
 
@@ -65,10 +67,15 @@ def _title(stop: Stop | None) -> str:
     return stop.words if stop else NOWHERE
 
 
-def going_words(steering: Steering) -> str:
-    """Return the time to which the clock is moving, as a note; "" when it is not moving."""
-    goal = steering.going_to
-    return f"moving to {display.clock(goal)} UTC …" if goal is not None else ""
+def going_words(steering: Steering) -> list[Any]:
+    """Return where the clock is moving to, how far it is and how long that still takes; nothing when it is not."""
+    move = steering.progress
+    if move is None:
+        return []
+    done, left = display.percent(move.done_ratio), move.left_seconds
+    when = "" if left is None else f", about {display.duration(left)} left"
+    bar = html.Progress(value=str(move.done_ratio), max="1", **{"aria-label": "Move ahead"})
+    return [bar, f" to {display.clock(move.to_seconds)} UTC: {done}{when}"]
 
 
 def latest_finding(steering: Steering) -> str:
@@ -93,13 +100,15 @@ def register(app: Dash, view: View) -> None:
         Output("steer-stop", "disabled"),
         Output("steer-stop", "title"),
         Output("steer-going", "children"),
+        Output("steer-end", "hidden"),
         Output("steer-told", "children"),
         Input("steer-tick", "n_intervals"),
     )
     def _show_clock(_ticks: int | None) -> tuple[Any, ...]:
         stop = _next(steering)
         stop_state = stop_words(stop), stop is None, _title(stop)
-        return moment(steering), halt_words(steering), *stop_state, going_words(steering), latest_finding(steering)
+        going = going_words(steering)
+        return moment(steering), halt_words(steering), *stop_state, going, not going, latest_finding(steering)
 
     @app.callback(
         Output("steer-halt", "title"),
@@ -110,6 +119,17 @@ def register(app: Dash, view: View) -> None:
     def _halt(_clicks: int | None) -> Any:
         steering.halt(not steering.halted)
         announce(f"The demo's clock {'is paused' if steering.halted else 'runs'} at {moment(steering)}.")
+        return no_update
+
+    @app.callback(
+        Output("steer-end", "title"),
+        Input("steer-end", "n_clicks"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.ADMINISTER)
+    def _end(_clicks: int | None) -> Any:
+        steering.halt(steering.halted)
+        announce(f"The demo's clock stopped on its way, at {moment(steering)}.")
         return no_update
 
     @app.callback(

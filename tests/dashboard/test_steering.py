@@ -17,6 +17,7 @@ from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame import demo_clock
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.sources.source import StoreSource
+from cotenant.dashboard.tables import display
 from cotenant.manager.decisions.results import RunResults
 from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.simulation.cluster import DemoCluster, DemoScenario
@@ -95,6 +96,22 @@ def test_who_administers_moves_it_ahead(cluster: DemoCluster, url: Callable[[Rol
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert cluster.course.now_seconds() < before + 1000
+
+
+def test_a_move_ahead_says_how_far_it_is_and_who_administers_stops_it_on_its_way(
+    cluster: DemoCluster, url: Callable[[Role], str]
+) -> None:
+    course, begun, address = cluster.course, cluster.course.now_seconds(), url(Role.ADMIN)
+    assert demo_clock.going_words(course) == []
+    course.forward(begun + 20 * 3600)
+    deadline = time.monotonic() + 60
+    while "left" not in str(words := demo_clock.going_words(course)):
+        assert words and time.monotonic() < deadline
+        time.sleep(0.01)
+    assert f" to {display.clock(begun + 20 * 3600)} UTC: " in str(words)
+    assert "stopped on its way" in str(press(address, "steer-end", "steer-end.title"))
+    assert course.going_to is None and course.halted
+    assert course.now_seconds() < begun + 20 * 3600
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OWNER, Role.APPROVER])

@@ -236,10 +236,22 @@ def test_the_clock_halts_goes_on_and_never_goes_back(cluster: DemoCluster) -> No
 
 
 def test_a_halt_ends_a_move_ahead(cluster: DemoCluster) -> None:
-    course = cluster.course
-    course.forward(course.now_seconds() + 20 * HOUR)
+    course, begun = cluster.course, cluster.course.now_seconds()
+    assert course.progress is None
+    course.forward(begun + 20 * HOUR)
+
+    def moved() -> bool:
+        move = course.progress
+        assert move is not None and (move.to_seconds, move.left_seconds is None) == (
+            begun + 20 * HOUR,
+            not move.done_ratio,
+        )
+        return move.done_ratio > 0
+
+    until("a stride", moved)
     course.halt(True)
     until("the move to end", lambda: course.going_to is None)
+    assert course.progress is None
     assert course.now_seconds() < cluster.clock.now_seconds() + 20 * HOUR
 
 
