@@ -64,7 +64,16 @@ NO_PLAN_WHY: Final = (
     "No Deployment or StatefulSet with a CPU request is forecast to need more pods than run anyway, or these results "
     "are older than the proposals. The forecasts say who comes nearest:"
 )
-WIDTHS: Final = {"start": 96, "end": 96, "pods": 66, "quantile": 88, "skill": 70, "idle_core_hours": 116, "wanted": 146}
+WIDTHS: Final = {
+    "reason": 200,
+    "start": 96,
+    "end": 96,
+    "pods": 66,
+    "quantile": 88,
+    "skill": 70,
+    "idle_core_hours": 116,
+    "wanted": 146,
+}
 
 
 def totals(snapshot: Snapshot, query: Query, _currency: str) -> Sequence[Component]:

@@ -111,7 +111,7 @@ def _peak(view: View, row: Row, search: str) -> Component:
     ref = proposed_plans.ref_of(row)
     title = visible(f"{ref.namespace}/{ref.kind}/{ref.name}")
     parts = [_state(row), *_from_it(view, row), *_forecast(view, row), _plan_commands(view, row), *_places(view)]
-    return panels.panel(title, *parts, aside=html.Span(_ways(view, row, search)))
+    return panels.panel(title, *parts, aside=html.Span(_ways(view, row, search), className="ways"))
 
 
 def _forecast(view: View, row: Row, reserve_at_seconds: float = 0.0) -> list[Component]:

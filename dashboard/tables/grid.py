@@ -29,7 +29,7 @@ WIDTHS: Final[Mapping[str, int]] = {
     "qos": 70,
     "priority": 124,
     "severity": 96,
-    "ready": 104,
+    "ready": 112,
     "replicas": 84,
     "sparkline": 146,
     "node": 150,
@@ -79,7 +79,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 }
 """Of every column. Headings break into lines rather than lose their ends."""
 
-TWO_LINES: Final[Mapping[str, Any]] = {"rowHeight": 37}
+TWO_LINES: Final[Mapping[str, Any]] = {"rowHeight": 35}
 """Options of a list whose names are drawn with their places below."""
 
 BOXES: Final[Mapping[str, Any]] = {

@@ -55,8 +55,21 @@ MISFITS = """() => {
         if (e.scrollHeight > e.clientHeight && e.scrollHeight < e.clientHeight + 12) say('scrolls by a few pixels', e);
     for (const e of drawn('.scroll:has(> .facts)'))
         if (e.scrollWidth > e.clientWidth + 1) say('columns outside', e);
-    for (const e of drawn('h1, h2, h3, .stat-label, .stat-value, .ag-pinned-left-cols-container .ag-cell, .worst a'))
+    const whole = ['h1', 'h2', 'h3', '.stat-label', '.stat-value', '.ag-pinned-left-cols-container .ag-cell',
+        '.ag-cell .chip', '.panel li', '.worst a'];
+    for (const e of drawn(whole.join()))
         if (e.scrollWidth > e.clientWidth + 1 && !e.closest('.visually-hidden')) say('cut', e);
+    for (const grid of drawn('.list-page .grid-frame')) {
+        const [box, rows] = [grid, grid.querySelector('.ag-body-viewport')].map(e => e.getBoundingClientRect());
+        const pinned = grid.querySelector('.ag-pinned-left-header').getBoundingClientRect();
+        if (pinned.width > box.width / 2 + 1) misfits.push(`pinned: ${pinned.width} of ${box.width}`);
+        for (const e of grid.querySelectorAll('.ag-header-cell[aria-sort]:not([aria-sort=none])'))
+            if (e.getBoundingClientRect().right > box.right + 1) say('sorted column outside', e);
+        const loaded = [...grid.querySelectorAll('.ag-pinned-left-cols-container .ag-row')];
+        const bottom = Math.min(rows.bottom, innerHeight) + 1;
+        const seen = loaded.filter(e => e.getBoundingClientRect().bottom <= bottom).length;
+        if (seen < Math.min(10, loaded.length)) misfits.push(`rows in sight: ${seen}`);
+    }
     for (const bar of drawn('.chips')) {
         const box = bar.getBoundingClientRect();
         for (const e of bar.children) {

@@ -347,10 +347,18 @@ def own_selectors(workload: WorkloadRef) -> tuple[str, str]:
     return f'{OWN}{{{where},status=~"5.."}}', f"{OWN}{{{where}}}"
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:
+    """Recommendations about workloads, which every test puts on a server of its own."""
+    return acting.prepared(tmp_path_factory.mktemp("store"))
+
+
 @pytest.mark.server
 @pytest.mark.parametrize("tool", ["Sloth", "Pyrra", "OpenSLO", "policy"])
-def test_a_change_that_breaks_a_promise_is_rolled_back_when_it_has_soaked(tool: str, tmp_path: Path) -> None:
-    with acting.embedded(tmp_path, acting.prepared(tmp_path / "store")) as scene:
+def test_a_change_that_breaks_a_promise_is_rolled_back_when_it_has_soaked(
+    tool: str, tmp_path: Path, prepared: acting.Prepared
+) -> None:
+    with acting.embedded(tmp_path, prepared) as scene:
         promised = Promised(tmp_path, scene, lambda workload: promise_of(tool, workload, *own_selectors(workload)))
         data = requests_around(promised.workload, int(time.time()), tmp_path)
         with Server(data) as prometheus:
@@ -368,9 +376,9 @@ def test_a_change_that_breaks_a_promise_is_rolled_back_when_it_has_soaked(tool: 
     ("tool", "state"), [("policy", ChangeState.APPLIED), ("Sloth", ChangeState.VERIFIED)], ids=["policy", "object"]
 )
 def test_without_an_answer_a_policy_leaves_no_verdict_and_an_object_that_never_answered_has_no_say(
-    tool: str, state: ChangeState, tmp_path: Path
+    tool: str, state: ChangeState, tmp_path: Path, prepared: acting.Prepared
 ) -> None:
-    with acting.embedded(tmp_path, acting.prepared(tmp_path / "store")) as scene:
+    with acting.embedded(tmp_path, prepared) as scene:
         promised = Promised(
             tmp_path, scene, lambda workload: promise_of(
                 tool, workload, *(text.replace(OWN, "nothing_total") for text in own_selectors(workload)))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -17,12 +20,19 @@ from typer.testing import CliRunner
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, connect
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.process.clock import ShiftedClock, SystemClock
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.changes.accept import AcceptanceTerms, Actions
+from cotenant.changes.access.configured_service import recommended_of
+from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.commands.guards import describe
+from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.regression_check import Compared, Measure, Objective, regression_results
-from cotenant.changes.model.change import Change
+from cotenant.changes.live_context import who
+from cotenant.changes.model.change import Change, ChangeState
 from cotenant.changes.model.judgement import ChangeVerdict
 from cotenant.changes.objectives.conventions import own_services, queries_for
 from cotenant.changes.objectives.found import FoundObjective, Guards, ServiceWeek, decide_objectives
@@ -31,12 +41,14 @@ from cotenant.changes.objectives.search import find_guards
 from cotenant.changes.soak.own_series import check_own
 from cotenant.changes.soak.usage_comparison import PrometheusComparison
 from cotenant.changes.soak.verification import queries_of
+from cotenant.changes.soak.watcher import Watcher
 from cotenant.cli.main import root
 from cotenant.profiler.prometheus.client import Client
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.contract.target import embedded_api
+from tests.support import acting
 from tests.support.prometheus import Server, blocks_from
 
 SPACE: Final = "objectives"
@@ -126,12 +138,12 @@ WRONG: Final = (
 )  # fmt: skip
 
 
-def lines_of(exporter: Exporter) -> Iterator[tuple[str, str]]:
-    """Each line of a week with the family it belongs to."""
+def lines_of(exporter: Exporter, changed: float = CHANGED, until: int = NOW) -> Iterator[tuple[str, str]]:
+    """Each line of a week with the family it belongs to; changed: when requests become slow and fail."""
     labels = ",".join(f'{key}="{value}"' for key, value in exporter.labels.items())
     served = dict.fromkeys(("slow", "quick", "failed"), 0.0)
-    for moment in range(NOW - HOURS * 3600, NOW + 1, STEP):
-        harmed = moment > CHANGED
+    for moment in range(until - HOURS * 3600, until + 1, STEP):
+        harmed = moment > changed
         served["slow"] += PER_SECOND * STEP * (0.5 if harmed else 0.0)
         served["quick"] += PER_SECOND * STEP * (0.5 if harmed else 1.0)
         served["failed"] += PER_SECOND * STEP * (0.05 if harmed else 0.0)
@@ -149,10 +161,13 @@ def lines_of(exporter: Exporter) -> Iterator[tuple[str, str]]:
 
 def written(folder: Path, exporters: Sequence[Exporter]) -> Path:
     """A folder of blocks with the metrics of these."""
+    return blocks_of(folder, (line for exporter in exporters for line in lines_of(exporter)))
+
+
+def blocks_of(folder: Path, lines: Iterable[tuple[str, str]]) -> Path:
     families: dict[str, list[str]] = {}
-    for exporter in exporters:
-        for family, line in lines_of(exporter):
-            families.setdefault(family, []).append(line)
+    for family, line in lines:
+        families.setdefault(family, []).append(line)
     text = [x for name, lines in sorted(families.items()) for x in (f"# TYPE {name} unknown", *lines)]
     (folder / "m.txt").write_text("\n".join([*text, "# EOF", ""]))
     blocks_from(folder / "m.txt", folder / "data")
@@ -288,6 +303,77 @@ def test_what_callers_of_the_workload_do_not_wait_for_is_not_proposed(
     name: str, source: Client, cluster: KubeClient
 ) -> None:
     assert list(guards_of(cluster, source, name).found) == []
+
+
+def of_workload(exporter: Exporter, workload: WorkloadRef) -> Exporter:
+    """The same exporter in pods of a workload of the scene."""
+    pod = f"{workload.name}-0" if workload.kind == "StatefulSet" else f"{workload.name}-7d4b9c-x2x9z"
+    names = {exporter.name: workload.name, SPACE: workload.namespace, pod_of(exporter.name)["pod"]: pod}
+    labels = {key: names.get(value, value) for key, value in exporter.labels.items()}
+    return dataclasses.replace(exporter, labels=labels)
+
+
+AFTER_HOURS: Final = 2
+
+
+@pytest.mark.server
+def test_once_a_person_says_yes_harm_in_a_service_of_each_kind_is_rolled_back_in_its_window_and_nothing_else_is(
+    tmp_path: Path,
+) -> None:
+    kinds = [exporter for exporter in EXPORTERS if exporter.name != "nginx"]
+    begun = int(time.time())
+    with acting.embedded(tmp_path, acting.prepared(tmp_path / "store")) as scene:
+        assert scene.server is not None
+        api, (unharmed, *harmed) = embedded_api(scene.server), scene.acceptable()[: len(kinds) + 1]
+        assert len(harmed) == len(kinds) == 6
+        served = [(of_workload(kind, ref), begun) for kind, ref in zip(kinds, harmed, strict=True)]
+        served.append((of_workload(kinds[-1], unharmed), begun + AFTER_HOURS * 3600))
+        until = begun + AFTER_HOURS * 3600
+        lines = (line for kind, changed in served for line in lines_of(kind, changed, until))
+        with Server(blocks_of(tmp_path, lines)) as server:
+            source = Client(PrometheusSettings(url=server.url))
+            for ref in (*harmed, unharmed):
+                guards = find_guards(scene.client, source, {}, ref, begun, SETTINGS)
+                assert [(one.measure, one.reason) for one in guards.found] == [
+                    (Measure.LATENCY, ""),
+                    (Measure.ERRORS, ""),
+                ]
+                use = [line.partition(": ")[2] for line in describe(guards) if line.startswith("  to use it")]
+                annotations = dict(shlex.split(command)[5].split("=", 1) for command in use)
+                add = {"op": "add", "path": "/metadata/annotations", "value": annotations}
+                api.patch(address_of(ref).path, [add], kind="json")
+            before = {ref: scene.resources(ref) for ref in (*harmed, unharmed)}
+            moved = moved_by_watching(scene, tmp_path, [*before], source, 0.2, 0.6)
+            source.close()
+        # Each soaks for half an hour: at 12 minutes nothing is decided, at 36 everything.
+        expected = {str(ref): ChangeState.ROLLED_BACK for ref in harmed} | {str(unharmed): ChangeState.VERIFIED}
+        assert moved == [{}, expected]
+        after = {ref: scene.resources(ref) for ref in before}
+        assert {ref for ref in before if after[ref] != before[ref]} == {unharmed}
+
+
+def moved_by_watching(
+    scene: acting.Scene, folder: Path, refs: Sequence[WorkloadRef], source: Client, *hours: float
+) -> list[dict[str, ChangeState]]:
+    """Accept a change of each, and return what a look of the watcher after each of these times moves them to."""
+    merged = msgspec.structs.replace(acting.ACTIONS, soak_minutes=30.0, auto_rollback=True)
+    ledger = ChangeLedger(Ledger(folder / "l.db"), SystemClock(), "ann")
+    actions = Actions(scene.client, ledger, merged, who(scene.client))
+    reviews = [one for ref in refs for one in actions.review(recommended_of(scene.store)(ref))]
+    accepted = actions.accept(reviews, AcceptanceTerms(("cool-down",)))
+    assert [status.state for status in accepted] == [ChangeState.APPLIED] * len(refs)
+    acting.settle_rollouts(scene)
+    actions.compare = PrometheusComparison(source, {})
+
+    @contextmanager
+    def opened() -> Iterator[Actions]:
+        yield actions
+
+    looks = []
+    for ahead in hours:
+        ledger.clock = ShiftedClock(ahead * 3600)
+        looks.append({str(s.change.ref): s.state for s in Watcher(opened, lambda _news: None).step()})
+    return looks
 
 
 @pytest.mark.server
