@@ -6,7 +6,7 @@ Data alone: the experiment computes it, the dashboard shows it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 WHAT_IF: Final = "what-if"
 """Name of the stored document, a WhatIf."""
@@ -55,3 +55,23 @@ class WhatIf:
     capacity_cores: float
     risks: tuple[RiskOutcome, ...]
     by_use: RiskOutcome | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayProgress:
+    """How far a replay is: runs that are done, all of them, and how long it still takes; None before the first."""
+
+    done_runs: int
+    all_runs: int
+    left_seconds: float | None
+
+
+class ReplayJob(Protocol):
+    """A replay that runs in the background. Safe for many threads."""
+
+    @property
+    def progress(self) -> ReplayProgress | None:
+        """How far it is; None once it has ended."""
+
+    def stop(self) -> None:
+        """End it; nothing of it is stored."""

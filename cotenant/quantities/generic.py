@@ -156,6 +156,10 @@ _OTHERS: Final = (
         Unit.COUNT, "cotenant.dashboard.changes.review_end.later_steps_count"),
     _of("review_left_seconds", "Left of a review", "How long the review of many workloads still takes.", Unit.SECONDS,
         "cotenant.dashboard.changes.review_job.ReviewJob.left_seconds"),
+    _of("replay_left_seconds", "Left of a replay", "How long the replay in the background still takes.", Unit.SECONDS,
+        "cotenant.base.usage.what_if.ReplayProgress.left_seconds"),
+    _of("replay_runs_count", "Runs of a replay", "Runs of the replay in the background that are done, and all of them.",
+        Unit.COUNT, "cotenant.base.usage.what_if.ReplayProgress.done_runs"),
     _of("move_left_seconds", "Left of a move ahead", "How long the demo still takes to move its clock ahead, on the "
         "machine's clock.", Unit.SECONDS, "cotenant.base.demo_clock.MoveProgress.left_seconds"),
     _of("move_done_ratio", "Done of a move ahead", "Share of a move ahead of the demo's clock that lies behind it.",

@@ -20,8 +20,8 @@ _KEYS: Final[Mapping[tuple[Surface, ...], str]] = {
         node_least_and_most_used_percent node_highest_used_percent nodes_spread_percent
         cluster_lendable_ahead_least job_age_seconds job_wait_seconds soak_left_seconds plan_window_seconds
         plan_lead_seconds plan_ttl_seconds ladder_steps_count alarming_hours_count later_steps_count
-        review_left_seconds move_left_seconds move_done_ratio change_mean_usage forecast_median_coverage_ratio
-        what_if_utilisation_ratio
+        review_left_seconds replay_left_seconds replay_runs_count move_left_seconds move_done_ratio
+        change_mean_usage forecast_median_coverage_ratio what_if_utilisation_ratio
         """,
     (Surface.SENTENCE, Surface.CLI): """
         trouble_count back_test_days peak_above_mean_ratio policy_switch_ratio policy_violation_ratio

@@ -19,6 +19,7 @@ from cotenant.base.people import Person
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.dashboard import AccessSettings, DashboardSettings
 from cotenant.base.settings.sections.recommender import PriceSettings
+from cotenant.base.usage.what_if import ReplayJob
 from cotenant.changes.model.service import ChangeService
 from cotenant.changes.objectives.found import Guards
 from cotenant.dashboard.sources.source import ResultSource
@@ -95,6 +96,8 @@ class DashboardContext:
     """Where the top bar leads to beside this cluster, address by label; empty: there is only one."""
     steering: Steering | None = None
     """The clock of a demo, to be moved ahead; None: time is what it is."""
+    replay: ReplayJob | None = None
+    """The replay of a demo's history that runs in the background; None: a command makes it."""
 
 
 @dataclass(frozen=True, slots=True)

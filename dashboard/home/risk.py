@@ -9,8 +9,10 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.base import measures
+from cotenant.base.people import Right
 from cotenant.base.text import percent
-from cotenant.base.usage.what_if import RiskOutcome, WhatIf
+from cotenant.base.usage.what_if import ReplayProgress, RiskOutcome, WhatIf
+from cotenant.dashboard.changes.callbacks import acts, announce
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import View
@@ -26,12 +28,14 @@ USUAL_PERCENT: Final = 1.0
 NOTE: Final = (
     "How often the forecast peak of a node's services may be passed: more is lent, and nodes are short more often."
 )
+RUNNING: Final = "This cluster's own history is replayed at several risks, in the background:"
 NONE: Final = "No replay of the history is stored yet."
 NONE_WHY: Final = (
     "It runs this program's own decisions on what your nodes did, at several risks, and writes to no cluster. "
     "14 days of history come before the first day that is tried."
 )
 COMMAND: Final = "cotenant simulate --trace stored"
+STOP: Final = "replay-stop"
 IN_DEMO: Final = (
     " In a second terminal, with the COTENANT_CONFIG that the demo printed when it began; "
     "then this page shows the outcome."
@@ -93,9 +97,21 @@ def _beside(replay: WhatIf, chosen: RiskOutcome) -> str:
 
 
 def no_replay(view: View) -> Component:
-    """Why there is no slider yet, and the command that makes it; for a demo where to type it."""
+    """Why there is no slider yet, and the command that makes it; for a demo how far its replay is, or where to type."""
+    progress = view.given.replay.progress if view.given.replay else None
+    if progress is not None:
+        return _running(progress)
     why = NONE_WHY + (IN_DEMO if view.given.steering is not None else "")
     return panels.empty(NONE, why=why, command=COMMAND)
+
+
+def _running(progress: ReplayProgress) -> Component:
+    done, total, left = progress.done_runs, progress.all_runs, progress.left_seconds
+    when = "" if left is None else f", about {display.duration(left)} left"
+    said = f"{RUNNING} {display.number(done)} of {display.counted(total, 'run')} done{when}."
+    bar = html.Progress(value=str(done), max=str(total), **{"aria-label": "Replay"})
+    stop = html.Button("Stop it", id=STOP, className="button act")
+    return html.Div([html.P(said, role="status"), bar, stop], className="review-progress")
 
 
 # --- on Home ----------------------------------------------------------------------------------------------------------
@@ -125,6 +141,7 @@ def _outcome(replay: WhatIf, place: int) -> Component:
 
 def register(app: Dash, view: View) -> None:
     """Home's slider chooses among outcomes that are computed already; the panel fills itself when they are there."""
+    _register_stop(app, view)
 
     @app.callback(
         Output(HOME_OUTCOME, "children"),
@@ -157,7 +174,25 @@ def register(app: Dash, view: View) -> None:
         return panels.render_guarded(lambda: panel(view)), present
 
 
+def _register_stop(app: Dash, view: View) -> None:
+    """The button that ends a replay in the background; nothing where there is none."""
+    job = view.given.replay
+    if job is None:
+        return
+
+    @app.callback(Output(STOP, "title"), Input(STOP, "n_clicks"), prevent_initial_call=True)
+    @acts(view, Right.ADMINISTER)
+    def _stop(clicks: int | None) -> Any:
+        if clicks:
+            job.stop()
+            announce("The replay was stopped; nothing of it is kept.")
+        return no_update
+
+
 def replay_mark(view: View) -> str:
-    """Changes when a replay comes."""
+    """Changes when a replay comes, and with every run of one in the background."""
     replay = view.source.what_if()
-    return str(replay.computed_seconds) if replay else ""
+    if replay is not None:
+        return str(replay.computed_seconds)
+    progress = view.given.replay.progress if view.given.replay else None
+    return f"{progress.done_runs} of {progress.all_runs}" if progress else ""

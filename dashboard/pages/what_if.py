@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dash import Dash, Input, Output, State, html, no_update
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.base.usage.what_if import WhatIf
@@ -16,6 +16,8 @@ from cotenant.dashboard.tables import display
 
 PATH: Final = "what-if"
 SLIDER: Final = "what-if-risk"
+BODY: Final = "what-if-body"
+MARK: Final = "what-if-mark"
 CHART_HEIGHT: Final = 280
 ASSUMED: Final = (
     "A simulation in steps of five minutes: batch work is always waiting, pods are taken as nodes' totals, and p99 "
@@ -27,8 +29,8 @@ def render(view: View, _search: str) -> Component:
     """Heading, slider, and what the chosen risk would have done."""
     lead = html.P("What lending to batch work would have done to this cluster, on its own history.")
     head = html.Div([html.H1("Try a risk"), lead], className="page-head")
-    body = panels.render_guarded(lambda: _body(view))
-    return html.Div([head, body], className="page tall-page")
+    body = html.Div(panels.render_guarded(lambda: _body(view)), id=BODY)
+    return html.Div([head, body, dcc.Store(id=MARK, data=risk.replay_mark(view))], className="page tall-page")
 
 
 def _body(view: View) -> Component:
@@ -65,7 +67,24 @@ def outcome(replay: WhatIf, place: int) -> Component:
 
 
 def register(app: Dash, view: View) -> None:
-    """The slider chooses among outcomes that are computed already."""
+    """The slider chooses among outcomes that are computed already; the page fills itself when they are there."""
+
+    def here(pathname: str | None) -> bool:
+        return (pathname or "").rstrip("/") == f"{view.settings.base_path}{PATH}"
+
+    @app.callback(
+        Output(BODY, "children"),
+        Output(MARK, "data"),
+        Input("tick", "n_intervals"),
+        State(MARK, "data"),
+        State("url", "pathname"),
+        prevent_initial_call=True,
+    )
+    def _fill(_ticks: int | None, shown: str | None, pathname: str | None) -> tuple[Any, Any]:
+        present = risk.replay_mark(view)
+        if present == shown or not here(pathname):
+            return no_update, no_update
+        return panels.render_guarded(lambda: _body(view)), present
 
     @app.callback(
         Output("what-if-outcome", "children"),
@@ -74,7 +93,7 @@ def register(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     def _draw_outcome(place: int | None, pathname: str | None) -> Any:
-        if (pathname or "").rstrip("/") != f"{view.settings.base_path}{PATH}" or place is None:
+        if not here(pathname) or place is None:
             return no_update
 
         def draw() -> Component:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import pytest
 
 from cotenant.base.store import Store
-from cotenant.base.usage.what_if import WHAT_IF
+from cotenant.base.usage.what_if import WHAT_IF, ReplayProgress
 from cotenant.dashboard.figures import what_if as charts
+from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.home import risk
 from cotenant.dashboard.pages import what_if
 from cotenant.dashboard.sources.source import ResultSource, StoreSource
@@ -64,6 +67,33 @@ def test_results_without_a_replay_say_which_command_makes_one(made: Results) -> 
     page = text_of(what_if.render(view_on(Unreplayed(StoreSource(made.store, support.QUICK))), ""))
     assert risk.NONE in page
     assert risk.COMMAND in page
+
+
+@dataclass
+class Replaying:
+    """A replay in the background that is so far."""
+
+    progress: ReplayProgress | None
+
+    def stop(self) -> None:
+        self.progress = None
+
+
+def test_a_replay_in_the_background_says_how_far_it_is_and_how_to_stop_it_and_then_which_command_makes_one(
+    made: Results,
+) -> None:
+    job = Replaying(ReplayProgress(0, 10, None))
+    shown = replace(view_on(Unreplayed(StoreSource(made.store, support.QUICK))), given=DashboardContext(replay=job))
+    marks = [risk.replay_mark(shown)]
+    assert "0 of 10 runs done." in text_of(what_if.render(shown, ""))
+    job.progress = ReplayProgress(3, 10, 45.0)
+    marks.append(risk.replay_mark(shown))
+    for page in (text_of(what_if.render(shown, "")), text_of(risk.panel(shown))):
+        assert "3 of 10 runs done, about 45 s left." in page and "Stop it" in page and risk.COMMAND not in page
+    job.stop()
+    marks.append(risk.replay_mark(shown))
+    assert risk.COMMAND in text_of(what_if.render(shown, ""))
+    assert len(set(marks)) == 3, "an open page draws itself anew at each"
 
 
 def test_the_page_reads_the_replay_that_the_command_stores(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -21,6 +21,7 @@ import msgspec
 
 from cotenant.base.commands.output import message
 from cotenant.base.process.private_files import open_private
+from cotenant.cli.demo.background_replay import background_replay
 from cotenant.cli.demo.progress_page import ProgressPage
 
 if TYPE_CHECKING:
@@ -72,13 +73,14 @@ def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, op
     settings = msgspec.structs.replace(settings, store=msgspec.structs.replace(settings.store, url=store.url))
     with DemoCluster(story, settings, folder) as cluster, run_demo_verification(cluster, store):
         written = write_config(cluster, store, folder)
-        joined = replace(demo_dashboard_context(cluster, store), launch_token=opening.token)
-        app = create_app(StoreSource(store, settings.dashboard), settings.dashboard, cluster.clock, joined)
-        ready = _ready(written, lambda url: launch.launch_url(url, settings.dashboard.base_path, opening.token))
         # uvicorn ends in good order and then raises the signal again: it must not end us before the files are gone.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        opening.page.stop()
-        with suppress(KeyboardInterrupt):
+        ready = _ready(written, lambda url: launch.launch_url(url, settings.dashboard.base_path, opening.token))
+        with suppress(KeyboardInterrupt), background_replay(written) as replay:
+            context = demo_dashboard_context(cluster, store)
+            joined = replace(context, launch_token=opening.token, replay=replay)
+            app = create_app(StoreSource(store, settings.dashboard), settings.dashboard, cluster.clock, joined)
+            opening.page.stop()
             serve(app, settings.dashboard.host, settings.dashboard.port, ready, opening.listener)
 
 
