@@ -27,6 +27,7 @@ from cotenant.simulation.controllers.autoscaler import CpuDemand
 from cotenant.simulation.controllers.cluster_controllers import ClusterControllers
 from cotenant.simulation.controllers.node_metrics import NodeMetricReports
 from cotenant.simulation.definitions import define
+from cotenant.simulation.demo import CLUSTER
 from cotenant.simulation.feature_objects import (
     DESCHEDULER_CONFIGURATION,
     MINIMUM_CONFIDENCE,
@@ -110,7 +111,7 @@ class DemoCluster:
     def __enter__(self) -> DemoCluster:
         """Serve, and live."""
         self.server.start()
-        self.server.write_kubeconfig(self.kubeconfig)
+        self.server.write_kubeconfig(self.kubeconfig, name=CLUSTER)
         demand, batch = self._story.demand, evening_of(self._story.inventory)
         living = ClusterControllers(self.server.state, LocalClient(self.server.api), demand, batch)
         agents = NodeMetricReports(self.server.state, LocalClient(self.server.api, "cotenant-demo-agents"))

@@ -74,3 +74,11 @@ def test_a_pronounced_peak_is_ahead_on_the_first_screen(config: str) -> None:
     overview = Store(settings.store.url, CLUSTER).read_document("overview", Overview)
     assert overview is not None and overview.peak is not None
     assert overview.peak.pronounced
+
+
+@pytest.mark.slow
+def test_status_knows_the_plans_of_the_demo_s_own_cluster(config: str) -> None:
+    env = {**os.environ, "COTENANT_CONFIG": config}
+    done = subprocess.run([COTENANT, "status"], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, "not known" in done.stdout) == (0, False), done.stdout + done.stderr
+    assert "for approval" in done.stdout

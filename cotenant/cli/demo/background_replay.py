@@ -1,4 +1,4 @@
-"""EDGE: the demo's history replayed at several risks while its pages are served, by a process of low priority."""
+"""EDGE: the demo's history replayed at several risks while its pages are served, by a process of lower priority."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STAGE: Final = re.compile(r" \(\d+\)$")
 """End of the line that the command writes when it begins a stage."""
 FIRST_STAGES: Final = 2
 """The history is read and forecast before the first run."""
-NICENESS: Final = 19
+NICENESS: Final = 10
 
 
 class BackgroundReplay:

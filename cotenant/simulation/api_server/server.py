@@ -91,16 +91,19 @@ class EmbeddedServer:
         self.accounts[token] = account
         return token
 
-    def write_kubeconfig(self, path: Path, token: str = "") -> Path:
-        """A kubeconfig (JSON is YAML) that only the owner can read, as administrator unless a token is given."""
+    def write_kubeconfig(self, path: Path, token: str = "", name: str = "embedded") -> Path:
+        """A kubeconfig (JSON is YAML) that only the owner can read, as administrator unless a token is given.
+
+        name: of its context, its cluster and its user.
+        """
         trusted = base64.b64encode(self.authority.encode()).decode()
         document = {
             "apiVersion": "v1",
             "kind": "Config",
-            "current-context": "embedded",
-            "clusters": [{"name": "embedded", "cluster": {"server": self.url, "certificate-authority-data": trusted}}],
-            "users": [{"name": "embedded", "user": {"token": token or self.token}}],
-            "contexts": [{"name": "embedded", "context": {"cluster": "embedded", "user": "embedded"}}],
+            "current-context": name,
+            "clusters": [{"name": name, "cluster": {"server": self.url, "certificate-authority-data": trusted}}],
+            "users": [{"name": name, "user": {"token": token or self.token}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         }
         return _write(path, document)
 
