@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, Page, expect
 
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
@@ -23,6 +23,18 @@ from tests.support.pictures import pictured
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 SIZE = {"width": 1366, "height": 768}
+
+
+def begin_an_objective_and_drop_it(page: Page, text: Locator) -> None:
+    """By the form; the YAML follows both."""
+    page.get_by_text("Objectives: a change after which").click()
+    promise = page.get_by_role("group", name="Objective 1").get_by_label("Name")
+    promise.fill("errors")
+    promise.press("Tab")
+    expect(text).to_have_value(re.compile(r"objectives:\s+- \{name: errors\}"))
+    promise.fill("")
+    promise.press("Tab")
+    expect(text).not_to_have_value(re.compile("objectives"))
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -52,6 +64,7 @@ def test_a_person_previews_tonight_lets_a_policy_act_and_pauses_everything(
             cpu.uncheck()
             memory.check()
             expect(text).to_have_value(re.compile(r"resources: \[memory\]"))
+            begin_an_objective_and_drop_it(page, text)
             page.get_by_role("button", name="Preview tonight").press("Enter")
             expect(page.get_by_role("table", name="Tonight's queue")).to_contain_text("nothing allowed")
             assert serious(page, axe) == [] and scene.events() == []
