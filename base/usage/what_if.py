@@ -59,7 +59,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """How far a replay is: runs that are done, all of them, and how long it still takes; None before the first."""
+    """How far a replay is: how many runs are done and how many there are, and how long it takes; None at first."""
 
     done_runs: int
     all_runs: int

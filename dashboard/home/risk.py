@@ -190,9 +190,9 @@ def _register_stop(app: Dash, view: View) -> None:
 
 
 def replay_mark(view: View) -> str:
-    """Changes when a replay comes, and with every run of one in the background."""
+    """Changes when a replay comes, and as long as one runs in the background."""
     replay = view.source.what_if()
     if replay is not None:
         return str(replay.computed_seconds)
     progress = view.given.replay.progress if view.given.replay else None
-    return f"{progress.done_runs} of {progress.all_runs}" if progress else ""
+    return repr(progress) if progress else ""
