@@ -17,7 +17,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class MoveProgress:
-    """How far a move ahead is: the moment where it ends, the share that lies behind, and what the machine still needs.
+    """Progress of a move ahead: the moment where it ends, the share that is done, and the time that it still takes.
 
     left_seconds: on the machine's clock, by the speed so far; None before the first stride.
     """
@@ -43,7 +43,7 @@ class Steering(Protocol):
 
     @property
     def progress(self) -> MoveProgress | None:
-        """How far the move ahead is; None when the clock goes at its own pace."""
+        """The progress of the move ahead; None when the clock goes at its own pace."""
 
     def halt(self, halted: bool) -> None:
         """Stand still, or go on; ends a move ahead where it is."""

@@ -59,7 +59,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """How far a replay is: how many runs are done and how many there are, and how long it takes; None at first."""
+    """Progress of a replay: how many runs are done and how many there are, and the time left; None at first."""
 
     done_runs: int
     all_runs: int
@@ -71,7 +71,7 @@ class ReplayJob(Protocol):
 
     @property
     def progress(self) -> ReplayProgress | None:
-        """How far it is; None once it has ended."""
+        """The progress of the replay; None once it has ended."""
 
     def stop(self) -> None:
         """End it; nothing of it is stored."""

@@ -98,7 +98,7 @@ class TimeCourse:
 
     @property
     def progress(self) -> MoveProgress | None:
-        """How far the move ahead is; None when the clock goes at its own pace."""
+        """The progress of the move ahead; None when the clock goes at its own pace."""
         goal, (began, machine) = self._goal, self._move_began
         if goal is None:
             return None

@@ -194,17 +194,17 @@ def _put(target: dict[str, Any], path: Sequence[str], value: Any) -> None:
 def objective_answers(body: Mapping[str, Any]) -> list[Any]:
     """Return what the form shows of the objectives: the parts of each in turn, MOST_OBJECTIVES of them."""
     shown = [*_objectives(body), *({} for _ in range(MOST_OBJECTIVES))][:MOST_OBJECTIVES]
-    return [form_value({"": one}, part) for one in shown for part in OBJECTIVE]
+    return [form_value({"": objective}, part) for objective in shown for part in OBJECTIVE]
 
 
 def with_objectives(body: Mapping[str, Any], answers: Sequence[Any]) -> dict[str, Any]:
     """Return the object with the objectives as the form has them; one without any answer is left out."""
     before, written = _objectives(body), []
     for place in range(MOST_OBJECTIVES):
-        one: dict[str, Any] = {"": before[place] if place < len(before) else {}}
+        objective: dict[str, Any] = {"": before[place] if place < len(before) else {}}
         for part, answer in zip(OBJECTIVE, _of_objective(answers, place), strict=True):
-            one = with_form_value(one, part, answer)
-        written += [one[""]] if one else []
+            objective = with_form_value(objective, part, answer)
+        written += [objective[""]] if objective else []
     made = copy.deepcopy(dict(body))
     _put(made, ("spec", "objectives"), [*written, *before[MOST_OBJECTIVES:]])
     return made
@@ -217,7 +217,7 @@ def _of_objective(values: Sequence[Any], place: int) -> Sequence[Any]:
 def _objectives(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     spec = body.get("spec")
     found = spec.get("objectives") if isinstance(spec, Mapping) else None
-    return [one if isinstance(one, Mapping) else {} for one in found] if isinstance(found, list) else []
+    return [entry if isinstance(entry, Mapping) else {} for entry in found] if isinstance(found, list) else []
 
 
 def objective_ids() -> list[str]:
@@ -237,9 +237,9 @@ def form(body: Mapping[str, Any], *, existing: bool = False) -> Component:
 def _objectives_form(body: Mapping[str, Any]) -> Component:
     ids, values, slots = objective_ids(), objective_answers(body), []
     for place in range(MOST_OBJECTIVES):
-        one = zip(OBJECTIVE, _of_objective(ids, place), _of_objective(values, place), strict=True)
+        fields = zip(OBJECTIVE, _of_objective(ids, place), _of_objective(values, place), strict=True)
         legend = html.Legend(f"Objective {place + 1}")
-        slots.append(html.Fieldset([legend, *(_component(part, id_, value) for part, id_, value in one)]))
+        slots.append(html.Fieldset([legend, *(_component(part, id_, value) for part, id_, value in fields)]))
     summary = html.Summary("Objectives: a change after which one is broken is rolled back")
     note = html.P(QUERY_NOTE, className="panel-note")
     return html.Details([summary, note, *slots], open=bool(_objectives(body)), className="policy-objectives")

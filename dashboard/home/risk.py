@@ -100,12 +100,12 @@ def no_replay(view: View) -> Component:
     """Why there is no slider yet, and the command that makes it; for a demo how far its replay is, or where to type."""
     progress = view.given.replay.progress if view.given.replay else None
     if progress is not None:
-        return _running(progress)
+        return _progress_panel(progress)
     why = NONE_WHY + (IN_DEMO if view.given.steering is not None else "")
     return panels.empty(NONE, why=why, command=COMMAND)
 
 
-def _running(progress: ReplayProgress) -> Component:
+def _progress_panel(progress: ReplayProgress) -> Component:
     done, total, left = progress.done_runs, progress.all_runs, progress.left_seconds
     when = "" if left is None else f", about {display.duration(left)} left"
     said = f"{RUNNING} {display.number(done)} of {display.counted(total, 'run')} done{when}."

@@ -28,7 +28,7 @@ class BackgroundReplay:
     """`cotenant simulate --trace stored` on the demo's store; implements `ReplayJob`. Safe for many threads."""
 
     def __init__(self, config: Path, risks: int) -> None:
-        """Begin at once. config: the settings file of the demo; risks: at how many the command replays the history."""
+        """Start the process. config: the settings file of the demo; risks: number of risks that the command replays."""
         self._begun, self._stages, self._total = time.monotonic(), 0, FIRST_STAGES + 1 + risks
         program = [sys.executable, "-c", "from cotenant.cli.main import run; run()"]
         ways = [word for way in WAYS for word in ("--policy", way)]
@@ -47,7 +47,7 @@ class BackgroundReplay:
 
     @property
     def progress(self) -> ReplayProgress | None:
-        """How far it is; None once it has ended or was stopped."""
+        """The progress of the replay; None once it has ended or was stopped."""
         if self._child.poll() is not None:
             return None
         done = max(self._stages - 1, 0)
@@ -55,7 +55,7 @@ class BackgroundReplay:
         return ReplayProgress(done, self._total, left)
 
     def stop(self) -> None:
-        """End it, and wait for its end."""
+        """Stop the process, and wait for its end."""
         self._child.terminate()
         self._child.wait()
         self._reader.join()
