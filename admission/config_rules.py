@@ -23,8 +23,7 @@ def warnings_of_config(data: Mapping[str, str]) -> list[str]:
 
     Such parts are misspelled fields and values that have no effect.
     """
-    findings = (finding for finding in SloConfig().updated(data).findings if not finding.fatal)
-    return [f"{finding}. The rest of the key is in force. {finding.fix}".rstrip() for finding in findings]
+    return [finding.advice for finding in SloConfig().updated(data).findings if not finding.fatal]
 
 
 def _problem(finding: SloConfigFinding) -> Problem:

@@ -12,7 +12,7 @@ from typing import Final
 from cotenant.base.kubernetes.moments import APART_SECONDS, moment
 
 NEAR_SECONDS: Final = 600.0
-"""A newest report of a cluster whose nodes report is younger than this by the right clock."""
+"""A newest report of a cluster whose nodes report is younger than this by the right clock, and not of the future."""
 FEWEST: Final = 2
 """Nodes that must agree against us: one may be wrong itself."""
 
@@ -26,7 +26,9 @@ def server_disagrees(now_seconds: float, server_seconds: float | None, reported_
     if server_seconds is None or abs(now_seconds - server_seconds) <= APART_SECONDS:
         return ""
     times = list(reported_seconds)
-    by_server, by_us = (any(abs(time - at) <= NEAR_SECONDS for time in times) for at in (server_seconds, now_seconds))
+    by_server, by_us = (
+        any(-APART_SECONDS <= at - time <= NEAR_SECONDS for time in times) for at in (server_seconds, now_seconds)
+    )
     if by_server and not by_us:
         which = "Nodes' reports agree with the API server: set the clock of the manager's machine."
     elif by_us and not by_server:

@@ -52,6 +52,13 @@ def type_of(kind: Any) -> inspect.Type:
     return inspect.type_info(kind)
 
 
+def field_names(kind: Any) -> frozenset[str]:
+    """Return the names of a struct's fields as they are written; none for another type."""
+    description = type_of(kind)
+    fields = description.fields if isinstance(description, inspect.StructType) else ()
+    return frozenset(field.encode_name for field in fields)
+
+
 def without_nulls(value: Any, untouched: frozenset[str] = frozenset()) -> Any:
     """The same JSON value without object members that are null; in lists, and in `untouched` members, nulls stay."""
     if isinstance(value, dict):

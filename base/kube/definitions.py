@@ -16,6 +16,7 @@ from cotenant.base.process.shipped_manifests import deploy
 
 Schema = Mapping[str, Any]
 KEEPS_ALL: Final = "x-kubernetes-preserve-unknown-fields"
+INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 MOST_NAMED: Final = 3
 
 
@@ -58,8 +59,14 @@ def served_schema(document: Schema, group: str, version: str, kind: str) -> Sche
 
 
 def missing_fields(ours: Schema, served: Schema, path: str = "") -> Iterator[str]:
-    """Fields and values of our schema that the served one does not take, by path; what takes all of them lacks none."""
+    """Fields, values and types of our schema that the served one does not take, by path.
+
+    A schema that takes all of them lacks none; one without fields takes no entries of a map either.
+    """
     if served.get(KEEPS_ALL):
+        return
+    if not _takes_type(ours, served):
+        yield f"{path}:{ours.get('type', 'integer or string')}"
         return
     if served.get("enum"):
         yield from (f"{path}={value}" for value in ours.get("enum") or () if value not in served["enum"])
@@ -75,3 +82,14 @@ def missing_fields(ours: Schema, served: Schema, path: str = "") -> Iterator[str
         our_field, served_field = ours.get(inner), served.get(inner)
         if isinstance(our_field, Mapping) and isinstance(served_field, Mapping):
             yield from missing_fields(our_field, served_field, f"{path}{mark}")
+        elif our_field and served_field is None:
+            yield f"{path}{mark}"
+
+
+def _takes_type(ours: Schema, served: Schema) -> bool:
+    """Return whether the served schema takes the type of ours; one that names none takes all."""
+    if served.get(INT_OR_STRING) or not served.get("type"):
+        return True
+    if ours.get(INT_OR_STRING):
+        return False
+    return ours.get("type") in (None, served["type"]) or (ours["type"], served["type"]) == ("integer", "number")

@@ -223,14 +223,8 @@ def _body(address: Address, owned: ExistingObject, rendering: Rendering) -> dict
 def notes_of(findings: Iterable[SloConfigFinding]) -> Iterable[ObjectNote]:
     """Yield one note per finding on the ConfigMap, with its effect on the nodes."""
     for finding in findings:
-        if not finding.fatal:
-            effect = "The rest of the key is in force."
-        elif finding.kept:
-            effect = "The last good value of the whole key stays in force."
-        else:
-            effect = "There is no good value yet: nodes keep theirs, new ones get the built-in values."
         reason = "InvalidConfig" if finding.fatal else "IneffectiveConfig"
-        yield ObjectNote(f"configmaps/{SLO_CONFIG_MAP}", reason, f"{finding}. {effect} {finding.fix}", warning=True)
+        yield ObjectNote(f"configmaps/{SLO_CONFIG_MAP}", reason, finding.advice, warning=True)
 
 
 def _foreign(nodes: Mapping[str, tuple[str, ...]]) -> Iterable[ObjectNote]:

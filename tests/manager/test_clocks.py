@@ -30,6 +30,10 @@ Nodes = Callable[..., list[str]]
         (NOW - HOUR, NOW, [NOW - 30], "60 minutes behind the API server's"),
         (NOW - HOUR, NOW, [NOW - 30], "set the clock of the manager's machine"),
         (NOW, NOW + HOUR, [NOW - 30], "set the clock of the API server's machine"),
+        # six minutes: a report of the future proves a clock to be behind, an old one proves nothing
+        (NOW - 360, NOW, [NOW - 30], "set the clock of the manager's machine"),
+        (NOW, NOW - 360, [NOW - 30], "set the clock of the API server's machine"),
+        (NOW + 360, NOW, [NOW - 30], "No report says which of them is right"),
         (NOW, NOW + HOUR, [], "No report says which of them is right"),
         (NOW, NOW + HOUR, [NOW, NOW + HOUR], "No report says which of them is right"),
     ],

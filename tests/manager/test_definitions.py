@@ -105,6 +105,26 @@ def test_a_missing_field_is_found_at_any_depth_and_not_where_everything_is_kept(
     assert list(missing_fields(modes, {"properties": {"mode": {"type": "string"}}})) == []
 
 
+TEXT, NUMBER, EITHER = {"type": "string"}, {"type": "integer"}, {"x-kubernetes-int-or-string": True}
+
+
+@pytest.mark.parametrize(
+    ("ours", "served", "missing"),
+    [
+        (TEXT, NUMBER, [".a:string"]),
+        (EITHER, TEXT, [".a:integer or string"]),
+        (NUMBER, EITHER, []),
+        (NUMBER, {"type": "number"}, []),
+        ({"type": "number"}, NUMBER, [".a:number"]),
+        # an object without fields drops all entries of a map, as it drops fields
+        ({"type": "object", "additionalProperties": TEXT}, {"type": "object"}, [".a{}"]),
+        ({"type": "object", "additionalProperties": TEXT}, {"type": "object", "additionalProperties": True}, []),
+    ],
+)
+def test_a_type_that_the_served_definition_refuses_is_found(ours: Any, served: Any, missing: list[str]) -> None:
+    assert list(missing_fields({"properties": {"a": ours}}, {"properties": {"a": served}})) == missing
+
+
 @pytest.mark.parametrize(
     ("subject", "degrades"),
     [

@@ -20,6 +20,7 @@ from cotenant.base.json_documents.struct_validation import (
     Deviation,
     below,
     deviations,
+    field_names,
     meant,
     merge_objects,
     without_nulls,
@@ -58,6 +59,23 @@ class SloConfigFinding:
     def fatal(self) -> bool:
         """True if the key cannot be used."""
         return self.deviation.fatal
+
+    @property
+    def effect(self) -> str:
+        """Return the sentence about what is in force in spite of the fault."""
+        if self.key not in list(SloKey):
+            return "Nothing of it is in force."
+        if not self.fatal:
+            return "The rest of the key is in force."
+        if self.kept:
+            return "The last good value of the whole key stays in force."
+        return "There is no good value yet: nodes keep theirs, new ones get the built-in values."
+
+    @property
+    def advice(self) -> str:
+        """Return the fault, its effect and what helps, in sentences."""
+        said = str(self)
+        return f"{said}{'' if said.endswith('?') else '.'} {self.effect} {self.fix}".rstrip()
 
     def __str__(self) -> str:
         return f"{self.key} {self.deviation}"
@@ -237,17 +255,26 @@ def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:
     own = {k: v for k, v in document.items() if k != form.entries}
     if form.cluster:
         yield from deviations(own.pop(form.cluster, {}), form.kind, f"$.{form.cluster}")
-        allowed = (form.cluster, form.entries)
-        yield from (
-            Deviation(below("$", k), v, f"is not read here{meant(k, allowed)}", fatal=False) for k, v in own.items()
-        )
+        yield from (_misplaced(form, name, value) for name, value in own.items())
     else:
-        yield from deviations(own, form.kind)
+        fields = field_names(form.kind)
+        astray = {k: v for k, v in own.items() if k not in fields and meant(k, (form.entries,))}
+        yield from (_misplaced(form, name, value) for name, value in astray.items())
+        yield from deviations({k: v for k, v in own.items() if k not in astray}, form.kind)
     if not isinstance(entries, list):
         yield Deviation(f"$.{form.entries}", entries, "is not a list")
         return
     for index, entry in enumerate(entries):
         yield from _entry_deviations(form, entry, f"$.{form.entries}[{index}]")
+
+
+def _misplaced(form: SloKeyForm, name: str, value: Any) -> Deviation:
+    """A member of the document that is neither the cluster's values nor the list of entries."""
+    path = below("$", name)
+    if form.cluster and name in field_names(form.kind):
+        return Deviation(path, value, "is not read here", fatal=False, fix=f"Move {path} into $.{form.cluster}.")
+    guess = meant(name, [member for member in (form.cluster, form.entries) if member])
+    return Deviation(path, value, f"is not read here{guess}", fatal=False)
 
 
 def _entry_deviations(form: SloKeyForm, entry: Any, path: str) -> Iterator[Deviation]:
