@@ -255,11 +255,11 @@ def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:
     own = {k: v for k, v in document.items() if k != form.entries}
     if form.cluster:
         yield from deviations(own.pop(form.cluster, {}), form.kind, f"$.{form.cluster}")
-        yield from (_misplaced(form, name, value) for name, value in own.items())
+        yield from (_misplaced_member(form, name, value) for name, value in own.items())
     else:
         fields = field_names(form.kind)
         astray = {k: v for k, v in own.items() if k not in fields and meant(k, (form.entries,))}
-        yield from (_misplaced(form, name, value) for name, value in astray.items())
+        yield from (_misplaced_member(form, name, value) for name, value in astray.items())
         yield from deviations({k: v for k, v in own.items() if k not in astray}, form.kind)
     if not isinstance(entries, list):
         yield Deviation(f"$.{form.entries}", entries, "is not a list")
@@ -268,7 +268,7 @@ def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:
         yield from _entry_deviations(form, entry, f"$.{form.entries}[{index}]")
 
 
-def _misplaced(form: SloKeyForm, name: str, value: Any) -> Deviation:
+def _misplaced_member(form: SloKeyForm, name: str, value: Any) -> Deviation:
     """A member of the document that is neither the cluster's values nor the list of entries."""
     path = below("$", name)
     if form.cluster and name in field_names(form.kind):
