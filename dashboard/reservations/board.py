@@ -65,7 +65,8 @@ NO_PLAN_WHY: Final = (
     "are older than the proposals. The forecasts say who comes nearest:"
 )
 WIDTHS: Final = {
-    "reason": 200, "start": 96, "end": 96, "pods": 66, "quantile": 88, "skill": 70, "idle_core_hours": 116, "wanted": 146
+    "reason": 200, "start": 96, "end": 96, "pods": 66,
+    "quantile": 88, "skill": 70, "idle_core_hours": 116, "wanted": 146,
 }  # fmt: skip
 
 
