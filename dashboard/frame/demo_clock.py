@@ -110,6 +110,13 @@ def register(app: Dash, view: View) -> None:
         going = going_words(steering)
         return moment(steering), halt_words(steering), *stop_state, going, not going, latest_finding(steering)
 
+    _register_halts(app, view, steering)
+    _register_moves(app, view, steering)
+
+
+def _register_halts(app: Dash, view: View, steering: Steering) -> None:
+    """The callbacks that pause or resume the clock, and that end a move on its way."""
+
     @app.callback(
         Output("steer-halt", "title"),
         Input("steer-halt", "n_clicks"),
@@ -132,6 +139,10 @@ def register(app: Dash, view: View) -> None:
         announce(f"The demo's clock stopped on its way, at {moment(steering)}.")
         return no_update
 
+
+def _register_moves(app: Dash, view: View, steering: Steering) -> None:
+    """The callbacks that move the clock ahead: by a quarter of an hour, or to the next window."""
+
     @app.callback(
         Output("steer-quarter", "title"),
         Input("steer-quarter", "n_clicks"),
@@ -150,7 +161,7 @@ def register(app: Dash, view: View) -> None:
     def _stop(_clicks: int | None) -> Any:
         stop = _next(steering)
         if stop is None:
-            announce("There is no window ahead: approve a plan on the reservations page first.")
+            announce("There is no window ahead: approve a plan on the page Plans first.")
             return no_update
         return _forward(steering, stop.at_seconds)
 
