@@ -42,16 +42,15 @@ def test_whatever_fails_ends_the_run_with_its_words(tmp_path: Path, target: str)
     assert run.returncode != 0 and "it broke" in out and target in out + err
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
-def test_an_ended_run_leaves_no_process(tmp_path: Path, end: signal.Signals) -> None:
+def test_an_ended_run_leaves_no_process(tmp_path: Path) -> None:
     pipe = tmp_path / "alive"
     os.mkfifo(pipe)
     # each opens the pipe for writing as long as it lives: its reader sees the end when the last one is gone
-    waits = f"@(echo $@; exec sleep 600) > {pipe}"
+    waits = f"@(echo $@; exec sleep 60) > {pipe}"
     run = begin(tmp_path, **{"cluster-binaries": waits, "check": waits, "site": waits, "test": waits})
     with pipe.open() as reader:
         begun = {reader.readline().strip() for _ in range(4)}
         assert begun == {"cluster-binaries", "check", "site", "test"}
-        run.send_signal(end)
+        run.send_signal(signal.SIGTERM)  # SIGINT is ignored where a shell began the suite in the background
         assert reader.read() == ""
     assert run.wait(timeout=60) != 0
