@@ -15,6 +15,11 @@ def ratio_of(part: float | None, whole: float | None) -> float:
     return math.nan if part is None or whole is None or not whole else part / whole
 
 
+def remaining_seconds(elapsed_seconds: float, done_ratio: float) -> float | None:
+    """Return about how long work still takes, by its speed so far; None before anything of it is done."""
+    return elapsed_seconds * (1 - done_ratio) / done_ratio if done_ratio > 0 else None
+
+
 def requested_unused_ratio(used: float, requested: float) -> float:
     """Return what is requested beyond what is used, as a ratio of the whole that both are of; NaN where one is NaN."""
     return math.nan if math.isnan(used + requested) else max(0.0, requested - used)

@@ -103,8 +103,7 @@ class TimeCourse:
         if goal is None:
             return None
         done = min(measures.ratio_of(self.now_seconds() - began, goal - began), 1.0)
-        left = (time.monotonic() - machine) * (1 - done) / done if done > 0 else None
-        return MoveProgress(goal, done, left)
+        return MoveProgress(goal, done, measures.remaining_seconds(time.monotonic() - machine, done))
 
     def halt(self, halted: bool) -> None:
         """Stand still, or go on; ends a move ahead where it is."""

@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.changes.model.service import WorkloadReview
@@ -59,8 +60,8 @@ class ReviewJob:
 
     def left_seconds(self) -> float | None:
         """About how long it still takes, by its speed so far; None before the first answer."""
-        done = self.done
-        return None if not done else (time.monotonic() - self._begun) * (self.total - done) / done
+        done_ratio = measures.ratio_of(self.done, self.total)
+        return measures.remaining_seconds(time.monotonic() - self._begun, done_ratio)
 
     def stop(self) -> None:
         """End it after the question that is under way."""

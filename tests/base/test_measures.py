@@ -90,3 +90,10 @@ def test_a_node_lends_where_each_of_its_amounts_is_known_and_above_zero() -> Non
     amounts = [1.0, 2.0, 1.0, 0.0, 1.0, None, NAN, 3.0]
     assert lending_nodes_count(nodes, amounts) == 1
     assert lending_nodes_count([], []) == 0
+
+
+def test_the_time_that_is_left_is_that_of_the_rest_at_the_speed_so_far() -> None:
+    assert measures.remaining_seconds(30.0, 0.25) == 90.0  # a quarter took 30 s, so the other three take 90 s
+    assert measures.remaining_seconds(30.0, 1.0) == 0.0
+    assert measures.remaining_seconds(30.0, 0.0) is None
+    assert measures.remaining_seconds(30.0, measures.ratio_of(0, 0)) is None

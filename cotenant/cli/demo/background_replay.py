@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from cotenant.base import measures
 from cotenant.base.usage.what_if import ReplayProgress
 
 WAYS: Final = ("koordinator", "cotenant")
@@ -51,7 +52,8 @@ class BackgroundReplay:
         if self._child.poll() is not None:
             return None
         done = max(self._stages - 1, 0)
-        left = (time.monotonic() - self._begun) * (self._total - done) / done if done else None
+        elapsed = time.monotonic() - self._begun
+        left = measures.remaining_seconds(elapsed, measures.ratio_of(done, self._total))
         return ReplayProgress(done, self._total, left)
 
     def stop(self) -> None:
