@@ -321,8 +321,8 @@ def test_command_and_page_show_the_managers_round(
     results = [RunResults(0, workload_medians=(falls,))]
     relief = replace(arguments_from_settings(immediate), pause_seconds=0.0)
     emptying = EmptyingArgs(HighNodeLoadArgs())
-    config = DeschedulerConfig(own, settings.extender.load_aware, settings.manager, relief, emptying)
-    manager = DeschedulerController(client, {"migration-jobs": jobs}, config, lambda: results[-1])
+    round_config = DeschedulerConfig(own, settings.extender.load_aware, settings.manager, relief, emptying)
+    manager = DeschedulerController(client, {"migration-jobs": jobs}, round_config, lambda: results[-1])
     rows = []
     for seconds in (0, 300):
         jobs.list_once()
