@@ -107,7 +107,8 @@ test-fast: $(VENV)/.test  ## The inner loop: no server, no browser, under 2 minu
 .PHONY: test-v2
 test-v2: $(VENV)/.test system  ## The node agent on a real cgroup v2 kernel, in a guest
 	@$(PY) -m pytest -q -rs -m "not soak" tests/enforcer/test_cgroup_v2.py tests/enforcer/test_strategies_v2.py \
-		tests/enforcer/test_best_effort_v2.py tests/node/test_runtime_on_cgroup_v2.py $(ARGS)
+		tests/enforcer/test_best_effort_v2.py $(ARGS)
+	@$(PY) -m pytest -q -rs tests/node/test_runtime_on_cgroup_v2.py::test_the_hooks_hold_on_cgroup_v2 $(ARGS)
 
 .PHONY: test-v2-tcg
 test-v2-tcg: $(VENV)/.test system  ## The same with several CPUs and pressure, on an emulated machine; downloads a kernel

@@ -9,7 +9,8 @@ import pytest
 from bench.rebalance.cluster_size import seed_rows, try_seed
 from tests.cluster import needing
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.soak, pytest.mark.cluster, pytest.mark.slow]
+"""The suite tries the same promise in tests/scheduler_ext/cluster_size/test_stock_scheduler.py."""
 
 
 def test_a_stock_scheduler_places_what_was_promised_and_not_twice_as_much(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def containerd_programs() -> str:
     return f"KUBEBUILDER_ASSETS={binaries.find('containerd').parent}"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.xdist_group("guest")
 def test_the_hooks_hold_on_cgroup_v2(containerd_programs: str) -> None:
     tests = GUEST / "runtime_v2.py"

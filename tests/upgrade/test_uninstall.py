@@ -208,16 +208,21 @@ def traces(bare_plane: ControlPlane) -> Iterator[Traces]:
     client.close()
     api.delete(f"/api/v1/namespaces/{namespace}")
     api.delete(f"{NODES}/{node}")
+    take_away_all(bare_plane, api)
+
+
+def take_away_all(plane: ControlPlane, api: Api) -> None:
+    """Uninstall what this test or one before it installed, and the stored data, which an uninstallation leaves."""
     claims = "/api/v1/namespaces/cotenant/persistentvolumeclaims"
     if api.exists(f"{claims}/cotenant-store"):
         api.delete(f"{claims}/cotenant-store")
         wait_for("the claim is gone", lambda: not api.exists(f"{claims}/cotenant-store"))
-    run(bare_plane, "uninstall", "--crds", "--audit-log", "--yes")
+    run(plane, "uninstall", "--crds", "--audit-log", "--yes")
 
 
 def test_nothing_of_ours_is_found_after_an_uninstallation(traces: Traces, tmp_path: Path) -> None:
     api, plane = traces.api, traces.plane
-    run(plane, "uninstall", "--crds", "--audit-log", "--yes")
+    take_away_all(plane, api)
     before = ours(api)
     assert before == set()
     run(plane, "install", "--components", ",".join(COMPONENTS), "--apply")
