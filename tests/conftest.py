@@ -17,7 +17,7 @@ import pytest
 from _pytest.nodeid import coerce_node_id
 from hypothesis import settings
 
-from tests.cluster.groups import BARE_CLUSTER, CLUSTER, CONTROLLERS_CLUSTER
+from tests.cluster.groups import BARE_CLUSTER, CLUSTER, SHARED_GROUPS, shared_group
 from tests.support.templates import ROOT_VARIABLE
 
 pytest_plugins = ["tests.cluster.fixtures", "tests.node.fixtures", "tests.images.fixtures"]
@@ -31,10 +31,8 @@ settings.load_profile("continuous-integration" if os.environ.get("CI") else "bus
 
 SERVER_MARKERS = ("server", "browser", "prometheus", "cluster")
 """Marks of tests that talk to something outside of their process."""
-CONTROLLER_FOLDERS = ("enforcer", "manager", "node", "scheduler_ext")
 LONG_GROUPS = (
-    CLUSTER,
-    CONTROLLERS_CLUSTER,
+    *SHARED_GROUPS,
     "browser",
     BARE_CLUSTER,
     "guest",
@@ -116,7 +114,7 @@ def _group(item: pytest.Item) -> str:
     path = item.path.relative_to(item.config.rootpath)
     groups = [mark.args[0] for mark in item.iter_markers("xdist_group")]
     if CLUSTER in groups:
-        return CONTROLLERS_CLUSTER if path.parts[1] in CONTROLLER_FOLDERS else CLUSTER
+        return shared_group(path.parts[1])
     return groups[0] if groups else str(path)
 
 

@@ -1,12 +1,24 @@
-"""Groups of tests that share a control plane: those of one group run in one worker."""
+"""Groups of tests that share a control plane: those of one group run in one worker, one after the other."""
 
 from __future__ import annotations
 
 from typing import Final
 
 CLUSTER: Final = "cluster"
-CONTROLLERS_CLUSTER: Final = "controllers-cluster"
-"""Tests of the shared control plane are two groups, each with a control plane of its own: in one they take longer than
-all other tests together."""
+"""The mark's name of every test of the shared `control_plane`; its group is that of its folder of tests."""
 BARE_CLUSTER: Final = "bare-cluster"
 """Tests of `bare_plane`, which need no other control plane."""
+_FOLDERS: Final = {
+    "cluster-changes": ("autopilot", "changes", "profiler"),
+    "cluster-nodes": ("enforcer", "node"),
+    "cluster-manager": ("manager",),
+    "cluster-scheduling": ("scheduler_ext",),
+    "cluster-admission": ("admission", "guards"),
+}
+SHARED_GROUPS: Final = (*_FOLDERS, CLUSTER)
+"""Each has a control plane of its own and takes about as long as the others: the longest ends the run."""
+
+
+def shared_group(folder: str) -> str:
+    """Group of the tests of the shared control plane that are below this folder of tests."""
+    return next((group for group, folders in _FOLDERS.items() if folder in folders), CLUSTER)
