@@ -12,7 +12,7 @@ import pytest
 
 from tests.house.rooms import ROOT
 
-TARGETS = ("cluster-binaries", ".venv/.test", ".venv-docs/.docs", "system", "check", "site", "test", "test-cluster")
+TARGETS = ("cluster-binaries", ".venv/.test", "system", "check", "site", "test", "test-cluster")
 RECORD = "@echo $@ >> ran"
 
 
