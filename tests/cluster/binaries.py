@@ -51,17 +51,21 @@ class Module:
     cgo: bool = False
     """Whether it is compiled with C, which takes a C compiler."""
 
+    locked_with: str = ""
+    """Folder whose go.mod it shares with other modules: what two of them use is compiled once."""
+
     @property
     def folder(self) -> Path:
         """Where its go.mod and go.sum are."""
-        return HERE / "modules" / self.name
+        return HERE / "modules" / (self.locked_with or self.name)
 
     def digest(self) -> str:
         """What a program depends on: the locked sources, the flags, the kind of machine."""
         found = hashlib.sha256()
         for file in (self.folder / "go.mod", self.folder / "go.sum", *sorted(self.folder.glob("*.go"))):
             found.update(file.read_bytes())
-        flags = " ".join(filter(None, (self.link_flags, self.tags, "cgo" if self.cgo else "")))
+        own = self.name if self.locked_with else ""
+        flags = " ".join(filter(None, (own, self.link_flags, self.tags, "cgo" if self.cgo else "")))
         found.update(f"{BUILD} {flags} {platform.system()} {platform.machine()}".encode())
         return found.hexdigest()[:16]
 
@@ -94,17 +98,24 @@ def _kubernetes(version: str, names: Iterable[str], suffix: str = "") -> Module:
     return Module(f"kubernetes{suffix}", packages, f"-s -w {linked}")
 
 
+_SHARED = "around-kubernetes"
 MODULES = (
-    Module("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
-    Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    Module("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}, locked_with=_SHARED),
+    Module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, locked_with=_SHARED),
     Module("dex", {"dex": "github.com/dexidp/dex/cmd/dex"}, cgo=True),
     Module("cert-manager", {"cert-manager": "."}),
     Module("koordinator", {n: f"{_KOORDINATOR}/cmd/{n}" for n in KOORDINATOR}, cgo=True),
     Module(KOORDINATOR_TYPES, {KOORDINATOR_TYPES: "."}),
-    Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, f"-s -w {_HELM_VERSIONS}"),
+    Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, f"-s -w {_HELM_VERSIONS}", locked_with=_SHARED),
     Module("thanos", {"thanos": "github.com/thanos-io/thanos/cmd/thanos"}, tags="netgo slicelabels"),
-    Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}),
-    Module("containerd", {n: f"{_CONTAINERD}/cmd/{n}" for n in CONTAINERD}, f"-s -w {_CONTAINERD_VERSION}", "no_btrfs"),
+    Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}, locked_with=_SHARED),
+    Module(
+        "containerd",
+        {n: f"{_CONTAINERD}/cmd/{n}" for n in CONTAINERD},
+        f"-s -w {_CONTAINERD_VERSION}",
+        "no_btrfs",
+        locked_with=_SHARED,
+    ),
     _kubernetes(KUBERNETES_VERSION, _KUBERNETES),
     _kubernetes(NEXT_VERSION, _KUBERNETES[:3], NEXT),
 )
