@@ -5,6 +5,7 @@ Data alone: the experiment computes it, the dashboard shows it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -14,13 +15,17 @@ WHAT_IF: Final = "what-if"
 
 @dataclass(frozen=True, slots=True)
 class LentDay:
-    """One UTC day, means over its steps: cores lent and used by batch; short: share of node-time that was short."""
+    """One UTC day, means over its steps: cores lent and used by batch; short: share of node-time that was short.
+
+    steps: of equal length, by which a day weighs; the first and the last one may be parts of days.
+    """
 
     start_seconds: int
     online_cores: float
     lent_cores: float
     batch_cores: float
     short: float
+    steps: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,13 @@ class RiskOutcome:
 
     @property
     def lent_cores(self) -> float:
-        """Mean over the days; 0 without any."""
-        return sum(day.lent_cores for day in self.days) / max(len(self.days), 1)
+        """Mean over time; 0 without any day."""
+        return self.mean_over_time([day.lent_cores for day in self.days])
+
+    def mean_over_time(self, by_day: Iterable[float]) -> float:
+        """Return the mean of a number of the days, in its unit, each day by its steps; 0 without any."""
+        steps = [day.steps for day in self.days]
+        return sum(value * count for value, count in zip(by_day, steps, strict=True)) / max(sum(steps), 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def _head(recommendation: Recommendation, currency: str) -> Iterator[str]:
     days, digest = recommendation.window_seconds / DAY_SECONDS, recommendation.settings_digest
     yield (
         f"strategy {visible(recommendation.strategy)}{profile}, {days:.1f} days of history, "
-        f"{recommendation.replicas} replicas{role}, severity {recommendation.severity}, settings {digest}"
+        f"{recommendation.replicas} replicas{role}, severity {recommendation.severity}, recommender settings {digest}"
     )
     savings = savings_of([recommendation])
     if saving_phrases(savings):

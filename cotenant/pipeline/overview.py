@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.cluster import Container, Inventory, Workload
+from cotenant.base.cluster import Inventory
 from cotenant.base.colocation.reclaimable import Band, Reclaimable
 from cotenant.base.identity import ClusterRef
 from cotenant.base.reasons import SENTENCES, Reason
@@ -17,7 +17,7 @@ from cotenant.base.table import truncate_to_integers
 from cotenant.base.usage.forecast import LEVELS as FORECAST_LEVELS
 from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.peak import PeakAhead, shown_peaks
-from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
+from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid, Usage
 from cotenant.base.usage.worst_day import sentence
 from cotenant.forecasting.peak_time import RUN_SECONDS, busiest
 from cotenant.pipeline.analysis import Analysis
@@ -87,10 +87,9 @@ def _newest(analysis: Analysis) -> int:
 
 
 def now(usage: Usage[ClusterRef]) -> float:
-    """Mean of the newest hour that has data; NaN without any."""
-    row = usage.values[0] if len(usage.values) else np.array([], dtype=np.float32)
-    values = row[~np.isnan(row)][-HOUR_SECONDS // usage.grid.step_seconds :]
-    return float(values.mean()) if values.size else float("nan")
+    """Return the last known point of the hourly line that is drawn, in the resource's unit; NaN without any."""
+    row = hourly(usage).values[:1].ravel()
+    return float([np.nan, *row[np.isfinite(row)]][-1])
 
 
 def _headline(analysis: Analysis) -> Headline:
@@ -98,18 +97,10 @@ def _headline(analysis: Analysis) -> Headline:
     ratios = []
     for resource in Resource:
         capacity = allocatable(inventory, resource) or float("nan")
-        requested = sum(_committed_amount(w, resource, Field.REQUEST) for w in inventory.workloads)
-        limited = sum(_committed_amount(w, resource, Field.LIMIT) for w in inventory.workloads)
+        requested = sum(p.requests.get(resource, 0) for p in inventory.pods if p.running)
+        limited = sum(w.total(resource, "limits") for w in inventory.workloads)
         ratios += [now(analysis.cluster_totals[resource]) / capacity, requested / capacity, limited / capacity]
     return Headline(*ratios)
-
-
-def _committed_amount(workload: Workload, resource: Resource, field: Field) -> int:
-    return sum(workload.pods_with(c) * _amount(c, resource, field) for c in workload.staying)
-
-
-def _amount(container: Container, resource: Resource, field: Field) -> int:
-    return (container.effective_requests if field is Field.REQUEST else container.limits).get(resource, 0)
 
 
 def _band(analysis: Analysis, resource: Resource) -> BandSeries:
@@ -177,17 +168,18 @@ def _heat(analysis: Analysis) -> list[list[float]]:
     return [_floats(day) for day in mean.reshape(7, 24)]
 
 
-def _waste(analysis: Analysis, most: int = 15) -> list[NamespaceWaste]:
+def _waste(analysis: Analysis) -> list[NamespaceWaste]:
+    """Every namespace, because people rank a few by any resource; the most CPU first."""
     sums: dict[str, dict[Resource, float]] = defaultdict(lambda: dict.fromkeys(Resource, 0.0))
     by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
     for resource in Resource:
         means = analysis.workloads.mean[resource]
         for ref, mean in zip(analysis.workloads.refs, means, strict=True):
             if ref in by_ref and np.isfinite(mean):
-                spare = _committed_amount(by_ref[ref], resource, Field.REQUEST) - mean
+                spare = by_ref[ref].total(resource) - mean
                 sums[ref.namespace][resource] += max(0.0, float(spare))
     rows = [NamespaceWaste(ns, int(w[Resource.CPU]), int(w[Resource.MEMORY])) for ns, w in sums.items()]
-    return sorted(rows, key=lambda w: -w.cpu_millicores)[:most]
+    return sorted(rows, key=lambda w: -w.cpu_millicores)
 
 
 def _peak(analysis: Analysis) -> PeakAhead | None:

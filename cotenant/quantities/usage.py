@@ -38,7 +38,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         _headline(
             f"cluster_{resource}_{amounts}_commitment_ratio",
             f"{name} {amounts}",
-            f"Sum of {amounts} of the pods that run (without a request: the limit) / allocatable {name} of all nodes.",
+            f"Sum of {amounts} of the pods that run, as the scheduler counts them / allocatable {name} of all nodes.",
             "sum over the pods",
         )
         for resource, name in (("cpu", "CPU"), ("memory", "memory"))

@@ -10,12 +10,12 @@ _OUTCOME: Final = "cotenant.base.usage.what_if.RiskOutcome"
 _SHOWN: Final = (Surface.TILE, Surface.CHART)
 
 
-def _of_replay(name: str, title: str, definition: str, unit: Unit, statistic: str) -> Quantity:
+def _of_replay(
+    name: str, title: str, definition: str, unit: Unit, statistic: str, surfaces: tuple[Surface, ...] = _SHOWN
+) -> Quantity:
     """A number of one risk of the replay."""
-    aggregation = Aggregation(Level.CLUSTER, statistic)
-    return Quantity(
-        f"what_if_{name}", title, definition, unit, f"{_OUTCOME}.{name}", aggregation, Moment.BACK_TEST, surfaces=_SHOWN
-    )
+    of, function = Aggregation(Level.CLUSTER, statistic), f"{_OUTCOME}.{name}"
+    return Quantity(f"what_if_{name}", title, definition, unit, function, of, Moment.BACK_TEST, surfaces=surfaces)
 
 
 QUANTITIES: Final[tuple[Quantity, ...]] = (
@@ -24,7 +24,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         "Lent to batch",
         "Cores that all nodes would have lent to batch pods at this risk.",
         Unit.CORES,
-        "mean over the days",
+        "mean over time",
     ),
     _of_replay(
         "batch_core_hours",
@@ -46,5 +46,6 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         "p99 of services over that without batch, by the model of interference.",
         Unit.NUMBER,
         "0.99 quantile",
+        (Surface.TILE,),
     ),
 )

@@ -92,7 +92,7 @@ def _head(recommendation: Recommendation) -> Component:
         f"strategy {recommendation.strategy}",
         f"{display.duration(recommendation.window_seconds)} of history",
         f"until {display.moment(recommendation.end_seconds)}",
-        f"settings {recommendation.settings_digest}",
+        f"recommender settings {recommendation.settings_digest}",
     )
     title = html.H2([f"{ref.workload.namespace} / {ref.workload.name} / ", html.Strong(ref.container)])
     return html.Header([title, panels.severity(recommendation.severity), html.P(" · ".join(facts))])

@@ -122,7 +122,7 @@ def _container(recommendation: Recommendation, *, is_open: bool) -> Component:
         f"strategy {recommendation.strategy}",
         *([f"profile {recommendation.profile}"] if recommendation.profile else []),
         f"{display.duration(recommendation.window_seconds)} of history",
-        f"settings {recommendation.settings_digest}",
+        f"recommender settings {recommendation.settings_digest}",
     ]
     title = [html.Strong(visible(recommendation.container.container)), panels.severity(recommendation.severity), *role]
     body = html.Div(

@@ -91,8 +91,8 @@ def _summary(series: BandSeries, resource: Resource) -> str:
     if not len(samples):
         return f"No {resource} usage in the history."
     text = (
-        f"{'CPU' if resource is Resource.CPU else 'Memory'}: usage now {display.amount(samples[-1], resource)}, "
-        f"of {display.amount(series.allocatable, resource)} allocatable; "
+        f"{'CPU' if resource is Resource.CPU else 'Memory'}: usage in the newest hour "
+        f"{display.amount(samples[-1], resource)}, of {display.amount(series.allocatable, resource)} allocatable; "
         f"batch pods can take {display.amount(series.batch_now, resource)} now"
     )
     if series.peak is not None:

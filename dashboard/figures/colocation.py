@@ -65,7 +65,7 @@ def chart(
         trace.setdefault("hovertemplate", f"%{{y:,.1f}} {UNIT[resource]}")
     now = [lines.vertical(x[-1])] if x and x_ahead else []
     layout = lines.over_time(UNIT[resource], [*x, *x_ahead], legend=LEGEND, shapes=now)
-    return Chart({"data": traces, "layout": layout}, _summary(columns, resource, scale, allocatable))
+    return Chart({"data": traces, "layout": layout}, _summary(shown, resource, scale, allocatable))
 
 
 def _half_hours(start: int | None, size: int) -> list[float]:
@@ -100,5 +100,5 @@ def _summary(columns: Mapping[str, Floats], resource: Resource, scale: int, allo
     if allocatable is not None:
         text += f" of {display.amount(allocatable, resource)} allocatable"
     if lent := extremes(samples["batch"]):
-        text += f"; batch could take {display.between(lent.least, lent.most, resource)} in the window"
+        text += f"; batch could take {display.between(lent.least, lent.most, resource)} in these hours"
     return text + "."

@@ -42,23 +42,24 @@ def at_peak(rows: Sequence[Row], resource: str) -> Chart:
     return _chart(rows, resource, PEAK, f"{TITLES[resource]} in the {HIGHEST_HALF_HOUR_NAME} of the next 24 hours")
 
 
-def drawn_nodes(rows: Sequence[Row]) -> list[Row]:
-    """Return at most MOST_NODES nodes to draw, sorted by CPU usage, the highest first.
+def drawn_nodes(rows: Sequence[Row], resource: str) -> list[Row]:
+    """Return at most MOST_NODES nodes to draw, sorted by usage of the resource, the highest first.
 
-    Nodes with moves are chosen first, then those above a threshold, then by usage; missing usage last.
+    Nodes with moves are chosen first, then those above a threshold, then by the higher of now and the highest half
+    hour, so that what the summary calls the highest is drawn; missing usage last.
     """
 
     def importance(row: Row) -> tuple[bool, bool, float, str]:
-        usage = max(row["cpu_now"] or 0.0, row["memory_now"] or 0.0)
+        usage = max(row[f"{resource}_now"] or 0.0, row[f"{resource}_peak"] or 0.0)
         return not row["moves"], not str(row["load"]).startswith("high"), -usage, str(row["node"])
 
     chosen = sorted(rows, key=importance)[:MOST_NODES]
-    return sorted(chosen, key=lambda row: (-(row["cpu_now"] or 0.0), row["node"]))
+    return sorted(chosen, key=lambda row: (-(row[f"{resource}_now"] or 0.0), row["node"]))
 
 
 def _chart(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]], what: str) -> Chart:
     """A row of cells a state; states: (column of the table less the resource, title); what: subject of the summary."""
-    nodes = drawn_nodes(rows)
+    nodes = drawn_nodes(rows, resource)
     values = [_percents(nodes, f"{resource}_{name}") for name, _ in states]
     high = _percents(nodes, f"{resource}_high")
     trace = {

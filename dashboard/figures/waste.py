@@ -12,12 +12,10 @@ from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import SCALE, UNIT
 from cotenant.dashboard.tables import display
 from cotenant.recommender.model.views import NamespaceWaste
+from cotenant.recommender.money import HOURS_PER_MONTH
 
 LABEL: Final = 18
 """Characters of a name beside its bar; the hover text and the link below have it whole."""
-
-
-HOURS_PER_MONTH: Final = 730
 
 Measure: TypeAlias = Resource | PriceSettings
 """What is ranked by: a resource, or money a month by a price sheet."""

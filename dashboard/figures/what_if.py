@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.base.text import percent
-from cotenant.base.usage.extremes import extremes, mean_of
+from cotenant.base.usage.extremes import extremes
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.base.usage.what_if import RiskOutcome, WhatIf
 from cotenant.dashboard.figures import base, lines
@@ -28,8 +28,8 @@ def days(replay: WhatIf, chosen: RiskOutcome) -> Chart:
     ]
     layout = lines.over_time("cores", _with_halves(times), barmode="stack")
     text = (
-        f"Cores by day: services use {mean_of(online):,.0f}, {chosen.lent_cores:,.0f} are lent to batch, which uses "
-        f"{mean_of(batch):,.0f}, of {replay.capacity_cores:,.0f}."
+        f"Cores by day: services use {chosen.mean_over_time(online):,.0f}, {chosen.lent_cores:,.0f} are lent to batch, "
+        f"which uses {chosen.mean_over_time(batch):,.0f}, of {replay.capacity_cores:,.0f}."
     )
     return Chart({"data": traces, "layout": layout}, text)
 

@@ -124,9 +124,10 @@ def _request_bar(page: OverviewPage) -> Component:
     used, requested = page.overview.headline.cpu_utilisation, page.overview.headline.cpu_requests_commitment
     if not (math.isfinite(used) and math.isfinite(requested)):
         return html.Div()
+    unused = measures.requested_unused_ratio(used, requested)
     parts = (
         Part(used, "used", f"used {display.percent(used)}"),
-        Part(measures.requested_unused_ratio(used, requested), "idle", f"requested {display.percent(requested)}"),
+        Part(unused, "idle", f"the rest of {display.percent(requested)} requested"),
         Part(measures.neither_ratio(used, requested), "rest", "neither"),
     )
     return pictures.bar(

@@ -24,6 +24,7 @@ from cotenant.base.tables.queries import Relation
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.dashboard.figures.gantt import STEP_SECONDS, Bar, DemandCurve, Pods
 from cotenant.dashboard.frame import panels
+from cotenant.dashboard.nodes.batch import unrequested_amount
 from cotenant.dashboard.nodes.workload_story import Row, floats
 from cotenant.dashboard.tables import display
 from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, PlanPhase, Span, duration, proposal_name
@@ -123,9 +124,7 @@ def lane(rows: Sequence[Row], nodes: Relation, resource: Resource, ahead: PlanHo
     for window_demand in ahead.wishes:
         inside = (times < window_demand.end_seconds) & (times + STEP_SECONDS > window_demand.start_seconds)
         demand += window_demand.amount * inside
-    columns = nodes.read(f"{resource}_allocatable", f"{resource}_request").columns
-    free = columns[f"{resource}_allocatable"] - columns[f"{resource}_request"]
-    return DemandCurve(ahead.start_seconds, demand, float(np.nansum(np.maximum(free, 0.0))))
+    return DemandCurve(ahead.start_seconds, demand, unrequested_amount(nodes, resource) or 0.0)
 
 
 def _inside(row: Row, start_seconds: int) -> Floats:

@@ -17,7 +17,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "startup_max": "highest at start-up",
     "margin_fraction": "safety margin",
     "days": "days of history",
-    "coverage": "samples present",
+    "coverage": "time measured",
     "pods_seen": "pods seen",
     "runs": "runs seen",
     "oom_kills": "OOM kills",

@@ -104,7 +104,7 @@ def test_one_field_leads_to_a_node_by_keys_alone(open_page: Open, address: str) 
 def test_the_band_switches_to_memory(open_page: Open, address: str) -> None:
     page = settled(open_page(address))
     page.locator("#band-resource").get_by_text("Memory").click()
-    expect(page.locator("#band figcaption")).to_contain_text("Memory: usage now")
+    expect(page.locator("#band figcaption")).to_contain_text("Memory: usage in the newest hour")
     expect(page.locator("#band-figure .ytitle")).to_have_text("GiB")
 
 

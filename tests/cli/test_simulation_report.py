@@ -106,6 +106,11 @@ def test_the_stored_replay_has_means_by_day_and_lending_by_use_beside() -> None:
     assert [day.lent_cores for day in replay.risks[0].days] == [5.0, 10.0]
     assert [day.start_seconds for day in replay.risks[0].days] == [BEGIN, BEGIN + DAY_SECONDS]
     assert replay.risks[0].lent_cores == 7.5
+    # of a day of which a third was replayed, and a day three times as long: (5 + 3 x 10) / 4 cores over time
+    part = replace(
+        replay.risks[0], days=tuple(replace(d, steps=n) for d, n in zip(replay.risks[0].days, (1, 3), strict=True))
+    )
+    assert part.lent_cores == 8.75
     assert (replay.capacity_cores, replay.by_use.batch_core_hours) == (10.0, 510.0)
     assert what_if([replace(OUTCOMES[-1])], BEGIN) is None
 

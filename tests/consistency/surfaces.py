@@ -119,7 +119,7 @@ class Surfaces:
     """Everything that can be asked under one setting; what several tables need is asked once."""
 
     scene: Scene
-    _kept: dict[str, list[Row]] = field(default_factory=dict)
+    _kept: dict[str, list[Row]] = field(default_factory=dict, repr=False)
 
     def stored(self, schema: Schema) -> list[Row]:
         """Rows of the store, in which a table of each namespace is one."""

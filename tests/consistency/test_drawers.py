@@ -27,7 +27,15 @@ from cotenant.dashboard.pages import nodes, portrait
 from cotenant.dashboard.pages.recommendations import explain_container
 from cotenant.dashboard.reservations import detail
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.recommender.model.views import NODES, PLANS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
+from cotenant.dashboard.tables import display
+from cotenant.recommender.model.views import (
+    NODES,
+    PLANS,
+    RECLAIMABLE,
+    RECOMMENDATION_LOG,
+    RECOMMENDATIONS,
+    WORKLOADS,
+)
 from tests.consistency.settings import Scene
 from tests.support import dashboard as support
 from tests.support.component_text import text_of
@@ -109,7 +117,8 @@ async def histories(server: Server[dict[str, object]], names: list[str]) -> dict
 
 @pytest.mark.parametrize("resource", list(Resource))
 def test_the_portrait_of_a_workload_says_its_row(shown: Scene, resource: Resource) -> None:
-    view = shown.view
+    view, log = shown.view, stored(shown, RECOMMENDATION_LOG)
+    assert log
     for row in rows_of(shown, WORKLOADS):
         ref = WorkloadRef(row["namespace"], row["kind"], row["workload"])
         text = text_of(portrait.contents(view, ref, f"?show={resource.value}"))
@@ -117,6 +126,10 @@ def test_the_portrait_of_a_workload_says_its_row(shown: Scene, resource: Resourc
             assert f"{tile}{said(row, f'{resource}_{column}', resource)}" in text, (ref, tile)
         if resource is Resource.CPU and row["peak_cpu"] is not None:
             assert f"{PEAK_NAME}{said(row, 'peak_cpu', resource)}" in text, ref
+        for entry in log:
+            if (entry["namespace"], entry["kind"], entry["workload"]) == (ref.namespace, ref.kind, ref.name):
+                cells = [said(entry, f"{of}_{what}", of) for of in Resource for what in ("request", "limit")]
+                assert f"{display.moment(entry['time'])}{entry['container']}{''.join(cells)}" in text, ref
 
 
 def test_the_drawer_of_a_recommendation_says_its_row(shown: Scene) -> None:

@@ -12,9 +12,11 @@ import pytest
 from cotenant.base.amount_text import amount
 from cotenant.base.resource import GIB, Resource
 from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.text import percent
 from cotenant.cli.analysis.notice import payload, summarise
 from cotenant.cli.demo.demo import summary
 from cotenant.cli.report.scan_report import ReportContents, page
+from cotenant.dashboard.home import numbers
 from cotenant.dashboard.home import overview as page_overview
 from cotenant.dashboard.pages import recommendations
 from cotenant.dashboard.rest.wire import json_answer
@@ -31,6 +33,12 @@ from tests.support.component_text import found, text_of
 from tests.support.dashboard import QUICK
 
 pytestmark = [pytest.mark.slow]
+RATIOS = {
+    "utilisation": "Utilisation",
+    "requests_commitment": "Requests Commitment",
+    "limits_commitment": "Limits Commitment",
+}
+"""The headline's ratios of a resource -> their titles."""
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
@@ -165,7 +173,14 @@ def test_report_note_summary_and_clusters_say_the_cluster_s_totals(shown: Scene)
     tiles = re.findall(r'<div class="saving">(.*?)</div>', report)
     agrees(tiles[0].replace("<br>", "; "), whole.savings.now, currency)
     agrees(tiles[1].replace("<br>", "; "), whole.savings.all_steps, currency)
-    told = list(summary(whole, currency))
+    told, head = list(summary(whole, currency)), whole.headline
+    for resource, name in zip(Resource, ("CPU", "Memory"), strict=True):
+        words = {kind: percent(getattr(head, f"{resource}_{kind}")) for kind in RATIOS}
+        asked, used = words["requests_commitment"], words["utilisation"]
+        assert f"{name if name == 'CPU' else 'memory':<7} requested {asked}, used {used} of allocatable" in told
+        for kind, title in RATIOS.items():
+            assert f"{name} {title}{words[kind]}" in text_of(numbers.headline(whole))
+            assert f'{name} {title.lower()}</div><div class="figure">{words[kind]}<' in report
     agrees(next(line for line in told if line.startswith("recommendations now")), whole.savings.now, currency)
     done = command(
         "status", "--all-clusters", "--store", shown.store.url, "-o", "json", variables={"HOME": str(shown.folder)}

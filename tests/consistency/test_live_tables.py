@@ -21,12 +21,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+import numpy as np
 import pytest
 from dash import html
 
 import cotenant
 from cotenant.autopilot import model as autopilot
-from cotenant.base.resource import GIB
+from cotenant.base.resource import GIB, Resource
 from cotenant.base.store import Store
 from cotenant.base.table import Kind, Schema
 from cotenant.base.tables.quantity import Surface, Unit
@@ -35,6 +36,7 @@ from cotenant.changes.model.ladder_tables import LADDERS, RUNGS
 from cotenant.dashboard import pages
 from cotenant.dashboard.changes import ladders
 from cotenant.dashboard.commands.dashboard import ServedCluster, application
+from cotenant.dashboard.pages import rebalance
 from cotenant.dashboard.tables import display
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 from cotenant.python_api.tables import column_name
@@ -47,6 +49,7 @@ from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES,
 from cotenant.scheduler_ext.reservations.commands.rows import RESERVATION_PLANS, SCORES
 from tests.consistency.living import BEHIND_SECONDS, SNOOZED_DAYS, Living, Row, living_cluster
 from tests.consistency.surfaces import _is_grid, _walk
+from tests.consistency.test_charts import drawn, floats
 from tests.consistency.test_every_column import OF_COLUMN, plain, same
 from tests.support.command_line import cotenant as command
 from tests.support.component_text import text_of
@@ -87,12 +90,13 @@ def size_of(schema: Schema, level: str, part: str) -> LiveTable:
     return LiveTable(schema, path, ("size", "--requests", level, "--show", part), rows=rows, tool=tool)
 
 
+LIVE_NODES = LiveTable(NODES, "rebalance/nodes", (*DESCHEDULER, "nodes"))
 LIVE = (
     LiveTable(RECOMMENDATIONS, "recommendations", ("recs", "list", "--all"), tool=("recommendations", {"limit": 100})),
     LiveTable(QUOTAS, "queues/quotas", ("get", "quotas")),
     LiveTable(WAITING_PODS, "queues/pods", ("get", "waiting"), may_be_empty=True),
     LiveTable(GANGS, "queues/gangs", ("get", "gangs")),
-    LiveTable(NODES, "rebalance/nodes", (*DESCHEDULER, "nodes")),
+    LIVE_NODES,
     LiveTable(MOVES, "rebalance/moves", (*DESCHEDULER, "moves"), may_be_empty=True),
     LiveTable(
         EMPTYING, "rebalance/emptying", (*DESCHEDULER, "emptying", "--plugin", "HighNodeLoad"), may_be_empty=True
@@ -369,6 +373,20 @@ def amount_in(cell: str) -> float:
 
 def html_text(cell: str) -> str:
     return unescape(re.sub(r"<[^>]*>", "", cell)).strip()
+
+
+def test_the_maps_of_a_round_draw_its_nodes_and_their_captions_name_the_highest(living: Living) -> None:
+    by_name = {row["node"]: row for row in all_rows(json.loads(living.rest(LIVE_NODES.path)))}
+    for resource in Resource:
+        page = rebalance.overview(living.view, f"?show={resource}")
+        foreseen = any(row[f"{resource}_peak"] is not None for row in by_name.values())
+        for of, columns in (("now", ("now", "after")), *((("peak", ("peak", "peak_after")),) if foreseen else ())):
+            chart = drawn(page, f"rebalance-{of}")
+            (trace,) = chart.traces.values()
+            for cells, column, marks in zip(trace["z"], columns, trace["customdata"], strict=True):
+                want = 100 * floats([by_name[name][f"{resource}_{column}"] for name, _ in marks])
+                assert floats(cells) == pytest.approx(want, nan_ok=True)
+                assert f"highest {np.nanmax(want):.0f} %" in chart.caption
 
 
 def test_commands_count_waits_of_the_ledger_by_the_time_of_the_cluster_as_pages_do(living: Living) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cotenant.base.cluster import ContainerRole
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
 from cotenant.profiler.synthetic import SyntheticCluster, generate
@@ -75,15 +73,8 @@ def test_nodes_workloads_and_running_pods_are_those_of_the_inventory(raw: Synthe
 
 @RESOURCES
 def test_the_commitment_is_the_requests_of_running_pods(raw: SyntheticCluster, overview: Overview, name: str) -> None:
-    """A container without a request is counted at its limit, as the scheduler counts it."""
-    running = Counter(pod.workload for pod in raw.inventory.pods if pod.end_seconds is None)
-    resource = Resource(name)
-    want = sum(
-        running[workload.ref] * container.requests.get(resource, container.limits.get(resource, 0))
-        for workload in raw.inventory.workloads
-        for container in workload.containers
-        if container.role is not ContainerRole.INIT  # they are gone when the others run
-    )
+    """What the scheduler counts for each pod, as on the nodes."""
+    want = sum(pod.requests.get(Resource(name), 0) for pod in raw.inventory.pods if pod.end_seconds is None)
     got = getattr(overview.headline, f"{name}_requests_commitment")
     assert got == pytest.approx(want / allocatable(raw, name), rel=1e-4)
 

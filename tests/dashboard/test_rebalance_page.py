@@ -86,6 +86,12 @@ def test_of_many_nodes_those_with_moves_are_drawn_and_the_rest_is_counted() -> N
     assert len(chart.figure["data"][0]["x"]) == load_maps.MOST_NODES
     assert "hot" in chart.figure["layout"]["xaxis"]["ticktext"]
     assert chart.summary.endswith("961 nodes more in the table.")
+    # of each resource by itself: the highest that the summary names is drawn, whatever the other resource is
+    full = [{**row, "cpu_now": 0.1, "cpu_peak": 0.1, "memory_now": 0.99, "memory_peak": 0.99} for row in many]
+    busy = {**full[0], "node": "busy", "cpu_now": 0.49, "cpu_peak": 0.58, "memory_now": 0.1, "memory_peak": 0.2}
+    for draw in (load_maps.now_and_after, load_maps.at_peak):
+        assert "busy" in draw([*full, busy], "cpu").figure["layout"]["xaxis"]["ticktext"]
+        assert "busy" not in draw([*full, busy], "memory").figure["layout"]["xaxis"]["ticktext"]
     assert load_maps.at_peak([], "memory").summary.endswith("not known of any node.")
 
 

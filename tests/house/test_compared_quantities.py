@@ -39,6 +39,9 @@ IN_OBJECT = f"{PLANS}::test_an_object_of_the_cluster_keeps_the_sign_and_the_cove
 FORMS = "consistency/test_forms.py::test_a_data_frame_has_the_same_cells"
 WORST = "test_the_page_says_what_the_risk_has_meant_in_the_words_of_the_analysis"
 WORST_DAY = f"dashboard/test_batch_page.py::{WORST}"
+CHARTS = "consistency/test_charts.py::test_charts_draw_what_the_store_holds_and_captions_name_what_is_drawn"
+DRAWN = dict.fromkeys((Surface.CHART, Surface.CAPTION), CHARTS)
+MAPS = "consistency/test_live_tables.py::test_the_maps_of_a_round_draw_its_nodes_and_their_captions_name_the_highest"
 OF_SIZE = dict.fromkeys((Surface.SENTENCE, Surface.TILE, Surface.CLI, Surface.REST, Surface.PYTHON, Surface.MCP), SIZE)
 OF_SCORES = dict.fromkeys((Surface.SENTENCE, Surface.CHART, Surface.TABLE, Surface.DRAWER), SCORED)
 NAMED: Mapping[str, Mapping[Surface, str]] = {
@@ -49,7 +52,21 @@ NAMED: Mapping[str, Mapping[Surface, str]] = {
         Surface.REVIEW: f"{ONE_SAVING}::test_the_bar_says_what_a_review_writes_and_what_it_leaves_out_and_why",
     },
     "cluster_lendable_now": dict.fromkeys((Surface.TILE, Surface.SENTENCE), LENT),
-    "cluster_lendable_*": dict.fromkeys((Surface.REST, Surface.MCP), DOCUMENT),
+    "cluster_lendable_*": {**dict.fromkeys((Surface.REST, Surface.MCP), DOCUMENT), **DRAWN},
+    "lendable_*": DRAWN,
+    "highest_half_hour_ratio": dict.fromkeys((Surface.CHART, Surface.CAPTION), MAPS),
+    "what_if_*": DRAWN,
+    "portraits_*": DRAWN,
+    "events_time": DRAWN,
+    "node_history_*": DRAWN,
+    "samples_present": DRAWN,
+    **dict.fromkeys(
+        ("coverage_series", "coverage_longest_gap_seconds", "coverage_newest", "coverage_by_day_day"), DRAWN
+    ),
+    "peak_median": {Surface.SENTENCE: CHARTS},
+    "cluster_cpu_*": dict.fromkeys((Surface.TILE, Surface.CLI, Surface.REPORT), SUMMARIES),
+    "cluster_memory_*": dict.fromkeys((Surface.TILE, Surface.CLI, Surface.REPORT), SUMMARIES),
+    "recommendation_log_*": {Surface.DRAWER: f"{DRAWERS}::test_the_portrait_of_a_workload_says_its_row"},
     "nodes_that_could_leave_count": OF_SIZE,
     "leaving_nodes_month": OF_SIZE,
     "fewest_nodes_count": OF_SIZE,
@@ -76,24 +93,20 @@ NAMED: Mapping[str, Mapping[Surface, str]] = {
 OF_DOCUMENT = ("recommender.model.views.Overview.", "recommender.model.savings.", "recommender.model.views.Headline.")
 """Owners of what the overview's document holds, which REST and tools answer with."""
 _ONE_DOCUMENT = "Page, command, REST and tools are drawn from the explanation of one container, which holds them."
-_ONE_LINE = "One line writes all six ratios of the document; the first of each pair is listed."
-_POINTS = "Captions and charts are made of the rows that REST answers with; tests of figures compare some points."
+_NOT_DRAWN = "The chart is of this row, and draws its share alone."
 _SIZE_DOCUMENT = "Every surface is drawn from the one stored answer; the living cluster's has no such rows to compare."
 _ON_ALL = frozenset(Surface)
 _COUNTER = "The planner keeps them in the plan's object, which pages read back."
 EXCEPTIONS: Mapping[str, tuple[frozenset[Surface], str]] = {
     "*_above_cpu_request": (frozenset({Surface.SENTENCE, Surface.CLI, Surface.REST, Surface.MCP}), _ONE_DOCUMENT),
     "time_measured": (frozenset({Surface.SENTENCE, Surface.DRAWER}), _ONE_DOCUMENT),
-    "recommendation_log_*": (frozenset({Surface.DRAWER}), _ONE_DOCUMENT),
-    "cluster_*_ratio": (frozenset({Surface.TILE, Surface.CLI, Surface.REPORT}), _ONE_LINE),
     "worst_day_*": (frozenset({Surface.CLI}), "The command prints the sentences of the document as they are."),
-    "peak_median": (frozenset({Surface.SENTENCE}), _POINTS),
     "plan_hit_ratio_back_test": (frozenset({Surface.OBJECT}), _COUNTER),
     "plan_most_*": (frozenset({Surface.OBJECT}), _COUNTER),
     "cluster_size_[somb]*": (_ON_ALL, _SIZE_DOCUMENT),
     "cheapest_mix_*": (_ON_ALL, _SIZE_DOCUMENT),
     "batch_alone_month": (_ON_ALL, _SIZE_DOCUMENT),
-    "*": (frozenset({Surface.CHART, Surface.CAPTION}), _POINTS),
+    "coverage_by_day_[sg]*": (frozenset({Surface.CHART}), _NOT_DRAWN),
 }
 """Key as a shell writes a pattern -> the surfaces on which no test compares it, and why."""
 

@@ -91,8 +91,8 @@ def test_the_headline_ratios_follow_from_the_inventory_and_the_newest_hour(
 ) -> None:
     inventory = cluster.inventory
     room = sum(n.allocatable[Resource.CPU] for n in inventory.nodes)
-    # A request that is not set is the limit: Kubernetes fills it in at admission.
-    asked = sum(w.replicas * c.effective_requests.get(Resource.CPU, 0) for w in inventory.workloads for c in w.staying)
+    # What the scheduler counts for the pods that run, as on the nodes.
+    asked = sum(pod.requests.get(Resource.CPU, 0) for pod in inventory.pods if pod.end_seconds is None)
     assert overview.headline.cpu_requests_commitment == pytest.approx(asked / room)
     # Nodes report each slot unless a scrape failed; the sum over nodes of the last hour's mean is the usage now.
     used = np.nanmean(cluster.usage[Signal.NODE_CPU_USAGE_MEAN].values[:, -12:], axis=1).sum()
