@@ -19,6 +19,8 @@ from cotenant.admission.namespace_limits.demands import quota_warnings, refusals
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.values.misread import misread_on_pod, misread_on_quota
 from cotenant.admission.view import ClusterView
+from cotenant.base.kubernetes.models.metadata import ObjectLabels
+from cotenant.base.kubernetes.models.pod import AdmittedPod
 from cotenant.base.problem import Problem, in_words
 from cotenant.base.text import format_value
 from cotenant.scheduler_ext.queues.admission import quota_rules
@@ -66,42 +68,13 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
     request: AdmissionRequest | None = None
 
 
-class _Metadata(msgspec.Struct):
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _Resources(msgspec.Struct):
-    requests: dict[str, Any] | None = None
-    limits: dict[str, Any] | None = None
-
-
-class _Container(msgspec.Struct):
-    name: str = ""
-    resources: _Resources | None = None
-
-
-class _PodSpec(msgspec.Struct, rename="camel"):
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
-    priority: int | None = None
-    priority_class_name: str | None = None
-    overhead: dict[str, Any] | None = None
-    resources: _Resources | None = None
-
-
-class _PodShape(msgspec.Struct):
-    metadata: _Metadata
-    spec: _PodSpec
-
-
 class _QuotaSpec(msgspec.Struct):
     min: dict[str, Any] | None = None
     max: dict[str, Any] | None = None
 
 
 class _QuotaShape(msgspec.Struct):
-    metadata: _Metadata
+    metadata: ObjectLabels
     spec: _QuotaSpec | None = None
 
 
@@ -220,7 +193,7 @@ def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDe
         return UNTOUCHED
     if not context.view.synced:
         return NOT_READY
-    pod = _object(request.new, _PodShape)
+    pod = _object(request.new, AdmittedPod)
     if pod is None:
         return UNTOUCHED
     call = AdmissionCall(
@@ -259,11 +232,11 @@ def validate_pod(request: AdmissionRequest, context: ReviewContext) -> Admission
     """QoS x priority and its kin."""
     if not _is(request, "", "pods"):
         return UNTOUCHED
-    pod = _object(request.new, _PodShape)
+    pod = _object(request.new, AdmittedPod)
     if pod is None:
         return UNTOUCHED
     if request.operation == "UPDATE":
-        old = _object(request.old, _PodShape)
+        old = _object(request.old, AdmittedPod)
         return _validation_decision([] if old is None else pod_rules.problems_of_change(old, pod))
     return _validation_decision(pod_rules.problems_of_new(pod, request.namespace or "", context.view.quotas))
 

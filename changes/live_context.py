@@ -12,8 +12,8 @@ from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer
-from cotenant.base.kube.observed import NodeWire
 from cotenant.base.kubernetes.intent import Address, Create
+from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL
 from cotenant.base.kubernetes.qos import qos_of
 from cotenant.base.kubernetes.quantity import parse_amount

@@ -14,7 +14,8 @@ from cotenant.admission.profile import PriorityClassEntry, Profile
 from cotenant.admission.view import ClusterView
 from cotenant.base.errors import ClusterAbsent, UsageError
 from cotenant.base.kube import KubeClient, Mirror
-from cotenant.base.kubernetes.metadata import ObjectLabels
+from cotenant.base.kubernetes.models.metadata import LabelledObject
+from cotenant.base.kubernetes.models.swap_guard import SwapGuardWire
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.protocol import (
     CONFIG_GROUP,
@@ -66,35 +67,9 @@ _OPTIONAL: Final = frozenset(
 """Pods are mutated without them, too."""
 
 
-class _Pod(msgspec.Struct):
-    metadata: ObjectLabels = msgspec.field(default_factory=ObjectLabels)
-
-
-class _Namespace(msgspec.Struct):
-    metadata: ObjectLabels = msgspec.field(default_factory=ObjectLabels)
-
-
 class _PriorityClass(msgspec.Struct):
     value: int = 0
     preemptionPolicy: str | None = None  # noqa: N815 - the API's name
-
-
-class _Marked(msgspec.Struct):
-    uid: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class _Workload(msgspec.Struct):
-    metadata: _Marked = msgspec.field(default_factory=_Marked)
-
-
-class _GuardSpec(msgspec.Struct, rename="camel"):
-    served_until: str = ""
-    queues_served_until: str = ""
-
-
-class _Guard(msgspec.Struct):
-    spec: _GuardSpec = msgspec.field(default_factory=_GuardSpec)
 
 
 class ClusterState:
@@ -113,11 +88,11 @@ class ClusterState:
         }
         self.mirrors: dict[str, Mirror[Any]] = {
             "profiles": Mirror(client, _PATHS["profiles"], dict[str, Any], Profile.parse),
-            "namespaces": Mirror(client, _PATHS["namespaces"], _Namespace, lambda n: n.metadata.labels or {}),
+            "namespaces": Mirror(client, _PATHS["namespaces"], LabelledObject, lambda n: n.metadata.labels or {}),
             "priority_classes": Mirror(client, _PATHS["priority_classes"], _PriorityClass, _entry),
             "quotas": Mirror(client, _PATHS["quotas"], dict[str, Any], QuotaNode.parse),
             "reservations": Mirror(client, _PATHS["reservations"], dict[str, Any], Reservation.parse),
-            "swapguards": Mirror(client, _PATHS["swapguards"], _Guard, _served_until),
+            "swapguards": Mirror(client, _PATHS["swapguards"], SwapGuardWire, _served_until),
             "standby": Mirror(client, _PATHS["standby"], dict[str, Any], Reservation.of_pod, labelSelector=_STANDBY),
             "limit_ranges": Mirror(client, _PATHS["limit_ranges"], json, demands_of_range),
             "resource_quotas": Mirror(client, _PATHS["resource_quotas"], json, demands_of_quota),
@@ -125,7 +100,7 @@ class ClusterState:
                 kind: Mirror(
                     client,
                     _PATHS[kind],
-                    _Workload,
+                    LabelledObject,
                     _parse_annotated_resources,
                     labelSelector=f"{RESOURCES_LABEL}={LABEL_VALUE}",
                 )
@@ -201,17 +176,19 @@ class ClusterState:
         bound = {*quota.namespaces, quota.namespace} if quota is not None else set()
         client = self.client.sibling()
         try:
-            labelled = client.list("/api/v1/pods", _Pod, labelSelector=f"{NAME_LABEL}={name}", fieldSelector=_ALIVE)
+            labelled = client.list(
+                "/api/v1/pods", LabelledObject, labelSelector=f"{NAME_LABEL}={name}", fieldSelector=_ALIVE
+            )
             pods = {pod.metadata.uid for pod in labelled}
             for namespace in sorted(bound):
-                inside = client.list(f"/api/v1/namespaces/{namespace}/pods", _Pod, fieldSelector=_ALIVE)
+                inside = client.list(f"/api/v1/namespaces/{namespace}/pods", LabelledObject, fieldSelector=_ALIVE)
                 pods |= {pod.metadata.uid for pod in inside if _uses(tree, namespace, pod, name)}
             return len(pods)
         finally:
             client.close()
 
 
-def _uses(tree: QuotaTree, namespace: str, pod: _Pod, name: str) -> bool:
+def _uses(tree: QuotaTree, namespace: str, pod: LabelledObject, name: str) -> bool:
     """Return whether a pod of a namespace counts against the quota of this name."""
     quota = tree.of_pod(namespace, pod.metadata.labels or {})
     return quota is not None and quota.name == name
@@ -226,13 +203,13 @@ def _entry(priority_class: _PriorityClass) -> PriorityClassEntry:
     return PriorityClassEntry(priority_class.value, priority_class.preemptionPolicy or "PreemptLowerPriority")
 
 
-def _served_until(guard: _Guard) -> tuple[float, float]:
+def _served_until(guard: SwapGuardWire) -> tuple[float, float]:
     """Ends (Unix time) of both promises: of Reservations, of queues."""
     spec = guard.spec
     return moment_of(spec.served_until, "swapguards") or 0.0, moment_of(spec.queues_served_until, "swapguards") or 0.0
 
 
-def _parse_annotated_resources(workload: _Workload) -> AnnotatedResources:
+def _parse_annotated_resources(workload: LabelledObject) -> AnnotatedResources:
     annotations = workload.metadata.annotations or {}
     change = annotations.get(CHANGE_ANNOTATION, "")
     try:

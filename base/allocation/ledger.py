@@ -17,7 +17,7 @@ import msgspec
 from cotenant.base.allocation.allocator import Holding
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.intent import Address, Apply, Create
-from cotenant.base.kubernetes.metadata import ObjectIdentity
+from cotenant.base.kubernetes.models.metadata import ObjectIdentity
 from cotenant.base.kubernetes.protocol import OWN_GROUP
 
 KIND: Final = "NodeAllocation"

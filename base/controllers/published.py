@@ -8,33 +8,27 @@ from typing import Final
 import msgspec
 
 from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
+from cotenant.base.kubernetes.models.metadata import ObjectMeta, ObjectReference
 
 NO_PUBLISHERS: Final = ("cotenant-", "kubectl", "kubelet", "before-first-apply")
 """Beginnings of field managers that are ours, a person's hand, the kubelet, which resets amounts at its start, or what
 the API server notes of an object whose writers it had not recorded yet."""
 
 
-class OwnerReference(msgspec.Struct, rename="camel"):
-    """The owner of an object: when the owner is deleted, Kubernetes deletes the object."""
-
-    kind: str
-    name: str
-    uid: str = ""
-
-
-class PublishedMeta(msgspec.Struct, rename="camel"):
+class PublishedMeta(ObjectMeta, rename="camel"):
     """metadata, as far as it tells ours from others' and a repeated write from a needed one."""
 
-    name: str
-    namespace: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
+    owner_references: list[ObjectReference] | None = None
 
     @property
     def ours(self) -> bool:
         """True if the label shows that cotenant made the object."""
-        return (self.labels or {}).get(MANAGED_BY_LABEL) == MANAGED_BY
+        return is_ours(self)
+
+
+def is_ours(metadata: ObjectMeta) -> bool:
+    """Return whether the label of an object shows that cotenant made it."""
+    return (metadata.labels or {}).get(MANAGED_BY_LABEL) == MANAGED_BY
 
 
 def is_other_program(field_manager: str) -> bool:

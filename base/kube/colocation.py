@@ -15,7 +15,8 @@ from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.errors import NoData, QuantityError
 from cotenant.base.kube import projection
 from cotenant.base.kube.client import KubeClient
-from cotenant.base.kube.objects import NodeObject, PodObject
+from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP, SLO_GROUP
 
 
@@ -43,7 +44,7 @@ def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
 
     namespace: the namespace of slo-controller-config.
     """
-    node = client.get(f"/api/v1/nodes/{quote(name, safe='')}", NodeObject)
+    node = client.get(f"/api/v1/nodes/{quote(name, safe='')}", NodeWire)
     if node is None:
         raise NoData(f"no node is named {name}", fix="kubectl get nodes lists all of them.")
     report = client.get(f"/apis/{SLO_GROUP}/nodemetrics/{quote(name, safe='')}")

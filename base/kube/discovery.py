@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from cotenant.base.kube.client import KubeClient
-from cotenant.base.kubernetes.metadata import ObjectLabels
+from cotenant.base.kubernetes.models.metadata import ObjectLabels
 
 
 class Flavour(StrEnum):

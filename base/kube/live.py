@@ -15,15 +15,9 @@ from cotenant.base.errors import ClusterError, QuantityError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import projection
 from cotenant.base.kube.client import Many
-from cotenant.base.kube.objects import (
-    AutoscalerObject,
-    ControllerObject,
-    LimitRangeObject,
-    NodeObject,
-    PodObject,
-    QuotaObject,
-    VersionObject,
-)
+from cotenant.base.kube.objects import AutoscalerObject, ControllerObject, LimitRangeObject, QuotaObject, VersionObject
+from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.namespace_bounds import tightest
 
 ItemT = TypeVar("ItemT")
@@ -98,7 +92,7 @@ def observe(client: ObjectLister) -> LiveCluster:
     names = {(pod.namespace, pod.name) for pod in live_pods}
     read = [pod for pod in alive if (pod.metadata.namespace, pod.metadata.name) in names]
     return LiveCluster(
-        nodes=_all(projection.node_of, _list_optional(client, NODES, NodeObject, notes), notes),
+        nodes=_all(projection.node_of, _list_optional(client, NODES, NodeWire, notes), notes),
         pods=live_pods,
         unread=frozenset((pod.metadata.namespace, pod.metadata.name) for pod in alive) - names,
         containers=dict(_project_readable(lambda pod: _keyed_containers(pod, owners, controllers), read, notes)),

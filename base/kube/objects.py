@@ -1,103 +1,18 @@
-"""The fields of Kubernetes objects that we read: one struct for each kind, decoded from the API's JSON. Pure.
+"""The fields of workloads, autoscalers and bounds that we read; Pods and Nodes: `kubernetes.models`. Pure.
 
 What is not named here never becomes a Python object. `projection` turns them into the vocabulary.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
-from cotenant.base.kubernetes.pod_wire import ContainerWire, PodSpecWire, PodStatusWire, Quantities
-
-
-class ObjectOwner(msgspec.Struct, gc=False):
-    """An owner reference."""
-
-    kind: str
-    name: str
-    controller: bool = False
-
-
-class Meta(msgspec.Struct, rename="camel"):
-    """metadata of any object."""
-
-    name: str
-    namespace: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[ObjectOwner] | None = None
-    creation_timestamp: datetime | None = None
-
-
-class ResizePolicy(msgspec.Struct, rename="camel"):
-    """The effect on the container of resizing a single resource in place."""
-
-    resource_name: str
-    restart_policy: str
-
-
-class ContainerObject(ContainerWire, rename="camel"):
-    """A container of a pod."""
-
-    resize_policy: list[ResizePolicy] | None = None
-
-
-class PodObjectSpec(PodSpecWire, rename="camel"):
-    """spec of a Pod."""
-
-    containers: list[ContainerObject] | None = None
-    init_containers: list[ContainerObject] | None = None
-    node_name: str = ""
-    priority: int | None = None
-
-
-class PodObjectStatus(PodStatusWire, rename="camel"):
-    """status of a Pod."""
-
-    phase: str = ""
-    qos_class: str = ""
-    start_time: datetime | None = None
-
-
-class PodObject(msgspec.Struct):
-    """A Pod."""
-
-    metadata: Meta
-    spec: PodObjectSpec
-    status: PodObjectStatus = msgspec.field(default_factory=PodObjectStatus)
-
-
-class NodeObjectStatus(msgspec.Struct):
-    """status of a Node."""
-
-    capacity: Quantities = {}
-    allocatable: Quantities = {}
-
-
-class NodeObject(msgspec.Struct):
-    """A Node."""
-
-    metadata: Meta
-    status: NodeObjectStatus = msgspec.field(default_factory=NodeObjectStatus)
-
-
-class _TemplateContainer(msgspec.Struct):
-    name: str
-
-
-class _TemplateSpec(msgspec.Struct, rename="camel"):
-    containers: list[_TemplateContainer] | None = None
-    init_containers: list[_TemplateContainer] | None = None
-
-
-class _Template(msgspec.Struct):
-    spec: _TemplateSpec = msgspec.field(default_factory=_TemplateSpec)
+from cotenant.base.kubernetes.models.metadata import DatedMeta
+from cotenant.base.kubernetes.models.pod import NamedTemplate, Quantities
 
 
 class _JobSpec(msgspec.Struct):
-    template: _Template | None = None
+    template: NamedTemplate | None = None
 
 
 class _JobTemplate(msgspec.Struct):
@@ -105,14 +20,14 @@ class _JobTemplate(msgspec.Struct):
 
 
 class _ControllerSpec(msgspec.Struct, rename="camel"):
-    template: _Template | None = None
+    template: NamedTemplate | None = None
     job_template: _JobTemplate | None = None
 
 
 class ControllerObject(msgspec.Struct):
     """A Deployment, StatefulSet, DaemonSet, ReplicaSet, Job or CronJob: whose it is and what its template names."""
 
-    metadata: Meta
+    metadata: DatedMeta
     spec: _ControllerSpec = msgspec.field(default_factory=_ControllerSpec)
 
     def template_names(self) -> frozenset[str] | None:
@@ -157,7 +72,7 @@ class _AutoscalerSpec(msgspec.Struct, rename="camel"):
 class AutoscalerObject(msgspec.Struct):
     """An autoscaling/v2 HorizontalPodAutoscaler."""
 
-    metadata: Meta
+    metadata: DatedMeta
     spec: _AutoscalerSpec
 
 
@@ -177,7 +92,7 @@ class _LimitRangeSpec(msgspec.Struct):
 class LimitRangeObject(msgspec.Struct):
     """A LimitRange."""
 
-    metadata: Meta
+    metadata: DatedMeta
     spec: _LimitRangeSpec = msgspec.field(default_factory=_LimitRangeSpec)
 
 
@@ -195,7 +110,7 @@ class _QuotaStatus(msgspec.Struct):
 class QuotaObject(msgspec.Struct):
     """A ResourceQuota."""
 
-    metadata: Meta
+    metadata: DatedMeta
     spec: _QuotaObjectSpec = msgspec.field(default_factory=_QuotaObjectSpec)
     status: _QuotaStatus = msgspec.field(default_factory=_QuotaStatus)
 

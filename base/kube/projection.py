@@ -17,16 +17,15 @@ from cotenant.base.inventory.pod_templates import role_of
 from cotenant.base.json_documents.json_decoders import decoder_of
 from cotenant.base.kube.objects import (
     AutoscalerObject,
-    ContainerObject,
     ControllerObject,
     LimitItem,
     LimitRangeObject,
-    Meta,
-    NodeObject,
-    PodObject,
     QuotaObject,
 )
 from cotenant.base.kubernetes.mid_request import mid_request_of
+from cotenant.base.kubernetes.models.metadata import ObjectMeta
+from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.pod import PodObject, Quantities, ResizableContainer, ResourcesWire
 from cotenant.base.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
 from cotenant.base.kubernetes.owners import (
     DEPLOYMENT_CONFIG_LABEL,
@@ -37,7 +36,7 @@ from cotenant.base.kubernetes.owners import (
 )
 from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.pod_resources import counted_requests
-from cotenant.base.kubernetes.pod_wire import Quantities, ResourcesWire, pod_resources
+from cotenant.base.kubernetes.pod_wire import pod_resources
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION
 from cotenant.base.kubernetes.qos import priority_of, qos_of
 from cotenant.base.kubernetes.quantity import parse_amount, parse_bytes, parse_millicores
@@ -59,7 +58,7 @@ class _ResourceStatus(msgspec.Struct, rename="camel"):
     numa_node_resources: list[_Zone] = msgspec.field(default_factory=list, name="numaNodeResources")
 
 
-def node_of(node: NodeObject) -> Node:
+def node_of(node: NodeWire) -> Node:
     """A Node with capacity and allocatable."""
     what = f"node {node.metadata.name}"
     return Node(
@@ -143,9 +142,9 @@ def owners_of(controllers: Mapping[WorkloadRef, ControllerObject], pods: Iterabl
     return own | {WorkloadRef(meta.namespace, "Pod", meta.name): controller_of(meta) for meta in metas}
 
 
-def controller_of(meta: Meta) -> WorkloadRef | None:
+def controller_of(meta: ObjectMeta) -> WorkloadRef | None:
     """The direct controller; None when nobody controls it, or only its node does (a static pod)."""
-    owner = next((o for o in meta.owner_references or [] if o.controller), None)
+    owner = meta.controller
     return WorkloadRef(meta.namespace, owner.kind, owner.name) if owner and owner.kind != "Node" else None
 
 
@@ -176,7 +175,7 @@ def _role(name: str, role: ContainerRole, template: frozenset[str] | None) -> Co
     return ContainerRole.INJECTED if foreign else role
 
 
-def _container(spec: ContainerObject, role: ContainerRole, what: str) -> Container:
+def _container(spec: ResizableContainer, role: ContainerRole, what: str) -> Container:
     restarting = {p.resource_name for p in spec.resize_policy or [] if p.restart_policy == "RestartContainer"}
     resources = spec.resources or ResourcesWire()
     return Container(
@@ -188,7 +187,7 @@ def _container(spec: ContainerObject, role: ContainerRole, what: str) -> Contain
     )
 
 
-def own_annotations(meta: Meta) -> dict[str, str]:
+def own_annotations(meta: ObjectMeta) -> dict[str, str]:
     """Annotations that speak to cotenant."""
     return {k: v for k, v in (meta.annotations or {}).items() if k.startswith(ANNOTATION_PREFIX)}
 
@@ -232,7 +231,7 @@ def quotas_of(thing: QuotaObject) -> tuple[Quota, ...]:
     return tuple(_quotas(meta, thing.status.hard or thing.spec.hard or {}, used))
 
 
-def _quotas(meta: Meta, hard: Quantities, used: Quantities) -> Iterator[Quota]:
+def _quotas(meta: ObjectMeta, hard: Quantities, used: Quantities) -> Iterator[Quota]:
     """One Quota for each bound on requests or limits of CPU and memory; other keys are ignored."""
     what = f"ResourceQuota {meta.namespace}/{meta.name}"
     yielded: set[tuple[Resource, bool]] = set()

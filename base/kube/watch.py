@@ -23,7 +23,7 @@ from cotenant.base.json_documents.json_decoders import decoder_of, make_ready
 from cotenant.base.kube.client import KubeClient
 from cotenant.base.kube.connection import Stream
 from cotenant.base.kube.reflection import Item, Key, Reflection
-from cotenant.base.kubernetes.metadata import ObjectIdentity
+from cotenant.base.kubernetes.models.metadata import ObjectIdentity
 
 RELIST_SECONDS: Final = 3600.0
 """A mirror is compared with a fresh list so often, in case a watch lied. A safety net against a lost event; the

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
-
 from cotenant.base.kubernetes.intent import Address, Patch
-from cotenant.base.kubernetes.metadata import ObjectIdentity
+from cotenant.base.kubernetes.models.node import TaintedNode
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT, LOAD_TAINT
 
 NODES: Final = "/api/v1/nodes"
@@ -21,26 +19,6 @@ AVOIDED: Final = "PreferNoSchedule"
 REFUSED: Final = "NoSchedule"
 OUR_TAINTS: Final = (EMPTYING_TAINT, LOAD_TAINT)
 """Keys of every taint that a process of ours sets."""
-
-
-class _TaintedSpec(msgspec.Struct):
-    taints: list[dict[str, Any]] | None = None
-
-
-class TaintedNode(msgspec.Struct):
-    """A Node as far as its taints are concerned, which are as the server writes them."""
-
-    metadata: ObjectIdentity = msgspec.field(default_factory=ObjectIdentity)
-    spec: _TaintedSpec | None = None
-
-    @property
-    def taints(self) -> list[dict[str, Any]]:
-        """Return all taints of the node as plain objects."""
-        return (self.spec.taints if self.spec else None) or []
-
-    def bears(self, *keys: str) -> bool:
-        """Return whether the node has a taint with any of these keys."""
-        return any(taint.get("key") in keys for taint in self.taints)
 
 
 def node_address(name: str) -> Address:

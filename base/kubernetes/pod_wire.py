@@ -1,19 +1,21 @@
-"""A Pod's amounts as the API writes them: the one family of structs for them, and their decoding. Pure.
-
-Structs of a consumer that reads more of a Pod inherit from these, so that no consumer can forget native sidecars, a
-resize in progress or the pod's own resources:
-
-    class _MySpec(PodSpecWire): node_name: str = ""
-"""
+"""Decodes a Pod's amounts from its structs (`models.pod`), or from plain JSON. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.models.pod import (
+    ContainerStatusWire,
+    ContainerWire,
+    PodCondition,
+    PodSpecWire,
+    PodStatusWire,
+    ResourcesWire,
+)
 from cotenant.base.kubernetes.pod_request import named_amounts, parse_quantities
 from cotenant.base.kubernetes.pod_resources import (
     ContainerKind,
@@ -24,64 +26,12 @@ from cotenant.base.kubernetes.pod_resources import (
     counted_requests,
 )
 
-Quantities = dict[str, str | int | float]
 Read = Callable[[Mapping[str, Any] | None, str], dict[str, int]]
 """Turns quantities into amounts; its second argument names the object in errors."""
 _Wire = TypeVar("_Wire", bound=msgspec.Struct)
 RESIZE_PENDING: Final = "PodResizePending"
 """Condition of a Pod whose resize the kubelet has put off (reason Deferred) or refused (Infeasible)."""
 RESIZE_IN_PROGRESS: Final = "PodResizeInProgress"
-
-
-class ResourcesWire(msgspec.Struct):
-    """Requests and limits of a container or of a pod."""
-
-    requests: Quantities | None = None
-    limits: Quantities | None = None
-
-
-class ContainerWire(msgspec.Struct, rename="camel"):
-    """A container of a pod's spec."""
-
-    name: str = ""
-    resources: ResourcesWire | None = None
-    restart_policy: str | None = None
-
-
-class PodSpecWire(msgspec.Struct, rename="camel"):
-    """The containers, overhead and resources in a Pod's spec."""
-
-    containers: Sequence[ContainerWire] | None = None
-    init_containers: Sequence[ContainerWire] | None = None
-    ephemeral_containers: Sequence[ContainerWire] | None = None
-    overhead: Quantities | None = None
-    resources: ResourcesWire | None = None
-
-
-class ContainerStatusWire(msgspec.Struct, rename="camel"):
-    """The amounts of a container that a kubelet reports."""
-
-    name: str = ""
-    resources: ResourcesWire | None = None
-    allocated_resources: Quantities | None = None
-
-
-class ResizeConditionWire(msgspec.Struct, rename="camel"):
-    """A condition of a Pod, as far as a resize in place shows in it."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-
-
-class PodStatusWire(msgspec.Struct, rename="camel"):
-    """The amounts of a Pod that a kubelet reports."""
-
-    conditions: Sequence[ResizeConditionWire] | None = None
-    container_statuses: Sequence[ContainerStatusWire] | None = None
-    init_container_statuses: Sequence[ContainerStatusWire] | None = None
-    resources: ResourcesWire | None = None
-    allocated_resources: Quantities | None = None
 
 
 def pod_resources(
@@ -108,7 +58,7 @@ def pod_resources(
     )
 
 
-def resize_state(conditions: Iterable[ResizeConditionWire]) -> ResizeState:
+def resize_state(conditions: Iterable[PodCondition]) -> ResizeState:
     """Return the progress of an in-place resize.
 
     A pending resize takes precedence, because an earlier resize may still be in progress.

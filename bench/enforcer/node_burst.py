@@ -30,6 +30,7 @@ import msgspec
 import numpy as np
 
 from bench.record import Row, above, below, record
+from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.contract import PodSpec
@@ -38,7 +39,7 @@ from cotenant.enforcer.model.node_policy import NodePolicy, decode
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Layout
 from cotenant.enforcer.observe.observe import NodeFacts, Observer
-from cotenant.enforcer.sources.wire import NodePodWire, pod_of
+from cotenant.enforcer.sources.wire import pod_of
 from cotenant.enforcer.strategies.burst import Burst
 from tests.support.kubepods import Kubepods, Pod, missing
 

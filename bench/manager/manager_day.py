@@ -16,13 +16,14 @@ import msgspec
 from cotenant.base.controllers.published import ExistingObject
 from cotenant.base.kube import send_all
 from cotenant.base.kubernetes.intent import Apply, Intent
+from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS, Usage
 from cotenant.manager.decisions import forecasts, recommendations
-from cotenant.manager.decisions.forecasts import ForecastView, UsageForecastObject
+from cotenant.manager.decisions.forecasts import ForecastView
 from cotenant.manager.decisions.recommendations import RecommendationObject, RecommendationView
 from cotenant.manager.decisions.results import NodeOutlook, RunResults, WorkloadAdvice, collect
 from cotenant.pipeline import corridor
@@ -93,7 +94,7 @@ def _decided(results: RunResults, now: int, settings: Settings, held: tuple[Held
     """Writes of both controllers, rounds until there are none."""
     nodes = {n.node: ExistingObject("v1", "Node", n.node, "u") for n in results.nodes}
     owners = {w.ref: ExistingObject("apps/v1", w.kind, w.name, "u") for w in results.workloads}
-    there = {name: found for (_, name), found in held[0].objects(UsageForecastObject).items()}
+    there = {name: found for (_, name), found in held[0].objects(UsageForecast).items()}
     forecast = held[0].take(forecasts.decide(ForecastView(results, there, nodes), now, settings.manager).intents)
     recommended = 0
     for _ in range(2):

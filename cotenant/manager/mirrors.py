@@ -9,11 +9,9 @@ from typing import Any, Final
 from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.controllers.watched import watched_node, watched_pod
 from cotenant.base.kube import KubeClient, Mirror
-from cotenant.base.kube.observed import (
-    ON_NODES,
-    ManagedNodeWire,
-    ObservedPodWire,
-)
+from cotenant.base.kube.observed import ON_NODES
+from cotenant.base.kubernetes.models.node import ManagedNodeWire
+from cotenant.base.kubernetes.models.pod import ObservedPodWire
 from cotenant.base.kubernetes.protocol import (
     SLO_CONFIG_MAP,
     SLO_GROUP,

@@ -14,8 +14,8 @@ import msgspec
 from cotenant.base.cluster import Workload
 from cotenant.base.errors import ClusterAbsent, ClusterError, UsageError
 from cotenant.base.kube import KubeClient, send_all
-from cotenant.base.kube.observed import ObservedPodWire
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent, Outcome
+from cotenant.base.kubernetes.models.pod import ObservedPodWire
 from cotenant.base.progress import Progress
 from cotenant.simulation import node_agents
 from cotenant.simulation.cluster_population import PREFIX

@@ -13,7 +13,7 @@ import msgspec
 
 from cotenant.base.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
 from cotenant.base.errors import CotenantError
-from cotenant.base.kubernetes.metadata import ObjectIdentity
+from cotenant.base.kubernetes.models.metadata import ObjectIdentity
 from cotenant.enforcer.decide.device_environment import VISIBLE_GPUS
 from cotenant.enforcer.dra.offer import DRIVER, OfferedDevice
 

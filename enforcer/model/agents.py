@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from cotenant.base.errors import ClusterError, ClusterForbidden, CotenantError
 from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.models.pod import ConfiguredPod
 from cotenant.base.kubernetes.protocol import NODE_AGENT
 from cotenant.enforcer.model.enforcement import (
     ACT_ANNOTATION,
@@ -70,26 +71,6 @@ class EventWire(msgspec.Struct, rename="camel"):
     series: _EventSeries | None = None
 
 
-class _Env(msgspec.Struct):
-    name: str = ""
-    value: str = ""
-
-
-class _AgentContainer(msgspec.Struct):
-    env: list[_Env] | None = None
-
-
-class _AgentPodSpec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-    containers: list[_AgentContainer] | None = None
-
-
-class AgentPodWire(msgspec.Struct):
-    """The fields of an agent's pod: its node and its mode."""
-
-    spec: _AgentPodSpec
-
-
 def ask(client: KubeClient, now_seconds: float) -> EnforcementHistory:
     """Read once. A missing right, or a server that does not answer, is noted in the gathering and not raised."""
     try:
@@ -113,7 +94,7 @@ def count_agents(client: KubeClient, acts: Iterable[AgentAction], now_seconds: f
     """
     reporting_nodes = {act.node for act in acts if act.node}
     try:
-        pods = client.list("/api/v1/pods", AgentPodWire, labelSelector=AGENT_PODS)
+        pods = client.list("/api/v1/pods", ConfiguredPod, labelSelector=AGENT_PODS)
     except ClusterError:
         return Gathering(now_seconds, sources=(SOURCE,), agents=len(reporting_nodes) or None, notes=(UNCOUNTED,))
     nodes = {pod.spec.node_name for pod in pods if pod.spec.node_name}
@@ -121,9 +102,9 @@ def count_agents(client: KubeClient, acts: Iterable[AgentAction], now_seconds: f
     return Gathering(now_seconds, sources=(SOURCE,), agents=len(nodes | reporting_nodes), dry_agents=dry)
 
 
-def _dry(pod: AgentPodWire) -> bool:
-    values = [e.value.lower() for c in pod.spec.containers or () for e in c.env or () if e.name == DRY_RUN]
-    return not values or values[-1] not in ("false", "0", "no", "off")
+def _dry(pod: ConfiguredPod) -> bool:
+    value = pod.variable(DRY_RUN)
+    return value is None or value.lower() not in ("false", "0", "no", "off")
 
 
 def acts_of(events: Iterable[EventWire], now_seconds: float) -> Iterator[AgentAction]:

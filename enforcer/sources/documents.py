@@ -13,10 +13,12 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.enforcer.contract import PodSpec
 from cotenant.enforcer.model import node_policy
 from cotenant.enforcer.model.node_policy import NodePolicy
-from cotenant.enforcer.sources.wire import ENDED, AgentNodeWire, NodeDescription, NodePodWire, node_of, pod_of
+from cotenant.enforcer.sources.wire import ENDED, NodeDescription, node_of, pod_of
 
 SIZE_CAP_BYTES: Final = 8 << 20
 _SLO_KINDS: Final = ("NodeSLO", "")
@@ -62,7 +64,7 @@ def inventory_of(text: str, name: str) -> NodeInventory:
     for body in _objects(documents(text, name), name):
         try:
             if body.get("kind") == "Node":
-                node = node_of(msgspec.convert(body, AgentNodeWire))
+                node = node_of(msgspec.convert(body, NodeWire))
             elif body.get("kind") == "Pod":
                 pod = pod_of(msgspec.convert(body, NodePodWire, strict=False))
                 if pod.phase not in ENDED:

@@ -18,6 +18,9 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.kube import KubeClient, Mirror
+from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.pod import NodePodWire
+from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.protocol import OWN_GROUP, SLO_GROUP
 from cotenant.enforcer.contract import NodeForecast, PodSpec
 from cotenant.enforcer.model import node_policy
@@ -27,11 +30,8 @@ from cotenant.enforcer.sources.documents import NodeInventory
 from cotenant.enforcer.sources.kubelet import Assignments
 from cotenant.enforcer.sources.wire import (
     ENDED,
-    AgentNodeWire,
     NodeDescription,
-    NodePodWire,
     SloWire,
-    UsageForecastWire,
     forecast_of,
     node_of,
     pod_of,
@@ -171,9 +171,9 @@ class ApiSources:
         self._name = node_name
         by_name = f"metadata.name={node_name}"
         self._pods = Mirror(client, "/api/v1/pods", NodePodWire, pod_of, fieldSelector=f"spec.nodeName={node_name}")
-        self._nodes = Mirror(client, "/api/v1/nodes", AgentNodeWire, node_of, fieldSelector=by_name)
+        self._nodes = Mirror(client, "/api/v1/nodes", NodeWire, node_of, fieldSelector=by_name)
         self._slos = Mirror(client, POLICIES, SloWire, lambda wire: wire.spec, fieldSelector=by_name)
-        self._forecasts = Mirror(client, FORECASTS, UsageForecastWire, forecast_of, fieldSelector=by_name)
+        self._forecasts = Mirror(client, FORECASTS, UsageForecast, forecast_of, fieldSelector=by_name)
         self._file = WatchedFile(policy_file, documents.policy_of) if policy_file else None
         self._policy = _Decoded()
         self._seen_pods: Mapping[Any, PodSpec] | None = None

@@ -1,9 +1,9 @@
 """EDGE: Kubernetes' objects as the agent reads them: decoded from the API's JSON into `enforcer.contract`. No I/O.
 
-    Mirror(client, "/api/v1/pods", PodWire, pod_of, fieldSelector="spec.nodeName=n1")
+    Mirror(client, "/api/v1/pods", NodePodWire, pod_of, fieldSelector="spec.nodeName=n1")
 
-What is not named here never becomes a Python object. A cpu or memory quantity that cannot be read is a QuantityError
-that names the object; a NodeSLO that cannot be read is a UsageError that names the field.
+A cpu or memory quantity that cannot be read is a QuantityError that names the object; a NodeSLO that cannot be read is
+a UsageError that names the field.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.kube.objects import Meta
+from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.pod import NodePodStatus, NodePodWire, StatedContainer
+from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.pod_qos import qos_class_of
 from cotenant.base.kubernetes.pod_request import container_total, named_amounts
 from cotenant.base.kubernetes.pod_resources import ContainerKind, ContainerResources, PodResources, is_resizing
-from cotenant.base.kubernetes.pod_wire import ContainerStatusWire, PodSpecWire, PodStatusWire, Quantities, pod_resources
+from cotenant.base.kubernetes.pod_wire import pod_resources
 from cotenant.base.kubernetes.protocol import SUB_PRIORITY_LABEL, own_texts
 from cotenant.base.kubernetes.qos import priority_of, qos_of
 from cotenant.base.resource import Resource
@@ -37,60 +39,6 @@ STATIC_SOURCE: Final = ("kubernetes.io/config.source", "file")
 _ID: Final = re.compile(r"[0-9a-fA-F]{1,128}")
 _UID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 ENDED: Final = frozenset({"Succeeded", "Failed"})
-
-
-class _ObjectMetaWire(Meta, rename="camel"):
-    uid: str = ""
-    deletion_timestamp: str | None = None
-
-
-class _SpecWire(PodSpecWire, rename="camel"):
-    node_name: str = ""
-    priority: int | None = None
-    host_network: bool = False
-    resource_claims: list[dict[str, Any]] | None = None
-
-
-class _ContainerStateWire(msgspec.Struct):
-    running: dict[str, Any] | None = None
-
-
-class _ContainerStatus(ContainerStatusWire, rename="camel"):
-    id: str = msgspec.field(default="", name="containerID")
-    state: _ContainerStateWire = msgspec.field(default_factory=_ContainerStateWire)
-
-
-class _Ip(msgspec.Struct, gc=False):
-    ip: str = ""
-
-
-class _StatusWire(PodStatusWire, rename="camel"):
-    phase: str = ""
-    qos_class: str = ""
-    pod_ips: list[_Ip] | None = msgspec.field(default=None, name="podIPs")
-    container_statuses: list[_ContainerStatus] | None = None
-    init_container_statuses: list[_ContainerStatus] | None = None
-    ephemeral_container_statuses: list[_ContainerStatus] | None = None
-
-
-class NodePodWire(msgspec.Struct):
-    """A Pod on the wire."""
-
-    metadata: _ObjectMetaWire
-    spec: _SpecWire = msgspec.field(default_factory=_SpecWire)
-    status: _StatusWire = msgspec.field(default_factory=_StatusWire)
-
-
-class _NodeStatusWire(msgspec.Struct):
-    capacity: Quantities | None = None
-    allocatable: Quantities | None = None
-
-
-class AgentNodeWire(msgspec.Struct):
-    """A Node on the wire."""
-
-    metadata: _ObjectMetaWire
-    status: _NodeStatusWire = msgspec.field(default_factory=_NodeStatusWire)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,26 +59,7 @@ class SloWire(msgspec.Struct):
     spec: dict[str, Any] = {}
 
 
-class _Curve(msgspec.Struct, rename="camel"):
-    q95_millicores: list[int] = []
-    q95_bytes: list[int] = []
-
-
-class _ForecastSpec(msgspec.Struct, rename="camel"):
-    start: datetime
-    valid_until: datetime
-    step_seconds: int = 1800
-    cpu: _Curve = msgspec.field(default_factory=_Curve)
-    memory: _Curve = msgspec.field(default_factory=_Curve)
-
-
-class UsageForecastWire(msgspec.Struct):
-    """A UsageForecast on the wire."""
-
-    spec: _ForecastSpec
-
-
-def node_of(node: AgentNodeWire) -> NodeDescription:
+def node_of(node: NodeWire) -> NodeDescription:
     """Convert a Node to the kept form."""
     meta, what = node.metadata, f"node {node.metadata.name}"
     return NodeDescription(
@@ -143,17 +72,20 @@ def node_of(node: AgentNodeWire) -> NodeDescription:
     )
 
 
-def forecast_of(wire: UsageForecastWire) -> NodeForecast:
-    """Convert a UsageForecast to the kept form; raise UsageError if stepSeconds is below 1."""
+def forecast_of(wire: UsageForecast) -> NodeForecast:
+    """Convert a UsageForecast to the kept form; raise UsageError for a missing moment or a stepSeconds below 1."""
     spec = wire.spec
+    start, valid_until = spec.start_seconds, spec.valid_until_seconds
+    if start is None or valid_until is None:
+        raise UsageError("UsageForecast: it has no start or no validUntil")
     if spec.step_seconds < 1:
         raise UsageError(f"UsageForecast: stepSeconds is {spec.step_seconds}, it must be at least 1")
     return NodeForecast(
-        start_seconds=_seconds(spec.start),
-        valid_until_seconds=_seconds(spec.valid_until),
+        start_seconds=start,
+        valid_until_seconds=valid_until,
         step_seconds=spec.step_seconds,
-        q95_cpu_millicores=tuple(spec.cpu.q95_millicores),
-        q95_memory_bytes=tuple(spec.memory.q95_bytes),
+        q95_cpu_millicores=tuple(spec.cpu.high) if spec.cpu else (),
+        q95_memory_bytes=tuple(spec.memory.high) if spec.memory else (),
     )
 
 
@@ -166,7 +98,6 @@ def pod_of(pod: NodePodWire) -> PodSpec:
     if not _UID.fullmatch(meta.uid):
         raise UsageError(f"pod {meta.namespace}/{meta.name}: {meta.uid[:80]!r} is no uid")
     labels, annotations = meta.labels or {}, meta.annotations or {}
-    owner = next((o for o in meta.owner_references or () if o.controller), None)
     what = f"pod {meta.namespace}/{meta.name}"
     resources = pod_resources(spec, status, what)
     containers = tuple(_containers(resources, status))
@@ -196,7 +127,7 @@ def pod_of(pod: NodePodWire) -> PodSpec:
         overhead=resources.overhead,
         resize=resources.resize,
         resizing=is_resizing(resources, Resource.CPU.value),
-        owner=(owner.kind, owner.name) if owner else ("", ""),
+        owner=(owner.kind, owner.name) if (owner := meta.controller) else ("", ""),
         addresses=tuple(address.ip for address in status.pod_ips or ()),
         host_network=spec.host_network,
         claims=bool(spec.resource_claims),
@@ -234,7 +165,7 @@ def container_id(text: str) -> str:
     return bare_id if _ID.fullmatch(bare_id) else ""
 
 
-def _containers(resources: PodResources, status: _StatusWire) -> Iterator[ContainerSpec]:
+def _containers(resources: PodResources, status: NodePodStatus) -> Iterator[ContainerSpec]:
     reported = (
         *(status.container_statuses or ()),
         *(status.init_container_statuses or ()),
@@ -244,7 +175,7 @@ def _containers(resources: PodResources, status: _StatusWire) -> Iterator[Contai
     return (_container(amounts, status_by_name.get(amounts.name)) for amounts in resources.containers)
 
 
-def _container(amounts: ContainerResources, status: _ContainerStatus | None) -> ContainerSpec:
+def _container(amounts: ContainerResources, status: StatedContainer | None) -> ContainerSpec:
     return ContainerSpec(
         name=amounts.name,
         id=container_id(status.id) if status else "",

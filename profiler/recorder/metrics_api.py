@@ -16,7 +16,7 @@ import numpy as np
 
 from cotenant.base.errors import QuantityError
 from cotenant.base.kube import KubeClient
-from cotenant.base.kubernetes.metadata import ObjectName
+from cotenant.base.kubernetes.models.metadata import ObjectName
 from cotenant.base.kubernetes.quantity import parse_bytes, parse_millicores
 from cotenant.profiler.recorder.slots import WindowMeans
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Final
-
-import msgspec
 
 from cotenant.base.cluster import ContainerRole
 from cotenant.base.errors import QuantityError
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.kube import projection
-from cotenant.base.kube.objects import Meta, NodeObject, NodeObjectStatus, PodObject, PodObjectStatus
-from cotenant.base.kubernetes.pod_wire import ContainerStatusWire
+from cotenant.base.kubernetes.models.node import AddressedNode
+from cotenant.base.kubernetes.models.pod import StatedPod, Terminated
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
 from cotenant.profiler.recorder.kubelets import KubeletAddress
@@ -26,43 +23,8 @@ ADDRESS_ORDER: Final = ("InternalIP", "InternalDNS", "Hostname", "ExternalIP")
 KUBELET_PORT: Final = 10250
 
 
-class _Terminated(msgspec.Struct, rename={"finished_at": "finishedAt", "container_id": "containerID"}):
-    finished_at: datetime | None = None
-    reason: str = ""
-    container_id: str = ""
-
-    def as_end(self, restarted: bool) -> ContainerEnd | None:
-        """Return the end of the container; None for one without a time."""
-        if self.finished_at is None:
-            return None
-        killed = None if self.reason in UNKNOWN_REASONS else self.reason == OOM_KILLED
-        return ContainerEnd(self.container_id, self.finished_at.timestamp(), killed, restarted)
-
-
-class _State(msgspec.Struct):
-    terminated: _Terminated | None = None
-
-
-class _ContainerStatus(ContainerStatusWire, rename="camel"):
-    restart_count: int = 0
-    state: _State = msgspec.field(default_factory=_State)
-    last_state: _State = msgspec.field(default_factory=_State)
-
-
-class _RecordedStatus(PodObjectStatus, rename="camel"):
-    container_statuses: list[_ContainerStatus] | None = None
-    init_container_statuses: list[_ContainerStatus] | None = None
-
-
-class _RecordedMeta(Meta, rename="camel"):
-    uid: str = ""
-
-
-class RecordedPod(PodObject):
+class RecordedPod(StatedPod):
     """A Pod with how its containers ended."""
-
-    metadata: _RecordedMeta
-    status: _RecordedStatus = msgspec.field(default_factory=_RecordedStatus)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -80,33 +42,23 @@ class RecordedPod(PodObject):
         created = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
         for status in (*(self.status.container_statuses or ()), *(self.status.init_container_statuses or ())):
             shown = ((status.last_state.terminated, True), (status.state.terminated, False))
-            ends = tuple(end for state, restarted in shown if state and (end := state.as_end(restarted)) is not None)
+            ends = tuple(
+                end for state, restarted in shown if state and (end := _container_end(state, restarted)) is not None
+            )
             ref = PodContainerRef(meta.namespace, meta.name, status.name)
             yield ContainerEnds(ref, meta.uid, created, status.restart_count, ends)
 
 
-class _NodeAddress(msgspec.Struct):
-    type: str = ""
-    address: str = ""
+def _container_end(state: Terminated, restarted: bool) -> ContainerEnd | None:
+    """Return the end of the container; None for one without a time."""
+    if state.finished_at is None:
+        return None
+    killed = None if state.reason in UNKNOWN_REASONS else state.reason == OOM_KILLED
+    return ContainerEnd(state.container_id, state.finished_at.timestamp(), killed, restarted)
 
 
-class _Endpoint(msgspec.Struct, rename={"port": "Port"}):
-    port: int = 0
-
-
-class _Endpoints(msgspec.Struct, rename="camel"):
-    kubelet_endpoint: _Endpoint = msgspec.field(default_factory=_Endpoint)
-
-
-class _RecordedNodeStatus(NodeObjectStatus, rename="camel"):
-    addresses: list[_NodeAddress] | None = None
-    daemon_endpoints: _Endpoints = msgspec.field(default_factory=_Endpoints)
-
-
-class RecordedNode(NodeObject):
+class RecordedNode(AddressedNode):
     """A Node with the address of its kubelet."""
-
-    status: _RecordedNodeStatus = msgspec.field(default_factory=_RecordedNodeStatus)
 
     @property
     def kubelet(self) -> KubeletAddress | None:

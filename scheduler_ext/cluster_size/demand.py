@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.identity import ContainerRef, WorkloadRef
-from cotenant.base.kubernetes.pod_wire import ContainerWire, PodSpecWire, ResourcesWire
+from cotenant.base.kubernetes.models.pod import ContainerWire, PodSpecWire, ResourcesWire
 from cotenant.base.resource import Resource
 from cotenant.recommender.model.recommendation import Action
 from cotenant.recommender.model.steps import Ready

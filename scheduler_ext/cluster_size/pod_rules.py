@@ -11,9 +11,11 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.models.metadata import ObjectOwner
+from cotenant.base.kubernetes.models.pod import SizedPodSpec, SizedPodWire
 from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
 from cotenant.base.kubernetes.pod_resources import counted_requests
-from cotenant.base.kubernetes.pod_wire import ContainerWire, PodSpecWire, PodStatusWire, pod_resources
+from cotenant.base.kubernetes.pod_wire import pod_resources
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESERVATION_AFFINITY_ANNOTATION
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
@@ -42,52 +44,6 @@ HARMLESS_VOLUMES: Final = frozenset(
 _READ_BY_AUTOSCALERS: Final = frozenset({*FORBIDS_EVICTION, SAFE_VOLUMES})
 _LENT: Final = frozenset(EXTENDED_RESOURCES.values())
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-class _PortWire(msgspec.Struct, rename="camel"):
-    host_port: int = 0
-    protocol: str = "TCP"
-
-
-class _SizedContainerWire(ContainerWire, rename="camel"):
-    ports: list[_PortWire] | None = None
-
-
-class _SizedSpecWire(PodSpecWire, rename="camel"):
-    containers: Sequence[_SizedContainerWire] | None = None
-    init_containers: Sequence[_SizedContainerWire] | None = None
-    node_name: str = ""
-    node_selector: dict[str, str] | None = None
-    affinity: Json | None = None
-    tolerations: list[Json] | None = None
-    topology_spread_constraints: list[Json] | None = None
-    volumes: list[Json] | None = None
-    scheduler_name: str = STOCK_SCHEDULER
-    resource_claims: list[Json] | None = None
-    priority: int | None = None
-
-
-class _OwnerWire(msgspec.Struct):
-    kind: str = ""
-    name: str = ""
-    controller: bool = False
-
-
-class _SizedMetaWire(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[_OwnerWire] | None = None
-    deletion_timestamp: str | None = None
-
-
-class SizedPodWire(msgspec.Struct):
-    """A Pod as far as it is read here."""
-
-    metadata: _SizedMetaWire = msgspec.field(default_factory=_SizedMetaWire)
-    spec: _SizedSpecWire = msgspec.field(default_factory=_SizedSpecWire)
-    status: PodStatusWire = msgspec.field(default_factory=PodStatusWire)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +106,7 @@ def sized_pod(wire: SizedPodWire, objects: ClusterObjects, proposals: Proposals 
 
 
 def _later_requests(
-    wire: SizedPodWire, owner: _OwnerWire, proposals: Proposals, counted: Mapping[str, int]
+    wire: SizedPodWire, owner: ObjectOwner, proposals: Proposals, counted: Mapping[str, int]
 ) -> dict[RequestLevel, dict[str, int]]:
     """Requests at the levels that change a container of the pod; counted: what is no request and counts beside them."""
     meta, spec, labels = wire.metadata, wire.spec, wire.metadata.labels or {}
@@ -168,7 +124,7 @@ def _later_requests(
     return later
 
 
-def _marks(wire: SizedPodWire, objects: ClusterObjects, owner: _OwnerWire | None) -> PodMarks:
+def _marks(wire: SizedPodWire, objects: ClusterObjects, owner: ObjectOwner | None) -> PodMarks:
     """The facts about a pod that only autoscalers read."""
     annotations = {key: text for key, text in (wire.metadata.annotations or {}).items() if key in _READ_BY_AUTOSCALERS}
     local = tuple(str(volume.get("name", "")) for volume in wire.spec.volumes or () if _is_on_node(volume))
@@ -270,7 +226,7 @@ def _require_harmless(volume: Mapping[str, Any]) -> None:
         raise NotModelledError(f"volumes of kind {min(kinds)}")
 
 
-def _host_ports(spec: _SizedSpecWire) -> dict[str, int]:
+def _host_ports(spec: SizedPodSpec) -> dict[str, int]:
     """One of each host port; an address of the host is not told apart from another, which only refuses more."""
     sidecars = [c for c in spec.init_containers or () if c.restart_policy == "Always"]
     containers = [*(spec.containers or ()), *sidecars]
@@ -279,7 +235,7 @@ def _host_ports(spec: _SizedSpecWire) -> dict[str, int]:
 
 
 def rules_of(
-    spec: _SizedSpecWire,
+    spec: SizedPodSpec,
     namespace: str,
     labels: Mapping[str, str],
     volumes: tuple[bytes, ...],

@@ -13,6 +13,8 @@ from typing import Any, Final, TypeVar
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import NOT_ENDED
+from cotenant.base.kubernetes.models.node import SchedulableNode
+from cotenant.base.kubernetes.models.pod import SizedPodWire
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import KEPT_NODE
 from cotenant.scheduler_ext.cluster_size.demand import Proposals
@@ -26,8 +28,8 @@ from cotenant.scheduler_ext.cluster_size.model import (
     SizedPod,
     Stay,
 )
-from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, SizedPodWire, sized_pod
-from cotenant.scheduler_ext.extender.metric import ExtenderNodeWire, node_of
+from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
+from cotenant.scheduler_ext.extender.metric import node_of
 from cotenant.scheduler_ext.rebalance.cluster_reading import BUDGETS, BudgetWire, budget_of
 from cotenant.scheduler_ext.volumes.reading import read_volumes
 
@@ -45,7 +47,7 @@ def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})
 
     proposals: by which pods get requests at later levels.
     """
-    wires = client.list(NODES, ExtenderNodeWire)
+    wires = client.list(NODES, SchedulableNode)
     if not wires:
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
     gaps: list[str] = []
@@ -70,7 +72,7 @@ def _read_pods(client: KubeClient, objects: ClusterObjects, proposals: Proposals
     return pods
 
 
-def _sized_node(wire: ExtenderNodeWire, limits: Mapping[str, Mapping[str, int]], taken: set[str]) -> SizedNode:
+def _sized_node(wire: SchedulableNode, limits: Mapping[str, Mapping[str, int]], taken: set[str]) -> SizedNode:
     facts = node_of(wire)
     own = limits.get(facts.name, {})
     more = {
@@ -80,7 +82,7 @@ def _sized_node(wire: ExtenderNodeWire, limits: Mapping[str, Mapping[str, int]],
     return SizedNode(facts, {**facts.allocatable, **more}, _node_stay(wire), kept)
 
 
-def _node_stay(wire: ExtenderNodeWire) -> Stay | None:
+def _node_stay(wire: SchedulableNode) -> Stay | None:
     labels, annotations = wire.metadata.labels or {}, wire.metadata.annotations or {}
     for label in CONTROL_PLANE:
         if label in labels:

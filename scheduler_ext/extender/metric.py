@@ -20,9 +20,11 @@ from cotenant.base.colocation.reclaim_policies import BY_FORECAST
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.kubernetes.amplification import machine_allocatable
+from cotenant.base.kubernetes.models.node import SchedulableNode
+from cotenant.base.kubernetes.models.pod import Quantities
+from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.moments import seconds_of
 from cotenant.base.kubernetes.pod_request import parse_readable_quantities
-from cotenant.base.kubernetes.pod_wire import Quantities
 from cotenant.base.kubernetes.protocol import (
     AMPLIFICATION_RATIO_ANNOTATION,
     BATCH_CPU_POLICY_ANNOTATION,
@@ -198,36 +200,6 @@ def _amount(resource: Resource, text: str | int | float | None) -> float:
         return 0.0
 
 
-class _ExtenderNodeMeta(msgspec.Struct):
-    name: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _Taint(msgspec.Struct):
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-class _ExtenderNodeSpec(msgspec.Struct):
-    unschedulable: bool = False
-    taints: list[_Taint] | None = None
-
-
-class _ExtenderNodeStatus(msgspec.Struct):
-    capacity: Quantities | None = None
-    allocatable: Quantities | None = None
-
-
-class ExtenderNodeWire(msgspec.Struct):
-    """A Node as far as it is read here."""
-
-    metadata: _ExtenderNodeMeta = msgspec.field(default_factory=_ExtenderNodeMeta)
-    spec: _ExtenderNodeSpec = msgspec.field(default_factory=_ExtenderNodeSpec)
-    status: _ExtenderNodeStatus = msgspec.field(default_factory=_ExtenderNodeStatus)
-
-
 @dataclass(frozen=True, slots=True)
 class LoadThresholds:
     """Percentages a node's annotation sets; None: the settings hold. aggregation: (statistic, seconds)."""
@@ -270,7 +242,7 @@ _KEEPING_CPUS: Final = (
 BATCH_NAMES: Final = tuple(EXTENDED_RESOURCES[Band.BATCH, r] for r in RESOURCES)
 
 
-def node_of(wire: ExtenderNodeWire) -> ExtenderNode:
+def node_of(wire: SchedulableNode) -> ExtenderNode:
     """The parts of a Node that the rules read.
 
     capacity: what load is measured against: `raw-allocatable` of the annotation, where amplification has raised the
@@ -370,29 +342,6 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-class _CpuSeries(msgspec.Struct):
-    q95Millicores: list[float] | None = None  # noqa: N815 - the API's name
-
-
-class _MemorySeries(msgspec.Struct):
-    q95Bytes: list[float] | None = None  # noqa: N815 - the API's name
-
-
-class _NodeForecastSpec(msgspec.Struct, rename="camel"):
-    start: datetime | None = None
-    step_seconds: int = 1800
-    valid_until: datetime | None = None
-    history_end: datetime | None = None
-    cpu: _CpuSeries | None = None
-    memory: _MemorySeries | None = None
-
-
-class ForecastWire(msgspec.Struct):
-    """A UsageForecast as far as it is read here."""
-
-    spec: _NodeForecastSpec = msgspec.field(default_factory=_NodeForecastSpec)
-
-
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """A node's forecast: p95 of each step's mean, NaN where there is none.
@@ -426,18 +375,16 @@ class Outlook:
         return highest
 
 
-def outlook_of(wire: ForecastWire) -> Outlook | None:
+def outlook_of(wire: UsageForecast) -> Outlook | None:
     """Return the part of a UsageForecast that is kept; None for one without a start or a positive step."""
     spec = wire.spec
-    if spec.start is None or spec.step_seconds <= 0:
+    start, valid_until, history_end = spec.start_seconds, spec.valid_until_seconds, spec.history_end_seconds
+    if start is None or spec.step_seconds <= 0:
         return None
-    cpu = tuple(spec.cpu.q95Millicores or ()) if spec.cpu else ()
-    memory = tuple(spec.memory.q95Bytes or ()) if spec.memory else ()
-    start = spec.start.timestamp()
     return Outlook(
         start_seconds=start,
         step_seconds=spec.step_seconds,
-        valid_until=spec.valid_until.timestamp() if spec.valid_until else math.inf,
-        known_until=spec.history_end.timestamp() if spec.history_end else start,
-        high=(cpu, memory),
+        valid_until=math.inf if valid_until is None else valid_until,
+        known_until=start if history_end is None else history_end,
+        high=(tuple(spec.cpu.high) if spec.cpu else (), tuple(spec.memory.high) if spec.memory else ()),
     )

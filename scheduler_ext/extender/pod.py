@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -19,18 +18,11 @@ import msgspec
 from cotenant.base.allocation.device_request import shared_resources_of
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import CotenantError
+from cotenant.base.kubernetes.models.pod import PodCondition, PodSpecWire, PodStatusWire, PodWire
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
 from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.pod_resources import counted_limits, counted_requests
-from cotenant.base.kubernetes.pod_wire import (
-    RESIZE_IN_PROGRESS,
-    RESIZE_PENDING,
-    PodSpecWire,
-    PodStatusWire,
-    ResizeConditionWire,
-    parse_amounts,
-    pod_resources,
-)
+from cotenant.base.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING, parse_amounts, pod_resources
 from cotenant.base.kubernetes.protocol import (
     BIND_RESOURCE,
     EXTENDED_RESOURCES,
@@ -70,72 +62,11 @@ _SPREAD: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
 """Owners whose pods PodTopologySpread's default constraints spread."""
 
 
-class _PodOwner(msgspec.Struct, rename="camel"):
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    api_version: str = ""
-    controller: bool = False
-
-
-class _PodMeta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    generate_name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[_PodOwner] | None = None
-    deletion_timestamp: str | None = None
-
-
 class _Amounts(msgspec.Struct):
     """The parts of a pod that decide about its amounts."""
 
     spec: PodSpecWire
     status: PodStatusWire
-
-
-class _ExtenderPodSpec(PodSpecWire, rename="camel"):
-    node_name: str = ""
-    priority: int | None = None
-    active_deadline_seconds: float | None = None
-    affinity: msgspec.Raw = msgspec.Raw()
-    topology_spread_constraints: msgspec.Raw = msgspec.Raw()
-
-
-class PodConditionWire(ResizeConditionWire, rename="camel"):
-    """A condition of a Pod as far as it is read here."""
-
-    last_transition_time: datetime | None = None
-
-
-class ExtenderPodStatusWire(PodStatusWire, rename="camel"):
-    """A Pod's status as far as it is read here."""
-
-    phase: str = ""
-    qos_class: str = ""
-    conditions: list[PodConditionWire] | None = None
-
-    def true_since(self, condition_type: str) -> float | None:
-        """Unix time since which the condition of this type is true; None: it is not, or does not say since when."""
-        for condition in self.conditions or ():
-            if (
-                condition.type == condition_type
-                and condition.status == "True"
-                and condition.last_transition_time is not None
-            ):
-                return condition.last_transition_time.timestamp()
-        return None
-
-
-class PodWire(msgspec.Struct):
-    """A Pod as far as it is read here."""
-
-    metadata: _PodMeta = msgspec.field(default_factory=_PodMeta)
-    spec: _ExtenderPodSpec = msgspec.field(default_factory=_ExtenderPodSpec)
-    status: ExtenderPodStatusWire = msgspec.field(default_factory=ExtenderPodStatusWire)
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -320,7 +251,7 @@ def _cached_weight(
 def _amounts_of(wire: PodWire) -> _Amounts:
     """The fields that decide about the pod's amounts and no others, so that pods that ask for the same are one key."""
     spec, status = wire.spec, wire.status
-    conditions = [ResizeConditionWire(c.type, "", c.reason) for c in status.conditions or () if c.type in _OF_RESIZES]
+    conditions = [PodCondition(c.type, "", c.reason) for c in status.conditions or () if c.type in _OF_RESIZES]
     return _Amounts(
         PodSpecWire(spec.containers, spec.init_containers, None, spec.overhead, spec.resources),
         PodStatusWire(

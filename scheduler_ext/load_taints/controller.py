@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -23,7 +23,8 @@ from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.errors import NoData
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Address, Outcome, Patch
-from cotenant.base.kubernetes.metadata import ObjectName
+from cotenant.base.kubernetes.models.metadata import ObjectName
+from cotenant.base.kubernetes.models.pod import TolerantTemplate
 from cotenant.base.kubernetes.node_taints import AVOIDED, REFUSED, node_address
 from cotenant.base.kubernetes.pod_identity import Taint, toleration
 from cotenant.base.kubernetes.protocol import LOAD_TAINT
@@ -66,16 +67,8 @@ EFFECTS: Final = {LoadEffect.NONE: "", LoadEffect.AVOIDED: AVOIDED, LoadEffect.R
 _REFUSING: Final = Taint(LOAD_TAINT, "", REFUSED)
 
 
-class _DaemonPodSpec(msgspec.Struct):
-    tolerations: list[dict[str, Any]] | None = None
-
-
-class _DaemonTemplate(msgspec.Struct):
-    spec: _DaemonPodSpec = msgspec.field(default_factory=_DaemonPodSpec)
-
-
 class _DaemonSetSpec(msgspec.Struct):
-    template: _DaemonTemplate = msgspec.field(default_factory=_DaemonTemplate)
+    template: TolerantTemplate = msgspec.field(default_factory=TolerantTemplate)
 
 
 class DaemonSetWire(msgspec.Struct):

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Patch
-from cotenant.base.kubernetes.node_taints import NODES, TaintedNode, node_address, taint_patch, untaint_patch
+from cotenant.base.kubernetes.models.node import TaintedNode
+from cotenant.base.kubernetes.node_taints import NODES, node_address, taint_patch, untaint_patch
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.base.controllers.watched import is_placeholder
-from cotenant.base.kube.observed import EndedPodWire, QueueNodeWire, QueuePodWire, node_of, pod_of
+from cotenant.base.kube.observed import node_of, pod_of
+from cotenant.base.kubernetes.models.node import QueueNodeWire
+from cotenant.base.kubernetes.models.pod import EndedPodWire, QueuePodWire
 from cotenant.base.kubernetes.pod_identity import Taint, Toleration
 from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, RESERVATION_ALLOCATED_ANNOTATION
 from cotenant.scheduler_ext.queues.model.gang import gang_key, gang_of_pod

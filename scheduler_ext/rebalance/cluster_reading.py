@@ -19,20 +19,14 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import ON_NODES
 from cotenant.base.kube.watch import read_each
-from cotenant.base.kubernetes.metadata import ObjectName
+from cotenant.base.kubernetes.models.metadata import ObjectName
+from cotenant.base.kubernetes.models.node import SchedulableNode
+from cotenant.base.kubernetes.models.pod import WaitingPodWire
+from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.settings.sections.extender import LoadAwareSettings
-from cotenant.scheduler_ext.extender.metric import (
-    ExtenderNodeWire,
-    ForecastWire,
-    LoadMetric,
-    MetricWire,
-    Outlook,
-    metric_of,
-    node_of,
-    outlook_of,
-)
+from cotenant.scheduler_ext.extender.metric import LoadMetric, MetricWire, Outlook, metric_of, node_of, outlook_of
 from cotenant.scheduler_ext.extender.watch.watcher import PATHS
 from cotenant.scheduler_ext.rebalance.load import (
     DisruptionBudget,
@@ -71,29 +65,6 @@ class BudgetWire(msgspec.Struct):
     status: _BudgetStatus = msgspec.field(default_factory=_BudgetStatus)
 
 
-class _WaitingCondition(msgspec.Struct):
-    type: str = ""
-    reason: str = ""
-
-
-class _WaitingStatus(msgspec.Struct):
-    conditions: list[_WaitingCondition] | None = None
-
-
-class WaitingPodWire(msgspec.Struct):
-    """A pod without a node, as far as it is read here."""
-
-    status: _WaitingStatus = msgspec.field(default_factory=_WaitingStatus)
-
-    @property
-    def is_unschedulable(self) -> bool:
-        """True if the scheduler searched for a node and found none."""
-        return any(
-            condition.type == "PodScheduled" and condition.reason == "Unschedulable"
-            for condition in self.status.conditions or ()
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class RebalanceReading:
     """The cluster at one moment.
@@ -119,7 +90,7 @@ def read(
 
     namespace: the manager's, where it publishes the forecasts of workloads.
     """
-    nodes = {wire.metadata.name: node_of(wire) for wire in client.list(PATHS["nodes"], ExtenderNodeWire)}
+    nodes = {wire.metadata.name: node_of(wire) for wire in client.list(PATHS["nodes"], SchedulableNode)}
     if not nodes:
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
     gaps: list[str] = []
@@ -191,7 +162,7 @@ def _metrics(client: KubeClient, gaps: list[str]) -> Mapping[str, LoadMetric]:
 def _outlooks(client: KubeClient, gaps: list[str]) -> Mapping[str, Outlook | None]:
     """Forecasts by node; none where the kind is not installed."""
     try:
-        outlooks, refused = read_each(client, PATHS["forecasts"], ForecastWire, outlook_of)
+        outlooks, refused = read_each(client, PATHS["forecasts"], UsageForecast, outlook_of)
     except ClusterAbsent:
         return {}
     except ClusterForbidden as error:

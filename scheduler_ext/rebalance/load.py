@@ -6,12 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.models.pod import MovablePod, MovablePodSpec
 from cotenant.base.kubernetes.observed import outlasts_its_end
 from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
@@ -19,7 +19,7 @@ from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
-from cotenant.scheduler_ext.extender.pod import ExtenderPodStatusWire, PodFacts, PodWire, facts_of
+from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
 from cotenant.scheduler_ext.extender.stock_rules import unchecked_constraints
 from cotenant.scheduler_ext.volumes.bound_volumes import ClaimedVolumes, affinities_of
 
@@ -31,40 +31,6 @@ NEVER: Final = 2**31 - 1
 REPLACED_AT_ONCE: Final = frozenset({"DaemonSet", "Job", "ReplicaSet", "ReplicationController"})
 """Kinds that count a pod as gone from its deletion on; others, like StatefulSets, create its successor afterwards."""
 _PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
-
-
-class _Claim(msgspec.Struct, rename="camel"):
-    claim_name: str = ""
-
-
-class _Volume(msgspec.Struct, rename="camel"):
-    name: str = ""
-    empty_dir: msgspec.Raw = msgspec.Raw()
-    host_path: msgspec.Raw = msgspec.Raw()
-    persistent_volume_claim: _Claim | None = None
-
-
-class _RebalanceMeta(msgspec.Struct, rename="camel"):
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
-    finalizers: list[str] | None = None
-
-
-class _RebalanceSpec(msgspec.Struct, rename="camel"):
-    priority: int | None = None
-    volumes: list[_Volume] | None = None
-    node_selector: msgspec.Raw = msgspec.Raw()
-    affinity: msgspec.Raw = msgspec.Raw()
-    tolerations: msgspec.Raw = msgspec.Raw()
-    topology_spread_constraints: msgspec.Raw = msgspec.Raw()
-
-
-class RebalancePodWire(msgspec.Struct):
-    """The fields of a Pod that rebalancing reads beyond `PodWire`."""
-
-    metadata: _RebalanceMeta = msgspec.field(default_factory=_RebalanceMeta)
-    spec: _RebalanceSpec = msgspec.field(default_factory=_RebalanceSpec)
-    status: ExtenderPodStatusWire = msgspec.field(default_factory=ExtenderPodStatusWire)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +137,8 @@ class RebalancePod:
 
 def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePod:
     """A pod from the API's JSON; msgspec.ValidationError when it is none."""
-    facts = facts_of(msgspec.json.decode(raw, type=PodWire), settings)
-    more = msgspec.json.decode(raw, type=RebalancePodWire)
+    more = msgspec.json.decode(raw, type=MovablePod)
+    facts = facts_of(more, settings)
     annotations, volumes = facts.identity.annotations, more.spec.volumes or ()
     created, deleted = more.metadata.creation_timestamp, more.metadata.deletion_timestamp
     owners = facts.identity.controllers
@@ -207,7 +173,7 @@ def _int32_or_zero(text: str) -> int:
     return number if -(2**31) <= number < 2**31 else 0
 
 
-def _placement(spec: _RebalanceSpec) -> bytes:
+def _placement(spec: MovablePodSpec) -> bytes:
     values = (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints)
     parts = {name: raw for name, raw in zip(_PLACEMENT, values, strict=True) if bytes(raw)}
     return msgspec.json.encode(parts) if parts else b""

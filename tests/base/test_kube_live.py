@@ -22,9 +22,10 @@ from cotenant.base.errors import ClusterForbidden
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import connect
 from cotenant.base.kube.live import LISTED, Marks, observe
-from cotenant.base.kube.objects import AutoscalerObject, LimitRangeObject, PodObject, QuotaObject
+from cotenant.base.kube.objects import AutoscalerObject, LimitRangeObject, QuotaObject
 from cotenant.base.kube.overlay import overlay
 from cotenant.base.kube.projection import autoscaler_of, effective_request, limit_ranges_of, quotas_of, version_of
+from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.namespace_bounds import tightest
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import GIB, MIB, Resource

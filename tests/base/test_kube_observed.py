@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import QuantityError
 from cotenant.base.kube import projection
-from cotenant.base.kube.objects import PodObject
-from cotenant.base.kube.observed import NodeWire, ObservedPodWire, node_of, pod_of
+from cotenant.base.kube.observed import node_of, pod_of
+from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.pod import ObservedPodWire, PodObject
 from cotenant.base.kubernetes.observed import ObservedNode, ObservedPod
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 

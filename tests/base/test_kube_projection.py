@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.base.kube.objects import NodeObject
 from cotenant.base.kube.projection import node_of, zones_of
+from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.protocol import NODE_RESERVATION_ANNOTATION, RESOURCE_STATUS_ANNOTATION
 from cotenant.base.resource import Resource
 
@@ -24,7 +24,7 @@ def test_a_node_keeps_its_published_amounts_and_only_the_protocols_annotations()
             "allocatable": {"cpu": "3500m", "memory": "1Gi", "kubernetes.io/mid-memory": "1Ki"},
         },
     }
-    node = node_of(msgspec.convert(body, NodeObject))
+    node = node_of(msgspec.convert(body, NodeWire))
     assert dict(node.annotations) == {NODE_RESERVATION_ANNOTATION: "{}"}
     assert (dict(node.extended_capacity), dict(node.extended_allocatable)) == (
         {"kubernetes.io/batch-cpu": 3000},

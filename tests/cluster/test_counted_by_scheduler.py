@@ -16,15 +16,15 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from cotenant.base.kube.objects import PodObject
-from cotenant.base.kube.observed import ObservedPodWire, QueuePodWire, pod_of
+from cotenant.base.kube.observed import pod_of
 from cotenant.base.kube.projection import effective_request
+from cotenant.base.kubernetes.models.pod import ObservedPodWire, PodObject, PodWire, QueuePodWire
 from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
 from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.enforcer.sources import wire
-from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
+from cotenant.scheduler_ext.extender.pod import facts_of
 from cotenant.scheduler_ext.queues.queue_objects import queue_pod
 from cotenant.scheduler_ext.reservations.view import PodView
 from tests.cluster.api import Api, ApiError

@@ -18,6 +18,7 @@ from cotenant.base.errors import ClusterForbidden, ClusterInvalid
 from cotenant.base.kube import KubeClient, Writer, access_review
 from cotenant.base.kube.incluster import service_account
 from cotenant.base.kubernetes.intent import Address, Apply, Intent
+from cotenant.base.kubernetes.models.node import SchedulableNode
 from cotenant.base.kubernetes.protocol import SUPPRESSED_FRACTION_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import Resource
@@ -33,7 +34,7 @@ from cotenant.enforcer.sources.documents import inventory_of, policy_of
 from cotenant.enforcer.sources.sources import ApiSources
 from cotenant.profiler.node_metric.status import ProdOutlook, Report
 from cotenant.profiler.node_metric.turn import ReportContext, ReportDecision, outlooks, turn_of
-from cotenant.scheduler_ext.extender.metric import ExtenderNodeWire, node_of
+from cotenant.scheduler_ext.extender.metric import node_of
 from tests.cluster import needing
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane, Options
@@ -139,7 +140,7 @@ def test_an_agent_says_on_its_node_how_much_best_effort_was_held_back_and_nothin
     assert reporter.annotate(1000.0 + NOTE_SECONDS)
     after = node_of_name(plane, "a-0")
     assert after["metadata"]["annotations"][SUPPRESSED_FRACTION_ANNOTATION] == "0.25"
-    assert node_of(msgspec.convert(after, ExtenderNodeWire)).suppressed == 0.25  # as the extender reads it
+    assert node_of(msgspec.convert(after, SchedulableNode)).suppressed == 0.25  # as the extender reads it
     assert after["metadata"].get("labels") == before["metadata"].get("labels")
     assert note("a-0", held, after["metadata"]["annotations"]) is None
     assert SUPPRESSED_FRACTION_ANNOTATION not in node_of_name(plane, "b-0")["metadata"].get("annotations", {})

@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.enforcer.contract import PodSpec
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.sources.wire import NodePodWire, pod_of
+from cotenant.enforcer.sources.wire import pod_of
 from cotenant.enforcer.strategies.burst import Burst
 from tests.enforcer.one_strategy import OneStrategy
 from tests.enforcer.own_cgroups import wait_for

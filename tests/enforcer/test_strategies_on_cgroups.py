@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.enforcer.contract import PodSpec, Strategy
 from cotenant.enforcer.observe.layout import Layout
 from cotenant.enforcer.observe.machine import block_devices
 from cotenant.enforcer.observe.observe import NodeFacts
-from cotenant.enforcer.sources.wire import NodePodWire, pod_of
+from cotenant.enforcer.sources.wire import pod_of
 from cotenant.enforcer.strategies.cpuset_pools import CpusetPools
 from cotenant.enforcer.strategies.identity import GroupIdentity
 from cotenant.enforcer.strategies.io import DiskLimits

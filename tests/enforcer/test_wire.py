@@ -8,19 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.errors import QuantityError, UsageError
+from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.pod import NodePodWire
+from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.pod_resources import ContainerKind, ResizeState
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.enforcer.contract import ContainerSpec, KubeQos
-from cotenant.enforcer.sources.wire import (
-    AgentNodeWire,
-    NodePodWire,
-    UsageForecastWire,
-    container_id,
-    forecast_of,
-    kube_qos,
-    node_of,
-    pod_of,
-)
+from cotenant.enforcer.sources.wire import container_id, forecast_of, kube_qos, node_of, pod_of
 
 BATCH_POD = {
     "metadata": {
@@ -136,7 +130,7 @@ def test_a_node_is_read_in_the_units_of_pods() -> None:
         "metadata": {"name": "n1", "uid": "u", "labels": {"zone": "a"}, "annotations": {"x.y/z": "1"}},
         "status": {"allocatable": {"cpu": "3920m", "kubernetes.io/batch-cpu": "1000", "memory": "1Ki"}},
     }
-    found = node_of(msgspec.convert(node, AgentNodeWire))
+    found = node_of(msgspec.convert(node, NodeWire))
     assert found.allocatable == {"cpu": 3920, "kubernetes.io/batch-cpu": 1000, "memory": 1024}
     assert (found.uid, found.labels, found.annotations) == ("u", {"zone": "a"}, {})
 
@@ -148,7 +142,7 @@ def test_a_forecast_is_read_with_unix_times() -> None:
         "cpu": {"q95Millicores": [1, 2]},
         "memory": {"q95Bytes": [3]},
     }
-    found = forecast_of(msgspec.json.decode(msgspec.json.encode({"spec": spec}), type=UsageForecastWire))
+    found = forecast_of(msgspec.json.decode(msgspec.json.encode({"spec": spec}), type=UsageForecast))
     assert (found.start_seconds, found.valid_until_seconds, found.step_seconds) == (1800.0, 86_400.0, 1800)
     assert (found.q95_cpu_millicores, found.q95_memory_bytes) == ((1, 2), (3,))
 

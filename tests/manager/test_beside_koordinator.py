@@ -16,7 +16,7 @@ import pytest
 
 from cotenant.base.controllers.feature import ControllerCondition
 from cotenant.base.controllers.watched import watched_node
-from cotenant.base.kube.observed import ManagedNodeWire
+from cotenant.base.kubernetes.models.node import ManagedNodeWire
 from cotenant.base.kubernetes.protocol import BATCH_CPU_POLICY_ANNOTATION
 from cotenant.manager.run import Manager
 from tests.cluster.api import Json

@@ -14,6 +14,7 @@ from cotenant.base.controllers.feature import ControllerCondition
 from cotenant.base.controllers.loop import Unled
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.resource import Resource
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.extender import ExtenderSettings
@@ -25,7 +26,7 @@ from cotenant.manager.run import Manager
 from cotenant.recommender.colocation.controller import ColocationController
 from cotenant.recommender.colocation.model.prod_peaks import PlacedPods, ProdPeak, StoredCensus
 from cotenant.scheduler_ext.extender.load import load_aware
-from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
+from cotenant.scheduler_ext.extender.pod import facts_of
 from cotenant.scheduler_ext.extender.watch.cluster_reader import read_cluster
 from tests.cluster.accounts import account
 from tests.cluster.namespaces import unique_name

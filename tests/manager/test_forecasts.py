@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from cotenant.base.controllers.published import ExistingObject
 from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.manager import ManagerSettings
-from cotenant.manager.decisions.forecasts import ForecastView, UsageForecastObject, decide
+from cotenant.manager.decisions.forecasts import ForecastView, decide
 from cotenant.manager.decisions.results import NodeOutlook, RunResults, SeriesOutlook
 
 HOUR = 3600
@@ -38,7 +39,7 @@ def outlook(start: int = START, level: int = 1000, peak: int = 2000, **changes: 
 
 
 def written(made: NodeOutlook, there: dict[str, Any] | None, now: float | None = None) -> dict[str, Any] | None:
-    held = {} if there is None else {"n1": msgspec.convert(there, UsageForecastObject)}
+    held = {} if there is None else {"n1": msgspec.convert(there, UsageForecast)}
     view = ForecastView(RunResults(made.start_seconds, nodes=(made,)), held, NODES)
     intents = decide(view, made.start_seconds + 60 if now is None else now, SETTINGS).intents
     assert all(isinstance(intent, Apply) for intent in intents)

@@ -11,8 +11,9 @@ from structlog.testing import CapturingLogger
 
 from cotenant.base.controllers import audit
 from cotenant.base.errors import QuantityError
-from cotenant.base.kube.observed import QueueNodeWire, QueuePodWire
 from cotenant.base.kubernetes.intent import Address, Create, Outcome, Patch
+from cotenant.base.kubernetes.models.node import QueueNodeWire
+from cotenant.base.kubernetes.models.pod import QueuePodWire
 from cotenant.base.kubernetes.pod_identity import Taint, Toleration
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.base.logs.telemetry import Metrics

@@ -11,7 +11,7 @@ from cotenant.base.cluster import Inventory, Node
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.controllers.watched import UNSTARTED_SECONDS, watched_pod
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kube.observed import ObservedPodWire
+from cotenant.base.kubernetes.models.pod import ObservedPodWire
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.recommender import ReclaimableSettings
 from cotenant.base.settings.sections.reservations import ReservationSettings

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from cotenant.base.kubernetes.models.pod import SizedPodWire
 from cotenant.base.kubernetes.pod_request import parse_readable_quantities
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.scheduler_ext.cluster_size.constraints import compile_cluster
@@ -25,7 +26,7 @@ from cotenant.scheduler_ext.cluster_size.model import (
     SizedPod,
 )
 from cotenant.scheduler_ext.cluster_size.placing import Order, PlacingState, ScoreRule, Trial, place_pods
-from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, SizedPodWire, sized_pod
+from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.rebalance.load import DisruptionBudget
 from cotenant.scheduler_ext.volumes.bound_volumes import BoundVolume

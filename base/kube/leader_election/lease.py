@@ -33,7 +33,7 @@ from cotenant.base.kube.leader_election.election import (
 )
 from cotenant.base.kube.writes import Writer
 from cotenant.base.kubernetes.intent import Address, Apply
-from cotenant.base.kubernetes.metadata import ObjectIdentity
+from cotenant.base.kubernetes.models.metadata import ObjectIdentity
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.sections.manager import ManagerSettings
 

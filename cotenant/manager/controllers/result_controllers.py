@@ -19,12 +19,13 @@ from cotenant.base.errors import ClusterForbidden, ClusterObjectGone
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.intent import Outcome
-from cotenant.base.kubernetes.metadata import ObjectIdentity
+from cotenant.base.kubernetes.models.metadata import ObjectIdentity
+from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.owners import WORKLOAD_API_VERSIONS
 from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP, OWN_GROUP
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.manager.decisions import forecasts, recommendations
-from cotenant.manager.decisions.forecasts import ForecastView, UsageForecastObject
+from cotenant.manager.decisions.forecasts import ForecastView
 from cotenant.manager.decisions.recommendations import RecommendationObject, RecommendationView
 from cotenant.manager.decisions.results import RunResults
 from cotenant.recommender.model.recommendation import PLURAL
@@ -129,7 +130,7 @@ class ForecastController(Feature):
         uids = frozenset(node.owned.uid for node in nodes.values())
         if self._done is not None and self._done[0] is results and self._done[1] == uids:
             return ControllerDecision()
-        published = self._client.list(f"/apis/{OWN_GROUP}/{forecasts.PLURAL}", UsageForecastObject)
+        published = self._client.list(f"/apis/{OWN_GROUP}/{forecasts.PLURAL}", UsageForecast)
         owners = {name: node.owned for (_, name), node in nodes.items()}
         by_node = {f.metadata.name: f for f in published}
         decision = forecasts.decide(ForecastView(results, by_node, owners), now_seconds, self._settings)

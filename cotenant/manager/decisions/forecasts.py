@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 
 from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote
-from cotenant.base.controllers.published import ExistingObject, PublishedMeta, seconds_of
+from cotenant.base.controllers.published import ExistingObject, is_ours, seconds_of
 from cotenant.base.errors import QuantityError
 from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.models.usage_forecast import CpuCurves, MemoryCurves, UsageForecast
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import OWN_GROUP
 from cotenant.base.kubernetes.quantity import format_amount, parse_amount
@@ -38,44 +39,12 @@ PLURAL: Final = "usageforecasts"
 PEAK_QUANTILE: Final = 0.95
 
 
-class _Cpu(msgspec.Struct, rename={"median": "q50Millicores", "high": "q95Millicores"}):
-    median: list[int] = []
-    high: list[int] = []
-    peak: str | int = 0
-
-
-class _Memory(msgspec.Struct, rename={"median": "q50Bytes", "high": "q95Bytes"}):
-    median: list[int] = []
-    high: list[int] = []
-    peak: str | int = 0
-
-
-class _PublishedForecastSpec(msgspec.Struct, rename="camel"):
-    start: str = ""
-    step_seconds: int = 1800
-    valid_until: str = ""
-    settings_digest: str = ""
-    cpu: _Cpu | None = None
-    memory: _Memory | None = None
-
-
-class UsageForecastObject(msgspec.Struct):
-    """A UsageForecast CR as it is in the cluster."""
-
-    metadata: PublishedMeta
-    spec: _PublishedForecastSpec = msgspec.field(default_factory=_PublishedForecastSpec)
-
-    def series(self, resource: Resource) -> _Cpu | _Memory | None:
-        """Published figures of one resource, if there are any."""
-        return self.spec.cpu if resource is Resource.CPU else self.spec.memory
-
-
 @dataclass(frozen=True, slots=True)
 class ForecastView:
     """The controller's input: the last run, the CRs by name, and the nodes that exist."""
 
     results: RunResults
-    there: Mapping[str, UsageForecastObject]
+    there: Mapping[str, UsageForecast]
     nodes: Mapping[str, ExistingObject]
 
 
@@ -87,7 +56,7 @@ def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) ->
         node, published = view.nodes.get(outlook.node), view.there.get(outlook.node)
         if node is None or outlook.end_seconds <= now_seconds:
             continue  # the node is gone, or the run is so old that nothing of its horizon is left
-        if published is not None and not published.metadata.ours:
+        if published is not None and not is_ours(published.metadata):
             notes.append(ObjectNote(f"{PLURAL}/{outlook.node}", "NotOurs", "Somebody else made it; it is left alone."))
             continue
         if why := news(outlook, published, now_seconds, settings):
@@ -96,20 +65,18 @@ def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) ->
     return ControllerDecision(tuple(intents), tuple(notes), _before(intents, view.there))
 
 
-def _before(intents: Sequence[Apply], published: Mapping[str, UsageForecastObject]) -> dict[Address, str]:
+def _before(intents: Sequence[Apply], published: Mapping[str, UsageForecast]) -> dict[Address, str]:
     """Start and peaks of the forecasts to be replaced."""
     replaced = {i.address: published.get(i.address.name) for i in intents}
     return {address: _in_short(forecast) for address, forecast in replaced.items() if forecast is not None}
 
 
-def _in_short(forecast: UsageForecastObject) -> str:
-    peaks = {r: series.peak for r in Resource if (series := forecast.series(r)) is not None}
+def _in_short(forecast: UsageForecast) -> str:
+    peaks = {r: series.peak for r in Resource if (series := forecast.spec.series(r)) is not None}
     return msgspec.json.encode({"start": forecast.spec.start, "peak": peaks}).decode()
 
 
-def news(
-    outlook: NodeOutlook, published: UsageForecastObject | None, now_seconds: float, settings: ManagerSettings
-) -> str:
+def news(outlook: NodeOutlook, published: UsageForecast | None, now_seconds: float, settings: ManagerSettings) -> str:
     """Why the CR must be written, in words; empty when it need not, or when it is too soon."""
     if published is None:
         return "new node"
@@ -127,7 +94,7 @@ def news(
     return next((why for why, true in reasons.items() if true), "")
 
 
-def _has_moved(outlook: NodeOutlook, published: UsageForecastObject, start: int, band: float) -> bool:
+def _has_moved(outlook: NodeOutlook, published: UsageForecast, start: int, band: float) -> bool:
     """Return whether any half hour that both cover, or the peak, differs by more than `band` of the published peak.
 
     It is also true where the steps differ.
@@ -135,11 +102,11 @@ def _has_moved(outlook: NodeOutlook, published: UsageForecastObject, start: int,
     if published.spec.step_seconds != outlook.step_seconds:
         return True
     skip = (outlook.start_seconds - start) // outlook.step_seconds
-    return any(_series_differ(outlook.series.get(r), published.series(r), r, (skip, band)) for r in Resource)
+    return any(_series_differ(outlook.series.get(r), published.spec.series(r), r, (skip, band)) for r in Resource)
 
 
 def _series_differ(
-    new: SeriesOutlook | None, old: _Cpu | _Memory | None, resource: Resource, by: tuple[int, float]
+    new: SeriesOutlook | None, old: CpuCurves | MemoryCurves | None, resource: Resource, by: tuple[int, float]
 ) -> bool:
     if new is None or old is None:
         return (new is None) != (old is None)

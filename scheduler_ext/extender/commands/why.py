@@ -80,7 +80,8 @@ def _explain_pod(
     import msgspec
 
     from cotenant.base.kube import connect
-    from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
+    from cotenant.base.kubernetes.models.pod import PodWire
+    from cotenant.scheduler_ext.extender.pod import facts_of
     from cotenant.scheduler_ext.extender.stock_rules import refusals
     from cotenant.scheduler_ext.extender.watch.cluster_reader import extender_runs, pod_of, read_cluster
     from cotenant.scheduler_ext.extender.why import Explanation, explain_placement, parse_scheduler_message

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from cotenant.base.allocation.allocator import Allocator, Allotment, HardwareClaim, Holding, NodeHardware
 from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.base.allocation.device_allocator import taken_by
@@ -34,21 +32,18 @@ from cotenant.base.allocation.ledger import (
 from cotenant.base.errors import ClusterAbsent, ClusterConflict, UsageError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Apply, Create
-from cotenant.base.kubernetes.metadata import ObjectLabels
+from cotenant.base.kubernetes.models.metadata import LabelledObject
+from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.protocol import CLAIM_DRIVER, EXTENDER, RESOURCE_SLICES
 from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.scheduler_ext.extender.metric import SliceWire, slice_of
-from cotenant.scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
+from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
 
 FIELD_MANAGER: Final = EXTENDER
 ATTEMPTS: Final = 16
 """Of one allocation against others on the same node; each of the others has then got its own write through."""
 CROWDED: Final = "others allocate on this node all the time; the scheduler will ask again"
 NO_SHARES: Final = "the pod asks for {}, and extender.devices.on is false: nobody gives shares of devices"
-
-
-class _LabelledNode(msgspec.Struct):
-    metadata: ObjectLabels = msgspec.field(default_factory=ObjectLabels)
 
 
 class HardwareAllocation:
@@ -128,7 +123,7 @@ def _sent(client: KubeClient, intent: Create | Apply) -> bool:
     return True
 
 
-def _hardware(client: KubeClient, allocators: Sequence[Allocator], node: str, wire: _LabelledNode) -> NodeHardware:
+def _hardware(client: KubeClient, allocators: Sequence[Allocator], node: str, wire: LabelledObject) -> NodeHardware:
     documents = {a.collection: body for a in allocators if (body := _document(client, a.collection, node))}
     claimed = _resource_slice_devices(client, node) if DEVICES in documents else frozenset[str]()
     return NodeHardware(node, wire.metadata.labels or {}, wire.metadata.annotations or {}, documents, claimed)
@@ -176,8 +171,8 @@ def _fate(client: KubeClient, holding: Holding, node: str) -> PodFate:
     return PodFate.HERE if wire.spec.node_name == node else PodFate.OVER
 
 
-def _node(client: KubeClient, node: str) -> _LabelledNode:
-    wire = client.get(Address("v1", "nodes", node).path, _LabelledNode)
+def _node(client: KubeClient, node: str) -> LabelledObject:
+    wire = client.get(Address("v1", "nodes", node).path, LabelledObject)
     if wire is None:
         raise UsageError(f"nodes/{node} is not there any more")
     return wire

@@ -23,6 +23,7 @@ import structlog
 
 from cotenant.base.http.health import Checks
 from cotenant.base.http.http_connection import Request, Response
+from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import Clock
@@ -30,7 +31,7 @@ from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender import best_nodes, cpus, decide, devices
 from cotenant.scheduler_ext.extender.decide import Moment, Posture, RuleContext
 from cotenant.scheduler_ext.extender.judgement_cache import Opinions
-from cotenant.scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
+from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
 from cotenant.scheduler_ext.extender.serve import wire
 from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.counts import Counts

@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base.kubernetes.models.metadata import LabelledObject
+from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.scheduler_ext.extender.judgement import UNRESOLVABLE, NodeRefusals
-from cotenant.scheduler_ext.extender.pod import PodWire
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 Pieces = npt.NDArray[np.object_]
@@ -44,16 +45,8 @@ class MetaVictims(msgspec.Struct, rename={"pods": "Pods", "violations": "NumPDBV
     violations: int = 0
 
 
-class _VictimMeta(msgspec.Struct):
-    uid: str = ""
-
-
-class _VictimPod(msgspec.Struct):
-    metadata: _VictimMeta = msgspec.field(default_factory=_VictimMeta)
-
-
 class _Victims(msgspec.Struct, rename={"pods": "Pods", "violations": "NumPDBViolations"}):
-    pods: list[_VictimPod] | None = None
+    pods: list[LabelledObject] | None = None
     violations: int = 0
 
 

@@ -18,14 +18,16 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import ON_NODES
 from cotenant.base.kube.reflection import Key
 from cotenant.base.kube.watch import read_each
-from cotenant.base.kubernetes.metadata import ObjectName
+from cotenant.base.kubernetes.models.metadata import NamedObject
+from cotenant.base.kubernetes.models.node import SchedulableNode
+from cotenant.base.kubernetes.models.pod import PodWire
+from cotenant.base.kubernetes.models.swap_guard import SwapGuardWire
+from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.protocol import SWAP_GUARD
 from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.decide import Moment
 from cotenant.scheduler_ext.extender.metric import (
     ExtenderNode,
-    ExtenderNodeWire,
-    ForecastWire,
     MetricWire,
     SliceWire,
     metric_of,
@@ -33,11 +35,11 @@ from cotenant.scheduler_ext.extender.metric import (
     outlook_of,
     slice_of,
 )
-from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
+from cotenant.scheduler_ext.extender.pod import facts_of
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import CollectionState
 from cotenant.scheduler_ext.extender.watch.table import NodeTable
-from cotenant.scheduler_ext.extender.watch.watcher import OUR_SLICES, PATHS, GuardWire, hardware_kinds
+from cotenant.scheduler_ext.extender.watch.watcher import OUR_SLICES, PATHS, hardware_kinds
 
 DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
 EXTENDER_NAME: Final = "cotenant-extender"
@@ -53,10 +55,6 @@ class _Deployment(msgspec.Struct):
     status: _Ready = msgspec.field(default_factory=_Ready)
 
 
-class _NamedObject(msgspec.Struct):
-    metadata: ObjectName = msgspec.field(default_factory=ObjectName)
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterReading:
     """The cluster at one moment; nodes in the order of the snapshot's rows."""
@@ -70,7 +68,7 @@ def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReadi
     """Read everything that the rules look at. ClusterError when not even nodes can be listed."""
     table = NodeTable(settings.load_aware)
     sources: dict[str, CollectionState] = {}
-    for wire in client.list(PATHS["nodes"], ExtenderNodeWire):
+    for wire in client.list(PATHS["nodes"], SchedulableNode):
         table.put_node(wire.metadata.name, node_of(wire))
     if not table.nodes:
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
@@ -81,7 +79,7 @@ def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReadi
         table.put_pod((pod.metadata.namespace, pod.metadata.name), facts, now)
     for name, metric in _read_or_empty(client, "nodemetrics", MetricWire, metric_of, sources):
         table.put_metric(name, metric)
-    for name, outlook in _read_or_empty(client, "forecasts", ForecastWire, outlook_of, sources):
+    for name, outlook in _read_or_empty(client, "forecasts", UsageForecast, outlook_of, sources):
         table.put_outlook(name, outlook)
     for raw in _list_or_empty(client, "reservations", msgspec.Raw, sources):
         table.put_reservation(_name(raw), bytes(raw))
@@ -93,7 +91,7 @@ def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReadi
             table.put_slice(_name(raw), slice_of(msgspec.json.decode(raw, type=SliceWire)))
     for raw in _list_or_empty(client, "guard", msgspec.Raw, sources):
         if _name(raw) == SWAP_GUARD:
-            table.put_guards(msgspec.json.decode(raw, type=GuardWire).spec.nodes or {})
+            table.put_guards(msgspec.json.decode(raw, type=SwapGuardWire).spec.nodes or {})
     nodes = tuple(table.nodes.values())
     moment = Moment(now, time.monotonic())
     return ClusterReading(next_snapshot(NodeSnapshot(), table.take(sources, now, moment.monotonic)), nodes, moment)
@@ -155,7 +153,7 @@ def _ask_or_note(name: str, sources: dict[str, CollectionState], ask: Callable[[
 
 
 def _name(raw: msgspec.Raw) -> str:
-    return msgspec.json.decode(raw, type=_NamedObject).metadata.name
+    return msgspec.json.decode(raw, type=NamedObject).metadata.name
 
 
 def pod_of(client: KubeClient, namespace: str, name: str) -> Mapping[str, Any]:

@@ -22,6 +22,10 @@ from cotenant.base.allocation.topology_document import COLLECTION
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden
 from cotenant.base.kube import KubeClient, Mirror, connect
 from cotenant.base.kube.observed import ON_NODES
+from cotenant.base.kubernetes.models.node import SchedulableNode
+from cotenant.base.kubernetes.models.pod import PodWire
+from cotenant.base.kubernetes.models.swap_guard import SwapGuardWire
+from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.protocol import (
     CLAIM_DRIVER,
     OWN_GROUP,
@@ -35,17 +39,8 @@ from cotenant.base.process.child_process import follow_parent, job_from
 from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
-from cotenant.scheduler_ext.extender.metric import (
-    ExtenderNodeWire,
-    ForecastWire,
-    MetricWire,
-    SliceWire,
-    metric_of,
-    node_of,
-    outlook_of,
-    slice_of,
-)
-from cotenant.scheduler_ext.extender.pod import PodWire, facts_of
+from cotenant.scheduler_ext.extender.metric import MetricWire, SliceWire, metric_of, node_of, outlook_of, slice_of
+from cotenant.scheduler_ext.extender.pod import facts_of
 from cotenant.scheduler_ext.extender.watch.frame import ENCODER, CollectionState, Frame
 from cotenant.scheduler_ext.extender.watch.table import NodeTable
 
@@ -83,16 +78,6 @@ class WatcherConfig(msgspec.Struct):
     telemetry: TelemetrySettings
 
 
-class _SwapGuardSpec(msgspec.Struct):
-    nodes: dict[str, list[str]] | None = None
-
-
-class GuardWire(msgspec.Struct):
-    """The SwapGuard as far as it is read here."""
-
-    spec: _SwapGuardSpec = msgspec.field(default_factory=_SwapGuardSpec)
-
-
 class Watching:
     """Mirrors, and the table that they fill; for one thread."""
 
@@ -110,16 +95,16 @@ class Watching:
         load = settings.load_aware
         self.table = NodeTable(load)
         self.mirrors: dict[str, Mirror[Any]] = {
-            "nodes": Mirror(client, PATHS["nodes"], ExtenderNodeWire, node_of, wake),
+            "nodes": Mirror(client, PATHS["nodes"], SchedulableNode, node_of, wake),
             # a pod comes with every binding: at full speed hundreds a second
             "pods": Mirror(
                 *(client, PATHS["pods"], PodWire, lambda w: facts_of(w, load), wake, settings.coalesce_seconds / 2),
                 fieldSelector=ON_NODES,
             ),
             "nodemetrics": Mirror(client, PATHS["nodemetrics"], MetricWire, metric_of, wake),
-            "forecasts": Mirror(client, PATHS["forecasts"], ForecastWire, outlook_of, wake),
+            "forecasts": Mirror(client, PATHS["forecasts"], UsageForecast, outlook_of, wake),
             "reservations": Mirror(client, PATHS["reservations"], msgspec.Raw, bytes, wake),
-            "guard": Mirror(client, PATHS["guard"], GuardWire, lambda w: w.spec.nodes or {}, wake),
+            "guard": Mirror(client, PATHS["guard"], SwapGuardWire, lambda w: w.spec.nodes or {}, wake),
         }
         for kind in hardware_kinds(settings):
             self.mirrors[kind] = Mirror(client, PATHS[kind], dict[str, Any], dict, wake)

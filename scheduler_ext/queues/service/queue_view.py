@@ -8,7 +8,7 @@ from typing import Final
 
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden
 from cotenant.base.kube import KubeClient
-from cotenant.base.kube.observed import EndedPodWire
+from cotenant.base.kubernetes.models.pod import EndedPodWire
 from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP
 from cotenant.base.settings.root import Settings
 from cotenant.scheduler_ext.queues.model.quota_tree import (

@@ -13,7 +13,8 @@ from typing import Final
 from cotenant.base.errors import ClusterUnreachable, CotenantError, NoData, UsageError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Create, Intent, Patch
-from cotenant.base.kubernetes.node_taints import APPROVED, TaintedNode, node_address, taint_patch, untaint_patch
+from cotenant.base.kubernetes.models.node import TaintedNode
+from cotenant.base.kubernetes.node_taints import APPROVED, node_address, taint_patch, untaint_patch
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.changes.audited_acts import ActEvents, LedgerSubject
 from cotenant.changes.sent_writes import Sent, sent

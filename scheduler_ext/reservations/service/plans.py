@@ -16,9 +16,11 @@ from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import ClusterAbsent, NoData, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
-from cotenant.base.kube.observed import NodeWire, ObservedPodWire, node_of, pod_of
+from cotenant.base.kube.observed import node_of, pod_of
 from cotenant.base.kube.watch import read_each
 from cotenant.base.kubernetes.intent import Address, Apply, Create
+from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.pod import ObservedPodWire
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.observed import ObservedNode
 from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities, sum_amounts

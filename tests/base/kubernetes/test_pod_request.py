@@ -11,19 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.cluster import pod_amount
-from cotenant.base.kube.objects import PodObject
-from cotenant.base.kube.observed import ObservedPodWire, QueuePodWire, pod_of
+from cotenant.base.kube.observed import pod_of
 from cotenant.base.kube.projection import containers_of, effective_request
+from cotenant.base.kubernetes.models.pod import NodePodWire, ObservedPodWire, PodObject, QueuePodWire
+from cotenant.base.kubernetes.models.pod import PodWire as ExtenderWire
 from cotenant.base.kubernetes.pod_qos import PodQos, pod_qos, qos_class_of
 from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import limits_of, requests_of
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.settings.sections.extender import LoadAwareSettings
-from cotenant.enforcer.sources.wire import NodePodWire
 from cotenant.enforcer.sources.wire import pod_of as agent_pod_of
 from cotenant.recommender.restart import pod_qos as qos_of_containers
-from cotenant.scheduler_ext.extender.pod import PodWire as ExtenderWire
 from cotenant.scheduler_ext.extender.pod import facts_of
 from cotenant.scheduler_ext.queues.queue_objects import queue_pod
 from cotenant.scheduler_ext.reservations.view import PodView

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from cotenant.base.kubernetes.models.pod import PodSpecWire, PodStatusWire
 from cotenant.base.kubernetes.pod_resources import (
     ContainerKind,
     ContainerResources,
@@ -14,7 +15,7 @@ from cotenant.base.kubernetes.pod_resources import (
     counted_requests,
     is_resizing,
 )
-from cotenant.base.kubernetes.pod_wire import PodSpecWire, PodStatusWire, pod_resources
+from cotenant.base.kubernetes.pod_wire import pod_resources
 
 
 def resized(asked: int, allocated: int, actual: int, kind: ContainerKind = ContainerKind.MAIN) -> ContainerResources:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import OriginalValues
@@ -24,7 +25,7 @@ from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Layout
 from cotenant.enforcer.observe.observe import NodeFacts, Observer
-from cotenant.enforcer.sources.wire import NodePodWire, pod_of
+from cotenant.enforcer.sources.wire import pod_of
 from tests.enforcer.pod_matrix import (
     NONE,
     Amounts,

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotenant.base.kubernetes.models.pod import SizedPodWire
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
 from cotenant.scheduler_ext.cluster_size.demand import proposals_of, state_at
 from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizedPod
-from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, SizedPodWire, sized_pod
+from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod
 
 HASHED = {"owners": [{"kind": "ReplicaSet", "name": "web-5d4f", "controller": True}]}

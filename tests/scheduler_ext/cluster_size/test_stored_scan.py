@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotenant.base.kubernetes.models.pod import SizedPodWire
 from cotenant.base.progress import Silent
 from cotenant.base.settings.sections.recommender import PriceSettings
 from cotenant.base.store import Store
 from cotenant.scheduler_ext.cluster_size.demand import proposals_of
 from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizeOptions
-from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, SizedPodWire, sized_pod
+from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices, node_prices, parse_price_list
 from cotenant.scheduler_ext.cluster_size.report import (
     HIDDEN,

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
+from cotenant.base.kubernetes.models.pod import SizedPodWire
 from cotenant.base.kubernetes.pod_request import parse_readable_quantities
 from cotenant.scheduler_ext.cluster_size.model import ATTACHED, HOST_PORT, UNLIMITED, ClusterState, SizedNode
-from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, SizedPodWire, sized_pod
+from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 
 Json = dict[str, Any]

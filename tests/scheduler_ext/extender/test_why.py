@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.scheduler_ext.extender.metric import ExtenderNode, ExtenderNodeWire, node_of
+from cotenant.base.kubernetes.models.node import SchedulableNode
+from cotenant.scheduler_ext.extender.metric import ExtenderNode, node_of
 from cotenant.scheduler_ext.extender.stock_rules import refusals, unchecked_constraints, waits_for
 from cotenant.scheduler_ext.extender.why import parse_scheduler_message
 from tests.scheduler_ext.extender.worlds import node_json
 
 
 def node(name: str = "n", **more: Any) -> ExtenderNode:
-    return node_of(msgspec.convert(node_json(name, **more), ExtenderNodeWire))
+    return node_of(msgspec.convert(node_json(name, **more), SchedulableNode))
 
 
 GPU = node("gpu", labels={"zone": "a", "gpu": "4"}, taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}])

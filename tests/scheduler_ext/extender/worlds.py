@@ -7,17 +7,13 @@ from typing import Any
 
 import msgspec
 
+from cotenant.base.kubernetes.models.node import SchedulableNode
+from cotenant.base.kubernetes.models.pod import PodWire
+from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.settings.sections.extender import ExtenderSettings, LoadAwareSettings
 from cotenant.scheduler_ext.extender.decide import Moment
-from cotenant.scheduler_ext.extender.metric import (
-    ExtenderNodeWire,
-    ForecastWire,
-    MetricWire,
-    metric_of,
-    node_of,
-    outlook_of,
-)
-from cotenant.scheduler_ext.extender.pod import PodFacts, PodWire, facts_of
+from cotenant.scheduler_ext.extender.metric import MetricWire, metric_of, node_of, outlook_of
+from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
 from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
 from cotenant.scheduler_ext.extender.watch.frame import DECODER, ENCODER, CollectionState
 from cotenant.scheduler_ext.extender.watch.table import NodeTable
@@ -131,7 +127,7 @@ class World:
         self.view = SnapshotFeed()
 
     def node(self, name: str, **more: Any) -> World:
-        self.table.put_node(name, node_of(msgspec.convert(node_json(name, **more), ExtenderNodeWire)))
+        self.table.put_node(name, node_of(msgspec.convert(node_json(name, **more), SchedulableNode)))
         return self
 
     def metric(self, name: str, **more: Any) -> World:
@@ -139,7 +135,7 @@ class World:
         return self
 
     def forecast(self, name: str, cpu: Sequence[int], memory: Sequence[int] = (), **more: Any) -> World:
-        wire = msgspec.convert(forecast_json(name, cpu, memory, **more), ForecastWire)
+        wire = msgspec.convert(forecast_json(name, cpu, memory, **more), UsageForecast)
         self.table.put_outlook(name, outlook_of(wire))
         return self
 

@@ -16,6 +16,7 @@ import yaml
 
 from cotenant.base.commands.output import Format
 from cotenant.base.kube import Mirror, Writer
+from cotenant.base.kubernetes.models.pod import WaitingPodWire
 from cotenant.base.people import Role
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
@@ -24,7 +25,7 @@ from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.manager.decisions.results import RunResults
 from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
-from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading, WaitingPodWire, read
+from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
 from cotenant.scheduler_ext.rebalance.commands import RebalanceMode, Show, arguments_from
 from cotenant.scheduler_ext.rebalance.commands import _print as print_report
 from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerConfig, DeschedulerController

@@ -10,7 +10,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.kubernetes.node_taints import APPROVED, TaintedNode, taint_patch, untaint_patch
+from cotenant.base.kubernetes.models.node import TaintedNode
+from cotenant.base.kubernetes.node_taints import APPROVED, taint_patch, untaint_patch
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.decide import decide
 from cotenant.scheduler_ext.rebalance.emptying.decide import decide_emptying

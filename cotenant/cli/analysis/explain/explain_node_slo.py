@@ -117,9 +117,9 @@ def labels_of(text: str) -> dict[str, str]:
 
 
 def _node_labels(client: KubeClient, node: str) -> Mapping[str, str]:
-    from cotenant.base.kube.objects import NodeObject
+    from cotenant.base.kubernetes.models.node import NodeWire
 
-    node_object = client.get(f"/api/v1/nodes/{node}", NodeObject)
+    node_object = client.get(f"/api/v1/nodes/{node}", NodeWire)
     if node_object is None:
         raise NoData(f"there is no node {node}", fix="kubectl get nodes shows them; --labels answers without a node.")
     return node_object.metadata.labels or {}

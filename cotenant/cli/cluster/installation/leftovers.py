@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from cotenant.base.errors import ClusterAbsent, ClusterError
 from cotenant.base.kube import KubeClient
-from cotenant.base.kube.observed import ObservedPodWire
 from cotenant.base.kubernetes.intent import Address
-from cotenant.base.kubernetes.metadata import ObjectIdentity
-from cotenant.base.kubernetes.node_taints import OUR_TAINTS, TaintedNode
+from cotenant.base.kubernetes.models.metadata import ObjectMeta, OwnedObject
+from cotenant.base.kubernetes.models.node import WrittenNode
+from cotenant.base.kubernetes.models.pod import GatedPod, ObservedPodWire
+from cotenant.base.kubernetes.node_taints import OUR_TAINTS
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, TOPOLOGIES, TOPOLOGY_GROUP
 from cotenant.cli.cluster.installation.plan import MANAGED_BY
 from cotenant.cli.cluster.installation.restoration import NODE_WRITERS, WORKLOADS, pod_marks, restoring_patch
@@ -52,48 +51,6 @@ _OURS: Final = "=".join(MANAGED_BY)
 _BUFFERS: Final = ("autoscaling.x-k8s.io", "capacitybuffers")
 
 
-class _OwnerMark(msgspec.Struct):
-    controller: bool = False
-
-
-class _LeftoverMeta(msgspec.Struct, rename="camel"):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[_OwnerMark] | None = None
-
-
-class _LabelledObject(msgspec.Struct):
-    metadata: _LeftoverMeta
-
-
-class _Gate(msgspec.Struct):
-    name: str = ""
-
-
-class _GatedSpec(msgspec.Struct, rename="camel"):
-    scheduling_gates: list[_Gate] | None = None
-
-
-class _MarkedPod(msgspec.Struct):
-    metadata: _LeftoverMeta
-    spec: _GatedSpec
-
-
-class _ManagedField(msgspec.Struct):
-    manager: str = ""
-
-
-class _WriterMeta(ObjectIdentity, rename="camel"):
-    managed_fields: list[_ManagedField] | None = None
-
-
-class _WrittenNode(TaintedNode):
-    metadata: _WriterMeta = msgspec.field(default_factory=_WriterMeta)
-
-
 def labelled_objects(
     client: KubeClient, without: Collection[Address], own_kinds: Collection[str]
 ) -> Iterator[tuple[Address, str | ClusterError]]:
@@ -117,7 +74,7 @@ def labelled_objects(
 
 
 def _labelled_of(client: KubeClient, kind: Address, without: Collection[Address]) -> Iterator[tuple[Address, str]]:
-    for item in client.list(kind.collection, _LabelledObject, labelSelector=_OURS):
+    for item in client.list(kind.collection, OwnedObject, labelSelector=_OURS):
         meta = item.metadata
         address = Address(kind.api_version, kind.resource, meta.name, meta.namespace)
         if address not in without and not any(owner.controller for owner in meta.owner_references or ()):
@@ -148,13 +105,13 @@ def written_into(client: KubeClient, kind: Address) -> Iterator[tuple[Address, s
 
 
 def _nodes(client: KubeClient) -> Iterator[tuple[Address, str]]:
-    for node in client.list("/api/v1/nodes", _WrittenNode):
+    for node in client.list("/api/v1/nodes", WrittenNode):
         if node.bears(*OUR_TAINTS) or any(f.manager in NODE_WRITERS for f in node.metadata.managed_fields or ()):
             yield Address("v1", "nodes", node.metadata.name), "taint, extended resources and annotations"
 
 
 def _pods(client: KubeClient) -> Iterator[tuple[Address, str]]:
-    for pod in client.list("/api/v1/pods", _MarkedPod):
+    for pod in client.list("/api/v1/pods", GatedPod):
         meta = pod.metadata
         gated = any(gate.name in OUR_GATES for gate in pod.spec.scheduling_gates or ())
         if meta.namespace != PLACEHOLDER_NAMESPACE and (gated or _has_marks(meta)):
@@ -175,7 +132,7 @@ def _objects_to_restore(client: KubeClient, kind: Address) -> Iterator[tuple[Add
 
 def placeholders(client: KubeClient) -> Iterator[tuple[Address, str]]:
     """(address, UID) of the pods that hold reserved capacity."""
-    for pod in client.list(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods", _LabelledObject, labelSelector=_OURS):
+    for pod in client.list(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods", OwnedObject, labelSelector=_OURS):
         yield Address("v1", "pods", pod.metadata.name, PLACEHOLDER_NAMESPACE), pod.metadata.uid
 
 
@@ -185,7 +142,7 @@ def buffers(client: KubeClient) -> Iterator[tuple[Address, str]]:
     versions = client.get(f"/apis/{group}")
     if versions is not None:
         preferred = str(versions["preferredVersion"]["groupVersion"])
-        for item in client.list(f"/apis/{preferred}/{plural}", _LabelledObject, labelSelector=_OURS):
+        for item in client.list(f"/apis/{preferred}/{plural}", OwnedObject, labelSelector=_OURS):
             yield Address(preferred, plural, item.metadata.name, item.metadata.namespace), item.metadata.uid
 
 
@@ -196,7 +153,7 @@ def running_pod_names(client: KubeClient, namespace: str) -> list[str]:
     return [pod.metadata.name for pod in pods if pod.status.phase not in ("Succeeded", "Failed")]
 
 
-def _has_marks(meta: _LeftoverMeta) -> bool:
+def _has_marks(meta: ObjectMeta) -> bool:
     marks = pod_marks({"labels": meta.labels})
     return bool(
         set(meta.labels or ()) & set(marks["labels"]) or set(meta.annotations or ()) & set(marks["annotations"])

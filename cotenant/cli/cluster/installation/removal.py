@@ -17,7 +17,7 @@ import msgspec
 from cotenant.base.errors import ClusterAbsent, ClusterConflict, ClusterError, ClusterInvalid, ClusterUnreachable
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Delete
-from cotenant.base.kubernetes.metadata import ObjectLabels
+from cotenant.base.kubernetes.models.metadata import ObjectLabels
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SYSTEM_NAMESPACE
 from cotenant.base.progress import Progress
 from cotenant.changes.change_ledger import ANCHOR

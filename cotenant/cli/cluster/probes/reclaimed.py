@@ -7,13 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from cotenant.base import measures
 from cotenant.base.errors import ClusterError, UsageError
 from cotenant.base.kube.live import LIMIT_RANGES, QUOTAS
-from cotenant.base.kubernetes.metadata import ObjectLabels
-from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.models.pod import ProfiledPod
 from cotenant.base.kubernetes.protocol import CONFIG_GROUP
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 
@@ -40,20 +37,6 @@ RECREATE: Final = (
 )
 
 Json = dict[str, Any]
-
-
-class _CreatedMeta(ObjectLabels, rename="camel"):
-    creation_timestamp: str | None = None
-
-
-class _PodSpec(msgspec.Struct, rename="camel"):
-    priority_class_name: str = ""
-    scheduler_name: str = ""
-
-
-class _Pod(msgspec.Struct):
-    metadata: _CreatedMeta
-    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
 
 
 def probes(client: KubeClient) -> Iterator[ProbeFinding]:
@@ -100,7 +83,7 @@ def probe_unprofiled_pods(client: KubeClient, bodies: Sequence[Json]) -> ProbeOu
 
     since = {str(body["metadata"]["name"]): profile_since_seconds(body) for body in bodies}
     profiles = {profile.name: (profile, since[profile.name]) for profile in _profiles(bodies)}
-    pods = (_created_pod(pod) for pod in client.list(PODS, _Pod, fieldSelector=NOT_ENDED))
+    pods = (_created_pod(pod) for pod in client.list(PODS, ProfiledPod, fieldSelector=NOT_ENDED))
     named = [
         f"{pod.namespace}/{pod.name} (profile {profile.name})"
         for pod, profile in unprofiled_pods(pods, profiles, _namespace_labels(client))
@@ -124,14 +107,14 @@ def _namespace_labels(client: KubeClient) -> dict[str, Mapping[str, str]]:
     }
 
 
-def _created_pod(pod: _Pod) -> CreatedPod:
+def _created_pod(pod: ProfiledPod) -> CreatedPod:
     from cotenant.admission.unprofiled import CreatedPod
 
     meta = pod.metadata
     return CreatedPod(
         meta.namespace,
         meta.name,
-        moment_of(meta.creation_timestamp, f"pod {meta.namespace}/{meta.name}: creationTimestamp"),
+        meta.creation_timestamp.timestamp() if meta.creation_timestamp else None,
         meta.labels or {},
         meta.annotations or {},
         pod.spec.priority_class_name,

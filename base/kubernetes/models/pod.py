@@ -1,0 +1,498 @@
+"""A Pod as the API writes it: what most consumers read of it, and one projection per group of consumers. Pure.
+
+Every projection that counts amounts inherits from PodSpecWire and PodStatusWire, so that no consumer can forget native
+sidecars, a resize in progress or the pod's own resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from cotenant.base.kubernetes.models.metadata import (
+    DatedMeta,
+    EndingMeta,
+    ObjectLabels,
+    ObjectMeta,
+    ObjectOwner,
+    ObjectReference,
+)
+
+Quantities = dict[str, str | int | float]
+Json = dict[str, Any]
+
+
+class ResourcesWire(msgspec.Struct):
+    """Requests and limits of a container or of a pod."""
+
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class ContainerWire(msgspec.Struct, rename="camel"):
+    """A container of a pod's spec."""
+
+    name: str = ""
+    resources: ResourcesWire | None = None
+    restart_policy: str | None = None
+
+
+class PodSpecWire(msgspec.Struct, rename="camel"):
+    """The containers, overhead and resources in a Pod's spec."""
+
+    containers: Sequence[ContainerWire] | None = None
+    init_containers: Sequence[ContainerWire] | None = None
+    ephemeral_containers: Sequence[ContainerWire] | None = None
+    overhead: Quantities | None = None
+    resources: ResourcesWire | None = None
+
+
+class PlacedPodSpec(PodSpecWire, rename="camel"):
+    """The amounts in a Pod's spec, its node ("" before it is bound) and its priority."""
+
+    node_name: str = ""
+    priority: int | None = None
+
+
+class Terminated(msgspec.Struct, rename={"finished_at": "finishedAt", "container_id": "containerID"}):
+    """The end of a container: when, the kubelet's reason such as "OOMKilled", and the runtime's id."""
+
+    finished_at: datetime | None = None
+    reason: str = ""
+    container_id: str = ""
+
+
+class ContainerState(msgspec.Struct):
+    """The state of a container: `running` is an object, without content of use here, while it runs."""
+
+    running: Json | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatusWire(msgspec.Struct, rename="camel"):
+    """The amounts of a container that a kubelet reports."""
+
+    name: str = ""
+    resources: ResourcesWire | None = None
+    allocated_resources: Quantities | None = None
+
+
+class StatedContainer(ContainerStatusWire, rename="camel"):
+    """The amounts of a container, its present and its last state, and the number of its restarts."""
+
+    id: str = msgspec.field(default="", name="containerID")
+    restart_count: int = 0
+    state: ContainerState = msgspec.field(default_factory=ContainerState)
+    last_state: ContainerState = msgspec.field(default_factory=ContainerState)
+
+
+class PodCondition(msgspec.Struct, rename="camel"):
+    """A condition of a Pod: its type, "True" or "False", and the reason in one word."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
+class TimedPodCondition(PodCondition, rename="camel"):
+    """A condition of a Pod and since when it has its present status."""
+
+    last_transition_time: datetime | None = None
+
+
+class PodStatusWire(msgspec.Struct, rename="camel"):
+    """The amounts of a Pod that a kubelet reports."""
+
+    conditions: Sequence[PodCondition] | None = None
+    container_statuses: Sequence[ContainerStatusWire] | None = None
+    init_container_statuses: Sequence[ContainerStatusWire] | None = None
+    resources: ResourcesWire | None = None
+    allocated_resources: Quantities | None = None
+
+
+class PhasedPodStatus(PodStatusWire, rename="camel"):
+    """The amounts of a Pod that a kubelet reports, its phase and Kubernetes' own QoS class."""
+
+    phase: str = ""
+    qos_class: str = ""
+
+
+class StartedPodStatus(PhasedPodStatus, rename="camel"):
+    """The reported amounts, the phase, and when the kubelet accepted the pod."""
+
+    start_time: datetime | None = None
+
+
+class ObservedPodWire(msgspec.Struct):
+    """A Pod as controllers mirror it."""
+
+    metadata: EndingMeta
+    spec: PlacedPodSpec
+    status: StartedPodStatus = msgspec.field(default_factory=StartedPodStatus)
+
+
+class ResizePolicy(msgspec.Struct, rename="camel"):
+    """The effect on the container of resizing a single resource in place."""
+
+    resource_name: str
+    restart_policy: str
+
+
+class ResizableContainer(ContainerWire, rename="camel"):
+    """A container of a pod's spec and what resizing it in place does to it."""
+
+    resize_policy: list[ResizePolicy] | None = None
+
+
+class _ResizableSpec(PlacedPodSpec, rename="camel"):
+    containers: list[ResizableContainer] | None = None
+    init_containers: list[ResizableContainer] | None = None
+
+
+class PodObject(msgspec.Struct):
+    """A Pod of the inventory."""
+
+    metadata: DatedMeta
+    spec: _ResizableSpec
+    status: StartedPodStatus = msgspec.field(default_factory=StartedPodStatus)
+
+
+class _StatedStatus(StartedPodStatus, rename="camel"):
+    container_statuses: list[StatedContainer] | None = None
+    init_container_statuses: list[StatedContainer] | None = None
+
+
+class StatedPod(PodObject):
+    """A Pod of the inventory with the states of its containers."""
+
+    status: _StatedStatus = msgspec.field(default_factory=_StatedStatus)
+
+
+class KilledPodWire(ObservedPodWire):
+    """A mirrored Pod, with how its containers ended last."""
+
+    status: _StatedStatus = msgspec.field(default_factory=_StatedStatus)
+
+    def oom_kills(self) -> dict[str, float]:
+        """Return the Unix time at which each container was last killed for lack of memory, by container name."""
+        kills = {}
+        for status in self.status.container_statuses or ():
+            for state in (status.last_state, status.state):
+                end = state.terminated
+                if end is not None and end.reason == "OOMKilled" and end.finished_at is not None:
+                    kills[status.name] = end.finished_at.timestamp()
+        return kills
+
+
+class _EndedStatus(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    start_time: datetime | None = None
+    container_statuses: list[StatedContainer] | None = None
+
+
+class EndedPodWire(msgspec.Struct):
+    """A Pod that has ended: whose it was, and how long it ran."""
+
+    metadata: EndingMeta
+    status: _EndedStatus = msgspec.field(default_factory=_EndedStatus)
+
+    def run_seconds(self) -> float | None:
+        """Return the time from the pod's start to the end of its last container, seconds.
+
+        None if the status lacks either.
+        """
+        ends = [c.state.terminated.finished_at for c in self.status.container_statuses or () if c.state.terminated]
+        known_ends = [end for end in ends if end is not None]
+        start = self.status.start_time
+        return max(0.0, (max(known_ends) - start).total_seconds()) if start and known_ends else None
+
+
+class SchedulingGate(msgspec.Struct):
+    """An entry of a Pod's schedulingGates."""
+
+    name: str = ""
+
+
+class TolerationWire(msgspec.Struct):
+    """A toleration of a Pod, "" for what it does not name."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class SchedulingGroup(msgspec.Struct, rename="camel"):
+    """The PodGroup that a Pod belongs to, by Kubernetes' own gangs."""
+
+    pod_group_name: str = ""
+
+
+class _QueuePodMeta(EndingMeta, rename="camel"):
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+
+
+class _QueuePodSpec(PlacedPodSpec, rename="camel"):
+    scheduling_group: SchedulingGroup | None = None
+    preemption_policy: str = ""
+    restart_policy: str = ""
+    active_deadline_seconds: float | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Json | None = None
+    tolerations: list[TolerationWire] | None = None
+
+
+class QueuePodWire(ObservedPodWire):
+    """A mirrored Pod, with what decides about its place in queues."""
+
+    metadata: _QueuePodMeta
+    spec: _QueuePodSpec
+
+
+class _AgentMeta(EndingMeta, rename="camel"):
+    creation_timestamp: datetime | None = None
+
+
+class _AgentSpec(PlacedPodSpec, rename="camel"):
+    host_network: bool = False
+    resource_claims: list[Json] | None = None
+
+
+class _Ip(msgspec.Struct, gc=False):
+    ip: str = ""
+
+
+class NodePodStatus(PhasedPodStatus, rename="camel"):
+    """A Pod's status as the node agent reads it: with addresses, and all containers by their runtime ids."""
+
+    pod_ips: list[_Ip] | None = msgspec.field(default=None, name="podIPs")
+    container_statuses: list[StatedContainer] | None = None
+    init_container_statuses: list[StatedContainer] | None = None
+    ephemeral_container_statuses: list[StatedContainer] | None = None
+
+
+class NodePodWire(msgspec.Struct):
+    """A Pod as the node agent reads it."""
+
+    metadata: _AgentMeta
+    spec: _AgentSpec = msgspec.field(default_factory=_AgentSpec)
+    status: NodePodStatus = msgspec.field(default_factory=NodePodStatus)
+
+
+class _ScheduledMeta(ObjectLabels, rename="camel"):
+    generate_name: str = ""
+    resource_version: str = ""
+    owner_references: list[ObjectReference] | None = None
+    deletion_timestamp: datetime | None = None
+
+
+class _ScheduledSpec(PlacedPodSpec, rename="camel"):
+    active_deadline_seconds: float | None = None
+    affinity: msgspec.Raw = msgspec.Raw()
+    topology_spread_constraints: msgspec.Raw = msgspec.Raw()
+
+
+class TimedPodStatus(PhasedPodStatus, rename="camel"):
+    """The reported amounts, the phase, and since when each condition has its status."""
+
+    conditions: list[TimedPodCondition] | None = None
+
+    def true_since(self, condition_type: str) -> float | None:
+        """Unix time since which the condition of this type is true; None: it is not, or does not say since when."""
+        for condition in self.conditions or ():
+            if (
+                condition.type == condition_type
+                and condition.status == "True"
+                and condition.last_transition_time is not None
+            ):
+                return condition.last_transition_time.timestamp()
+        return None
+
+
+class PodWire(msgspec.Struct):
+    """A Pod as the scheduler sends it to the extender; one that is not created yet has no name."""
+
+    metadata: _ScheduledMeta = msgspec.field(default_factory=_ScheduledMeta)
+    spec: _ScheduledSpec = msgspec.field(default_factory=_ScheduledSpec)
+    status: TimedPodStatus = msgspec.field(default_factory=TimedPodStatus)
+
+
+class _MovableMeta(_ScheduledMeta, rename="camel"):
+    creation_timestamp: datetime | None = None
+    finalizers: list[str] | None = None
+
+
+class _VolumeClaim(msgspec.Struct, rename="camel"):
+    claim_name: str = ""
+
+
+class _Volume(msgspec.Struct, rename="camel"):
+    name: str = ""
+    empty_dir: msgspec.Raw = msgspec.Raw()
+    host_path: msgspec.Raw = msgspec.Raw()
+    persistent_volume_claim: _VolumeClaim | None = None
+
+
+class MovablePodSpec(_ScheduledSpec, rename="camel"):
+    """A Pod's spec with its volumes and, as JSON, all that limits the nodes it may run on."""
+
+    volumes: list[_Volume] | None = None
+    node_selector: msgspec.Raw = msgspec.Raw()
+    tolerations: msgspec.Raw = msgspec.Raw()
+
+
+class MovablePod(PodWire):
+    """A Pod as rebalancing reads it: what the extender reads, and what moving the pod costs."""
+
+    metadata: _MovableMeta = msgspec.field(default_factory=_MovableMeta)
+    spec: MovablePodSpec = msgspec.field(default_factory=MovablePodSpec)
+
+
+class _SizedMeta(ObjectLabels, rename="camel"):
+    owner_references: list[ObjectOwner] | None = None
+    deletion_timestamp: datetime | None = None
+
+
+class _Port(msgspec.Struct, rename="camel"):
+    host_port: int = 0
+    protocol: str = "TCP"
+
+
+class _PortedContainer(ContainerWire, rename="camel"):
+    ports: list[_Port] | None = None
+
+
+class SizedPodSpec(PlacedPodSpec, rename="camel"):
+    """A Pod's spec with every rule of placing it, for a simulation of the scheduler."""
+
+    containers: Sequence[_PortedContainer] | None = None
+    init_containers: Sequence[_PortedContainer] | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Json | None = None
+    tolerations: list[Json] | None = None
+    topology_spread_constraints: list[Json] | None = None
+    volumes: list[Json] | None = None
+    scheduler_name: str = "default-scheduler"
+    resource_claims: list[Json] | None = None
+
+
+class SizedPodWire(msgspec.Struct):
+    """A Pod as the bound of a cluster's size reads it."""
+
+    metadata: _SizedMeta = msgspec.field(default_factory=_SizedMeta)
+    spec: SizedPodSpec = msgspec.field(default_factory=SizedPodSpec)
+    status: PodStatusWire = msgspec.field(default_factory=PodStatusWire)
+
+
+class AdmittedPodSpec(PodSpecWire, rename="camel"):
+    """The amounts in the spec of a Pod that is being admitted, and its priority, by number and by class."""
+
+    priority: int | None = None
+    priority_class_name: str | None = None
+
+
+class AdmittedPod(msgspec.Struct):
+    """A Pod as admission reviews it."""
+
+    metadata: ObjectLabels
+    spec: AdmittedPodSpec
+
+
+class _CreatedMeta(ObjectLabels, rename="camel"):
+    creation_timestamp: datetime | None = None
+
+
+class _CreatedSpec(msgspec.Struct, rename="camel"):
+    priority_class_name: str = ""
+    scheduler_name: str = ""
+
+
+class ProfiledPod(msgspec.Struct):
+    """A Pod with the fields that a profile sets at its creation."""
+
+    metadata: _CreatedMeta
+    spec: _CreatedSpec = msgspec.field(default_factory=_CreatedSpec)
+
+
+class _ConditionStatus(msgspec.Struct):
+    conditions: list[PodCondition] | None = None
+
+
+class WaitingPodWire(msgspec.Struct):
+    """A Pod without a node, of which only the conditions are read."""
+
+    status: _ConditionStatus = msgspec.field(default_factory=_ConditionStatus)
+
+    @property
+    def is_unschedulable(self) -> bool:
+        """True if the scheduler searched for a node and found none."""
+        return any(
+            condition.type == "PodScheduled" and condition.reason == "Unschedulable"
+            for condition in self.status.conditions or ()
+        )
+
+
+class _GatedSpec(msgspec.Struct, rename="camel"):
+    scheduling_gates: list[SchedulingGate] | None = None
+
+
+class GatedPod(msgspec.Struct):
+    """A Pod of which only the metadata and the scheduling gates are read."""
+
+    metadata: ObjectMeta
+    spec: _GatedSpec
+
+
+class _Variable(msgspec.Struct):
+    name: str = ""
+    value: str = ""
+
+
+class _ConfiguredContainer(msgspec.Struct):
+    env: list[_Variable] | None = None
+
+
+class _ConfiguredSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    containers: list[_ConfiguredContainer] | None = None
+
+
+class ConfiguredPod(msgspec.Struct):
+    """A Pod of which only the node and its containers' environment variables are read."""
+
+    spec: _ConfiguredSpec
+
+    def variable(self, name: str) -> str | None:
+        """Return the value of an environment variable of the pod's last container that sets it; None without any."""
+        entries = [entry for container in self.spec.containers or () for entry in container.env or ()]
+        return next((entry.value for entry in reversed(entries) if entry.name == name), None)
+
+
+class _TolerantSpec(msgspec.Struct):
+    tolerations: list[Json] | None = None
+
+
+class TolerantTemplate(msgspec.Struct):
+    """A template of Pods of which only the tolerations are read."""
+
+    spec: _TolerantSpec = msgspec.field(default_factory=_TolerantSpec)
+
+
+class _NamedContainer(msgspec.Struct):
+    name: str
+
+
+class _NamedContainers(msgspec.Struct, rename="camel"):
+    containers: list[_NamedContainer] | None = None
+    init_containers: list[_NamedContainer] | None = None
+
+
+class NamedTemplate(msgspec.Struct):
+    """A template of Pods of which only the names of the containers are read."""
+
+    spec: _NamedContainers = msgspec.field(default_factory=_NamedContainers)
