@@ -12,7 +12,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from cotenant.autopilot.decide.floors import FloorStep
-from cotenant.autopilot.decide.queue import helped_starts
+from cotenant.autopilot.decide.round_order import helped_starts
 from cotenant.autopilot.metrics import AutopilotMetrics
 from cotenant.autopilot.model import POLICIES
 from cotenant.autopilot.notes import ChatNotes, floor_news, news_of

@@ -15,8 +15,8 @@ from typing import Any, Final
 from cotenant.autopilot.decide.floors import FloorOutlook, lent_peaks
 from cotenant.autopilot.decide.history import ActState, acts_of
 from cotenant.autopilot.decide.policy import NamespacedPolicy, parse_policy
-from cotenant.autopilot.decide.queue import QueueEntry, for_manifests, round_totals
 from cotenant.autopilot.decide.records import proposals_between, proposed_amounts
+from cotenant.autopilot.decide.round_order import QueueEntry, for_manifests, round_totals
 from cotenant.autopilot.model import (
     EVERYTHING,
     POLICIES,

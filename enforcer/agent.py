@@ -29,8 +29,8 @@ from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.apply.pod_evictions import PodEvictions
 from cotenant.enforcer.contract import Observation, PodSpec, Strategy, StrategyPlan, Surface, SurfaceWant
 from cotenant.enforcer.decide.changes import Done, Place, wants_of
+from cotenant.enforcer.decide.cpu_bandwidth import ratio_of
 from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
-from cotenant.enforcer.decide.quotas import ratio_of
 from cotenant.enforcer.decide.unsupported import Unsupported, find_unsupported
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.observe.cpusets import beside_static_kubelet

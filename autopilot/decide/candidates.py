@@ -17,7 +17,7 @@ import msgspec
 from cotenant.autopilot.decide.history import Decisions
 from cotenant.autopilot.decide.kills import OomKills, raised_after_kills
 from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicyLimits
-from cotenant.autopilot.decide.queue import QueueCandidate
+from cotenant.autopilot.decide.round_order import QueueCandidate
 from cotenant.autopilot.decide.starts import StartAim, highest_starts
 from cotenant.autopilot.decide.writers import describe_reversal, gitops_writer, vpa_of
 from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way

@@ -11,7 +11,7 @@ import msgspec
 
 from cotenant.autopilot.decide.history import LAPSED, ActApproval, Decisions, LedgerNote, PastAct
 from cotenant.autopilot.decide.policy import NamespacedPolicy
-from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry
+from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry
 from cotenant.autopilot.model import EVERYTHING, AutopilotEvent, AutopilotMode, QueueVerdict
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import Reason

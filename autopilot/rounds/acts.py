@@ -15,7 +15,7 @@ import msgspec
 
 from cotenant.autopilot.decide.candidates import PolicyInForce
 from cotenant.autopilot.decide.policy import read_policy
-from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry, ended_rests, withheld
+from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry, ended_rests, withheld
 from cotenant.autopilot.model import Way
 from cotenant.autopilot.rounds.cluster_state import policy_address
 from cotenant.autopilot.rounds.reading import RoundReading

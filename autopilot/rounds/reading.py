@@ -13,9 +13,9 @@ from cotenant.autopilot.decide.floors import FloorForecasts, FloorOutlook, floor
 from cotenant.autopilot.decide.halt import Halt, halt_of, too_much_harm
 from cotenant.autopilot.decide.history import ActApproval, ActState, PastAct, acts_of, busy
 from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicyLimits, ceiling_of, effective, fields_beyond_limits
-from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry, RoundInputs, decide
 from cotenant.autopilot.decide.records import lapsed_approvals
 from cotenant.autopilot.decide.refusals import AcceptRefusal, gap_of
+from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry, RoundInputs, decide
 from cotenant.autopilot.decide.writers import standings_by_workload
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict
 from cotenant.autopilot.rounds.cluster_state import read_health, read_namespace, read_policies

@@ -35,7 +35,7 @@ from cotenant.autopilot.decide.candidates import LiveNamespace, PolicyInForce, c
 from cotenant.autopilot.decide.halt import Halt, too_much_harm
 from cotenant.autopilot.decide.history import Decisions, acts_of, busy
 from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicySpec, ceiling_of, effective
-from cotenant.autopilot.decide.queue import QueueCandidate, RoundInputs, decide
+from cotenant.autopilot.decide.round_order import QueueCandidate, RoundInputs, decide
 from cotenant.autopilot.decide.writers import standings_by_workload
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict, Way
 from cotenant.base.cluster import Container, Workload

@@ -14,7 +14,7 @@ from cotenant.base.errors import ClusterAbsent, ClusterConflict, ClusterError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Create
 from cotenant.base.kubernetes.protocol import NODE_AGENT
-from cotenant.enforcer.apply.eviction_queue import EvictionQueue
+from cotenant.enforcer.apply.eviction_worker import EvictionQueue
 from cotenant.enforcer.contract import Evict
 
 FIELD_MANAGER: Final = NODE_AGENT

@@ -17,7 +17,7 @@ from typing import Final
 
 from cotenant.base.kubernetes.intent import Create
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
-from cotenant.enforcer.apply.eviction_queue import EvictionAnswer, EvictionQueue
+from cotenant.enforcer.apply.eviction_worker import EvictionAnswer, EvictionQueue
 from cotenant.enforcer.contract import Evict, EvictionRefusal, Observation, PodSpec
 from cotenant.enforcer.decide.evictions import (
     EvictionBudget,

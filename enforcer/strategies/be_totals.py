@@ -28,9 +28,9 @@ from cotenant.enforcer.contract import (
     Want,
 )
 from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources, PodDecision, decision
+from cotenant.enforcer.decide.cpu_bandwidth import ratio_of
 from cotenant.enforcer.decide.kubelet_values import Values, values_before_hooks, values_of_pod
 from cotenant.enforcer.decide.overrides import active
-from cotenant.enforcer.decide.quotas import ratio_of
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.strategies.unchanged import Unchanged
 

@@ -45,9 +45,9 @@ from cotenant.enforcer.contract import (
     Want,
 )
 from cotenant.enforcer.decide.container_resources import QUOTA_MIN_MICROSECONDS, quota_of
+from cotenant.enforcer.decide.cpu_bandwidth import NOT_BURSTING, may_burst, raises_quota, ratio_of, saves
 from cotenant.enforcer.decide.granted import CPU, container_limit, pod_limit
 from cotenant.enforcer.decide.overrides import active, apply_annotation
-from cotenant.enforcer.decide.quotas import NOT_BURSTING, may_burst, raises_quota, ratio_of, saves
 from cotenant.enforcer.model.node_policy import CpuBurst, NodePolicy
 
 NAME: Final = "cpu-burst"

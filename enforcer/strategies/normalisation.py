@@ -30,9 +30,9 @@ from cotenant.enforcer.contract import (
     Want,
 )
 from cotenant.enforcer.decide.container_resources import quota_of
+from cotenant.enforcer.decide.cpu_bandwidth import moved_by_burst, read_ratio
 from cotenant.enforcer.decide.granted import CPU, container_limit, pod_limit
 from cotenant.enforcer.decide.overrides import active
-from cotenant.enforcer.decide.quotas import moved_by_burst, read_ratio
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.observe.cpusets import pod_assignment
 

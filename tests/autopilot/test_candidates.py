@@ -22,7 +22,7 @@ from cotenant.autopilot.decide.candidates import (
 from cotenant.autopilot.decide.history import Decisions
 from cotenant.autopilot.decide.kills import raised_after_kills
 from cotenant.autopilot.decide.policy import ceiling_of, effective, parse_policy
-from cotenant.autopilot.decide.queue import QueueCandidate
+from cotenant.autopilot.decide.round_order import QueueCandidate
 from cotenant.autopilot.model import AutopilotMode, Way
 from cotenant.base.cluster import ContainerRole
 from cotenant.base.identity import ContainerRef, WorkloadRef

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from cotenant.autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, settings_under
 from cotenant.autopilot.decide.history import LedgerNote, acts_of, busy, folded_notes
 from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective, parse_policy
-from cotenant.autopilot.decide.queue import RoundInputs, decide
 from cotenant.autopilot.decide.records import rows_of
+from cotenant.autopilot.decide.round_order import RoundInputs, decide
 from cotenant.autopilot.decide.writers import gitops_writer, standings_by_workload, vpa_of
 from cotenant.autopilot.model import AutopilotEvent, AutopilotMode, QueueVerdict
 from cotenant.base.identity import WorkloadRef

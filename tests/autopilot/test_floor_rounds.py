@@ -12,7 +12,7 @@ import msgspec
 from cotenant.autopilot.decide.floors import FloorForecast, FloorStep
 from cotenant.autopilot.decide.halt import Halt
 from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective
-from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry
+from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict
 from cotenant.autopilot.rounds.acts import ActConfig, Acts
 from cotenant.autopilot.rounds.floors import Floors

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from cotenant.autopilot.decide.halt import ClusterHealth, Halt, halt_of, too_much_harm
 from cotenant.autopilot.decide.history import ActState, Decisions, PastAct
 from cotenant.autopilot.decide.policy import PolicyLimits, PolicySpec, ceiling_of, effective
-from cotenant.autopilot.decide.queue import (
+from cotenant.autopilot.decide.round_order import (
     QueueCandidate,
     QueueEntry,
     RoundInputs,

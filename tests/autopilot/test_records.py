@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotenant.autopilot.decide.history import LedgerNote, folded_notes
-from cotenant.autopilot.decide.queue import QueueEntry
 from cotenant.autopilot.decide.records import rows_of
+from cotenant.autopilot.decide.round_order import QueueEntry
 from cotenant.autopilot.model import AutopilotEvent, QueueVerdict
 from tests.autopilot.test_queue import DAY, HOUR, NOW, candidate
 

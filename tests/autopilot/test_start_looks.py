@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective
-from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry
 from cotenant.autopilot.decide.refusals import WriteRefusal
+from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry
 from cotenant.autopilot.decide.starts import BoostStep, StartAim
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict
 from cotenant.autopilot.rounds.acts import ActConfig, Acts

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from cotenant.autopilot.decide.halt import Halt
 from cotenant.autopilot.decide.history import LedgerNote, folded_notes
 from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective
-from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry, helped_starts
+from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry, helped_starts
 from cotenant.autopilot.decide.starts import (
     BoostStep,
     PodBoost,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective
-from cotenant.autopilot.decide.queue import QueueCandidate, QueueEntry, round_totals
+from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry, round_totals
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict, RoundTotals, Way
 from cotenant.autopilot.policy_draft import parse_draft
 from cotenant.base.identity import WorkloadRef

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import NO_LIMIT, CpuUse, Knob, KubeQos, PodReading
-from cotenant.enforcer.decide.quotas import moved_by_burst, ratio_of
+from cotenant.enforcer.decide.cpu_bandwidth import moved_by_burst, ratio_of
 from cotenant.enforcer.strategies.burst import Burst, BurstState
 from cotenant.enforcer.strategies.normalisation import Normalisation
 from tests.enforcer.readings import container, node, pod, policy, seen, values

@@ -10,7 +10,7 @@ import pytest
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
-from cotenant.enforcer.apply.eviction_queue import EvictionAnswer
+from cotenant.enforcer.apply.eviction_worker import EvictionAnswer
 from cotenant.enforcer.apply.pod_evictions import UNANSWERED_SECONDS, PodEvictions
 from cotenant.enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation
 from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide

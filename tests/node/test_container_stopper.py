@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cotenant.enforcer.apply.eviction_queue import EvictionAnswer
+from cotenant.enforcer.apply.eviction_worker import EvictionAnswer
 from cotenant.enforcer.contract import Evict
 from cotenant.enforcer.runtime.container_stopper import ContainerStopper
 from tests.cluster.waiting import wait_for
