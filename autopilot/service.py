@@ -314,7 +314,10 @@ class ClusterAutopilotService:
 
 
 def visible_to(reading: RoundReading, who: Person) -> RoundReading:
-    """Return the part of a round about the namespaces that the person may read."""
+    """Return the part of a round about the namespaces that the person may read.
+
+    The sentence of a halt that can name workloads of other namespaces is replaced by the general one of its reason.
+    """
     policies = tuple(policy for policy in reading.policies if who.may(Right.READ, policy.policy.namespace))
     names = {str(policy.policy) for policy in policies}
     queue = tuple(entry for entry in reading.queue if entry.candidate.policy in names)

@@ -87,7 +87,7 @@ class ChangeLedger:
     def record_ladder(
         self, status: LadderStatus, happened: LadderEvent, reason: str = "", message: str = ""
     ) -> LadderStatus:
-        """Write what happened to a ladder; its status afterwards. UsageError when it has ended."""
+        """Write one event of a ladder to the audit log; return its status after it. UsageError if it has ended."""
         seconds = self.clock.now_seconds()
         moved = status.advance(happened, seconds, self.actor, reason, message)
         body = {"reason": reason, "words": message, **self._source}

@@ -29,7 +29,7 @@ ON_NODES: Final = f"spec.nodeName!=,{NOT_ENDED}"
 
 
 def node_of(node: NodeWire) -> ObservedNode:
-    """Convert a Node to the observed form."""
+    """Convert a Node to the form in which controllers keep it: integer amounts by resource name, our annotations."""
     meta, what = node.metadata, f"node {node.metadata.name}"
     return ObservedNode(
         name=meta.name,
@@ -43,7 +43,7 @@ def node_of(node: NodeWire) -> ObservedNode:
 
 
 def pod_of(pod: ObservedPodWire) -> ObservedPod:
-    """Convert a Pod to the observed form."""
+    """Convert a Pod to the form in which controllers keep it: counted requests, its controller, Unix times."""
     meta, spec = pod.metadata, pod.spec
     return ObservedPod(
         namespace=sys.intern(meta.namespace),

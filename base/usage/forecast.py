@@ -105,7 +105,11 @@ class FinePath:
 
 
 def fine_path(half_hours: Sequence[float | None], profile: Sequence[float | None]) -> npt.NDArray[np.float64]:
-    """One quantile of every single value of a day, from a stored level of FinePath and its profile (empty: all 1)."""
+    """Return one quantile of each five-minute value of a path, from its quantile of each half hour.
+
+    half_hours: a value per half hour, NaN for None. profile: a factor per five minutes that its half hour's value is
+    multiplied by; empty where all are 1.
+    """
     path = np.array(half_hours, dtype=np.float64)
     factors = np.array(profile, dtype=np.float64) if len(profile) else np.ones(len(path) * _VALUES_PER_HALF_HOUR)
     return np.repeat(path, len(factors) // max(len(path), 1)) * factors

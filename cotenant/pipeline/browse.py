@@ -43,7 +43,7 @@ LOG_ROWS_KEPT: Final = 50
 
 
 def coverage(analysis: Analysis) -> tuple[Table, Table]:
-    """Return the completeness of the CPU history by namespace, and by day."""
+    """Return two tables of the share of due CPU samples that are stored: by namespace, and by day."""
     of_cpu = analysis.coverage
     return Table.from_rows(COVERAGE, of_cpu.namespace_rows()), Table.from_rows(COVERAGE_BY_DAY, of_cpu.day_rows())
 

@@ -51,7 +51,10 @@ def explanations(store: Store, workload: str, resource: Resource) -> pd.DataFram
 
 
 def portraits(store: Store, where: str, resource: Resource) -> pd.DataFrame:
-    """One row per workload; see `ClusterStore.portraits`."""
+    """Return one row per workload that the filter `where` matches: its pattern and what its portrait keeps.
+
+    Columns: the quantiles of its usage and the maximum, then the portrait's lists; each ends in the resource's unit.
+    """
     workloads = matching(store.relation(WORKLOADS), where)
     keys = [(row["namespace"], row["kind"], row["workload"]) for row in workloads.rows()]
     rows: dict[tuple[str, ...], Mapping[str, Any]] = {}

@@ -71,7 +71,7 @@ TEXTS: Final[Mapping[str, SwitchTexts]] = {
 }
 
 
-def work_area() -> list[Component]:
+def action_components() -> list[Component]:
     """Return the hidden stores and the container of the confirm step.
 
     The stores keep what a button asks for, what the confirm step concerns, and when an act was last completed.

@@ -23,7 +23,7 @@ DOWNLOAD: Final = "autopilot-bundle"
 FORMS: Final = {BundleForm.KUSTOMIZE: "Kustomize", BundleForm.HELM: "Helm", BundleForm.SSA: "Server-side apply"}
 
 
-def work_area() -> list[Component]:
+def action_components() -> list[Component]:
     """Return the store of a button's request, the download component, and the container that shows the files."""
     return [dcc.Store(id=ASKED), dcc.Download(id=DOWNLOAD), html.Div(id=FILES, role="status")]
 

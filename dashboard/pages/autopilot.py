@@ -61,7 +61,16 @@ def render(view: View, search: str) -> Component:
     )
     shown = dcc.Store(id="policy-open", data=panels.address_value(search, "policy"))
     return html.Div(
-        [head, LIVE.store(view, search), shown, *acting.work_area(), *bundles.work_area(), top, editor, rows],
+        [
+            head,
+            LIVE.store(view, search),
+            shown,
+            *acting.action_components(),
+            *bundles.action_components(),
+            top,
+            editor,
+            rows,
+        ],
         className="page tall-page",
     )
 

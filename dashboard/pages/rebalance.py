@@ -70,7 +70,7 @@ def render(view: View, search: str) -> Component:
     head = html.Div([html.H1("Rebalance"), lead], className="page-head")
     top, rows = (LIVE.part(name, view, search) for name in ("top", "rows"))
     store = LIVE.store(view, search)
-    return html.Div([head, store, top, *approval.work_area(), rows], className="page tall-page")
+    return html.Div([head, store, top, *approval.action_components(), rows], className="page tall-page")
 
 
 # --- the round --------------------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def why_not(view: View, carrier: JobCarrier, namespace: str = "") -> str:
     return callbacks.missing_role_sentence(view, Right.APPROVE, namespace) or carrier.why_not
 
 
-def work_area() -> list[Component]:
+def action_components() -> list[Component]:
     """Return the stores of a button's request and of the last act, and the container of the form."""
     return [dcc.Store(id=ASKED), html.Div(id=WORK), dcc.Store(id=ACTED)]
 

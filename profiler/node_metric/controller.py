@@ -51,7 +51,7 @@ class ReclaimableResults(Protocol):
 
     @property
     def computed_seconds(self) -> int:
-        """Time at which the run ended, seconds since the epoch."""
+        """Time at which the pipeline run ended, seconds since the epoch."""
 
     @property
     def prod_reclaimable(self) -> Mapping[str, Mapping[Resource, int]]:

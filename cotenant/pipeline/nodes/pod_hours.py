@@ -57,9 +57,9 @@ def last_slots(window: TimeGrid) -> Slots:
 
 
 def pod_hours(usage: AnyUsage[PodContainerRef], inventory: Inventory, pods: Sequence[Pod]) -> PodHours:
-    """Return the hourly sums over these pods by node; their series are among the usage.
+    """Return what these pods used and requested together on each node at the end of each hour of the usage's window.
 
-    inventory: only its nodes are read.
+    usage: by container, with the series of these pods among others. inventory: only its nodes are read.
     """
     assert isinstance(usage.resource, Resource)
     place = {node.name: i for i, node in enumerate(inventory.nodes)}

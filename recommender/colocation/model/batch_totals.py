@@ -12,7 +12,10 @@ from cotenant.base.tables.queries import Relation, RowCondition
 
 
 def why_unknown(lent: Relation) -> str:
-    """Why amounts for batch are not known, of most of the nodes of which they are not; "" where all are known."""
+    """Return the sentence of the reason for which most nodes have no known amount for batch; "" where all have one.
+
+    lent: the table of reclaimable amounts, with the columns `band` and `reason`.
+    """
     columns = lent.read("reason", where=RowCondition("band = 'batch'")).columns
     unknown = Counter(Reason(text) for text in columns["reason"] if Reason(text) not in KNOWN)
     return SENTENCES[unknown.most_common(1)[0][0]] if unknown else ""
