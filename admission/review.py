@@ -19,6 +19,7 @@ from cotenant.admission.namespace_limits.demands import quota_warnings, refusals
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.values.misread import misread_on_pod, misread_on_quota
 from cotenant.admission.view import ClusterView
+from cotenant.base.kubernetes.models.config_map import ConfigMapObject
 from cotenant.base.kubernetes.models.metadata import ObjectLabels
 from cotenant.base.kubernetes.models.pod import AdmittedPod
 from cotenant.base.problem import Problem, in_words
@@ -76,10 +77,6 @@ class _QuotaSpec(msgspec.Struct):
 class _QuotaShape(msgspec.Struct):
     metadata: ObjectLabels
     spec: _QuotaSpec | None = None
-
-
-class _ConfigShape(msgspec.Struct):
-    data: dict[str, str] | None = None
 
 
 ConfigRules = Callable[[Mapping[str, str]], list[Problem]]
@@ -278,7 +275,7 @@ def validate_config(request: AdmissionRequest, context: ReviewContext) -> Admiss
     """The one ConfigMap that configures colocation; keys that did not change are not judged again."""
     if not _is(request, "", "configmaps") or (request.namespace, request.name) != context.config_place:
         return UNTOUCHED
-    new, old = _object(request.new, _ConfigShape), _object(request.old, _ConfigShape)
+    new, old = _object(request.new, ConfigMapObject), _object(request.old, ConfigMapObject)
     before = (old or {}).get("data") or {}
     data = (new or {}).get("data") or {}
     changed = {key: text for key, text in data.items() if before.get(key) != text}

@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-import msgspec
-
 from cotenant.base.cluster import Node, Pod
 from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.errors import NoData, QuantityError
 from cotenant.base.kube import projection
 from cotenant.base.kube.client import KubeClient
+from cotenant.base.kubernetes.models.config_map import ConfigMapObject
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP, SLO_GROUP
@@ -35,10 +34,6 @@ class NodeInputs:
     notes: tuple[str, ...] = ()
 
 
-class _ConfigMapData(msgspec.Struct):
-    data: dict[str, str] | None = None
-
-
 def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
     """Read the inputs of the node of that name; raise NoData if there is no such node.
 
@@ -49,7 +44,7 @@ def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
         raise NoData(f"no node is named {name}", fix="kubectl get nodes lists all of them.")
     report = client.get(f"/apis/{SLO_GROUP}/nodemetrics/{quote(name, safe='')}")
     config_map = client.get(
-        f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{SLO_CONFIG_MAP}", _ConfigMapData
+        f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{SLO_CONFIG_MAP}", ConfigMapObject
     )
     pods, notes = _pods(client.list("/api/v1/pods", PodObject, fieldSelector=f"spec.nodeName={name}"))
     return NodeInputs(

@@ -10,6 +10,7 @@ from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.controllers.watched import watched_node, watched_pod
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kube.observed import ON_NODES
+from cotenant.base.kubernetes.models.config_map import ConfigMapObject
 from cotenant.base.kubernetes.models.node import ManagedNodeWire
 from cotenant.base.kubernetes.models.pod import ObservedPodWire
 from cotenant.base.kubernetes.protocol import (
@@ -20,7 +21,6 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.base.settings.root import Settings
 from cotenant.recommender.colocation.node_slo import NodeSloObject
-from cotenant.recommender.colocation.node_slo_controller import ConfigMapObject
 from cotenant.recommender.colocation.zones import Topology
 from cotenant.scheduler_ext.queues.service.mirrors import QUEUE_MIRRORS, QUEUING, queue_mirror
 from cotenant.scheduler_ext.rebalance.migration.mirrors import MIGRATING, migration_mirror

@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from cotenant.base.controllers.contract import ControllerDecision
 from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.controllers.watched import WatchedNode
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Outcome
+from cotenant.base.kubernetes.models.config_map import ConfigMapObject
 from cotenant.base.kubernetes.protocol import NETWORK_BANDWIDTH_ANNOTATION, SLO_CONFIG_MAP
 from cotenant.recommender.colocation.model.slo_config import SloConfig
 from cotenant.recommender.colocation.node_slo import LabelledNode, NodeSloView, decide
-
-
-class ConfigMapObject(msgspec.Struct):
-    """A ConfigMap's texts."""
-
-    data: dict[str, str] | None = None
 
 
 def config_data(configs: Mirror[ConfigMapObject]) -> dict[str, str] | None:

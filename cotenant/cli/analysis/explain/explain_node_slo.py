@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from cotenant.base.commands.output import align_columns
 from cotenant.base.errors import NoData, UsageError
+from cotenant.base.kubernetes.models.config_map import ConfigMapObject
+from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP
 from cotenant.base.text import format_value, visible
 from cotenant.recommender.colocation.model.slo_config import SloConfig, ValueOrigin, origins
@@ -18,10 +18,6 @@ from cotenant.recommender.colocation.model.slo_forms import SloKey
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
     from cotenant.base.settings.root import Settings
-
-
-class _ConfigMap(msgspec.Struct):
-    data: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +113,6 @@ def labels_of(text: str) -> dict[str, str]:
 
 
 def _node_labels(client: KubeClient, node: str) -> Mapping[str, str]:
-    from cotenant.base.kubernetes.models.node import NodeWire
-
     node_object = client.get(f"/api/v1/nodes/{node}", NodeWire)
     if node_object is None:
         raise NoData(f"there is no node {node}", fix="kubectl get nodes shows them; --labels answers without a node.")
@@ -127,5 +121,5 @@ def _node_labels(client: KubeClient, node: str) -> Mapping[str, str]:
 
 def _cluster_data(client: KubeClient, namespace: str) -> Mapping[str, str] | None:
     """Data of the cluster's ConfigMap; None when there is none."""
-    config_map = client.get(f"/api/v1/namespaces/{namespace}/configmaps/{SLO_CONFIG_MAP}", _ConfigMap)
+    config_map = client.get(f"/api/v1/namespaces/{namespace}/configmaps/{SLO_CONFIG_MAP}", ConfigMapObject)
     return None if config_map is None else config_map.data or {}
