@@ -27,13 +27,16 @@ from cotenant.admission.profile_record import (
 from cotenant.admission.resources import rename_legacy_resources, translate_resources, with_extended_spec
 from cotenant.admission.view import ClusterView
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.protocol import MUTATING_UPDATE_LABEL, SKIP_HOOKS_LABEL, SUB_PRIORITY_LABEL
+from cotenant.base.kubernetes.protocol import (
+    MIRROR_ANNOTATION,
+    MUTATING_UPDATE_LABEL,
+    SKIP_HOOKS_LABEL,
+    SUB_PRIORITY_LABEL,
+)
 from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, priority_of, qos_of, with_default
 from cotenant.scheduler_ext.queues.admission.pod_gates import add_queue_gates
 from cotenant.scheduler_ext.reservations.pod_gate import add_reservation_gate
 
-MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
-"""On the mirrors of a kubelet's own static pods, which cannot be changed."""
 FIXED_LABELS: Final = (QOS_LABEL, PRIORITY_CLASS_LABEL, SUB_PRIORITY_LABEL, SKIP_HOOKS_LABEL)
 """Labels that a pod keeps for life: who may patch a running pod could otherwise take its limits off."""
 

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cotenant.admission.pod_mutation import MIRROR_ANNOTATION
 from cotenant.admission.policies.compiler import NOT_OURS
 from cotenant.admission.profile import Profile
 from cotenant.base.kubernetes.moments import moment_of
-from cotenant.base.kubernetes.protocol import SUB_PRIORITY_LABEL
+from cotenant.base.kubernetes.protocol import MIRROR_ANNOTATION, SUB_PRIORITY_LABEL
 from cotenant.base.kubernetes.qos import QOS_LABEL
 
 

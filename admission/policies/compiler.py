@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotenant.admission.pod_mutation import MIRROR_ANNOTATION
 from cotenant.admission.policies import limit_range_cel, resources_cel
 from cotenant.admission.policies.cel import (
     add,
@@ -37,7 +36,12 @@ from cotenant.admission.policies.overlap import (
 )
 from cotenant.admission.policies.patch_fields import operations, refusal
 from cotenant.admission.profile import Profile
-from cotenant.base.kubernetes.protocol import BIND_RESOURCE, PLACEHOLDER_NAMESPACE, REQUEST_BIND_ANNOTATION
+from cotenant.base.kubernetes.protocol import (
+    BIND_RESOURCE,
+    MIRROR_ANNOTATION,
+    PLACEHOLDER_NAMESPACE,
+    REQUEST_BIND_ANNOTATION,
+)
 from cotenant.base.kubernetes.selector import Operator, Requirement
 
 API_VERSION: Final = "admissionregistration.k8s.io/v1"

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cotenant.admission.policies.cel import LARGEST_NUMBER, add, conditional_operations, literal, pointer, remove, text
+from cotenant.base.kubernetes.protocol import PREFERRED_TERMS, REQUIRED_TERMS
 from cotenant.base.text import format_value
 
 _MAP: Final = "*"
@@ -26,15 +27,13 @@ _POD_TERM: Final = {
     "matchLabelKeys": [str],
     "mismatchLabelKeys": [str],
 }
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-_POD_AFFINITY: Final = {_REQUIRED: [_POD_TERM], _PREFERRED: [{"weight": int, "podAffinityTerm": _POD_TERM}]}
+_POD_AFFINITY: Final = {REQUIRED_TERMS: [_POD_TERM], PREFERRED_TERMS: [{"weight": int, "podAffinityTerm": _POD_TERM}]}
 FIELDS: Final[Mapping[str, Any]] = {
     "activeDeadlineSeconds": int,
     "affinity": {
         "nodeAffinity": {
-            _REQUIRED: {"nodeSelectorTerms": [_TERM]},
-            _PREFERRED: [{"weight": int, "preference": _TERM}],
+            REQUIRED_TERMS: {"nodeSelectorTerms": [_TERM]},
+            PREFERRED_TERMS: [{"weight": int, "preference": _TERM}],
         },
         "podAffinity": _POD_AFFINITY,
         "podAntiAffinity": _POD_AFFINITY,

@@ -20,6 +20,7 @@ from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.protocol import (
     CONFIG_GROUP,
     NATIVE_GANG_GROUP,
+    NOT_ENDED,
     OPERATING_MODE_LABEL,
     OWN_GROUP,
     QUOTA_GROUP,
@@ -57,8 +58,6 @@ _PATHS: Final = {
     "native_groups": f"/apis/{NATIVE_GANG_GROUP}/podgroups",
     **{kind: f"/apis/apps/v1/{plural}" for kind, plural in KINDS.items()},
 }
-_ALIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
-"""Ended pods use nothing; they stay until somebody deletes them."""
 _STANDBY: Final = f"{OPERATING_MODE_LABEL}=Reservation"
 _DEMANDING: Final = ("limit_ranges", "resource_quotas")
 _OPTIONAL: Final = frozenset(
@@ -177,11 +176,11 @@ class ClusterState:
         client = self.client.sibling()
         try:
             labelled = client.list(
-                "/api/v1/pods", LabelledObject, labelSelector=f"{NAME_LABEL}={name}", fieldSelector=_ALIVE
+                "/api/v1/pods", LabelledObject, labelSelector=f"{NAME_LABEL}={name}", fieldSelector=NOT_ENDED
             )
             pods = {pod.metadata.uid for pod in labelled}
             for namespace in sorted(bound):
-                inside = client.list(f"/api/v1/namespaces/{namespace}/pods", LabelledObject, fieldSelector=_ALIVE)
+                inside = client.list(f"/api/v1/namespaces/{namespace}/pods", LabelledObject, fieldSelector=NOT_ENDED)
                 pods |= {pod.metadata.uid for pod in inside if _uses(tree, namespace, pod, name)}
             return len(pods)
         finally:

@@ -14,12 +14,12 @@ from cotenant.autopilot.model import POLICIES
 from cotenant.base.errors import ClusterAbsent, CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer
-from cotenant.base.kube.observed import NOT_ENDED, pod_of
+from cotenant.base.kube.observed import pod_of
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.models.node import QueueNodeWire
 from cotenant.base.kubernetes.models.pod import KilledPodWire
 from cotenant.base.kubernetes.owners import deployment_of
-from cotenant.base.kubernetes.protocol import OWN_GROUP
+from cotenant.base.kubernetes.protocol import NOT_ENDED, OWN_GROUP
 from cotenant.base.kubernetes.qos import QosClass, qos_of
 from cotenant.changes.decide.field_changes import RESOURCES
 from cotenant.changes.soak.stop_switch import PAUSED_KEY, read_switch, switch_address

@@ -17,7 +17,7 @@ from cotenant.autopilot.rounds.ledger_history import LedgerHistory, append
 from cotenant.autopilot.rounds.reading import RoundReading
 from cotenant.base.errors import ClusterUnreachable, CotenantError, NotLeader
 from cotenant.base.kube import KubeClient, Writer
-from cotenant.base.kube.observed import NOT_ENDED
+from cotenant.base.kubernetes.protocol import NOT_ENDED
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Person
 from cotenant.changes.audited_acts import AuditedActs

@@ -25,6 +25,7 @@ from cotenant.base.kubernetes.observed import ObservedPod
 from cotenant.base.kubernetes.owners import workload_by_name
 from cotenant.base.kubernetes.protocol import (
     BATCH_CPU_POLICY_ANNOTATION,
+    ENDED_PHASES,
     EXTENDED_RESOURCES,
     OWNER_WORKLOAD_ANNOTATION,
     PLACEHOLDER_LABEL,
@@ -39,7 +40,6 @@ NODE_ANNOTATIONS: Final = ("node.koordinator.sh/", BATCH_CPU_POLICY_ANNOTATION)
 """How the names begin of those that decisions read."""
 PUBLISHED: Final = frozenset({*EXTENDED_RESOURCES.values(), *RESOURCE_ALIASES})
 BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
-ENDED: Final = frozenset({"Succeeded", "Failed"})
 UNSTARTED_SECONDS: Final = 2**53
 """Start of a pod that has a node and that no kubelet has accepted yet: later than any moment."""
 
@@ -87,7 +87,7 @@ def watched_pod(wire: ObservedPodWire) -> Pod:
         workload=_workload(observed),
         node=observed.node,
         start_seconds=UNSTARTED_SECONDS if start is None else int(start),
-        end_seconds=0 if observed.phase in ENDED or placeholder else None,
+        end_seconds=0 if observed.phase in ENDED_PHASES or placeholder else None,
         qos=qos_of(observed.labels),
         priority=priority_of(observed.labels, observed.priority),
         requests=_amounts(observed.requests),
@@ -95,7 +95,7 @@ def watched_pod(wire: ObservedPodWire) -> Pod:
         zones=_zones(observed.annotations),
         batch_millicores=observed.requests.get(BATCH_CPU, 0),
         best_effort=observed.best_effort,
-        placeholder=placeholder and observed.phase not in ENDED,
+        placeholder=placeholder and observed.phase not in ENDED_PHASES,
     )
 
 

@@ -16,7 +16,7 @@ from cotenant.base.kube.client import KubeClient
 from cotenant.base.kubernetes.models.config_map import ConfigMapObject
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject
-from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP, SLO_GROUP
+from cotenant.base.kubernetes.protocol import ENDED_PHASES, SLO_CONFIG_MAP, SLO_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def _pods(listed: list[PodObject]) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
     """Pods that have not ended, and a sentence about each that is left out because a quantity cannot be read."""
     pods, notes = [], []
     for pod in listed:
-        if pod.status.phase not in ("Succeeded", "Failed"):
+        if pod.status.phase not in ENDED_PHASES:
             try:
                 pods.append(projection.pod_of(pod, {}))
             except QuantityError as error:

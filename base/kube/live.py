@@ -19,6 +19,7 @@ from cotenant.base.kube.objects import AutoscalerObject, ControllerObject, Limit
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.namespace_bounds import tightest
+from cotenant.base.kubernetes.protocol import ENDED_PHASES
 
 ItemT = TypeVar("ItemT")
 
@@ -86,7 +87,7 @@ def observe(client: ObjectLister) -> LiveCluster:
     pods = client.list(PODS, PodObject)
     controllers = _controllers(client, notes)
     owners = projection.owners_of(controllers, pods)
-    alive = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in ("Succeeded", "Failed")]
+    alive = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in ENDED_PHASES]
     scalers = _list_optional(client, AUTOSCALERS, AutoscalerObject, notes)
     live_pods = tuple(_project_readable(lambda pod: projection.pod_of(pod, owners), alive, notes))
     names = {(pod.namespace, pod.name) for pod in live_pods}

@@ -20,10 +20,8 @@ from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.pod_request import named_amounts
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import pod_resources
-from cotenant.base.kubernetes.protocol import own_texts
+from cotenant.base.kubernetes.protocol import NOT_ENDED, own_texts
 
-NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
-"""Field selector of pods that may use capacity."""
 ON_NODES: Final = f"spec.nodeName!=,{NOT_ENDED}"
 """Field selector of pods that occupy a node."""
 

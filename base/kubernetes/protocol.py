@@ -185,6 +185,16 @@ KNOWN_SWAPS_ANNOTATION: Final = "cotenant.dev/known-swaps"
 
 OWN_DOMAINS: Final = ("koordinator.sh", "cotenant.dev")
 _OWN_SUBDOMAINS: Final = tuple(f".{domain}" for domain in OWN_DOMAINS)
+ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
+"""Phases of a pod whose containers have ended for good; it uses nothing and stays until somebody deletes it."""
+NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector of pods that may use capacity."""
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+"""On the API server's image of a pod that a kubelet made from a file."""
+REQUIRED_TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+"""Field of an affinity: terms that a node must satisfy for the scheduler to place the pod there."""
+PREFERRED_TERMS: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+"""Field of an affinity: terms that only order the nodes."""
 
 
 def own_texts(texts: Mapping[str, str] | None) -> dict[str, str]:

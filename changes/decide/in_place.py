@@ -19,6 +19,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.intent import Address
 from cotenant.base.kubernetes.pod_qos import pod_qos
 from cotenant.base.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING
+from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.changes.decide.field_changes import moved
 from cotenant.changes.decide.patches import LISTS, resources
 from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION, ResourceSwap, same
@@ -152,7 +153,7 @@ def _is_owned(pod: Json, workload: WorkloadRef, uid: str) -> bool:
 def _lives(pod: Json) -> bool:
     phase = (pod.get("status") or {}).get("phase", "")
     on_node = bool((pod.get("spec") or {}).get("nodeName"))
-    return on_node and not pod["metadata"].get("deletionTimestamp") and phase not in ("Succeeded", "Failed")
+    return on_node and not pod["metadata"].get("deletionTimestamp") and phase not in ENDED_PHASES
 
 
 def _against(pod: Json, recommendations: Sequence[Recommendation]) -> str:

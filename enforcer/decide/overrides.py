@@ -13,6 +13,7 @@ import msgspec
 
 from cotenant.base.allocation.cpu_annotations import NO_JSON
 from cotenant.base.json_documents.struct_validation import without_nulls
+from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import KubeQos, PodSpec, Verdict
 from cotenant.enforcer.model.node_policy import Part
@@ -33,7 +34,7 @@ def class_of(pod: PodSpec) -> QosClass:
 
 def active(pod: PodSpec) -> bool:
     """Return whether the pod has not ended and is not being deleted."""
-    return pod.phase not in {"Succeeded", "Failed"} and not pod.deleting
+    return pod.phase not in ENDED_PHASES and not pod.deleting
 
 
 def annotation_fields(pod: PodSpec, annotation: str) -> tuple[dict[str, Any], tuple[Verdict, ...]]:

@@ -21,10 +21,9 @@ from cotenant.base.allocation.devices import DeviceInventory, DeviceKey, DeviceK
 from cotenant.base.errors import ClusterAbsent, CotenantError, UsageError
 from cotenant.base.identity import NodeIdentity
 from cotenant.base.kube import KubeClient, Writer
-from cotenant.base.kube.observed import NOT_ENDED
 from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
-from cotenant.base.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, NODE_AGENT, RESOURCE_SLICES
+from cotenant.base.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, NODE_AGENT, NOT_ENDED, RESOURCE_SLICES
 from cotenant.enforcer.dra.offer import (
     DRIVER,
     GONE,

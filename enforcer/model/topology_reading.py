@@ -14,6 +14,7 @@ from cotenant.base.allocation.node_topology import DeviceOwnership, NodeTopology
 from cotenant.base.allocation.topology_document import parse_topology, topology_address
 from cotenant.base.commands.documents import mapping_or_empty
 from cotenant.base.errors import ClusterError, NoData, UsageError
+from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.base.people import Person, Right
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 Notes = list[tuple[str, str]]
 """(the pod that it is about or "", what could not be read)."""
-ENDED = ("Succeeded", "Failed")
 
 
 class ClusterTopologyService:
@@ -80,7 +80,7 @@ def _shares(pods: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Allocations], 
         metadata = mapping_or_empty(pod.get("metadata"))
         name = f"{metadata.get('namespace')}/{metadata.get('name')}"
         text = str(mapping_or_empty(metadata.get("annotations")).get(DEVICE_ALLOCATED_ANNOTATION, ""))
-        if mapping_or_empty(pod.get("status")).get("phase") not in ENDED:
+        if mapping_or_empty(pod.get("status")).get("phase") not in ENDED_PHASES:
             try:
                 allocations[name] = decode_allocations(text, name)
             except UsageError as error:

@@ -15,10 +15,11 @@ import msgspec
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import NodePodWire
+from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.enforcer.contract import PodSpec
 from cotenant.enforcer.model import node_policy
 from cotenant.enforcer.model.node_policy import NodePolicy
-from cotenant.enforcer.sources.wire import ENDED, NodeDescription, node_of, pod_of
+from cotenant.enforcer.sources.wire import NodeDescription, node_of, pod_of
 
 SIZE_CAP_BYTES: Final = 8 << 20
 _SLO_KINDS: Final = ("NodeSLO", "")
@@ -67,7 +68,7 @@ def inventory_of(text: str, name: str) -> NodeInventory:
                 node = node_of(msgspec.convert(body, NodeWire))
             elif body.get("kind") == "Pod":
                 pod = pod_of(msgspec.convert(body, NodePodWire, strict=False))
-                if pod.phase not in ENDED:
+                if pod.phase not in ENDED_PHASES:
                     pods[pod.uid] = pod
             else:
                 raise UsageError(f"a {str(body.get('kind'))[:40]!r} is neither a Pod nor a Node")

@@ -21,7 +21,7 @@ from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
-from cotenant.base.kubernetes.protocol import OWN_GROUP, SLO_GROUP
+from cotenant.base.kubernetes.protocol import ENDED_PHASES, OWN_GROUP, SLO_GROUP
 from cotenant.enforcer.contract import NodeForecast, PodSpec
 from cotenant.enforcer.model import node_policy
 from cotenant.enforcer.model.node_policy import NodePolicy
@@ -29,7 +29,6 @@ from cotenant.enforcer.sources import documents
 from cotenant.enforcer.sources.documents import NodeInventory
 from cotenant.enforcer.sources.kubelet import Assignments
 from cotenant.enforcer.sources.wire import (
-    ENDED,
     NodeDescription,
     SloWire,
     forecast_of,
@@ -223,7 +222,7 @@ class ApiSources:
         snapshot = self._pods.snapshot()
         if snapshot is not self._seen_pods:
             self._seen_pods = snapshot
-            self._listed = tuple(pod for pod in snapshot.values() if pod.phase not in ENDED)
+            self._listed = tuple(pod for pod in snapshot.values() if pod.phase not in ENDED_PHASES)
         return self._listed
 
     def _policy_now(self) -> tuple[NodePolicy | None, float, str, str]:

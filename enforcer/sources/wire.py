@@ -24,7 +24,7 @@ from cotenant.base.kubernetes.pod_qos import qos_class_of
 from cotenant.base.kubernetes.pod_request import container_total, named_amounts
 from cotenant.base.kubernetes.pod_resources import ContainerKind, ContainerResources, PodResources, is_resizing
 from cotenant.base.kubernetes.pod_wire import pod_resources
-from cotenant.base.kubernetes.protocol import SUB_PRIORITY_LABEL, own_texts
+from cotenant.base.kubernetes.protocol import MIRROR_ANNOTATION, SUB_PRIORITY_LABEL, own_texts
 from cotenant.base.kubernetes.qos import priority_of, qos_of
 from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import ContainerSpec, KubeQos, NodeForecast, PodSpec
@@ -33,12 +33,9 @@ Texts = dict[str, str]
 OwnAmounts = tuple[Mapping[str, int], Mapping[str, int]]
 _EARLY: Final = (ContainerKind.SIDECAR, ContainerKind.INIT)
 """Kinds that the spec has among its init containers."""
-MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
-"""On the API server's image of a pod that the kubelet made from a file."""
 STATIC_SOURCE: Final = ("kubernetes.io/config.source", "file")
 _ID: Final = re.compile(r"[0-9a-fA-F]{1,128}")
 _UID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
-ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)

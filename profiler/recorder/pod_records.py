@@ -11,6 +11,7 @@ from cotenant.base.identity import PodContainerRef
 from cotenant.base.kube import projection
 from cotenant.base.kubernetes.models.node import AddressedNode
 from cotenant.base.kubernetes.models.pod import StatedPod, Terminated
+from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
 from cotenant.profiler.recorder.kubelets import KubeletAddress
@@ -34,7 +35,7 @@ class RecordedPod(StatedPod):
     @property
     def occupies_node(self) -> bool:
         """True if it was placed and has not ended."""
-        return bool(self.spec.node_name) and self.status.phase not in ("Succeeded", "Failed")
+        return bool(self.spec.node_name) and self.status.phase not in ENDED_PHASES
 
     def ends(self) -> Iterator[ContainerEnds]:
         """Yield each container with its number of restarts and its known ends for lack of memory."""

@@ -16,7 +16,12 @@ from cotenant.base.kubernetes.models.pod import SizedPodSpec, SizedPodWire
 from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import pod_resources
-from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESERVATION_AFFINITY_ANNOTATION
+from cotenant.base.kubernetes.protocol import (
+    EXTENDED_RESOURCES,
+    MIRROR_ANNOTATION,
+    REQUIRED_TERMS,
+    RESERVATION_AFFINITY_ANNOTATION,
+)
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import PodMarks
@@ -32,7 +37,7 @@ from cotenant.scheduler_ext.cluster_size.model import (
     SpreadRule,
     Stay,
 )
-from cotenant.scheduler_ext.rebalance.load import MIRROR_ANNOTATION, DisruptionBudget
+from cotenant.scheduler_ext.rebalance.load import DisruptionBudget
 from cotenant.scheduler_ext.volumes.bound_volumes import ClaimedVolumes, affinities_of, claim_of
 
 Json = dict[str, Any]
@@ -43,7 +48,6 @@ HARMLESS_VOLUMES: Final = frozenset(
 """Kinds of volumes that a pod may have on any node."""
 _READ_BY_AUTOSCALERS: Final = frozenset({*FORBIDS_EVICTION, SAFE_VOLUMES})
 _LENT: Final = frozenset(EXTENDED_RESOURCES.values())
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +248,9 @@ def rules_of(
     """Rules of a spec; NotModelledError names a rule that is not modelled, UsageError a selector that is none."""
     affinity = spec.affinity or {}
     static: Json = {"nodeSelector": spec.node_selector or {}, "tolerations": spec.tolerations or []}
-    if node_affinity := (affinity.get("nodeAffinity") or {}).get(_REQUIRED):
-        static["affinity"] = {"nodeAffinity": {_REQUIRED: node_affinity}}
-    terms = {kind: (affinity.get(kind) or {}).get(_REQUIRED) or () for kind in ("podAffinity", "podAntiAffinity")}
+    if node_affinity := (affinity.get("nodeAffinity") or {}).get(REQUIRED_TERMS):
+        static["affinity"] = {"nodeAffinity": {REQUIRED_TERMS: node_affinity}}
+    terms = {kind: (affinity.get(kind) or {}).get(REQUIRED_TERMS) or () for kind in ("podAffinity", "podAntiAffinity")}
     spread = [c for c in spec.topology_spread_constraints or () if c.get("whenUnsatisfiable") != "ScheduleAnyway"]
     return PodRules(
         static=msgspec.json.encode(static, order="deterministic"),

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData
 from cotenant.base.kube import KubeClient
-from cotenant.base.kube.observed import NOT_ENDED
 from cotenant.base.kubernetes.models.node import SchedulableNode
 from cotenant.base.kubernetes.models.pod import SizedPodWire
+from cotenant.base.kubernetes.protocol import NOT_ENDED
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import KEPT_NODE
 from cotenant.scheduler_ext.cluster_size.demand import Proposals

@@ -25,6 +25,7 @@ from cotenant.base.kubernetes.pod_resources import counted_limits, counted_reque
 from cotenant.base.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING, parse_amounts, pod_resources
 from cotenant.base.kubernetes.protocol import (
     BIND_RESOURCE,
+    ENDED_PHASES,
     EXTENDED_RESOURCES,
     PLACEHOLDER_LABEL,
     PREDICTED_USAGE_ANNOTATION,
@@ -149,7 +150,7 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
         run_seconds=_run_seconds(annotations, spec.active_deadline_seconds),
         assigned_seconds=assigned,
         young_until=_young_until(annotations, assigned, initialized, settings),
-        ended=wire.status.phase in ("Succeeded", "Failed"),
+        ended=wire.status.phase in ENDED_PHASES,
         choosy=_PREFERS in bytes(spec.affinity) or _IF_POSSIBLE in bytes(spec.topology_spread_constraints),
         replica=any(o.controlling and o.kind in _SPREAD for o in owners),
         placeholder_of=placeholder_of,

@@ -14,7 +14,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.models.pod import MovablePod, MovablePodSpec
 from cotenant.base.kubernetes.observed import outlasts_its_end
 from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
-from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
+from cotenant.base.kubernetes.protocol import EMPTYING_TAINT, MIRROR_ANNOTATION
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.base.usage.usage import DAY_SECONDS
@@ -25,7 +25,6 @@ from cotenant.scheduler_ext.volumes.bound_volumes import ClaimedVolumes, affinit
 
 EVICTION_COST_ANNOTATION: Final = "scheduling.koordinator.sh/eviction-cost"
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"
-MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 NEVER: Final = 2**31 - 1
 """Eviction cost of a pod that must not be evicted."""
 REPLACED_AT_ONCE: Final = frozenset({"DaemonSet", "Job", "ReplicaSet", "ReplicationController"})

@@ -14,6 +14,7 @@ from cotenant.base.kubernetes.intent import Delete, Intent
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.base.kubernetes.pod_request import fits, format_quantities
+from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.model.reservation import Mode, Phase, Reservation, ReservationStatus
 from cotenant.scheduler_ext.reservations.owner import claim_patch
@@ -40,7 +41,7 @@ from cotenant.scheduler_ext.reservations.status import (
     status_intent,
 )
 from cotenant.scheduler_ext.reservations.swap import required_capacity, uncovered_capacity
-from cotenant.scheduler_ext.reservations.view import ENDED, PodView, ReservationView
+from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 
 EXPIRED: Final = "Expired"
 # A busy API server may deliver a displacing pod's binding some seconds after the placeholder's end; until then the
@@ -185,7 +186,9 @@ def _keep_placeholders(
     reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
 ) -> list[Intent]:
     """Placeholders for capacity that nobody holds yet, the end of those that died, and of those that hold too much."""
-    dead = [placeholder_deletion(p.as_placeholder(), "it does not run any more") for p in mine if p.phase in ENDED]
+    dead = [
+        placeholder_deletion(p.as_placeholder(), "it does not run any more") for p in mine if p.phase in ENDED_PHASES
+    ]
     if dead or impossible(reservation):
         return [*dead]
     missing = uncovered_capacity(view, reservation.uid, reservation)

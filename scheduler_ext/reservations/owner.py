@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from cotenant.base.json_documents.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.intent import Address, Patch
-from cotenant.base.kubernetes.protocol import RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_LABEL
+from cotenant.base.kubernetes.protocol import (
+    PREFERRED_TERMS,
+    REQUIRED_TERMS,
+    RESERVATION_ALLOCATED_ANNOTATION,
+    RESERVATION_LABEL,
+)
 from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy, Reservation
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate
 from cotenant.scheduler_ext.reservations.placeholder import label_of
 from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView
 
 Json = Mapping[str, Any]
-
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patch]:
@@ -63,16 +65,16 @@ def pin_affinity(affinity: Json, node: str, policy: AllocatePolicy) -> Json:
     nodes = dict(affinity.get("nodeAffinity") or {})
     if policy is not AllocatePolicy.RESTRICTED:
         term = {"weight": 100, "preference": {"matchFields": [here]}}
-        if term in (nodes.get(PREFERRED) or ()):
+        if term in (nodes.get(PREFERRED_TERMS) or ()):
             return affinity
-        nodes[PREFERRED] = [*(nodes.get(PREFERRED) or ()), term]
+        nodes[PREFERRED_TERMS] = [*(nodes.get(PREFERRED_TERMS) or ()), term]
         return {**affinity, "nodeAffinity": nodes}
-    terms = copy.deepcopy((nodes.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}])
+    terms = copy.deepcopy((nodes.get(REQUIRED_TERMS) or {}).get("nodeSelectorTerms") or [{}])
     if all(here in (term.get("matchFields") or ()) for term in terms):
         return affinity
     for term in terms:
         term["matchFields"] = [*(term.get("matchFields") or ()), here]
-    nodes[REQUIRED] = {"nodeSelectorTerms": terms}
+    nodes[REQUIRED_TERMS] = {"nodeSelectorTerms": terms}
     return {**affinity, "nodeAffinity": nodes}
 
 

@@ -19,6 +19,7 @@ from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError,
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.owners import WORKLOAD_API_VERSIONS
+from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.base.settings.base import digest
 from cotenant.base.settings.root import Settings
 from cotenant.scheduler_ext.reservations import plan_decisions
@@ -32,7 +33,7 @@ from cotenant.scheduler_ext.reservations.plan_decisions import (
 )
 from cotenant.scheduler_ext.reservations.plans.realise import BUFFER_GROUP, OwnerTemplate
 from cotenant.scheduler_ext.reservations.service.plans import quota_left
-from cotenant.scheduler_ext.reservations.view import ENDED, PodView
+from cotenant.scheduler_ext.reservations.view import PodView
 
 Json = dict[str, Any]
 
@@ -279,7 +280,7 @@ def _waits(pod: Json) -> bool:
 
 
 def _is_assigned(pod: Json) -> bool:
-    leaving = bool(pod["metadata"].get("deletionTimestamp")) or _phase(pod) in ENDED
+    leaving = bool(pod["metadata"].get("deletionTimestamp")) or _phase(pod) in ENDED_PHASES
     return not leaving and bool((pod.get("spec") or {}).get("nodeName"))
 
 

@@ -14,6 +14,7 @@ from cotenant.base.kubernetes.pod_identity import PodIdentity, Toleration, toler
 from cotenant.base.kubernetes.pod_request import CPU
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
 from cotenant.base.kubernetes.protocol import (
+    ENDED_PHASES,
     PLACEHOLDER_LABEL,
     PLACEHOLDER_NAMESPACE,
     RESERVATION_ALLOCATED_ANNOTATION,
@@ -27,7 +28,6 @@ Json = Mapping[str, Any]
 
 MISSED_ANNOTATION: Final = "cotenant.dev/reservation-missed"
 """On a pod that did not get its reserved capacity in time: it is not tried again."""
-ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class PodView:
     @property
     def alive(self) -> bool:
         """True if the pod exists and will stay, as far as is known."""
-        return not self.deleting and self.phase not in ENDED
+        return not self.deleting and self.phase not in ENDED_PHASES
 
     @property
     def gated(self) -> bool:
@@ -174,7 +174,7 @@ class ReservationView:
         by_uid = {r.uid: r for r in self.reservations.values()}
         owners: dict[str, list[PodView]] = {}
         for pod in self.reserved:
-            if pod.is_placeholder or not pod.node or pod.phase in ENDED:
+            if pod.is_placeholder or not pod.node or pod.phase in ENDED_PHASES:
                 continue
             reservation = by_uid.get(pod.allocated_from)
             if reservation is not None and reservation.owned_by(pod.identity):
@@ -210,7 +210,7 @@ class ReservationView:
     def stands(self, placeholder: SwapPlaceholder) -> bool:
         """Return whether a placeholder of a record is still there and takes up capacity."""
         pod = self.pods.get(placeholder.uid)
-        return pod is not None and pod.phase not in ENDED
+        return pod is not None and pod.phase not in ENDED_PHASES
 
     def named(self, name: str, reservation_uid: str) -> PodView | None:
         """A Reservation's placeholder by name."""

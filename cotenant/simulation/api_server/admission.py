@@ -14,12 +14,12 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.kubernetes.pod_qos import pod_qos
 from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities
 from cotenant.base.kubernetes.pod_wire import limits_of, requests_of
+from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.simulation.api_server.refusal import Refusal, invalid
 from cotenant.simulation.api_server.schema import Json
 
 Amounts = dict[str, int]
 
-ENDED: Final = frozenset({"Succeeded", "Failed"})
 _COUNTED: Final = ("cpu", "memory")
 
 
@@ -46,7 +46,7 @@ def used_by(pods: Iterable[Json]) -> Amounts:
     """Return what a quota counts of the pods that have not ended: pods, requests.*, limits.*."""
     total: Amounts = {}
     for pod in pods:
-        if (pod.get("status") or {}).get("phase") not in ENDED:
+        if (pod.get("status") or {}).get("phase") not in ENDED_PHASES:
             for name, amount in _cost(pod).items():
                 total[name] = total.get(name, 0) + amount
     return total

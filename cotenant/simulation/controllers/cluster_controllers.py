@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
-from cotenant.base.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP, SWAP_GUARD
+from cotenant.base.kubernetes.protocol import ENDED_PHASES, OWN_GROUP, SCHEDULING_GROUP, SWAP_GUARD
 from cotenant.scheduler_ext.reservations.guard import Guard
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.pod_gate import Offers, add_reservation_gate
@@ -245,7 +245,7 @@ class ClusterControllers:
     def _neighbours(self, pod: Json) -> Iterator[Json]:
         for key, other in self._state.items(PODS):
             same = other["spec"].get("nodeName") == pod["spec"]["nodeName"]
-            if same and key != _key(pod) and _phase(other) not in placing.ENDED:
+            if same and key != _key(pod) and _phase(other) not in ENDED_PHASES:
                 yield other
 
     def _scale(self, now_seconds: float) -> bool:

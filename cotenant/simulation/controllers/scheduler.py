@@ -13,13 +13,12 @@ from typing import Any, Final
 
 from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
-from cotenant.base.kubernetes.protocol import RESERVATION_LABEL
+from cotenant.base.kubernetes.protocol import ENDED_PHASES, RESERVATION_LABEL
 from cotenant.base.kubernetes.selector import LabelSelector
 
 Json = dict[str, Any]
 Amounts = dict[str, int]
 
-ENDED: Final = frozenset({"Succeeded", "Failed"})
 _COUNTED_STATUS: Final = ("containerStatuses", "initContainerStatuses", "conditions", "resources", "allocatedResources")
 """Parts of a Pod's status that decide, beside its spec, what it counts with."""
 
@@ -81,7 +80,7 @@ def places(
     }
     for pod in pods:
         place = by_name.get(pod["spec"].get("nodeName", ""))
-        if place and (pod.get("status") or {}).get("phase") not in ENDED:
+        if place and (pod.get("status") or {}).get("phase") not in ENDED_PHASES:
             _take(place.free, sizes.of(pod))
     return list(by_name.values())
 

@@ -34,7 +34,7 @@ from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Apply, Create
 from cotenant.base.kubernetes.models.metadata import LabelledObject
 from cotenant.base.kubernetes.models.pod import PodWire
-from cotenant.base.kubernetes.protocol import CLAIM_DRIVER, EXTENDER, RESOURCE_SLICES
+from cotenant.base.kubernetes.protocol import CLAIM_DRIVER, ENDED_PHASES, EXTENDER, RESOURCE_SLICES
 from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.scheduler_ext.extender.metric import SliceWire, slice_of
 from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
@@ -164,7 +164,7 @@ def _of_keys(annotations: Mapping[str, str], keys: Iterable[str]) -> dict[str, s
 def _fate(client: KubeClient, holding: Holding, node: str) -> PodFate:
     namespace, _, name = holding.pod.partition("/")
     wire = client.get(Address("v1", "pods", name, namespace).path, PodWire)
-    if wire is None or wire.metadata.uid != holding.uid or wire.status.phase in ("Succeeded", "Failed"):
+    if wire is None or wire.metadata.uid != holding.uid or wire.status.phase in ENDED_PHASES:
         return PodFate.OVER
     if not wire.spec.node_name:
         return PodFate.WAITING

@@ -6,11 +6,11 @@ import threading
 from typing import Any, Final
 
 from cotenant.base.kube import KubeClient, Mirror
-from cotenant.base.kube.observed import NOT_ENDED
 from cotenant.base.kubernetes.models.node import QueueNodeWire
 from cotenant.base.kubernetes.models.pod import EndedPodWire, QueuePodWire
 from cotenant.base.kubernetes.protocol import (
     NATIVE_GANG_GROUP,
+    NOT_ENDED,
     PROFILE_GROUP,
     QUOTA_GROUP,
 )

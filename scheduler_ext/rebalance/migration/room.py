@@ -14,12 +14,11 @@ from typing import Any, Final
 from cotenant.base.json_documents.struct_validation import merge_objects
 from cotenant.base.kubernetes.intent import Address, Create, Delete
 from cotenant.base.kubernetes.pod_request import format_quantities
-from cotenant.base.kubernetes.protocol import MIGRATION_LABEL, SCHEDULING_GROUP
+from cotenant.base.kubernetes.protocol import MIGRATION_LABEL, PREFERRED_TERMS, REQUIRED_TERMS, SCHEDULING_GROUP
 from cotenant.scheduler_ext.rebalance.load import RebalancePod
 from cotenant.scheduler_ext.rebalance.migration.job import KIND, MigrationJob
 from cotenant.scheduler_ext.reservations.guard import MANAGED
 from cotenant.scheduler_ext.reservations.model.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
-from cotenant.scheduler_ext.reservations.owner import PREFERRED, REQUIRED
 from cotenant.scheduler_ext.reservations.placeholder import label_of
 from cotenant.scheduler_ext.reservations.status import READY, SCHEDULED, address_of
 
@@ -102,12 +101,12 @@ def _pod_template(pod: RebalancePod) -> dict[str, Any]:
     requests = format_quantities({name: amount for name, amount in pod.facts.requests.items() if amount > 0})
     constraints = copy.deepcopy(dict(pod.constraints()))
     nodes = (constraints.get("affinity") or {}).get("nodeAffinity") or {}
-    for term in (nodes.get(REQUIRED) or {}).get("nodeSelectorTerms") or ():
+    for term in (nodes.get(REQUIRED_TERMS) or {}).get("nodeSelectorTerms") or ():
         _forget_node(term)
-    if PREFERRED in nodes:
-        for entry in nodes[PREFERRED] or ():
+    if PREFERRED_TERMS in nodes:
+        for entry in nodes[PREFERRED_TERMS] or ():
             _forget_node(entry.get("preference") or {})
-        nodes[PREFERRED] = [entry for entry in nodes[PREFERRED] or () if entry.get("preference")]
+        nodes[PREFERRED_TERMS] = [entry for entry in nodes[PREFERRED_TERMS] or () if entry.get("preference")]
     return {"containers": [{"name": "moved", "image": "moved", "resources": {"requests": requests}}], **constraints}
 
 
@@ -122,8 +121,8 @@ def _on_other_node(template: Json, source: str, target: str) -> dict[str, Any]:
     place = {"key": _NODE_NAME, "operator": "In" if target else "NotIn", "values": [target or source]}
     affinity = copy.deepcopy(dict(template.get("affinity") or {}))
     nodes = affinity.setdefault("nodeAffinity", {})
-    terms = (nodes.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    terms = (nodes.get(REQUIRED_TERMS) or {}).get("nodeSelectorTerms") or [{}]
     for term in terms:
         term["matchFields"] = [*(term.get("matchFields") or ()), place]
-    nodes[REQUIRED] = {"nodeSelectorTerms": terms}
+    nodes[REQUIRED_TERMS] = {"nodeSelectorTerms": terms}
     return {**template, "affinity": affinity}

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.pod_identity import Reference
+from cotenant.base.kubernetes.protocol import PREFERRED_TERMS, REQUIRED_TERMS
 from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.guard import Guard, ReservationSwap, SwapPlaceholder
 from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy, Mode
-from cotenant.scheduler_ext.reservations.owner import PREFERRED, REQUIRED, pin_affinity, preparations, release_patch
+from cotenant.scheduler_ext.reservations.owner import pin_affinity, preparations, release_patch
 from cotenant.scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,
     fresh_name,
@@ -56,7 +57,7 @@ def test_it_goes_where_the_template_may_go() -> None:
     template = {
         "nodeSelector": {"disk": "ssd"},
         "tolerations": [{"key": "x", "operator": "Exists"}],
-        "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}},
+        "affinity": {"nodeAffinity": {REQUIRED_TERMS: {"nodeSelectorTerms": [term]}}},
         "schedulerName": "koord-scheduler",
         "volumes": [{"name": "v", "emptyDir": {}}],
     }
@@ -65,14 +66,14 @@ def test_it_goes_where_the_template_may_go() -> None:
     assert spec["affinity"] == template["affinity"]
     assert spec["schedulerName"] == "default-scheduler"
     assert "volumes" not in spec
-    pinned_there = pod_of(template, PlaceholderSpec("p", ROOM, "n1"))["affinity"]["nodeAffinity"][REQUIRED][
+    pinned_there = pod_of(template, PlaceholderSpec("p", ROOM, "n1"))["affinity"]["nodeAffinity"][REQUIRED_TERMS][
         "nodeSelectorTerms"
     ]
     assert pinned_there == [{**term, "matchFields": [HERE]}]
 
 
 def test_a_template_with_a_node_reserves_exactly_there() -> None:
-    terms = pod_of({"nodeName": "n1"})["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    terms = pod_of({"nodeName": "n1"})["affinity"]["nodeAffinity"][REQUIRED_TERMS]["nodeSelectorTerms"]
     assert terms == [{"matchFields": [HERE]}]
 
 
@@ -80,13 +81,16 @@ def test_pod_affinity_keeps_meaning_the_templates_namespace() -> None:
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
     elsewhere = {**term, "namespaces": ["other"]}
     given_ = {
-        "podAntiAffinity": {REQUIRED: [term, elsewhere], PREFERRED: [{"weight": 1, "podAffinityTerm": term}]},
-        "podAffinity": {REQUIRED: [{**term, "namespaceSelector": {}}]},
+        "podAntiAffinity": {
+            REQUIRED_TERMS: [term, elsewhere],
+            PREFERRED_TERMS: [{"weight": 1, "podAffinityTerm": term}],
+        },
+        "podAffinity": {REQUIRED_TERMS: [{**term, "namespaceSelector": {}}]},
     }
     affinity = pod_of({"affinity": given_})["affinity"]
     named = {**term, "namespaces": ["default"]}
-    assert affinity["podAntiAffinity"][REQUIRED] == [named, elsewhere]
-    assert affinity["podAntiAffinity"][PREFERRED] == [{"weight": 1, "podAffinityTerm": named}]
+    assert affinity["podAntiAffinity"][REQUIRED_TERMS] == [named, elsewhere]
+    assert affinity["podAntiAffinity"][PREFERRED_TERMS] == [{"weight": 1, "podAffinityTerm": named}]
     assert affinity["podAffinity"] == given_["podAffinity"]
 
 
@@ -116,7 +120,7 @@ def test_a_reservation_of_nothing_or_for_nobody_cannot_be_held() -> None:
 
 def test_a_term_that_is_no_object_is_refused() -> None:
     with pytest.raises(UsageError, match="affinity term"):
-        pod_of({"affinity": {"podAffinity": {REQUIRED: ["x"]}}})
+        pod_of({"affinity": {"podAffinity": {REQUIRED_TERMS: ["x"]}}})
 
 
 @given(st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,250}[a-z0-9])?", fullmatch=True))
@@ -135,10 +139,12 @@ TERM = st.fixed_dictionaries(
 AFFINITY = st.fixed_dictionaries(
     {},
     optional={
-        "podAffinity": st.just({REQUIRED: []}),
+        "podAffinity": st.just({REQUIRED_TERMS: []}),
         "nodeAffinity": st.fixed_dictionaries(
             {},
-            optional={REQUIRED: st.fixed_dictionaries({"nodeSelectorTerms": st.lists(TERM, min_size=1, max_size=3)})},
+            optional={
+                REQUIRED_TERMS: st.fixed_dictionaries({"nodeSelectorTerms": st.lists(TERM, min_size=1, max_size=3)})
+            },
         ),
     },
 )
@@ -150,8 +156,8 @@ def test_an_affinity_is_only_narrowed_and_only_once(affinity: dict[str, Any], po
     once = pin_affinity(affinity, "n1", policy)
     assert pin_affinity(once, "n1", policy) == once
     assert once.get("podAffinity") == affinity.get("podAffinity")
-    before = affinity.get("nodeAffinity", {}).get(REQUIRED, {}).get("nodeSelectorTerms")
-    after = once["nodeAffinity"].get(REQUIRED, {}).get("nodeSelectorTerms")
+    before = affinity.get("nodeAffinity", {}).get(REQUIRED_TERMS, {}).get("nodeSelectorTerms")
+    after = once["nodeAffinity"].get(REQUIRED_TERMS, {}).get("nodeSelectorTerms")
     if policy is AllocatePolicy.RESTRICTED:
         # Kubernetes wants as many terms as before, each with additions only.
         assert len(after) == len(before or [{}])
@@ -159,7 +165,7 @@ def test_an_affinity_is_only_narrowed_and_only_once(affinity: dict[str, Any], po
         assert [t.get("matchExpressions") for t in after] == [t.get("matchExpressions") for t in before or [{}]]
     else:
         assert after == before
-        assert once["nodeAffinity"][PREFERRED][-1]["preference"] == {"matchFields": [HERE]}
+        assert once["nodeAffinity"][PREFERRED_TERMS][-1]["preference"] == {"matchFields": [HERE]}
 
 
 def test_an_owner_is_made_ready_in_one_patch_and_a_nomination() -> None:

@@ -16,7 +16,7 @@ from cotenant.base.kubernetes.models.metadata import ObjectMeta, OwnedObject
 from cotenant.base.kubernetes.models.node import WrittenNode
 from cotenant.base.kubernetes.models.pod import GatedPod, ObservedPodWire
 from cotenant.base.kubernetes.node_taints import OUR_TAINTS
-from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, TOPOLOGIES, TOPOLOGY_GROUP
+from cotenant.base.kubernetes.protocol import ENDED_PHASES, PLACEHOLDER_NAMESPACE, TOPOLOGIES, TOPOLOGY_GROUP
 from cotenant.cli.cluster.installation.plan import MANAGED_BY
 from cotenant.cli.cluster.installation.restoration import NODE_WRITERS, WORKLOADS, pod_marks, restoring_patch
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
@@ -150,7 +150,7 @@ def running_pod_names(client: KubeClient, namespace: str) -> list[str]:
     """Names of the pods of our processes that have not ended, but the one that uninstalls."""
     selector = "app.kubernetes.io/part-of=cotenant,app.kubernetes.io/component!=uninstall"
     pods = client.list(f"/api/v1/namespaces/{namespace}/pods", ObservedPodWire, labelSelector=selector)
-    return [pod.metadata.name for pod in pods if pod.status.phase not in ("Succeeded", "Failed")]
+    return [pod.metadata.name for pod in pods if pod.status.phase not in ENDED_PHASES]
 
 
 def _has_marks(meta: ObjectMeta) -> bool:

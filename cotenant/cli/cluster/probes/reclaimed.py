@@ -11,7 +11,7 @@ from cotenant.base import measures
 from cotenant.base.errors import ClusterError, UsageError
 from cotenant.base.kube.live import LIMIT_RANGES, QUOTAS
 from cotenant.base.kubernetes.models.pod import ProfiledPod
-from cotenant.base.kubernetes.protocol import CONFIG_GROUP
+from cotenant.base.kubernetes.protocol import CONFIG_GROUP, NOT_ENDED
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ FIX: Final = (
 )
 
 PODS: Final = "/api/v1/pods"
-NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 RECREATE: Final = (
     "Create them again, for example by kubectl rollout restart, when the webhook answers: `cotenant status` says "
     "whether it does."
