@@ -289,6 +289,7 @@ class ControlPlane:
             "--concurrent-deployment-syncs=10",
             # nodes stay Ready that no kubelet speaks for, and all while a test pauses the API server
             "--node-monitor-grace-period=2h",
+            "--node-startup-grace-period=2h",  # the same for nodes whose condition nobody has written yet
             *([] if self.options.heartbeats else ["--controllers=*,-node-lifecycle-controller"]),
         ]
 
