@@ -98,7 +98,7 @@ def _blob(described: Mapping[str, Any]) -> str:
 def _stream(archive: tarfile.TarFile, name: str) -> IO[bytes]:
     stream = archive.extractfile(name)
     if stream is None:
-        raise ValueError(f"{archive.name}: {name} is not a file")
+        raise ValueError(str(archive.name) + f": {name} is not a file")
     return stream
 
 
@@ -106,10 +106,10 @@ def _json(archive: tarfile.TarFile, name: str) -> Any:
     try:
         return json.load(_stream(archive, name))
     except KeyError:
-        raise ValueError(f"{archive.name}: not an OCI archive, it has no {name}") from None
+        raise ValueError(str(archive.name) + f": not an OCI archive, it has no {name}") from None
 
 
-def _unpacked(archive: tarfile.TarFile, layer: Mapping[str, Any]) -> IO[bytes]:
+def _unpacked(archive: tarfile.TarFile, layer: Mapping[str, Any]) -> IO[bytes] | gzip.GzipFile:
     stream = _stream(archive, _blob(layer))
     return gzip.GzipFile(fileobj=stream) if layer["mediaType"].endswith("gzip") else stream
 

@@ -38,8 +38,8 @@ def tree(fields: Sequence[str]) -> Tree:
         node = root
         for key in _steps(path)[:-1]:
             node = node.setdefault(key[0], {})
-        for key in _steps(path)[-1]:
-            node.setdefault(key, {})
+        for last in _steps(path)[-1]:
+            node.setdefault(last, {})
     return root
 
 

@@ -118,7 +118,9 @@ def reads() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _formats(operation: dict[str, Any]) -> str:
     """Return the formats of an endpoint; a file in another format has the same rows."""
-    found = next((one["schema"] for one in operation.get("parameters", ()) if one["name"] == "format"), {})
+    found: dict[str, Any] = next(
+        (one["schema"] for one in operation.get("parameters", ()) if one["name"] == "format"), {}
+    )
     return ", ".join(found.get("enum", ["ics" if "iCalendar" in operation["summary"] else "json"]))
 
 

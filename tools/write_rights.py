@@ -70,7 +70,7 @@ def rights() -> tuple[Right, ...]:
                 roles[body["kind"], where, body["metadata"]["name"]] = text, body
             elif body["kind"] in ("RoleBinding", "ClusterRoleBinding"):
                 bindings.append(body)
-    rows = []
+    rows: list[Right] = []
     for binding in bindings:
         where, reference = binding["metadata"].get("namespace", ""), binding["roleRef"]
         place = where if reference["kind"] == "Role" else ""
