@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from _pytest.fixtures import SubRequest
 
 from tests.cluster import binaries, needing
 from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
@@ -37,9 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(
-    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
-) -> Generator[None, object, object]:
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: SubRequest) -> Generator[None, object, object]:
     """Note how a control plane is ended before its session is."""
     if fixturedef.argname in SHARED:
         request.config.stash.setdefault(_ENDINGS, []).append(partial(fixturedef.finish, request))
@@ -107,7 +106,7 @@ def fake_nodes(control_plane: ControlPlane, request: pytest.FixtureRequest) -> I
     """`fake_nodes(3, cpu="8")` makes three Ready nodes of that NodeShape and gives their names; gone after the test."""
     made: list[str] = []
 
-    def make(count: int, **shape: object) -> list[str]:
+    def make(count: int, **shape: Any) -> list[str]:
         prefix = unique_name(request.node.originalname)
         names = create_nodes(control_plane, count, NodeShape(**{"prefix": prefix, **shape}))
         made.extend(names)

@@ -10,9 +10,12 @@ CEILING_SECONDS = 120.0
 T = TypeVar("T")
 
 
-def wait_for(what: str, look: Callable[[], T], seconds: float = CEILING_SECONDS, every: float | None = None) -> T:
+def wait_for(
+    what: str, look: Callable[..., T | None], seconds: float = CEILING_SECONDS, every: float | None = None
+) -> T:
     """The first true answer of `look`; AssertionError that says what was waited for and what was seen last.
 
+    look: called without arguments; a lambda in a loop has its variables as defaults.
     every: seconds between two looks, for what is there only for a moment. None: 0.05 at first and 0.2 after 3 s,
     because looks of tests side by side take the processor from what is waited for.
     """

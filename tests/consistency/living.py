@@ -18,6 +18,7 @@ from typing import Any
 import httpx2
 import msgspec
 from mcp.client import Client
+from mcp.types import TextContent
 
 from cotenant.base.commands.command import EXIT_PARTIAL
 from cotenant.base.identity import WorkloadRef
@@ -86,8 +87,7 @@ class Living:
 
         async def ask() -> Any:
             async with Client(server_of(self.api)) as client:
-                answer = await client.call_tool(name, given)
-            return json.loads(answer.content[0].text)
+                return document_of(await client.call_tool(name, given))
 
         return run_coroutine(ask)
 
@@ -107,6 +107,13 @@ def until(what: str, done: Callable[[], object]) -> None:
     while not done():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.02)
+
+
+def document_of(answer: Any) -> Any:
+    """The document that a tool of language models answered with."""
+    (text, *_) = answer.content
+    assert isinstance(text, TextContent)
+    return json.loads(text.text)
 
 
 @contextmanager

@@ -170,7 +170,7 @@ def _raw(target: Path, cluster: str) -> None:
 def _marked(nodes: tuple[Any, ...]) -> tuple[Any, ...]:
     """The first three nodes say what they lend by themselves: more, less, nothing."""
     strategies = ({"cpuReclaimThresholdPercent": 95}, None, {"enable": False})
-    labels = ({}, {protocol.CPU_RECLAIM_RATIO_LABEL: "0.3"}, {})
+    labels: tuple[dict[str, str], ...] = ({}, {protocol.CPU_RECLAIM_RATIO_LABEL: "0.3"}, {})
     marked = []
     for node, strategy, label in zip(nodes, strategies, labels, strict=False):
         notes = {} if strategy is None else {protocol.COLOCATION_STRATEGY_ANNOTATION: json.dumps(strategy)}

@@ -52,6 +52,7 @@ from cotenant.recommender.model.views import (
     WORKLOADS,
     portraits_of,
 )
+from tests.consistency.living import document_of
 from tests.consistency.settings import Scene
 from tests.support import dashboard as support
 from tests.support.command_line import cotenant as command
@@ -203,7 +204,7 @@ class Surfaces:
         async def ask() -> list[Any]:
             async with Client(server_of(self._whole)) as client:
                 answers = [await client.call_tool(*_as_tool(path)) for path in paths]
-            return [json.loads(answer.content[0].text) for answer in answers]
+            return [document_of(answer) for answer in answers]
 
         return run_coroutine(ask)
 
@@ -212,7 +213,7 @@ class Surfaces:
         async with Client(server_of(self._whole)) as client:
             while True:
                 answer = await client.call_tool(schema.name, {"limit": PIECE, "offset": len(rows)})
-                piece = json.loads(answer.content[0].text)
+                piece = document_of(answer)
                 rows += piece["rows"]
                 if len(rows) >= piece["total"] or not piece["rows"]:
                     return rows
@@ -266,7 +267,7 @@ class Surfaces:
         (grid,) = [one for one in _walk(body) if _is_grid(one)]
         drawn = {one["field"] for one in grid.columnDefs}
         document = json.loads(grid.dashGridOptions["context"]["first"]["text"])
-        rows = [{name: row[name] for name in row if name in drawn} for row in document["rows"]]
+        rows: list[Row] = [{name: row[name] for name in row if name in drawn} for row in document["rows"]]
         key = schema.key
         yield Shown(rows, frozenset(drawn), (key, frozenset(tuple(str(row[k]) for k in key) for row in rows)))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -36,6 +35,7 @@ from cotenant.recommender.model.views import (
     RECOMMENDATIONS,
     WORKLOADS,
 )
+from tests.consistency.living import document_of
 from tests.consistency.settings import Scene
 from tests.support import dashboard as support
 from tests.support.component_text import text_of
@@ -112,7 +112,7 @@ def test_page_rest_and_tools_say_why_hours_of_a_node_are_not_drawn(shown: Scene)
 async def histories(server: Server[dict[str, object]], names: list[str]) -> dict[str, dict[str, Row]]:
     async with Client(server) as client:
         answers = {name: await client.call_tool("node_history", {"node": name}) for name in names}
-        return {name: json.loads(answer.content[0].text) for name, answer in answers.items()}
+        return {name: document_of(answer) for name, answer in answers.items()}
 
 
 @pytest.mark.parametrize("resource", list(Resource))

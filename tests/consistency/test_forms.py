@@ -46,7 +46,8 @@ NARROW = 1e-6
 
 def rows_of(schema: Schema) -> list[Row]:
     """Rows whose key columns tell them apart; every third cell that is no key is missing."""
-    chance, rows = random.Random(schema.name), []
+    chance = random.Random(schema.name)
+    rows: list[Row] = []
     for place in range(ROWS):
         row: dict[str, Any] = {}
         for column in schema.columns:

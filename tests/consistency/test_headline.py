@@ -18,6 +18,7 @@ from cotenant.cli.demo.demo import summary
 from cotenant.cli.report.scan_report import ReportContents, page
 from cotenant.dashboard.home import numbers
 from cotenant.dashboard.home import overview as page_overview
+from cotenant.dashboard.home.page_data import overview_page
 from cotenant.dashboard.pages import recommendations
 from cotenant.dashboard.rest.wire import json_answer
 from cotenant.dashboard.sources.namespace_filter import with_savings
@@ -77,7 +78,7 @@ def rows(shown: Scene) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def document(shown: Scene) -> Overview:
     """What the page is drawn from under the setting's address."""
-    drawn = page_overview.overview_page(shown.view, f"?{shown.setting.search}" if shown.setting.search else "")
+    drawn = overview_page(shown.view, f"?{shown.setting.search}" if shown.setting.search else "")
     assert drawn is not None
     return drawn.overview
 

@@ -147,7 +147,7 @@ def test_a_live_table_is_the_same_on_the_command_line_in_rest_in_its_export_and_
     assert want or live.may_be_empty, f"{live.path} has no rows to compare"
     if Surface.EXPORT in surfaces_of(live.schema):
         text = living.rest(f"{live.path}?format=csv")
-        exported = list(csv.DictReader(io.StringIO(text, newline="")))
+        exported: list[Row] = list(csv.DictReader(io.StringIO(text, newline="")))
         numbers = replace(
             live.schema,
             columns=tuple(c for c in live.schema.columns if c.kind is not Kind.TEXT or c.name in live.schema.key),
@@ -172,7 +172,7 @@ def test_the_size_of_a_cluster_is_the_same_in_python(living: Living, live: LiveT
     level, opened = live.path.partition("/")[2], cotenant.open_store(living.store.url, living.store.cluster)
     frame = opened.cluster_size(requests=level, rows="moves" if live.schema is size.MOVES else "nodes")
     back = {column_name(live.schema.name, column, None): column.name for column in live.schema.columns}
-    got = [{back[name]: cell for name, cell in row.items()} for row in frame.to_dict("records")]
+    got: list[Row] = [{back[name]: cell for name, cell in row.items()} for row in frame.to_dict("records")]
     assert list(differences(live.schema, live.rows(json.loads(living.rest(live.path))), got, 0)) == []
 
 
@@ -366,7 +366,9 @@ def test_clusters_side_by_side_are_one_table_on_page_command_line_and_rest(livin
 
 def amount_in(cell: str) -> float:
     """A cell of the page of clusters in the unit of its column, by a reading of the test's own."""
-    number, unit = re.fullmatch(r"([\d.,]+)\s*(\S*)", cell).groups()
+    found = re.fullmatch(r"([\d.,]+)\s*(\S*)", cell)
+    assert found is not None
+    number, unit = found.groups()
     factors = {"cores": 1000.0, "core": 1000.0, "m": 1.0, "%": 0.01, "": 1.0}
     return float(number.replace(",", "")) * (factors | {"MiB": 2.0**20, "GiB": float(GIB), "TiB": 2.0**40})[unit]
 

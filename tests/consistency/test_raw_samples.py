@@ -55,7 +55,8 @@ def owners(raw: SyntheticCluster) -> dict[tuple[str, str], Key]:
 
 def by_workload(raw: SyntheticCluster, signal: Signal) -> dict[Key, np.ndarray[Any, Any]]:
     """Sum over the containers of a workload's pods in each slot; NaN where none has a sample."""
-    usage, of, rows = raw.usage[signal], owners(raw), {}
+    usage, of = raw.usage[signal], owners(raw)
+    rows: dict[Key, list[np.ndarray[Any, Any]]] = {}
     for ref, values in zip(usage.refs, usage.values.astype(float), strict=True):
         rows.setdefault(of[ref.namespace, ref.pod], []).append(values)
     return {key: np.where(np.isnan(v).all(axis=0), np.nan, np.nansum(v, axis=0)) for key, v in rows.items()}

@@ -107,7 +107,8 @@ def shape(value: Any, kind: str) -> Any:
 
 def seen(target: Target, kind: str, steps: list[tuple[str, bool, Json]]) -> list[Any]:
     """What each apply of a sequence is answered: the object and its owners, or the conflicts."""
-    name, answers = f"m{next(NAMES)}", []
+    name = f"m{next(NAMES)}"
+    answers: list[Any] = []
     for manager, force, body in steps:
         named = {**body, "metadata": {**body["metadata"], "name": name}}
         try:

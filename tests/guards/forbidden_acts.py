@@ -229,7 +229,7 @@ def _patch(live: Json, steps: Steps, value: Any) -> Json:
     first = next((n for n, step in enumerate(steps) if isinstance(step, int)), None)
     if first is None:
         return _nested(steps, value)
-    kept = live
+    kept: Any = live
     for step in steps[:first]:
         kept = kept[step]
     entries = copy.deepcopy(kept)

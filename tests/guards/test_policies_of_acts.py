@@ -220,14 +220,14 @@ def test_only_the_manager_says_that_capacity_is_handed_over_and_for_minutes_at_m
     assert refused(answer) is not let, answer
 
 
-OWN_CHANGES = {
+OWN_CHANGES: dict[str, dict[str, Any]] = {
     "request": {"resources": {"requests": {"cpu": "200m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}}},
     "heap": {
         "command": ["java", "-Xms128m", "-Xmx300m", "-jar", "app.jar"],
         "env": [{"name": "JAVA_OPTS", "value": "-Xmx300m -Dx=1"}, {"name": "MODE", "value": "prod"}],
     },
 }
-THEFTS = {
+THEFTS: dict[str, dict[str, Any]] = {
     "command": {"command": ["java", "-Xms256m", "-Xmx512m", "-jar", "evil.jar"]},
     "agent": {"command": ["java", "-Xms256m", "-Xmx512m", "-javaagent:x.jar", "-jar", "app.jar"]},
     "args": {"args": ["x"]},
@@ -376,7 +376,7 @@ def test_a_plan_that_comes_approved_is_refused(plane: ControlPlane) -> None:
     assert outcome(api, Act("make", "POST", PLANS, plan("forged"))).status < 300
 
 
-HEAPS = {
+HEAPS: dict[str, dict[str, Any]] = {
     "one flag of a variable": {"env": [{"name": "JAVA_OPTS", "value": "-Xmx512m -Dx=1"}]},
     "a share of the limit": {"env": [{"name": "JAVA_TOOL_OPTIONS", "value": "-XX:MaxRAMPercentage=75.0 -XX:+UseG1GC"}]},
     "command": {"command": ["java", "-Xms512m", "-Xmx512m", "-jar", "app.jar"]},
@@ -388,7 +388,7 @@ HEAPS = {
     "quoted, in two texts": {"command": ["sh", "-c", 'java "-Xmx512m" -jar a.jar'], "args": ["-Xms512m;"]},
 }
 """Parts of a container in which a runtime's largest heap is set."""
-RUNTIME_STARTS = {"jvm": HEAPS}
+RUNTIME_STARTS: dict[str, dict[str, dict[str, Any]]] = {"jvm": HEAPS}
 """Of every runtime that is shipped: containers that set its heap."""
 
 

@@ -68,7 +68,7 @@ def test_a_placeholder_is_worth_what_its_class_says(plane: ControlPlane, field: 
     assert answer.status in (403, 422), answer
 
 
-HOLDING = {
+HOLDING: dict[str, Any] = {
     "spec": {
         key: {}
         for key in (
@@ -397,7 +397,7 @@ def test_an_agent_voids_the_devices_of_no_other_node(
 
 
 # --- nothing of ours stays for ever ---
-OWN_KINDS = [
+OWN_KINDS: list[tuple[str, str, str, str, dict[str, Any] | None]] = [
     (MANAGER, "slo.koordinator.sh/v1alpha1", "NodeSLO", "nodeslos", {"extensions": {}}),
     (MANAGER, "scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", None),
     ("cotenant-extender", "cotenant.dev/v1alpha1", "NodeAllocation", "nodeallocations", {"pods": []}),

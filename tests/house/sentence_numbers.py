@@ -250,7 +250,7 @@ def _scope(function: ast.FunctionDef | ast.AsyncFunctionDef, owner: str, names: 
     arguments = (*function.args.args, *function.args.kwonlyargs)
     numbers = {one.arg for one in arguments if is_number(one.annotation)}
     said = {one.arg: _class_of(one.annotation) for one in arguments if one.annotation is not None}
-    scope = Scope(numbers, names.by_name | said | {"self": owner}, names)
+    scope = Scope(numbers, {**names.by_name, **said, "self": owner}, names)
     bound = {
         part.id
         for node in ast.walk(function)

@@ -71,17 +71,15 @@ def identifiers() -> list[tuple[str, int, str]]:
     found = []
     for path, tree in trees_by_path().items():
         for node in ast.walk(tree):
-            name = (
-                node.name
-                if isinstance(node, Defined)
-                else node.arg
-                if isinstance(node, ast.arg)
-                else node.id
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-                else ""
-            )
-            if name:
-                found.append((str(path.relative_to(ROOT)), node.lineno, name))
+            if isinstance(node, Defined):
+                name = node.name
+            elif isinstance(node, ast.arg):
+                name = node.arg
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                name = node.id
+            else:
+                continue
+            found.append((str(path.relative_to(ROOT)), node.lineno, name))
     return found
 
 

@@ -119,7 +119,9 @@ def _values(scope: ast.FunctionDef, name: str) -> set[str]:
     for node in ast.walk(scope):
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
             found |= _texts(node.value)
-        rows = node.iter if isinstance(node, ast.comprehension) and isinstance(node.target, ast.Tuple) else None
+        if not isinstance(node, ast.comprehension) or not isinstance(node.target, ast.Tuple):
+            continue
+        rows = node.iter
         if isinstance(rows, ast.Name) and ast.unparse(node.target.elts[0]) == name:
             for one in (one for one in ast.walk(scope) if isinstance(one, ast.Assign)):
                 if ast.unparse(one.targets[0]) == rows.id and isinstance(one.value, ast.Tuple):

@@ -22,7 +22,7 @@ from bench.platform.helm_install import (
     throttled_periods,
     values,
 )
-from cotenant.enforcer.decide.knobs import SPECS
+from cotenant.enforcer.knob_table import SPECS
 from tests.cli.charts import chart, release
 from tests.cluster import needing
 from tests.cluster.waiting import wait_for

@@ -21,7 +21,7 @@ import grpc
 
 from tests.cluster import binaries
 from tests.cluster.process import Server
-from tests.node.cri import Cri
+from tests.node.cri import RUNTIME, Cri
 from tests.node.image import BUSYBOX, PAUSE_IMAGE, write_images
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -139,9 +139,9 @@ class Containerd:
         """SIGKILL; its containers live on."""
         self.server.kill()
 
-    def client(self, socket: Path | None = None, service: str = "") -> Cri:
+    def client(self, socket: Path | None = None, service: str = RUNTIME) -> Cri:
         """A CRI client, of containerd itself or of what stands before it; closed at the end."""
-        made = Cri(socket or self.socket, *([service] if service else []))
+        made = Cri(socket or self.socket, service)
         self._clients.append(made)
         return made
 

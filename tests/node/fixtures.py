@@ -16,11 +16,12 @@ CONTAINER_FIXTURES = ("containerd", "containerd_with_nri")
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if set(CONTAINER_FIXTURES) & set(getattr(item, "fixturenames", ())):
+        fixtures = frozenset(getattr(item, "fixturenames", ()))
+        if fixtures & set(CONTAINER_FIXTURES):
             item.add_marker(pytest.mark.slow)
-            if "containerd_with_nri" in item.fixturenames:  # Debian's is older: this one is built
+            if "containerd_with_nri" in fixtures:  # Debian's is older: this one is built
                 item.add_marker(pytest.mark.cluster)
-            if "control_plane" not in item.fixturenames:  # which has a group of its own
+            if "control_plane" not in fixtures:  # which has a group of its own
                 item.add_marker(pytest.mark.xdist_group("containerd"))
 
 

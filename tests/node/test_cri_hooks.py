@@ -46,7 +46,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return thread.submit(asyncio.run, work).result()
 
 
-def creation(pod: Pod, **resources: int) -> bytes:
+def creation(pod: Pod, **resources: Any) -> bytes:
     request = cri.CreateContainerRequest(pod_sandbox_id="s", config=container(**resources), sandbox_config=pod.config())
     return bytes(request.SerializeToString()) + UNKNOWN
 
@@ -112,7 +112,7 @@ def test_containers_that_are_made_at_the_same_time_are_all_decided_on() -> None:
         first, second = (asyncio.create_task(at.enter("CreateContainer", creation(batch_pod()))) for _ in range(2))
         await asyncio.to_thread(going.wait, 60)
         over.set()
-        return await asyncio.gather(first, second)
+        return list(await asyncio.gather(first, second))
 
     at = hooks(unhurried)
     sent = [cri.CreateContainerRequest.FromString(passage.request) for passage in run(together(at))]

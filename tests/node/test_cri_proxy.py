@@ -19,7 +19,7 @@ from tests.cluster.process import Server
 from tests.cluster.waiting import wait_for
 from tests.node.cri import Cri, Outcome
 from tests.node.proxying import ProxyProcess
-from tests.node.upstreams import PlayedServer
+from tests.node.upstreams import PlayedServer, Unary
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +91,7 @@ def waiting() -> Waiting:
 
 @pytest.fixture(scope="module")
 def upstream(folder: Path, waiting: Waiting) -> Iterator[PlayedServer]:
-    unary = {
+    unary: dict[str, Unary] = {
         f"{V1}/ContainerStatus": fail,
         f"{V1}/Status": echo,
         "/runtime.v1alpha2.RuntimeService/Status": echo,
@@ -215,7 +215,7 @@ def test_a_caller_that_hangs_up_ends_the_call_at_the_runtime_too(proxy: ProxyPro
 def test_a_stream_from_the_runtime_passes_with_its_end(both: tuple[Cri, Cri]) -> None:
     for one in both:
         call = one.channel.unary_stream(f"{V1}/GetContainerEvents")(b"", timeout=60)
-        found = []
+        found: list[bytes] = []
         with pytest.raises(grpc.RpcError) as ended:
             found.extend(iter(call.__next__, None))
         assert ("first", "1") in tuple(call.initial_metadata())

@@ -6,6 +6,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -41,10 +42,8 @@ def plugin(tmp_path: Path) -> Iterator[MakePlugin]:
     started: list[NriPlugin] = []
 
     def make(decide: Decide = pods.decide, events: list[NriEvent] | None = None, **chosen: float) -> NriPlugin:
-        values = {"nri_socket": str(tmp_path / "nri.sock"), "nri_retry_seconds": 0.05}
-        made = NriPlugin(
-            RuntimeSettings(**{**values, **chosen}), decide, (events or []).append if events is None else events.append
-        )
+        values: dict[str, Any] = {"nri_socket": str(tmp_path / "nri.sock"), "nri_retry_seconds": 0.05}
+        made = NriPlugin(RuntimeSettings(**{**values, **chosen}), decide, ([] if events is None else events).append)
         if "nri_answer_seconds" not in chosen:
             made.bounded = Bounded(60.0)  # a busy machine is no fault here
         made.start()

@@ -256,7 +256,11 @@ def offer_gpu(scene: Scene) -> None:
     definition = yaml.safe_load((CRDS / f"{name}.yaml").read_text())
     _send(scene, [Apply(Address("apiextensions.k8s.io/v1", "customresourcedefinitions", name), definition, why="test")])
     card = {"type": "gpu", "minor": 0, "health": True, "resources": {"koordinator.sh/gpu-core": "100"}}
-    body = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device", "metadata": {"name": "gpu-node"}}
+    body: dict[str, Any] = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Device",
+        "metadata": {"name": "gpu-node"},
+    }
     device = Address(body["apiVersion"], "devices", "gpu-node")
     _send(scene, [Apply(device, {**body, "spec": {"devices": [card]}}, why="test")])
 
@@ -358,7 +362,7 @@ def _send_whole(scene: Scene, intents: Sequence[Apply]) -> None:
         _send(scene, [intent for intent in intents if intent.subresource == kept])
 
 
-def _send(scene: Scene, intents: list[Intent]) -> None:
+def _send(scene: Scene, intents: Sequence[Intent]) -> None:
     refused = [o for o in send_all(scene.client, intents, "test", workers=4) if o.error]
     assert not refused, f"{len(refused)} of {len(intents)} were refused: {refused[0]}"
 

@@ -107,7 +107,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(code, body, **headers)
 
     def answer(self, code: int, document: object, **headers: str) -> None:
-        self.raw(code, json.dumps(document).encode(), **headers)
+        self.raw(code, json.dumps(document).encode(), None, **headers)
 
     def raw(self, code: int, body: bytes, announced: int | None = None, **headers: str) -> None:
         self.send_response(code)
@@ -166,8 +166,20 @@ def server_tls(certificate: Path, authority: Path | None) -> ssl.SSLContext:
     return context
 
 
+class Tunnel(http.server.ThreadingHTTPServer):
+    """A proxy for HTTPS that keeps the targets that it was asked for."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), TunnelHandler)
+        self.targets: list[str] = []
+
+
 class TunnelHandler(http.server.BaseHTTPRequestHandler):
     """CONNECT: notes the target, then copies bytes both ways."""
+
+    server: Tunnel
 
     def do_CONNECT(self) -> None:
         self.server.targets.append(self.path)

@@ -212,6 +212,8 @@ def _judge(url: str, folder: Path, report: KillReport) -> None:
 def _judge_runs(url: str, confirmed: Sequence[Sequence[Any]], report: KillReport) -> None:
     """The newest run is what one of the writers published last, or tried to and never heard of."""
     last = {w: max((n for kind, of, n in confirmed if kind == "run" and of == w), default=-1) for w in range(WRITERS)}
-    writer, _, number = Store(url, CLUSTER).pinned().read_document("left", list[str])[0].partition("-")
+    left = Store(url, CLUSTER).pinned().read_document("left", list[str])
+    assert left is not None
+    writer, _, number = left[0].partition("-")
     if int(number) < last[int(writer)]:
         report.lost.append(f"the newest run is {number} of writer {writer}, who published {last[int(writer)]}")

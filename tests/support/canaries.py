@@ -71,7 +71,9 @@ def _write(api: Api, path: str, kind: str, name: str, spec: Json) -> None:
 
 
 def _quota(name: str, parent: str, amount: int, namespaces: tuple[str, ...]) -> QuotaRow:
-    figures = dict.fromkeys(("minimum", "maximum", "weight", "runtime", "request", "used", "borrowed", "lent"), amount)
+    figures: dict[str, Any] = dict.fromkeys(
+        ("minimum", "maximum", "weight", "runtime", "request", "used", "borrowed", "lent"), amount
+    )
     return QuotaRow(tree="", quota=name, parent=parent, depth=1, resource="cpu", namespaces=namespaces, **figures)
 
 

@@ -58,8 +58,8 @@ def sums(node: PlainNode, resource: Resource) -> dict[str, int]:
         request += pod.mid_requests.get(resource, 0)
         if name in LOW:
             continue
-        by_request = used is None or (pod.qos is QosClass.LSE and resource is Resource.CPU)
-        found["hp_used"] += request if by_request else used
+        pinned = pod.qos is QosClass.LSE and resource is Resource.CPU
+        found["hp_used"] += request if used is None or pinned else used
         found["hp_request"] += request
         found["hp_max"] += max(request, used or 0)
     for metric in known.values():

@@ -184,4 +184,4 @@ def _action(page: requests.Response) -> str:
     """Where a page's form goes."""
     found = re.search(r'<form method="post" action="([^"]+)"', page.text)
     assert found, page.text
-    return requests.compat.urljoin(page.url, found.group(1).replace("&amp;", "&"))  # type: ignore[attr-defined]
+    return requests.compat.urljoin(page.url, found.group(1).replace("&amp;", "&"))

@@ -200,7 +200,8 @@ class FastRecording:
     def measured_slots(self, node: str = "") -> set[int]:
         """Begins of the slots in which any node, or this one, has a mean of CPU."""
         usage = self.usage(Signal.NODE_CPU_USAGE_MEAN)
-        rows = [i for i, ref in enumerate(usage.refs) if node in ("", ref.name)]
+        names = [str(ref) for ref in usage.refs]
+        rows = [i for i, name in enumerate(names) if node in ("", name)]
         finite = np.isfinite(usage.values[rows]).any(axis=0)
         return {usage.grid.start_seconds + int(i) * FIVE_MINUTES_SECONDS for i in np.flatnonzero(finite)}
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -92,7 +92,7 @@ class PodSpec:
     def lines(self) -> Iterator[Line]:
         """Everything that both exporters say of it."""
         own = {"namespace": self.namespace, "pod": self.name, "uid": f"uid-{self.name}"}
-        span = {"since": self.since, "until": self.until}
+        span: dict[str, Any] = {"since": self.since, "until": self.until}
         kind, name = self.owner
         yield Line("kube_pod_owner", own | _owner(kind, name), **span)
         created_by = {"created_by_kind": kind, "created_by_name": name} if kind else {}
@@ -106,10 +106,11 @@ class PodSpec:
         for container in self.containers:
             yield from self._of_container(own | {"container": container}, span)
 
-    def _of_container(self, own: Mapping[str, str], span: Mapping[str, int]) -> Iterator[Line]:
+    def _of_container(self, own: Mapping[str, str], span: Mapping[str, Any]) -> Iterator[Line]:
         yield Line("kube_pod_container_status_restarts_total", own, 0.0, **span)
+        cpu, memory = self.asks or (0, 0)
         for metric in ("requests", "limits") if self.asks else ():
-            amounts = (("cpu", self.asks[0] / 1000), ("memory", self.asks[1] * MIB))
+            amounts = (("cpu", cpu / 1000), ("memory", memory * MIB))
             for resource, amount in amounts if metric == "requests" else amounts[1:]:
                 labels = {**own, "node": self.node, "resource": resource}
                 yield Line(f"kube_pod_container_resource_{metric}", labels, amount, **span)

@@ -17,7 +17,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -114,7 +114,9 @@ async def _serve(folder: Path, count: int, pods: int, token: str, clock: Path | 
     await asyncio.to_thread(sys.stdin.read)
 
 
-def _answering(text: bytes, token: str, clock: Callable[[], float]):  # type: ignore[no-untyped-def]
+def _answering(
+    text: bytes, token: str, clock: Callable[[], float]
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         if f"Authorization: Bearer {token}\r\n".encode() not in head:

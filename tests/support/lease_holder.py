@@ -17,13 +17,13 @@ from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
 
-TIMES = {"lease_seconds": 4.0}
+LEASE_SECONDS = 4.0
 
 
 def main() -> None:
     kubeconfig, namespace, name, identity = sys.argv[1:]
     client = connect(KubeSettings(kubeconfig=kubeconfig))
-    lease = Lease(client, namespace, name, identity, ManagerSettings(**TIMES), SystemClock())
+    lease = Lease(client, namespace, name, identity, ManagerSettings(lease_seconds=LEASE_SECONDS), SystemClock())
     lease.start()
     writer = Writer(client, "cotenant-test", lease.require)
     where = Address("v1", "configmaps", f"by-{identity}", namespace)

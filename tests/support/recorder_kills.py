@@ -119,7 +119,7 @@ class DyingPod:
 def dying_pod(recording: FastRecording) -> Iterator[DyingPod]:
     """Such a pod for the length of a `with`, on the first node."""
     pod = DyingPod(recording)
-    spec = {"nodeName": node_name(0), "containers": [{"name": CONTAINER, "image": "i"}]}
+    spec: dict[str, Any] = {"nodeName": node_name(0), "containers": [{"name": CONTAINER, "image": "i"}]}
     with contextlib.closing(recording.plane.api()) as api:
         if not api.exists(f"/api/v1/namespaces/{NAMESPACE}"):
             api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})

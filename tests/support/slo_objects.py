@@ -31,7 +31,7 @@ def serve(api: Api, *plurals: str) -> None:
         head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
         body = {**head, "metadata": {"name": f"{plural}.{group}"}, "spec": spec}
         api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
-        wait_for(plural, lambda path=f"/apis/{group}/{version}/{plural}": _is_served(api, path))  # type: ignore[misc]
+        wait_for(plural, lambda path=f"/apis/{group}/{version}/{plural}": _is_served(api, path))
 
 
 def _is_served(api: Api, path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +34,7 @@ CPU = Signal.CPU_USAGE_MEAN
 REQUEST = Signal.CPU_REQUEST
 
 
-def usage_of(signal: Signal, start: int, values: list[list[float]], names: list[str]) -> Usage:
+def usage_of(signal: Signal, start: int, values: Sequence[Sequence[float]], names: list[str]) -> Usage:
     make = NodeRef if signal.spec.per_node else (lambda n: PodContainerRef("shop", n, "main"))
     grid = TimeGrid(start, signal.spec.step_seconds, len(values[0]) if values else 0)
     matrix = np.array(values, dtype=np.float32).reshape(len(names), grid.size)

@@ -134,7 +134,7 @@ def test_resctrl_groups_that_a_newer_agent_noted_are_left_to_it(tmp_path: Path) 
 @pytest.mark.parametrize("name", ["sysctl-originals.json", "resctrl-groups.json"])
 def test_a_damaged_note_is_set_aside_before_a_new_one_takes_its_place(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{")
-    keepers = {
+    keepers: dict[str, Callable[[], SysctlKeeper | ResctrlKeeper]] = {
         "sysctl-originals.json": lambda: SysctlKeeper(tmp_path, tmp_path),
         "resctrl-groups.json": lambda: ResctrlKeeper(tmp_path, no_tasks, tmp_path),
     }

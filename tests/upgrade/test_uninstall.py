@@ -358,7 +358,10 @@ def test_marks_of_an_accepted_change_go_and_what_was_accepted_stays() -> None:
 
 def test_batch_amounts_of_zones_go_and_others_stay() -> None:
     resources = [{"name": "cpu", "capacity": "8"}, {"name": "kubernetes.io/batch-cpu", "allocatable": "1000"}]
-    topology = {"metadata": {"name": "n1"}, "zones": [{"name": "node-0", "type": "Node", "resources": resources}]}
+    topology: dict[str, Any] = {
+        "metadata": {"name": "n1"},
+        "zones": [{"name": "node-0", "type": "Node", "resources": resources}],
+    }
     address = Address("topology.node.k8s.io/v1alpha1", "noderesourcetopologies", "n1")
     patch = restoring_patch(address, topology)
     assert patch is not None and patch.operations[-1] == {"op": "remove", "path": "/zones/0/resources/1"}
