@@ -25,8 +25,8 @@ from cotenant.changes.model.annotated_resources import (
 )
 from tests.admission.bodies import pod
 
-OLD = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
-NEW = {"requests": {"cpu": "800m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
+OLD: dict[str, Any] = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
+NEW: dict[str, Any] = {"requests": {"cpu": "800m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
 DB = {"kind": "StatefulSet", "name": "db", "uid": "u-9", "controller": True}
 WEB = ("Deployment", "shop", "web")
 

@@ -77,7 +77,7 @@ def test_amounts_that_cannot_be_read_are_left_with_a_warning() -> None:
 
 @given(st.lists(st.dictionaries(st.sampled_from(["cpu", "memory", BIND]), st.just("1"), max_size=3), max_size=3))
 def test_a_second_run_changes_nothing_and_only_the_request_is_added(containers: list[dict[str, str]]) -> None:
-    body = {
+    body: dict[str, Any] = {
         "metadata": {"name": "p", "labels": {"koordinator.sh/qosClass": "LSR"}},
         "spec": {"containers": [{"name": str(i), "resources": both(**one)} for i, one in enumerate(containers)]},
     }

@@ -131,7 +131,8 @@ def test_at_any_pace_of_looking_the_certificate_verifies(pauses_days: list[float
 
 
 def test_a_replica_takes_what_a_faster_one_stored() -> None:
-    store, shown = SharedStore(), []
+    store = SharedStore()
+    shown: list[Pair] = []
     theirs = renew_material(None, POLICY, NOW)
 
     def overtaken() -> None:
@@ -144,7 +145,8 @@ def test_a_replica_takes_what_a_faster_one_stored() -> None:
 
 
 def test_a_keeper_shows_a_certificate_once_and_the_next_when_it_is_due() -> None:
-    clock, shown = MovingClock(), []
+    clock = MovingClock()
+    shown: list[Pair] = []
     keeper = CertificateController(SharedStore(), POLICY, clock, shown.append, None)
     keeper.step()
     keeper.step()
@@ -167,7 +169,8 @@ class SilentInjector(Injector):
 
 
 def test_while_nobody_says_whom_callers_trust_the_present_authority_goes_on_signing() -> None:
-    clock, store, shown = MovingClock(), SharedStore(), []
+    clock, store = MovingClock(), SharedStore()
+    shown: list[Pair] = []
     keeper = CertificateController(store, POLICY, clock, shown.append, SilentInjector())
     keeper.step()
     first = store.held

@@ -137,8 +137,8 @@ def test_what_several_limit_ranges_put_back_goes_and_their_other_defaults_stay(
     api: Api, webhook: WebhookService, namespace: str, items: tuple[dict[str, Any], ...]
 ) -> None:
     for number, item in enumerate(items):
-        body = {"metadata": {"name": f"range-{number}"}, "spec": {"limits": [{"type": "Container", **item}]}}
-        api.create(f"/api/v1/namespaces/{namespace}/limitranges", body)
+        limits = {"metadata": {"name": f"range-{number}"}, "spec": {"limits": [{"type": "Container", **item}]}}
+        api.create(f"/api/v1/namespaces/{namespace}/limitranges", limits)
     names = {f"range-{number}" for number in range(len(items))}
     wait_for(
         "the webhook knows both",

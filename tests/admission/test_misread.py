@@ -77,9 +77,9 @@ def test_amounts_that_are_a_part_of_a_unit_are_named(resource: str, side: str, g
         (line,) = misread_on_pod(body, "shop")
         assert line.startswith(f"container odd: {name} '{value}' is ")
         assert number is None or f" is {number} " in line
-    for value in ("200", "1k", "1Gi", "2000m", 5, "0"):
+    for whole in ("200", "1k", "1Gi", "2000m", 5, "0"):
         body = pod()
-        body["spec"][group] = [{"name": "whole", "image": "x", "resources": {side: {name: value}}}]
+        body["spec"][group] = [{"name": "whole", "image": "x", "resources": {side: {name: whole}}}]
         assert list(misread_on_pod(body, "shop")) == []
 
 

@@ -85,7 +85,7 @@ def test_a_priority_class_is_the_parameter_of_the_binding() -> None:
 
 
 def test_selectors_become_match_constraints_and_own_namespaces_stay_out() -> None:
-    spec = {"namespaceSelector": {"matchLabels": {"team": "a"}}, "selector": {"matchExpressions": []}}
+    spec: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "a"}}, "selector": {"matchExpressions": []}}
     constraints = policy(compile_profiles([profile_of("p", **spec)]), "p")["matchConstraints"]
     first, second = constraints["namespaceSelector"]["matchExpressions"]
     assert first["operator"] == "NotIn" and "kube-system" in first["values"]

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -44,7 +45,7 @@ SHIPPED = {
     "spaces-training": {"cotenant.dev/workload": "training"},
     "spaces-none": {},
 }
-SHIPPED_LABELS = (
+SHIPPED_LABELS: tuple[dict[str, str], ...] = (
     {},
     {"spark-role": "driver"},
     {"spark-role": "executor"},
@@ -78,7 +79,7 @@ def version(release: str) -> str:
 @pytest.fixture(scope="module")
 def shipped(server: ControlPlane, version: str) -> PolicyCluster:
     """Shipped profiles, one whose PriorityClass is missing, and an earlier one that gives way to it."""
-    absent = {"namespaceSelector": {"matchLabels": {"absent": "yes"}}}
+    absent: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"absent": "yes"}}}
     earlier = profile_of("aaa", labels={"own": "x"}, qosClass="LS", **absent)
     later = profile_of("absent", priorityClassName="nobodys", qosClass="BE", labels={"later": "x"}, **absent)
     namespaces = {**SHIPPED, "absent": absent["namespaceSelector"]["matchLabels"]}
@@ -194,7 +195,7 @@ ODD_POLICY_SPECS = {
 @pytest.mark.parametrize("resources", ODD_POLICY_SPECS.values(), ids=ODD_POLICY_SPECS)
 @pytest.mark.parametrize("space", ["spaces-ci", "spaces-none"])
 def test_what_a_limit_range_puts_back_is_taken_out_by_the_policies_too(
-    shipped: PolicyCluster, space: str, resources: dict[str, object], item: dict[str, object]
+    shipped: PolicyCluster, space: str, resources: dict[str, Any], item: dict[str, object]
 ) -> None:
     namespace = unique_name("range")
     shipped.api.create("/api/v1/namespaces", {"metadata": {"name": namespace, "labels": SHIPPED[space]}})

@@ -163,7 +163,7 @@ def whole_pod(own: dict[str, Any], *containers: dict[str, Any], sidecars: int = 
         "resources": copy.deepcopy(own),
         **({"initContainers": inits} if inits else {}),
     }
-    found = {"metadata": {}, "spec": spec}
+    found: dict[str, Any] = {"metadata": {}, "spec": spec}
     found["warnings"] = translate_resources(found, PriorityClass.BATCH, overhead=False)
     return found
 

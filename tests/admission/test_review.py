@@ -6,6 +6,7 @@ import base64
 import json
 import random
 import re
+from typing import Any
 
 import jsonpatch
 import pytest
@@ -66,7 +67,11 @@ def test_a_quota_that_goes_with_its_whole_collection_is_asked_for_by_its_own_nam
     old = {"metadata": {"name": "team-a", "namespace": "shop"}, "spec": {"min": {"cpu": "1"}, "max": {"cpu": "1"}}}
     group = {"group": "scheduling.sigs.k8s.io", "version": "v1alpha1"}
     request = {"uid": "u", "operation": "DELETE", "resource": {**group, "resource": "elasticquotas"}, "oldObject": old}
-    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {**request, "name": ""}}
+    body: dict[str, Any] = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {**request, "name": ""},
+    }
     asked = ReviewContext(ClusterView(), pods_of_quota={"team-a": 3}.__getitem__)
     found = json.loads(answer("/validate-quota", json.dumps(body).encode(), asked).body)["response"]
     assert not found["allowed"]
@@ -89,7 +94,7 @@ def test_a_misspelt_field_of_the_configuration_is_allowed_with_a_warning(
     before = {**thing, "data": {"colocation-config": '{"enable": true}'}} if operation == "UPDATE" else None
     kind = {"group": "", "version": "v1", "resource": "configmaps"}
     request = {"uid": "u", "resource": kind, "namespace": place[0], "name": place[1], "operation": operation}
-    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    body: dict[str, Any] = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
     body["request"] = {**request, "object": thing, "oldObject": before}
     response = json.loads(answer("/validate-config", json.dumps(body).encode(), context).body)["response"]
     assert response["allowed"] is True

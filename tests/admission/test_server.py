@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 BATCH = Profile(name="batch", qos_class="BE", priority_class="koord-batch")
 VIEW = ClusterView((BATCH,), {"shop": {}}, {"koord-batch": PriorityClassEntry(5000)})
-POD = {
+POD: dict[str, Any] = {
     "metadata": {"name": "p", "namespace": "shop"},
     "spec": {"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}]},
 }

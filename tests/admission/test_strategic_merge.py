@@ -9,7 +9,7 @@ import pytest
 from cotenant.admission.strategic_merge import apply_strategic_patch
 from cotenant.base.errors import UsageError
 
-POD = {
+POD: dict[str, Any] = {
     "metadata": {"labels": {"a": "1", "b": "2"}, "finalizers": ["x"]},
     "spec": {
         "containers": [

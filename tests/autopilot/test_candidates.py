@@ -293,7 +293,12 @@ def test_after_a_kill_a_larger_proposal_of_the_scan_goes_at_once() -> None:
 
 
 def test_memory_that_was_solved_with_an_autoscaler_waits_for_the_scan_after_a_kill() -> None:
-    solved = {"hpa": "web", "hpa_target_now_percent": 80, "hpa_target_percent": 91, "hpa_trigger_bytes": 858993459}
+    solved: dict[str, float | int | str] = {
+        "hpa": "web",
+        "hpa_target_now_percent": 80,
+        "hpa_target_percent": 91,
+        "hpa_trigger_bytes": 858993459,
+    }
     request_value = of_memory(Field.REQUEST, 900 * MIB)
     moves = recommendation(
         replace(request_value, inputs={**request_value.inputs, **solved}), of_memory(Field.LIMIT, GIB)

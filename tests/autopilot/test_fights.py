@@ -43,7 +43,9 @@ WRITERS = ("kubectl-edit", "argocd-controller", "vpa-updater", "helm")
 def live(cpu: str, manager: str = "") -> dict[str, Any]:
     """The Deployment; manager: who wrote its resources last."""
     container = {"name": "app", "resources": {"requests": {"cpu": cpu}}}
-    owned = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"app"}': {"f:resources": {}}}}}}}
+    owned: dict[str, Any] = {
+        "f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"app"}': {"f:resources": {}}}}}}
+    }
     entries = [{"manager": manager, "time": "2027-01-01T00:00:00Z", "fieldsV1": owned}] if manager else []
     return {
         "metadata": {"uid": "u", "labels": {}, "annotations": {}, "managedFields": entries},
@@ -163,7 +165,8 @@ def test_the_autopilot_fights_nobody(interleavings: int) -> None:
         worlds.append(Fight())
         return worlds[-1]
 
-    run_state_machine_as_test(world, settings=settings(max_examples=interleavings, stateful_step_count=25))
+    form = settings(max_examples=interleavings, stateful_step_count=25)
+    run_state_machine_as_test(world, settings=form)  # type: ignore[arg-type]  # any factory may be given
     assert len(worlds) >= interleavings
     assert sum(one.acts_after_fight for one in worlds) == 0
 

@@ -48,7 +48,11 @@ def jvm(scene: AutopilotScene, node: Kubelet, **container: Any) -> WorkloadRef:
     move = HeapProposal("jvm", 900 * MIB, 720 * MIB, 120 * MIB)
     scene.recommendations.append(replace(one, values=(*one.values, memory, limit), heap=move, trust=Trust(0.95)))
     scene.bind()
-    spec = {"mode": "Observe", "ways": ["InPlace", "RollOut"], "largestCut": {"cpu": 0.25, "memory": 0.25}}
+    spec: dict[str, Any] = {
+        "mode": "Observe",
+        "ways": ["InPlace", "RollOut"],
+        "largestCut": {"cpu": 0.25, "memory": 0.25},
+    }
     scene.policy(**spec)
     scene.service().act(APPROVER, f"{scene.namespace}/nightly")
     return workload

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 STALE_SECONDS = 4.0
-QUICK = {"watch_backoff_seconds": 0.3, "timeout_seconds": 5.0}
+QUICK: dict[str, Any] = {"watch_backoff_seconds": 0.3, "timeout_seconds": 5.0}
 
 
 class Meta(msgspec.Struct):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
@@ -29,7 +29,7 @@ def api(certificates: Path) -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-def kubeconfig(tmp_path: Path, certificates: Path):
+def kubeconfig(tmp_path: Path, certificates: Path) -> Callable[..., str]:
     """Write a kubeconfig for a server and give its path."""
 
     def write(url: str, user: dict | None = None, **cluster: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def test_a_renewed_token_is_read_again_after_a_minute_and_a_missing_file_leaves_
     files: AccountFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(incluster.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     access = service_account(files, {})
     Path(files.token).write_text("new")
     assert access.authorization() == "Bearer abc.def"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import base64
-import http.server
 import json
 import subprocess
 import sys
@@ -175,8 +174,7 @@ def test_a_proxy_is_tunnelled_through_unless_the_host_is_bypassed(
     where: str, api: Any, kubeconfig: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.objects[NODES] = []
-    proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), api_server.TunnelHandler)
-    proxy.daemon_threads, proxy.targets = True, []
+    proxy = api_server.Tunnel()
     threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True).start()
     url = f"http://127.0.0.1:{proxy.server_address[1]}"
     if where != "proxy-url":

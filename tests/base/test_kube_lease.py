@@ -179,8 +179,7 @@ class Election(RuleBasedStateMachine):
             self.tokens.append(mark)
 
 
-TestElection = Election.TestCase
-TestElection.pytestmark = [pytest.mark.slow]
+TestElection = pytest.mark.slow(Election.TestCase)
 TestElection.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 

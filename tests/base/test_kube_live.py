@@ -282,6 +282,7 @@ def test_bounds_of_namespaces_and_the_servers_version_are_told(shop: Any, kubeco
     bounded(shop)
     live = observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
     assert live.limit_ranges == RANGES
+    assert live.quotas is not None
     assert sorted(live.quotas, key=str) == sorted(QUOTAS, key=str)
     assert live.server_version == "1.35.4"
     (note,) = live.notes

@@ -128,7 +128,7 @@ class Watching(RuleBasedStateMachine):
         super().__init__()
         self.server, self.state = Server(), Reflection[int]()
         self.sent = 0
-        self.told: dict[tuple[str, str], int] = {}
+        self.told: dict[tuple[str, str], int | None] = {}
         """What somebody who looks only at reported changes believes."""
 
     @initialize()
@@ -199,6 +199,5 @@ class Watching(RuleBasedStateMachine):
             self.state.put(("", name), item, added=kind == "ADDED")
 
 
-TestWatching = Watching.TestCase
-TestWatching.pytestmark = [pytest.mark.slow]
+TestWatching = pytest.mark.slow(Watching.TestCase)
 TestWatching.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)

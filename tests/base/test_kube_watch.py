@@ -28,7 +28,7 @@ def mirror(namespace: str) -> Iterator[Callable[..., Mirror[Any]]]:
     """Start a mirror of the test's config maps, without the one that the cluster puts there."""
     started: list[Mirror[Any]] = []
 
-    def start(client: KubeClient, path: str = "", **query: str) -> Mirror[Any]:
+    def start(client: KubeClient, path: str = "", **query: Any) -> Mirror[Any]:
         query = query or {"labelSelector": "test=yes"}
         found: Mirror[Any] = Mirror(client, path or maps(namespace), ConfigMap, data_of, **query)
         found.start()

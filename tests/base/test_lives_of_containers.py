@@ -55,7 +55,7 @@ def test_gaps_that_are_found_at_once_are_those_of_each_pod(
     listing = of_stretches(refs, HOURLY, [Stretch(np.arange(PODS), 0, marks)], None, Statistic.SUM)
     by = (Signal.RESTARTS,) if has_listing else ()
     nothing = np.zeros(SLOTS, dtype=bool)
-    silence = SourceSilence(GRID, nothing, nothing, HOURLY, ~listed.any(axis=0), by)
+    silence = SourceSilence(GRID, nothing, nothing, HOURLY, np.logical_not(listed.any(axis=0)), by)
     lives = Lives.of(silence, Inventory("test", START, (), (), pods), {Signal.RESTARTS: listing} if by else {})
 
     members = Members.of(lives, usage, ["web"] * PODS, lambda _: "web")

@@ -62,9 +62,9 @@ def test_one_outage_of_a_source_is_one_line_a_count_and_an_end() -> None:
     assert lines[0] is not None and lines[1:] == [None] * 143
     assert list(events.ended(NOW + 143 / 3 + SHORTEST_QUIET_SECONDS - 1)) == []
     (end,) = events.ended(NOW + 143 / 3 + SHORTEST_QUIET_SECONDS)
-    assert (end.msg["event"], end.msg["of"], end.msg["repeated"]) == (ENDED, "query_failed", 143)
-    assert end.msg["error"] == refused and end.levelno == logging.WARNING
-    assert (end.msg["since"], end.msg["until"]) == ("2027-01-15T08:00:00Z", "2027-01-15T08:00:47Z")
+    assert (said(end)["event"], said(end)["of"], said(end)["repeated"]) == (ENDED, "query_failed", 143)
+    assert said(end)["error"] == refused and end.levelno == logging.WARNING
+    assert (said(end)["since"], said(end)["until"]) == ("2027-01-15T08:00:00Z", "2027-01-15T08:00:47Z")
     assert not events.is_counting
     # the next outage is a new one
     assert events.taken(record("query_failed", NOW + 1000, error=refused)) is not None
@@ -83,7 +83,7 @@ def test_the_end_of_what_comes_seldom_is_waited_for_longer() -> None:
     for at in (0.0, 100.0, 200.0):
         events.taken(record("away", NOW + at))
     assert list(events.ended(NOW + 200 + 299)) == []
-    assert [one.msg["repeated"] for one in events.ended(NOW + 200 + 300)] == [2]
+    assert [said(one)["repeated"] for one in events.ended(NOW + 200 + 300)] == [2]
 
 
 A, B = "6f9619ff-8b86-d011-b42d-00c04fc964ff", "7d444840-9dc0-11d1-b245-5ffdce74fad2"
@@ -159,7 +159,7 @@ def test_every_warning_is_written_or_counted_and_no_count_is_lost(steps: list[tu
         written += [one] if one is not None else []
     ends += events.ended(at, all_of_them=True)
     # what was not written is in the count of a reminder, or of an end, which counts reminders too
-    told = sum(one.msg.get("repeated", 0) for one in (*written, *ends))
+    told = sum(said(one).get("repeated", 0) for one in (*written, *ends))
     assert told >= len(steps) - len(written) and not events.is_counting
 
 

@@ -65,7 +65,7 @@ def test_a_few_parts_of_the_newest_day_may_stay_apart(tmp_path: Path) -> None:
 
 def test_parts_read_as_the_day_that_they_become(tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "prod")
-    rows = [[[1, 2, np.nan]], [[np.nan, 9, 3]], [[8]], [[7, np.nan, 6]]]
+    rows: list[list[list[float]]] = [[[1, 2, np.nan]], [[np.nan, 9, 3]], [[8]], [[7, np.nan, 6]]]
     for number, values in enumerate(rows):
         store.append(CPU, usage_of(CPU, MIDNIGHT, values, ["b" if number == 2 else "a"]))
     grid = TimeGrid(MIDNIGHT, 300, 3)

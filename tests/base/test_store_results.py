@@ -226,7 +226,7 @@ def test_parts_may_be_files_of_their_rows(published: bool, tmp_path: Path) -> No
     store = Store(tmp_path.as_uri(), "prod")
     rows = [{"name": f"thing-{n}", "amount": n, "line": (0.5,) * n} for n in range(5)]
     parts = [Table.from_rows(SCHEMA, some) for some in (rows[:2], [], rows[2:])]
-    mixed = [tables.encode(parts[0]), tables.encode(parts[1]), parts[2]]
+    mixed: list[Table | bytes] = [tables.encode(parts[0]), tables.encode(parts[1]), parts[2]]
     if published:
         with store.publishing() as run:
             run.write_parts(SCHEMA, mixed)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +19,7 @@ from cotenant.base.store.traces import open_trace
 MONDAY_MS = 1_700_438_400_000
 
 
-def written(path: Path, rows: list[tuple[str, int, float]], **options) -> str:
+def written(path: Path, rows: list[tuple[str, int, float]], **options: Any) -> str:
     """A file with the columns series_id, timestamp, cpu and limit (always 8)."""
     names, times, values = zip(*rows, strict=True) if rows else ((), (), ())
     columns = {
@@ -65,7 +67,7 @@ def test_a_folder_with_timestamps_in_row_groups_reads_like_one_file(tmp_path: Pa
     assert [len(names) for names in parts.shards(2)] == [2, 2, 1]
 
 
-def _times(seconds, clock) -> pa.Array:
+def _times(seconds: Iterable[int], clock: pa.DataType | None) -> pa.Array:
     """Milliseconds as whole numbers, or as a Parquet timestamp."""
     whole = pa.array([MONDAY_MS + 1000 * t for t in seconds], pa.int64())
     return whole.cast(pa.timestamp("ms", tz="UTC")).cast(clock) if clock else whole

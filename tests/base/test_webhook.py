@@ -68,7 +68,7 @@ class Receiver:
 
     @property
     def got(self) -> list[tuple[str, bytes, dict[str, str]]]:
-        return self.server.got  # type: ignore[attr-defined,no-any-return]
+        return self.server.got  # type: ignore[attr-defined]
 
     def url(self, path: str = f"/{SECRET}") -> str:
         return f"{self.scheme}://127.0.0.1:{self.server.server_port}{path}"

@@ -37,7 +37,7 @@ def cut(path: Path, after: int) -> Ledger:
     return Ledger(path)
 
 
-def verify(person: Path, namespace: str, ledger: Path, *options: str) -> Result:
+def verify(person: Path, namespace: str, ledger: Path | str, *options: str) -> Result:
     sets = {"actions.ledger": ledger, "manager.namespace": namespace}
     words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
     return CliRunner().invoke(root, [*words, "audit", "verify", *options, "--kubeconfig", str(person)])

@@ -42,7 +42,7 @@ from cotenant.changes.model.service import BundleForm, FieldMove, Method
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 WEB = WorkloadRef("shop", "Deployment", "web")
-OLD = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
+OLD: dict[str, Any] = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
 NEW = {"requests": {"cpu": "800m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
 
 

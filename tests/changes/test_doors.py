@@ -260,7 +260,7 @@ def test_a_login_without_a_token_does_nothing(tmp_path: Path) -> None:
 
 
 # --- what is asked of the authorizer ---------------------------------------------------------------------------------
-def asked(method: str, path: str, **more: str) -> list[str]:
+def asked(method: str, path: str, **more: Any) -> list[str]:
     """Wishes as `verb group/resource/subresource namespace/name`."""
     told = []
     for wish in cluster_access.wishes(ApiRequest(path, method, **more)):

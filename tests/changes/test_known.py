@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,7 @@ def test_however_it_is_read_in_pieces_the_standings_are_the_same(
 ) -> None:
     path = tmp_path_factory.mktemp("pieces") / "ledger.db"
     writer, known = journal(path), LedgerCache()
-    steps = [lambda n=n: writer.accept([change(f"c{n}")]) for n in range(4)]
+    steps: list[Callable[..., object]] = [lambda n=n: writer.accept([change(f"c{n}")]) for n in range(4)]
     steps += [lambda n=n: writer.record(writer.standings()[f"c{n}"], ChangeEvent.APPLIED) for n in range(4)]
     steps += [lambda n=n: writer.record(writer.standings()[f"c{n}"], ChangeEvent.VERIFIED) for n in range(4)]
     for number, step in enumerate(steps):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,7 @@ def test_an_applied_object_keeps_what_is_withheld_and_what_was_not_chosen() -> N
     calm = made(container="calm", values=KEPT)
     other = made(container="other")
     (file,) = server_side_apply([made(), calm, other], {made().container})
+    assert isinstance(file.document, Mapping)
     found = {c["name"]: c["resources"] for c in file.document["spec"]["template"]["spec"]["containers"]}
     assert found == {
         "app": {"requests": {"cpu": "250m", "memory": "1150Mi"}, "limits": {"memory": "512Mi"}},

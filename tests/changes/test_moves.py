@@ -46,8 +46,9 @@ def test_an_approved_move_is_a_job_and_the_ledger_has_it_before_and_after(scene:
     (outcome,) = scene.service().approve(APPROVER, [pod], "sale tonight")
     assert (outcome.error, outcome.pod) == ("", pod)
     (made,) = scene.jobs()
-    uid = scene.api.get(f"/api/v1/namespaces/shop/pods/{pod.partition('/')[2]}")["metadata"]["uid"]
-    assert made["metadata"]["name"] == outcome.job == name_of(*pod.split("/"), uid)
+    namespace, _, name = pod.partition("/")
+    uid = scene.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["metadata"]["uid"]
+    assert made["metadata"]["name"] == outcome.job == name_of(namespace, name, uid)
     assert made["spec"]["mode"] == "ReservationFirst" and made["spec"]["podRef"]["uid"] == uid
     row = job_row(made)
     assert (row["pod"], row["source"], row["target"], row["by"]) == (pod, HOT, COLD, "ann")

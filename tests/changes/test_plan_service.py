@@ -221,12 +221,12 @@ def test_each_act_is_done_for_the_roles_that_may_and_for_nobody_else(
 ) -> None:
     scene.plan()
     before = scene.api.get(scene.path("web-peak"))["metadata"]["resourceVersion"]
-    act, allowed = ACTS[act]
+    done, allowed = ACTS[act]
     if role in allowed:
-        assert act(service, person(role)) is not None
+        assert done(service, person(role)) is not None
         return
     with pytest.raises(NotAllowed, match=f"ann may not .* in namespace {NAMESPACE}"):
-        act(service, person(role))
+        done(service, person(role))
     assert scene.api.get(scene.path("web-peak"))["metadata"]["resourceVersion"] == before
     assert scene.rows() == []
 

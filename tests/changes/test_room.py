@@ -152,7 +152,7 @@ def test_a_change_that_is_hardly_one_is_left_alone() -> None:
 
 
 def test_outside_a_window_only_memory_is_raised() -> None:
-    closed = {"windows": ["mon 03:00-04:00 UTC"]}  # 1e6 seconds are a Monday at 13:46
+    closed: dict[str, Any] = {"windows": ["mon 03:00-04:00 UTC"]}  # 1e6 seconds are a Monday at 13:46
     found = judged(recommendation(), ClusterLimits(), **closed)
     assert (
         failed(found) == ["change-window"]

@@ -83,7 +83,7 @@ def settled(plane: ControlPlane, *found: WorkloadRef) -> None:
     """Wait until the rollouts are through."""
     for one in found:
         path = f"/apis/apps/v1/namespaces/{one.namespace}/deployments/{one.name}"
-        wait_for(f"{one.name} is rolled out", lambda path=path: _rolled(plane.api().get(path)))  # type: ignore[misc]
+        wait_for(f"{one.name} is rolled out", lambda path=path: _rolled(plane.api().get(path)))
 
 
 def _rolled(body: dict[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.usage.backtest import BACKTEST, BacktestReport, Frontier, FrontierCurve, FrontierPoint
 from cotenant.base.usage.policy_trial import POLICY_TRIAL, PolicyTrial
-from cotenant.cli.report.backtest_drawings import frontier, lines
+from cotenant.cli.report.backtest_drawings import Axes, frontier, lines
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.simulation.demo import CLUSTER, fill
 from tests.support import command_line
@@ -215,10 +215,10 @@ def test_a_frontier_draws_each_predictor_with_ours_first() -> None:
     borg = FrontierCurve("borg", (FrontierPoint(0.0, 0.11),))
     named = frontier(Frontier("groups of ten", (ours, borg)))
     assert "Outside the drawing: borg (0.0 % of decisions passed, 11 % of the savings)." in named
-    assert "Nothing to draw" in lines({"empty": []}, ("x", "y"), "nothing")
+    assert "Nothing to draw" in lines({"empty": []}, Axes("x", "y"), "nothing")
 
 
 def test_lines_stay_inside_their_drawing() -> None:
-    drawn = lines({"a": [(0.0, -3.0), (7.0, 1e6)]}, ("x", "y"), "label")
+    drawn = lines({"a": [(0.0, -3.0), (7.0, 1e6)]}, Axes("x", "y"), "label")
     points = [part.split('"')[0] for part in drawn.split('cx="')[1:]]
     assert points == ["52.0", "538.5"]  # 0 of 0..8 at the left edge 52; 7/8 of the 556 to the right edge: 52 + 486.5

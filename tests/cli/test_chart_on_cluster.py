@@ -120,7 +120,12 @@ def test_all_other_pods_keep_the_strictest_level_of_pod_security(control_plane: 
     }
     refused = set()
     for name, template in templates.items():
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": dict(template["spec"])}
+        pod: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": dict(template["spec"]),
+        }
         pod["spec"].pop("serviceAccountName")
         try:
             control_plane.kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", text=json.dumps(pod))

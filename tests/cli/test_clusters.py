@@ -53,7 +53,7 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScannedCluste
         create_blocks(
             cluster.inventory, cluster.usage, data, Dress(300, born_seconds=BORN + seed, relabel=carrying(cluster=name))
         )
-    common = {"profiler": {"window_days": 2}, "store": {"url": (folder / "store").as_uri()}}
+    common: dict[str, Any] = {"profiler": {"window_days": 2}, "store": {"url": (folder / "store").as_uri()}}
     with Server(data) as server:
         common["profiler"]["prometheus"] = {"url": server.url}
         (folder / "plain.yaml").write_text(yaml.safe_dump(common))

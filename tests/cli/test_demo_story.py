@@ -20,7 +20,7 @@ from cotenant.simulation.demo import CLUSTER
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
-COTENANT = Path(sys.executable).with_name("cotenant")
+COTENANT = str(Path(sys.executable).with_name("cotenant"))
 PATIENCE = 900.0
 """Seconds until the demo is up; a minute on a machine that has nothing else to do."""
 

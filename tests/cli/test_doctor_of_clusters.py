@@ -133,7 +133,8 @@ def test_pods_that_were_created_without_the_profile_that_selects_them_are_named(
     assert (finding.probe, finding.state) == ("pods without their profile", ProbeState.WARNING)
     assert "about jobs/missed (profile spark): they" in finding.found
     assert "rollout restart" in finding.fix
-    api.objects[reclaimed.PODS] = api.objects[reclaimed.PODS][1:]
+    kept: Any = api.objects[reclaimed.PODS]
+    api.objects[reclaimed.PODS] = kept[1:]
     *_, finding = cluster.probes(settings)
     assert finding.state is ProbeState.OK
 

@@ -395,7 +395,7 @@ def test_source_and_owner_of_a_plan_stay(installed: Api) -> None:
 
 
 def test_defaults_are_koordinators(installed: Api) -> None:
-    spec = {"template": {}, "owners": [{}]}
+    spec: dict[str, Any] = {"template": {}, "owners": [{}]}
     body = {"apiVersion": EXAMPLES["Reservation"]["apiVersion"], "kind": "Reservation", "metadata": {"name": "bare"}}
     assert {"ttl": "24h", "allocateOnce": True}.items() <= store(installed, body | {"spec": spec})["spec"].items()
 

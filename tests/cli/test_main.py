@@ -158,8 +158,9 @@ def test_every_command_of_a_module_is_in_the_list() -> None:
     groups = {entry.module for entry in COMMANDS}  # its commands are all below its own name
     entries = [c for entry in COMMANDS for c in entry.children if c.command and c.module not in groups]
     for module in {entry.module for entry in entries}:
-        commands = typer.main.get_command(importlib.import_module(module).app).commands
-        assert commands.keys() == {entry.command for entry in entries if entry.module == module}
+        group = typer.main.get_command(importlib.import_module(module).app)
+        assert isinstance(group, typer.core.TyperGroup)
+        assert group.commands.keys() == {entry.command for entry in entries if entry.module == module}
 
 
 @pytest.mark.slow

@@ -68,7 +68,9 @@ def test_a_recorder_without_a_whole_slot_says_when_it_began(tmp_path: Path) -> N
     empty = Store(tmp_path.as_uri(), "c")
     now = time.time()
     empty.write_document(STATUS_DOCUMENT, RecorderStatus(now - 60, now))
-    empty.write_inventory(support.results(tmp_path / "other", spec=support.WEEK).store.read_inventory())
+    inventory = support.results(tmp_path / "other", spec=support.WEEK).store.read_inventory()
+    assert inventory is not None
+    empty.write_inventory(inventory)
 
     done = scan(empty)
 

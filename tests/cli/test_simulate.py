@@ -96,8 +96,8 @@ def test_pods_of_a_trace_are_drawn_onto_nodes(tmp_path: Path) -> None:
 def test_the_stored_history_says_what_would_have_been(tmp_path: Path) -> None:
     store = Store(str(tmp_path), CLUSTER)
     fill(store, SyntheticSpec(nodes=3, workloads=25, days=17, seed=3), Silent())
-    words = ("--trace", "stored", "--store", str(tmp_path), "--policy", "koordinator", "--policy", "cotenant")
-    words += ("--seeds", "2")
+    words = ("--trace", "stored", "--store", str(tmp_path), "--policy", "koordinator", "--policy", "cotenant",
+             "--seeds", "2")  # fmt: skip
     done = cotenant(*words, "-o", "json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)

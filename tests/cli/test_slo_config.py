@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP, SYSTEM_NAMESPACE
 from cotenant.cli.main import root

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +49,10 @@ def run(store: Store, folder: Path, *words: str) -> subprocess.CompletedProcess[
     return cotenant("status", "--store", store.url, *words, variables={"HOME": str(folder), **ledger})
 
 
-def document(store: Store, folder: Path, *words: str) -> Mapping[str, Any]:
+def document(store: Store, folder: Path, *words: str) -> Any:
     done = run(store, folder, "-o", "json", *words)
     assert done.returncode == 0, done.stderr
-    answer: Mapping[str, Any] = json.loads(done.stdout)
-    return answer
+    return json.loads(done.stdout)
 
 
 def test_every_number_is_that_of_home(made: Results, home: OverviewPage, tmp_path: Path) -> None:

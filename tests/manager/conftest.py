@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,11 @@ def scene(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Scene:
 
 
 @pytest.fixture
-def started(scene: Scene) -> Callable[..., Manager]:
+def started(scene: Scene) -> Iterator[Callable[..., Manager]]:
     """`started(features_off=[...])` runs a manager until the test ends."""
     running: list[Manager] = []
 
-    def start(**settings: object) -> Manager:
+    def start(**settings: Any) -> Manager:
         manager = scene.manager(**settings)
         manager.start()
         running.append(manager)

@@ -132,7 +132,11 @@ class Scene:
     # --- managers -----------------------------------------------------------------------------------------------------
     def settings(self, kubeconfig: Path | None = None, **manager: Any) -> Settings:
         """Settings of a manager of this namespace; publishing features are off unless `features_off` says otherwise."""
-        own = {"namespace": self.namespace, "write": True, "features_off": ["recommendations", "forecasts"]}
+        own: dict[str, Any] = {
+            "namespace": self.namespace,
+            "write": True,
+            "features_off": ["recommendations", "forecasts"],
+        }
         own |= manager  # Reservations have their own scene in tests/scheduler_ext, plans in test_planning
         own["features_off"] = sorted({*own["features_off"], "reservations", "plans"})
         return msgspec.structs.replace(
@@ -180,9 +184,9 @@ def results_of(workload: WorkloadRef, node: str, cpu_millicores: int = 250) -> R
     """What a run just now would say about one workload and one node."""
     now = int(time.time()) // 1800 * 1800
     container = ContainerAdvice("app", {Resource.CPU: cpu_millicores, Resource.MEMORY: 300 << 20})
-    span = {"start_seconds": now - 14 * 86_400, "end_seconds": now}
-    digests = {"settings_digest": "aaaabbbbcccc", "record_digest": "111122223333"}
-    advice = WorkloadAdvice(workload.namespace, workload.kind, workload.name, (container,), **digests, **span)
+    rest: dict[str, Any] = {"start_seconds": now - 14 * 86_400, "end_seconds": now}
+    rest |= {"settings_digest": "aaaabbbbcccc", "record_digest": "111122223333"}
+    advice = WorkloadAdvice(workload.namespace, workload.kind, workload.name, (container,), **rest)
     series = {
         Resource.CPU: SeriesOutlook([1000] * 48, [1500] * 48, 2000, now + 3600, "seasonal", "ok"),
         Resource.MEMORY: SeriesOutlook([1 << 30] * 48, [2 << 30] * 48, 3 << 30, None, "naive", "no-peak"),

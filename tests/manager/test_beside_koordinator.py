@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -119,7 +120,7 @@ def test_what_a_manager_that_is_gone_has_left_is_taken_over_when_it_is_named(
      ("before-first-apply", False)],
 )  # fmt: skip
 def test_only_a_program_that_publishes_again_keeps_a_node(manager: str, left: bool) -> None:
-    fields = {"f:status": {"f:allocatable": {f"f:{BATCH_CPU}": {}}}}
+    fields: dict[str, Any] = {"f:status": {"f:allocatable": {f"f:{BATCH_CPU}": {}}}}
     entries = [{"manager": manager, "fieldsV1": fields}, {"manager": "other", "fieldsV1": {"f:status": {}}}]
     wire = msgspec.json.decode(json.dumps({"metadata": {"name": "n1", "managedFields": entries}}), type=ManagedNodeWire)
     assert watched_node(wire).other_writers == ((manager,) if left else ())

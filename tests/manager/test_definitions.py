@@ -86,8 +86,8 @@ def test_definitions_as_they_are_shipped_lack_nothing_of_themselves() -> None:
 
 
 def test_a_missing_field_is_found_at_any_depth_and_not_where_everything_is_kept() -> None:
-    leaf = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}
-    ours = {
+    leaf: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}
+    ours: dict[str, Any] = {
         "properties": {
             "spec": {"properties": {"list": {"items": leaf}, "map": {"additionalProperties": copy.deepcopy(leaf)}}}
         }

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.base.controllers.contract import FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL
+from cotenant.base.controllers.contract import FIELD_MANAGER, MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision
 from cotenant.base.controllers.published import ExistingObject
 from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Apply
@@ -71,6 +71,13 @@ def node(name: str, labels: dict[str, str] | None = None, uid: str = "") -> Labe
     return LabelledNode(ExistingObject("v1", "Node", name, uid or f"uid-{name}"), labels or {})
 
 
+def applied_intents(decision: ControllerDecision) -> list[Apply]:
+    """The intents, of which each writes a body."""
+    found = [intent for intent in decision.intents if isinstance(intent, Apply)]
+    assert len(found) == len(decision.intents)
+    return found
+
+
 def stored(intents: Iterable[Any]) -> dict[str, NodeSloObject]:
     """What the cluster holds after the intents, as it is read back."""
     return {i.address.name: msgspec.json.decode(msgspec.json.encode(i.body), type=NodeSloObject) for i in intents}
@@ -86,9 +93,15 @@ NODES = (node("a"), node("b", GPU), node("c"))
 
 def test_every_node_gets_the_policy_of_its_entries() -> None:
     made = decide(NodeSloView(CONFIG, NODES, {}))
-    percents = {i.address.name: decode(i.body["spec"]).thresholds.cpu_suppress_threshold_percent for i in made.intents}
+    percents = {
+        i.address.name: decode(i.body["spec"]).thresholds.cpu_suppress_threshold_percent for i in applied_intents(made)
+    }
     assert percents == {"a": 65, "b": 50, "c": 65}  # 65 is built in, 50 is of the entry "gpu"
-    assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in made.intents] == ["uid-a", "uid-b", "uid-c"]
+    assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in applied_intents(made)] == [
+        "uid-a",
+        "uid-b",
+        "uid-c",
+    ]
     assert made.notes == ()
     assert sorted(coverage(NodeSloView(CONFIG, NODES, {})).values()) == [1, 2]
 
@@ -96,7 +109,7 @@ def test_every_node_gets_the_policy_of_its_entries() -> None:
 def test_thresholds_follow_the_policy_and_stay_while_the_policy_cannot_be_read() -> None:
     policy = {SloKey.COLOCATION.value: '{"enable": true, "cpuCalculatePolicy": "forecast"}'}
     decision = decide(NodeSloView(SloConfig().updated({**TEXTS, **policy}), NODES, {}))
-    percents = [decode(i.body["spec"]).thresholds.cpu_suppress_threshold_percent for i in decision.intents]
+    percents = [decode(i.body["spec"]).thresholds.cpu_suppress_threshold_percent for i in applied_intents(decision)]
     assert percents == [95, 50, 95]  # 50 is set for the pool
     # a manager that starts anew does not know what a text says that cannot be read
     unread = SloConfig().updated({**TEXTS, SloKey.COLOCATION.value: "{"})
@@ -108,7 +121,7 @@ def test_a_nodes_annotated_bandwidth_beats_the_configured_one() -> None:
     texts = {**TEXTS, SloKey.SYSTEM.value: json.dumps({"clusterStrategy": {"totalNetworkBandwidth": "1G"}})}
     nodes = [replace(node(name), bandwidth=text) for name, text in (("a", ""), ("b", "25G"), ("c", "fast"))]
     decision = decide(NodeSloView(SloConfig().updated(texts), tuple(nodes), {}))
-    systems = [decode(i.body["spec"]).system for i in decision.intents]
+    systems = [decode(i.body["spec"]).system for i in applied_intents(decision)]
     assert [s.total_network_bandwidth for s in systems] == ["1G", "25G", "1G"]
     assert len({s.min_free_kbytes_factor for s in systems}) == 1
     assert [(n.subject, n.reason) for n in decision.notes] == [("nodes/c", "InvalidBandwidth")]
@@ -139,7 +152,7 @@ def test_a_changed_value_is_put_right_and_an_added_field_is_left_alone() -> None
 def test_a_new_node_of_the_same_name_owns_its_own() -> None:
     there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
     made = decide(NodeSloView(CONFIG, (node("a", uid="new"),), there))
-    assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in made.intents] == ["new"]
+    assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in applied_intents(made)] == ["new"]
 
 
 def written(one: NodeSloObject, *entries: tuple[str, str, str]) -> NodeSloObject:
@@ -188,7 +201,7 @@ def test_a_key_that_was_never_good_keeps_what_a_node_has() -> None:
     config = SloConfig().updated({**TEXTS, SloKey.THRESHOLDS.value: "{"})
     made = decide(NodeSloView(config, (*NODES, node("new")), there))
     assert [i.address.name for i in made.intents] == ["new"]  # only it gets the built-in thresholds
-    assert made.intents[0].body["spec"]["resourceUsedThresholdWithBE"]["enable"] is False
+    assert applied_intents(made)[0].body["spec"]["resourceUsedThresholdWithBE"]["enable"] is False
     assert [(n.reason, n.warning) for n in made.notes] == [("InvalidConfig", True)]
     assert "nodes keep theirs" in made.notes[0].message
 
@@ -209,9 +222,9 @@ LABELS = st.dictionaries(st.sampled_from(["pool", "zone"]), st.sampled_from(["gp
 @settings(max_examples=50)
 def test_rendering_in_groups_is_rendering_each_node_alone(labels: list[dict[str, str]]) -> None:
     nodes = tuple(node(f"n{i}", one) for i, one in enumerate(labels))
-    together = {i.address.name: i.body for i in decide(NodeSloView(CONFIG, nodes, {})).intents}
-    alone = {n.owned.name: decide(NodeSloView(CONFIG, (n,), {})).intents[0] for n in nodes}
-    assert together == {name: intent.body for name, intent in alone.items() if isinstance(intent, Apply)}
+    together = {i.address.name: i.body for i in applied_intents(decide(NodeSloView(CONFIG, nodes, {})))}
+    alone = {n.owned.name: applied_intents(decide(NodeSloView(CONFIG, (n,), {})))[0].body for n in nodes}
+    assert together == alone
 
 
 def test_the_api_server_takes_what_is_rendered_and_gives_it_back_unchanged(

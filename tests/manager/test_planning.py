@@ -135,7 +135,7 @@ class Plans(Scene):
         options = Options("test", elect=False, fast_forward=True)
         manager = Manager(client, settings, Metrics("test", "3"), options, clock)
         manager.pipeline.accept(results or RunResults(int(clock.seconds)))
-        manager.pipeline.start = lambda: None  # type: ignore[method-assign] - results come from the test
+        manager.pipeline.start = lambda: None  # type: ignore[method-assign]  # results come from the test
         with manager:
             yield manager
 

@@ -21,9 +21,9 @@ from cotenant.manager.decisions.recommendations import (
     RecommendationObject,
     RecommendationView,
     decide,
-    object_name,
 )
 from cotenant.manager.decisions.results import ContainerAdvice, RunResults, WorkloadAdvice
+from cotenant.recommender.model.recommendation import object_name
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 NOW = 1_790_000_000
@@ -76,7 +76,8 @@ def settle(
     now: float = NOW,
 ) -> tuple[dict[tuple[str, str], dict[str, Any]], list[int]]:
     """Rounds until nothing is left to write; what is held then, and how many were written in each round."""
-    held, written = held or {}, []
+    held = held or {}
+    written: list[int] = []
     known = {w.ref: owner(w.ref) for w in workloads} if owners is None else owners
     for _ in range(4):
         made = decide(RecommendationView(RunResults(NOW, tuple(workloads)), objects(held), known), now).intents

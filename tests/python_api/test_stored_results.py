@@ -202,7 +202,8 @@ def test_a_stretch_of_usage_is_chosen_by_time_and_name(store: cotenant.ClusterSt
     # 12 slots of 5 minutes, the last one begins 5 minutes before the end
     assert list(hour["time"]) == list(pd.date_range(start, periods=12, freq="5min"))
     assert set(every["workload"]) == {"checkout"}
-    for seconds in (np.int64(start.timestamp()), np.float32(0)):  # numbers of numpy are Unix seconds too
+    numbers: tuple[Any, ...] = (np.int64(start.timestamp()), np.float32(0))
+    for seconds in numbers:  # numbers of numpy are Unix seconds too
         since = store.usage("pay/checkout", resource="cpu", since=seconds)
         assert since["time"].iloc[0] == max(pd.Timestamp(float(seconds), unit="s", tz="UTC"), every["time"].iloc[0])
     pd.testing.assert_frame_equal(hour, every[every["time"].isin(hour["time"])].reset_index(drop=True))

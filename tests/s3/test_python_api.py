@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("s3"
 
 
 def test_a_bucket_is_opened_like_a_folder(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    size = {"nodes": 2, "workloads": 8, "days": 1, "analyse": False}
+    size: dict[str, Any] = {"nodes": 2, "workloads": 8, "days": 1, "analyse": False}
     expected = cotenant.demo_store(tmp_path / "folder", **size).usage(resource="cpu")
     pd.testing.assert_frame_equal(cotenant.demo_store(bucket.url, **size).usage(resource="cpu"), expected)
     file = tmp_path / "settings.yaml"

@@ -35,7 +35,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     """{"a": {"b": value}} for "a.b"."""
     for name in reversed(key.split(".")):
         value = {name: value}
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def test_few_enough_settings_remain_and_each_says_when_it_is_changed() -> None:

@@ -38,28 +38,28 @@ def stored(body: dict[str, Any], version: str) -> dict[str, Any]:
 
 
 @given(entries=ENTRIES)
-def test_what_is_written_is_read_again(entries: list[Holding]):
+def test_what_is_written_is_read_again(entries: list[Holding]) -> None:
     write = ledger_write(NodeLedger("n1", "7"), "u", entries)
     assert write.body["metadata"]["resourceVersion"] == "7"  # refused for any other than the one that was read
     read = parse_ledger("n1", stored(dict(write.body), "8"))
     assert read == NodeLedger("n1", "8", {h.uid: h for h in entries})
 
 
-def test_a_new_ledger_has_no_entries_and_no_version_to_compare():
+def test_a_new_ledger_has_no_entries_and_no_version_to_compare() -> None:
     body = dict(new_ledger("n1", "u").body)
     assert parse_ledger("n1", stored(body, "1")) == NodeLedger("n1", "1")
     assert parse_ledger("n1", None) == NodeLedger("n1")
 
 
 @given(entries=ENTRIES, data=st.data())
-def test_entries_end_only_when_their_pod_is_known_to_be_over(entries: list[Holding], data: st.DataObject):
+def test_entries_end_only_when_their_pod_is_known_to_be_over(entries: list[Holding], data: st.DataObject) -> None:
     ledger = NodeLedger("n1", "7", {h.uid: h for h in entries})
     fates = {h.uid: data.draw(st.sampled_from(PodFate)) for h in entries if data.draw(st.booleans())}
     over = {uid for uid, fate in fates.items() if fate is PodFate.OVER}
     assert set(active_holdings(ledger, fates)) == set(ledger.holdings) - over
 
 
-def test_an_entry_counts_before_what_its_pod_says_and_pods_without_one_count_too():
+def test_an_entry_counts_before_what_its_pod_says_and_pods_without_one_count_too() -> None:
     written, claimed = Holding("a/b", "u1", {"k": "ours"}), Holding("a/b", "u1", {"k": "theirs"}, {"cpu": 1000})
     foreign = Holding("a/c", "u2", {}, {"cpu": 1000})
     coming = Holding("a/d", "u3", {"k": "ours"}, entered=True)
@@ -70,7 +70,7 @@ def test_an_entry_counts_before_what_its_pod_says_and_pods_without_one_count_too
 
 
 @given(pods=st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5))
-def test_a_ledger_that_cannot_be_read_is_not_taken_for_an_empty_one(pods: Any):
+def test_a_ledger_that_cannot_be_read_is_not_taken_for_an_empty_one(pods: Any) -> None:
     body = {"metadata": {"resourceVersion": "1"}, "spec": {"pods": pods}}
     if pods == []:
         assert parse_ledger("n1", body).holdings == {}

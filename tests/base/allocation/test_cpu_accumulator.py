@@ -48,7 +48,9 @@ def numa_nodes_of(topology: CpuTopology, cpus: Cpus) -> set[int]:
 
 
 @given(data=st.data(), topology=machines(), request=REQUESTS)
-def test_an_answer_is_as_many_free_cpus_as_were_asked(data: st.DataObject, topology: CpuTopology, request: CpuRequest):
+def test_an_answer_is_as_many_free_cpus_as_were_asked(
+    data: st.DataObject, topology: CpuTopology, request: CpuRequest
+) -> None:
     occupation = data.draw(occupations(topology))
     cpus = allocate_cpus(topology, occupation, request)
     if cpus is not None:
@@ -59,7 +61,7 @@ def test_an_answer_is_as_many_free_cpus_as_were_asked(data: st.DataObject, topol
 @given(topology=machines(), requests=st.lists(st.tuples(REQUESTS, st.booleans()), max_size=20))
 def test_no_cpu_is_given_to_two_pods_however_pods_come_and_go(
     topology: CpuTopology, requests: list[tuple[CpuRequest, bool]]
-):
+) -> None:
     owners: list[Cpus] = []
     for request, leaves in requests:
         if leaves and owners:
@@ -72,7 +74,9 @@ def test_no_cpu_is_given_to_two_pods_however_pods_come_and_go(
 
 
 @given(data=st.data(), topology=machines(), request=REQUESTS)
-def test_required_policies_hold_in_every_answer(data: st.DataObject, topology: CpuTopology, request: CpuRequest):
+def test_required_policies_hold_in_every_answer(
+    data: st.DataObject, topology: CpuTopology, request: CpuRequest
+) -> None:
     cpus = allocate_cpus(topology, data.draw(occupations(topology)), replace(request, required=True))
     if cpus is None:
         return
@@ -84,7 +88,9 @@ def test_required_policies_hold_in_every_answer(data: st.DataObject, topology: C
 
 
 @given(data=st.data(), topology=machines(), request=REQUESTS)
-def test_numa_policies_bound_the_number_of_numa_nodes(data: st.DataObject, topology: CpuTopology, request: CpuRequest):
+def test_numa_policies_bound_the_number_of_numa_nodes(
+    data: st.DataObject, topology: CpuTopology, request: CpuRequest
+) -> None:
     cpus = allocate_cpus(topology, data.draw(occupations(topology)), request)
     if cpus is None:
         return
@@ -97,7 +103,7 @@ def test_numa_policies_bound_the_number_of_numa_nodes(data: st.DataObject, topol
 @given(data=st.data(), topology=machines(), count=st.integers(1, 8))
 def test_best_effort_refuses_nothing_and_takes_as_few_numa_nodes_as_have_room(
     data: st.DataObject, topology: CpuTopology, count: int
-):
+) -> None:
     occupation = data.draw(occupations(topology))
     free = topology.cpus - topology.isolated - occupation.taken
     cpus = allocate_cpus(topology, occupation, CpuRequest(count, SPREAD, numa=NumaPolicy.BEST_EFFORT))
@@ -116,7 +122,7 @@ def test_best_effort_refuses_nothing_and_takes_as_few_numa_nodes_as_have_room(
 @given(data=st.data(), topology=machines(), request=REQUESTS)
 def test_exclusive_pods_share_a_core_only_where_no_numa_node_has_room_beside_the_others(
     data: st.DataObject, topology: CpuTopology, request: CpuRequest
-):
+) -> None:
     occupation = data.draw(occupations(topology))
     asked = replace(request, bind=SPREAD, required=False, exclusive=PCPU, numa=NumaPolicy.NONE)
     cpus = allocate_cpus(topology, occupation, asked)
@@ -147,7 +153,7 @@ def test_exclusive_pods_share_a_core_only_where_no_numa_node_has_room_beside_the
         (CpuRequest(66), NOTHING_TAKEN, "0-32,64-96"),
     ],
 )
-def test_cpus_on_two_sockets_of_32_cores(request_: CpuRequest, occupation: CpuOccupation, cpus: str):
+def test_cpus_on_two_sockets_of_32_cores(request_: CpuRequest, occupation: CpuOccupation, cpus: str) -> None:
     assert allocate_cpus(LARGE, occupation, request_) == parse_cpus(cpus)
 
 
@@ -168,15 +174,15 @@ def test_cpus_on_two_sockets_of_32_cores(request_: CpuRequest, occupation: CpuOc
         (CpuRequest(0), ""),
     ],
 )
-def test_what_cannot_be_had_is_refused(request_: CpuRequest, taken: str):
+def test_what_cannot_be_had_is_refused(request_: CpuRequest, taken: str) -> None:
     assert allocate_cpus(LARGE, CpuOccupation(parse_cpus(taken)), request_) is None
 
 
-def test_a_hybrid_machine_completes_an_odd_number_with_a_core_of_one_thread():
+def test_a_hybrid_machine_completes_an_odd_number_with_a_core_of_one_thread() -> None:
     # cores 0 and 1 have threads 0-1 and 2-3, core 2 has thread 4 alone: 3 = core 0 and core 2
     assert allocate_cpus(hybrid_topology(2, 1), NOTHING_TAKEN, CpuRequest(3, required=True)) == {0, 1, 4}
 
 
-def test_a_machine_without_hyper_threads_gives_single_cpus_as_whole_cores():
+def test_a_machine_without_hyper_threads_gives_single_cpus_as_whole_cores() -> None:
     cpus = allocate_cpus(regular_topology(1, 8), NOTHING_TAKEN, CpuRequest(3, required=True))
     assert cpus == {0, 1, 2}

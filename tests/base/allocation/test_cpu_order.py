@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -43,7 +44,7 @@ def chosen(
     count: int,
     bind: CpuBindPolicy,
     strategy: NumaStrategy,
-    **more: CpuExclusivePolicy,
+    **more: Any,
 ) -> set[int] | None:
     request = CpuRequest(count, bind, strategy=strategy, **more)
     cpus = allocate_cpus(topology, CpuOccupation(parse_cpus(taken)), request)

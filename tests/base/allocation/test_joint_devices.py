@@ -312,7 +312,8 @@ def test_devices_whose_switch_is_not_known_get_what_was_asked_for_and_are_togeth
 
 
 def test_a_kind_by_itself_is_given_as_it_was_asked_for() -> None:
-    for joint in (SAME, {"deviceTypes": ["gpu", "gpu"]}, {"deviceTypes": []}):
+    joints: tuple[dict[str, Any], ...] = (SAME, {"deviceTypes": ["gpu", "gpu"]}, {"deviceTypes": []})
+    for joint in joints:
         assert given_to(place(EIGHT, {NVIDIA_GPU: 8}, joint=joint), G) == [[0, 1, 2, 3, 4, 5, 6, 7]]
     assert given_to(place(EIGHT, {NVIDIA_GPU: 8, RDMA: 100})) == [[0, 1, 2, 3, 4, 5, 6, 7], [1]]
 

@@ -37,19 +37,19 @@ def node_cpus(draw: st.DrawFn) -> NodeCpus:
 
 
 @given(cpus=node_cpus())
-def test_what_is_published_is_read_again(cpus: NodeCpus):
+def test_what_is_published_is_read_again(cpus: NodeCpus) -> None:
     assert parse_topology(document(annotations_of(cpus))) == cpus
 
 
 @given(data=st.data(), topology=machines())
-def test_an_assignment_is_read_as_it_was_written(data: st.DataObject, topology: CpuTopology):
+def test_an_assignment_is_read_as_it_was_written(data: st.DataObject, topology: CpuTopology) -> None:
     cpus = data.draw(st.frozensets(st.sampled_from(sorted(topology.cpus)), min_size=1))
     text = assignment_text(topology, cpus)
     numa_nodes = tuple(sorted({topology.by_id[cpu].numa_node for cpu in cpus}))
     assert assignment_of({"scheduling.koordinator.sh/resource-status": text}, "p") == CpuAssignment(cpus, numa_nodes)
 
 
-def test_annotations_have_koordinators_fields():
+def test_annotations_have_koordinators_fields() -> None:
     pods = (PodCpus("shop", "web-0", "u1", frozenset({0, 2})), PodCpus("a", "b", "u2", frozenset({1}), by_kubelet=True))
     shared = frozenset({3})
     texts = annotations_of(NodeCpus(SMALL, "static", frozenset({3}), pods, shared, frozenset({2, 3})))
@@ -65,7 +65,7 @@ def test_annotations_have_koordinators_fields():
     assert decoded["be-cpu-shared-pools"] == [{"socket": 0, "node": 0, "cpuset": "2-3"}]
 
 
-def test_an_assignment_counts_cpus_by_numa_node():
+def test_an_assignment_counts_cpus_by_numa_node() -> None:
     # threads 0 and 4 are core 0 on NUMA node 0, CPU 2 is core 2 on node 1
     topology = regular_topology(sockets=2, cores_per_socket=2, threads_per_core=2)
     assert json.loads(assignment_text(topology, frozenset({0, 2, 4}))) == {
@@ -74,39 +74,39 @@ def test_an_assignment_counts_cpus_by_numa_node():
     }
 
 
-def test_zones_have_the_cpus_and_the_memory_of_their_numa_node():
+def test_zones_have_the_cpus_and_the_memory_of_their_numa_node() -> None:
     zone, other = zones_of(regular_topology(2, 2), {0: 1 << 30})
     assert [(r["name"], r["capacity"]) for r in zone["resources"]] == [("cpu", "2"), ("memory", str(1 << 30))]
     assert (other["name"], [r["name"] for r in other["resources"]]) == ("node-1", ["cpu"])
 
 
 @given(text=st.text())
-def test_an_annotation_that_is_no_topology_is_refused_by_name(text: str):
+def test_an_annotation_that_is_no_topology_is_refused_by_name(text: str) -> None:
     with pytest.raises(UsageError, match=r"noderesourcetopologies/n1"):
         parse_topology(document({CPU_TOPOLOGY_ANNOTATION: text or "x"}))
 
 
 @given(text=st.text())
-def test_a_wish_that_cannot_be_read_names_the_pod(text: str):
+def test_a_wish_that_cannot_be_read_names_the_pod(text: str) -> None:
     try:
         wish_of({"scheduling.koordinator.sh/resource-spec": text}, "shop/web-0")
     except UsageError as error:
         assert "shop/web-0" in error.message
 
 
-def test_a_cpu_belongs_to_who_withholds_it_before_pods_and_the_pool():
+def test_a_cpu_belongs_to_who_withholds_it_before_pods_and_the_pool() -> None:
     pods = (PodCpus("shop", "web-0", "u", frozenset({0, 2})),)
     annotations = {"node.koordinator.sh/reservation": '{"reservedCPUs": "2"}'}
     states = {o.cpu: o.state for o in owners(NodeCpus(SMALL, pods=pods), annotations, "n1")}
     assert states == {0: CpuState.POD, 1: CpuState.SHARED, 2: CpuState.RESERVED, 3: CpuState.SHARED}
 
 
-def test_a_described_machine_stands_in_for_a_real_one():
+def test_a_described_machine_stands_in_for_a_real_one() -> None:
     body = {"sockets": 2, "coresPerSocket": 32, "threadsPerCore": 2, "offline": "127", "isolated": "0"}
     topology = described_machine(body, "m.yaml").topology
     assert (len(topology.cpus), topology.offline, topology.isolated) == (127, {127}, {0})
 
 
-def test_a_description_with_a_field_that_nobody_knows_names_the_file():
+def test_a_description_with_a_field_that_nobody_knows_names_the_file() -> None:
     with pytest.raises(UsageError, match=r"m\.yaml: .*`cores`"):
         described_machine({"sockets": 2, "coresPerSocket": 2, "cores": 3}, "m.yaml")

@@ -116,7 +116,7 @@ def test_amounts_of_zero_count_as_not_set() -> None:
 
 
 AMOUNTS = st.sampled_from([{}, {"cpu": "200m"}, {"cpu": "1"}, {"cpu": "3", "memory": "1Gi"}, {"memory": "64Mi"}])
-CONDITIONS = (
+CONDITIONS: tuple[list[dict[str, str]], ...] = (
     [],
     [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
     [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}],
