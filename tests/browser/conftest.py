@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
 
 from tests.support import dashboard as support
 from tools import fetch_plotly
@@ -28,7 +29,7 @@ FLAGS: Final = (
     # A page lives for seconds here: to optimise its program costs a tenth of its opening and pays for nothing.
     "--js-flags=--no-opt --no-maglev",
 )
-SIZE: Final = {"width": 1440, "height": 900}
+SIZE: Final[ViewportSize] = {"width": 1440, "height": 900}
 BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser")
 """The first that is installed is used: without its windows Chromium takes half the processor time."""
 PATIENCE_MS: Final = 60_000
@@ -90,7 +91,12 @@ def open_page(chromium: Browser, cpu_slowdown: int) -> Iterator[Open]:
             errors.append(text)
 
     def opened(
-        url: str, *, theme: str = "light", size: dict[str, int] = SIZE, quiet: bool = False, policed: bool = False
+        url: str,
+        *,
+        theme: Literal["light", "dark"] = "light",
+        size: ViewportSize = SIZE,
+        quiet: bool = False,
+        policed: bool = False,
     ) -> Page:
         # Waiting for a function is done by eval, which the pages' own policy forbids: test_access has it in force.
         context = chromium.new_context(
@@ -118,5 +124,5 @@ def axe() -> str:
     """The source of axe-core, by version and integrity; skipped where it is neither cached nor to be had."""
     try:
         return fetch_plotly.fetch(Path(__file__).with_name("axe.lock.json")).read_text()
-    except (OSError, ValueError, fetch_plotly.subprocess.SubprocessError) as error:
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         pytest.skip(f"axe-core cannot be fetched: {error}")

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Dialog, Page, expect
 
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.sections.dashboard import AccessSettings
@@ -95,7 +95,7 @@ def test_no_other_port_of_the_loopback_gets_the_launch_cookie_and_a_logout_ends_
     with support.dashboard(tmp_path / "empty", AccessSettings(), launch_token="t-1_x") as url:
         page = open_page(launch.launch_url(url, "/nodes", "t-1_x"), policed=True, quiet=True)
         expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
-        kept = page.context.cookies()
+        kept: list[Any] = [*page.context.cookies()]
         visitor = page.context.new_page()
         for name in ("127.0.0.1", "localhost", "x.localhost"):
             visitor.goto(f"http://{name}:{other.server_port}/")
@@ -116,7 +116,9 @@ def test_an_open_page_says_that_its_server_was_started_anew(open_page: Open, tmp
     with support.dashboard(tmp_path, AccessSettings(), launch_token="first") as url:
         page = open_page(launch.launch_url(url, "/nodes", "first"), policed=True, quiet=True)
         expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
-    with support.dashboard(tmp_path, AccessSettings(), port=urlsplit(url).port, launch_token="second"):
+    port = urlsplit(url).port
+    assert port is not None
+    with support.dashboard(tmp_path, AccessSettings(), port=port, launch_token="second"):
         banner = page.get_by_role("alert").filter(has_text="started anew: open the address that it printed")
         expect(banner).to_be_visible(timeout=60_000)
         banner.get_by_role("link", name="Enter its launch token").click()
@@ -167,7 +169,12 @@ def test_the_menu_of_the_person_has_no_serious_accessibility_fault(
 def test_a_name_and_a_group_from_the_provider_stay_text(open_page: Open, guarded: str) -> None:
     page = open_page(guarded)
     dialogs: list[str] = []
-    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+
+    def dismiss(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", dismiss)
     logged_in(page, NASTY)
     page.locator("#me summary").click()
     expect(page.locator("#me strong")).to_have_text(NASTY)
@@ -188,7 +195,7 @@ def test_a_login_that_ends_is_said_and_the_page_stays(open_page: Open, guarded: 
 def test_a_page_goes_on_after_the_server_was_started_anew(open_page: Open, address: str) -> None:
     # a question under way would bring the sign of another session first, and the page anew without the click
     page = settled(open_page(f"{address}/workloads", quiet=True))
-    cookie = {"url": address, "httpOnly": True, "name": "cotenant_session", "value": "of-the-process-before"}
+    cookie: Any = {"url": address, "httpOnly": True, "name": "cotenant_session", "value": "of-the-process-before"}
     page.context.add_cookies([cookie, {"url": address, "name": "_csrf_token", "value": "0" * 64}])
     go_to(page, "n")
     expect(page.get_by_role("heading", level=1)).to_have_text("Nodes", timeout=60_000)
@@ -198,7 +205,7 @@ def test_a_page_goes_on_after_the_server_was_started_anew(open_page: Open, addre
 def test_questions_asked_together_after_a_new_start_are_all_answered(open_page: Open, address: str) -> None:
     # each refusal brings a cookie of its own: what was asked again with the one before is refused once more
     page = settled(open_page(f"{address}/workloads", quiet=True))
-    cookie = {"url": address, "httpOnly": True, "name": "cotenant_session", "value": "of-the-process-before"}
+    cookie: Any = {"url": address, "httpOnly": True, "name": "cotenant_session", "value": "of-the-process-before"}
     page.context.add_cookies([cookie, {"url": address, "name": "_csrf_token", "value": "0" * 64}])
     asked = """async () => (await Promise.all([...Array(30)].map(
         () => fetch("api/v1/postponements/recall", { method: "POST", body: "{}" })

@@ -150,6 +150,7 @@ def five(demo: Demo) -> tuple[WorkloadRef, WorkloadRef, list[WorkloadRef]]:
 
 def template(client: KubeClient, ref: WorkloadRef) -> Any:
     found = client.get(address_of(ref).path)
+    assert found is not None
     return [c.get("resources") for c in found["spec"]["template"]["spec"]["containers"]]
 
 

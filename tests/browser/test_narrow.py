@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, ViewportSize, expect
 from playwright.sync_api import TimeoutError as NotInTime
 
 from cotenant.dashboard import pages
@@ -19,7 +19,7 @@ from tests.support.extent import full
 from tests.support.pictures import pictured
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
-TELEPHONE = {"width": 390, "height": 844}
+TELEPHONE: ViewportSize = {"width": 390, "height": 844}
 OUTSIDE = """() => [...document.querySelectorAll('.top button, .top summary, .page-head > *')]
     .filter(e => e.getBoundingClientRect().right > innerWidth).map(e => e.id || e.textContent)"""
 SIDEWAYS = """() => {
@@ -199,7 +199,7 @@ def test_no_word_of_a_heading_is_broken_in_two(address: str, open_page: Open) ->
     assert page.evaluate(BROKEN) == []
 
 
-SMALL_LAPTOP = {"width": 1280, "height": 800}
+SMALL_LAPTOP: ViewportSize = {"width": 1280, "height": 800}
 CUT = """() => [...document.querySelectorAll('.grid .ag-header-cell-text')].filter(e => e.offsetWidth &&
     (e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.closest('.ag-header-cell').clientHeight))
     .map(e => e.textContent)"""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from cotenant.base.amount_text import three_digits
 from cotenant.base.resource import GIB, DeviceResource, Resource
 from cotenant.base.text import visible
 from cotenant.dashboard.tables import display
@@ -61,7 +62,7 @@ def differences(numbers: Sequence[Any], ours: Callable[[Any], str], theirs: Sequ
         ("bytes", display.gib),
         ("gpus", lambda value: display.true_minus(display.gpus(value))),
         ("ratio", display.percent),
-        ("number", lambda value: "–" if value is None else display.true_minus(display.three_digits(value))),
+        ("number", lambda value: "–" if value is None else display.true_minus(three_digits(value))),
     ],
 )
 def test_an_amount_is_the_same_text_in_a_cell_and_in_a_sentence(
@@ -93,7 +94,7 @@ def test_a_cell_below_a_heading_of_cores_is_the_amount_to_three_digits(page: Pag
 
 
 def test_a_change_has_the_sign_and_the_digits_of_a_sentence(page: Page) -> None:
-    cells = [{"value": value, "data": {}, "unit": "bytes"} for value in values()]
+    cells: list[dict[str, Any]] = [{"value": value, "data": {}, "unit": "bytes"} for value in values()]
     theirs = page.evaluate(TO_CELLS, ["CotenantDelta", cells])
     ours = [display.signed(cell["value"], Resource.MEMORY) for cell in cells]
     assert [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]] == []

@@ -133,8 +133,9 @@ def test_a_script_accepts_a_share_of_a_gpu_in_place_of_cpu_and_memory_and_takes_
         packed = zipfile.ZipFile(io.BytesIO(files.content))
         texts = "".join(packed.read(name).decode() for name in packed.namelist())
         assert "koordinator.sh/gpu-core" in texts and f"Left out: {refused}." in texts
-        refused = posted(me, "bundles", {**body, "form": "ssa"})
-        assert refused.status_code == 422 and "not written for server-side apply" in refused.json()["message"]
+        unwritten = posted(me, "bundles", {**body, "form": "ssa"})
+        assert unwritten.status_code == 422
+        assert "not written for server-side apply" in unwritten.json()["message"]
 
 
 def test_a_batch_is_taken_back_by_its_key(scene: Scene) -> None:
@@ -182,7 +183,7 @@ def test_each_refusal_is_in_words_under_its_own_status(scene: Scene) -> None:
 )
 def test_an_error_of_the_cluster_has_the_status_of_its_kind(error: ClusterError, status: int) -> None:
     answer = results.problem(error)
-    assert (answer.status_code, json.loads(answer.body)["message"]) == (status, error.message)
+    assert (answer.status_code, json.loads(bytes(answer.body))["message"]) == (status, error.message)
 
 
 def test_who_may_not_is_refused_and_nothing_happens(scene: Scene) -> None:

@@ -23,9 +23,10 @@ from cotenant.base.store.relation import Relation
 from cotenant.base.table import Schema, Table
 from cotenant.dashboard.figures import room as chart
 from cotenant.dashboard.nodes import batch
-from cotenant.dashboard.nodes.batch import LIKELY, SURE, Job, LendableCapacity
+from cotenant.dashboard.nodes.batch import Job, LendableCapacity
 from cotenant.dashboard.pages import batch as page
 from cotenant.dashboard.sources.source import Snapshot, StoreSource
+from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
 from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE
 from tests.dashboard.test_states import Changed, Faulty, text_of, view_on
 from tests.support import dashboard as support
@@ -316,7 +317,7 @@ def test_scripts_get_the_answer_of_the_page(source: StoreSource, made: Results) 
 
 @pytest.mark.server
 def test_scripts_hear_when_the_forecasts_are_over(source: StoreSource, made: Results) -> None:
-    late = support.app_on(real(source), now_seconds=made.end_seconds + 30 * 3600)  # type: ignore[arg-type]
+    late = support.app_on(real(source), now_seconds=made.end_seconds + 30 * 3600)
     with support.served(late) as address, pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"{address}/api/v1/fit", timeout=120)
     assert refused.value.code == 404 and b"are over" in refused.value.read()

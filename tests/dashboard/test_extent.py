@@ -22,6 +22,7 @@ from cotenant.dashboard.figures import base
 from cotenant.dashboard.frame import extent
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.home import numbers, overview
+from cotenant.dashboard.home.page_data import overview_page
 from cotenant.dashboard.pages import enforcement, nodes, recommendations
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import carried, list_page
@@ -217,7 +218,7 @@ def test_a_moment_is_read_or_refused_on_every_page_and_ignored_on_none(results: 
 
 # --- what follows it --------------------------------------------------------------------------------------------------
 def test_the_overview_of_a_namespace_sums_its_rows_and_keeps_the_cluster_s(view: View, results: Overview) -> None:
-    page, tables = overview.overview_page(view, "?ns=pay"), view.source.snapshot().tables
+    page, tables = overview_page(view, "?ns=pay"), view.source.snapshot().tables
     assert page is not None
     mine = {s.name: tables[s.name].read().columns["namespace"] == "pay" for s in (WORKLOADS, PODS, RECOMMENDATIONS)}
     advice = tables[RECOMMENDATIONS.name].read().columns
@@ -235,7 +236,7 @@ def test_the_overview_of_a_namespace_sums_its_rows_and_keeps_the_cluster_s(view:
 
 
 def test_what_is_ready_on_the_overview_is_what_the_list_shows_under_the_same_namespace(view: View) -> None:
-    page = overview.overview_page(view, "?ns=pay&ns=shop")
+    page = overview_page(view, "?ns=pay&ns=shop")
     assert page is not None
     query = recommendations.LIST.query(f"{numbers.READY}&ns=pay&ns=shop")
     assert page.ready.ready == len(view.source.snapshot().rows(RECOMMENDATIONS.name, query))

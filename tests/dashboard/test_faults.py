@@ -105,7 +105,7 @@ def test_a_panel_that_fails_has_its_traceback_on_a_console() -> None:
     handlers, level = logging.root.handlers[:], logging.root.level
     configure_logging(TelemetrySettings(log_format="console"), stream)
     try:
-        panels.render_guarded(lambda: Crossed().snapshot())  # type: ignore[arg-type, return-value]
+        panels.render_guarded(lambda: Crossed().snapshot())
     finally:
         logging.root.handlers[:] = handlers
         logging.root.setLevel(level)

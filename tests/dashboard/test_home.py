@@ -16,6 +16,7 @@ from plotly.utils import PlotlyJSONEncoder
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.store import Store
+from cotenant.changes.model.ledger_marks import LedgerMarks
 from cotenant.changes.model.service import PostponedRecommendation
 from cotenant.dashboard import pages
 from cotenant.dashboard.frame import palette
@@ -25,7 +26,6 @@ from cotenant.dashboard.home import answers, beginnings, cards, overview
 from cotenant.dashboard.home.page_data import OverviewPage, overview_page
 from cotenant.dashboard.pages import recommendations
 from cotenant.dashboard.sources import snoozed
-from cotenant.dashboard.sources.snoozed import LedgerMarks
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import display
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, PresentUse, RecorderStatus

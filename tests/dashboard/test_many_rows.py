@@ -26,7 +26,7 @@ async def measured(answer: StreamingResponse) -> tuple[int, int, int, int]:
     lines = largest = total = 0
     tracemalloc.start()
     async for piece in answer.body_iterator:
-        text = bytes(piece).decode()
+        text = piece if isinstance(piece, str) else bytes(piece).decode()
         lines += sum(1 for _ in csv.reader(io.StringIO(text, newline="")))
         largest, total = max(largest, len(text)), total + len(text)
     peak = tracemalloc.get_traced_memory()[1]

@@ -371,7 +371,7 @@ def test_counts_and_sums_over_all_namespaces_are_those_of_the_whole(house: House
     whole = house.snapshot.overview
     found = filter_snapshot(house.snapshot, frozenset(house.names)).overview
     assert whole is not None and found is not None
-    kept = {"kept_recommendations": whole.kept_recommendations, "kept_seconds": whole.kept_seconds}
+    kept: dict[str, Any] = {"kept_recommendations": whole.kept_recommendations, "kept_seconds": whole.kept_seconds}
     assert replace(found, notes=whole.notes, **kept) == whole
 
 

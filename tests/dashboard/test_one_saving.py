@@ -21,6 +21,7 @@ from cotenant.cli.demo.demo import summary
 from cotenant.cli.report.scan_report import ReportContents, page
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.home import overview
+from cotenant.dashboard.home.page_data import overview_page
 from cotenant.dashboard.pages import recommendations
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import select_bar
@@ -138,7 +139,7 @@ def test_a_limit_without_a_request_is_counted_alike_in_every_column(rows: list[d
 
 
 def test_sentence_tile_list_bar_and_address_say_the_same(view: View, stored: PlannedSavings) -> None:
-    shown = overview.overview_page(view, "")
+    shown = overview_page(view, "")
     assert shown is not None
     contents = overview.contents(view, "")
     now, _, after = text_of(found(contents, "overview-worth")).partition("After all steps")
@@ -188,7 +189,7 @@ def test_the_bar_says_what_a_review_writes_and_what_it_leaves_out_and_why(
 def test_a_choice_of_namespaces_is_one_number_on_page_list_and_rest(
     view: View, rows: list[dict[str, Any]], namespaces: str
 ) -> None:
-    shown = overview.overview_page(view, f"?{namespaces}")
+    shown = overview_page(view, f"?{namespaces}")
     assert shown is not None and shown.overview.savings is not None
     tile = shown
     assert shown.overview.savings == tile.planned_savings
@@ -220,13 +221,13 @@ def test_rest_exports_and_command_line_have_the_same_numbers(
         cells = [float(row["cpu_delta_total"] or 0) for row in rows]
         return sum(max(0.0, -cell) for cell in cells), sum(float(row["raised_step"] or 0) for row in rows)
 
-    want = (stored.all_steps.frees.millicores, pytest.approx(stored.now.raises.monthly))
+    both = pytest.approx((stored.all_steps.frees.millicores, stored.now.raises.monthly))
     exported = csv.DictReader(io.StringIO(fetched(f"{address}/api/v1/recommendations?format=csv&limit=1000")))
-    assert freed(list(exported)) == want
-    assert freed(json.loads(fetched(f"{address}/api/v1/recommendations?limit=1000"))["rows"]) == want
+    assert freed(list(exported)) == both
+    assert freed(json.loads(fetched(f"{address}/api/v1/recommendations?limit=1000"))["rows"]) == both
     done = cotenant("recs", "list", "--all", "--store", made.store.url, "-o", "json")
     assert done.returncode == 0, done.stderr
-    assert freed(json.loads(done.stdout)) == want
+    assert freed(json.loads(done.stdout)) == both
 
 
 def test_note_report_and_summary_say_the_same(made: Results, stored: PlannedSavings) -> None:

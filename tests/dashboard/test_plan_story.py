@@ -50,9 +50,14 @@ SCORE = Score(SIX, SIX + 2 * HOUR, 4, 3, 1, 0.81, 0.9, 1.5, 0.1, lead_seconds=80
 
 def plan(phase: PlanPhase | None = PlanPhase.PROPOSED, **changed: Any) -> Plan:
     """Four pods of two cores at six; `status` are fields of its status."""
-    status = {"window": WINDOW, "reserve_at_seconds": SIX - LEAD, "lead_seconds": LEAD, "count": 4}
+    status: dict[str, Any] = {"window": WINDOW, "reserve_at_seconds": SIX - LEAD, "lead_seconds": LEAD, "count": 4}
     status |= changed.pop("status", {})
-    made = {"source": WindowSource.MANUAL, "window": WINDOW, "status": PlanStatus(phase, **status), **changed}
+    made: dict[str, Any] = {
+        "source": WindowSource.MANUAL,
+        "window": WINDOW,
+        "status": PlanStatus(phase, **status),
+        **changed,
+    }
     return Plan("shop", "web-peak", owner=PlanOwner("Deployment", "web"), per_pod={"cpu": 2000}, count=4, **made)
 
 

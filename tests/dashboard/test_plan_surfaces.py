@@ -123,7 +123,8 @@ def _body(one: Plan) -> dict[str, Any]:
     """As REST answers."""
     from cotenant.dashboard.rest.wire import json_answer
 
-    return dict(json.loads(bytes(json_answer(_plan_body(Service(one), one, 7.0)).body)))
+    service: Any = Service(one)
+    return dict(json.loads(bytes(json_answer(_plan_body(service, one, 7.0)).body)))
 
 
 def test_coverage_leads_and_the_hit_ratio_never_stands_for_it(tmp_path: Path) -> None:

@@ -116,7 +116,11 @@ def compared(query: Query, one: dict[str, Any], other: dict[str, Any]) -> int:
 def meant(rows: list[dict[str, Any]], query: Query) -> list[int]:
     newest = max((row["time"] for row in rows if row["time"] is not None), default=None)
     numbers = [place for place, row in enumerate(rows) if shows(row, query, newest)]
-    return sorted(numbers, key=cmp_to_key(lambda a, b: compared(query, rows[a], rows[b])))  # stable
+
+    def in_order(a: int, b: int) -> int:
+        return compared(query, rows[a], rows[b])
+
+    return sorted(numbers, key=cmp_to_key(in_order))  # stable
 
 
 def counted(rows: list[dict[str, Any]], query: Query, key: str) -> dict[str, int]:

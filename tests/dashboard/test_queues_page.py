@@ -14,6 +14,7 @@ import requests
 from cotenant.base.errors import ClusterForbidden, UsageError
 from cotenant.base.people import Grant, Person, Role
 from cotenant.dashboard.app import create_app
+from cotenant.dashboard.figures import base
 from cotenant.dashboard.figures import quotas as figures
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import DashboardContext, View, in_cluster
@@ -65,7 +66,7 @@ def test_bars_show_limit_runtime_use_and_guarantee_of_each_quota() -> None:
     assert list(by_name["Uses"].x) == [46.0, 36.0, 10.0]
     assert list(by_name["Min"].x) == [60.0, 20.0, 40.0]
     over, within = by_name["Uses"].marker.color[1:]
-    assert over == figures.base.RED and within == figures.base.TEAL
+    assert over == base.RED and within == base.TEAL
     assert (figure.layout.xaxis.ticksuffix, figure.layout.xaxis.showticksuffix) == (" cores", "first")
     assert figure.layout.yaxis.ticktext[1] == "\u00a0" * 4 + "research"
     assert chart.summary == (

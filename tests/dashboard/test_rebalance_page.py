@@ -28,7 +28,13 @@ from cotenant.dashboard.tables.labels import label
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from cotenant.scheduler_ext.rebalance.commands import Show
 from cotenant.scheduler_ext.rebalance.commands import _print as print_report
-from cotenant.scheduler_ext.rebalance.model.move_service import JobCarrier, MoveEvent, MoveHistoryEntry, MoveService
+from cotenant.scheduler_ext.rebalance.model.move_service import (
+    JobCarrier,
+    MoveEvent,
+    MoveHistoryEntry,
+    MoveOutcome,
+    MoveService,
+)
 from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES, NODES
 from cotenant.scheduler_ext.rebalance.rebalance_report import report_of
 from tests.dashboard.test_states import text_of
@@ -187,9 +193,9 @@ def test_a_node_is_emptied_by_who_may(who: Person, off: bool) -> None:
     shown = page.emptying_panel(view, small_emptying(), FixedMoves().jobs(who))
     buttons = [one for one in shown._traverse() if '"of": "node"' in getattr(one, "data-asked", "")]
     assert len(buttons) == 3 and {one.disabled for one in buttons} == {off}
-    form = text_of(approval.form([approval.MoveOutcome("low")], approval.NODES))
+    form = text_of(approval.form([MoveOutcome("low")], approval.NODES))
     assert "1 node of 1 would be marked. Nothing was written." in form and '"nodes-chosen"' in form
-    assert "Marked 1 node." in text_of(approval.result([approval.MoveOutcome("low")], approval.NODES))
+    assert "Marked 1 node." in text_of(approval.result([MoveOutcome("low")], approval.NODES))
     assert approval.chosen_nodes(view, approval.EVERY) == ["low"]
 
 
@@ -251,12 +257,12 @@ def test_the_mark_changes_with_rows_and_address_and_not_with_time() -> None:
 
 
 def test_the_form_names_what_would_be_made_and_what_is_refused() -> None:
-    refused = approval.MoveOutcome("shop/x-1", error="shop/x-1 is moved already by job j", fix="Wait.")
-    text = text_of(approval.form([approval.MoveOutcome("shop/a-1", "job-a"), refused]))
+    refused = MoveOutcome("shop/x-1", error="shop/x-1 is moved already by job j", fix="Wait.")
+    text = text_of(approval.form([MoveOutcome("shop/a-1", "job-a"), refused]))
     assert "1 job of 2 would be made. Nothing was written." in text and "Make 1 job" in text
     assert "is moved already by job j. Wait." in text and '"data": ["shop/a-1"]' in text
     assert '"disabled": true' in text_of(approval.form([refused]))
-    done = text_of(approval.result([approval.MoveOutcome("shop/a-1", "job-a"), refused]))
+    done = text_of(approval.result([MoveOutcome("shop/a-1", "job-a"), refused]))
     assert "Made 1 job. 1 move refused." in done
 
 
@@ -295,7 +301,7 @@ class Stage:
 @pytest.fixture(scope="module")
 def running() -> Iterator[Stage]:
     stage = Stage()
-    given = DashboardContext(moves=stage, people=lambda: stage.person)  # type: ignore[arg-type]
+    given = DashboardContext(moves=stage, people=lambda: stage.person)
     with support.served(create_app(None, support.QUICK, context=given)) as url:  # type: ignore[arg-type]
         stage.url = url
         yield stage

@@ -169,7 +169,7 @@ def test_every_list_of_a_body_is_bounded_in_our_words(house: House) -> None:
     for method, path, properties in house.bodies():
         for name, one in properties.items():
             if "array" in str(one) or one.get("type") == "object":
-                body = {name: [f"a/b/{n}" for n in range(MOST_LISTED + 1)]}
+                body: dict[str, Any] = {name: [f"a/b/{n}" for n in range(MOST_LISTED + 1)]}
                 if one.get("type") == "object":
                     body = {name: {"spec": body}}
                 address = sweep.filled(path, {})

@@ -86,6 +86,13 @@ def step(view: View, refs: list[WorkloadRef], name: str, **more: str) -> str:
     return text(review.contents(view, LIST, search_of(refs, step=name, **more)))
 
 
+def reviews_of(view: View, refs: list[WorkloadRef], **terms: str) -> tuple[list[WorkloadReview], Method]:
+    """The reviews of few workloads, which are over at once."""
+    found = review.review_workloads(view, reviewing.parse_terms(search_of(refs, **terms)), refs)
+    assert isinstance(found, tuple)
+    return found
+
+
 def free(scene: Scene, count: int = 1) -> list[WorkloadRef]:
     looks = scene.service().dry_run(ADMIN, ChangeRequest(scene.workloads))
     return [k.workload for k in looks if not k.error and not k.blocked(()) and k.tried and k.tried.accepted][:count]
@@ -184,9 +191,7 @@ def test_one_that_fails_is_left_out_and_the_others_are_accepted(scene: Scene) ->
     refs = free(scene, 2)
     gone = next(w for w in scene.workloads if w not in refs)
     view = view_of(scene)
-    looks, method = review.review_workloads(
-        view, reviewing.parse_terms(search_of([*refs, gone], step="confirm")), [*refs, gone]
-    )
+    looks, method = reviews_of(view, [*refs, gone], step="confirm")
     going, outs = reviewing.split_by_obstacle(looks, reviewing.parse_terms(""), method)
     assert {look.workload for look in going} >= set(refs) - {gone}
     assert all(out.why for out in outs)
@@ -328,7 +333,7 @@ def test_files_and_commands_are_made_without_touching_the_cluster(scene: Scene) 
     assert "Download the bundle" in offered and "Helm values" in offered and "review-accept" not in offered
     commands = step(view, [ref], "confirm", method="bundle", form="kubectl")
     assert "Show the commands" in commands
-    looks, method = review.review_workloads(view, reviewing.parse_terms(search_of([ref], method="bundle")), [ref])
+    looks, method = reviews_of(view, [ref], method="bundle")
     assert method is Method.BUNDLE and looks[0].error == ""
     assert scene.live(ref)["metadata"]["resourceVersion"] == before
 

@@ -240,7 +240,8 @@ class Broken:
 
 
 def test_a_broken_source_is_told_and_the_process_lives(tmp_path: Path) -> None:
-    with support.served(support.app_on(Broken())) as address:
+    broken: Any = Broken()
+    with support.served(support.app_on(broken)) as address:
         assert Answer(f"{address}/livez").status == 200
         ready = Answer(f"{address}/readyz")
         assert (ready.status, ready.text) == (503, "source: the disk is gone")
