@@ -102,7 +102,9 @@ def seen(
     *pods: PodReading, machine: NodeReading | None = None, at: float = 0.0, supported: frozenset[Knob] = EVERY_KNOB
 ) -> Observation:
     """One moment."""
-    tiers = {qos: GroupReading(path, Level.QOS) for qos, path in TIERS.items() if qos is not KubeQos.GUARANTEED}
+    tiers: dict[KubeQos, GroupReading] = {
+        qos: GroupReading(path, Level.QOS) for qos, path in TIERS.items() if qos is not KubeQos.GUARANTEED
+    }
     root = GroupReading("kubepods", Level.KUBEPODS)
     return Observation(at, 1.7e9 + at, machine or node(), root, tiers, tuple(pods), supported=supported)
 

@@ -105,7 +105,7 @@ def test_a_policy_that_is_off_does_and_remembers_nothing() -> None:
 
 
 def test_an_antagonist_is_first_held_then_evicted_with_the_reason() -> None:
-    quick = {"interference_samples": 30, "interference_patience_seconds": 10.0}
+    quick: dict[str, Any] = {"interference_samples": 30, "interference_patience_seconds": 10.0}
     quiet = [world(web(1000.0, 1.0), job("a", 0.0), job("b", 0.0), at=float(t)) for t in range(40)]
     loud = [world(web(1000.0, 40.0), job("a", 4000.0), job("b", 200.0), at=40.0 + t) for t in range(30)]
     plans, _ = run(*quiet, *loud, **quick)
@@ -129,7 +129,8 @@ def test_nobody_is_evicted_where_nobody_may_be_and_that_is_told() -> None:
 def test_on_old_knowledge_nobody_is_evicted_and_best_effort_gets_no_more(blind: str) -> None:
     ages, strategies = Ages(policy_ttl_seconds=300.0, pods_ttl_seconds=120.0), (BestEffort(),)
     _, memory = decide(world(*STARVED), slo(), Memory(), strategies, ages)
-    free = replace(world(web(100.0), *STARVED[1:], at=1.0), **{blind: 301.0})
+    old: dict[str, Any] = {blind: 301.0}
+    free = replace(world(web(100.0), *STARVED[1:], at=1.0), **old)
     now, _ = decide(free, slo(), memory, strategies, ages)
     assert now.mode is AgentMode.HOLD
     assert now.evictions == ()

@@ -96,7 +96,7 @@ def test_a_throttled_containers_quota_grows_to_its_bound_pod_first_and_comes_bac
     web, pods = half_a_core(node)
     agent = OneStrategy(Burst(), tmp_path, Layout(base=(node.base,)))
     node.run(web, ["/bin/sh", "-c", "while :; do :; done"])
-    quotas = []
+    quotas: list[tuple[str, ...]] = []
     agent.tick(pods, QUOTA_ONLY)
     before = throttled(node, web)
     while len(quotas) < 40 and (not quotas or quotas[-1] != ("75000", "75000")):

@@ -102,7 +102,7 @@ def first_files(kernel: Path, folder: Path) -> Path:
     shutil.copy(HERE / "guest/init_tcg.sh", top / "init")
     order: dict[str, None] = {}
     for module in ("virtio_pci", "9pnet_virtio", "9p"):
-        show = ["modprobe", "-d", kernel, "-S", module_version(kernel), "--show-depends", module]
+        show = ["modprobe", "-d", str(kernel), "-S", module_version(kernel), "--show-depends", module]
         told = subprocess.run(show, capture_output=True, text=True, check=True).stdout
         order |= dict.fromkeys(line.split()[1] for line in told.splitlines() if line.startswith("insmod "))
     for file in order:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -40,12 +41,12 @@ def batch(cpu: int | None, memory: int | None, name: str = "main", limits: bool 
     return ContainerSpec(name, requests=amounts, limits=amounts if limits else {})
 
 
-def pod(*containers: ContainerSpec, annotation: object = None, qos: QosClass = QosClass.BE, **more: object) -> PodSpec:
+def pod(*containers: ContainerSpec, annotation: object = None, qos: QosClass = QosClass.BE, **more: Any) -> PodSpec:
     text = annotation if isinstance(annotation, str) else json.dumps(annotation)
     annotations = {} if annotation is None else {EXTENDED_SPEC_ANNOTATION: text}
     extra = {k: more.pop(k) for k in list(more) if k == "annotations"}
-    annotations |= extra.get("annotations", {})  # type: ignore[arg-type]
-    return PodSpec("jobs", "p", "u", qos_class=qos, containers=containers, annotations=annotations, **more)  # type: ignore[arg-type]
+    annotations |= extra.get("annotations", {})
+    return PodSpec("jobs", "p", "u", qos_class=qos, containers=containers, annotations=annotations, **more)
 
 
 def of(spec: PodSpec, at: NodePolicy = PLAIN, ratio: float = 1.0, name: str = "main") -> ContainerResources:
@@ -232,10 +233,10 @@ def test_nothing_is_below_what_the_kernel_takes_and_no_child_above_its_parent(
             continue
         assert own.cpu_shares is not None and 2 <= own.cpu_shares <= 262_144
         assert own.cpu_quota is not None and (own.cpu_quota == NO_LIMIT or own.cpu_quota >= 1000)
-        assert own.memory_limit == NO_LIMIT or own.memory_limit > 0  # type: ignore[operator]
-        if whole.cpu_quota not in (None, NO_LIMIT):
-            assert NO_LIMIT < own.cpu_quota <= whole.cpu_quota or container.name == "init"  # type: ignore[operator]
-            assert own.cpu_quota <= whole.cpu_quota  # type: ignore[operator]
+        assert own.memory_limit is not None and (own.memory_limit == NO_LIMIT or own.memory_limit > 0)
+        if whole.cpu_quota is not None and whole.cpu_quota != NO_LIMIT:
+            assert NO_LIMIT < own.cpu_quota <= whole.cpu_quota or container.name == "init"
+            assert own.cpu_quota <= whole.cpu_quota
 
 
 def sidecar(cpu: int | None, memory: int | None, name: str = "proxy") -> ContainerSpec:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import CpuUse, Knob, KubeQos, Observation, PodReading, Value
 from cotenant.enforcer.decide.container_resources import BATCH_CPU
 from cotenant.enforcer.model.node_policy import Thresholds
@@ -188,6 +189,6 @@ def test_a_release_is_positive_below_the_request_and_just_what_is_missing(
     one = world(online, *(job(f"j{i}", u, r) for i, (u, r) in enumerate(jobs)))
     found = fires(one, at=at)
     if found is not None:
-        asked = sum(candidate(p).requests["cpu"] for p in one.pods)  # type: ignore[index]
+        asked = sum(candidate(p).requests[Resource.CPU] for p in one.pods)
         assert 0 < found.amount <= asked * upper // 100
         assert lower < upper

@@ -54,7 +54,7 @@ def shape(topology: CpuTopology) -> tuple[object, ...]:
 
 
 @given(topology=machines())
-def test_any_machine_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, topology: CpuTopology):
+def test_any_machine_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, topology: CpuTopology) -> None:
     assert shape(read_topology(grown(topology, tmp_path_factory.mktemp("sys")))) == shape(topology)
 
 
@@ -63,11 +63,11 @@ def test_any_machine_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, 
     [regular_topology(2, 32, 2), hybrid_topology(8, 16), regular_topology(1, 8)],
     ids=["2 sockets x 32 cores x 2 threads", "hybrid", "one thread a core"],
 )
-def test_usual_machines_are_read_with_their_core_numbers(tmp_path: Path, topology: CpuTopology):
+def test_usual_machines_are_read_with_their_core_numbers(tmp_path: Path, topology: CpuTopology) -> None:
     assert read_topology(grown(topology, tmp_path / "sys")) == topology
 
 
-def test_caches_of_instructions_of_level_1_and_parts_that_are_offline_are_left_out(tmp_path: Path):
+def test_caches_of_instructions_of_level_1_and_parts_that_are_offline_are_left_out(tmp_path: Path) -> None:
     sys = grown(regular_topology(1, 2, 2), tmp_path / "sys")
     for number, (level, kind, cpus) in enumerate(
         [
@@ -86,7 +86,7 @@ def test_caches_of_instructions_of_level_1_and_parts_that_are_offline_are_left_o
     assert read_topology(sys).caches == (CpuCache(2, frozenset({0, 2})), CpuCache(3, frozenset({0, 1, 2, 3})))
 
 
-def test_memory_is_read_by_numa_node(tmp_path: Path):
+def test_memory_is_read_by_numa_node(tmp_path: Path) -> None:
     # 1024 kB in each of the two
     assert numa_memory_bytes(grown(regular_topology(2, 2), tmp_path / "sys")) == {0: 1 << 20, 1: 1 << 20}
 
@@ -94,16 +94,16 @@ def test_memory_is_read_by_numa_node(tmp_path: Path):
 @given(text=st.text(st.characters(codec="utf-8"), max_size=20))
 def test_a_list_of_isolated_cpus_that_is_none_isolates_nothing_that_is_not_online(
     tmp_path_factory: pytest.TempPathFactory, text: str
-):
+) -> None:
     sys = grown(regular_topology(1, 2), tmp_path_factory.mktemp("sys"))
     (sys / "devices/system/cpu/isolated").write_text(text)
     assert read_topology(sys).isolated <= {0, 1}
 
 
-def test_a_tree_without_cpus_is_no_machine(tmp_path: Path):
+def test_a_tree_without_cpus_is_no_machine(tmp_path: Path) -> None:
     with pytest.raises(NodeUnreadable, match="no list of the CPUs"):
         read_topology(tmp_path)
 
 
-def test_this_machine_has_the_cpus_that_its_kernel_reports():
+def test_this_machine_has_the_cpus_that_its_kernel_reports() -> None:
     assert len(read_topology(Path("/sys")).cpus) == os.sysconf("SC_NPROCESSORS_ONLN")

@@ -73,7 +73,6 @@ def test_an_agent_publishes_the_gpus_of_its_own_node_and_leaves_objects_of_other
     }
     api.create(DEVICES, by_hand)
     library.say([FakeGpu(0, "GPU-aaaa")])
-    assert not finder.publish(agent, writer)
-    assert finder.state is DiscoveryState.FOREIGN
+    assert (finder.publish(agent, writer), finder.state) == (False, DiscoveryState.FOREIGN)
     assert [device.id for device in inventory_of(api.get(f"{DEVICES}/{own}")).devices] == ["GPU-mine"]
     api.delete(f"{DEVICES}/{own}")

@@ -25,6 +25,7 @@ from cotenant.base.allocation.devices import (
     NodeDevice,
 )
 from cotenant.base.errors import StoreError, UsageError
+from cotenant.base.identity import NodeIdentity
 from cotenant.base.kubernetes.intent import Apply, Delete
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
@@ -62,7 +63,7 @@ from cotenant.enforcer.runtime.socket_guard import SocketGuard, SocketTaken
 from tests.base.allocation.cpu_machines import caches_of
 from tests.cluster.process import free_port
 
-NODE = ("n1", "u-n1")
+NODE = NodeIdentity("n1", "u-n1")
 CARD = NodeDevice(DeviceKind.GPU, 0, "GPU-0", amounts={GPU_MEMORY: 8 << 30}, labels={"model": "T4", "a/b": "c"})
 OFFERS = {
     one.name: one
@@ -375,6 +376,10 @@ def test_nothing_is_given_that_could_not_be_noted(tmp_path: Path) -> None:
     assert not (tmp_path / "cdi").exists()
 
 
+def nothing() -> None:
+    """What is done when a claim changes."""
+
+
 def call(socket: Path, service: str, method: str, request: Any, answer: Any) -> Any:
     with grpc.insecure_channel(f"unix:{socket}") as channel:
         send = channel.unary_unary(f"/{service}/{method}", type(request).SerializeToString, answer.FromString)
@@ -409,7 +414,7 @@ def test_the_kubelets_calls_are_answered_claim_by_claim(
         given_back = call(endpoint, SERVICE, "NodeUnprepareResources", request, dra.UnprepareResponse)
         assert [(entry.key, entry.value.error) for entry in given_back.claims] == [("u-1", ""), ("u-2", "")]
 
-        with pytest.raises(SocketTaken), DraService(claims, sockets / "plugin", sockets / "registry", list):
+        with pytest.raises(SocketTaken), DraService(claims, sockets / "plugin", sockets / "registry", nothing):
             pass
         door.unlink()
         service.heal()
@@ -423,7 +428,7 @@ def test_a_driver_that_may_not_register_leaves_no_socket_behind(
     sockets = tmp_path_factory.mktemp("dra")
     other = SocketGuard(sockets / "registry" / f"{DRIVER}-reg.sock")
     other.take()
-    service = DraService(begin(tmp_path, Cluster()), sockets / "plugin", sockets / "registry", list)
+    service = DraService(begin(tmp_path, Cluster()), sockets / "plugin", sockets / "registry", nothing)
     with pytest.raises(SocketTaken), service:
         pass
     assert not list(sockets.glob("plugin/*.sock"))

@@ -12,6 +12,7 @@ import pytest
 
 from cotenant.base.allocation.device_allocator import COLLECTION, DeviceAllocator
 from cotenant.base.errors import ClusterForbidden
+from cotenant.base.identity import NodeIdentity
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.kubernetes.models.pod import PodWire
@@ -53,7 +54,7 @@ def test_an_agent_publishes_the_devices_of_its_own_node_alone(control_plane: Con
     api = control_plane.api()
     agent = KubeClient(agent_access(control_plane, own, tmp_path), KubeSettings(retries=1))
     uid = api.get(f"/api/v1/nodes/{other}")["metadata"]["uid"]
-    (elsewhere,) = publication((other, uid), [OfferedDevice("gpu-0", "gpu")], [])
+    (elsewhere,) = publication(NodeIdentity(other, uid), [OfferedDevice("gpu-0", "gpu")], [])
     wait_for("the guard of slices", lambda: not allowed(agent, elsewhere))
     with pytest.raises(ClusterForbidden, match="its own node alone"):
         Writer(agent, "t").send(elsewhere)
@@ -169,7 +170,9 @@ def test_a_claim_that_runs_when_the_label_is_taken_off_keeps_its_device(
         gpus.claimed.clear()
         gpus.doors.publish()
         # an entry is made, its binding never arrives, and a claim gets the device meanwhile
-        pod = facts_of(extender.get(f"/api/v1/namespaces/{namespace}/pods/other", PodWire), LoadAwareSettings())
+        wire = extender.get(f"/api/v1/namespaces/{namespace}/pods/other", PodWire)
+        assert wire is not None
+        pod = facts_of(wire, LoadAwareSettings())
         assert allocation.allocate(extender, pod, gpus.node).refusal == ""
         gpus.claimed.add("gpu-1")
         gpus.doors.publish()

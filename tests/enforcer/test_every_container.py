@@ -238,7 +238,7 @@ def test_the_kubelets_own_memory_high_and_min_stay_where_they_are_stricter() -> 
 
 @pytest.mark.parametrize("kind", [SIDECAR, INIT, DEBUG])
 def test_every_container_of_a_pod_runs_on_the_pods_own_cpus(kind: ContainerKind) -> None:
-    amounts = {} if kind is DEBUG else {"limits": {"cpu": 1000}, "requests": {"cpu": 1000}}
+    amounts: dict[str, Any] = {} if kind is DEBUG else {"limits": {"cpu": 1000}, "requests": {"cpu": 1000}}
     more = container("more", kind=kind, knobs={Knob.CPUSET_CPUS: "0-3"}, **amounts)
     bound = pod("web", limited("main", 2000), more, qos=QosClass.LSR, annotations=PINNED)
     plan = CpusetPools().step(seen(bound, machine=node(4)), policy(), None).plan

@@ -214,7 +214,7 @@ def test_a_pod_may_limit_which_tasks_take_it(text: str | None, may: bool) -> Non
 
 def test_outside_best_effort_a_pod_opts_in_and_has_a_low_priority() -> None:
     labels = {EVICTION_ENABLED_LABEL: "true"}
-    mid = {"priority_class": PriorityClass.MID, "qos": QosClass.LS, "kube": KubeQos.BURSTABLE}
+    mid: dict[str, Any] = {"priority_class": PriorityClass.MID, "qos": QosClass.LS, "kube": KubeQos.BURSTABLE}
     assert opted_in(job("x", labels=labels, priority=7100, **mid).spec, 7100)
     assert not opted_in(job("x", labels=labels, priority=7101, **mid).spec, 7100)
     assert not opted_in(job("x", priority=7100, **mid).spec, 7999)

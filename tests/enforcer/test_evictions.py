@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from cotenant.enforcer.contract import Evict, PodSpec
 from cotenant.enforcer.decide.evictions import AGAIN_SECONDS, EvictionBudget, Rate, admit_evictions, request_of, unfit
 
 
-def pod(name: str, **others: object) -> PodSpec:
+def pod(name: str, **others: Any) -> PodSpec:
     return PodSpec("x", name, f"u-{name}", **others)
 
 

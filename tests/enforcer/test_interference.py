@@ -146,7 +146,7 @@ def test_when_the_victim_is_well_again_best_effort_gets_back_step_by_step() -> N
 
 def test_who_always_ran_is_no_antagonist_and_suppression_that_does_not_help_is_given_up() -> None:
     steady = job("a", 600.0)
-    known = {"annotations": {BASELINE_ANNOTATION: '{"cpu-wait": 1}'}}
+    known: dict[str, Any] = {"annotations": {BASELINE_ANNOTATION: '{"cpu-wait": 1}'}}
     story = Story()
     story.ticks(20, web(1.0, **known), steady)
     found = story.ticks(16, web(40.0, **known), steady)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from cotenant.enforcer.contract import (
     Level,
     Observation,
     Step,
+    Strategy,
     StrategyPlan,
     Value,
     Verdict,
@@ -74,7 +76,9 @@ class Breaking:
         return Step(self.plan, state + 1)
 
 
-def once(strategies: Sequence[object], at: Observation, memory: Memory | None = None) -> tuple[TickDecision, Memory]:
+def once(
+    strategies: Sequence[Strategy[Any]], at: Observation, memory: Memory | None = None
+) -> tuple[TickDecision, Memory]:
     return decide(at, policy(), memory or Memory(), strategies, AGES)
 
 
@@ -194,17 +198,21 @@ def test_a_verdict_of_a_strategy_reaches_the_round() -> None:
     assert once([Saying(StrategyPlan(verdicts=(verdict,)))], seen())[0].verdicts == (verdict,)
 
 
+def quota_of(value: Value) -> float:
+    assert isinstance(value, int)
+    return float("inf") if value == NO_LIMIT else value
+
+
 _QUOTA = st.integers(1000, 10**6) | st.just(NO_LIMIT)
 
 
 @given(st.lists(_QUOTA, min_size=1, max_size=8))
 def test_on_old_knowledge_a_quota_never_grows(values: list[int]) -> None:
     _, memory = once([Saying(StrategyPlan((want(values[0]),)))], seen())
-    last = float("inf") if values[0] == NO_LIMIT else values[0]
+    last = quota_of(values[0])
     for number, value in enumerate(values[1:]):
         decided, memory = once([Saying(StrategyPlan((want(value),)))], stale(1.0 + number), memory)
-        now = decided.wants[0].value
-        now = float("inf") if now == NO_LIMIT else now
+        now = quota_of(decided.wants[0].value)
         assert now <= last
         last = now
-    assert last <= (float("inf") if values[0] == NO_LIMIT else values[0])
+    assert last <= quota_of(values[0])

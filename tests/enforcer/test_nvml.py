@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.allocation.devices import DeviceKind, inventory_of
+from cotenant.base.identity import NodeIdentity
 from cotenant.base.kubernetes.intent import Create, Patch
 from cotenant.enforcer.observe.nvml import Nvml, NvmlGpu, NvmlState, sysfs_bus
 from cotenant.enforcer.observe.pci_sysfs import PciPlace, pci_location
@@ -20,7 +21,7 @@ from cotenant.enforcer.report.device_writer import DeviceMetrics, DiscoveryState
 from tests.enforcer.nvml import DRIVER_NOT_LOADED, GPU_LOST, FakeGpu, FakeNvml, fake_nvml
 
 T4, OTHER = FakeGpu(0, "GPU-aaaa"), FakeGpu(1, "GPU-bbbb", "00000000:5E:00.0")
-NODE = ("n1", "u1")
+NODE = NodeIdentity("n1", "u1")
 
 
 @pytest.fixture

@@ -50,8 +50,8 @@ class World:
     """A node's evictions with an API server and a runtime, and what is told of them."""
 
     settings: EnforcerSettings = field(default_factory=lambda: EnforcerSettings(dry_run=False, stop_containers=True))
-    api: Played | None = field(default_factory=Played)
-    runtime: Played | None = field(default_factory=Played)
+    api: Any = field(default_factory=Played)
+    runtime: Any = field(default_factory=Played)
     told: list[tuple[str, str]] = field(default_factory=list)
 
     def evictions(self) -> PodEvictions:

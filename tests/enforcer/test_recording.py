@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cotenant.base.errors import UsageError
 from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
-from cotenant.enforcer.contract import CpuUse, Knob, Level, MemoryUse, Observation, Step, StrategyPlan, Want
+from cotenant.enforcer.contract import CpuUse, Knob, Level, MemoryUse, Observation, Step, Strategy, StrategyPlan, Want
 from cotenant.enforcer.decide.loop import Ages, Memory, decide
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.model.node_policy import NodePolicy
@@ -48,7 +49,7 @@ def moments(count: int) -> list[Observation]:
 
 
 def recorded(
-    path: Path, ticks: list[Observation], running: tuple[object, ...], cap_bytes: int = 1 << 30
+    path: Path, ticks: list[Observation], running: tuple[Strategy[Any], ...], cap_bytes: int = 1 << 30
 ) -> list[tuple[Want, ...]]:
     """Record a run; the wants of each tick."""
     recorder, memory, told = Recorder(path, cap_bytes), Memory(), []

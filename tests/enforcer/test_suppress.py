@@ -31,7 +31,7 @@ from cotenant.enforcer.strategies.suppression.suppress import Suppress, Suppress
 from tests.enforcer.readings import EVERY_KNOB, container, node, pod, policy, seen, values
 
 TIER = "kubepods/besteffort"
-BE = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT}
+BE: dict[str, Any] = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT}
 
 
 def slo(suppress: str = "cfsQuota", **given: Any) -> NodePolicy:

@@ -25,7 +25,7 @@ from cotenant.enforcer.strategies.suppression.suppress import Suppress, Suppress
 from cotenant.enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, reserved_millicores
 from tests.enforcer.readings import node, pod, policy, seen
 
-BE = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT}
+BE: dict[str, Any] = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT}
 
 
 def target(at: Observation, **given: Any) -> int | None:

@@ -65,7 +65,7 @@ def test_kept_answers_are_those_of_a_strategy_that_just_started(ticks: list[Any]
             supported=EVERY_KNOB if all_knobs else frozenset(),
         )
         for _ in range(1 + twice):
-            fresh = [BeTotals(), MemoryProtection()]
+            fresh: list[Strategy[Any]] = [BeTotals(), MemoryProtection()]
             expected = [s.step(observed, of, state) for s, state in zip(fresh, states, strict=True)]
             found = [s.step(observed, of, state) for s, state in zip(running, states, strict=True)]
             assert found == expected

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,8 @@ def test_it_waits_as_long_as_the_agent_lives_and_gives_back_when_it_was_killed(
     subtree: Subtree, tmp_path: Path
 ) -> None:
     process = agent(subtree, tmp_path)
-    hierarchy, now, told = subtree.hierarchy(), [0.0], []
+    hierarchy, now = subtree.hierarchy(), [0.0]
+    told: list[Any] = []
     beats = [(tmp_path / "agent.lock").stat().st_mtime_ns]
 
     def wait(seconds: float) -> bool:

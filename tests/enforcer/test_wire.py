@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -16,7 +18,7 @@ from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.enforcer.contract import ContainerSpec, KubeQos
 from cotenant.enforcer.sources.wire import container_id, forecast_of, kube_qos, node_of, pod_of
 
-BATCH_POD = {
+BATCH_POD: dict[str, Any] = {
     "metadata": {
         "name": "etl",
         "namespace": "data",

@@ -80,7 +80,8 @@ def test_the_tiers_quota_follows_the_rest_of_the_machine(node: BatchNode) -> Non
 def test_who_starves_past_a_promised_share_is_lifted(node: BatchNode) -> None:
     node.write(LAYOUT.tier(KubeQos.BURSTABLE), "cpu.weight", "40")
     agent = node.agent(BestEffort(BestEffortSettings(starve_seconds=2.0)))
-    weights, end = set(), time.monotonic() + 60
+    weights: set[str] = set()
+    end = time.monotonic() + 60
     while weights <= {"1"} and time.monotonic() < end:
         agent.tick([job()], slo(cpuSuppressMinPercent=20), millicores=1000.0)
         weights.add(node.read(TIER, "cpu.weight"))
