@@ -4,25 +4,33 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from cotenant.base.identity import NodeRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.forecasting.node_peaks.node_peak import FALLBACK, NodeLimits, koordinator_peaks, node_peaks, pod_peaks
+from cotenant.forecasting.node_peaks.node_peak import (
+    FALLBACK,
+    NodeLimits,
+    NodePeaks,
+    koordinator_peaks,
+    node_peaks,
+    pod_peaks,
+)
 
 SLOTS, LIMIT = 288, 1000.0
 DEFAULT = NodePeakSettings()
 
 
-def usage_of(values, resource=Resource.CPU):
-    values = np.atleast_2d(np.asarray(values, dtype=np.float32))
-    refs = tuple(NodeRef(f"n{i}") for i in range(len(values)))
-    return Usage(refs, TimeGrid(0, 300, values.shape[1]), values, resource, Statistic.MEAN)
+def usage_of(values: ArrayLike, resource: Resource = Resource.CPU) -> Usage[NodeRef]:
+    rows = np.atleast_2d(np.asarray(values, dtype=np.float32))
+    refs = tuple(NodeRef(f"n{i}") for i in range(len(rows)))
+    return Usage(refs, TimeGrid(0, 300, rows.shape[1]), rows, resource, Statistic.MEAN)
 
 
-def days(nodes, count, seed=0):
+def days(nodes: int, count: int, seed: int = 0) -> np.ndarray:
     """Nodes with a daily rhythm and, on about one day in five, a burst of random height and hour."""
     rng = np.random.default_rng(seed)
     t = np.arange(count * SLOTS)
@@ -34,16 +42,21 @@ def days(nodes, count, seed=0):
     return np.clip(values, 0, LIMIT)
 
 
-def peaks_of(values, risks=(0.01,), resource=Resource.CPU, given=DEFAULT, **more):
-    return node_peaks(usage_of(values, resource), NodeLimits.of(np.full(len(values), LIMIT)), risks, given, **more)
+def peaks_of(
+    values: np.ndarray,
+    risks: tuple[float, ...] = (0.01,),
+    resource: Resource = Resource.CPU,
+    pods: np.ndarray | None = None,
+) -> NodePeaks[NodeRef]:
+    return node_peaks(usage_of(values, resource), NodeLimits.of(np.full(len(values), LIMIT)), risks, DEFAULT, pods)
 
 
 @pytest.fixture(scope="module")
-def long():
+def long() -> np.ndarray:
     return days(40, 44)
 
 
-def decided(values, risk):
+def decided(values: np.ndarray, risk: float) -> tuple[np.ndarray, np.ndarray]:
     """(peaks, what came) every six hours of the last 16 days, each from what stood before alone."""
     made, came = [], []
     for end in range(28 * SLOTS, values.shape[1] - SLOTS + 1, SLOTS // 4):
@@ -54,14 +67,16 @@ def decided(values, risk):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("risk", "low", "high"), [(0.01, 0.0, 0.015), (0.05, 0.015, 0.065)])
-def test_the_realised_violation_rate_is_what_the_risk_says(long, risk, low, high):
+def test_the_realised_violation_rate_is_what_the_risk_says(
+    long: np.ndarray, risk: float, low: float, high: float
+) -> None:
     made, came = decided(long, risk)
     assert low <= (made < came).mean() <= high
     # No node is far worse than its class: 99th percentile over nodes.
     assert np.quantile((made < came).mean(axis=0), 0.99) <= 8 * risk + 0.05
 
 
-def test_at_equal_violation_it_lends_more_than_the_highest_of_14_days_times_a_factor(long):
+def test_at_equal_violation_it_lends_more_than_the_highest_of_14_days_times_a_factor(long: np.ndarray) -> None:
     made, came = decided(long, 0.05)
     record = np.array(
         [long[:, e - 14 * SLOTS : e].max(axis=1) for e in range(28 * SLOTS, long.shape[1] - SLOTS + 1, SLOTS // 4)]
@@ -71,7 +86,7 @@ def test_at_equal_violation_it_lends_more_than_the_highest_of_14_days_times_a_fa
     assert (LIMIT - made).sum() > (LIMIT - factor * record).sum()
 
 
-def test_a_larger_risk_never_gets_a_higher_peak_and_no_peak_is_above_the_limit(long):
+def test_a_larger_risk_never_gets_a_higher_peak_and_no_peak_is_above_the_limit(long: np.ndarray) -> None:
     found = peaks_of(long[:, : 20 * SLOTS], (0.05, 0.01, 0.2))
     assert (found.peaks[:, 0] <= found.peaks[:, 1]).all()
     assert (found.peaks[:, 2] <= found.peaks[:, 0]).all()
@@ -80,7 +95,7 @@ def test_a_larger_risk_never_gets_a_higher_peak_and_no_peak_is_above_the_limit(l
 
 
 @pytest.mark.parametrize("poison", [np.nan, 1e9])
-def test_nothing_after_the_origin_is_seen(long, poison):
+def test_nothing_after_the_origin_is_seen(long: np.ndarray, poison: float) -> None:
     cut = 20 * SLOTS
     spoiled = long.copy()
     spoiled[:, cut:] = poison
@@ -94,7 +109,7 @@ def test_nothing_after_the_origin_is_seen(long, poison):
     assert (peaks_of(last).violation >= peaks_of(long[:, :cut]).violation - 1e-9).all()
 
 
-def test_a_node_with_a_short_record_gets_koordinators_formula_and_says_so(long):
+def test_a_node_with_a_short_record_gets_koordinators_formula_and_says_so(long: np.ndarray) -> None:
     values = long[:, : 14 * SLOTS].copy()
     values[0, : -3 * SLOTS] = np.nan
     found = peaks_of(values)
@@ -109,13 +124,13 @@ def test_a_node_with_a_short_record_gets_koordinators_formula_and_says_so(long):
     assert with_pods.peaks[1, 0] == found.peaks[1, 0]
 
 
-def test_a_cluster_of_three_days_gets_koordinators_formula_everywhere():
+def test_a_cluster_of_three_days_gets_koordinators_formula_everywhere() -> None:
     found = peaks_of(days(5, 3))
     assert set(found.reason) == {Reason.SHORT_RECORD}
     assert np.isfinite(found.peaks).all()
 
 
-def test_a_node_without_samples_has_no_peak():
+def test_a_node_without_samples_has_no_peak() -> None:
     values = days(3, 20)
     values[1] = np.nan
     found = peaks_of(values)
@@ -123,20 +138,20 @@ def test_a_node_without_samples_has_no_peak():
     assert np.isnan(found.peaks[1, 0])
 
 
-def test_koordinators_percentile_of_a_constant_node_is_a_tenth_above_it():
+def test_koordinators_percentile_of_a_constant_node_is_a_tenth_above_it() -> None:
     # p95 of a constant 200 is 200; x 1.1 = 220.
     assert koordinator_peaks(np.full((1, SLOTS), 200.0), SLOTS, Resource.CPU)[0] == pytest.approx(220.0)
     assert koordinator_peaks(np.full((1, SLOTS), 200.0), SLOTS, Resource.MEMORY)[0] == pytest.approx(220.0)
 
 
-def test_a_pod_younger_than_a_day_counts_with_its_request():
+def test_a_pod_younger_than_a_day_counts_with_its_request() -> None:
     usage = np.full((2, 2 * SLOTS), 100.0)
     usage[1, : 2 * SLOTS - 12] = np.nan
     # Old: 1.1 x 100; young: its request of 700.
     assert pod_peaks(usage, np.array([500.0, 700.0]), SLOTS, Resource.CPU) == pytest.approx([110.0, 700.0])
 
 
-def test_the_peak_of_memory_is_never_below_the_highest_of_the_last_day():
+def test_the_peak_of_memory_is_never_below_the_highest_of_the_last_day() -> None:
     values = days(30, 20)
     values[0, -SLOTS:] = 0.95 * LIMIT
     memory = peaks_of(values, (0.5,), Resource.MEMORY)
@@ -145,7 +160,7 @@ def test_the_peak_of_memory_is_never_below_the_highest_of_the_last_day():
     assert "x factor" in memory.model[1]
 
 
-def test_requests_of_pods_without_a_past_are_added():
+def test_requests_of_pods_without_a_past_are_added() -> None:
     values = days(20, 20)
     usage = usage_of(values)
     cold = np.zeros(20)
@@ -156,7 +171,7 @@ def test_requests_of_pods_without_a_past_are_added():
     assert np.array_equal(np.delete(more.peaks, 3, 0), np.delete(base.peaks, 3, 0))
 
 
-def test_a_day_of_gaps_and_a_dead_node_leave_finite_peaks():
+def test_a_day_of_gaps_and_a_dead_node_leave_finite_peaks() -> None:
     values = days(20, 25)
     values[:, 15 * SLOTS : 16 * SLOTS] = np.nan
     values[4] = 0.0
@@ -167,7 +182,7 @@ def test_a_day_of_gaps_and_a_dead_node_leave_finite_peaks():
 
 @settings(max_examples=15, deadline=None)
 @given(scale=st.floats(1e-3, 1e6), seed=st.integers(0, 1000))
-def test_peaks_scale_with_the_unit(scale, seed):
+def test_peaks_scale_with_the_unit(scale: float, seed: int) -> None:
     values = days(8, 12, seed)
     unit = node_peaks(usage_of(values), NodeLimits.of(np.full(8, LIMIT)), (0.02,), DEFAULT)
     scaled = node_peaks(usage_of(values * scale), NodeLimits.of(np.full(8, LIMIT * scale)), (0.02,), DEFAULT)

@@ -10,7 +10,7 @@ from cotenant.forecasting.node_peaks.peak_records import SHAPES, block_maxima, r
 GAP = np.nan
 
 
-def test_blocks_are_counted_back_from_the_end_and_half_missing_is_a_gap():
+def test_blocks_are_counted_back_from_the_end_and_half_missing_is_a_gap() -> None:
     # 8 slots a day: blocks of 2; 5 slots: the oldest is left over.
     assert block_maxima(np.array([[9.0, 1, 2, 4, 3]]), 8).tolist() == [[2, 4]]
     found = block_maxima(np.array([[1.0, GAP, GAP, GAP]]), 8)
@@ -18,7 +18,7 @@ def test_blocks_are_counted_back_from_the_end_and_half_missing_is_a_gap():
     assert np.isnan(found[0, 1])
 
 
-def test_a_decision_sees_what_stood_before_it_and_is_judged_by_the_day_after():
+def test_a_decision_sees_what_stood_before_it_and_is_judged_by_the_day_after() -> None:
     # Four days of blocks: maxima 1, 5, 3, 2; decisions at the last five borders.
     blocks = np.repeat([[1.0, 5, 3, 2]], 4, axis=1)
     found = records(blocks, 5)
@@ -30,7 +30,7 @@ def test_a_decision_sees_what_stood_before_it_and_is_judged_by_the_day_after():
     assert np.isnan(found.after[0, 1:]).all()
 
 
-def test_an_unknown_day_does_not_shorten_the_week():
+def test_an_unknown_day_does_not_shorten_the_week() -> None:
     blocks = np.repeat([[8.0] + [1.0] * 6 + [GAP, 1.0]], 4, axis=1)
     # Seven known days back from now reach over the gap to the second-oldest day, not to the 8.
     assert records(blocks, 1).week[0, 0] == 1
@@ -40,7 +40,7 @@ def test_an_unknown_day_does_not_shorten_the_week():
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0, 0.4))
-def test_statistics_are_ordered_and_bases_lie_within_the_record(seed, missing):
+def test_statistics_are_ordered_and_bases_lie_within_the_record(seed: int, missing: float) -> None:
     rng = np.random.default_rng(seed)
     blocks = rng.exponential(100, (3, 70))
     blocks[rng.random(blocks.shape) < missing] = GAP

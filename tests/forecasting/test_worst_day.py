@@ -18,17 +18,16 @@ from cotenant.forecasting.node_peaks.worst_day import FEWEST_DAYS, PastPeaks, se
 SIX_HOURS, SLOTS = 21_600, 288
 
 
-def past(highest, peak=500.0, limit=1000.0):
-    highest = np.asarray(highest, dtype=float)
-    return PastPeaks(np.full(highest.shape, peak), highest, np.full(len(highest), limit))
+def past(highest: np.ndarray) -> PastPeaks:
+    return PastPeaks(np.full(highest.shape, 500.0), highest, np.full(len(highest), 1000.0))
 
 
-def calm(nodes=3, days=4):
+def calm(nodes: int = 3, days: int = 4) -> np.ndarray:
     return np.full((nodes, 4 * days), 400.0)
 
 
-def day_of(of, seconds=None, risk=0.01):
-    return worst_day(of, [SIX_HOURS * block for block in range(of.peaks.shape[1])], risk, seconds)
+def day_of(of: PastPeaks, seconds: np.ndarray | None = None) -> WorstDay:
+    return worst_day(of, [SIX_HOURS * block for block in range(of.peaks.shape[1])], 0.01, seconds)
 
 
 def test_the_day_on_which_most_nodes_are_short_counts_not_the_deepest_one() -> None:
@@ -110,7 +109,7 @@ def test_seconds_are_those_of_samples_above_the_peak_in_force_then() -> None:
 
 
 @given(hnp.arrays(float, st.tuples(st.integers(1, 5), st.integers(12, 30)), elements=st.floats(0, 1000)))
-def test_no_other_24_hours_have_more_short_nodes(highest) -> None:
+def test_no_other_24_hours_have_more_short_nodes(highest: np.ndarray) -> None:
     of = past(highest)
     short = highest > 500.0 + 1e-3
     counts = [short[:, first : first + 4].any(axis=1).sum() for first in range(short.shape[1])]

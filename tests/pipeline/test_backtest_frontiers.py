@@ -24,7 +24,7 @@ def shard(series: int = 8, days: int = DAYS, limit: float = 4.0) -> Shard:
     return Shard(names, TimeGrid(1_700_438_400, 1800, len(slots)), values.astype(np.float32), limits)
 
 
-def test_a_wave_that_comes_again_can_be_lent_nearly_as_an_oracle_would():
+def test_a_wave_that_comes_again_can_be_lent_nearly_as_an_oracle_would() -> None:
     found = frontier(shard(), 4, NodePeakSettings())
     ours, *others = found.curves
     assert ours.ours
@@ -43,13 +43,13 @@ def test_a_wave_that_comes_again_can_be_lent_nearly_as_an_oracle_would():
 
 
 @pytest.mark.slow
-def test_the_same_seed_draws_the_same_nodes():
+def test_the_same_seed_draws_the_same_nodes() -> None:
     one, two, other = (frontier(shard(), 4, NodePeakSettings(), seed) for seed in (0, 0, 1))
     assert one == two
     assert one.curves[1] != other.curves[1]
 
 
-def test_what_a_frontier_needs_is_said():
+def test_what_a_frontier_needs_is_said() -> None:
     with pytest.raises(NoData, match="8 series are known throughout and have a limit; a node of 9 needs more"):
         frontier(shard(), 9, NodePeakSettings())
     with pytest.raises(NoData, match="0 series"):

@@ -108,7 +108,8 @@ def trial(*found: PolicyScore, days: float = 21.0, in_force: str = "usage") -> P
 
 
 def test_a_switch_is_offered_with_its_numbers() -> None:
-    assert switch(trial(NOW, AHEAD)) == PolicySwitch("usage", pytest.approx(1.4), 0.008, 21.0)
+    times: Any = pytest.approx(1.4)
+    assert switch(trial(NOW, AHEAD)) == PolicySwitch("usage", times, 0.008, 21.0)
 
 
 @pytest.mark.parametrize(

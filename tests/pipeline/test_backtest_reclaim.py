@@ -23,12 +23,12 @@ SLOTS = 8  # four blocks of two slots a day
 DEFAULT = NodePeakSettings()
 
 
-def daily(*nodes):
+def daily(*nodes: list[int]) -> ReclaimTrial:
     """Each node's usage constant through each day."""
     return ReclaimTrial(np.repeat(np.array(nodes, dtype=float), SLOTS, axis=1), np.full(len(nodes), 10.0), SLOTS)
 
 
-def test_scores_of_one_decision_by_hand():
+def test_scores_of_one_decision_by_hand() -> None:
     # 14 days at 4, then a day at 5: one decision, whose day is whole.
     trial = daily([4] * 14 + [5])
     found = tally(trial, np.array([[4.0]]))
@@ -41,17 +41,17 @@ def test_scores_of_one_decision_by_hand():
     assert (held.violation, held.savings_share, held.evicted_hours.sum()) == (0, 1, 0)
 
 
-def test_predictions_above_the_limit_count_as_the_limit():
+def test_predictions_above_the_limit_count_as_the_limit() -> None:
     assert tally(daily([4] * 14 + [5]), np.array([[99.0]])).savings_share == 0
 
 
-def test_the_highest_of_7_days_forgets_the_eighth():
+def test_the_highest_of_7_days_forgets_the_eighth() -> None:
     trial = daily([9] + [4] * 7 + [4] * 6 + [4])
     assert highest_of(trial, 7)[0, 0] == 4
     assert highest_of(trial, 14)[0, 0] == 9
 
 
-def test_the_constant_chosen_in_hindsight_is_passed_as_often_as_it_may_be():
+def test_the_constant_chosen_in_hindsight_is_passed_as_often_as_it_may_be() -> None:
     trial = daily([1] * 14 + [2, 3, 4, 5])
     # 13 decisions, every six hours from day 14 to the start of day 17: the day that comes peaks at 2 once, then at 3, 4
     # and 5 four times each, for a day that is partly the next one has its peak.
@@ -61,7 +61,7 @@ def test_the_constant_chosen_in_hindsight_is_passed_as_often_as_it_may_be():
     assert set(hindsight(trial, 0.01).ravel().tolist()) == {5.0}
 
 
-def test_curves_are_read_at_equal_violation_between_their_settings():
+def test_curves_are_read_at_equal_violation_between_their_settings() -> None:
     trial = daily([4] * 14 + [5], [4] * 14 + [8])
     settings = {f: tally(trial, np.full((2, 1), 5.0) * f) for f in (1.0, 1.6)}
     # At 1: node two is violated (0.5), lent 10 of 7; at 1.6: nothing (0), lent 4 of 7; halfway: 7 of 7.
@@ -69,7 +69,7 @@ def test_curves_are_read_at_equal_violation_between_their_settings():
     assert [p.violation for p in curve("x", settings).points] == [0, 0.5]
 
 
-def test_a_violation_that_no_setting_comes_down_to_lends_nothing():
+def test_a_violation_that_no_setting_comes_down_to_lends_nothing() -> None:
     trial = daily([4] * 14 + [5], [4] * 14 + [8])
     # Lent 5.0, node two is violated at its one decision: half of all. Below that only nothing can be lent.
     settings = {1.0: tally(trial, np.full((2, 1), 5.0))}
@@ -78,14 +78,14 @@ def test_a_violation_that_no_setting_comes_down_to_lends_nothing():
     assert (is_reachable(settings, 0.9), at_violation(settings, 0.9)) == (True, pytest.approx(10 / 7))
 
 
-def random_trial(seed=3):
-    rng = np.random.default_rng(seed)
+def random_trial() -> ReclaimTrial:
+    rng = np.random.default_rng(3)
     level = rng.uniform(2, 4, (20, 1))
     days = np.clip(level + rng.exponential(0.6, (20, 40)), 0, 10)
     return ReclaimTrial(np.repeat(days, SLOTS, axis=1), np.full(20, 10.0), SLOTS)
 
 
-def test_the_rolling_replay_is_what_calibration_says_at_each_decision_and_sees_no_future():
+def test_the_rolling_replay_is_what_calibration_says_at_each_decision_and_sees_no_future() -> None:
     trial = random_trial()
     cut = 30 * SLOTS
     spoiled = trial.totals.copy()
@@ -101,7 +101,7 @@ def test_the_rolling_replay_is_what_calibration_says_at_each_decision_and_sees_n
 
 
 @pytest.mark.slow
-def test_a_curve_does_not_differ_from_itself_and_a_worse_one_does():
+def test_a_curve_does_not_differ_from_itself_and_a_worse_one_does() -> None:
     trial = random_trial()
     peaks = highest_of(trial, 14)
     blind = np.random.default_rng(0).uniform(0.5, 1.5, peaks.shape)
@@ -112,7 +112,7 @@ def test_a_curve_does_not_differ_from_itself_and_a_worse_one_does():
     assert low > 0
 
 
-def test_trials_are_joined_node_by_node():
+def test_trials_are_joined_node_by_node() -> None:
     trial = random_trial()
     one = tally(trial, highest_of(trial, 7))
     both = concatenate_tallies([one, one])
@@ -120,7 +120,7 @@ def test_trials_are_joined_node_by_node():
     assert len(both.decisions) == 2 * len(one.decisions)
 
 
-def test_a_frontier_holds_our_curve_and_the_static_ones():
+def test_a_frontier_holds_our_curve_and_the_static_ones() -> None:
     found = frontier("nodes", random_trial(), DEFAULT)
     assert [c.ours for c in found.curves] == [True, False, False]
     violations = [p.violation for p in found.curves[0].points]

@@ -59,7 +59,11 @@ def test_parts_say_the_same_as_the_whole(history: History, strategy: str) -> Non
 def test_nothing_falls_and_nothing_is_idle_where_usage_is_all_zeros(history: History, strategy: str) -> None:
     looser = FindingSettings(minimum_days=1, idle_pod_millicores=10_000)
     settings = Settings(recommender=RecommenderSettings(strategy=strategy, findings=looser))
-    zeros = {s: replace(u, cells=u.cells * np.float32(0)) if s in ZEROED else u for s, u in history.usage.items()}
+    zeros = dict(history.usage)
+    for signal in ZEROED:
+        usage = zeros[signal]
+        assert isinstance(usage, SparseUsage)
+        zeros[signal] = replace(usage, cells=usage.cells * np.float32(0))
     found = assess(replace(history, usage=zeros), settings)
     values = [v for r in found.recommendations for v in r.values if v.action is not Action.WITHHELD]
     assert [v for v in values if v.change is None or v.change <= 0] == []

@@ -260,7 +260,7 @@ def test_the_margin_of_the_days_risk_falls_slowly_from_the_last_analysis_on(
     day_margins.write(store, settings, stored, now - DAY_SECONDS)
     again = corridor.analyse(store, settings, FixedClock(now), Silent())
     margins = {
-        r.container: v.inputs[day_risk.MARGIN_INPUT]
+        r.container: float(v.inputs[day_risk.MARGIN_INPUT])
         for r in again.recommendations
         for v in r.values
         if day_risk.MARGIN_INPUT in v.inputs

@@ -60,7 +60,7 @@ def odd(population: SyntheticCluster, name: str) -> SyntheticCluster:
         for signal, found in population.usage.items()
     }
     inventory = population.inventory
-    kept = {
+    kept: dict[str, Any] = {
         key: tuple(renamed(one, names) for one in getattr(inventory, key)) for key in ("workloads", "pods", "events")
     }
     return dataclasses.replace(population, usage=usage, inventory=dataclasses.replace(inventory, **kept))

@@ -43,7 +43,7 @@ Change = Callable[[Inventory], Inventory]
 WEB = WorkloadRef("shop", "Deployment", "web")
 
 
-def cut(usage: Usage, hours_before: int, hours: int) -> Usage:  # type: ignore[type-arg]
+def cut(usage: Usage, hours_before: int, hours: int) -> Usage:
     """So many hours of a history that end so long before its end."""
     slots = HOUR_SECONDS // usage.grid.step_seconds
     end = usage.grid.size - hours_before * slots

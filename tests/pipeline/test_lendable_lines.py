@@ -164,7 +164,8 @@ def made(
 
 def used_at(cluster: SyntheticCluster, resource: Resource, slot: int) -> dict[tuple[str, str], float]:
     """Usage of each pod at the end of a slot: the newest sample of each container in ten minutes, containers summed."""
-    usage, used = cluster.usage[POD_SIGNAL[resource]], {}
+    usage = cluster.usage[POD_SIGNAL[resource]]
+    used: dict[tuple[str, str], float] = {}
     for ref, row in zip(usage.refs, usage.values, strict=True):
         newest = row[slot] if np.isfinite(row[slot]) else row[slot - 1]
         if np.isfinite(newest):

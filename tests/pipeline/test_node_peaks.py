@@ -1,6 +1,7 @@
 """Cold pods, roll-outs and the way of a calibrated peak into the colocation formulas."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,7 +14,7 @@ from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.forecasts import NodePeakSettings
-from cotenant.base.usage.usage import DAY_SECONDS, Signal, Statistic, TimeGrid, Usage
+from cotenant.base.usage.usage import DAY_SECONDS, RefT, Signal, Statistic, TimeGrid, Usage
 from cotenant.forecasting.node_peaks.node_peak import FALLBACK, NodeLimits, NodePeaks, mid_peaks, node_peaks
 from cotenant.pipeline.analysis import History, PodTotals
 from cotenant.pipeline.nodes.node_peaks import cold_requests, prod_census, unusually_cold
@@ -24,21 +25,28 @@ NOW = 100 * DAY_SECONDS
 WEB = WorkloadRef("shop", "Deployment", "web")
 
 
-def pod(name, age_days, ended_days=None, node="a", workload=WEB, **more):
+def pod(
+    name: str,
+    age_days: float,
+    ended_days: float | None = None,
+    node: str = "a",
+    workload: WorkloadRef = WEB,
+    **more: Any,
+) -> Pod:
     end = None if ended_days is None else int(NOW - ended_days * DAY_SECONDS)
     return Pod("shop", name, workload, node, int(NOW - age_days * DAY_SECONDS), end, **more)
 
 
-def cold(*pods):
+def cold(*pods: Pod) -> dict[str, float]:
     asked = [Pod(**{f: getattr(p, f) for f in p.__slots__} | {"requests": {Resource.CPU: 500}}) for p in pods]
     return cold_requests(Inventory("c", int(NOW), (), (), tuple(asked), ()), Resource.CPU, NOW)
 
 
-def test_a_pod_without_a_past_counts_with_its_request():
+def test_a_pod_without_a_past_counts_with_its_request() -> None:
     assert cold(pod("old", 5), pod("young", 0.5)) == {"a": 500.0}
 
 
-def test_a_rollout_changes_nothing_and_a_scale_out_counts():
+def test_a_rollout_changes_nothing_and_a_scale_out_counts() -> None:
     gone = [pod(f"old-{i}", 9, ended_days=0.2) for i in range(2)]
     fresh = [pod(f"new-{i}", 0.2) for i in range(3)]
     # Three came, two left the same node: one more than the node's total knows.
@@ -46,16 +54,16 @@ def test_a_rollout_changes_nothing_and_a_scale_out_counts():
     assert cold(*gone, *fresh[:2]) == {}
 
 
-def test_a_pod_that_left_another_node_or_long_ago_makes_no_room():
+def test_a_pod_that_left_another_node_or_long_ago_makes_no_room() -> None:
     assert cold(pod("x", 9, ended_days=0.2, node="b"), pod("y", 0.2)) == {"a": 500.0}
     assert cold(pod("x", 9, ended_days=3), pod("y", 0.2)) == {"a": 500.0}
 
 
-def test_batch_pods_are_not_prods_concern():
+def test_batch_pods_are_not_prods_concern() -> None:
     assert cold(pod("b", 0.2, priority=PriorityClass.BATCH)) == {}
 
 
-def series(refs, level):
+def series(refs: tuple[RefT, ...], level: float) -> Usage[RefT]:
     """Two days of 5-minute CPU usage, one constant row for each ref."""
     grid = TimeGrid(0, 300, 576)
     values = np.full((len(refs), grid.size), level, dtype=np.float32)
@@ -67,7 +75,7 @@ def series(refs, level):
     [("linear", 500.0, 1600.0), (FALLBACK, 500.0, 1270.0), (FALLBACK, np.nan, 0.0)],
     ids=["long record", "young", "young, and its system was not measured"],
 )
-def test_of_a_young_node_the_systems_peak_is_not_lent_either(model, node_level, lent):
+def test_of_a_young_node_the_systems_peak_is_not_lent_either(model: str, node_level: float, lent: float) -> None:
     # requested 2000, prod's peak 400; the node uses 500 and its pod 200, so its system's peak is 1.1 x 300 = 330
     node = Node("a", {Resource.CPU: 8000}, {Resource.CPU: 8000})
     inventory = Inventory("c", 0, (node,), (), (pod("p", 1, requests={Resource.CPU: 2000}),))
@@ -96,7 +104,9 @@ def test_of_a_young_node_the_systems_peak_is_not_lent_either(model, node_level, 
         (2500.0, 0.0),
     ],
 )
-def test_the_systems_peak_is_taken_off_what_the_class_predictor_leaves_and_not_off_the_pods(pods, lent):
+def test_the_systems_peak_is_taken_off_what_the_class_predictor_leaves_and_not_off_the_pods(
+    pods: float, lent: float
+) -> None:
     node = Node("a", {Resource.CPU: 8000}, {Resource.CPU: 8000})
     inventory = Inventory("c", 0, (node,), (), (pod("p", 1, requests={Resource.CPU: 2000}),))
     usage = {Signal.CPU_USAGE_MEAN: series((PodContainerRef("shop", "p", "main"),), 200.0)}
@@ -132,18 +142,18 @@ def test_hours_without_a_sample_of_the_pods_say_nothing_of_the_system() -> None:
     assert system_peaks(history, Resource.CPU, pods) == {"a": pytest.approx(550.0)}
 
 
-def unusual(*pods, days=14):
+def unusual(*pods: Pod, days: int = 14) -> dict[str, float]:
     asked = [Pod(**{f: getattr(p, f) for f in p.__slots__} | {"requests": {Resource.CPU: 500}}) for p in pods]
     return unusually_cold(
         Inventory("c", int(NOW), (), (), tuple(asked), ()), Resource.CPU, NOW, NOW - days * DAY_SECONDS
     )
 
 
-def alone(number, age_days, **more):
+def alone(number: int, age_days: float, **more: Any) -> Pod:
     return pod(f"p-{number}", age_days, workload=WorkloadRef("shop", "Deployment", f"w-{number}"), **more)
 
 
-def test_what_comes_every_day_as_it_always_came_is_not_cold():
+def test_what_comes_every_day_as_it_always_came_is_not_cold() -> None:
     # Each day one pod of a workload of its own, each for two days: one young pod at any moment, today as ever.
     daily = [alone(k, k + 0.55, ended_days=k - 1.45 if k > 1 else None) for k in range(15)]
     assert unusual(*daily) == {}
@@ -151,7 +161,7 @@ def test_what_comes_every_day_as_it_always_came_is_not_cold():
     assert unusual(*daily, *(alone(20 + k, 0.1) for k in range(3))) == {"a": pytest.approx(1500.0)}
 
 
-def test_a_census_counts_what_runs_and_who_left_without_a_successor():
+def test_a_census_counts_what_runs_and_who_left_without_a_successor() -> None:
     pods = [
         pod("old", 9), pod("new", 0.2),
         # two left within the day before and one came: one of them is missing still
@@ -165,7 +175,7 @@ def test_a_census_counts_what_runs_and_who_left_without_a_successor():
     assert sent.census == census
 
 
-def test_what_usually_comes_and_is_not_there_is_left_for_those_who_will():
+def test_what_usually_comes_and_is_not_there_is_left_for_those_who_will() -> None:
     # Each second day one pod of 500 m for a day of its own, none today: half of it is cold at the mean.
     daily = [alone(k, 2 * k + 1.5, ended_days=2 * k + 0.5, requests={Resource.CPU: 500}) for k in range(8)]
     inventory = Inventory("c", int(NOW), (), (), tuple(daily), ())
@@ -177,11 +187,11 @@ def test_what_usually_comes_and_is_not_there_is_left_for_those_who_will():
     assert cold_requests(Inventory("c", int(NOW), (), (), (held,), ()), Resource.CPU, NOW) == {}
 
 
-def test_without_a_day_of_history_every_young_pod_is_cold():
+def test_without_a_day_of_history_every_young_pod_is_cold() -> None:
     assert unusual(alone(1, 0.2), alone(2, 0.3), days=1) == {"a": 1000.0}
 
 
-def test_formulas_get_the_measured_violation_rate():
+def test_formulas_get_the_measured_violation_rate() -> None:
     made = NodePeaks(
         refs=(NodeRef("a"), NodeRef("b")),
         resource=Resource.CPU,
@@ -203,7 +213,7 @@ def test_formulas_get_the_measured_violation_rate():
     assert (found["a"].peak, found["a"].violation, found["a"].origins) == (1500.0, pytest.approx(0.02), 6)
 
 
-def test_the_peak_holds_when_pods_arrive_because_cold_ones_count_with_their_request():
+def test_the_peak_holds_when_pods_arrive_because_cold_ones_count_with_their_request() -> None:
     rng = np.random.default_rng(5)
     nodes, days_, slots = 30, 40, 8
     base = np.clip(rng.uniform(100, 200, (nodes, 1)) + rng.normal(0, 10, (nodes, days_ * slots)), 0, None)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cotenant.base.cluster import Inventory
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
@@ -36,6 +37,13 @@ class Served:
     def end(self) -> int:
         """End of the history."""
         return self.cluster.spec.grid.end_seconds
+
+
+def inventory_in(store: Store) -> Inventory:
+    """The inventory that is stored there."""
+    found = store.read_inventory()
+    assert found is not None
+    return found
 
 
 def profiler_settings(url: str, **options: Any) -> ProfilerSettings:

@@ -22,7 +22,7 @@ NAN = np.nan
 
 
 def usage(rows: dict[str, list[float]], start: int = START) -> Usage[PodContainerRef]:
-    refs = tuple(PodContainerRef(*name.split("/", 1), container="c") for name in rows)
+    refs = tuple(PodContainerRef(where, pod, "c") for where, _, pod in (name.partition("/") for name in rows))
     values = np.array(list(rows.values()), dtype=np.float32)
     grid = TimeGrid(start, 300, values.shape[1])
     return Usage(refs, grid, values, Resource.CPU, Statistic.MEAN)
@@ -96,7 +96,9 @@ def test_a_day_is_silent_where_containers_lived_and_none_was_seen() -> None:
 
 
 def test_nothing_stored_has_no_coverage() -> None:
-    empty = Usage((), TimeGrid(START, 300, 4), np.empty((0, 4), np.float32), Resource.CPU, Statistic.MEAN)
+    empty: Usage[PodContainerRef] = Usage(
+        (), TimeGrid(START, 300, 4), np.empty((0, 4), np.float32), Resource.CPU, Statistic.MEAN
+    )
     assert by_namespace(empty, inventory()) == []
     assert by_day(empty, inventory()) == [{"day": START, "series": 0, "coverage": None, "gap_seconds": 0}]
     assert by_namespace(usage({"a/p": []}), inventory()) == []

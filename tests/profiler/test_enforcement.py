@@ -62,10 +62,10 @@ def test_what_an_agent_measured_comes_back_in_millicores_minute_by_minute(server
     assert (second.node, second.dry) == ("n2", True)
     assert set(first.values) == set(NUMBERS)
     # Minute 5: 4 cores of others, a target of 2.4, no limit yet; minute 25: 6, 0.4 and 2.
-    at = {name: (first.values[name][5], first.values[name][25]) for name in NUMBERS}
-    assert at["others"] == (4000, 6000) and at["target"] == (pytest.approx(2400), pytest.approx(400))
+    at = {name: (float(first.values[name][5]), float(first.values[name][25])) for name in NUMBERS}
+    assert at["others"] == (4000.0, 6000.0) and at["target"] == pytest.approx((2400, 400))
     assert math.isnan(at["limit"][0]) and at["limit"][1] == 2000
-    assert at["best_effort"] == (1500, 1500) and at["burst"] == (250, 250)
+    assert at["best_effort"] == (1500.0, 1500.0) and at["burst"] == (250.0, 250.0)
 
 
 def test_only_nodes_that_did_something_are_asked_for(server: Server) -> None:

@@ -215,7 +215,7 @@ SPLIT: dict[str, tuple[list[Line], Reason | None, int]] = {
     "cores under another label": (split((0.05, 0.03, 0.015, 0.005), core=("0", "1", "2", "3")), MORE, 100),
     "two cores, one idle": (split((0.1, 0.0), cpu_id=("c0", "c1")), MORE, 100),
     "cores and replicas": (
-        [replace(x, labels=x.labels | {"replica": r}) if x.metric == CPU and "core" in x.labels else x
+        [replace(x, labels={**x.labels, "replica": r}) if x.metric == CPU and "core" in x.labels else x
          for r in "ab" for x in split((0.08, 0.02), core=("0", "1")) if r == "a" or "core" in x.labels],
         MORE, 200,  # no more than this, as nobody knows which label is which
     ),

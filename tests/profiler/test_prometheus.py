@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal,
 from cotenant.profiler.history import STATE_DOCUMENT, PullState
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.synthetic import SyntheticSpec, generate
-from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, serve, store_in
+from tests.profiler.conftest import DAYS, Served, inventory_in, profiler_settings, pulled, serve, store_in
 from tests.support.faultproxy import FaultProxy
 from tests.support.openmetrics import Dress
 from tests.support.prometheus import Server, blocks_from
@@ -53,7 +54,11 @@ def grid_of(signal: Signal, end: int, days: float = DAYS) -> TimeGrid:
 
 def asked(url: str, expression: str, grid: TimeGrid) -> dict[tuple[str, ...], np.ndarray]:
     """The server's own answer, read with the plainest means: values at the slots' ends, one row per container."""
-    params = {"query": expression, "start": grid.start_seconds + grid.step_seconds, "end": grid.end_seconds}
+    params: dict[str, Any] = {
+        "query": expression,
+        "start": grid.start_seconds + grid.step_seconds,
+        "end": grid.end_seconds,
+    }
     body = requests.get(f"{url}/api/v1/query_range", {**params, "step": grid.step_seconds}, timeout=60).json()
     assert body["status"] == "success", body
     out: dict[tuple[str, ...], np.ndarray] = {}
@@ -71,7 +76,7 @@ def key(ref: object) -> tuple[str, ...]:
     return (ref.name,) if isinstance(ref, NodeRef) else (ref.namespace, ref.pod, ref.container)  # type: ignore[attr-defined]
 
 
-def rows(usage: Usage) -> dict[tuple[str, ...], np.ndarray]:  # type: ignore[type-arg]
+def rows(usage: Usage) -> dict[tuple[str, ...], np.ndarray]:
     return {key(ref): values for ref, values in zip(usage.refs, usage.values, strict=True)}
 
 
@@ -100,13 +105,13 @@ def test_restarts_and_kills_are_those_that_happened(served: Served, scanned: Sto
         happened = [e for e in served.cluster.inventory.events if e.kind is kind]
         usage = scanned.read(signal, grid_of(signal, served.end))
         assert np.nansum(usage.values) == len(happened)
-    seen = {(e.kind, e.subject) for e in scanned.read_inventory().events}
+    seen = {(e.kind, e.subject) for e in inventory_in(scanned).events}
     told = (EventKind.RESTART, EventKind.OOM_KILL)
     assert seen == {(e.kind, e.subject) for e in served.cluster.inventory.events if e.kind in told}
 
 
 def test_the_inventory_is_the_clusters_with_its_gone_pods(served: Served, scanned: Store) -> None:
-    truth, found = served.cluster.inventory, scanned.read_inventory()
+    truth, found = served.cluster.inventory, inventory_in(scanned)
     nodes = [[(n.name, n.capacity, n.allocatable) for n in i.nodes] for i in (found, truth)]
     assert nodes[0] == nodes[1]
     assert found.owners() == truth.owners()
@@ -125,12 +130,14 @@ def test_the_inventory_is_the_clusters_with_its_gone_pods(served: Served, scanne
 
 def test_gone_pods_end_with_their_usage(served: Served, scanned: Store) -> None:
     truth = {(p.namespace, p.name): p for p in served.cluster.inventory.pods if not p.running}
-    found = {(p.namespace, p.name): p for p in scanned.read_inventory().pods if not p.running}
+    found = {(p.namespace, p.name): p for p in inventory_in(scanned).pods if not p.running}
     assert truth
     assert set(found) == set(truth)
     for name, pod in found.items():
         # A rate looks back five minutes, so the last slot with a value may be the one after the pod's end.
-        assert abs(pod.end_seconds - truth[name].end_seconds) <= 2 * FIVE_MINUTES_SECONDS
+        ended, really = pod.end_seconds, truth[name].end_seconds
+        assert ended is not None and really is not None
+        assert abs(ended - really) <= 2 * FIVE_MINUTES_SECONDS
 
 
 def test_dirt_is_handled_as_documented(tmp_path: Path) -> None:
@@ -170,7 +177,7 @@ def test_a_second_pull_asks_little_and_gives_what_one_cold_pull_gives(
             expected = first.get(name, np.full(grid.size, np.nan))
             late = slice(grid.size // 2, None)
             np.testing.assert_array_equal(values[late], expected[late])
-    assert store.read_inventory().owners() == scanned.read_inventory().owners()
+    assert inventory_in(store).owners() == inventory_in(scanned).owners()
 
 
 def test_a_pull_without_anything_new_asks_no_usage(served: Served, tmp_path: Path) -> None:
@@ -186,7 +193,7 @@ def test_an_interrupted_pull_leaves_what_came_and_the_next_one_resumes(
     whole = store.append
     appended: list[Signal] = []
 
-    def breaking(signal: Signal, usage: Usage) -> None:  # type: ignore[type-arg]
+    def breaking(signal: Signal, usage: Usage) -> None:
         if len(appended) == 12:
             raise KeyboardInterrupt
         appended.append(signal)
@@ -199,7 +206,7 @@ def test_an_interrupted_pull_leaves_what_came_and_the_next_one_resumes(
         pulled(store, served.end, settings)
     store.append = whole  # type: ignore[method-assign]
     state = store.read_document(STATE_DOCUMENT, PullState)
-    assert state.until[Signal.CPU_USAGE_MEAN] < served.end
+    assert state is not None and state.until[Signal.CPU_USAGE_MEAN] < served.end
     assert store.span(Signal.CPU_USAGE_MEAN) is not None
     record = pulled(store, served.end, settings)
     assert record.samples > 0
@@ -240,7 +247,7 @@ def test_an_answer_above_the_cap_is_split_and_complete(served: Served, scanned: 
     store = store_in(tmp_path)
     record = pulled(store, served.end, profiler_settings(served.server.url, max_answer_bytes=100_000))
     assert record.defects[Defect.QUERY_SPLIT] > 3
-    assert store.read_inventory() == scanned.read_inventory()
+    assert inventory_in(store) == inventory_in(scanned)
     grid = grid_of(Signal.CPU_USAGE_MEAN, served.end)
     first, second = (rows(s.read(Signal.CPU_USAGE_MEAN, grid)) for s in (scanned, store))
     for name, values in second.items():
@@ -291,7 +298,7 @@ def test_without_node_series_the_sum_of_the_pods_stands_in_and_a_note_says_so(tm
     assert any("sum of their pods" in note for note in record.notes)
     # Both pods have no owner anywhere: shown as bare pods, and counted.
     assert record.defects[Defect.UNKNOWN_OWNER] == 2
-    assert {w.ref.kind for w in store.read_inventory().workloads} == {"Pod"}
+    assert {w.ref.kind for w in inventory_in(store).workloads} == {"Pod"}
 
 
 def test_old_container_labels_are_refused_with_the_relabelling_that_helps(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def patient(server: ApiServer, timer: LeapingTimer) -> Client:
 
 def busy(code: int, **headers: str) -> Reply:
     def reply(handler: Handler) -> None:
-        handler.raw(code, b"later", **headers)
+        handler.raw(code, b"later", None, **headers)
 
     return reply
 

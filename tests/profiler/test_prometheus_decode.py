@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from decimal import Decimal
 
 import msgspec
@@ -15,7 +16,7 @@ from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
-from cotenant.profiler.prometheus.decode import decode_series, increases, latest, samples, usages
+from cotenant.profiler.prometheus.decode import Samples, SignalUsage, decode_series, increases, latest, samples, usages
 from cotenant.profiler.prometheus.kube_state.declared import amount
 from cotenant.profiler.prometheus.parts import QueryPart, Rates, hourly_parts, usage_parts
 from cotenant.profiler.prometheus.plan import MARK, RangeQuery
@@ -27,7 +28,7 @@ REF = PodContainerRef("shop", "web-1", "app")
 LABELS = {"namespace": "shop", "pod": "web-1", "container": "app", "id": "/kubepods/1"}
 
 
-def answer(*series: tuple[dict[str, str], list[tuple[float, str]]]) -> msgspec.Raw:
+def answer(*series: tuple[dict[str, str], Sequence[tuple[float, str]]]) -> msgspec.Raw:
     body = [{"metric": labels, "values": [[t, v] for t, v in values]} for labels, values in series]
     return msgspec.Raw(json.dumps(body).encode())
 
@@ -37,7 +38,9 @@ def at(slot: int, grid: TimeGrid = GRID) -> int:
     return grid.start_seconds + (slot + 1) * grid.step_seconds
 
 
-def decoded(part: QueryPart, *series: tuple[dict[str, str], list[tuple[float, str]]], grid: TimeGrid = GRID):
+def decoded(
+    part: QueryPart, *series: tuple[dict[str, str], Sequence[tuple[float, str]]], grid: TimeGrid = GRID
+) -> tuple[list[SignalUsage], Samples]:
     query = RangeQuery((part,), grid)
     found = samples(answer(*series), query)
     return usages(query, found, {"10.0.0.7": "node-7"}, overlap_slots=2), found

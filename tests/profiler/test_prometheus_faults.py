@@ -3,16 +3,18 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cotenant.base.errors import SettingsError, SourceForbidden, SourceProtocol, SourceUnreachable
-from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.quality import Defect
-from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, TimeWindow
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.prometheus.client import TELLING_BYTES, Client, worth_compressing
 from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, store_in
@@ -27,7 +29,7 @@ FIRST_OF_USAGE = 13
 
 
 @pytest.fixture
-def proxy(served: Served):
+def proxy(served: Served) -> Iterator[FaultProxy]:
     with FaultProxy(served.server.url) as proxy:
         yield proxy
 
@@ -44,7 +46,7 @@ def usage(store: Store, served: Served) -> np.ndarray:
     return store.read(Signal.CPU_USAGE_MEAN, grid).values
 
 
-def many(url: str, **options: object):
+def many(url: str, **options: object) -> ProfilerSettings:
     """Settings that make a pull of dozens of queries."""
     return profiler_settings(url, max_points_per_query=5_000, **options)
 
@@ -189,7 +191,7 @@ def test_owners_that_are_too_many_for_one_answer_are_asked_namespace_by_namespac
     served: Served, proxy: FaultProxy
 ) -> None:
     proxy.fault = lambda _, query: "422-too-large" if "_owner" in query and "namespace" not in query else None
-    window = (served.end - DAYS * DAY_SECONDS, served.end)
+    window = TimeWindow(served.end - DAYS * DAY_SECONDS, served.end)
     split, whole = (PrometheusSource(profiler_settings(url).prometheus) for url in (proxy.url, served.server.url))
     assert split.inventory(served.end, window) == whole.inventory(served.end, window)
     assert split.report().defects[Defect.QUERY_SPLIT] > 0
@@ -264,7 +266,7 @@ def test_a_missing_token_file_is_named(served: Served, tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", ["bearer_token_file", "password_file"])
 def test_a_credential_file_that_is_not_text_is_named(tmp_path: Path, option: str) -> None:
     (tmp_path / "binary").write_bytes(b"\x80\x00\xff")
-    options = {option: str(tmp_path / "binary"), "username": "ada"}
+    options: dict[str, Any] = {option: str(tmp_path / "binary"), "username": "ada"}
     with pytest.raises(SettingsError, match="binary is not text: byte 0") as caught:
         Client(PrometheusSettings(url="http://127.0.0.1:9", retries=0, **options)).range("up", 0, 60, 60)
     assert "as text" in caught.value.fix

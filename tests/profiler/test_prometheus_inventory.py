@@ -11,7 +11,7 @@ import pytest
 from cotenant.base.cluster import ContainerRole, Inventory, Pod, Workload, pod_amount
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.resource import Resource
-from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, TimeWindow
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.synthetic import SyntheticSpec, generate
 from tests.profiler.conftest import Served, profiler_settings, pulled, serve, store_in
@@ -39,7 +39,7 @@ def found(declared: Served) -> Inventory:
 def asked(declared: Served, url: str) -> Inventory:
     source = PrometheusSource(profiler_settings(url).prometheus, declared.cluster.inventory.cluster)
     try:
-        return source.inventory(declared.end - 1, (declared.end - 7200, declared.end))
+        return source.inventory(declared.end - 1, TimeWindow(declared.end - 7200, declared.end))
     finally:
         source.close()
 

@@ -139,7 +139,8 @@ def test_shards_cover_every_namespace_once_known_or_not(people: dict[str, int], 
 def test_halves_ask_for_the_same_until_nothing_is_left_to_cut(people: dict[str, int], slots: int) -> None:
     parts = usage_parts(Rates(60), {}, rule=False)
     whole = RangeQuery(parts, TimeGrid(MIDNIGHT, FIVE_MINUTES_SECONDS, slots), everywhere(people))
-    pieces, atoms = [whole], []
+    pieces = [whole]
+    atoms: list[RangeQuery] = []
     while pieces:
         query = pieces.pop()
         halves = query.halves()

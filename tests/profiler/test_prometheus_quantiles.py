@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import requests
 
-from cotenant.base.identity import PodContainerRef
-from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.base.identity import ContainerRef, PodContainerRef
+from cotenant.base.usage.usage import DAY_SECONDS, TimeWindow
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.prometheus.plan import Population
 from cotenant.profiler.prometheus.quantiles import Question, queries
@@ -22,7 +24,7 @@ def instant(url: str, expression: str, moment: int) -> float:
 
 def test_answers_are_those_of_asking_each_container_alone(served: Served) -> None:
     source = PrometheusSource(profiler_settings(served.server.url).prometheus)
-    window = (served.end - DAY_SECONDS, served.end)
+    window = TimeWindow(served.end - DAY_SECONDS, served.end)
     known = source.inventory(served.end, window)
     answers = source.quantiles(Question(0.95, served.end, DAY_SECONDS, pooled=(0.66, 0.96)), known)
     assert len(answers.pods) > 20
@@ -39,14 +41,16 @@ def test_answers_are_those_of_asking_each_container_alone(served: Served) -> Non
 
 def test_pooled_percentiles_are_those_of_all_points_of_all_pods(served: Served) -> None:
     source = PrometheusSource(profiler_settings(served.server.url).prometheus)
-    known = source.inventory(served.end, (served.end - DAY_SECONDS, served.end))
+    known = source.inventory(served.end, TimeWindow(served.end - DAY_SECONDS, served.end))
     # Cut to the minute it is no multiple of 75 s after the epoch, nor is the first point a day before.
     now = served.end - 47
     answers = source.quantiles(Question(0.95, now, DAY_SECONDS, pooled=(0.66, 0.96)), known)
     owners = known.owners()
-    pods: dict[object, list[PodContainerRef]] = {}
+    pods: dict[ContainerRef, list[PodContainerRef]] = {}
     for ref in answers.pods:
-        pods.setdefault(known.container_of(ref, owners), []).append(ref)
+        container = known.container_of(ref, owners)
+        assert container is not None
+        pods.setdefault(container, []).append(ref)
     container, refs = max(pods.items(), key=lambda pair: len(pair[1]))
     assert len(refs) > 1
     points: list[float] = []
@@ -55,7 +59,7 @@ def test_pooled_percentiles_are_those_of_all_points_of_all_pods(served: Served) 
         expression = f"rate(container_cpu_usage_seconds_total{own}[75s])"
         # As KRR asks: from a day before now cut to the minute, every 75 s, both ends included.
         minute = served.end - 60
-        params = {"query": expression, "start": minute - DAY_SECONDS, "end": minute, "step": 75}
+        params: dict[str, Any] = {"query": expression, "start": minute - DAY_SECONDS, "end": minute, "step": 75}
         body = requests.get(f"{served.server.url}/api/v1/query_range", params, timeout=60).json()
         points += [float(v) for series in body["data"]["result"] for _, v in series["values"]]
     expected = np.percentile(points, [66, 96]) * 1000

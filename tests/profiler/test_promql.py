@@ -22,8 +22,9 @@ from cotenant.profiler.prometheus.promql import (
     union,
     with_constant_label,
 )
+from tests.profiler.conftest import Served
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
 def unquoted(text: str) -> str:
@@ -107,7 +108,7 @@ def test_unknown_operators_are_a_programming_error() -> None:
 @example('x"} or vector(1) or {a="')
 @example("\\")
 @example("\x00\x7f\u2028\U0001f600")
-def test_the_server_reads_the_value_that_was_meant(served, text: str) -> None:
+def test_the_server_reads_the_value_that_was_meant(served: Served, text: str) -> None:
     # absent() of a series that does not exist repeats the equality matchers as the server's own parser read them.
     expression = f"absent({selector((metric_name_matcher('no_such_metric'), equal('probe', text)))})"
     answer = requests.post(f"{served.server.url}/api/v1/query", {"query": expression}, timeout=10).json()
@@ -119,7 +120,7 @@ def test_the_server_reads_the_value_that_was_meant(served, text: str) -> None:
 @pytest.mark.prometheus
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(TEXT.filter(bool), min_size=1, max_size=3), TEXT)
-def test_marks_and_patterns_survive_the_servers_parser(served, values: list[str], mark: str) -> None:
+def test_marks_and_patterns_survive_the_servers_parser(served: Served, values: list[str], mark: str) -> None:
     # vector(1) has no label, so `unless` with a matcher of any pattern keeps it: only the syntax is at stake.
     rest = selector((metric_name_matcher("no_such_metric"), in_values("namespace", values), none_of("pod", values)))
     between = selector(

@@ -12,7 +12,7 @@ from cotenant.base.colocation.collect_policy import CollectPolicy
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.base.usage.quality import Defect
-from cotenant.base.usage.usage import Signal, TimeGrid
+from cotenant.base.usage.usage import Signal, TimeGrid, TimeWindow
 from cotenant.profiler.node_metric.source import NodeMetricSource
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.prometheus.quantiles import Question
@@ -52,7 +52,9 @@ SUBJECTS: dict[str, dict[str, str]] = {
 
 def whole(cores: int, *, label: str = "") -> list[Series]:
     """One series for all cores."""
-    return [({**own, "cpu": label}, sum(counters(i, cores))) for i, own in enumerate(SUBJECTS.values())]
+    return [
+        ({**own, "cpu": label}, np.sum(counters(i, cores), axis=0).tolist()) for i, own in enumerate(SUBJECTS.values())
+    ]
 
 
 def split(cores: int, name: str = "cpu{:02d}", *, but: str = "") -> list[Series]:
@@ -61,9 +63,9 @@ def split(cores: int, name: str = "cpu{:02d}", *, but: str = "") -> list[Series]
         series
         for i, own in enumerate(SUBJECTS.values())
         for series in (
-            [({**own, "cpu": "total"}, sum(counters(i, cores)))]
+            [({**own, "cpu": "total"}, np.sum(counters(i, cores), axis=0).tolist())]
             if own["node"] == but
-            else [({**own, "cpu": name.format(c)}, values) for c, values in enumerate(counters(i, cores))]
+            else [({**own, "cpu": name.format(c)}, values.tolist()) for c, values in enumerate(counters(i, cores))]
         )
     ]
 
@@ -149,7 +151,7 @@ def test_quantiles_of_the_server_add_the_cores(url: str, variant: str) -> None:
     answers = []
     for name in (variant, VARIANTS[variant][0]):
         source = PrometheusSource(settings(url, name))
-        known = source.inventory(END, (START, END))
+        known = source.inventory(END, TimeWindow(START, END))
         answers.append(source.quantiles(Question(0.95, END, 7200, pooled=(0.5,)), known))
         source.close()
     found, meant = answers
@@ -182,7 +184,7 @@ def test_reports_of_nodes_add_the_cores(url: str, variant: str) -> None:
 @pytest.mark.parametrize("variant", TESTED)
 def test_containers_and_nodes_are_counted_once(url: str, variant: str) -> None:
     source = PrometheusSource(settings(url, variant))
-    people = source.survey((START, END)).population
+    people = source.survey(TimeWindow(START, END)).population
     source.close()
     copies = 2 if "replicas" in variant else 1
     assert people.containers == {"shop": 2 * copies, "ml": copies}

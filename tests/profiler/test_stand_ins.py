@@ -44,8 +44,8 @@ def cluster(
             name,
             WorkloadRef("shop", "Deployment", group),
             "node",
-            START + STEP * begin,
-            None if end is None else START + STEP * end,
+            int(START + STEP * begin),
+            None if end is None else int(START + STEP * end),
         )
         for name, group, of_name in zip(names, groups, lives, strict=True)
         for begin, end in of_name

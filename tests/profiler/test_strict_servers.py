@@ -16,7 +16,7 @@ from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.sections.profiler import ProfilerSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.quality import Defect
-from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, TimeWindow
 from cotenant.cli.cluster.probes import metrics
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.prometheus.client import Client
@@ -112,7 +112,7 @@ def test_parameters_of_the_address_travel_with_every_request(served: Served, tmp
 
 
 def of_one_namespace(inventory: Inventory, namespace: str) -> tuple[set[object], set[object]]:
-    pods = {(p.name, p.workload, p.running) for p in inventory.pods if p.namespace == namespace}
+    pods: set[object] = {(p.name, p.workload, p.running) for p in inventory.pods if p.namespace == namespace}
     return pods, {w.ref for w in inventory.workloads if w.ref.namespace == namespace}
 
 
@@ -220,7 +220,7 @@ def test_a_token_that_is_renewed_while_a_scan_runs_is_read_again(served: Served,
     with StrictServer(served.server.url, Rules()) as strict:
         settings = profiler_settings(strict.url, bearer_token_file=str(token), max_points_per_query=5_000)
         source = PrometheusSource(settings.prometheus)
-        window = (served.end - DAYS * DAY_SECONDS, served.end)
+        window = TimeWindow(served.end - DAYS * DAY_SECONDS, served.end)
         source.survey(window)
         token.write_text("t1\n")  # as a sidecar or a cron job renews it
         source.inventory(served.end, window)

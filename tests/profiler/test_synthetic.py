@@ -285,8 +285,9 @@ def test_what_runs_keeps_the_bounds_of_its_namespace(cluster: SyntheticCluster) 
         inside = [c for w in inventory.workloads if w.ref.namespace == bounds.namespace for c in w.containers]
         assert inside
         for c in inside:
-            assert c.requests[resource] >= bounds.minimum
+            assert bounds.minimum is not None and c.requests[resource] >= bounds.minimum
             if bounds.maximum is not None:
+                assert bounds.max_ratio is not None
                 assert c.limits[resource] <= bounds.maximum
                 assert c.limits[resource] <= bounds.max_ratio * c.requests[resource]
 

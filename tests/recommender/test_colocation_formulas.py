@@ -226,7 +226,9 @@ forecast_settings = st.builds(
 def foreseen_nodes(draw: st.DrawFn) -> NodeColumns:
     """A node with a forecast of prod and of the system, tested on 0..9 days; mid pods are within HP usage."""
     node, prod = draw(some_columns), draw(amounts)
-    peaks = {name: np.array([float(draw(amounts))]) for name in ("prod_peak", "system_peak", "mid_peak")}
+    peaks: dict[str, Any] = {
+        name: np.array([float(draw(amounts))]) for name in ("prod_peak", "system_peak", "mid_peak")
+    }
     used = np.array([prod]), np.array([prod + draw(amounts)])
     evidence = np.array([draw(st.sampled_from([0.0, 0.1, 0.11, np.nan]))]), np.array([draw(st.integers(0, 9))])
     return replace(node, prod_used=used[0], hp_used=used[1], violation=evidence[0], origins=evidence[1], **peaks)

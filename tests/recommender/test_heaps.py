@@ -349,6 +349,7 @@ def test_an_applied_file_of_a_sibling_keeps_the_memory_of_a_container_whose_heap
     cpu = Value(CPU, Field.REQUEST, 500, 300, Action.SET, Reason.OK)
     sibling = replace(shrinking(), container=ContainerRef(WEB, "c1"), values=(cpu,), heap=None)
     (file,) = server_side_apply([shrinking(), sibling])
+    assert isinstance(file.document, Mapping)
     containers = {c["name"]: c["resources"] for c in file.document["spec"]["template"]["spec"]["containers"]}
     assert containers["c0"] == {"requests": {"memory": "5Gi"}, "limits": {"memory": "6Gi"}}
     assert containers["c1"] == {"requests": {"cpu": "300m"}}

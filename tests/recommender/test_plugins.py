@@ -23,7 +23,7 @@ from tests.support.command_line import LEAN, cotenant
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "strategy-plugin"
-COTENANT = Path(sys.executable).with_name("cotenant")
+COTENANT = str(Path(sys.executable).with_name("cotenant"))
 
 STUMBLING = """
 from cotenant_example_strategy import ExampleMax

@@ -88,7 +88,7 @@ def sums(of: Workload, drafts: dict[Slot, Draft], names: dict[int, str]) -> tupl
     index = {name: i for i, name in names.items()}
 
     def new(one: Container) -> Container:
-        sides = {
+        sides: dict[str, Any] = {
             side: {
                 **getattr(one, side),
                 **({CPU: d.amount} if (d := drafts.get(Slot(index.get(one.name, -1), CPU, f))) else {}),

@@ -37,7 +37,7 @@ def test_memory_steps_are_in_mebibytes() -> None:
 
 
 def test_one_side_unset_is_a_warning_both_unset_is_good() -> None:
-    for rule in (absolute_severity, lambda *a: severity(*a, 3)):
+    for rule in (absolute_severity, lambda resource, now, amount: severity(resource, now, amount, 3)):
         assert rule(CPU, None, 100) is Severity.WARNING
         assert rule(CPU, 100, None) is Severity.WARNING
         assert rule(CPU, None, None) is Severity.GOOD

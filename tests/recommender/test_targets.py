@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ WEB = WorkloadRef("shop", "Deployment", "web")
 
 def solved(resource: Resource, now: int, amount: int, percents: tuple[int, int], trigger: int) -> Value:
     """A request of a pod whose autoscaler moves from one target to the other at this trigger."""
-    inputs = {
+    inputs: dict[str, float | int | str] = {
         "hpa": "web",
         "hpa_target_now_percent": percents[0],
         "hpa_target_percent": percents[1],
@@ -134,7 +135,8 @@ def test_patching_some_of_the_containers_keeps_the_trigger_with_the_others_as_th
     # App alone: 400 + 500 = 900 m; 600 / 900 = 67 %.
     assert moves([app])[0].after == 67
     written = {f.path: f for f in server_side_apply([app, proxy], {app.container})}
-    assert written["shop/deployment-web.autoscaler.yaml"].document["spec"] == {"targetCPUUtilizationPercentage": 67}
+    scaler = written["shop/deployment-web.autoscaler.yaml"].document
+    assert isinstance(scaler, Mapping) and scaler["spec"] == {"targetCPUUtilizationPercentage": 67}
 
 
 @given(
@@ -163,10 +165,12 @@ def test_what_the_strategy_solved_is_what_the_patch_carries(now: list[int], targ
 
 def test_files_for_every_tool_hold_the_target() -> None:
     component = {f.path: f for f in kustomize([LOWERED])}
-    patches = component["shop/kustomization.yaml"].document["patches"]
-    assert [p["target"]["kind"] for p in patches] == ["Deployment", "HorizontalPodAutoscaler"]
+    whole = component["shop/kustomization.yaml"].document
+    assert isinstance(whole, Mapping)
+    assert [p["target"]["kind"] for p in whole["patches"]] == ["Deployment", "HorizontalPodAutoscaler"]
     assert component["shop/deployment-web.cpu-target.yaml"].document == moves([LOWERED])[0].operations
     (values,) = helm([LOWERED], PatchSettings())
+    assert isinstance(values.document, Mapping)
     assert values.document["autoscaling"] == {"targetCPUUtilizationPercentage": 80}
     documents = list(yaml.safe_load_all(manifest(LOWERED)))
     assert [d["kind"] for d in documents] == ["Deployment", "HorizontalPodAutoscaler"]
@@ -178,7 +182,7 @@ def of_resource(name: str, percent: int) -> dict[str, Any]:
 
 
 RATE = {"type": "AverageValue", "averageValue": "9"}
-HPA = {
+HPA: dict[str, Any] = {
     "apiVersion": "autoscaling/v2",
     "kind": "HorizontalPodAutoscaler",
     "metadata": {"name": "web"},

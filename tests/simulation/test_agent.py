@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cotenant.base.colocation.collect_policy import CollectPolicy
 from cotenant.base.errors import ClusterAbsent
 from cotenant.base.kube import KubeClient, connect
 from cotenant.base.process.clock import FixedClock
@@ -100,7 +101,7 @@ def test_every_round_renews_its_report_and_the_manager_takes_it_for_a_living_age
         made(client, NOW + later).round()
         there = node_agents.metrics(client)
         assert there["n1"].update_seconds == NOW + later
-        view = ReportContext({"n1": "u"}, "cotenant-manager", node_agents.CollectPolicy(), NOW + later + 60)
+        view = ReportContext({"n1": "u"}, "cotenant-manager", CollectPolicy(), NOW + later + 60)
         assert unreported_nodes(["n1"], there, view) == []
 
 

@@ -18,6 +18,7 @@ from cotenant.base.cluster import Inventory
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer, connect
+from cotenant.base.resource import Resource
 from cotenant.base.settings.root import Settings
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.manager.decisions.results import RunResults
@@ -46,7 +47,7 @@ def rising(inventory: Inventory, pods: int = 2) -> CpuDemand:
     rank = next(w for w in inventory.workloads if w.ref == RANK)
     scaler = rank.autoscaler
     assert scaler is not None
-    per_pod = sum(c.requests.get("cpu", 0) for c in rank.staying) * 0.65  # the autoscaler's target
+    per_pod = sum(c.requests.get(Resource.CPU, 0) for c in rank.staying) * 0.65  # the autoscaler's target
     begin = inventory.time_seconds  # 12:00
     level = np.full((1, 72), (scaler.min_replicas - 0.5) * per_pod)
     level[0, 37:43] += pods * per_pod  # slots of ten minutes: from 18:10 to 19:00, rising from 18:00 on

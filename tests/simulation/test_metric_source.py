@@ -21,9 +21,9 @@ FLAT = Curves({("shop", "deployment-web"): 0}, TimeGrid(0, 300, 288), {r: np.ful
 
 def change(before: int, after: int, name: str = "web") -> Change:
     """A Deployment whose request moves between these millicores, under a limit of one core."""
-    moves = ({"/spec/template/spec/containers/0/resources": {"requests": {"cpu": f"{m}m"}, "limits": {"cpu": "1"}}}
-             for m in (before, after))  # fmt: skip
-    write = Write(Address("apps/v1", "deployments", name, "shop"), "u", (), *moves)
+    path = "/spec/template/spec/containers/0/resources"
+    old, new = ({path: {"requests": {"cpu": f"{m}m"}, "limits": {"cpu": "1"}}} for m in (before, after))
+    write = Write(Address("apps/v1", "deployments", name, "shop"), "u", (), old, new)
     return Change("c", "b", "shop", "Deployment", name, "ann", (), "template", "r", (write,))
 
 
@@ -58,8 +58,8 @@ def test_no_measure_gets_better_by_a_lower_request(one: int, other: int) -> None
 def test_what_has_no_curve_or_too_little_time_is_not_compared() -> None:
     source = SimulatedComparison(FLAT)
     assert list(source(change(2, 1, "other"), 10 * HOUR, 11 * HOUR, [Objective(Measure.LATENCY, "p99")])) == []
-    assert list(source(change(2, 1), 10 * HOUR, 10 * HOUR + 60, {})) == []
-    assert Measure.LATENCY not in {one.measure for one in source(change(2, 1), 10 * HOUR, 11 * HOUR, {})}
+    assert list(source(change(2, 1), 10 * HOUR, 10 * HOUR + 60, [])) == []
+    assert Measure.LATENCY not in {one.measure for one in source(change(2, 1), 10 * HOUR, 11 * HOUR, [])}
     assert source.trace(change(2, 1, "other"), 10 * HOUR, 11 * HOUR) == []
     (cpu, _) = source.trace(change(2, 1), 10 * HOUR, 11 * HOUR)
     assert set(cpu.usage) == {400.0} and cpu.start_seconds <= 9 * HOUR

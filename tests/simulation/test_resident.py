@@ -139,7 +139,7 @@ def test_prod_lends_what_it_asked_for_above_its_next_peak_and_a_tenth(
 ) -> None:
     placed = [pod(standing, "node-0")]
     found = usage_now.outlooks(placed, NODES, curves, moment(standing))
-    day = moment(standing).of_day_seconds + 300 * np.arange(288)
+    day = moment(standing).of_day_seconds + 300.0 * np.arange(288, dtype=np.float64)
     peak = float(np.quantile(usage_now.load(placed, NODES, curves, day).usage[Resource.CPU][0], 0.95))
     assert found["node-0"].reclaimable[Resource.CPU] == int(max(6000 - 1.1 * peak, 0))
     assert found["node-1"].reclaimable[Resource.CPU] == 0

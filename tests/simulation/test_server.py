@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.errors import ClusterConflict, ClusterForbidden, ClusterInvalid, ClusterUnreachable, StoreCorrupt
-from cotenant.base.kube import Writer, access_review, connect
+from cotenant.base.kube import KubeClient, Writer, access_review, connect
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Patch
 from cotenant.base.process.clock import FixedClock, SystemClock
 from cotenant.base.settings.sections.kube import KubeSettings
@@ -35,7 +35,7 @@ def server() -> Iterator[EmbeddedServer]:
         yield running
 
 
-def client_of(server: EmbeddedServer, folder: Path, token: str = ""):
+def client_of(server: EmbeddedServer, folder: Path, token: str = "") -> KubeClient:
     path = server.write_kubeconfig(folder / f"kubeconfig{len(token)}", token)
     return connect(KubeSettings(kubeconfig=str(path)))
 

@@ -38,7 +38,7 @@ def peak_bytes(count: int) -> tuple[int, int]:
     return highest, kept
 
 
-def test_memory_grows_by_the_ledger_alone():
+def test_memory_grows_by_the_ledger_alone() -> None:
     few, _ = peak_bytes(2)
     many, kept = peak_bytes(8)
     # Six shards more of 100 x 960 float32 would be 2.3 MB if they were held; the ledger may be copied once as it is

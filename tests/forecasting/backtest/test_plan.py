@@ -43,7 +43,7 @@ def history(size: int = 6, days: int = 18, seed: int = 3) -> np.ndarray:
     return values.astype(np.float32)
 
 
-def test_origins_start_after_the_history_and_end_before_the_last_horizon():
+def test_origins_start_after_the_history_and_end_before_the_last_horizon() -> None:
     found = origins(GRID, HALF_HOURS)
     # 18 days: the first after 14 days, the last at day 17 (24 h before the end), every 6 h: 3 days x 4 + 1.
     assert len(found) == 13
@@ -52,7 +52,7 @@ def test_origins_start_after_the_history_and_end_before_the_last_horizon():
     assert {b - a for a, b in pairwise(found)} == {6 * 3600}
 
 
-def test_sampled_origins_are_spread_and_visit_several_times_of_day():
+def test_sampled_origins_are_spread_and_visit_several_times_of_day() -> None:
     found = origins(TimeGrid(MONDAY, 300, 60 * 288), HALF_HOURS, 12)
     assert len(found) == 12
     assert len({moment % DAY_SECONDS for moment in found}) > 2
@@ -61,13 +61,13 @@ def test_sampled_origins_are_spread_and_visit_several_times_of_day():
     assert found[-1] > MONDAY + 55 * DAY_SECONDS
 
 
-def test_a_history_that_is_too_short_has_no_origin():
+def test_a_history_that_is_too_short_has_no_origin() -> None:
     assert origins(TimeGrid(MONDAY, 300, 14 * 288), HALF_HOURS) == ()
 
 
 @given(st.integers(0, 40), st.sampled_from([300, 900, 1800]), st.integers(1, 9))
 @settings(max_examples=40)
-def test_origins_lie_on_the_plans_slots_with_room_on_both_sides(offset, step, every):
+def test_origins_lie_on_the_plans_slots_with_room_on_both_sides(offset: int, step: int, every: int) -> None:
     grid = TimeGrid(MONDAY + offset * step, step, 20 * DAY_SECONDS // step)
     plan = BacktestPlan(every_hours=every)
     found = origins(grid, plan)
@@ -76,7 +76,7 @@ def test_origins_lie_on_the_plans_slots_with_room_on_both_sides(offset, step, ev
     assert all(grid.start_seconds + 14 * DAY_SECONDS <= m <= grid.end_seconds - DAY_SECONDS for m in found)
 
 
-def test_a_trial_cuts_history_and_horizon_at_the_origin():
+def test_a_trial_cuts_history_and_horizon_at_the_origin() -> None:
     values = np.tile(np.arange(GRID.size, dtype=np.float32), (2, 1))
     one = trial(values, GRID, MONDAY + 15 * DAY_SECONDS, HALF_HOURS)
     # Day 1 (slot 288) to day 15 (slot 4320, excluded) is seen; the half hour's mean of 4320..4325 comes first.
@@ -88,7 +88,7 @@ def test_a_trial_cuts_history_and_horizon_at_the_origin():
     assert one.highest.tolist() == [4320 + 287] * 2
 
 
-def test_series_with_too_little_history_are_not_forecast_and_without_a_horizon_not_judged():
+def test_series_with_too_little_history_are_not_forecast_and_without_a_horizon_not_judged() -> None:
     values = history()
     values[0, : 9 * 288] = np.nan  # 5 of 14 days known before day 14: under half
     one = trial(values, GRID, MONDAY + 16 * DAY_SECONDS, HALF_HOURS)
@@ -101,13 +101,13 @@ def test_series_with_too_little_history_are_not_forecast_and_without_a_horizon_n
     assert young.rows.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_a_mean_over_slots_ignores_gaps():
+def test_a_mean_over_slots_ignores_gaps() -> None:
     # (1 + 3) / 2; 5 alone; nothing.
     found = join_slots(np.array([[1, 3, 5, np.nan, np.nan, np.nan]], dtype=np.float32), 2)
     assert found[0] == pytest.approx([2, 5, np.nan], nan_ok=True)
 
 
-def test_a_step_that_does_not_divide_the_plans_is_refused():
+def test_a_step_that_does_not_divide_the_plans_is_refused() -> None:
     grid = TimeGrid(MONDAY - MONDAY % 420, 420, 5000)
     with pytest.raises(ValueError, match="does not divide"):
         trial(np.zeros((1, 5000), dtype=np.float32), grid, grid.start_seconds + 420 * 4000, HALF_HOURS)
@@ -119,7 +119,7 @@ CONTENDERS: list[Contender] = [*(PathContender(by_name(name)) for name in (*DEFA
 @pytest.mark.slow
 @pytest.mark.parametrize("contender", CONTENDERS, ids=lambda c: c.name)
 @pytest.mark.parametrize("poison", [np.nan, 1e9])
-def test_no_contender_knows_what_comes_after_the_origin(contender, poison):
+def test_no_contender_knows_what_comes_after_the_origin(contender: Contender, poison: float) -> None:
     values = history()
     moment = MONDAY + 15 * DAY_SECONDS
     poisoned = values.copy()
@@ -130,7 +130,7 @@ def test_no_contender_knows_what_comes_after_the_origin(contender, poison):
 
 
 @pytest.mark.parametrize("signal", [Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX], ids=lambda s: s.value)
-def test_what_is_scored_is_what_the_product_serves(signal):
+def test_what_is_scored_is_what_the_product_serves(signal: Signal) -> None:
     spec, cut = signal.spec, 15 * 288
     resource = spec.resource
     assert isinstance(resource, Resource)
@@ -145,7 +145,7 @@ def test_what_is_scored_is_what_the_product_serves(signal):
     assert one.actual[:, 0] == pytest.approx(actual, rel=1e-6)
 
 
-def test_what_is_scored_at_5_minutes_is_what_the_product_serves_there():
+def test_what_is_scored_at_5_minutes_is_what_the_product_serves_there() -> None:
     past = trial(history()[:2], GRID, MONDAY + 15 * DAY_SECONDS, FIVE_MINUTES).past
     refs = (NodeRef("0"), NodeRef("1"))
     usage = Usage(refs, past.fine_grid, past.fine, Resource.CPU, past.statistic)
@@ -159,7 +159,7 @@ def test_what_is_scored_at_5_minutes_is_what_the_product_serves_there():
         EngineContender().answer(odd.past, FIVE_MINUTES.horizon)
 
 
-def test_a_baseline_may_be_made_on_half_hours_and_scored_on_their_values():
+def test_a_baseline_may_be_made_on_half_hours_and_scored_on_their_values() -> None:
     moment, baseline = MONDAY + 15 * DAY_SECONDS, by_name("B1")
     half_hours, values = (trial(history()[:2], GRID, moment, plan).past for plan in (HALF_HOURS, FIVE_MINUTES))
     coarse = PathContender(baseline).answer(half_hours, HALF_HOURS.horizon)
@@ -169,7 +169,7 @@ def test_a_baseline_may_be_made_on_half_hours_and_scored_on_their_values():
     assert joint.name == f"{baseline.name}, 6 slots as one"
 
 
-def test_a_week_ahead_on_whole_hours():
+def test_a_week_ahead_on_whole_hours() -> None:
     values = history(days=22)
     grid = TimeGrid(MONDAY, 300, 22 * 288)
     one = trial(values[:5], grid, MONDAY + 14 * DAY_SECONDS, HOURLY_WEEK)

@@ -27,7 +27,7 @@ class Always:
     value: float
     name: str
 
-    def quantiles(self, history, grid, horizon):  # noqa: ARG002 - the contract's
+    def quantiles(self, history: np.ndarray, grid: TimeGrid, horizon: int) -> np.ndarray:  # noqa: ARG002 - the contract's
         return np.full((len(history), horizon, len(LEVELS)), self.value, dtype=np.float32)
 
 
@@ -37,13 +37,13 @@ def shard(values: np.ndarray, limit: float = 100.0) -> Shard:
     return Shard(names, TimeGrid(MONDAY, 1800, values.shape[1]), values.astype(np.float32), limits)
 
 
-def ledger(values: np.ndarray, *say: float, **options) -> BacktestScores:
+def ledger(values: np.ndarray, *say: float, **options: float) -> BacktestScores:
     one = shard(values, **options)
     at = origins(one.grid, HALF_HOURS)
     return run([one], [PathContender(Always(v, f"always {v:g}")) for v in say], HALF_HOURS, at)
 
 
-def test_relative_loss_is_the_geometric_mean_over_series_of_the_ratio():
+def test_relative_loss_is_the_geometric_mean_over_series_of_the_ratio() -> None:
     # Flat series at 10 and 40, 16 days. Mean pinball over 0.1 .. 0.9 of a value x too low: 0.5 x; too high: 0.5 x.
     values = np.repeat([[10.0], [40.0]], 16 * 48, axis=1)
     found = scores.relative(ledger(values, 20, 30), "always 20", "always 30")
@@ -54,7 +54,7 @@ def test_relative_loss_is_the_geometric_mean_over_series_of_the_ratio():
     assert scores.pooled_wql(ledger(values, 20), "always 20") == pytest.approx(0.6)
 
 
-def test_ratios_are_held_within_a_hundred_and_series_without_a_scale_are_dropped_and_counted():
+def test_ratios_are_held_within_a_hundred_and_series_without_a_scale_are_dropped_and_counted() -> None:
     values = np.repeat([[10.0], [0.0], [30.0]], 16 * 48, axis=1)
     found = scores.relative(ledger(values, 10, 30), "always 10", "always 30")
     # Series 10: perfect, held at 1/100. Series 0 used nothing; series 30: the baseline lost nothing: both dropped.
@@ -62,7 +62,7 @@ def test_ratios_are_held_within_a_hundred_and_series_without_a_scale_are_dropped
     assert (found.series, found.dropped) == (1, 2)
 
 
-def test_the_comparison_with_another_contender_is_paired():
+def test_the_comparison_with_another_contender_is_paired() -> None:
     rng = np.random.default_rng(0)
     values = np.repeat(rng.uniform(100, 200, (25, 1)), 15 * 48, axis=1)
     book = ledger(values, 1000, 900, 50)
@@ -72,7 +72,7 @@ def test_the_comparison_with_another_contender_is_paired():
     assert found.low < found.value < found.high < 1
 
 
-def test_coverage_counts_slots_at_or_below():
+def test_coverage_counts_slots_at_or_below() -> None:
     values = np.tile(np.repeat([1.0, 3.0], 24), 16)[None]  # half of each day at 1, half at 3
     book = ledger(values, 1, 2, 3)
     assert scores.coverage(book, "always 1")[L95] == 0.5
@@ -83,7 +83,7 @@ def test_coverage_counts_slots_at_or_below():
     assert hourly.tolist() == [1.0] * 12 + [0.0] * 12
 
 
-def test_the_worst_decile_is_that_of_series():
+def test_the_worst_decile_is_that_of_series() -> None:
     values = np.repeat(np.where(np.arange(20) < 2, 5.0, 1.0)[:, None], 16 * 48, axis=1)
     # 2 of 20 series are never covered by 3: they are the worst tenth; overall 18 / 20.
     book = ledger(values, 3)
@@ -91,7 +91,7 @@ def test_the_worst_decile_is_that_of_series():
     assert scores.coverage(book, "always 3")[L95] == pytest.approx(0.9)
 
 
-def test_mase_winkler_and_pinball_of_levels():
+def test_mase_winkler_and_pinball_of_levels() -> None:
     values = np.tile(np.repeat([1.0, 3.0], 48), 8)[None]  # one day at 1, the next at 3
     book = ledger(values, 2)
     # |error| 1 always; the naive of the day is wrong by 2 always.
@@ -103,7 +103,7 @@ def test_mase_winkler_and_pinball_of_levels():
     assert scores.pinball_by_level(book, "always 2") == pytest.approx(0.5)
 
 
-def test_peaks_are_scored_where_there_is_one_and_abstention_where_there_is_none():
+def test_peaks_are_scored_where_there_is_one_and_abstention_where_there_is_none() -> None:
     moving = np.tile(np.r_[np.ones(18), np.full(6, 5.0), np.ones(24)], 16)
     values = np.stack([moving, np.ones(16 * 48)])
     found = scores.peaks(ledger(values, 2), "always 2")
@@ -115,7 +115,7 @@ def test_peaks_are_scored_where_there_is_one_and_abstention_where_there_is_none(
     assert found.height_50 == pytest.approx(-0.6)
 
 
-def test_strata_by_season_by_idleness_and_by_age():
+def test_strata_by_season_by_idleness_and_by_age() -> None:
     day = np.r_[np.ones(24), np.full(24, 3.0)]
     noise = np.random.default_rng(1).uniform(1, 3, 16 * 48)
     values = np.stack([np.tile(day, 16), noise, np.full(16 * 48, 0.5)])
@@ -130,7 +130,7 @@ def test_strata_by_season_by_idleness_and_by_age():
     assert found["age > 7 d"].all()
 
 
-def test_autocorrelation_at_a_day_of_hourly_means():
+def test_autocorrelation_at_a_day_of_hourly_means() -> None:
     day = np.r_[np.ones(12), np.full(12, 3.0)]
     grid = TimeGrid(MONDAY, 3600, 24 * 10)
     found = daily_acf(np.stack([np.tile(day, 10), np.ones(240)]).astype(np.float32), grid)
@@ -139,7 +139,7 @@ def test_autocorrelation_at_a_day_of_hourly_means():
     assert np.isnan(found[1])
 
 
-def test_few_series_are_drawn_by_origin():
+def test_few_series_are_drawn_by_origin() -> None:
     rng = np.random.default_rng(5)
     values = rng.normal(0, 1, (4, 60))
     found = scores.bootstrap(values)
@@ -150,14 +150,14 @@ def test_few_series_are_drawn_by_origin():
 
 @given(st.integers(20, 60), st.integers(0, 2**31))
 @settings(max_examples=10)
-def test_an_interval_holds_its_value_and_comes_again_with_its_seed(size, seed):
+def test_an_interval_holds_its_value_and_comes_again_with_its_seed(size: int, seed: int) -> None:
     values = np.random.default_rng(seed).normal(0, 1, (size, 3))
     one, two = scores.bootstrap(values, seed), scores.bootstrap(values, seed)
     assert one == two
     assert one.low <= one.value <= one.high
 
 
-def test_shards_give_the_same_ledger_as_one_piece():
+def test_shards_give_the_same_ledger_as_one_piece() -> None:
     rng = np.random.default_rng(2)
     whole = shard(rng.uniform(0, 5, (6, 16 * 48)))
     at = origins(whole.grid, HALF_HOURS)

@@ -30,12 +30,12 @@ def day(**at: float) -> np.ndarray:
     return path
 
 
-def test_the_window_is_the_two_hours_with_the_highest_mean():
+def test_the_window_is_the_two_hours_with_the_highest_mean() -> None:
     # 9-11 h: mean 5; slot 18. A later hour of 8 alone reaches (8 + 1) / 2 = 4.5.
     assert best_start(day(h9=5, h10=5, h20=8)[None], 4).tolist() == [18]
 
 
-def test_scores_of_a_forecast_that_is_an_hour_late():
+def test_scores_of_a_forecast_that_is_an_hour_late() -> None:
     actual, said = day(h9=5, h10=5)[None], day(h10=2, h11=2)[None]
     found = compare(actual, said, HALF_HOUR)
     # Start 10:00 against 09:00: within an hour; overlap 10-11 of 9-12: 1/3; mean 3 (5 and 1) over 5.
@@ -45,7 +45,7 @@ def test_scores_of_a_forecast_that_is_an_hour_late():
     assert found.late_minutes.tolist() == [60]
 
 
-def test_timing_runs_round_the_clock():
+def test_timing_runs_round_the_clock() -> None:
     actual, said = day(h0=5, h1=5)[None], day(h22=5, h23=5)[None]
     found = compare(actual, said, HALF_HOUR)
     # 22:00 is two hours before 00:00 on the circle, and no hit.
@@ -54,7 +54,7 @@ def test_timing_runs_round_the_clock():
     assert found.iou.tolist() == [0]
 
 
-def test_a_day_without_a_whole_window_is_not_judged():
+def test_a_day_without_a_whole_window_is_not_judged() -> None:
     actual = np.full((1, 48), np.nan)
     actual[0, ::3] = 1.0
     found = compare(actual, day(h9=5)[None], HALF_HOUR)
@@ -62,7 +62,7 @@ def test_a_day_without_a_whole_window_is_not_judged():
     assert np.isnan(found.capture[0])
 
 
-def test_only_days_that_move_have_a_peak():
+def test_only_days_that_move_have_a_peak() -> None:
     flat, moving = np.full(48, 10.0), np.full(48, 10.0)
     flat[10:20] = 12.9  # (12.9 - 10) / 10.6 = 0.27
     moving[10:20] = 14.0  # 4 / 10.8 = 0.37
@@ -70,7 +70,7 @@ def test_only_days_that_move_have_a_peak():
     assert amplitude(np.zeros((1, 48))).tolist() == [False]
 
 
-def test_two_peaks_of_one_height_are_equal():
+def test_two_peaks_of_one_height_are_equal() -> None:
     # 5 and 4.9 are within 5 %; 5 and 4 are not; one wide peak is one.
     days = np.stack([day(h3=5, h4=5, h15=4.9, h16=4.9), day(h3=5, h4=5, h15=4, h16=4), day(h3=5, h4=5, h5=3)])
     assert equal_peaks(days, HALF_HOUR).tolist() == [True, False, False]
@@ -78,7 +78,7 @@ def test_two_peaks_of_one_height_are_equal():
 
 @given(arrays(np.float32, (4, 48), elements=st.floats(0, 1000, width=32)))
 @settings(max_examples=40)
-def test_a_perfect_forecast_is_perfect_and_no_capture_is_above_one(actual):
+def test_a_perfect_forecast_is_perfect_and_no_capture_is_above_one(actual: np.ndarray) -> None:
     found = compare(actual, actual, HALF_HOUR)
     assert (found.hit == 1).all()
     assert (found.iou == 1).all()
@@ -91,7 +91,7 @@ def test_a_perfect_forecast_is_perfect_and_no_capture_is_above_one(actual):
 
 @given(arrays(np.float64, (2, 12), elements=st.floats(0, 10)), st.integers(1, 12), st.integers(0, 11))
 @settings(max_examples=40)
-def test_run_means_with_and_without_gaps_agree_where_both_know(path, width, gap):
+def test_run_means_with_and_without_gaps_agree_where_both_know(path: np.ndarray, width: int, gap: int) -> None:
     holed = path.copy()
     holed[0, gap] = np.nan
     full, part = run_means(path, width), run_means(holed, width)
@@ -99,7 +99,7 @@ def test_run_means_with_and_without_gaps_agree_where_both_know(path, width, gap)
     assert np.isnan(part[0]).sum() == sum(start <= gap < start + width for start in range(12 - width + 1))
 
 
-def test_several_windows_of_a_day_are_paired_one_to_one():
+def test_several_windows_of_a_day_are_paired_one_to_one() -> None:
     actual, said = day(h3=5, h4=5, h15=4, h16=4)[None], day(h4=5, h5=5, h20=4, h21=4)[None]
     real, found = window_starts(actual, HALF_HOUR), window_starts(said, HALF_HOUR)
     # Smoothed over three slots, each edge lies half way: 5s above (1 + 5) / 2 = 3 start on their own slot, 6 and 8; 4s
@@ -113,7 +113,7 @@ def test_several_windows_of_a_day_are_paired_one_to_one():
 
 @given(arrays(np.bool_, (1, 10)), arrays(np.bool_, (1, 10)))
 @settings(max_examples=60)
-def test_as_many_windows_are_paired_as_any_assignment_can(real, said):
+def test_as_many_windows_are_paired_as_any_assignment_can(real: np.ndarray, said: np.ndarray) -> None:
     from scipy.optimize import linear_sum_assignment
 
     a, b = np.flatnonzero(real[0]), np.flatnonzero(said[0])
@@ -122,5 +122,5 @@ def test_as_many_windows_are_paired_as_any_assignment_can(real, said):
     assert count_matched_windows(real, said, HALF_HOUR)[0] == (~far[rows, columns]).sum()
 
 
-def test_a_flat_day_has_no_window():
+def test_a_flat_day_has_no_window() -> None:
     assert not window_starts(np.full((2, 48), 3.0), HALF_HOUR).any()

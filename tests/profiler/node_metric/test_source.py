@@ -156,8 +156,9 @@ def node_uids(served: Served, control_plane: ControlPlane) -> Iterator[dict[str,
     """UIDs of new Nodes by their names, those of the served cluster; gone after the test with their NodeMetrics."""
     api = control_plane.api()
     install_crd(api, "nodemetrics.slo.koordinator.sh")
-    bodies = ({"kind": "Node", "metadata": {"name": node.name}} for node in served.cluster.inventory.nodes)
-    uids = {b["metadata"]["name"]: api.create("/api/v1/nodes", b)["metadata"]["uid"] for b in bodies}
+    names = [node.name for node in served.cluster.inventory.nodes]
+    bodies = ({"kind": "Node", "metadata": {"name": name}} for name in names)
+    uids = {n: api.create("/api/v1/nodes", b)["metadata"]["uid"] for n, b in zip(names, bodies, strict=True)}
     yield uids
     delete_nodes(control_plane, uids)
     wait_for("their NodeMetrics to go with them", lambda: not metrics(control_plane).keys() & uids)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from cotenant.base.cluster import Pod
+from cotenant.base.colocation.collect_policy import CollectPolicy, go_duration
 from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
-from cotenant.profiler.node_metric.status import CollectPolicy, Observed, ProdOutlook, go_duration, reports
+from cotenant.profiler.node_metric.status import Observed, ProdOutlook, reports
 from cotenant.profiler.node_metric.windows import Track
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

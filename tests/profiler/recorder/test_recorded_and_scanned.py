@@ -98,7 +98,7 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-def objects() -> dict[str, list[Any]]:
+def objects() -> dict[str, Any]:
     """The same cluster as its API server has it."""
 
     def meta(name: str, owner: tuple[str, str] | None = None) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def test_recommendations_are_the_same_but_for_the_finer_peak(both: Both) -> None
     for name, ours in both.recorded_rows.items():
         theirs = both.scanned_rows[name]
         for one, other in zip(ours.values, theirs.values, strict=True):
-            peaks = [value.inputs["observed_max"] for value in (one, other)]
+            peaks = [float(value.inputs["observed_max"]) for value in (one, other)]
             finer = one.resource is Resource.CPU
             assert peaks[0] > peaks[1] if finer else peaks[0] == peaks[1], (name, one)
             same = replace(other, inputs={**other.inputs, "observed_max": peaks[0]})
@@ -299,7 +299,7 @@ def test_a_slot_of_a_recorded_and_scanned_store_is_read_from_the_finer_and_compl
     record(store, START + 4 * HOUR, away=away, interval=interval)
     single = values(store, Signal.CPU_USAGE_MEAN)
     doubled = [
-        replace(line, every=scrape_seconds, shape=(lambda at, shape=line.shape: 2 * shape(at)))
+        replace(line, every=scrape_seconds, shape=doubled_of(line.shape))
         if line.metric == READ[0] and line.shape
         else replace(line, every=scrape_seconds)
         for line in lines()
@@ -342,11 +342,15 @@ def test_a_sum_of_pods_stands_for_no_use_of_a_node_that_was_recorded(tmp_path: P
     assert abs(use[times < begun] - 2000).max() > 200
 
 
+def doubled_of(shape: Callable[[int], float]) -> Callable[[int], float]:
+    return lambda at: 2 * shape(at)
+
+
 def twice_the_cpu(line: Line) -> Line:
     """The same series, at twice the CPU where it is a container's: its values name their source."""
     if line.metric != READ[0] or line.shape is None:
         return line
-    return replace(line, shape=lambda at, shape=line.shape: 2 * shape(at))
+    return replace(line, shape=doubled_of(line.shape))
 
 
 def test_a_prometheus_with_short_retention_and_a_recorder_give_the_whole_window(tmp_path: Path) -> None:
@@ -364,7 +368,9 @@ def test_a_prometheus_with_short_retention_and_a_recorder_give_the_whole_window(
     in_gap = (times + FIVE_MINUTES_SECONDS > away[0]) & (times < away[1])
     for name, of_slots in values(store, Signal.CPU_USAGE_MEAN).items():
         wave = WAVES[name.split("/")[1]]
-        true = np.array([(wave.cpu_seconds(at + 300) - wave.cpu_seconds(at)) / 300 * 1000 for at in times - START])
+        true = np.array(
+            [(wave.cpu_seconds(at + 300) - wave.cpu_seconds(at)) / 300 * 1000 for at in (times - START).tolist()]
+        )
         assert np.isfinite(of_slots).all(), name
         assert ((of_slots / true > 1.9) == in_gap).all(), name
 

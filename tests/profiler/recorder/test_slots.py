@@ -134,7 +134,8 @@ def test_slots_are_those_of_a_reckoning_by_the_second(
 def test_with_a_read_every_minute_the_mean_is_the_true_one(millicores: list[int], offset: int) -> None:
     # Constant between two reads, so that the mean of a whole slot is exactly that of its seconds.
     start = 1_000_000 * SLOT + offset
-    slots, counter, truth = UsageSlots(ref_of, LONGEST), 0.0, {}
+    slots, counter = UsageSlots(ref_of, LONGEST), 0.0
+    truth: dict[int, int] = {}
     add(slots, start, 0.0)
     for k, rate in enumerate(millicores):
         counter += rate * MINUTE / 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ from cotenant.forecasting.backtest.baselines import DEFAULT, SHORT_NAMES, SLOW, 
 from cotenant.forecasting.backtest.baselines.crane import CraneDsp
 from cotenant.forecasting.backtest.baselines.decomposed import StlSes
 from cotenant.forecasting.backtest.baselines.seasonal import GaussianSeasonalNaive, MaxPath
-from cotenant.forecasting.backtest.baselines.strong import PRIOR_DAYS, log_ratios, scores, two_best
+from cotenant.forecasting.backtest.baselines.strong import PRIOR_DAYS, StrongSelection, log_ratios, scores, two_best
+from cotenant.forecasting.base import Forecaster
 
 MONDAY = 1_700_438_400
 MEDIAN = LEVELS.index(0.5)
@@ -27,12 +29,18 @@ def grid(days: int) -> TimeGrid:
     return TimeGrid(MONDAY, 1800, 48 * days)
 
 
+def pool_of(short: str) -> Sequence[Forecaster]:
+    found = by_name(short)
+    assert isinstance(found, StrongSelection)
+    return found.pool
+
+
 def wave(days: int = 14) -> np.ndarray:
     """One series: the value is the slot of the day."""
     return np.tile(np.arange(48, dtype=np.float32), days)[None]
 
 
-def test_gaussian_naive_spreads_by_the_root_mean_square_of_daily_differences():
+def test_gaussian_naive_spreads_by_the_root_mean_square_of_daily_differences() -> None:
     values = np.tile(np.repeat([10.0, 14.0], 48), 7).astype(np.float32)[None]  # every other day 4 higher
     found = GaussianSeasonalNaive().quantiles(values, grid(14), 48)
     # The last day was at 14; differences are +-4, so sigma 4. 14 + 4 x 1.6449 at 0.95; 14 - 4 x 1.2816 at 0.1.
@@ -41,7 +49,7 @@ def test_gaussian_naive_spreads_by_the_root_mean_square_of_daily_differences():
     assert found[0, :, MEDIAN] == pytest.approx(14)
 
 
-def test_maxima_flat_and_per_slot():
+def test_maxima_flat_and_per_slot() -> None:
     values = wave()
     values[0, 7 * 48 + 3] = 100.0  # day 7 of 14: the oldest of the last seven
     values[0, 6 * 48 + 3] = 999.0  # too old
@@ -51,7 +59,7 @@ def test_maxima_flat_and_per_slot():
     assert slots.tolist() == [0, 1, 2, 100, *range(4, 48)]
 
 
-def test_crane_keeps_a_pure_wave_and_prefers_what_lost_less():
+def test_crane_keeps_a_pure_wave_and_prefers_what_lost_less() -> None:
     slots = np.arange(14 * 48)
     sine = (10 + 5 * np.sin(2 * np.pi * slots / 48)).astype(np.float32)[None]
     found = CraneDsp().quantiles(sine, grid(14), 48)[0, :, 0]
@@ -63,7 +71,7 @@ def test_crane_keeps_a_pure_wave_and_prefers_what_lost_less():
     assert burst.max() < 60
 
 
-def test_stl_follows_a_season_and_a_constant():
+def test_stl_follows_a_season_and_a_constant() -> None:
     found = StlSes().quantiles(np.concatenate([wave(), np.full((1, 14 * 48), 7.0)]).astype(np.float32), grid(14), 48)
     # Hourly means of slots 2k and 2k+1 are 2k + 0.5.
     assert found[0, :, MEDIAN] == pytest.approx(np.repeat(np.arange(24) * 2 + 0.5, 2), abs=0.05)
@@ -76,7 +84,7 @@ def test_stl_follows_a_season_and_a_constant():
 
 
 @pytest.mark.slow
-def test_noise_without_a_best_smoothing_is_forecast_without_a_warning():
+def test_noise_without_a_best_smoothing_is_forecast_without_a_warning() -> None:
     """In a process of its own, because pytest replaces the filters of warnings."""
     code = """
 import numpy as np
@@ -90,7 +98,7 @@ print(np.isfinite(StlSes().quantiles(noise, TimeGrid(1_700_438_400, 1800, 14 * 4
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "True", "")
 
 
-def test_the_strong_selection_scores_as_defined():
+def test_the_strong_selection_scores_as_defined() -> None:
     # Two members, three back-tests, two series; the first member is the baseline (log ratio 0).
     ratio = np.zeros((2, 3, 2))
     ratio[1, :, 0] = [-1.0, -0.5, 0.0]
@@ -103,7 +111,7 @@ def test_the_strong_selection_scores_as_defined():
     assert two_best(scores(ratio)).tolist() == [[1, 0], [0, 1]]
 
 
-def test_the_strong_selection_is_pinned():
+def test_the_strong_selection_is_pinned() -> None:
     """B14 must not move when members are rewritten: numbers of this history as they were when it was frozen."""
     rng = np.random.default_rng(14)
     slots = np.arange(14 * 48)
@@ -115,7 +123,7 @@ def test_the_strong_selection_is_pinned():
     found = by_name("B14").quantiles(values, grid(14), 48)
     picked = found[:, [0, 20, 47]][:, :, [0, MEDIAN, 9]].reshape(3, 9)
     assert picked == pytest.approx(np.array(PINNED), abs=1e-3)
-    pool = by_name("B14").pool
+    pool = pool_of("B14")
     means = [float(member.quantiles(values, grid(14), 48).mean(dtype=np.float64)) for member in pool]
     assert means == pytest.approx(POOL_MEANS, rel=1e-4)
 
@@ -129,9 +137,9 @@ POOL_MEANS = [90.9569, 77.9795, 80.767, 66.5054, 73.013, 61.1451, 80.9099]
 """Mean of all quantiles of each member of its pool, in order."""
 
 
-def test_no_back_test_without_two_days_and_no_value_without_a_sample():
+def test_no_back_test_without_two_days_and_no_value_without_a_sample() -> None:
     young = wave(1)
-    assert log_ratios(by_name("B14").pool, young, grid(1)).shape == (7, 0, 1)
+    assert log_ratios(pool_of("B14"), young, grid(1)).shape == (7, 0, 1)
     assert np.isfinite(by_name("B14").quantiles(young, grid(1), 48)).all()
     assert (by_name("B14").quantiles(np.full((1, 96), np.nan, dtype=np.float32), grid(2), 48) == 0).all()
 
@@ -141,7 +149,7 @@ def test_no_back_test_without_two_days_and_no_value_without_a_sample():
     st.sampled_from([1, 48, 70]),
 )
 @settings(max_examples=15)
-def test_every_baseline_keeps_the_forecasters_contract(history, horizon):
+def test_every_baseline_keeps_the_forecasters_contract(history: np.ndarray, horizon: int) -> None:
     for short in (*DEFAULT, *SLOW):
         found = by_name(short).quantiles(history, grid(5), horizon)
         assert found.shape == (2, horizon, len(LEVELS)), short
@@ -150,7 +158,7 @@ def test_every_baseline_keeps_the_forecasters_contract(history, horizon):
         assert (np.diff(found, axis=-1) >= 0).all(), short
 
 
-def test_names_are_unique_and_say_which_baseline():
+def test_names_are_unique_and_say_which_baseline() -> None:
     names = [by_name(short).name for short in SHORT_NAMES]
     assert len(set(names)) == len(names)
     assert all(name.startswith(short.split("-", maxsplit=1)[0]) for short, name in zip(SHORT_NAMES, names, strict=True))
