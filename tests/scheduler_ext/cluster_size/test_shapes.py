@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,7 +134,12 @@ def test_a_type_that_is_not_offered_in_the_zones_is_left_out() -> None:
 
 
 def test_labels_of_a_provider_are_not_taken_over_to_another_machine_type() -> None:
-    labels = {"team": "x", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "karpenter.k8s.aws/family": "m5"}
+    labels: dict[str, Any] = {
+        "team": "x",
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "karpenter.k8s.aws/family": "m5",
+    }
     nodes = [typed("a", "m5", **labels), typed("b", "m5", **labels)]
     own, other = (made(f"{kind},1,USD,4,16Gi,58,eks\n", nodes).found[0].node.facts.labels for kind in ("m5", "r6g"))
     assert own["kubernetes.io/arch"] == "amd64" and own["karpenter.k8s.aws/family"] == "m5"
@@ -142,11 +149,11 @@ def test_labels_of_a_provider_are_not_taken_over_to_another_machine_type() -> No
 
 
 def test_a_daemon_set_counts_once_on_every_new_node_that_it_would_run_on() -> None:
-    owner = {"owners": [{"kind": "DaemonSet", "name": "agent", "controller": True}]}
+    owner: dict[str, Any] = {"owners": [{"kind": "DaemonSet", "name": "agent", "controller": True}]}
     field = [{"key": "metadata.name", "operator": "In", "values": ["a"]}]
-    on_arm = [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]
+    on_arm: list[dict[str, Any]] = [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]
 
-    def spec(*expressions: dict[str, object]) -> dict[str, object]:
+    def spec(*expressions: dict[str, Any]) -> dict[str, Any]:
         term = {"matchFields": field, **({"matchExpressions": list(expressions)} if expressions else {})}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         return {"affinity": {"nodeAffinity": required}}
@@ -163,7 +170,7 @@ def test_a_daemon_set_counts_once_on_every_new_node_that_it_would_run_on() -> No
 
 
 def test_static_pods_of_the_fullest_node_count_on_every_new_one() -> None:
-    owner = {"owners": [{"kind": "Node", "name": "a", "controller": True}]}
+    owner: dict[str, Any] = {"owners": [{"kind": "Node", "name": "a", "controller": True}]}
     bodies = [pod("proxy-a", "a", **owner), pod("log-a", "a", **owner), pod("proxy-b", "b", **owner)]
     types = parse_shapes(HEAD + "m5,1,USD,4,16Gi,58,eks\n", "s.csv").types
     found = prototypes_of(state([node("a"), node("b")], bodies), types)

@@ -36,8 +36,8 @@ from tests.support.overview import overview
 
 LEVELS = tuple(RequestLevel)
 NOW_SECONDS = 1_700_000_000.0
-OWNER = {"owners": [{"kind": "ReplicaSet", "name": "web-5d4f", "controller": True}]}
-LABELS = {"labels": {"app": "web", "pod-template-hash": "5d4f"}}
+OWNER: dict[str, Any] = {"owners": [{"kind": "ReplicaSet", "name": "web-5d4f", "controller": True}]}
+LABELS: dict[str, Any] = {"labels": {"app": "web", "pod-template-hash": "5d4f"}}
 STEP = {
     "namespace": "shop", "kind": "Deployment", "workload": "web", "container": "main", "ready": "whole",
     "cpu_step": 600, "memory_step": None, "cpu_request": 400, "memory_request": None, "cpu_action": "set",

@@ -28,7 +28,7 @@ class Killed(BaseException):
 class Act:
     """Something that talks to the API server, in a thread that stops before each request until `step` or `kill`."""
 
-    work: Callable[[Act], object]
+    work: Callable[..., object]
     result: object = None
     killed: bool = False
     finished: bool = False

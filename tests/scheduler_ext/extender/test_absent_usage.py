@@ -11,7 +11,7 @@ import pytest
 
 from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.sections.extender import LoadAwareSettings, Percentages
+from cotenant.base.settings.sections.extender import Aggregation, LoadAwareSettings, Percentages
 from cotenant.scheduler_ext.extender.columns import NodeState, SnapshotColumn, rows_of
 from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.load import load_aware
@@ -101,14 +101,15 @@ def test_a_load_that_passes_what_pods_may_have_is_believed_and_one_that_passes_t
 
 def test_a_statistic_that_passes_the_machine_is_as_one_that_is_not_reported() -> None:
     """One garbage sample of the last half hour makes the p99; the mean, and the other statistics, are possible."""
-    p99, p95 = ("p99", 1800.0), ("p95", 1800.0)
+    p99: tuple[Aggregation, float] = ("p99", 1800.0)
+    p95: tuple[Aggregation, float] = ("p95", 1800.0)
     wrong = LoadMetric(NOW, usage=(1000.0, GIB), aggregated={p99: (1_484_000.0, GIB), p95: (38_000.0, GIB)})
     without = LoadMetric(NOW, usage=(1000.0, GIB), aggregated={p95: (38_000.0, GIB)})
     for statistic, code in ((p99, Code.PASS), (p95, Code.AGGREGATED_CPU)):
         settings = LoadAwareSettings(
             aggregation=statistic[0], aggregated_seconds=1800, aggregated_usage=Percentages(65, 0)
         )
-        rows = [rows_of([NodeState(NODE, report)], settings).T for report in (wrong, without)]
-        np.testing.assert_array_equal(*rows)
+        one, other = (rows_of([NodeState(NODE, report)], settings).T for report in (wrong, without))
+        np.testing.assert_array_equal(one, other)
         pod = PodFacts(PodIdentity("ns", "p"))
-        assert load_aware.check_usage(rows[0], pod, NOW, settings).codes.tolist() == [code]
+        assert load_aware.check_usage(one, pod, NOW, settings).codes.tolist() == [code]

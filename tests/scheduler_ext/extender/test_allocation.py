@@ -98,7 +98,9 @@ def test_the_ledger_has_what_a_pod_wishes_where_that_was_read_and_what_it_got() 
     machine, wish = Machine(), {RESOURCE_SPEC_ANNOTATION: '{"requiredCPUBindPolicy": "FullPCPUs"}'}
     assert machine.bound("cpus", "LSR", TWO_CPUS, wish, ON) == ""
     assert machine.bound("gpu", "LS", HALF_A_GPU, wish, ON) == ""
-    entries = machine.client.get(ledger_address(NODE).path)["spec"]["pods"]
+    ledger = machine.client.get(ledger_address(NODE).path)
+    assert ledger is not None
+    entries = ledger["spec"]["pods"]
     keys = {entry["name"]: set(entry["annotations"]) for entry in entries}
     assert keys == {
         "cpus": {RESOURCE_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION},

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.resource import GIB, MIB
-from cotenant.base.settings.sections.extender import ExtenderSettings, LoadAwareSettings, Percentages
+from cotenant.base.settings.sections.extender import Aggregation, ExtenderSettings, LoadAwareSettings, Percentages
 from cotenant.scheduler_ext.extender.columns import NodeState, SnapshotColumn, node_row, share_of
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, thresholds_of
 from cotenant.scheduler_ext.extender.pod import Pair, PodFacts
@@ -110,12 +110,12 @@ AGGREGATED = [
     ],
 )
 def test_an_aggregated_usage_is_looked_up_by_statistic_and_window(
-    seconds: int, statistic: str, expected: float
+    seconds: int, statistic: Aggregation, expected: float
 ) -> None:
     load = LoadAwareSettings(
         aggregation=statistic,
         aggregated_seconds=seconds,
-        aggregated_usage=Percentages(60, 0),  # type: ignore[arg-type]
+        aggregated_usage=Percentages(60, 0),
     )
     world = World(ExtenderSettings(load_aware=load)).node("n1").metric("n1", cpu="2", aggregated=AGGREGATED)
     if expected == 850:

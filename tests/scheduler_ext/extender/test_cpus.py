@@ -82,7 +82,7 @@ NUMA_POLICIES = st.sampled_from(["", "BestEffort", "Restricted", "SingleNUMANode
 @given(data=st.data(), topology=machines(), count=st.integers(1, 10), wish=WISHES, numa=NUMA_POLICIES)
 def test_the_filter_refuses_no_node_on_which_the_pod_would_get_its_cpus(
     data: st.DataObject, topology: CpuTopology, count: int, wish: dict[str, str], numa: str
-):
+) -> None:
     taken = data.draw(st.frozensets(st.sampled_from(sorted(topology.cpus))))
     texts = {STATUS: json.dumps({"cpuset": format_cpus(taken)})}
     other = pod(1000 * len(taken), name="other", annotations=texts)
@@ -103,7 +103,7 @@ def test_the_filter_refuses_no_node_on_which_the_pod_would_get_its_cpus(
 )
 def test_on_a_regular_machine_the_filter_lets_only_nodes_pass_where_it_would(
     data: st.DataObject, sockets: int, cores: int, count: int, wish: dict[str, str], numa: str
-):
+) -> None:
     topology = regular_topology(sockets, cores, 2)
     taken = data.draw(st.frozensets(st.sampled_from(sorted(topology.cpus))))
     texts = {STATUS: json.dumps({"cpuset": format_cpus(taken)})}
@@ -123,14 +123,14 @@ def test_on_a_regular_machine_the_filter_lets_only_nodes_pass_where_it_would(
         (NodeCpus(SMALL), {"node.koordinator.sh/numa-topology-policy": "Restricted"}, Code.PASS),
     ],
 )
-def test_nodes_refuse_by_what_they_publish_and_demand(machine: NodeCpus, labels: dict[str, str], code: Code):
+def test_nodes_refuse_by_what_they_publish_and_demand(machine: NodeCpus, labels: dict[str, str], code: Code) -> None:
     facts = pod(2000, {"requiredCPUBindPolicy": "FullPCPUs"}, numa="Restricted")
     node = hardware(machine, labels)
     assert verdict(facts, cpus.free_cpu_capacity(node, ())) == code
     assert bool(ALLOCATOR.allocate(node, claim(facts), ()).refusal) == (code != Code.PASS)
 
 
-def test_a_node_that_publishes_nothing_is_refused():
+def test_a_node_that_publishes_nothing_is_refused() -> None:
     assert verdict(pod(1000), None) == Code.NO_CPU_TOPOLOGY
     assert verdict(pod(1000), cpus.free_cpu_capacity(NodeHardware("n1"), ())) == Code.NO_CPU_TOPOLOGY
 
@@ -156,7 +156,7 @@ def test_a_node_that_publishes_nothing_is_refused():
         "does not ask to be bound by us",
     ],
 )
-def test_the_pod_decides_whether_the_rule_looks_at_it(facts: PodFacts, code: Code):
+def test_the_pod_decides_whether_the_rule_looks_at_it(facts: PodFacts, code: Code) -> None:
     assert verdict(facts, None if code == Code.PASS else cpus.free_cpu_capacity(hardware(SMALL), ())) == code
 
 
@@ -170,13 +170,13 @@ def test_the_pod_decides_whether_the_rule_looks_at_it(facts: PodFacts, code: Cod
 )
 def test_the_first_bind_policy_that_is_one_counts_and_else_the_allocators(
     required: str, preferred: str, bind: CpuBindPolicy, is_required: bool
-):
+) -> None:
     facts = pod(1000, {"requiredCPUBindPolicy": required, "preferredCPUBindPolicy": preferred})
     request = ALLOCATOR.request(claim(facts))
     assert (request.bind, request.required) == (bind, is_required)
 
 
-def test_reserved_cpus_and_those_of_class_system_are_not_given():
+def test_reserved_cpus_and_those_of_class_system_are_not_given() -> None:
     kept = {
         "node.koordinator.sh/reservation": '{"reservedCPUs": "0,4"}',
         "node.koordinator.sh/system-qos-resource": '{"cpuset": "1"}',
@@ -194,7 +194,7 @@ def amplified(ratio: float, raw: str = "8") -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("others", "most"), [(0, 8), (3000, 6), (12_000, 0), (100_000, 0)])
-def test_on_an_amplified_node_cpus_of_its_own_leave_what_others_request_of_it(others: int, most: int):
+def test_on_an_amplified_node_cpus_of_its_own_leave_what_others_request_of_it(others: int, most: int) -> None:
     # 8 CPUs that look like 12: requests of 3 are 2 CPUs of the machine, of 12 all 8
     node, beside = hardware(SMALL, annotations=amplified(1.5)), [pod(others, qos="LS", name="web-1")]
     room = cpus.free_cpu_capacity(node, beside)
@@ -213,7 +213,7 @@ def test_on_an_amplified_node_cpus_of_its_own_leave_what_others_request_of_it(ot
     own=st.lists(st.integers(0, 4), max_size=3),
     others=st.lists(st.integers(0, 9000), max_size=3),
 )
-def test_what_is_given_of_an_amplified_node_is_worth_its_ratio(ratio: float, own: list[int], others: list[int]):
+def test_what_is_given_of_an_amplified_node_is_worth_its_ratio(ratio: float, own: list[int], others: list[int]) -> None:
     holdings = [Holding(f"shop/l-{n}", f"l{n}", {}, {"cpu": millicores}) for n, millicores in enumerate(others)]
     first = 0
     for number, count in enumerate(own):
@@ -233,24 +233,26 @@ def test_what_is_given_of_an_amplified_node_is_worth_its_ratio(ratio: float, own
 
 
 @pytest.mark.parametrize("annotations", [{}, amplified(1.0), amplified(0.5), amplified(1000), amplified(1.5, "many")])
-def test_a_node_that_is_not_amplified_or_does_not_say_so_is_counted_by_the_scheduler_alone(annotations: dict[str, str]):
+def test_a_node_that_is_not_amplified_or_does_not_say_so_is_counted_by_the_scheduler_alone(
+    annotations: dict[str, str],
+) -> None:
     assert amplified_free_cpus(hardware(SMALL, annotations=annotations), ()) is None
 
 
 @given(ratio=st.text() | st.none() | st.floats(), text=st.text())
-def test_any_annotation_of_amplification_is_read_or_counts_for_nothing(ratio: Any, text: str):
+def test_any_annotation_of_amplification_is_read_or_counts_for_nothing(ratio: Any, text: str) -> None:
     for value in (text, json.dumps({"cpu": ratio}), json.dumps([ratio])):
         texts = dict.fromkeys(amplified(1), value)
         assert 1 <= amplification_of(texts, "cpu") <= 100
         assert all(isinstance(amount, int) for amount in raw_allocatable(texts).values())
 
 
-def test_a_pod_that_claims_more_than_it_asks_for_takes_nothing():
+def test_a_pod_that_claims_more_than_it_asks_for_takes_nothing() -> None:
     greedy = pod(1000, annotations={STATUS: '{"cpuset": "0-7"}'})
     assert sum(cpus.free_cpu_capacity(hardware(SMALL), [greedy]).free) == 8
 
 
-def test_why_names_the_rule_and_the_number_of_nodes():
+def test_why_names_the_rule_and_the_number_of_nodes() -> None:
     table = NodeTable(LoadAwareSettings(on=False))
     for name in ("n1", "n2"):
         table.put_node(name, ExtenderNode(name, allocatable={"cpu": 64_000}))
@@ -272,7 +274,7 @@ def test_why_names_the_rule_and_the_number_of_nodes():
     assert next_snapshot(snapshot, table.take(state, 0.0, 0.0)).rooms == {}
 
 
-def test_nodes_that_have_all_cpus_on_one_numa_node_come_first():
+def test_nodes_that_have_all_cpus_on_one_numa_node_come_first() -> None:
     rooms = {"a": FreeCpus(free=[2, 2]), "b": FreeCpus(free=[4, 0])}
     snapshot = NodeSnapshot(names=("a", "b"), rows={"a": 0, "b": 1}, rooms=rooms)
     rows = np.array([0, 1], np.intp)

@@ -212,7 +212,9 @@ def labelled(
     for place, one in enumerate(body["spec"]["devices"]):
         one["labels"] = {"speed": speeds[place % len(speeds)]}
         if one["type"] == "rdma":
-            listed = [{"minor": i, "busID": f"{place}:{i}", "labels": {"speed": f}} for i, f in enumerate(functions)]
+            listed: list[dict[str, Any]] = [
+                {"minor": i, "busID": f"{place}:{i}", "labels": {"speed": f}} for i, f in enumerate(functions)
+            ]
             one["vfGroups"] = [{"labels": {"speed": f["labels"]["speed"]}, "vfs": [f]} for f in listed]
     if pairs:
         count = sum(one["type"] == "gpu" for one in body["spec"]["devices"])

@@ -28,7 +28,7 @@ def loaded(cpu: dict[str, str | None], zones: dict[str, str] | None = None) -> W
     return world
 
 
-def handed_back(world: World, pod: dict[str, Any] | None = None, **settings: int) -> list[str]:
+def handed_back(world: World, pod: dict[str, Any] | None = None, **settings: Any) -> list[str]:
     """Names, in the order asked."""
     chosen, snapshot = ExtenderSettings(**settings), world.show().snapshot
     rows, now = snapshot.rows_of(snapshot.names), moment()

@@ -298,7 +298,7 @@ def test_a_pod_of_class_lsr_gets_cpus_of_its_own_on_a_node_that_publishes_its_cp
     api.create(PATH, {**head, "metadata": metadata, "topologyPolicies": ["None"], "zones": []})
     wait_for("the extender sees the CPUs", lambda: "node-1" in scheduling.extender.view.snapshot.rooms)
     amounts = {"memory": "64Mi", "cotenant.dev/bind": "1", "cpu": "2"}
-    asks = {"requests": amounts, "limits": amounts, "labels": {"koordinator.sh/qosClass": "LSR"}}
+    asks: dict[str, Any] = {"requests": amounts, "limits": amounts, "labels": {"koordinator.sh/qosClass": "LSR"}}
     path = create(api, place, "lsr-0", **copy.deepcopy(asks))
     assert bound(api, path) == "node-1"
     text = api.get(path)["metadata"]["annotations"]["scheduling.koordinator.sh/resource-status"]
@@ -448,8 +448,9 @@ def test_pods_share_a_gpu_until_it_is_full(scheduling: Scheduling, place: str) -
     # what a claim has, or may still get, is no room for shares
     pool = {"name": "node-2", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": CLAIM_DRIVER, "nodeName": "node-2", "pool": pool, "devices": [{"name": "gpu-0"}]}
-    head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "node-2-cotenant-0"}}
-    api.create(RESOURCE_SLICES, {**head, "spec": spec})
+    meta = {"name": "node-2-cotenant-0"}
+    sliced = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": meta, "spec": spec}
+    api.create(RESOURCE_SLICES, sliced)
     wait_for("the slice counts", lambda: not view.snapshot.device_rooms["node-2"].free)
     api.delete(f"{RESOURCE_SLICES}/node-2-cotenant-0")
     wait_for("the GPU is back", lambda: view.snapshot.device_rooms["node-2"].free)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ BATCH = {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "1Gi"}
 
 def asked(uid: str, batch: bool = False) -> PodFacts:
     labels = {"koordinator.sh/qosClass": "BE" if batch else "LS"}
-    more = {"priority": 5500} if batch else {}
+    more: dict[str, Any] = {"priority": 5500} if batch else {}
     return facts(pod_json("p", BATCH if batch else WEB, labels=labels, uid=uid, **more))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 import pytest
@@ -63,7 +64,7 @@ def test_an_estimate_never_passes_the_limit() -> None:
     ],
 )
 def test_a_pod_without_a_class_counts_by_its_qos(
-    requests: dict[str, str], more: dict[str, object], expected: PriorityClass
+    requests: dict[str, str], more: dict[str, Any], expected: PriorityClass
 ) -> None:
     assert facts(pod_json("p", requests, **more)).priority_class is expected
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -145,7 +146,7 @@ def test_more_members_than_the_minimum_do_not_keep_it_from_starting() -> None:
 @pytest.mark.parametrize(("policy", "bound"), [("once-satisfied", 3), ("waiting-and-running", 3), ("only-waiting", 2)])
 def test_match_policies_decide_whether_one_new_member_waits(policy: str, bound: int) -> None:
     world = GangWorld({"a": 8})
-    terms = {"min_available": "2", "match_policy": policy}
+    terms: dict[str, Any] = {"min_available": "2", "match_policy": policy}
     world.gang("train", 2, **terms)
     world.settle()
     world.pod("train-2", gang="train", **terms)
@@ -155,7 +156,7 @@ def test_match_policies_decide_whether_one_new_member_waits(policy: str, bound: 
 
 def test_a_replacement_waits_for_the_others_where_running_members_count() -> None:
     world = GangWorld({"a": 8})
-    terms = {"min_available": "4", "match_policy": "waiting-and-running"}
+    terms: dict[str, Any] = {"min_available": "4", "match_policy": "waiting-and-running"}
     world.gang("train", 4, **terms)
     world.settle()
     for number in (0, 1):

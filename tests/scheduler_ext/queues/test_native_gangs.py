@@ -27,7 +27,11 @@ NATIVE = QueueSettings(gangs_by="auto")
 
 def member(number: int, **more: Any) -> QueuePod:
     """A member as the webhook lets it in where Kubernetes places gangs."""
-    defaults = {"gates": (GANG_GATE, RESERVATION_GATE), "scheduling_group": "train", "created_seconds": NOW}
+    defaults: dict[str, Any] = {
+        "gates": (GANG_GATE, RESERVATION_GATE),
+        "scheduling_group": "train",
+        "created_seconds": NOW,
+    }
     more = defaults | more
     return QueuePod("shop", f"train-{number}", f"uid-{number}", "7", requests={"cpu": 1000}, gang="shop/train", **more)
 

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,7 +146,7 @@ def test_a_pod_of_higher_priority_takes_room_back_in_its_full_quota_where_a_budg
 ) -> None:
     fake_nodes(1, cpu="8", labels=scene.label)
     team = scene.quota("team", "2", "2")
-    urgent = {"metadata": {"name": unique_name("urgent")}, "value": 1000}
+    urgent: dict[str, Any] = {"metadata": {"name": unique_name("urgent")}, "value": 1000}
     scene.api.create("/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
     with scene.manager(preempt=True):
         guarded, free = scene.team(team, 2)

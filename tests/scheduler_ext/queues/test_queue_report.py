@@ -93,7 +93,7 @@ def test_a_person_sees_pods_gangs_and_quotas_of_their_namespaces_alone() -> None
     part = visible_to(REPORT, shop)
     # The quota company is a sum over research and shop: what it uses less what shop uses is what research uses.
     assert [(row.quota, row.parent) for row in part.quotas] == [("shop", "(hidden)")]
-    assert {row.namespace for row in (*part.waiting, *part.gangs)} == {"shop"}
+    assert {row.namespace for row in part.waiting} | {row.namespace for row in part.gangs} == {"shop"}
     assert part.waiting[0].reason == "behind (hidden) in the queue"
     assert part.problems == () and part.narrowed
     assert visible_to(REPORT, Person("ada")) is REPORT

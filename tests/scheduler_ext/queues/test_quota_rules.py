@@ -175,7 +175,9 @@ def test_a_quota_in_use_is_not_deleted() -> None:
 
 
 NAMES = st.sampled_from(["a", "b", "c", "koordinator-root-quota", "koordinator-system-quota"])
-AMOUNT = st.sampled_from(["0", "1", "500m", "9223372036854775807", "1e30", "-1", "x", 3, None, [], "1e999999"])
+AMOUNT: st.SearchStrategy[Any] = st.sampled_from(
+    ["0", "1", "500m", "9223372036854775807", "1e30", "-1", "x", 3, None, [], "1e999999"]
+)
 BODIES = st.builds(
     lambda name, parent, is_parent, low, high, note: {
         "metadata": {

@@ -265,7 +265,7 @@ def test_deviation_mode_measures_from_the_mean() -> None:
     load = {"useDeviationThresholds": True, "lowThresholds": {"cpu": 10}, "highThresholds": {"cpu": 15}}
     plan = observed(node("hot", pod("a-1", 20), system=70), node("b", system=30), node("c", system=30), load=load)
     assert [n.load for n in plan.nodes] == [NodeClass.HIGH, NodeClass.LOW, NodeClass.LOW]
-    assert plan.nodes[0].high == (pytest.approx(0.65), 1.0)
+    assert plan.nodes[0].high == pytest.approx((0.65, 1.0))
     assert len(plan.moves) == 1
 
 
@@ -280,7 +280,7 @@ def test_pools_have_thresholds_and_receivers_of_their_own() -> None:
             }
         ]
     }
-    gold = {"labels": {"pool": "gold"}}
+    gold: dict[str, Any] = {"labels": {"pool": "gold"}}
     plan = observed(node("g", pod("a-1", 20), system=35, **gold), node(EMPTY), load=load)
     assert [(stop.pool, stop.reason) for stop in plan.stops] == [
         ("gold", Reason.NO_NODE_LOW), ("", Reason.NO_NODE_HIGH),

@@ -117,7 +117,10 @@ TAINTS = st.lists(
 
 @given(st.none() | TAINTS, st.sampled_from(["", APPROVED]))
 def test_marks_come_and_go_beside_the_taints_of_others(taints: list[dict[str, Any]] | None, value: str) -> None:
-    body = {"metadata": {"name": "n", "uid": "u", "resourceVersion": "1"}, "spec": {"taints": taints} if taints else {}}
+    body: Any = {
+        "metadata": {"name": "n", "uid": "u", "resourceVersion": "1"},
+        "spec": {"taints": taints} if taints else {},
+    }
     others = [taint for taint in taints or () if taint["key"] != KEY]
     away = untaint_patch(msgspec.convert(body, TaintedNode), (KEY,), "why")
     bare = jsonpatch.JsonPatch(away.operations).apply(body) if away else body

@@ -172,7 +172,7 @@ def rounds(
 ) -> None:
     """A hand-over on each node (four cores, three of them reserved) at the same time, under eight strangers each."""
     tag = f"{time.monotonic_ns() % 10**9}"
-    pins = {node: {"nodeSelector": {"kubernetes.io/hostname": node}} for node in nodes}
+    pins: dict[str, Any] = {node: {"nodeSelector": {"kubernetes.io/hostname": node}} for node in nodes}
     names = {node: scene.reservation("held", template=pins[node]) for node in nodes}
     for name in names.values():
         scene.await_phase(name, "Available", 120)

@@ -159,7 +159,7 @@ def hand_over(scene: Scene, node: str, number: int, gate: bool = True, **strange
 
     Where the owner landed, and the strangers that got a node.
     """
-    pin = {"nodeSelector": {"kubernetes.io/hostname": node}}
+    pin: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": node}}
     name = scene.reservation("held", template=pin)
     scene.await_phase(name, "Available")
     strangers = scene.strangers(8, **pin, **stranger)

@@ -245,6 +245,7 @@ def test_the_sign_of_life_is_renewed_in_time() -> None:
     open_ = reservation(phase="Available")
     assert plan(open_, guard=Guard((), NOW + 21, "1"), **quiet).intents == ()
     (renewed,) = plan(open_, guard=Guard((), NOW + 19, "1"), **quiet).intents
+    assert isinstance(renewed, Apply)
     assert renewed.body["spec"] == {"servedUntil": "1970-01-01T02:47:10.000000Z"}  # 10,000 + 30 s
 
 

@@ -12,7 +12,7 @@ import pytest
 from cotenant.admission.guard_watchdog import GuardWatchdog, gate_removal_patches
 from cotenant.base.errors import ClusterForbidden
 from cotenant.base.kube import Writer
-from cotenant.base.kubernetes.intent import Address, Patch
+from cotenant.base.kubernetes.intent import Address, Apply, Patch
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.kubernetes.protocol import GANG_GATE, OWN_GROUP, RESERVATION_GATE
@@ -116,10 +116,10 @@ def test_the_webhook_changes_nothing_else_of_a_pod(webhook: Callable[[list[dict[
     other = [{"op": "replace", "path": "/spec/schedulingGates", "value": [{"name": RESERVATION_GATE}]}]
     wait_for("the policy is in force", lambda: "changes nothing of a pod" in webhook(other))
     both = [{"op": "remove", "path": "/spec/schedulingGates"}]
-    ours = [{"op": "replace", "path": "/spec/schedulingGates", "value": [OTHER_GATE]}]
-    label = {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}
-    image = {"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}
-    toleration = {"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}
+    ours: list[dict[str, Any]] = [{"op": "replace", "path": "/spec/schedulingGates", "value": [OTHER_GATE]}]
+    label: dict[str, Any] = {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}
+    image: dict[str, Any] = {"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}
+    toleration: dict[str, Any] = {"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}
     assert webhook(ours) == ""
     for operations in (both, [*ours, label], [*ours, image], [*ours, toleration]):
         assert "changes nothing of a pod" in webhook(operations), operations
@@ -134,7 +134,7 @@ def test_the_manager_cannot_give_itself_a_running_pod_by_its_label(scene: Scene,
     mine = {"op": "add", "path": "/metadata/labels", "value": {**labels, "cotenant.dev/reservation": "r"}}
     claim = {"op": "add", "path": "/metadata/annotations", "value": whose}
     more = {"op": "add", "path": "/metadata/annotations", "value": {**whose, "a": "b"}}
-    image = {"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}
+    image: dict[str, Any] = {"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}
     wait_for("the policy is in force", lambda: "changes no pod that runs" in refused([more]))
     assert refused([mine, claim]) == ""  # a pod that took its room as a last resort
     other = {"op": "add", "path": "/metadata/labels", "value": {"cotenant.dev/reservation": "r", "app": "web"}}
@@ -151,6 +151,7 @@ def test_what_is_withdrawn() -> None:
     gated, plain = owner("gated"), owner("plain", gated=False)
     bound = owner("bound", node="n1")
     guard, *lifted = withdraw_reservation_promise(Guard((), 1000.0, "7"), [gated, plain, bound], 900.0)
+    assert isinstance(guard, Apply)
     assert guard.body["spec"] == {"servedUntil": "1970-01-01T00:15:00.000000Z"}
     assert guard.body["metadata"]["resourceVersion"] == "7"
     assert [patch.address.name for patch in lifted] == ["gated"]

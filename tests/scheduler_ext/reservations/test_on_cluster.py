@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ Nodes = Callable[..., list[str]]
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
-def pinned_to(node: str) -> dict[str, object]:
+def pinned_to(node: str) -> dict[str, Any]:
     return {"nodeSelector": {"kubernetes.io/hostname": node}}
 
 
@@ -177,7 +178,7 @@ def test_a_last_resort_placeholder_is_taken_by_its_owner_without_a_gate(scene: S
     fake_nodes(1, cpu="4", labels=label)
     high = f"web-{scene.namespace[-8:]}"
     scene.api.create(CLASSES, {"metadata": {"name": high}, "value": 100})
-    template = {"nodeSelector": label, "priorityClassName": high}
+    template: dict[str, Any] = {"nodeSelector": label, "priorityClassName": high}
     with scene.manager(mode="last-resort"):
         name = scene.reservation("peak", template=template)
         node = scene.await_phase(name, "Available")["nodeName"]

@@ -77,7 +77,7 @@ def bind(api: Api, namespace: str, pod: str, node: str) -> int:
 
 def test_a_server_that_is_behind_gives_the_room_to_nobody_else(scene: Scene, fake_nodes: Nodes, tmp_path: Path) -> None:
     (node,) = fake_nodes(1, cpu="4")
-    pin = {"nodeSelector": {"kubernetes.io/hostname": node}}
+    pin: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": node}}
     with second_apiserver(scene.plane, tmp_path) as behind:
         await_guard(scene, behind.url)
         with scene.manager(api_servers=[behind.url]):

@@ -49,7 +49,7 @@ class World:
 
     objects: Objects
     policy: bytes
-    mirrors: tuple[Objects, Objects, Objects, Objects]
+    mirrors: tuple[Objects, ...]
     schedulers: tuple[Scheduler, ...]
     budget: tuple[int, int, int, int]
     now: int = BEGIN

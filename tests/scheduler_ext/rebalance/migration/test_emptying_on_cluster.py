@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -133,7 +134,7 @@ def test_the_manager_may_change_nothing_of_a_node_but_its_mark(scene: EmptyingSc
 
     wait_for("the guard", lambda: "cotenant-emptying" in answer("/spec/unschedulable", True))
     assert answer("/spec/taints", [MARK]) == ""
-    refused = [("/spec/taints", [OTHER]), ("/spec/taints", [{**MARK, "effect": "NoSchedule"}])]
+    refused: list[tuple[str, Any]] = [("/spec/taints", [OTHER]), ("/spec/taints", [{**MARK, "effect": "NoSchedule"}])]
     refused += [("/metadata/labels/mine", "1"), ("/metadata/annotations/mine", "1")]
     assert all("cotenant-emptying" in answer(path, value) for path, value in refused)
     client.close()

@@ -80,6 +80,7 @@ class MovedPod(RuleBasedStateMachine):
         elif isinstance(intent, Create) and intent.subresource == "eviction":
             self.evict()
         elif self.room is None:
+            assert isinstance(intent, Create)
             self.rooms_made += 1
             meta = {"uid": f"room-{self.rooms_made}", "creationTimestamp": moment(self.now)}
             self.room = {**intent.body, "metadata": {**intent.body["metadata"], **meta}, "status": {"phase": "Pending"}}

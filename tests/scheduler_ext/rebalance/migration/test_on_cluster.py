@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -36,7 +37,7 @@ def nodes(moves: MigrationScene, fake_nodes: Nodes) -> list[str]:
     return fake_nodes(3, cpu="4", labels={"moves": moves.namespace[-60:]})
 
 
-def pinned(scene: MigrationScene) -> dict[str, dict[str, str]]:
+def pinned(scene: MigrationScene) -> dict[str, Any]:
     return {"nodeSelector": {"moves": scene.namespace[-60:]}}
 
 

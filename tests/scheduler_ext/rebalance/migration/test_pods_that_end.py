@@ -41,8 +41,8 @@ from tests.scheduler_ext.rebalance.migration.moves import (
 from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, foreseen, inputs, node, pod
 
 TTL = 300.0
-ENDING = {"leaving": True, "gone_by_seconds": NOW + 600}
-STUCK = {"leaving": True, "gone_by_seconds": NOW - LAG_SECONDS}
+ENDING: dict[str, Any] = {"leaving": True, "gone_by_seconds": NOW + 600}
+STUCK: dict[str, Any] = {"leaving": True, "gone_by_seconds": NOW - LAG_SECONDS}
 
 
 def moved(plan: RebalancePlan) -> list[str]:
@@ -76,7 +76,7 @@ def test_what_ends_by_itself_moves_nobody_else(
 
 def test_the_prod_pass_leaves_out_prod_pods_that_end() -> None:
     pools = {"prodLowThresholds": {"cpu": 20}, "prodHighThresholds": {"cpu": 40}}
-    prod = {"priority_class": PriorityClass.PROD}
+    prod: dict[str, Any] = {"priority_class": PriorityClass.PROD}
     # 45 % of prod pods, of which 20 end: 25 % is under 40 %
     hot = node("hot", pod("a-1", 20, **prod, **ENDING), pod("b-1", 25, **prod), system=5)
     assert moved(decide_round(inputs(hot, node("cold")), arguments(pools), with_forecast=False)) == []

@@ -168,7 +168,9 @@ def test_a_template_that_cannot_be_used_fails_its_own_job(spec: Any) -> None:
 
 
 def test_a_template_is_put_over_the_room_and_keeps_it_off_the_source() -> None:
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}, {}]}}}
+    affinity: dict[str, Any] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}, {}]}}
+    }
     spec = {"allocatePolicy": "Restricted", "allocateOnce": False, "template": {"spec": {"affinity": affinity}}}
     (intent,) = step(job(status=running(), reservationOptions={"template": {"spec": spec}})).intents
     assert isinstance(intent, Create)

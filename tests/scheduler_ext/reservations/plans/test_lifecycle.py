@@ -345,7 +345,7 @@ def test_an_extension_ends_where_the_forecasts_next_window_is_due() -> None:
 def test_every_window_of_the_day_is_held_in_turn_and_with_its_own_pods() -> None:
     noon, evening = Span(SIX - 6 * HOUR, SIX - 5 * HOUR), Span(SIX, EIGHT)
     one = forecast_plan(window=evening, windows=(PeakWindow(noon, 2), PeakWindow(evening, 4)))
-    outlook = PodForecast(noon.start_seconds, 1800, np.full(16, 9), np.zeros(16))
+    outlook = PodForecast(noon.start_seconds, 1800, np.full(16, 9), np.zeros(16, dtype=np.int64))
     look = PlanObservation(usage(0, 0), LEAD, outlook=outlook)
     one, first = after(one, (noon.start_seconds, look))
     assert (first.status.window, first.want) == (noon, 2)
