@@ -121,7 +121,7 @@ def test_observing_changes_nothing_and_writes_its_report_once(scene: AutopilotSc
     before = scene.plane.api().get(f"/apis/apps/v1/namespaces/{web.namespace}/deployments/web")["metadata"]
     for _ in range(2):
         reading, moved, acts = scene.round()
-        assert [e.verdict for e in reading.queue] == [QueueVerdict.PROPOSE] and moved == acts == []
+        assert [e.verdict for e in reading.queue] == [QueueVerdict.PROPOSE] and moved == [] and acts == []
         assert "nobody has approved it" in own_policy(scene, reading).reason
     after = scene.plane.api().get(f"/apis/apps/v1/namespaces/{web.namespace}/deployments/web")["metadata"]
     assert (after["resourceVersion"], scene.events()) == (before["resourceVersion"], ["autopilot-proposed"])
@@ -141,7 +141,7 @@ def test_an_approved_policy_acts_once_by_the_path_of_a_click_and_its_change_is_j
     assert scene.events() == ["autopilot-act", "accepted", "applied"]
     reading, moved, acts = scene.round()
     # what it should be is what it is: the change soaks, and nothing is left to do
-    assert moved == acts == [] and [e.verdict for e in reading.queue] == [QueueVerdict.WAIT]
+    assert moved == [] and acts == [] and [e.verdict for e in reading.queue] == [QueueVerdict.WAIT]
     wait_for("the roll-out", lambda: is_rolled_out(scene, web))
     scene.ahead_seconds = 2 * HOUR
     _, (verified,), acts = scene.round()

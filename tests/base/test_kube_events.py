@@ -129,7 +129,8 @@ def test_what_could_not_be_told_is_told_later(
     told.record(config(namespace), "BadJson", "x")
     fault_proxy.fault = faults.first(1, faults.CUT)
     assert told.flush() == 0
-    assert isinstance(told.error, ClusterUnreachable)
+    broken = told.error
+    assert isinstance(broken, ClusterUnreachable)
     told.record(config(namespace), "BadJson", "x")
     assert (told.flush(), told.error) == (1, None)
     assert events(control_plane, namespace)[0]["series"]["count"] == 2

@@ -163,7 +163,7 @@ def test_where_the_kubelet_gives_cpus_out_an_annotation_is_not_followed_and_the_
     assert values(plan, Knob.CPUSET_CPUS) == {} and values(plan, Knob.CPU_QUOTA) == {}
     assert container_resources(bound.spec, bound.spec.containers[0], policy()).cpuset_cpus is None
     published = node_cpus(seen(bound, machine=node), MachineCpus(regular_topology(1, 8, 1), {}))
-    assert (published.pods, published.shared) == ((), set(range(8)))
+    assert (published.pods, published.shared) == ((), frozenset(range(8)))
     (verdict,) = plan.verdicts
     assert verdict.reason == "KubeletOwnsCpus" and "names CPUs 1-2" in verdict.message
 

@@ -86,7 +86,7 @@ def test_no_text_in_an_annotation_breaks_the_reader(text: str) -> None:
 def test_a_pods_cpus_and_numa_nodes_come_from_the_scheduler() -> None:
     text = '{"cpuset":"4-5","numaNodeResources":[{"node":1,"resources":{"cpu":"2"}},{"node":0,"resources":{}}]}'
     found = pod_assignment(pod(QosClass.LSR, text))
-    assert (found.cpus, found.numa_nodes, found.broken) == ({4, 5}, (1,), "")
+    assert (found.cpus, found.numa_nodes, found.broken) == (frozenset({4, 5}), (1,), "")
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_full_resolution_numbers_are_those_of_the_restatement(seed: int) -> None
         found_request, found_limit = amounts(made, CPU)
         assert found_request == pytest.approx(cpu_request, abs=1)
         assert found_limit == (None if cpu_limit is None else pytest.approx(cpu_limit, abs=1))
-        assert amounts(made, MEMORY) == (pytest.approx(bytes_both, abs=MIB), pytest.approx(bytes_both, abs=MIB))
+        assert amounts(made, MEMORY) == pytest.approx((bytes_both, bytes_both), abs=MIB)
         inputs = made.value(CPU, REQUEST)
         assert inputs is not None
         assert inputs.inputs["resolution_seconds"] == 75

@@ -89,7 +89,9 @@ def test_a_request_that_is_removed_falls_back_to_the_limit_and_a_withheld_one_sa
 
 
 @given(st.lists(st.tuples(MAYBE, MAYBE, MAYBE, st.sampled_from(Action)), min_size=1, max_size=6))
-def test_money_and_amounts_count_a_request_by_the_same_rule(rows: list[tuple[int | None, ...]]) -> None:
+def test_money_and_amounts_count_a_request_by_the_same_rule(
+    rows: list[tuple[int | None, int | None, int | None, Action]],
+) -> None:
     def column(place: int) -> np.ndarray:
         return np.array([np.nan if row[place] is None else row[place] for row in rows], dtype=np.float64)
 
@@ -98,7 +100,7 @@ def test_money_and_amounts_count_a_request_by_the_same_rule(rows: list[tuple[int
     recommendations = []
     for index, (request, limit, proposed, action) in enumerate(rows):
         amount = None if action is not Action.SET else proposed or 0
-        of_request = Value(CPU, Field.REQUEST, request, amount, action, Reason.OK)  # type: ignore[arg-type]
+        of_request = Value(CPU, Field.REQUEST, request, amount, action, Reason.OK)
         recommendations.append(made(of_request, present_limits={} if limit is None else {CPU: limit}))
         then.apply(index, recommendations[-1])
     for index, one in enumerate(recommendations):
@@ -155,7 +157,7 @@ def test_a_request_that_is_set_first_falls_from_its_limit_by_steps() -> None:
                 monthly_savings={CPU: 6.0})  # fmt: skip
     (first,) = first_step([told], GuardrailSettings())
     # 1000 x 0.7, and money as for 300 of the 600 m.
-    assert (first.values[0].amount, first.monthly_saving) == (700, pytest.approx(3.0))
+    assert first.values[0].amount == 700 and first.monthly_saving == pytest.approx(3.0)
     ready = readiness([told], GuardrailSettings())
     assert (ready.ready, ready.stopped_by) == (Ready.FIRST_STEP, ())
 

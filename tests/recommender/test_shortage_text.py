@@ -39,7 +39,7 @@ def test_days_and_minutes_above_the_request_of_one_pod() -> None:
     # Six days with four slots of five minutes each: 120 minutes in ten days are 12 a day. There is no limit.
     found = CpuShortage.proposed(tried(usage, 200.0))
     assert found is not None
-    assert (found.short_days, found.pod_days, found.minutes) == (6, 10, pytest.approx(120.0))
+    assert (found.short_days, found.pod_days) == (6, 10) and found.minutes == pytest.approx(120.0)
     assert found.sentence == (
         "CPU above the request on 6 of 10 days of its pods, for 12 minutes a day; throttled never."
     )

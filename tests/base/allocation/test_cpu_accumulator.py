@@ -180,9 +180,9 @@ def test_what_cannot_be_had_is_refused(request_: CpuRequest, taken: str) -> None
 
 def test_a_hybrid_machine_completes_an_odd_number_with_a_core_of_one_thread() -> None:
     # cores 0 and 1 have threads 0-1 and 2-3, core 2 has thread 4 alone: 3 = core 0 and core 2
-    assert allocate_cpus(hybrid_topology(2, 1), NOTHING_TAKEN, CpuRequest(3, required=True)) == {0, 1, 4}
+    assert allocate_cpus(hybrid_topology(2, 1), NOTHING_TAKEN, CpuRequest(3, required=True)) == frozenset({0, 1, 4})
 
 
 def test_a_machine_without_hyper_threads_gives_single_cpus_as_whole_cores() -> None:
     cpus = allocate_cpus(regular_topology(1, 8), NOTHING_TAKEN, CpuRequest(3, required=True))
-    assert cpus == {0, 1, 2}
+    assert cpus == frozenset({0, 1, 2})

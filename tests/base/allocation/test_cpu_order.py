@@ -45,10 +45,10 @@ def chosen(
     bind: CpuBindPolicy,
     strategy: NumaStrategy,
     **more: Any,
-) -> set[int] | None:
+) -> frozenset[int] | None:
     request = CpuRequest(count, bind, strategy=strategy, **more)
     cpus = allocate_cpus(topology, CpuOccupation(parse_cpus(taken)), request)
-    return None if cpus is None else set(cpus)
+    return None if cpus is None else frozenset(cpus)
 
 
 # --- Koordinator's cases ----------------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def test_a_cpu_belongs_to_who_withholds_it_before_pods_and_the_pool() -> None:
 def test_a_described_machine_stands_in_for_a_real_one() -> None:
     body = {"sockets": 2, "coresPerSocket": 32, "threadsPerCore": 2, "offline": "127", "isolated": "0"}
     topology = described_machine(body, "m.yaml").topology
-    assert (len(topology.cpus), topology.offline, topology.isolated) == (127, {127}, {0})
+    assert (len(topology.cpus), topology.offline, topology.isolated) == (127, frozenset({127}), frozenset({0}))
 
 
 def test_a_description_with_a_field_that_nobody_knows_names_the_file() -> None:

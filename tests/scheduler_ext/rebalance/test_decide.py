@@ -55,7 +55,7 @@ def test_the_price_of_a_move_is_in_node_seconds() -> None:
     # above 70 % by 20 points; pod 12 % of the node, away 10 s, batch risk 2: gain 0.12 x 1800, cost 10 x 0.12 x 2
     plan = observed(node("hot", pod("a-1", 12), system=78), node(EMPTY))
     (move,) = plan.moves
-    assert (move.price.gain, move.price.cost) == (pytest.approx(216.0), pytest.approx(2.4))
+    assert (move.price.gain, move.price.cost) == pytest.approx((216.0, 2.4))
     assert (move.price.restart_seconds, move.price.overload_seconds) == (10.0, 1800.0)
 
 
@@ -306,7 +306,7 @@ def test_a_coming_overload_is_acted_on_before_it_happens() -> None:
     assert move.by_forecast and move.price.overload_seconds == 4 * 1800
     # the pod grows as its node: 25 % now, 45 % then. 90 % is 20 points above 70 %, and 90 - 45 is below it
     assert move.price.gain == pytest.approx(0.20 * 4 * 1800)
-    assert (plan.nodes[0].peak[0], plan.nodes[0].peak_after[0]) == (pytest.approx(0.90), pytest.approx(0.45))
+    assert (plan.nodes[0].peak[0], plan.nodes[0].peak_after[0]) == pytest.approx((0.90, 0.45))
 
 
 def test_a_forecast_begins_at_the_present_load() -> None:
