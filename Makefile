@@ -6,7 +6,7 @@ PIP    := $(PY) -m pip --disable-pip-version-check -q
 ARGS   ?=
 # Workers of the suite: twice the two cores, because tests on servers wait a third of their time.
 JOBS   ?= 4
-PACKAGES := cotenant bench
+PACKAGES := cotenant bench tools tests
 ROOMS := $(filter-out cotenant bench tests,$(patsubst %/__init__.py,%,$(wildcard */__init__.py)))
 
 # Where an environment forbids compiled files, each of the suite's thousand processes would compile everything anew.
@@ -115,7 +115,7 @@ test-v2-tcg: $(VENV)/.test system  ## The same with several CPUs and pressure, o
 	@sh tools/system_packages.sh $(EMULATOR)
 	@$(PY) -m pytest -q -rs -m soak tests/enforcer/test_cgroup_v2.py tests/node/test_runtime_on_cgroup_v2.py $(ARGS)
 
-check: $(VENV)/.test  ## ruff, mypy --strict, import-linter
+check: $(VENV)/.test  ## ruff, mypy over product, benches, tools and tests, import-linter
 	@for room in $(ROOMS); do ln -sfn ../$$room cotenant/$$room; done  # mypy and import-linter read no __path__
 	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy $(foreach p,$(PACKAGES),-p $(p))
