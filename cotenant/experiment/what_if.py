@@ -48,4 +48,5 @@ def _days(outcome: SharingOutcome) -> Iterator[LentDay]:
     columns = (line.online_cores, line.offered_cores, line.batch_cores, line.short_ratio)
     for start in np.unique(starts).tolist():
         of_day = starts == start
-        yield LentDay(int(start), *(float(column[of_day].mean()) for column in columns), steps=int(of_day.sum()))
+        online, offered, batch, short = (float(column[of_day].mean()) for column in columns)
+        yield LentDay(int(start), online, offered, batch, short, steps=int(of_day.sum()))
