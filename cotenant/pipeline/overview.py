@@ -97,7 +97,7 @@ def _headline(analysis: Analysis) -> Headline:
     ratios = []
     for resource in Resource:
         capacity = allocatable(inventory, resource) or float("nan")
-        requested = sum(p.requests.get(resource, 0) for p in inventory.pods if p.running)
+        requested = sum(p.requests.get(resource, 0) for p in inventory.pods if p.running and p.node)
         limited = sum(w.total(resource, "limits") for w in inventory.workloads)
         ratios += [now(analysis.cluster_totals[resource]) / capacity, requested / capacity, limited / capacity]
     return Headline(*ratios)
