@@ -18,7 +18,7 @@ import pytest
 
 from cotenant.base.kube.observed import pod_of
 from cotenant.base.kube.projection import effective_request
-from cotenant.base.kubernetes.models.pod import ObservedPodWire, PodObject, PodWire, QueuePodWire
+from cotenant.base.kubernetes.models.pod import NodePodWire, ObservedPodWire, PodObject, PodWire, QueuePodWire
 from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
@@ -65,7 +65,7 @@ COUNTS: Final[dict[str, Callable[[Json], Amounts]]] = {
     "queues": lambda pod: queue_pod(msgspec.convert(pod, QueuePodWire)).pod.requests,
     "extender": lambda pod: facts_of(msgspec.convert(pod, PodWire), LoadAwareSettings()).requests,
     "reservations": lambda pod: PodView.parse(pod).requests,
-    "agent": lambda pod: counted_requests(wire.pod_of(msgspec.convert(pod, wire.NodePodWire)).resources),
+    "agent": lambda pod: counted_requests(wire.pod_of(msgspec.convert(pod, NodePodWire)).resources),
     "inventory": lambda pod: {r.value: a for r, a in effective_request(msgspec.convert(pod, PodObject)).items()},
 }
 """Everybody who says what a pod of the API server holds; the inventory knows cpu and memory alone."""
