@@ -317,6 +317,14 @@ class Inventory:
         """(namespace, pod) -> workload, gone pods included."""
         return {(p.namespace, p.name): p.workload for p in self.pods}
 
+    def requested_by_node(self, resource: Resource) -> dict[str, int]:
+        """Return what the pods that may occupy each node request there, in the resource's unit; 0 without any."""
+        requested = {node.name: 0 for node in self.nodes}
+        for pod in self.pods:
+            if pod.running and pod.node in requested:
+                requested[pod.node] += pod.requests.get(resource, 0)
+        return requested
+
     def container_of(
         self, series: PodContainerRef, owners: Mapping[tuple[str, str], WorkloadRef]
     ) -> ContainerRef | None:

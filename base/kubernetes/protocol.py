@@ -187,7 +187,7 @@ OWN_DOMAINS: Final = ("koordinator.sh", "cotenant.dev")
 _OWN_SUBDOMAINS: Final = tuple(f".{domain}" for domain in OWN_DOMAINS)
 ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
 """Phases of a pod whose containers have ended for good; it uses nothing and stays until somebody deletes it."""
-NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+NOT_ENDED: Final = ",".join(f"status.phase!={phase}" for phase in sorted(ENDED_PHASES, reverse=True))
 """Field selector of pods that may use capacity."""
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 """On the API server's image of a pod that a kubelet made from a file."""

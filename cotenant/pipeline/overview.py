@@ -88,8 +88,9 @@ def _newest(analysis: Analysis) -> int:
 
 def now(usage: Usage[ClusterRef]) -> float:
     """Return the last known point of the hourly line that is drawn, in the resource's unit; NaN without any."""
-    row = hourly(usage).values[:1].ravel()
-    return float([np.nan, *row[np.isfinite(row)]][-1])
+    row = hourly(usage).values[:1]
+    known = row[np.isfinite(row)]
+    return float(known[-1]) if known.size else float("nan")
 
 
 def _headline(analysis: Analysis) -> Headline:
@@ -97,7 +98,7 @@ def _headline(analysis: Analysis) -> Headline:
     ratios = []
     for resource in Resource:
         capacity = allocatable(inventory, resource) or float("nan")
-        requested = sum(p.requests.get(resource, 0) for p in inventory.pods if p.running and p.node)
+        requested = sum(inventory.requested_by_node(resource).values())
         limited = sum(w.total(resource, "limits") for w in inventory.workloads)
         ratios += [now(analysis.cluster_totals[resource]) / capacity, requested / capacity, limited / capacity]
     return Headline(*ratios)

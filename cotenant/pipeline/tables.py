@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cotenant.base.cluster import EventKind, Pod, Workload
+from cotenant.base.cluster import EventKind, Workload
 from cotenant.base.colocation.reclaimable import Band, Reclaimable, encode_terms
 from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
 from cotenant.base.resource import Resource
@@ -206,19 +206,17 @@ def findings(records: Iterable[ClusterFinding]) -> Table:
 
 def nodes(analysis: Analysis) -> Table:
     """One row per node: allocatable, requested, used now, reclaimable, the peak ahead."""
-    pods: dict[str, list[Pod]] = defaultdict(list)
-    for pod in analysis.history.inventory.pods:
-        if pod.running:
-            pods[pod.node].append(pod)
+    pods = Counter(pod.node for pod in analysis.history.inventory.pods if pod.running)
     present = {r: _present(analysis, r) for r in Resource}
+    requested = {r: analysis.history.inventory.requested_by_node(r) for r in Resource}
     peaks = _node_peaks(analysis)
     reclaimed = {(r.node, r.band, r.resource): r for r in analysis.reclaimable}
     node_rows = []
     for node in analysis.history.inventory.nodes:
-        row: dict[str, Any] = {"node": node.name, "pods": len(pods[node.name]), "cpu_peak": peaks.get(node.name)}
+        row: dict[str, Any] = {"node": node.name, "pods": pods[node.name], "cpu_peak": peaks.get(node.name)}
         for resource in Resource:
             row[f"{resource}_allocatable"] = node.allocatable.get(resource)
-            row[f"{resource}_request"] = sum(p.requests.get(resource, 0) for p in pods[node.name])
+            row[f"{resource}_request"] = requested[resource][node.name]
             row[f"{resource}_usage"] = present[resource].get(node.name)
             for band in Band:
                 reclaimable = reclaimed.get((node.name, band, resource))

@@ -38,10 +38,13 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         _headline(
             f"cluster_{resource}_{amounts}_commitment_ratio",
             f"{name} {amounts}",
-            f"Sum of {amounts} of the pods that run, as the scheduler counts them / allocatable {name} of all nodes.",
+            f"Sum of {amounts} of {pods} / allocatable {name} of all nodes.",
             "sum over the pods",
         )
         for resource, name in (("cpu", "CPU"), ("memory", "memory"))
-        for amounts in ("requests", "limits")
+        for amounts, pods in (
+            ("requests", "the pods on nodes, as the scheduler counts them"),
+            ("limits", "the running pods of workloads"),
+        )
     ),
 )

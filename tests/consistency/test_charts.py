@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +120,7 @@ def where_all_known(line: np.ndarray, sums: np.ndarray) -> None:
     np.testing.assert_allclose(line[known], sums[-len(line) :][known], rtol=1e-6)
 
 
-def of_home(seen: Surfaces) -> None:
+def of_home(seen: Surfaces) -> Iterator[Drawn]:
     """The band, whose last points are the tiles' and the nodes' numbers, and the bar of the request."""
     page, stored = overview_page(seen.scene.view, seen.scene.setting.search), seen.stored(NODES)
     assert page is not None
@@ -145,9 +145,10 @@ def of_home(seen: Surfaces) -> None:
         used = f"usage in the newest hour {amount(share['utilisation'], resource)}, of {amount(room, resource)}"
         words = [used, f"p95: {amount(ahead['peak'], resource)}"]
         chart.compare(lines, [*words, *([f"can take {amount(lent, resource)} now"] if lent is not None else [])])
+        yield chart
 
 
-def of_batch(seen: Surfaces) -> None:
+def of_batch(seen: Surfaces) -> Iterator[Drawn]:
     """The lines are the sums of the nodes', the last point of the past is what is lent now, the caption names ends."""
     page = batch.day(seen.scene.view)
     for resource in Resource:
@@ -155,6 +156,7 @@ def of_batch(seen: Surfaces) -> None:
         chart, name = drawn(page, f"batch-{resource}"), "Batch, every node 95 % sure"
         for word, column in (("Batch so far", "batch"), ("Batch, median", "batch_likely"), (name, "batch_sure")):
             where_all_known(chart.line(word)[-len(series.ahead) :], sum_of_nodes(seen, column, resource))
+        yield chart
         if lent is None:
             continue
         now = chart.line("Batch so far")[-1] * SCALE[resource]
@@ -166,7 +168,7 @@ def of_batch(seen: Surfaces) -> None:
         chart.compare([], [least, most])
 
 
-def of_nodes(seen: Surfaces) -> None:
+def of_nodes(seen: Surfaces) -> Iterator[Drawn]:
     rows = {(row["node"], row["resource"]): row for row in seen.stored(NODE_HISTORY)}
     for node in seen.stored(NODES)[:MOST]:
         page = nodes.below(seen.scene.view, (node["node"],), seen.scene.setting.search)
@@ -188,9 +190,10 @@ def of_nodes(seen: Surfaces) -> None:
             times_are(chart, "Whole node", row["start"], HOUR_SECONDS, len(row["total"]))
             if "Batch, median" in chart.traces:
                 times_are(chart, "Batch, median", row["ahead"], HALF_HOUR_SECONDS, len(row["batch_likely"]))
+            yield chart
 
 
-def of_workloads(seen: Surfaces) -> None:
+def of_workloads(seen: Surfaces) -> Iterator[Drawn]:
     """Each workload's line, distribution and week, and its events."""
     portraits = {(*(row[name] for name in WORKLOAD), row["resource"]): row for row in seen.stored(PORTRAITS)}
     found = {(row["namespace"], row["kind"], row["name"], row["resource"]): row for row in seen.stored(FORECASTS)}
@@ -224,6 +227,7 @@ def of_workloads(seen: Surfaces) -> None:
             for event, word in (("deploy", "Deploy"), ("restart", "Restart"), ("oom-kill", "OOM kill")):
                 marks = chart.traces.get(word, {"customdata": []})["customdata"]
                 assert sum(int(text.split()[0]) for text in marks) == events.count(event)
+            yield chart
             if row["bounds"]:
                 spread = drawn(page, "spread-figure")
                 rungs = floats(row["ladder"])
@@ -238,7 +242,7 @@ def of_workloads(seen: Surfaces) -> None:
                 np.testing.assert_allclose(np.concatenate(cells), in_unit(resource, row["heat"]), rtol=1e-6)
 
 
-def of_forecasts(seen: Surfaces) -> None:
+def of_forecasts(seen: Surfaces) -> Iterator[Drawn]:
     """The cluster's line and its week, and how many forecasts covered how much."""
     view, rows = seen.scene.view, seen.stored(FORECASTS)
     of = forecast.in_hand(view, "")
@@ -261,13 +265,14 @@ def of_forecasts(seen: Surfaces) -> None:
                       or row["namespace"] in seen.scene.setting.reads])  # fmt: skip
     known = covered[np.isfinite(covered)]
     quality = drawn(forecast.quality(view, ""), "coverage-figure")
+    yield from (chart, quality)
     assert sum(quality.traces["0"]["y"]) == len(known)
     if known.size:
         kept = f"{percent(float(np.median(known)))} of the values"
         quality.compare([], [f"Of {known.size:,} measured", kept, f"{int((known < 0.9).sum()):,} below 90 %"])
 
 
-def of_health(seen: Surfaces) -> None:
+def of_health(seen: Surfaces) -> Iterator[Drawn]:
     """The days, and the gaps by namespace below them, of the namespaces that the person may read."""
     days, (cards,) = seen.stored(COVERAGE_BY_DAY), health._coverage(seen.scene.view.source.upkeep(), "")
     gaps, said = seen.may_read(COVERAGE, seen.stored(COVERAGE)), text_of(cards)
@@ -280,9 +285,10 @@ def of_health(seen: Surfaces) -> None:
     chart = drawn(cards, "days-figure")
     chart.compare([("0", "y", 100 * floats([day["coverage"] for day in days]))], [f"{len(days)} days; "])
     assert [x / 1000 for x in chart.traces["0"]["x"]] == [day["day"] for day in days]
+    yield chart
 
 
-def of_replays(seen: Surfaces) -> None:
+def of_replays(seen: Surfaces) -> Iterator[Drawn]:
     """At each risk the tiles are the means and sums of what the charts draw by day."""
     replay, by_day = replayed(seen.scene.end_seconds), {"Services": "online_cores", "Batch": "batch_cores",
                                                         "Lent to batch": "lent_cores"}  # fmt: skip
@@ -302,9 +308,10 @@ def of_replays(seen: Surfaces) -> None:
         words = f"Node-time short: {percent(chosen.short, 2)} on average, at most {shares.max():.2f} %"
         short.compare([("Node-time short, %", "y", [100 * day.short for day in chosen.days])], [words])
         curve.compare([("By risk", "x", [100 * risk.short for risk in replay.risks])], [])
+        yield from (days, short, curve)
 
 
-CHARTS: Sequence[Callable[[Surfaces], None]] = (
+CHARTS: Sequence[Callable[[Surfaces], Iterator[Drawn]]] = (
     of_home, of_batch, of_nodes, of_workloads, of_forecasts, of_health, of_replays,
 )  # fmt: skip
 
@@ -316,6 +323,7 @@ def seen(shown: Scene) -> Surfaces:
 
 @pytest.mark.parametrize("charts", CHARTS, ids=lambda one: one.__name__.removeprefix("of_"))
 def test_charts_draw_what_the_store_holds_and_captions_name_what_is_drawn(
-    seen: Surfaces, charts: Callable[[Surfaces], None]
+    seen: Surfaces, charts: Callable[[Surfaces], Iterator[Drawn]]
 ) -> None:
-    charts(seen)
+    compared = list(charts(seen))
+    assert compared and all(chart.traces and chart.caption for chart in compared)

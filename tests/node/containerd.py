@@ -7,6 +7,7 @@ network, from images made here. Only root can do this: `impossible()` says what 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -155,8 +156,13 @@ class Containerd:
         subprocess.run(command, check=True, capture_output=True, timeout=10 * SECONDS)
 
     def read(self, controller: str, cgroup: str, name: str) -> str:
-        """A cgroup file's text."""
-        return (_hierarchy(controller) / cgroup.strip("/") / name).read_text().strip()
+        """A cgroup file's text; FileNotFoundError also for a cgroup that is removed while its file is open."""
+        try:
+            return (_hierarchy(controller) / cgroup.strip("/") / name).read_text().strip()
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), cgroup) from error
+            raise
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(grpc.RpcError):  # what follows does the same, with less grace

@@ -7,7 +7,6 @@ with Sampling(matrix, plans) as sampling: ...; sampling.found
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import threading
 from collections.abc import Iterator, Sequence
@@ -182,7 +181,7 @@ class Matrix:
             paths = self.paths(plan, pod) if pod else {}
             before, later = kubelet_values(plan), kubelet_values(after(plan))
             for name, path in paths.items() if len(paths) > 1 else ():
-                with _just_ended():
+                with contextlib.suppress(FileNotFoundError):  # it has just ended
                     found, kills = self.read(path), self.kills(path)
                     kubelets = before[name], later[name]
                     if all(map(found.beyond, kubelets)):
@@ -204,16 +203,6 @@ class Matrix:
 def statuses(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
     keys = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
     return {status["name"]: status for key in keys for status in pod["status"].get(key) or ()}
-
-
-@contextlib.contextmanager
-def _just_ended() -> Iterator[None]:
-    """Pass over a cgroup that is removed: its files are not found, and an open one has no device any more."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENODEV):
-            raise
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
-from cotenant.base.kubernetes.protocol import ENDED_PHASES, RESERVATION_LABEL
+from cotenant.base.kubernetes.protocol import ENDED_PHASES, PREFERRED_TERMS, REQUIRED_TERMS, RESERVATION_LABEL
 from cotenant.base.kubernetes.selector import LabelSelector
 
 Json = dict[str, Any]
@@ -128,13 +128,13 @@ def _affinity(pod: Json) -> Json:
 
 
 def _terms(pod: Json) -> Sequence[Json]:
-    required = _affinity(pod).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    required = _affinity(pod).get(REQUIRED_TERMS) or {}
     terms: Sequence[Json] = required.get("nodeSelectorTerms") or ()
     return terms
 
 
 def _preferred_terms(pod: Json) -> Sequence[Json]:
-    terms: Sequence[Json] = _affinity(pod).get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    terms: Sequence[Json] = _affinity(pod).get(PREFERRED_TERMS) or ()
     return terms
 
 
