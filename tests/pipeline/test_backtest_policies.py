@@ -16,6 +16,7 @@ from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.settings.sections.recommender import ReclaimableSettings
 from cotenant.base.usage.policy_trial import PolicyScore, PolicySwitch, PolicyTrial, switch
 from cotenant.base.usage.usage import TimeGrid
+from tests.support.approximate import about
 
 CPU = Resource.CPU
 SLOTS = 8  # four blocks of two slots a day
@@ -108,7 +109,7 @@ def trial(*found: PolicyScore, days: float = 21.0, in_force: str = "usage") -> P
 
 
 def test_a_switch_is_offered_with_its_numbers() -> None:
-    times: Any = pytest.approx(1.4)
+    times = about(1.4)
     assert switch(trial(NOW, AHEAD)) == PolicySwitch("usage", times, 0.008, 21.0)
 
 

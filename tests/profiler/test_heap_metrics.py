@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from cotenant.base.resource import GIB, MIB
 from cotenant.base.runtimes.heap import ManagedHeap
 from cotenant.base.usage.usage import HOUR_SECONDS
 from tests.profiler.conftest import inventory_in, profiler_settings, pulled, store_in
+from tests.support.approximate import about
 from tests.support.prometheus import Server, blocks_from
 
 START = 1_795_046_400
@@ -96,12 +96,12 @@ def test_heaps_are_joined_to_the_containers_of_their_pods(tmp_path: Path) -> Non
     assert app is not None and proxy is not None
     # The old generation alone is bounded; the hourly minimum is 300 MiB with an empty eden. Both pools' committed are
     # 2 GiB, Metaspace and CodeCache 200 MiB, and collections take 1 % + 2 % of the time.
-    share: Any = pytest.approx(0.03, abs=1e-3)
+    share = about(0.03, within=1e-3)
     assert app.heap == ManagedHeap("jvm", 4 * GIB, 300 * MIB, 2 * GIB, 200 * MIB, share)
     assert proxy.heap is None
     main = by_workload[WorkloadRef("shop", "StatefulSet", "jmx")].container("main")
     assert main is not None
-    share = pytest.approx(0.2, abs=1e-3)
+    share = about(0.2, within=1e-3)
     assert main.heap == ManagedHeap("jvm", GIB, 700 * MIB, GIB, 90 * MIB, share)
     first = by_workload[WorkloadRef("shop", "StatefulSet", "young")].container("main")
     # three hours do not tell what is live in the heap, so that all of it counts as live
