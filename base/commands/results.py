@@ -18,6 +18,7 @@ from cotenant.base.errors import CotenantError, UsageError
 
 if TYPE_CHECKING:
     from cotenant.base.commands.session import CliSession
+    from cotenant.base.settings.load import Loaded
     from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
     from cotenant.base.table import Schema, Table
@@ -115,19 +116,26 @@ class StoredCluster:
 
     store: Store
     settings: Settings
+    reaches_cluster: bool
+    """Whether the kubeconfig of the settings is of this cluster."""
+
+    def now_seconds(self) -> int:
+        """Return the Unix time of what is computed of it now, by the clock of its cluster."""
+        from cotenant.base.kube import clock_of_results
+
+        return int(clock_of_results(self.settings.kube, reaches_cluster=self.reaches_cluster).now_seconds())
 
 
 def stored_clusters_of(
     ctx: typer.Context, store: str | None, cluster: str | None, all_clusters: bool
 ) -> list[StoredCluster]:
     """The named or only cluster, or all, each with its own settings; raises as `open_store`."""
-    common = load_for_reading(ctx, store, all_clusters)
-    stores = open_scans(common, cluster, all_clusters).stores
-    session, flags = session_of(ctx), {"store.url": store}
-    return [
-        StoredCluster(store, session.of_cluster(store.cluster).read(flags).settings if all_clusters else common)
-        for store in stores
-    ]
+    common = _loaded_for_reading(ctx, store, all_clusters)
+    session, flags, found = session_of(ctx), {"store.url": store}, list[StoredCluster]()
+    for opened in open_scans(common.settings, cluster, all_clusters).stores:
+        own = session.of_cluster(opened.cluster).read(flags) if all_clusters else common
+        found.append(StoredCluster(opened, own.settings, own.reaches_cluster))
+    return found
 
 
 def computed_for_each(
@@ -174,10 +182,14 @@ def exit_if_partial(failures: Mapping[str, CotenantError]) -> None:
 
 def load_for_reading(ctx: typer.Context, store: str | None, all_clusters: bool) -> Settings:
     """Settings of a command that shows tables; UsageError for --cluster beside --all-clusters."""
+    return _loaded_for_reading(ctx, store, all_clusters).settings
+
+
+def _loaded_for_reading(ctx: typer.Context, store: str | None, all_clusters: bool) -> Loaded[Settings]:
     session, flags = session_of(ctx), {"store.url": store}
     if all_clusters:
         refuse_name(session)
-    return (session.read(flags) if all_clusters else session.load(flags)).settings
+    return session.read(flags) if all_clusters else session.load(flags)
 
 
 def refuse_name(session: CliSession) -> None:

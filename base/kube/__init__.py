@@ -8,7 +8,7 @@ kubeconfigs, exec plugins and service accounts. Requests go through http.client,
 """
 
 from cotenant.base.kube.access import access_review, review
-from cotenant.base.kube.auth import Access, clock_of, clock_to_read_by, connect
+from cotenant.base.kube.auth import Access, clock_of, clock_of_results, clock_to_read_by, connect
 from cotenant.base.kube.client import KubeClient
 from cotenant.base.kube.events import EventRecorder
 from cotenant.base.kube.leader_election.lease import Lease, fresh_identity
@@ -28,6 +28,7 @@ __all__ = [
     "Writer",
     "access_review",
     "clock_of",
+    "clock_of_results",
     "clock_to_read_by",
     "connect",
     "fresh_identity",

@@ -80,6 +80,14 @@ def clock_to_read_by(settings: KubeSettings) -> Clock:
         return SystemClock()
 
 
+def clock_of_results(settings: KubeSettings, *, reaches_cluster: bool) -> Clock:
+    """Return the clock for what is computed of stored history: results are read beside the cluster's other times.
+
+    reaches_cluster: whether the kubeconfig is of the history's cluster; else it is the machine's clock.
+    """
+    return clock_to_read_by(settings) if reaches_cluster else SystemClock()
+
+
 def load_access(settings: KubeSettings) -> Access:
     """Read the kubeconfig (settings, $KUBECONFIG, ~/.kube/config), or the service account when there is none."""
     try:

@@ -63,12 +63,10 @@ def clock_of_ledger(settings: Settings, ledger: Ledger, *, reaches_cluster: bool
 
     reaches_cluster: whether the settings' kubeconfig is of the ledger's cluster. An empty ledger has no times.
     """
-    from cotenant.base.kube import clock_to_read_by
-    from cotenant.base.process.clock import SystemClock
+    from cotenant.base.kube import clock_of_results
 
-    if not reaches_cluster or next(iter(ledger.entries()), None) is None:
-        return SystemClock()
-    return clock_to_read_by(settings.kube)
+    is_empty = next(iter(ledger.entries()), None) is None
+    return clock_of_results(settings.kube, reaches_cluster=reaches_cluster and not is_empty)
 
 
 @contextmanager

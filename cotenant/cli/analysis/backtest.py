@@ -125,6 +125,7 @@ def backtest(
     Without TRACE the store's history is taken, and the report is kept beside its results for the dashboard.
     """
     from cotenant.backtesting.forecast_backtest import contenders, plan_of
+    from cotenant.base.process.clock import SystemClock
 
     _check(ctx)
     form = _Form(output, output_file, not no_headers, quiet)
@@ -135,7 +136,8 @@ def backtest(
     run = _BacktestRun(metric, plan_of(horizon, metric, known_share), who, origins, pods_per_node, quiet)
     if trace is not None:
         settings = session_of(ctx).read().settings
-        contents, _ = run.of(_trace(trace, (column, limit, limit_column)), settings)
+        now = int(SystemClock().now_seconds())
+        contents, _ = run.of(_trace(trace, (column, limit, limit_column)), settings, now)
         _write(contents, form)
         if not quiet:
             _print_outcome(contents, saved=False)
@@ -194,20 +196,20 @@ class _BacktestRun:
     pods_per_node: int | None
     quiet: bool
 
-    def of(self, series: Series, settings: Settings) -> tuple[BacktestContents, BacktestScores]:
-        """The report, and the scores that it rests on."""
+    def of(self, series: Series, settings: Settings, now_seconds: int) -> tuple[BacktestContents, BacktestScores]:
+        """The report, and the scores that it rests on; now_seconds: Unix time that the report names."""
         from cotenant.backtesting.forecast_backtest import run_backtest
 
         with bars(quiet=self.quiet) as progress:
             ledger = run_backtest(series, self.plan, self.contenders, self.origins, progress)
             drawn = _frontiers(series, self.pods_per_node, settings, progress) if self.pods_per_node else ()
-        return _contents(series, ledger, drawn), ledger
+        return _contents(series, ledger, drawn, now_seconds), ledger
 
     def of_stored(self, stored: StoredCluster) -> tuple[BacktestContents, BacktestReport]:
         """The scores of a stored history, and the report of them for the dashboard."""
         from cotenant.backtesting.sources import StoredSeries
 
-        contents, ledger = self.of(StoredSeries.of(stored.store, self.metric), stored.settings)
+        contents, ledger = self.of(StoredSeries.of(stored.store, self.metric), stored.settings, stored.now_seconds())
         return contents, _report(contents, ledger)
 
 
@@ -219,13 +221,12 @@ def _combine_scores(scores: Mapping[str, Table]) -> Table:
 
 def _reclaim(clusters: Sequence[StoredCluster], form: _Form, *, all_clusters: bool) -> None:
     """Reclaim policies instead of forecasts; the scores stay in the store for the overview."""
-    from cotenant.base.process.clock import SystemClock
     from cotenant.cli.analysis.backtest_reclaim import store_trial, summary, table, trial
     from cotenant.cli.report.backtest_report import policies_page
 
     def try_policies(stored: StoredCluster) -> PolicyTrial:
         with bars(quiet=form.quiet) as progress:
-            return trial(stored.store, stored.settings, progress, SystemClock().now_seconds())
+            return trial(stored.store, stored.settings, progress, stored.now_seconds())
 
     trials, failures = computed_for_each(clusters, try_policies, "back-tested", all_clusters=all_clusters)
     name, first = next(iter(trials.items()))
@@ -269,9 +270,10 @@ def _frontiers(series: Series, pods: int, settings: Settings, progress: Progress
     return (computed,)
 
 
-def _contents(series: Series, ledger: BacktestScores, frontiers: tuple[Frontier, ...]) -> BacktestContents:
+def _contents(
+    series: Series, ledger: BacktestScores, frontiers: tuple[Frontier, ...], now_seconds: int
+) -> BacktestContents:
     from cotenant.backtesting.forecast_scores import curves, table
-    from cotenant.base.process.clock import SystemClock
     from cotenant.cli.report.backtest_report import BacktestContents
     from cotenant.forecasting.backtest.engine import ENGINE
 
@@ -280,8 +282,7 @@ def _contents(series: Series, ledger: BacktestScores, frontiers: tuple[Frontier,
         f"{len(ledger.names)} series, {len(ledger.origins)} origins; {plan.history_days} days of history, "
         f"{plan.horizon_hours} hours ahead in steps of {plan.step_seconds // 60} minutes."
     )
-    now = int(SystemClock().now_seconds())
-    return BacktestContents(series.title, description, now, ENGINE, table(ledger), curves(ledger), frontiers)
+    return BacktestContents(series.title, description, now_seconds, ENGINE, table(ledger), curves(ledger), frontiers)
 
 
 def _write(contents: BacktestContents, form: _Form) -> None:

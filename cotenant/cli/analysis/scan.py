@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,6 +38,7 @@ from cotenant.cli.analysis.recorded_history import older_source, recorded_histor
 from cotenant.cli.analysis.severity import FailOn, FailOnOption
 
 if TYPE_CHECKING:
+    from cotenant.base.process.clock import Clock
     from cotenant.base.progress import Progress
     from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
@@ -131,8 +132,8 @@ def scan(
     for job in (jobs := scan_clusters.jobs(session_of(ctx), flags, offline=offline, all_clusters=all_clusters)):
         _check_before(job.settings, notify_url)
     with bars(quiet=quiet) as progress, seldom_collected():
-        read = partial(_history, quiet=quiet)
-        analyse = partial(_analyse_and_publish, trials=_trial_folder(ctx, offline, strategy))
+        folder, read = _trial_folder(ctx, offline, strategy), partial(_history, quiet=quiet)
+        analyse = partial(_analyse_and_publish, trials=folder, clock=_clock_of_analysis(jobs))
         refuse = partial(require_namespaces, namespaces=namespace)
         places, failures = scan_clusters.scan_each_cluster(jobs, read, refuse, analyse, progress)
     report_failures(failures, len(jobs), "scanned")
@@ -262,19 +263,34 @@ def _trial_folder(ctx: typer.Context, offline: bool, strategy: str | None) -> Pa
     return Path(ctx.with_resource(TemporaryDirectory(prefix="cotenant-scan-")))
 
 
+def _clock_of_analysis(jobs: Sequence[ScanJob]) -> Clock:
+    """The machine's clock; of one stored history that is only analysed again, the clock of its cluster."""
+    from cotenant.base.kube import clock_of_results
+    from cotenant.base.process.clock import SystemClock
+
+    if len(jobs) > 1 or not jobs[0].offline:
+        return SystemClock()
+    return clock_of_results(jobs[0].settings.kube, reaches_cluster=jobs[0].reaches_cluster)
+
+
 def _analyse_and_publish(
-    store: Store, settings: Settings, progress: Progress, target: ScanTarget | None, *, trials: Path | None
+    store: Store,
+    settings: Settings,
+    progress: Progress,
+    target: ScanTarget | None,
+    *,
+    trials: Path | None,
+    clock: Clock,
 ) -> tuple[Store, Table]:
     """Analyze and publish; return the store of the results, and the recommendations.
 
     trials: folder for the results of a strategy that is only tried; None publishes to `store`.
     """
-    from cotenant.base.process.clock import SystemClock
     from cotenant.pipeline import corridor
     from cotenant.recommender.model.views import RECOMMENDATIONS
 
     server = _server_quantiles(store, settings, progress, target) if target else None
-    analysis = corridor.analyse(store, settings, SystemClock(), progress, server=server)
+    analysis = corridor.analyse(store, settings, clock, progress, server=server)
     place = store if trials is None else _trial_store(store, settings, trials)
     corridor.publish(analysis, place, settings)
     return place, place.read_table(RECOMMENDATIONS)

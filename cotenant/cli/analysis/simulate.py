@@ -30,6 +30,7 @@ from cotenant.simulation.peaks.replay_table import peak_replays
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from cotenant.base.commands.results import StoredCluster
     from cotenant.base.errors import CotenantError
     from cotenant.base.progress import Progress
     from cotenant.base.settings.root import Settings
@@ -169,7 +170,7 @@ def simulate(
     risks = tuple(risk or (RISKS_PERCENT if trace == STORED else ()))
     knobs = _knobs(policy or list(WAYS), risks, tuple(static_share or ()), curve=report is not None)
 
-    def simulate_cluster(place: Store | None, settings: Settings) -> Simulation:
+    def simulate_cluster(place: StoredCluster | None, settings: Settings) -> Simulation:
         with bars(quiet=quiet) as progress:
             return _run_simulation(SimulationRequest(scenario, seeds, knobs, place, settings), progress)
 
@@ -207,7 +208,7 @@ def _check(ctx: typer.Context) -> None:
 
 
 def _answers_by_cluster(
-    ctx: typer.Context, ask: Callable[[Store | None, Settings], AnswerT]
+    ctx: typer.Context, ask: Callable[[StoredCluster | None, Settings], AnswerT]
 ) -> tuple[dict[str, AnswerT], Mapping[str, CotenantError]]:
     """Return the answer for each selected stored cluster by name, and the errors of those that failed.
 
@@ -218,7 +219,7 @@ def _answers_by_cluster(
         return {"": ask(None, session_of(ctx).read().settings)}, {}
     clusters = stored_clusters_of(ctx, options["store"], options["cluster"], options["all_clusters"])
     return computed_for_each(
-        clusters, lambda stored: ask(stored.store, stored.settings), "simulated", all_clusters=options["all_clusters"]
+        clusters, lambda stored: ask(stored, stored.settings), "simulated", all_clusters=options["all_clusters"]
     )
 
 
@@ -238,7 +239,7 @@ class SimulationRequest:
     scenario: SharingScenario
     seeds: int
     knobs: Mapping[Sharing, Sequence[float]]
-    place: Store | None
+    place: StoredCluster | None
     settings: Settings
 
 
@@ -246,7 +247,7 @@ class SimulationRequest:
 class Simulation:
     """Every outcome, and the story of the incident where there is one, of the first seed; place: as requested."""
 
-    place: Store | None
+    place: StoredCluster | None
     outcomes: list[SharingOutcome]
     story: IncidentStory | None
 
@@ -260,13 +261,14 @@ def _run_simulation(request: SimulationRequest, progress: Progress) -> Simulatio
 
     outcomes: list[SharingOutcome] = []
     story = None
+    place = None if request.place is None else request.place.store
     for number in range(request.seeds):
         scenario = replace(request.scenario, seed=request.scenario.seed + number)
-        world = _world(scenario, request.place, request.settings, progress)
+        world = _world(scenario, place, request.settings, progress)
         outcomes += run_all_settings(world, request.knobs, Interference(), progress)
         ours = installed_outcomes(outcomes, Sharing.COTENANT)
         if scenario.incident is not None and ours and story is None:
-            spared = _world(replace(scenario, incident=None), request.place, request.settings, progress)
+            spared = _world(replace(scenario, incident=None), place, request.settings, progress)
             story = story_of(ours[0], world, spared, progress)
     return Simulation(request.place, outcomes, story)
 
@@ -276,9 +278,9 @@ def _print_replays(ctx: typer.Context, scenario: SharingScenario) -> None:
     _check_plain(ctx)
     quiet = ctx.params["quiet"]
 
-    def replays_of(place: Store | None, settings: Settings) -> list[PeakReplay]:
+    def replays_of(place: StoredCluster | None, settings: Settings) -> list[PeakReplay]:
         with bars(quiet=quiet) as progress:
-            return _replay_plans(scenario, place, settings, progress)
+            return _replay_plans(scenario, None if place is None else place.store, settings, progress)
 
     answers, failures = _answers_by_cluster(ctx, replays_of)
     shown = _combine_tables(ctx, {name: peak_replays(replays) for name, replays in answers.items()})
@@ -374,23 +376,20 @@ def command_of(options: Mapping[str, Any]) -> str:
     return shlex.join(arguments)
 
 
-def _keep(store: Store, outcomes: Sequence[SharingOutcome]) -> None:
+def _keep(place: StoredCluster, outcomes: Sequence[SharingOutcome]) -> None:
     """Store the first seed's outcomes for the dashboard's what-if page.
 
     A scenario with an incident is not stored, nor are outcomes of which none is cotenant's.
     """
-    from cotenant.base.process.clock import SystemClock
     from cotenant.base.usage.what_if import WHAT_IF
     from cotenant.experiment.what_if import what_if
 
     scenario = outcomes[0].scenario
     if scenario.incident is not None:
         return
-    document = what_if(
-        [outcome for outcome in outcomes if outcome.scenario == scenario], int(SystemClock().now_seconds())
-    )
+    document = what_if([outcome for outcome in outcomes if outcome.scenario == scenario], place.now_seconds())
     if document is not None:
-        store.write_document(WHAT_IF, document)
+        place.store.write_document(WHAT_IF, document)
 
 
 def table(outcomes: Sequence[SharingOutcome]) -> Table:

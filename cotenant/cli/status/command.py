@@ -76,15 +76,14 @@ def status(
 
 
 def _print_one(ctx: typer.Context, flags: dict[str, str | None], cluster: str | None, output: Format) -> None:
-    from cotenant.base.kube import clock_to_read_by
-    from cotenant.base.process.clock import SystemClock
+    from cotenant.base.kube import clock_of_results
     from cotenant.cli.status.reading import read_cluster, read_status
     from cotenant.cli.status.words import lines
 
     loaded = session_of(ctx).load(flags)
     opened = open_store(loaded.settings, cluster)
     live = read_cluster(loaded, opened.cluster)
-    clock = clock_to_read_by(loaded.settings.kube) if loaded.reaches_cluster else SystemClock()
+    clock = clock_of_results(loaded.settings.kube, reaches_cluster=loaded.reaches_cluster)
     shown = read_status(opened, loaded.settings, live, clock)
     if output in (Format.JSON, Format.YAML):
         print_document(shown, DocumentFormat(output.value))
