@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -45,6 +45,7 @@ from cotenant.pipeline.shards.plan import ShardSize, WorkloadShard
 from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, parts
 from cotenant.pipeline.shards.work import ShardTask, cluster_wide_members, compute, compute_packed
 from cotenant.pipeline.stored_history import load_node_history
+from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.pool import total
 from cotenant.recommender import stored_recommendations
 from cotenant.recommender.model.views import FORECASTS, RECOMMENDATION_LOG, portraits_of
@@ -193,7 +194,7 @@ class _Run:
             replica_floors=tuple(merger.floors),
             proposals=proposed,
             rehearsals=rehearsed,
-            weeks=weeks.analyse_weeks(clusters, merger.largest(), settings.forecasting),
+            weeks=weeks.analyse_weeks(clusters, merger.largest(), settings.forecasting, _days_ahead(forecasts, merger)),
             division=division,
             judgements=merger.judgements,
             learned=merger.learned | {group.group: group.news for group in groups if group.news is not None},
@@ -222,6 +223,15 @@ class _Run:
         for name, result in zip(kinds, groups, strict=True):
             by_kind[name].append(result.forecasts)
         return {name: concatenate_forecasts(of) for name, of in by_kind.items()}, groups
+
+
+def _days_ahead(
+    forecasts: Mapping[tuple[str, MeasuredResource], Forecasts[Any]], merger: Merger
+) -> dict[Resource, DayHours]:
+    """Return the next day, by the hour, of the series that have a week ahead."""
+    days = {r: weeks.day_hours(forecasts["cluster", r], forecasts["cluster", r].refs) for r in Resource}
+    cpu = days[Resource.CPU]
+    return {**days, Resource.CPU: replace(cpu, paths={**cpu.paths, **merger.largest_ahead().paths})}
 
 
 def _series_above(

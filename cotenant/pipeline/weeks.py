@@ -1,31 +1,83 @@
-"""Rows of WEEKS: the week ahead of the cluster and the largest workloads, and the decomposition of their past."""
+"""Rows of WEEKS: the week ahead of the cluster and the largest workloads, and the decomposition of their past.
+
+The next 24 hours have a forecast of their own, which decisions rest on: of these hours the week has that one's values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from cotenant.base.identity import ClusterRef, WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.table import Table
-from cotenant.base.usage.forecast import LEVELS
-from cotenant.base.usage.usage import Usage
-from cotenant.base.usage.week import WEEKS, WeekDecomposition
+from cotenant.base.usage.forecast import LEVELS, Forecasts
+from cotenant.base.usage.usage import HOUR_SECONDS, Usage
+from cotenant.base.usage.week import WEEKS, WeekDecomposition, Weeks
 from cotenant.forecasting.weeks.decomposition import parts
 from cotenant.forecasting.weeks.week import weeks
 from cotenant.pipeline.analysis import WeekAnalysis
 from cotenant.pipeline.tables import subject
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DayHours:
+    """The forecast of the next 24 hours of some series by the hour, each (hours, len(LEVELS)) in its unit.
+
+    An hour is the mean of its half hours, of memory the higher one; start_seconds: of the first whole hour.
+    """
+
+    start_seconds: int
+    paths: Mapping[Any, npt.NDArray[np.float32]]
+
+
+def day_hours(forecasts: Forecasts[Any], refs: Iterable[Any]) -> DayHours:
+    """Return the whole hours of the forecasts of these series; those without values are left out."""
+    grid, rows = forecasts.grid, {ref: row for row, ref in enumerate(forecasts.refs)}
+    slots = HOUR_SECONDS // grid.step_seconds
+    skipped = -(grid.start_seconds // grid.step_seconds) % slots
+    hours = (grid.size - skipped) // slots
+    paths: dict[Any, npt.NDArray[np.float32]] = {}
+    for ref in refs:
+        path = forecasts.quantiles[rows[ref], skipped : skipped + hours * slots]
+        if np.isfinite(path).all():
+            half_hours = path.reshape(hours, slots, -1)
+            paths[ref] = half_hours.mean(axis=1) if forecasts.resource is Resource.CPU else half_hours.max(axis=1)
+    return DayHours(grid.start_seconds + skipped * grid.step_seconds, paths)
+
+
 def analyse_weeks(
-    clusters: Mapping[Resource, Usage[ClusterRef]], workloads: Usage[WorkloadRef], settings: ForecastingSettings
+    clusters: Mapping[Resource, Usage[ClusterRef]],
+    workloads: Usage[WorkloadRef],
+    settings: ForecastingSettings,
+    days: Mapping[Resource, DayHours],
 ) -> tuple[WeekAnalysis, ...]:
-    """The cluster's resources, and the CPU of the workloads that use most; workloads: at least these."""
-    series: list[Usage[Any]] = [*clusters.values(), largest(workloads, settings.week_workloads)]
-    return tuple(WeekAnalysis(weeks(usage, settings), parts(usage)) for usage in series if usage.refs)
+    """The cluster's resources, and the CPU of the workloads that use most; workloads: at least these.
+
+    days: the next 24 hours of the same series, by resource.
+    """
+    series: list[tuple[Resource, Usage[Any]]] = [*clusters.items()]
+    series.append((Resource.CPU, largest(workloads, settings.week_workloads)))
+    return tuple(
+        WeekAnalysis(_with_day(weeks(usage, settings), days[resource]), parts(usage))
+        for resource, usage in series
+        if usage.refs
+    )
+
+
+def _with_day(week: Weeks[Any], day: DayHours) -> Weeks[Any]:
+    """Return the week with the values of the day's forecast in the hours that both have."""
+    quantiles = week.quantiles.copy()
+    first = (day.start_seconds - week.grid.start_seconds) // HOUR_SECONDS
+    for row, ref in enumerate(week.refs):
+        if (path := day.paths.get(ref)) is not None and np.isfinite(quantiles[row]).all():
+            quantiles[row, first : first + len(path)] = path
+    return replace(week, quantiles=quantiles)
 
 
 def largest(usage: Usage[WorkloadRef], most: int) -> Usage[WorkloadRef]:

@@ -212,7 +212,7 @@ def summary(line: Line) -> str:
         parts.append(f"highest {display.amount(ends.most, resource)}")
     requests = line.request[~np.isnan(line.request)]
     if len(requests):
-        parts.append(f"requested now {display.amount(float(requests[-1]), resource)}")
+        parts.append(f"requested in the newest hour {display.amount(float(requests[-1]), resource)}")
     if line.proposed is not None:
         parts.append(f"proposed {display.amount(line.proposed, resource)}")
     if line.limit is not None:

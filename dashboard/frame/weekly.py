@@ -61,10 +61,11 @@ def week_of(row: Row) -> chart.Week:
 
 def error_sentence(row: Row) -> str:
     """Describe the error and the coverage of such a forecast on the last week."""
+    day = "The first 24 hours are the forecast above by the hour. "
     if row["relative_loss"] is None or row["covered"] is None:
-        return "Too little history to try it on a past week."
+        return f"{day}Too little history to try the week on a past one."
     covered = display.percent(row["covered"])
     return (
-        f"Tried on the last week, unseen: error {row['relative_loss']:.2f} x that of repeating the week before; "
-        f"the band contained {covered} of the hours (80 % is right)."
+        f"{day}The week, tried on the last one, unseen: error {row['relative_loss']:.2f} x that of repeating the week "
+        f"before; the band contained {covered} of the hours (80 % is right)."
     )

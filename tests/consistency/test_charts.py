@@ -212,7 +212,7 @@ def of_workloads(seen: Surfaces) -> Iterator[Drawn]:
             words += [f"p95: {amount(ahead['peak'], resource)}"] if ahead["peak"] is not None else []
             if "Request" in chart.traces:
                 asked = floats(row["request"])
-                words.append(f"requested now {amount(asked[np.isfinite(asked)][-1], resource)}")
+                words.append(f"requested in the newest hour {amount(asked[np.isfinite(asked)][-1], resource)}")
             chart.compare(lines, words)
             if "Usage" in chart.traces:
                 times_are(chart, "Usage", row["start"], HOUR_SECONDS, len(row["mean"]))
@@ -255,6 +255,8 @@ def of_forecasts(seen: Surfaces) -> Iterator[Drawn]:
     note = text_of(forecast.band(view, "", of))
     assert f"{amount(ahead['peak'], Resource.CPU)} (p50: {amount(ahead['peak_median'], Resource.CPU)})" in note
     (week,) = (row for row in seen.stored(WEEKS) if (row["scope"], row["resource"]) == ("cluster", "cpu"))
+    by_hour = floats(ahead["q50"]).reshape(-1, 2).mean(axis=1)  # the same hours have one forecast
+    assert floats(week["q50"][: len(by_hour)]) == pytest.approx(by_hour, rel=1e-5)
     names = {"Usage": week["observed"], "Forecast p50": week["q50"]}
     most, least = (amount(end(week["q50"]), Resource.CPU) for end in (max, min))
     drawn(forecast.ahead(of), "week-figure").compare(

@@ -120,8 +120,8 @@ def test_the_words_say_what_the_chart_shows() -> None:
     words = chart.chart(line(proposed=8000, limit=12_000, peak=1_200, events=happened)).summary
     # The mean of whole sine periods is its middle, 4 cores.
     assert words == (
-        "CPU: mean usage 4 cores, highest 6.5 cores, requested now 10 cores, proposed 8 cores, limit 12 cores; "
-        "24 h peak, 5 min, p95: 1.2 cores; 1 deploy, 1 restart."
+        "CPU: mean usage 4 cores, highest 6.5 cores, requested in the newest hour 10 cores, proposed 8 cores, "
+        "limit 12 cores; 24 h peak, 5 min, p95: 1.2 cores; 1 deploy, 1 restart."
     )
 
 

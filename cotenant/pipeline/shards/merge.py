@@ -20,6 +20,7 @@ from cotenant.pipeline.analysis import History, HourlySum, Judgements, PackedTab
 from cotenant.pipeline.containers import ContainerResults
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL, SumsOfPods
 from cotenant.pipeline.shards.work import ShardResult
+from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.coverage import Coverage
 from cotenant.profiler.pool import TotalOfParts
 from cotenant.recommender.model.savings import PlannedSavings, joined_plans
@@ -42,6 +43,7 @@ class Merger:
         self._coverage: list[Coverage] = []
         self._requested: list[Mapping[Resource, HourlySum]] = []
         self._largest: list[Usage[WorkloadRef]] = []
+        self._largest_ahead: list[DayHours] = []
         self._candidates: list[Candidates] = []
         self._savings: list[PlannedSavings] = []
         self.floors: list[ReplicaFloor] = []
@@ -62,6 +64,7 @@ class Merger:
         self._savings.append(result.savings)
         self._requested.append(result.requested)
         self._largest.append(result.largest)
+        self._largest_ahead.append(result.largest_ahead)
         self._candidates.append(result.candidates)
         self.floors += result.floors
         self.learned |= result.learned
@@ -115,6 +118,11 @@ class Merger:
         first = self._largest[0]
         refs = tuple(ref for part in self._largest for ref in part.refs)
         return replace(first, refs=refs, values=np.concatenate([part.values for part in self._largest]))
+
+    def largest_ahead(self) -> DayHours:
+        """Return the next day of the same workloads."""
+        first = self._largest_ahead[0]
+        return replace(first, paths={ref: path for part in self._largest_ahead for ref, path in part.paths.items()})
 
     def candidates(self) -> Candidates:
         """Candidates of each shard for a plan."""

@@ -49,6 +49,7 @@ from cotenant.pipeline.shards.judgements import Usages
 from cotenant.pipeline.shards.plan import WorkloadShard
 from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, group_name, portraits_of
 from cotenant.pipeline.time_run import usage_while_running
+from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.coverage import Coverage, coverage
 from cotenant.profiler.pool import Members, PartialTotals, by_workload, partial_totals, total
 from cotenant.recommender.model.savings import PlannedSavings, When, summed_savings
@@ -82,8 +83,8 @@ class ShardResult:
     """The results of a shard's workloads, and its part of the sums over the cluster.
 
     tables: rows of workloads, their recommendations and forecasts, and portraits of each namespace; totals: of the
-    cluster, over the workloads; largest, candidates: those that may be among the cluster's; since_seconds: see
-    GroupForecast.
+    cluster, over the workloads; largest, candidates: those that may be among the cluster's; largest_ahead: the next
+    day of the largest; since_seconds: see GroupForecast.
     """
 
     workloads: WorkloadColumns
@@ -96,6 +97,7 @@ class ShardResult:
     savings: PlannedSavings
     requested: Mapping[Resource, HourlySum]
     largest: Usage[WorkloadRef]
+    largest_ahead: DayHours
     candidates: Candidates
     learned: Mapping[str, Learned]
     judgements: Mapping[str, Judgements]
@@ -258,6 +260,7 @@ def _result(
     rows = [evaluated.rows]
     rows += [tables.forecast_table(analysis.forecasts[resource]) for resource in Resource]
     cluster = cluster_wide_members(inventory.cluster, len(analysis.workloads))
+    largest = weeks.largest(analysis.totals[cpu], settings.forecasting.week_workloads)
     return ShardResult(
         workloads=_columns(analysis),
         tables=(tables.workloads(analysis), *rows, *browse.portraits(analysis)),
@@ -268,7 +271,8 @@ def _result(
         coverage=replace(sums.coverage, by_workload={}),
         savings=PlannedSavings(*(summed_savings(evaluated.rows.columns, when) for when in When)),
         requested=sums.requested,
-        largest=weeks.largest(analysis.totals[cpu], settings.forecasting.week_workloads),
+        largest=largest,
+        largest_ahead=weeks.day_hours(analysis.forecasts[Resource.CPU], largest.refs),
         candidates=rehearsed_proposals.candidates(
             inventory, analysis.totals[cpu], analysis.forecasts[Resource.CPU], settings
         ),
