@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from cotenant.base.cluster import Inventory
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import connect
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.settings.root import Settings
@@ -60,6 +61,8 @@ class DemoScenario:
     """NodeMetrics at the end of the history, one a node."""
     curves: Curves | None = None
     """Usage of one pod of each workload, which the demo's metric source rests on; None: there is no such source."""
+    gpus: Mapping[WorkloadRef, str] = field(default_factory=dict)
+    """By workload the container that requests a whole GPU."""
     bursting: tuple[str, str] = BURSTING
     """Namespace and name of the workload whose cut does harm."""
 
@@ -76,7 +79,7 @@ class DemoCluster:
         """
         self.clock = SteeredClock(float(story.inventory.time_seconds), machine)
         self.server = EmbeddedServer(clock=self.clock)
-        for collection, item in initial_objects(story.inventory, story.inventory.time_seconds):
+        for collection, item in initial_objects(story.inventory, story.inventory.time_seconds, story.gpus):
             key = item["metadata"].get("namespace", ""), item["metadata"]["name"]
             self.server.state.put(collection, key, item)
         client = LocalClient(self.server.api, "cotenant-install")

@@ -6,10 +6,11 @@ import numpy as np
 
 from cotenant.base.cluster import Inventory
 from cotenant.base.errors import UsageError
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.progress import Progress
 from cotenant.base.store import Store
 from cotenant.base.usage.quality import QualityRecord
-from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS
+from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal
 from cotenant.enforcer.model.enforcement_tables import Retention
 from cotenant.profiler.enforcement.collected import keep
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
@@ -67,6 +68,13 @@ def write(store: Store, cluster: SyntheticCluster, progress: Progress) -> None:
         progress.advance()
     store.write_inventory(cluster.inventory)
     store.append_quality(_quality(cluster))
+
+
+def containers_with_gpus(cluster: SyntheticCluster) -> dict[WorkloadRef, str]:
+    """Return by workload the container of its pods that requests a GPU."""
+    owners, requested = cluster.inventory.owners(), cluster.usage.get(Signal.GPU_CORE_REQUEST)
+    refs = requested.refs if requested is not None else ()
+    return {owners[ref.namespace, ref.pod]: ref.container for ref in refs}
 
 
 def _quality(cluster: SyntheticCluster) -> QualityRecord:

@@ -15,6 +15,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from cotenant.base.allocation.device_request import NVIDIA_GPU
+from cotenant.base.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE
 from cotenant.base.cluster import Autoscaler, Container, ContainerRole, Inventory, LimitRange, Node, Pod, Workload
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.moments import moment
@@ -44,21 +46,35 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
 START_SECONDS: Final = (30.0, 75.0)
 """From a pod's creation to ready, spread over pods by their names."""
 _PODS_PER_NODE: Final = 250
+DEVICE_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
+DEVICES: Final = ("scheduling.koordinator.sh", "devices")
+GPUS_OF_NODE: Final = 8
+"""More than its pods request, so that new pods have one while the old ones run."""
 
 
-def initial_objects(inventory: Inventory, now_seconds: float) -> Iterator[Stored]:
-    """Every object, namespaces first; made at the beginning of what the inventory knows, pods when they began."""
+def initial_objects(
+    inventory: Inventory, now_seconds: float, gpus: Mapping[WorkloadRef, str] | None = None
+) -> Iterator[Stored]:
+    """Every object, namespaces first; made at the beginning of what the inventory knows, pods when they began.
+
+    gpus: by workload the container that requests a whole GPU; the nodes of such pods have GPUs.
+    """
     born = moment(min((p.start_seconds for p in inventory.pods), default=int(now_seconds)))
     names = sorted({w.ref.namespace for w in inventory.workloads} - set(OWN_NAMESPACES))
     for name in (*OWN_NAMESPACES, *names):
         yield ("", "namespaces"), _namespace(name, born)
+    owners = gpus or {}
+    with_gpus = {pod.node for pod in inventory.pods if pod.running and pod.workload in owners}
     for node in inventory.nodes:
-        yield ("", "nodes"), _node(node, born)
-    pods = list(_pods(inventory))
+        yield ("", "nodes"), _node(node, born, GPUS_OF_NODE if node.name in with_gpus else 0)
+        if node.name in with_gpus:
+            yield DEVICES, _device(node.name, born)
+    templates = {w.ref: template_of(w, owners.get(w.ref, "")) for w in inventory.workloads}
+    pods = list(_pods(inventory, templates))
     ready = _counts(inventory)
     for workload in inventory.workloads:
         if workload.ref.kind in KINDS:
-            controller = _controller(workload, ready[workload.ref], born)
+            controller = _controller(workload, templates[workload.ref], ready[workload.ref], born)
             yield controller
             if workload.ref.kind == "Deployment":
                 digest = template_hash(controller[1]["spec"]["template"])
@@ -75,10 +91,15 @@ def initial_objects(inventory: Inventory, now_seconds: float) -> Iterator[Stored
     yield from _bounds(inventory, pods, born)
 
 
-def template_of(workload: Workload) -> Json:
-    """The pod template of a workload as its controller holds it."""
+def template_of(workload: Workload, with_gpu: str = "") -> Json:
+    """The pod template of a workload as its controller holds it; with_gpu: the container that requests a GPU."""
     plain, ended = workload.ref.kind in ("Job", "CronJob"), {"restartPolicy": "Never"}
-    return {"metadata": {"labels": pod_labels(workload)}, "spec": {**_spec(workload), **(ended if plain else {})}}
+    spec = {**_spec(workload), **(ended if plain else {})}
+    for container in spec["containers"]:
+        if container["name"] == with_gpu:
+            sides = container.get("resources") or {}
+            container["resources"] = {s: {**sides.get(s, {}), NVIDIA_GPU: "1"} for s in ("requests", "limits")}
+    return {"metadata": {"labels": pod_labels(workload)}, "spec": spec}
 
 
 def template_hash(template: Json) -> str:
@@ -200,11 +221,24 @@ def _namespace(name: str, born: str) -> Json:
     return {**head, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
 
 
-def _node(node: Node, born: str) -> Json:
+def _device(node: str, born: str) -> Json:
+    """The GPUs of a node, as its agent would report them."""
+    whole = {GPU_CORE: WHOLE, GPU_MEMORY: "80Gi", GPU_MEMORY_RATIO: WHOLE}
+    devices = [
+        {"type": "gpu", "minor": minor, "id": f"GPU-{uid_of('GPU', node, str(minor))}", "health": True}
+        | {"resources": whole}
+        for minor in range(GPUS_OF_NODE)
+    ]
+    meta = _meta(node, "", "Device", born, labels=dict(DEMO_LABELS))
+    return {"apiVersion": DEVICE_VERSION, "kind": "Device", "metadata": meta, "spec": {"devices": devices}}
+
+
+def _node(node: Node, born: str, gpus: int) -> Json:
     standard = {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     labels, marks = {**standard, **node.labels, **DEMO_LABELS}, dict([KWOK_ANNOTATION])
+    devices = {NVIDIA_GPU: str(gpus), GPU_CORE: str(gpus * WHOLE), GPU_MEMORY_RATIO: str(gpus * WHOLE)} if gpus else {}
     amounts = {
-        key: {**_amounts(resources), "pods": str(_PODS_PER_NODE)}
+        key: {**_amounts(resources), **devices, "pods": str(_PODS_PER_NODE)}
         for key, resources in (("capacity", node.capacity), ("allocatable", node.allocatable))
     }
     ready = {"type": "Ready", "status": "True", "reason": "Demo", "lastTransitionTime": born}
@@ -225,7 +259,7 @@ def _counts(inventory: Inventory) -> Mapping[WorkloadRef, int]:
     return counts
 
 
-def _controller(workload: Workload, ready: int, born: str) -> Stored:
+def _controller(workload: Workload, template: Json, ready: int, born: str) -> Stored:
     ref = workload.ref
     version, plural = KINDS[ref.kind]
     labels = {**workload.labels, **pod_labels(workload)}
@@ -236,7 +270,12 @@ def _controller(workload: Workload, ready: int, born: str) -> Stored:
         annotations=dict(workload.annotations),
     )
     status = controller_status(ref.kind, ready, ready, ready, 1)
-    body = {"apiVersion": version, "kind": ref.kind, "metadata": meta, "spec": _SPECS[ref.kind](workload, ready)}
+    body = {
+        "apiVersion": version,
+        "kind": ref.kind,
+        "metadata": meta,
+        "spec": _SPECS[ref.kind](workload, template, ready),
+    }
     return (version.partition("/")[0], plural), {**body, "status": status}
 
 
@@ -262,9 +301,8 @@ def _scaler(workload: Workload, scaler: Autoscaler, born: str) -> Stored:
     return ("autoscaling", "horizontalpodautoscalers"), {**head, "spec": spec}
 
 
-def _pods(inventory: Inventory) -> Iterator[Json]:
+def _pods(inventory: Inventory, templates: Mapping[WorkloadRef, Json]) -> Iterator[Json]:
     workloads = {workload.ref: workload for workload in inventory.workloads}
-    templates = {ref: template_of(workload) for ref, workload in workloads.items()}
     hashes = {ref: template_hash(template) for ref, template in templates.items()}
     for pod in inventory.pods:
         if pod.running and pod.workload in workloads:
@@ -363,29 +401,29 @@ def _amounts(amounts: Amounts | Mapping[Resource, int]) -> dict[str, str]:
     return {str(resource): format_amount(resource, amount) for resource, amount in amounts.items()}
 
 
-def _daemon_set_spec(workload: Workload, _replicas: int) -> Json:
-    return {"selector": {"matchLabels": selector(workload)}, "template": template_of(workload)}
+def _daemon_set_spec(workload: Workload, template: Json, _replicas: int) -> Json:
+    return {"selector": {"matchLabels": selector(workload)}, "template": template}
 
 
-def _deployment_spec(workload: Workload, replicas: int) -> Json:
-    return {"replicas": replicas, **_daemon_set_spec(workload, replicas)}
+def _deployment_spec(workload: Workload, template: Json, replicas: int) -> Json:
+    return {"replicas": replicas, **_daemon_set_spec(workload, template, replicas)}
 
 
-def _stateful_set_spec(workload: Workload, replicas: int) -> Json:
-    return {**_deployment_spec(workload, replicas), "serviceName": workload.ref.name, "podManagementPolicy": "Parallel"}
+def _stateful_set_spec(workload: Workload, template: Json, replicas: int) -> Json:
+    own = {"serviceName": workload.ref.name, "podManagementPolicy": "Parallel"}
+    return {**_deployment_spec(workload, template, replicas), **own}
 
 
-def _job(workload: Workload, replicas: int) -> Json:
+def _job(_workload: Workload, template: Json, replicas: int) -> Json:
     count = max(replicas, 1)
-    return {"parallelism": count, "completions": count, "template": template_of(workload)}
+    return {"parallelism": count, "completions": count, "template": template}
 
 
-def _cron_job(workload: Workload, _replicas: int) -> Json:
-    job = {"template": template_of(workload)}
-    return {"schedule": "0 3 * * *", "concurrencyPolicy": "Forbid", "jobTemplate": {"spec": job}}
+def _cron_job(_workload: Workload, template: Json, _replicas: int) -> Json:
+    return {"schedule": "0 3 * * *", "concurrencyPolicy": "Forbid", "jobTemplate": {"spec": {"template": template}}}
 
 
-_SPECS: Final[Mapping[str, Callable[[Workload, int], Json]]] = {
+_SPECS: Final[Mapping[str, Callable[[Workload, Json, int], Json]]] = {
     "Deployment": _deployment_spec,
     "StatefulSet": _stateful_set_spec,
     "DaemonSet": _daemon_set_spec,

@@ -153,7 +153,7 @@ def _prepare_demo(
     from cotenant.pipeline import corridor
     from cotenant.simulation.cluster import DemoScenario
     from cotenant.simulation.controllers.autoscaler import demand_of
-    from cotenant.simulation.demo import CLUSTER, fill, spikes
+    from cotenant.simulation.demo import CLUSTER, containers_with_gpus, fill, spikes
     from cotenant.simulation.node_reports import node_metrics
     from cotenant.simulation.usage_now import curves
 
@@ -168,13 +168,13 @@ def _prepare_demo(
         generated = fill(store, spec, progress)
         inventory = generated.inventory
         demand = demand_of(generated, (w.ref for w in inventory.workloads if w.autoscaler))
-        metrics, usage_of_a_pod = node_metrics(generated), curves(generated)
+        metrics, usage_of_a_pod, gpus = node_metrics(generated), curves(generated), containers_with_gpus(generated)
         del generated  # a gigabyte of usage that is in the store now
         clock = FixedClock(inventory.time_seconds)
         spikes(store, inventory, spec.seed, progress)
         analysis = corridor.analyse(store, settings, clock, progress, sharding=_default_sharding(settings))
         corridor.publish(analysis, store, settings, demo=True)
-    return store, DemoScenario(inventory, collect(analysis), demand, metrics, usage_of_a_pod)
+    return store, DemoScenario(inventory, collect(analysis), demand, metrics, usage_of_a_pod, gpus)
 
 
 def _default_sharding(settings: Settings) -> Sharding | None:
