@@ -47,6 +47,8 @@ from cotenant.dashboard.sources.source import ResultSource
 
 _log = structlog.get_logger(__name__)
 ASSETS: Final = Path(__file__).parent / "assets"
+ANSWER_SECONDS: Final = 10
+"""For the answers under way when the server is ended; a kubelet waits 30 seconds."""
 
 
 def create_app(
@@ -230,6 +232,7 @@ def server_config(app: FastAPI) -> uvicorn.Config:
         log_level="warning",
         access_log=False,
         lifespan="off",
+        timeout_graceful_shutdown=ANSWER_SECONDS,
         proxy_headers=False,
         server_header=False,
     )

@@ -40,6 +40,7 @@ NUDGE_SECONDS: Final = 0.1
 """By which the clock goes on from round to round of one moment: hand-overs wait for a moment to pass."""
 FRESH_SECONDS: Final = 60.0
 MOST_ROUNDS: Final = 40
+STOP_SECONDS: Final = 5.0
 BEFORE_SECONDS: Final = 300.0
 """Before a window begins one looks whether its capacity is there: most of the lead has passed."""
 AFTER_SECONDS: Final = 900.0
@@ -145,11 +146,11 @@ class TimeCourse:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, and wait for the end of what is under way."""
+        """Stop, and wait for a while for the end of what is under way: it changes nothing outside this process."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(STOP_SECONDS)
         self._parts.manager.stop(withdraw=False)
 
     def settle(self) -> None:
