@@ -37,7 +37,7 @@ from cotenant.dashboard.sources.source import StoreSource
 from cotenant.manager.decisions.results import collect
 from cotenant.pipeline import corridor
 from cotenant.profiler.synthetic import SyntheticSpec
-from cotenant.recommender.model.views import RECOMMENDATIONS
+from cotenant.recommender.model.views import NODES, RECOMMENDATIONS
 from cotenant.scheduler_ext.reservations.model.plan import PlanPhase, PlanStatus, Score, Span
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanService, PlanTerms
 from cotenant.scheduler_ext.reservations.model.plan_wire import status_body
@@ -54,6 +54,7 @@ from tests.support.coroutines import run_coroutine
 
 Row = Mapping[str, Any]
 BEHIND_SECONDS = 3 * 86_400
+MACHINES = "machine_type,price_per_hour,currency,cpu,memory,pods,provider\nm5.4xlarge,0.768,USD,16,64Gi,234,eks\n"
 SNOOZED_DAYS = 2.0
 """By the cluster's clock they are hidden; by this machine's, which is a day further, they would not be."""
 
@@ -90,6 +91,11 @@ class Living:
                 return document_of(await client.call_tool(name, given))
 
         return run_coroutine(ask)
+
+    @property
+    def size(self) -> tuple[str, ...]:
+        """The words of a command that sizes the cluster, with a list of machine types."""
+        return ("size", "--shapes", str(self.config.parent / "machines.csv"))
 
     def printed(self, *words: str) -> Any:
         """What a command prints as JSON."""
@@ -136,6 +142,7 @@ def living_cluster(folder: Path) -> Iterator[Living]:
         source = StoreSource(store, settings.dashboard)
         view = View(source, settings.dashboard, cluster.clock.now_seconds, demo_dashboard_context(cluster, store))
         living = Living(cluster, store, view, write_config(cluster, store, folder))
+        (folder / "machines.csv").write_text(MACHINES, encoding="utf-8")
         act(living)
         yield living
 
@@ -155,7 +162,19 @@ def act(living: Living) -> None:
     given.changes.accept(who, ChangeRequest((in_steps[0],), key="00000001", ladder=True))
     given.changes.snooze(who, (hidden,), SNOOZED_DAYS, "after the sale")
     _play_plan(living, given.plans, first)
-    living.command("size")
+    node = living.store.read_table(NODES).columns["node"][0]
+    LocalClient(living.cluster.server.api).create("/api/v1/namespaces/default/pods", _batch_pod(str(node)))
+    living.command(*living.size)
+
+
+def _batch_pod(node: str) -> dict[str, Any]:
+    """A pod on capacity that is lent."""
+    amounts = {"kubernetes.io/batch-cpu": "2000", "kubernetes.io/batch-memory": "4Gi"}
+    container = {"name": "work", "image": "work", "resources": {"requests": amounts, "limits": amounts}}
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lent", "namespace": "default"},
+        "spec": {"nodeName": node, "containers": [container]},
+    }  # fmt: skip
 
 
 def _play_plan(living: Living, plans: PlanService, workload: WorkloadRef) -> None:

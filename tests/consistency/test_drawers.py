@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from mcp.client import Client
@@ -37,7 +40,9 @@ from cotenant.recommender.model.views import (
 )
 from tests.consistency.living import document_of
 from tests.consistency.settings import Scene
+from tests.consistency.surfaces import Surfaces
 from tests.support import dashboard as support
+from tests.support.command_line import cotenant as command
 from tests.support.component_text import text_of
 
 pytestmark = [pytest.mark.slow]
@@ -145,6 +150,32 @@ def test_the_drawer_of_a_recommendation_says_its_row(shown: Scene) -> None:
                 assert f"{present}→{amount(then, resource)}" in text, (name, title)
                 changes += 1
     assert changes
+
+
+def test_page_command_rest_and_tools_say_what_a_cpu_request_has_meant_and_how_much_was_measured(shown: Scene) -> None:
+    """One explanation; sentences are read by patterns of the test's own: whole minutes of a pod's mean day."""
+    surfaces, meant, measured = Surfaces(shown), 0, 0
+    for row in rows_of(shown, RECOMMENDATIONS):
+        name = ContainerName(row["namespace"], row["kind"], row["workload"], row["container"])
+        path = f"explain?{urlencode(name._asdict())}"
+        of_rest, (of_tool,) = json.loads(surfaces._get([path])[0]), surfaces._documents([path])
+        where = ("--store", shown.store.url, "--cluster", shown.setting.cluster)
+        address = ("explain", "/".join(name[:3]), "--container", name.container)
+        printed, told = (command(*address, *where, *form) for form in (("-o", "json"), ()))
+        assert [of_rest] == [of_tool] == json.loads(printed.stdout)
+        drawer = text_of(explain_container(shown.view, name, ""))
+        page, tried = text_of(portrait.contents(shown.view, name.workload_ref, "")), of_rest["backtest"]
+        for text in (page, " ".join(told.stdout.split())):
+            for share in re.findall(r"A pod was measured in \S+ % of the time in which one ran", text + drawer):
+                assert share in json.dumps(of_rest, ensure_ascii=False)
+                measured += 1
+            if tried and tried["cpu_pod_days"] and tried["short_pod_days"]:
+                pod_days, minutes = tried["cpu_pod_days"], round(tried["short_minutes"] / tried["cpu_pod_days"])
+                days = f"on {tried['short_pod_days']:,} of {pod_days:,} day{'s' * (pod_days > 1)} of its pods, for "
+                assert f"{days}{minutes or 'less than a'} minute" in text, (name, days, minutes)
+                meant += 1
+    assert measured
+    assert meant or shown.setting.document.get("recommender", {}).get("strategy") == "vpa"
 
 
 def test_the_panel_of_a_plan_says_its_row(shown: Scene) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from html import unescape
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ from dash import html
 
 import cotenant
 from cotenant.autopilot import model as autopilot
+from cotenant.base.amount_text import money
 from cotenant.base.resource import GIB, Resource
 from cotenant.base.store import Store
 from cotenant.base.table import Kind, Schema
@@ -80,16 +82,15 @@ class LiveTable:
     tool: tuple[str, Mapping[str, Any]] = ("", {})
 
 
-def sized(level: str, part: str) -> tuple[str, Callable[[Any], Rows], tuple[str, Mapping[str, Any]]]:
-    """How REST and tools name the nodes or the moves of a level of requests."""
-    return f"cluster-size/{level}", lambda document: list(document[part]), ("cluster_size_rows", {"requests": level})
-
-
-def size_of(schema: Schema, level: str, part: str) -> LiveTable:
-    path, rows, tool = sized(level, part)
-    return LiveTable(schema, path, ("size", "--requests", level, "--show", part), rows=rows, tool=tool)
-
-
+SIZE_PARTS: Mapping[str, Schema] = {
+    "nodes": size.NODES,
+    "moves": size.MOVES,
+    "steps": size.STEPS,
+    "obstacles": size.OBSTACLES,
+    "mix": size.MIX,
+    "bills": size.BILLS,
+}
+"""The tables of the answer for one level of requests, by their names in its document."""
 LIVE_NODES = LiveTable(NODES, "rebalance/nodes", (*DESCHEDULER, "nodes"))
 LIVE = (
     LiveTable(RECOMMENDATIONS, "recommendations", ("recs", "list", "--all"), tool=("recommendations", {"limit": 100})),
@@ -110,9 +111,6 @@ LIVE = (
     LiveTable(changes.ENTRIES, "ledger/entries", ("audit", "export")),
     LiveTable(LADDERS, "ladders", ("recs", "ladders"), rows=lambda found: [one["ladder"] for one in found]),
     LiveTable(ENFORCEMENT, "enforcement", ("node", "enforcement", "list"), tool=("enforcement", {"limit": 100})),
-    size_of(size.NODES, "now", "nodes"),
-    size_of(size.NODES, "all-steps", "nodes"),
-    size_of(size.MOVES, "all-steps", "moves"),
 )
 
 
@@ -167,13 +165,31 @@ def surfaces_of(schema: Schema) -> tuple[Surface, ...]:
     return next(subject.surfaces for subject in TABLES if subject.schema.name == schema.name)
 
 
-@pytest.mark.parametrize("live", [one for one in LIVE if one.path.startswith("cluster-size")], ids=lambda one: one.path)
-def test_the_size_of_a_cluster_is_the_same_in_python(living: Living, live: LiveTable) -> None:
-    level, opened = live.path.partition("/")[2], cotenant.open_store(living.store.url, living.store.cluster)
-    frame = opened.cluster_size(requests=level, rows="moves" if live.schema is size.MOVES else "nodes")
-    back = {column_name(live.schema.name, column, None): column.name for column in live.schema.columns}
-    got: list[Row] = [{back[name]: cell for name, cell in row.items()} for row in frame.to_dict("records")]
-    assert list(differences(live.schema, live.rows(json.loads(living.rest(live.path))), got, 0)) == []
+@pytest.mark.parametrize("level", ["now", "all-steps"])
+def test_the_size_of_a_cluster_is_one_answer_on_every_surface(living: Living, level: str) -> None:
+    """The command computes and stores it; REST, tools, Python and the page have what is stored."""
+    done = living.command(*living.size, "--requests", level, "--show", "all", "-o", "json")
+    want = json.loads(living.rest(f"cluster-size/{level}"))
+    assert json.loads(done.stdout) == want == living.tool("cluster_size_rows", requests=level)
+    opened = cotenant.open_store(living.store.url, living.store.cluster)
+    for part, schema in SIZE_PARTS.items():
+        back = {column_name(schema.name, column, None): column.name for column in schema.columns}
+        records = opened.cluster_size(requests=level, rows=part).to_dict("records")
+        got: list[Row] = [{back[name]: cell for name, cell in row.items()} for row in records]
+        assert list(differences(schema, want[part], got, 0)) == [], part
+    totals = json.loads(living.rest("cluster-size"))
+    assert totals == living.tool("cluster_size")
+    (of_level,) = (one for one in totals["levels"] if one["level"] == want["level"])
+    assert {name: want[name] for name in of_level} == of_level
+    currency, mix, bound = totals["currency"], want["mix_month"], want["mix_lower_bound_month"]
+    alone = totals["batch_on_lent_capacity"]
+    page = text_of(next(one for one in pages.ALL if one.path == "cluster-size").render(living.view, f"?show={level}"))
+    of_mix = f"No mix of machine types: {want['mix_reason']}"
+    if mix is not None:
+        of_mix = f"{money(mix, currency)} a month"
+        of_mix += f", {mix / bound:.2f} x the lower bound of {money(bound, currency)}" if bound else ""
+    of_batch = f"it would cost {money(alone['price_month'], currency)} a month"
+    assert all(words in page and words in done.stderr for words in (of_mix, of_batch))
 
 
 def test_each_step_of_a_ladder_is_the_same_on_the_command_line_and_in_rest(living: Living) -> None:
@@ -247,9 +263,11 @@ PAGE_TABLES = (
     PageTable(autopilot.STATUS, "autopilot", "autopilot/status"),
     PageTable(autopilot.QUEUE, "autopilot", "autopilot/queue"),
     PageTable(autopilot.REPORT, "autopilot", "autopilot/report", may_be_absent=True),
-    PageTable(size.NODES, "cluster-size", "cluster-size/now", "?show=now", rows=sized("now", "nodes")[1]),
-    PageTable(
-        size.MOVES, "cluster-size", "cluster-size/all-steps", "?show=all-steps", rows=sized("all-steps", "moves")[1]
+    PageTable(size.NODES, "cluster-size", "cluster-size/now", "?show=now", rows=itemgetter("nodes")),
+    *(
+        PageTable(schema, "cluster-size", "cluster-size/all-steps", "?show=all-steps", True, itemgetter(part))
+        for part, schema in SIZE_PARTS.items()
+        if part != "nodes"
     ),
 )
 
@@ -280,7 +298,7 @@ def written_as(kind: Kind, values: Iterable[Any]) -> list[float]:
     return sorted(float(one) for one in values if one is not None and float(one) != 0)
 
 
-@pytest.mark.parametrize("table", PAGE_TABLES, ids=lambda one: f"{one.page}-{one.path.replace('/', '-')}")
+@pytest.mark.parametrize("table", PAGE_TABLES, ids=lambda one: f"{one.page}-{one.schema.name}")
 def test_a_page_writes_the_rows_that_rest_answers_with(living: Living, table: PageTable) -> None:
     page = next(one for one in pages.ALL if one.path == table.page)
     rows = table.rows(json.loads(living.rest(table.path)))

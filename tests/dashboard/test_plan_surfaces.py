@@ -299,9 +299,15 @@ def test_an_object_of_the_cluster_keeps_the_sign_and_the_coverage(tmp_path: Path
         "coverage": 0.16, "idleCoreHours": 1.5, "cost": 0.1, "missedCoreMinutes": 3.0, "leadSeconds": -15900,
         "needed": 7,
     }  # fmt: skip
+    counted = {"asOf": moment(SIX), "mostUsed": 3, "mostMissed": 4}
     with embedded(tmp_path) as scene:
-        scene.plan("late", {"phase": "Scored", "score": score})
+        scene.plan("late", {"phase": "Scored", "score": score, "progress": counted, "expected": {"hitRatio": 0.61}})
         (read,) = scene.service().plans(scene.who).plans
+    assert text_of(plan_page.present(read)).endswith(
+        "Most at once3pods that used it in this occurrenceWaited without a reservation4pods at one time"
+    )
+    assert read.status.expected is not None and read.status.expected.hit_ratio == 0.61
+    assert "61 %" in text_of(plan_page.past(read, "USD"))
     newest: Score = read.status.scores[0]
     assert (newest.lead_seconds, newest.coverage, newest.hit_ratio) == (-15900, 0.16, 0.98)
     assert display.percent(newest.coverage) in plan_scores.summary(newest)

@@ -13,7 +13,6 @@ from cotenant.base.tables.quantity import Quantity, Surface
 from cotenant.quantities.registry import TABLES, every_quantity
 from cotenant.quantities.spoken import SAID
 from cotenant.recommender.model.clusters import CLUSTERS
-from cotenant.scheduler_ext.cluster_size import tables as size
 from cotenant.scheduler_ext.reservations.commands.rows import RESERVATION_PLANS, SCORES
 from tests.consistency import test_live_tables as live
 from tests.consistency.surfaces import READERS
@@ -43,6 +42,12 @@ CHARTS = "consistency/test_charts.py::test_charts_draw_what_the_store_holds_and_
 DRAWN = dict.fromkeys((Surface.CHART, Surface.CAPTION), CHARTS)
 MAPS = "consistency/test_live_tables.py::test_the_maps_of_a_round_draw_its_nodes_and_their_captions_name_the_highest"
 OF_SIZE = dict.fromkeys((Surface.SENTENCE, Surface.TILE, Surface.CLI, Surface.REST, Surface.PYTHON, Surface.MCP), SIZE)
+ONE_ANSWER = "consistency/test_live_tables.py::test_the_size_of_a_cluster_is_one_answer_on_every_surface"
+OF_MIX = dict.fromkeys((Surface.SENTENCE, Surface.CLI, Surface.REST, Surface.MCP), ONE_ANSWER)
+EXPLAINED = "test_page_command_rest_and_tools_say_what_a_cpu_request_has_meant_and_how_much_was_measured"
+OF_EXPLANATION = dict.fromkeys(
+    (Surface.SENTENCE, Surface.DRAWER, Surface.CLI, Surface.REST, Surface.MCP), f"{DRAWERS}::{EXPLAINED}"
+)
 OF_SCORES = dict.fromkeys((Surface.SENTENCE, Surface.CHART, Surface.TABLE, Surface.DRAWER), SCORED)
 NAMED: Mapping[str, Mapping[Surface, str]] = {
     "savings_*": {
@@ -72,6 +77,9 @@ NAMED: Mapping[str, Mapping[Surface, str]] = {
     "fewest_nodes_count": OF_SIZE,
     "kept_by_bound_ratio": OF_SIZE,
     "cluster_size_nodes_now_count": OF_SIZE,
+    **dict.fromkeys(("days_above_cpu_request", "minutes_above_cpu_request", "time_measured"), OF_EXPLANATION),
+    "cheapest_mix_*": OF_MIX,
+    "batch_alone_month": OF_MIX,
     "lendable_now": {
         Surface.DRAWER: f"{DRAWERS}::test_the_panels_of_a_node_say_each_amount_that_is_lent_with_its_terms"
     },
@@ -82,30 +90,26 @@ NAMED: Mapping[str, Mapping[Surface, str]] = {
     "plan_coverage": {**OF_SCORES, Surface.OBJECT: IN_OBJECT},
     "plan_hit_ratio": {**OF_SCORES, Surface.OBJECT: IN_OBJECT},
     "plan_available_before_start_seconds": {**OF_SCORES, Surface.OBJECT: IN_OBJECT},
+    "plan_most_*": dict.fromkeys((Surface.TILE, Surface.OBJECT), IN_OBJECT),
     "plan_coverage_back_test": {Surface.DRAWER: f"{DRAWERS}::test_the_panel_of_a_plan_says_its_row"},
-    "plan_hit_ratio_back_test": {Surface.DRAWER: f"{DRAWERS}::test_the_panel_of_a_plan_says_its_row"},
+    "plan_hit_ratio_back_test": {
+        Surface.DRAWER: f"{DRAWERS}::test_the_panel_of_a_plan_says_its_row",
+        Surface.OBJECT: IN_OBJECT,
+    },
     "plan_pods_*": dict.fromkeys((Surface.TABLE, Surface.DRAWER), STATES),
     "plan_reservations_used": dict.fromkeys((Surface.DRAWER, Surface.REST), STATES),
     "forecast_scores_*": dict.fromkeys((Surface.CLI, Surface.PYTHON), FORMS),
-    "worst_day_*": {**dict.fromkeys((Surface.REST, Surface.MCP), DOCUMENT), Surface.SENTENCE: WORST_DAY},
+    "worst_day_*": {
+        **dict.fromkeys((Surface.REST, Surface.MCP), DOCUMENT),
+        Surface.SENTENCE: WORST_DAY,
+        Surface.CLI: SUMMARIES,
+    },
 }
 """Key, or its beginning with a star -> by surface the test that compares it."""
 OF_DOCUMENT = ("recommender.model.views.Overview.", "recommender.model.savings.", "recommender.model.views.Headline.")
 """Owners of what the overview's document holds, which REST and tools answer with."""
-_ONE_DOCUMENT = "Page, command, REST and tools are drawn from the explanation of one container, which holds them."
 _NOT_DRAWN = "The chart is of this row, and draws its share alone."
-_SIZE_DOCUMENT = "Every surface is drawn from the one stored answer; the living cluster's has no such rows to compare."
-_ON_ALL = frozenset(Surface)
-_COUNTER = "The planner keeps them in the plan's object, which pages read back."
 EXCEPTIONS: Mapping[str, tuple[frozenset[Surface], str]] = {
-    "*_above_cpu_request": (frozenset({Surface.SENTENCE, Surface.CLI, Surface.REST, Surface.MCP}), _ONE_DOCUMENT),
-    "time_measured": (frozenset({Surface.SENTENCE, Surface.DRAWER}), _ONE_DOCUMENT),
-    "worst_day_*": (frozenset({Surface.CLI}), "The command prints the sentences of the document as they are."),
-    "plan_hit_ratio_back_test": (frozenset({Surface.OBJECT}), _COUNTER),
-    "plan_most_*": (frozenset({Surface.OBJECT}), _COUNTER),
-    "cluster_size_[somb]*": (_ON_ALL, _SIZE_DOCUMENT),
-    "cheapest_mix_*": (_ON_ALL, _SIZE_DOCUMENT),
-    "batch_alone_month": (_ON_ALL, _SIZE_DOCUMENT),
     "coverage_by_day_[sg]*": (frozenset({Surface.CHART}), _NOT_DRAWN),
 }
 """Key as a shell writes a pattern -> the surfaces on which no test compares it, and why."""
@@ -121,10 +125,10 @@ def compared_tables() -> dict[Surface, set[str]]:
         found[Surface.MCP] |= {one.schema.name} if one.tool[0] else set()
     of_page = {one.schema.name for one in live.PAGE_TABLES}
     found[Surface.TABLE] |= {*of_page, *(one.schema.name for one in live.LISTED), CLUSTERS.name}
-    found[Surface.DRAWER] = {size.NODES.name, size.MOVES.name, live.LADDERS.name, live.RUNGS.name} & (
-        of_page | {live.LADDERS.name, live.RUNGS.name}
-    )
-    found[Surface.PYTHON] |= {size.NODES.name, size.MOVES.name}
+    of_size = {schema.name for schema in live.SIZE_PARTS.values()}
+    found[Surface.DRAWER] = {live.LADDERS.name, live.RUNGS.name, *(of_size & of_page)}
+    for surface in (Surface.REST, Surface.CLI, Surface.MCP, Surface.PYTHON):
+        found[surface] |= {schema.name for schema in live.SIZE_PARTS.values()}
     for name in (CLUSTERS.name, live.RUNGS.name, RESERVATION_PLANS.name, SCORES.name):
         found[Surface.CLI].add(name)
         found[Surface.REST].add(name)
