@@ -99,10 +99,11 @@ def compute_mutation(pod: Mapping[str, Any], view: ClusterView, call: AdmissionC
 def _mutate_new_pod(work: _Work, view: ClusterView, call: AdmissionCall) -> Mutation:
     """All steps on a new pod in their order: names, accepted values, profiles, resources, annotation, gate, record."""
     work.warnings += rename_legacy_resources(work.pod)
-    demands = view.demands.get(call.namespace, ())
-    without_given(work.pod, [default for default in demands if isinstance(default, RangeDefault)])
+    defaults = [d for d in view.demands.get(call.namespace, ()) if isinstance(d, RangeDefault)]
+    without_given(work.pod, defaults, profiled=False)
     work.warnings += with_annotated(work.pod, view.annotated, call.namespace)
     _apply_profiles(work, view, call)
+    without_given(work.pod, defaults)
     if work.dealt_with:
         _translate(work, view, call)
     if any(profile.requests_bind for profile in _existing_profiles(view, work.record.applied)):

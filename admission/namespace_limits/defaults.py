@@ -1,25 +1,27 @@
-"""cpu and memory that a LimitRange gave to containers of a pod that asks for reclaimed capacity. Pure.
+"""What a LimitRange gave to containers, where it is not what the pod asks for. Pure.
 
 The API server runs its LimitRanger before the webhooks and, where they changed the pod, once more: it finds a
 translated container without cpu and memory and writes the namespace's defaults beside its batch or mid resources. The
-pod would count twice and lose its class. Which amounts are its own the LimitRanger notes on the pod (annotation
-`kubernetes.io/limit-ranger`); only those are taken out, what the author wrote stays. Of several LimitRanges in a
-namespace the last one's note replaces the others': there an amount that equals a default of one of them counts as
+pod would count twice and lose its class. A LimitRange may also give batch or mid resources to every container of its
+namespace, production included. Which amounts are its own the LimitRanger notes on the pod (annotation
+`kubernetes.io/limit-ranger`); only those are taken out, what the author wrote stays. The annotation may be a copy from
+another pod, so an amount does not count as given where the LimitRanges of the namespace give other ones. Of several
+LimitRanges the last one's note replaces the others': there an amount that equals a default of one of them counts as
 given.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cotenant.admission.resources import SIDES, amounts, containers, decimal_si
 from cotenant.base.colocation.reclaimable import Band
-from cotenant.base.errors import QuantityError
+from cotenant.base.kubernetes.pod_request import parse_readable_quantities
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
-from cotenant.base.kubernetes.quantity import parse_amount
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass, priority_of, qos_of, with_default
 from cotenant.base.resource import Resource
 
 LIMIT_RANGER_ANNOTATION: Final = "kubernetes.io/limit-ranger"
@@ -28,6 +30,8 @@ LIMIT_RANGER_PREFIX: Final = "LimitRanger plugin set: "
 GROUP_WORDS: Final = {"containers": "container", "initContainers": "init container"}
 SIDE_WORDS: Final = {"requests": "request", "limits": "limit"}
 BANDS_IN_ORDER: Final = (Band.BATCH, Band.MID)
+DEFAULTED: Final = (*(str(r.value) for r in Resource), *EXTENDED_RESOURCES.values())
+"""Resources whose defaults are looked at."""
 _PART: Final = re.compile(
     r"(?P<names>.+) (?P<side>request|limit) for (?P<group>init container|container) (?P<name>\S+)"
 )
@@ -39,20 +43,26 @@ Given = frozenset[tuple[str, str, str, str]]
 
 @dataclass(frozen=True, slots=True)
 class RangeDefault:
-    """An amount that a LimitRange gives to containers without it. side: requests or limits; millicores or bytes."""
+    """An amount that a LimitRange gives to containers without it.
+
+    side: requests or limits; resource: its name on the wire; amount: millicores of cpu, else in the resource's unit.
+    """
 
     name: str
     side: str
-    resource: Resource
+    resource: str
     amount: int
 
 
-def given_by_limit_ranges(pod: Mapping[str, Any]) -> Given:
-    """Return what the LimitRanger set, by its annotation; parts that do not match its format are ignored."""
+def given_by_limit_ranges(pod: Mapping[str, Any], defaults: Sequence[RangeDefault] = ()) -> Given:
+    """Return what LimitRanges set, by the annotation; parts that do not match its format are ignored.
+
+    defaults: of all LimitRanges of the pod's namespace.
+    """
     text = (pod["metadata"].get("annotations") or {}).get(LIMIT_RANGER_ANNOTATION)
     if not isinstance(text, str) or not text.startswith(LIMIT_RANGER_PREFIX):
         return frozenset()
-    return frozenset(
+    noted = frozenset(
         (group, match["name"], side, name)
         for part in text.removeprefix(LIMIT_RANGER_PREFIX).split("; ")
         if (match := _PART.fullmatch(part))
@@ -61,47 +71,89 @@ def given_by_limit_ranges(pod: Mapping[str, Any]) -> Given:
         for side, side_word in SIDE_WORDS.items()
         if (group_word, side_word) == (match["group"], match["side"])
     )
+    known = {(default.side, default.resource) for default in defaults}
+    equal = frozenset(_equal_to_default(pod, defaults))
+    several = len({default.name for default in defaults}) > 1 or any(one[2:] not in known for one in noted)
+    given = frozenset(one for one in noted if one in equal or one[2:] not in known)
+    return given | equal if noted and several else given
 
 
-def band_of_names(pod: Mapping[str, Any]) -> Band | None:
-    """The band whose resources the pod's containers name; batch before mid, None where they name neither."""
-    named = {name for container in containers(pod, *GROUP_WORDS) for side in SIDES for name in amounts(container, side)}
-    return next((band for band in BANDS_IN_ORDER if any(EXTENDED_RESOURCES[band, r] in named for r in Resource)), None)
+def _equal_to_default(pod: Mapping[str, Any], defaults: Iterable[RangeDefault]) -> Iterator[tuple[str, str, str, str]]:
+    """Amounts of the pod that equal a default."""
+    known = {(default.side, default.resource, default.amount) for default in defaults}
+    for group in GROUP_WORDS:
+        for container in containers(pod, group):
+            for side in SIDES:
+                for name, amount in parse_readable_quantities(amounts(container, side)).items():
+                    if (side, name, amount) in known:
+                        yield group, str(container.get("name")), side, name
 
 
-def _given_by_several(pod: Mapping[str, Any], defaults: Iterable[RangeDefault]) -> Given:
-    """Return the amounts that equal a default, for a namespace where several LimitRanges have some."""
-    known = {(default.side, default.resource.value, default.amount) for default in defaults}
-    return frozenset(
-        (group, str(container.get("name")), side, resource.value)
+def band_of_names(pod: Mapping[str, Any], without: Given = frozenset()) -> Band | None:
+    """The band whose resources the pod's containers name; batch before mid, None where they name neither.
+
+    without: amounts that do not count.
+    """
+    named = {
+        name
         for group in GROUP_WORDS
         for container in containers(pod, group)
         for side in SIDES
-        for resource in Resource
-        if resource in amounts(container, side)
-        and (side, resource.value, _read(resource, amounts(container, side)[resource])) in known
-    )
+        for name in amounts(container, side)
+        if (group, container.get("name"), side, name) not in without
+    }
+    return next((band for band in BANDS_IN_ORDER if any(EXTENDED_RESOURCES[band, r] in named for r in Resource)), None)
 
 
-def without_given(pod: Json, defaults: Sequence[RangeDefault] = ()) -> None:
-    """Take out what LimitRanges gave to a pod that names batch or mid resources. The pod may be written on.
+def _band_of_class(pod: Mapping[str, Any]) -> Band | None:
+    """The band of a pod's class: mid, or batch for class batch and QoS class BE; None of other pods."""
+    labels, value = pod["metadata"].get("labels") or {}, pod["spec"].get("priority")
+    qos = qos_of(labels)
+    priority = with_default(qos, priority_of(labels, value if isinstance(value, int) else None))
+    if priority is PriorityClass.MID:
+        return Band.MID
+    return Band.BATCH if priority is PriorityClass.BATCH or qos is QosClass.BE else None
 
-    defaults: of all LimitRanges of the pod's namespace.
-    An amount beside the same resource of the class goes; one without it becomes the class's, so that the namespace's
-    default still holds. Where the author named the plain resource, too, or the amount cannot be read, it stays.
+
+def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled: bool = True) -> None:
+    """Take out what LimitRanges gave and the pod does not ask for. The pod may be written on.
+
+    defaults: of all LimitRanges of the pod's namespace. profiled: the pod has the class that it will keep.
+    Batch or mid resources go from pods of another class, and where the author named the plain resource. Of a pod that
+    then names batch or mid resources an amount of cpu or memory beside the same resource of the class goes; one
+    without it becomes the class's, so that the namespace's default still holds. Where the author named the plain
+    resource, too, or the amount cannot be read, it stays.
     """
-    given, band = given_by_limit_ranges(pod), band_of_names(pod)
-    if not given or band is None:
+    given, band = given_by_limit_ranges(pod, defaults), _band_of_class(pod)
+    if not given:
         return
-    if len({default.name for default in defaults}) > 1:
-        given |= _given_by_several(pod, defaults)
-    for group in GROUP_WORDS:
-        for container in containers(pod, group):
-            for resource in Resource:
-                sides = [side for side in SIDES if resource in amounts(container, side)]
-                from_range = [s for s in sides if (group, container.get("name"), s, resource.value) in given]
-                if from_range:
-                    _take_out(container, from_range, resource, band, alone=from_range == sides)
+    own = band_of_names(pod, given)
+    if profiled:
+        _take_out_classes(pod, given, {band, own})
+    band = own or (band if band_of_names(pod) is band else None)
+    if band is None:
+        return
+    for group, container in _grouped(pod):
+        for resource in Resource:
+            sides = [side for side in SIDES if resource in amounts(container, side)]
+            from_range = [s for s in sides if (group, container.get("name"), s, resource.value) in given]
+            if from_range:
+                _take_out(container, from_range, resource, band, alone=from_range == sides)
+
+
+def _grouped(pod: Mapping[str, Any]) -> Iterator[tuple[str, Json]]:
+    return ((group, container) for group in GROUP_WORDS for container in containers(pod, group))
+
+
+def _take_out_classes(pod: Json, given: Given, bands: set[Band | None]) -> None:
+    """Remove given batch and mid resources that are not of these bands, or beside a plain amount of the author's."""
+    for group, container in _grouped(pod):
+        for (band, resource), name in EXTENDED_RESOURCES.items():
+            plain = [(group, container.get("name"), s, resource) for s in SIDES if resource in amounts(container, s)]
+            if band not in bands or not given.issuperset(plain):
+                for side in SIDES:
+                    if (group, container.get("name"), side, name) in given:
+                        amounts(container, side).pop(name, None)
 
 
 def _take_out(container: Json, sides: Sequence[str], resource: Resource, band: Band, *, alone: bool) -> None:
@@ -112,16 +164,10 @@ def _take_out(container: Json, sides: Sequence[str], resource: Resource, band: B
     names = [EXTENDED_RESOURCES[band, resource] for band in BANDS_IN_ORDER]
     beside = any(name in amounts(container, side) for name in names for side in SIDES)
     for quantities in (amounts(container, side) for side in sides):
+        number = parse_readable_quantities({resource.value: quantities[resource]}).get(resource.value)
         if beside:
             del quantities[resource]
-        elif alone and (number := _read(resource, quantities[resource])) is not None:
+        elif alone and number is not None:
             text = decimal_si(number) if resource is Resource.CPU else quantities[resource]
             del quantities[resource]
             quantities[EXTENDED_RESOURCES[band, resource]] = text
-
-
-def _read(resource: Resource, value: Any) -> int | None:
-    try:
-        return parse_amount(resource, value)
-    except QuantityError:
-        return None

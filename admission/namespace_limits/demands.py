@@ -8,16 +8,14 @@ object that demands it is named, with what helps. Source: Kubernetes' plugins Li
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotenant.admission.namespace_limits.defaults import GROUP_WORDS, RangeDefault, band_of_names
+from cotenant.admission.namespace_limits.defaults import DEFAULTED, GROUP_WORDS, RangeDefault, band_of_names
 from cotenant.admission.resources import SIDES, amounts, containers
-from cotenant.base.errors import QuantityError
 from cotenant.base.kubernetes.namespace_bounds import QUOTA_KEYS
 from cotenant.base.kubernetes.pod_qos import PodQos, pod_qos
-from cotenant.base.kubernetes.quantity import parse_amount
+from cotenant.base.kubernetes.pod_request import parse_readable_quantities
 from cotenant.base.problem import Problem
 from cotenant.base.resource import Resource
 
@@ -74,10 +72,8 @@ def _defaults(name: str, items: Any) -> Iterator[RangeDefault]:
         if isinstance(item, Mapping) and item.get("type") == "Container":
             for field, side in _DEFAULT_SIDES.items():
                 given = _object(item, field)
-                for resource in Resource:
-                    if resource in given:
-                        with suppress(QuantityError):
-                            yield RangeDefault(name, side, resource, parse_amount(resource, given[resource]))
+                found = parse_readable_quantities({key: given[key] for key in DEFAULTED if key in given})
+                yield from (RangeDefault(name, side, resource, amount) for resource, amount in found.items())
 
 
 def _bounds(name: str, items: Any) -> tuple[RangeDemand, ...]:

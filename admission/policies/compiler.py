@@ -42,6 +42,7 @@ from cotenant.base.kubernetes.protocol import (
     PLACEHOLDER_NAMESPACE,
     REQUEST_BIND_ANNOTATION,
 )
+from cotenant.base.kubernetes.qos import QOS_LABEL
 from cotenant.base.kubernetes.selector import Operator, Requirement
 
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
@@ -104,7 +105,7 @@ def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION
         losses += unstable_losses
         stated = _without(stated, unstable_losses)
     writes = {p.name: Writes.of(p) for p in stated}
-    objects = [*_batch_policy(api_version), *_limit_range_policy(api_version)]
+    objects = [*_batch_policy(api_version), *_limit_range_policy(stated, api_version)]
     for profile in stated:
         overlaps = Overlaps.of(profile, stated, writes)
         losses += [*_lost_to_others(profile, overlaps, stated, writes), *_patch_losses(profile)]
@@ -291,14 +292,32 @@ def _batch_policy(api_version: str) -> Iterator[Json]:
     yield _policy_binding(policy, None, api_version)
 
 
-def _limit_range_policy(api_version: str) -> Iterator[Json]:
+def _limit_range_policy(profiles: Sequence[Profile], api_version: str) -> Iterator[Json]:
     """The policy that runs again after the LimitRanger did; the annotation follows what it moves."""
     patches = [limit_range_cel.without_given(), resources_cel.annotation()]
-    policy = _policy_body(LIMIT_RANGE_POLICY, api_version, None, patches, {})
-    spec = {**policy["spec"], "reinvocationPolicy": "IfNeeded", "variables": limit_range_cel.variables()}
-    policy = {**policy, "spec": spec}
+    policy = _policy_body(LIMIT_RANGE_POLICY, api_version, None, patches, {"paramKind": limit_range_cel.PARAMETER})
+    variables = limit_range_cel.variables(pending for profile in profiles if (pending := _pending(profile)))
+    policy = {**policy, "spec": {**policy["spec"], "reinvocationPolicy": "IfNeeded", "variables": variables}}
     yield policy
-    yield _policy_binding(policy, None, api_version)
+    binding = _policy_binding(policy, None, api_version)
+    # without a name and a namespace: all of the pod's own
+    binding["spec"]["paramRef"] = {"selector": {}, "parameterNotFoundAction": "Allow"}
+    yield binding
+
+
+def _pending(profile: Profile) -> str:
+    """CEL: whether the profile matches the pod and has yet to give it its class; "" if it gives none."""
+    if not profile.percent:
+        return ""
+    if name := _class_of(profile):
+        given = f"has(object.spec.{CLASS_NAME}) && object.spec.{CLASS_NAME} == {text(name)}"
+    elif profile.qos_class:
+        given = (
+            f"{text(QOS_LABEL)} in variables.labels && variables.labels[{text(QOS_LABEL)}] == {text(profile.qos_class)}"
+        )
+    else:
+        return ""
+    return f"({match_condition(profile)} && !({given}))"
 
 
 def _writes(profile: Profile) -> Iterator[tuple[str, str]]:

@@ -1,72 +1,126 @@
-"""`cotenant.admission.namespace_limits.defaults` in CEL: cpu and memory that a LimitRange put back are taken out. Pure.
+"""`cotenant.admission.namespace_limits.defaults` in CEL: what a LimitRange gave and the pod does not ask for. Pure.
 
 The API server runs its LimitRanger again when policies have changed a pod, and then those policies whose
-reinvocationPolicy is IfNeeded. This is the only one: a profile's key mappings and suffixes must not run twice.
+reinvocationPolicy is IfNeeded. This is the only one: a profile's key mappings and suffixes must not run twice. The
+policy runs once for each LimitRange of the pod's namespace (its parameter), because the LimitRanger's note names what
+the last of them set, and a copied note names what another pod got.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-from cotenant.admission.namespace_limits.defaults import (
-    BANDS_IN_ORDER,
-    GROUP_WORDS,
-    LIMIT_RANGER_ANNOTATION,
-    LIMIT_RANGER_PREFIX,
-    SIDE_WORDS,
-)
+from cotenant.admission.namespace_limits.defaults import BANDS_IN_ORDER, GROUP_WORDS
 from cotenant.admission.policies.cel import conditional_operations, text
-from cotenant.admission.policies.resources_cel import MILLICORES, any_of, asks_for, variable
+from cotenant.admission.policies.limit_range_notes import (
+    PLACES,
+    names_list,
+    noted_by_another,
+    noted_condition,
+    noted_list,
+    variable,
+)
+from cotenant.admission.policies.resources_cel import (
+    BEST_EFFORT,
+    MILLICORES,
+    any_of,
+    asks_for,
+    class_name,
+    class_variables,
+)
 from cotenant.admission.resources import SIDES
+from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.resource import Resource
 
-_ANNOTATION: Final = text(LIMIT_RANGER_ANNOTATION)
+PARAMETER: Final = {"apiVersion": "v1", "kind": "LimitRange"}
+_DEFAULTS: Final = {"requests": "defaultRequest", "limits": "default"}
+"""Side of a container -> field of a LimitRange's item."""
 
 
-def variables() -> list[dict[str, str]]:
-    """Containers, what the LimitRanger says that it set (a text for each container and side), the band."""
-    everyone = "(variables.containers + variables.initContainers)"
-    names = {
-        band: "[" + ", ".join(text(EXTENDED_RESOURCES[band, resource]) for resource in Resource) + "]"
-        for band in BANDS_IN_ORDER
-    }
-    band = "".join(f"{everyone}.exists(c, {asks_for(those)}) ? {text(band)} : " for band, those in names.items())
-    told = f"variables.annotations[{_ANNOTATION}]"
-    prefix = text(LIMIT_RANGER_PREFIX)
-    given = f'{told}.startsWith({prefix}) ? {told}.replace({prefix}, "", 1).split("; ") : []'
+def variables(pending: Iterable[str]) -> list[dict[str, str]]:
+    """The pod's class and containers, the defaults of the LimitRange, and whose amounts the pod has.
+
+    pending: conditions under which a profile is about to give the pod its class.
+    """
+    item = 'params.spec.limits.filter(l, l.type == "Container")'
+    about = any_of(pending) or "false"
     return [
-        variable("annotations", "has(object.metadata.annotations) ? object.metadata.annotations : {}"),
-        variable("initContainers", "has(object.spec.initContainers) ? object.spec.initContainers : []"),
-        variable("containers", "object.spec.containers"),
-        variable("given", f"{_ANNOTATION} in variables.annotations ? ({given}) : []"),
-        variable("band", f'{band}""'),
-        variable("cpuName", '"kubernetes.io/" + variables.band + "-cpu"'),
-        variable("memoryName", '"kubernetes.io/" + variables.band + "-memory"'),
+        *class_variables(),
+        *(
+            variable(f"{side}Defaults", f"{item}.size() > 0 && has({item}[0].{field}) ? {item}[0].{field} : {{}}")
+            for side, field in _DEFAULTS.items()
+        ),
+        variable("foreign", f"variables.notes.exists(g, {any_of(map(noted_by_another, SIDES))})"),
+        *(variable(_given_list(group, side), names_list(group, side, _given_condition)) for group, side in PLACES),
+        variable("band", _band()),
+        variable("pending", f'variables.priorityClass == "" && !{BEST_EFFORT} && ({about})'),
     ]
 
 
-def without_given() -> str:
-    """The patch that takes out what a LimitRange gave to a pod of a band, or gives it the band's name."""
-    parts = [_taken_out(group, side) for group in GROUP_WORDS for side in SIDES]
-    return conditional_operations(
-        'variables.band != "" && variables.given.size() > 0', "(\n" + " +\n".join(parts) + "\n)"
+def _given_list(group: str, side: str) -> str:
+    return f"{group}Given{side.title()}"
+
+
+def _given_condition(group: str, side: str) -> str:
+    """Return the CEL condition that this LimitRange gave container `c` resource `n` on a side.
+
+    The amount is its default, and the note names it or is another LimitRange's.
+    """
+    amount, default = (f"quantity(string({of}[n]))" for of in (f"c.resources.{side}", f"variables.{side}Defaults"))
+    equal = f"n in variables.{side}Defaults && {amount}.compareTo({default}) == 0"
+    return f"{equal} && (variables.foreign || {noted_condition(group, side)})"
+
+
+def _band() -> str:
+    """CEL for the band whose amounts the pod has: by its class, or because its author named mid resources."""
+    asked = {
+        band: any_of(f"variables.{group}.exists(c, {asks_for(_names(band))})" for group in GROUP_WORDS)
+        for band in BANDS_IN_ORDER
+    }
+    own = any_of(
+        f"variables.{group}.exists(i, c, {_own(group, EXTENDED_RESOURCES[Band.MID, resource])})"
+        for group in GROUP_WORDS
+        for resource in Resource
     )
+    batch, mid = text(Band.BATCH), text(Band.MID)
+    of_batch = f"variables.priorityClass == {text(PriorityClass.BATCH)} || {BEST_EFFORT}"
+    return (
+        f"variables.priorityClass == {text(PriorityClass.MID)} && ({asked[Band.MID]}) ? {mid} : "
+        f"({of_batch}) && ({asked[Band.BATCH]}) ? {batch} : "
+        f'variables.priorityClass != {text(PriorityClass.PROD)} && ({own}) ? {mid} : ""'
+    )
+
+
+def _names(band: Band) -> str:
+    return "[" + ", ".join(text(EXTENDED_RESOURCES[band, resource]) for resource in Resource) + "]"
+
+
+def without_given() -> str:
+    """The patch that takes out what the LimitRange gave and the pod does not ask for."""
+    parts = [_taken_out(group, side) for group, side in PLACES]
+    return conditional_operations("variables.notes.size() > 0", "(\n" + " +\n".join(parts) + "\n)")
 
 
 def _taken_out(group: str, side: str) -> str:
     """CEL for a list of JSON patch operations, one for each container that has amounts of a LimitRange on this side."""
-    amounts = f"c.resources.{side}"
-    given = {resource: _defaulted_condition(group, side, resource) for resource in Resource}
-    dropped = any_of(f"(k == {text(r)} && {given[r]} && {_beside(r)})" for r in Resource)
+    amounts, given = f"c.resources.{side}", f"variables.{_given_list(group, side)}[i]"
+    plain = {r: f'({text(r)} in {given} && variables.band != "")' for r in Resource}
+    classes = {
+        name: f"({text(name)} in {given} && ({_of_other_band(band)} || {_own(group, resource)}))"
+        for (band, resource), name in EXTENDED_RESOURCES.items()
+    }
+    goes = {r: f"{plain[r]} && {_beside(r)}" for r in Resource} | classes
+    dropped = any_of(f"(k == {text(name)} && {condition})" for name, condition in goes.items())
     values = {Resource.CPU: MILLICORES, Resource.MEMORY: "string(v)"}
     renames = [
-        f"(k == {text(r)} && {given[r]} && {_alone(group, side, r)} ? {{variables.{r}Name: {values[r]}}} : "
-        for r in Resource
+        f"(k == {text(r)} && {plain[r]} && !{_own(group, r)} ? {{{class_name(r)}: {values[r]}}} : " for r in Resource
     ]
     entry = "".join(renames) + "{string(k): string(v)}" + ")" * len(renames)
     path = f'"/spec/{group}/" + string(i) + "/resources/{side}"'
-    some = any_of(f"({text(r)} in {amounts} && {given[r]})" for r in Resource)
+    some = any_of((*plain.values(), *classes.values()))
     return (
         f"variables.{group}.transformList(i, c,\n"
         f"  has(c.resources) && has({amounts}) && ({some}),\n"
@@ -74,21 +128,19 @@ def _taken_out(group: str, side: str) -> str:
     )
 
 
-def _defaulted_condition(group: str, side: str, resource: Resource) -> str:
-    """Return the CEL condition that the LimitRanger set a resource of container `c` on a side."""
-    words = text(f" {SIDE_WORDS[side]} for {GROUP_WORDS[group]} ")
-    named = f'g.split({words})[0].split(", ").exists(n, n == {text(resource)})'
-    return f"variables.given.exists(g, g.endsWith({words} + c.name) && {named})"
+def _of_other_band(band: Band) -> str:
+    """Return the CEL condition that the pod is not of the band, and no profile is about to give it a class."""
+    return f"(variables.band != {text(band)} && !variables.pending)"
 
 
-def _alone(group: str, side: str, resource: Resource) -> str:
-    """Return the CEL condition that the other side of container `c` has no own amount of the resource.
-
-    The other side does not name the resource, or has it from the LimitRanger, too.
-    """
-    (other,) = (other for other in SIDES if other != side)
-    named = f"has(c.resources.{other}) && {text(resource)} in c.resources.{other}"
-    return f"(!({named}) || {_defaulted_condition(group, other, resource)})"
+def _own(group: str, name: str) -> str:
+    """Return the CEL condition that the author of container `c`, the i-th, named a resource, on whatever side."""
+    named = (
+        f"(has(c.resources) && has(c.resources.{side}) && {text(name)} in c.resources.{side} && "
+        f"!({text(name)} in variables.{_given_list(group, side)}[i] + variables.{noted_list(group, side)}[i]))"
+        for side in SIDES
+    )
+    return f"({any_of(named)})"
 
 
 def _beside(resource: Resource) -> str:

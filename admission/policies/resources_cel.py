@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from cotenant.admission.policies.cel import add, conditional_operations, pointer, text
+from cotenant.admission.policies.limit_range_notes import note_variables, noted_list, variable
 from cotenant.admission.resources import BATCH_NAMES, SIDES
 from cotenant.base.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
 from cotenant.base.kubernetes.qos import BANDS, PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
@@ -18,6 +19,8 @@ _GROUPS: Final = ("containers", "initContainers")
 _CLASS: Final = text(PRIORITY_CLASS_LABEL)
 _QOS: Final = text(QOS_LABEL)
 _BATCH: Final = "[" + ", ".join(text(name) for name in sorted(BATCH_NAMES)) + "]"
+BEST_EFFORT: Final = f"({_QOS} in variables.labels && variables.labels[{_QOS}] == {text(QosClass.BE)})"
+"""CEL condition that the pod's label says QoS class BE."""
 
 
 def any_of(conditions: Iterable[str]) -> str:
@@ -42,34 +45,34 @@ def _class_by_label() -> str:
     return f'(variables.labels[{_CLASS}] in {names} ? variables.labels[{_CLASS}] : "")'
 
 
-def variable(name: str, expression: str) -> dict[str, str]:
-    """A variable of a policy, which expressions read as variables.NAME."""
-    return {"name": name, "expression": expression}
-
-
-def variables() -> list[dict[str, Any]]:
-    """The pod's labels, annotations, class and containers, read anew by each mutation."""
-    batch, mid = text(PriorityClass.BATCH), text(PriorityClass.MID)
-    best_effort = f"{_QOS} in variables.labels && variables.labels[{_QOS}] == {text(QosClass.BE)}"
-    own = [
-        f"(has(object.spec.resources.{side}) && object.spec.resources.{side}.exists(n, n in ['cpu', 'memory']))"
-        for side in SIDES
-    ]
+def class_variables() -> list[dict[str, str]]:
+    """The pod's labels, annotations, priority class and containers, and what LimitRanges are noted to have set."""
     return [
         variable("labels", "has(object.metadata.labels) ? object.metadata.labels : {}"),
         variable("annotations", "has(object.metadata.annotations) ? object.metadata.annotations : {}"),
         variable("namespaceLabels", "has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}"),
         variable("priorityClass", f"{_CLASS} in variables.labels ? {_class_by_label()} : {_class_by_priority()}"),
-        variable(
-            "band",
-            f'(variables.priorityClass == {batch} || (variables.priorityClass == "" && {best_effort})) ? "batch" : '
-            f'variables.priorityClass == {mid} ? "mid" : ""',
-        ),
-        variable("cpuName", '"kubernetes.io/" + variables.band + "-cpu"'),
-        variable("memoryName", '"kubernetes.io/" + variables.band + "-memory"'),
-        variable("ofWholePod", f"has(object.spec.resources) && ({any_of(own)})"),
         variable("initContainers", "has(object.spec.initContainers) ? object.spec.initContainers : []"),
         variable("containers", "object.spec.containers"),
+        *note_variables(),
+    ]
+
+
+def variables() -> list[dict[str, Any]]:
+    """The variables of a profile's policy, read anew by each mutation."""
+    batch, mid = text(PriorityClass.BATCH), text(PriorityClass.MID)
+    own = [
+        f"(has(object.spec.resources.{side}) && object.spec.resources.{side}.exists(n, n in ['cpu', 'memory']))"
+        for side in SIDES
+    ]
+    return [
+        *class_variables(),
+        variable(
+            "band",
+            f'(variables.priorityClass == {batch} || (variables.priorityClass == "" && {BEST_EFFORT})) ? "batch" : '
+            f'variables.priorityClass == {mid} ? "mid" : ""',
+        ),
+        variable("ofWholePod", f"has(object.spec.resources) && ({any_of(own)})"),
     ]
 
 
@@ -81,28 +84,43 @@ def translation(conditions: Iterable[str]) -> str:
 
 
 def _rename_operations(group: str, side: str) -> str:
-    """CEL for a list of JSON patch operations, one for each container that names cpu or memory on this side.
+    """CEL for a list of JSON patch operations, one for each container that names cpu or memory.
 
     group: "containers" or "initContainers"; side: "requests" or "limits". Each operation replaces the whole side, with
     cpu (in whole millicores) and memory under the band's names and all else as it was; a resource that the container
-    names under the band's name too stays.
+    names under the band's name too stays, but what a LimitRange gave under that name gives way to the author's.
     """
     amounts = f"c.resources.{side}"
+    values = {"cpu": MILLICORES, "memory": "string(v)"}
+    over = {r: f"({_named(group, text(r))} && !{_named(group, class_name(r))})" for r in values}
     renames = [
-        f"k == {text(resource)} && !({_class_resource_condition(resource)}) ? {{{_name(resource)}: {value}}} : "
-        for resource, value in (("cpu", MILLICORES), ("memory", "string(v)"))
+        f"k == {text(r)} && ({over[r]} || !({_class_resource_condition(r)})) ? {{{class_name(r)}: {value}}} : "
+        for r, value in values.items()
     ]
+    dropped = any_of(f"(k == {class_name(r)} && {over[r]})" for r in values)
     entry = "".join(f"({rename}" for rename in renames) + "{string(k): string(v)}" + ")" * len(renames)
     path = f'"/spec/{group}/" + string(i) + "/resources/{side}"'
+    plain = any_of(f"(has(c.resources.{one}) && c.resources.{one}.exists(n, n in ['cpu', 'memory']))" for one in SIDES)
     return (
         f"variables.{group}.transformList(i, c,\n"
-        f"  has(c.resources) && has({amounts}) && {amounts}.exists(n, n in ['cpu', 'memory']),\n"
-        f'  JSONPatch{{op: "replace", path: {path}, value: {amounts}.transformMapEntry(k, v, {entry})}})'
+        f"  has(c.resources) && has({amounts}) && ({plain}),\n"
+        f'  JSONPatch{{op: "replace", path: {path}, value: {amounts}.transformMapEntry(k, v, !({dropped}), {entry})}})'
     )
 
 
-def _name(resource: str) -> str:
-    return f"variables.{resource}Name"
+def class_name(resource: str) -> str:
+    """CEL for the name of cpu or memory in the pod's band."""
+    return f'("kubernetes.io/" + variables.band + "-{resource}")'
+
+
+def _named(group: str, name: str) -> str:
+    """Return the CEL condition that container `c`, the i-th, names a resource on a side without a LimitRange's note."""
+    named = (
+        f"(has(c.resources.{side}) && {name} in c.resources.{side} && "
+        f"!({name} in variables.{noted_list(group, side)}[i]))"
+        for side in SIDES
+    )
+    return f"({any_of(named)})"
 
 
 def _class_resource_condition(resource: str) -> str:
@@ -110,7 +128,7 @@ def _class_resource_condition(resource: str) -> str:
 
     The plain resource then stays as it is.
     """
-    return any_of(f"(has(c.resources.{side}) && {_name(resource)} in c.resources.{side})" for side in SIDES)
+    return any_of(f"(has(c.resources.{side}) && {class_name(resource)} in c.resources.{side})" for side in SIDES)
 
 
 MILLICORES: Final = (

@@ -18,6 +18,7 @@ from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.recommender import PriceSettings
 from cotenant.base.store import Store
+from cotenant.base.usage.plausible import plausible_signals
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from cotenant.recommender.backtest import Amounts, BacktestColumns, backtest, present, record
 from cotenant.recommender.evidence import Evidence, assemble
@@ -94,7 +95,7 @@ def _evidence(store: Store, inventory: Inventory, start_seconds: int, group: Seq
     end = start_seconds + WEEK_DAYS * DAY_SECONDS
     grids = {signal: TimeGrid.from_span(start_seconds, end, signal.spec.step_seconds) for signal in SIGNALS}
     usage = {signal: store.read_sparse(signal, grid, between).dense() for signal, grid in grids.items()}
-    return assemble(part, grids[Signal.CPU_USAGE_MEAN], usage, {})
+    return assemble(part, grids[Signal.CPU_USAGE_MEAN], plausible_signals(usage, inventory.nodes), {})
 
 
 def _apply(proposal: ProposedWorkload, rows: Mapping[ContainerRef, int], now: Amounts, then: Amounts) -> None:

@@ -37,6 +37,71 @@ CLASSES = {
 }
 KEYS = ("app", "tier", "example.com/role", "old", "new", "koordinator.sh/qosClass")
 VALUES = ("a", "b", "web", "x" * 60)
+BATCH = {"kubernetes.io/batch-cpu": "1k", "kubernetes.io/batch-memory": "1Gi"}
+BATCH_CPU = {"kubernetes.io/batch-cpu": "1k"}
+OF_CLASS: dict[str, tuple[dict[str, str], Json]] = {
+    "production": ({}, {}),
+    "prod": ({}, {"priorityClassName": "koord-prod"}),
+    "batch": ({"koordinator.sh/qosClass": "BE"}, {"priorityClassName": "koord-batch"}),
+}
+"""Labels and spec of a pod that no profile makes."""
+
+
+@dataclass(frozen=True)
+class RangeCase:
+    """A container in a namespace with LimitRanges of these defaults, and its resources in the end.
+
+    of: whose pod, of OF_CLASS or "profiled" (a profile makes it batch); noted: the pod is a copy with this note.
+    """
+
+    of: str
+    defaults: tuple[Json, ...]
+    resources: Json
+    expected: Json
+    noted: str = ""
+
+    @property
+    def body(self) -> Json:
+        """The pod."""
+        labels, spec = OF_CLASS.get(self.of, ({}, {}))
+        body = pod("p", labels, **spec)
+        body["spec"]["containers"][0]["resources"] = self.resources
+        if self.noted:
+            body["metadata"]["annotations"] = {"kubernetes.io/limit-ranger": f"LimitRanger plugin set: {self.noted}"}
+        return body
+
+
+def _alike(amounts: Json) -> Json:
+    return {"requests": amounts, "limits": amounts}
+
+
+_CPU, _MEMORY = {"cpu": "500m"}, {"memory": "512Mi"}
+RANGE_CASES = {
+    # batch or mid resources for every container are none of production's; its own defaults are
+    "production, batch too": RangeCase("production", ({**_CPU, **BATCH},), {}, _alike(_CPU)),
+    "production, batch alone": RangeCase("production", (BATCH,), {"requests": _CPU}, {"requests": _CPU}),
+    "production, mid too": RangeCase("production", ({"kubernetes.io/mid-cpu": "1k", **_CPU},), {}, _alike(_CPU)),
+    "production, two ranges": RangeCase("prod", (BATCH, _CPU), {}, _alike(_CPU)),
+    "production, two ranges the other way": RangeCase("prod", (_CPU, BATCH), {}, _alike(_CPU)),
+    # of a batch pod the default of its class holds; what the author named of a resource is more than either
+    "batch, both by default": RangeCase("profiled", ({**_CPU, **BATCH_CPU},), {}, _alike(BATCH_CPU)),
+    "batch, cpu of its own": RangeCase(
+        "profiled", (BATCH_CPU,), {"requests": {"cpu": "200m"}},
+        {"requests": {"kubernetes.io/batch-cpu": "200"}, "limits": BATCH_CPU},
+    ),
+    "batch without a profile, cpu of its own": RangeCase(
+        "batch", (BATCH_CPU,), {"requests": _CPU}, {"requests": _CPU},
+    ),
+    "batch, two ranges": RangeCase("batch", (_CPU, _MEMORY), _alike(BATCH), _alike(BATCH)),
+    "batch, a range for disks": RangeCase(
+        "batch", ({"ephemeral-storage": "1Gi"}, _CPU), _alike(BATCH), _alike({**BATCH, "ephemeral-storage": "1Gi"})
+    ),
+    # a note that came with a copied pod names what is the author's own here: no default is 300m
+    "a copied note": RangeCase(
+        "batch", (_CPU,), _alike({**BATCH, "cpu": "300m"}), _alike({**BATCH, "cpu": "300m"}),
+        "cpu request for container main; cpu limit for container main",
+    ),
+}  # fmt: skip
 FIRST_RELEASE = (
     "--feature-gates=MutatingAdmissionPolicy=true",
     "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
@@ -71,18 +136,21 @@ def admitted(api: Api, namespace: str, body: Json, collection: str = "pods") -> 
     return True
 
 
-def limit_containers(api: Api, namespace: str, item: Json) -> None:
-    """Give the namespace a LimitRange for containers; it is in force when this returns.
+def limit_containers(api: Api, namespace: str, *items: Json) -> None:
+    """Give the namespace a LimitRange for containers for each item; all are in force when this returns.
 
     The API server hears of one a little later, and remembers for half a minute that a namespace had none, or had
     another. So the namespace must be new, and a bound of claims in the same object says when it counts.
     """
-    claims = {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}
-    body = {"metadata": {"name": "range"}, "spec": {"limits": [{"type": "Container", **item}, claims]}}
-    api.create(f"/api/v1/namespaces/{namespace}/limitranges", body)
-    resources = {"requests": {"storage": "2Gi"}}
-    claim = {"metadata": {"name": "claim"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources}}
-    wait_for("the LimitRange", lambda: not admitted(api, namespace, claim, "persistentvolumeclaims"))
+    for number, item in enumerate(items):
+        most = 9 - number  # less than the bounds of those before
+        claims = {"type": "PersistentVolumeClaim", "max": {"storage": f"{most}Gi"}}
+        limits = [{"type": "Container", **item}, claims]
+        body = {"metadata": {"name": f"range-{number}"}, "spec": {"limits": limits}}
+        api.create(f"/api/v1/namespaces/{namespace}/limitranges", body)
+        asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": f"{most + 1}Gi"}}}
+        claim = {"metadata": {"name": "claim"}, "spec": asked}
+        wait_for("the LimitRange", lambda claim=claim: not admitted(api, namespace, claim, "persistentvolumeclaims"))
 
 
 @dataclass

@@ -11,6 +11,7 @@ import pytest
 from cotenant.admission.namespace_limits.demands import quota_warnings
 from cotenant.admission.webhook_server.service import WebhookService
 from tests.admission.bodies import PODS, pod
+from tests.admission.policy_cases import RANGE_CASES, RangeCase
 from tests.cluster.api import Api, ApiError
 from tests.cluster.waiting import wait_for
 
@@ -162,6 +163,27 @@ def test_what_several_limit_ranges_put_back_goes_and_their_other_defaults_stay(
         one["resources"] == {"requests": own | disk, "limits": own | disk}
         for one in (*found["spec"]["containers"], *found["spec"]["initContainers"])
     )
+
+
+@pytest.mark.usefixtures("band")
+@pytest.mark.parametrize("band", ["batch"], indirect=True)
+@pytest.mark.parametrize("case", RANGE_CASES.values(), ids=RANGE_CASES)
+def test_a_limit_range_gives_a_pod_what_is_of_its_class_alone(
+    api: Api, webhook: WebhookService, namespace: str, case: RangeCase, request: pytest.FixtureRequest
+) -> None:
+    if case.of == "profiled":
+        request.getfixturevalue("profiled")
+    for number, item in enumerate(case.defaults):
+        limits = {"metadata": {"name": f"range-{number}"}, "spec": {"limits": [{"type": "Container", "default": item}]}}
+        api.create(f"/api/v1/namespaces/{namespace}/limitranges", limits)
+    names = {f"range-{number}" for number, item in enumerate(case.defaults) if "ephemeral-storage" not in item}
+    wait_for(
+        "the webhook knows their defaults",
+        lambda: {getattr(d, "name", "") for d in webhook.state.view().demands.get(namespace, ())} >= names,
+    )
+    found = api.create(PODS.format(namespace), case.body)
+    sides = found["spec"]["containers"][0]["resources"]
+    assert {side: amounts for side, amounts in sides.items() if amounts} == case.expected
 
 
 @pytest.mark.parametrize("item", RANGES.values(), ids=RANGES)

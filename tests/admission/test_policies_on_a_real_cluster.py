@@ -15,8 +15,11 @@ from typer.testing import CliRunner
 from cotenant.admission.policies.compiler import API_VERSION, compile_profiles
 from cotenant.cli.main import root
 from tests.admission.policy_cases import (
+    BATCH,
     PROFILES,
+    RANGE_CASES,
     PolicyCluster,
+    RangeCase,
     limit_containers,
     path_of,
     pod,
@@ -120,8 +123,11 @@ def test_check_says_whether_the_clusters_policies_are_those_of_the_profiles(
     words = ["--api-version", version.rpartition("/")[2], "--kubeconfig", str(server.admin_kubeconfig)]
     answer = CliRunner().invoke(root, ["config", "profiles", "compile", *files, "--check", *words])
     assert answer.exit_code == 3  # "aaa", "absent" and the probe belong to no profile of these files
-    assert answer.stderr.count("belongs to no profile") == 6 and "differs" not in answer.stderr
-    assert "missing" not in answer.stderr
+    # and the policy of LimitRanges waits for the classes that profiles give
+    assert answer.stderr.count("belongs to no profile") == 6 and "missing" not in answer.stderr
+    assert [line.split()[:3] for line in answer.stderr.splitlines() if "differs" in line] == [
+        ["MutatingAdmissionPolicy", "cotenant-limit-range-defaults", "differs:"]
+    ]
     ci = tmp_path / "ci.yaml"
     ci.write_text((PROFILES / "ci.yaml").read_text().replace("terminationGracePeriodSeconds: 10", "hostname: x"))
     answer = CliRunner().invoke(root, ["config", "profiles", "compile", str(ci), *files[1:], "--check", *words])
@@ -182,7 +188,6 @@ RANGES = {
     "default-request": {"defaultRequest": {"cpu": "250m", "memory": "256Mi"}},
     "cpu-alone": {"default": {"cpu": "500m"}},
 }
-BATCH = {"kubernetes.io/batch-cpu": "1k", "kubernetes.io/batch-memory": "1Gi"}
 ODD_POLICY_SPECS = {
     "nothing": {},
     "requests": {"requests": {"cpu": "200m", "memory": "200Mi"}},
@@ -216,3 +221,14 @@ def test_what_a_limit_range_puts_back_is_taken_out_by_the_policies_too(
     own = {("main", side, "cpu") for side in ("requests", "limits")} if "cpu" in resources.get("limits", {}) else set()
     ours = space == "spaces-ci" or any(name in BATCH for name in resources.get("requests", {}))
     assert plain == own if ours else plain >= {("main", "requests", "cpu")}
+
+
+@pytest.mark.parametrize("case", RANGE_CASES.values(), ids=RANGE_CASES)
+def test_a_limit_range_gives_a_pod_what_is_of_its_class_alone(shipped: PolicyCluster, case: RangeCase) -> None:
+    namespace = unique_name("range")
+    labels = SHIPPED["spaces-ci" if case.of == "profiled" else "spaces-none"]
+    shipped.api.create("/api/v1/namespaces", {"metadata": {"name": namespace, "labels": labels}})
+    limit_containers(shipped.api, namespace, *({"default": defaults} for defaults in case.defaults))
+    found = shipped.tried(case.body, namespace)
+    sides = found["spec"]["containers"][0]["resources"]
+    assert {side: amounts for side, amounts in sides.items() if amounts} == case.expected
