@@ -139,18 +139,35 @@ def metric_of(wire: MetricWire) -> LoadMetric:
     status, policy = wire.status, wire.spec.metric_collect_policy
     node = status.node_metric
     interval = policy.report_interval_seconds if policy else None
+    usage = _usage_pair(node.node_usage) if node else None
+    pods = {
+        f"{p.namespace}/{p.name}": (_pair(p.pod_usage), p.priority == "koord-prod")
+        for p in status.pods_metric or ()
+        if p is not None and p.pod_usage is not None and p.pod_usage.resources
+    }
     return LoadMetric(
         updated_seconds=status.update_time.timestamp() if status.update_time else None,
         report_seconds=DEFAULT_REPORT_SECONDS if interval is None else interval,
-        usage=_usage_pair(node.node_usage) if node else None,
-        system=_pair(node.system_usage) if node else (0.0, 0.0),
+        usage=usage,
+        system=_system(node.system_usage if node else None, usage, pods),
         aggregated=_aggregated_usages(node.aggregated_node_usages) if node and node.aggregated_node_usages else {},
-        pods={
-            f"{p.namespace}/{p.name}": (_pair(p.pod_usage), p.priority == "koord-prod")
-            for p in status.pods_metric or ()
-            if p is not None and p.pod_usage is not None and p.pod_usage.resources
-        },
+        pods=pods,
     )
+
+
+def _system(told: _ResourceMap | None, usage: Pair | None, pods: Mapping[str, tuple[Pair, bool]]) -> Pair:
+    """What runs outside of pods; of a resource that is not reported, what the node uses beyond its pods."""
+    resources = told.resources or {} if told else {}
+    cpu, memory = (_amount_or_nan(r, resources.get(r.value)) for r in RESOURCES)
+    return _rest(cpu, 0, usage, pods), _rest(memory, 1, usage, pods)
+
+
+def _rest(reported: float, place: int, usage: Pair | None, pods: Mapping[str, tuple[Pair, bool]]) -> float:
+    if not math.isnan(reported):
+        return reported
+    if usage is None or math.isnan(usage[place]):
+        return 0.0
+    return max(usage[place] - sum(pair[place] for pair, _ in pods.values()), 0.0)
 
 
 def _aggregated_usages(windows: list[_Aggregated]) -> dict[tuple[str, float], Pair]:
@@ -163,9 +180,10 @@ def _aggregated_usages(windows: list[_Aggregated]) -> dict[tuple[str, float], Pa
         except UsageError:
             continue
         for statistic, usage in (window.usage or {}).items():
-            if not usage.resources:
+            pair = _usage_pair(usage)
+            if pair is None:
                 continue
-            usages[statistic, seconds] = _pair(usage)
+            usages[statistic, seconds] = pair
             if seconds > longest.get(statistic, 0.0):
                 longest[statistic] = seconds
     return usages | {(statistic, 0.0): usages[statistic, seconds] for statistic, seconds in longest.items()}

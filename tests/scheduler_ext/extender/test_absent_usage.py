@@ -53,6 +53,39 @@ def test_a_usage_that_is_not_reported_is_not_zero(usage: Any, expected: tuple[fl
         np.testing.assert_equal(found, expected)
 
 
+@pytest.mark.parametrize(
+    ("system", "expected"),
+    [
+        # the node uses 6 cores and 8 GiB, its pods 2 and 3
+        (None, (4000.0, 5 * GIB)),
+        ({}, (4000.0, 5 * GIB)),
+        ({"cpu": "1"}, (1000.0, 5 * GIB)),
+        ({"cpu": "much", "memory": "1Gi"}, (4000.0, GIB)),
+        ({"cpu": "0", "memory": "1Gi"}, (0.0, GIB)),
+    ],
+)
+def test_what_runs_outside_of_pods_is_the_rest_where_it_is_not_reported(
+    system: dict[str, str] | None, expected: tuple[float, float]
+) -> None:
+    pods = [{"namespace": "ns", "name": "p", "podUsage": {"resources": {"cpu": "2", "memory": "3Gi"}}}]
+    node = {"nodeUsage": {"resources": {"cpu": "6", "memory": "8Gi"}}}
+    node |= {} if system is None else {"systemUsage": {"resources": system}}
+    report = metric_of(msgspec.convert({"status": {"nodeMetric": node, "podsMetric": pods}}, MetricWire))
+    assert report.system == expected
+
+
+@pytest.mark.parametrize("missing", ["cpu", "memory"])
+def test_a_statistic_of_one_resource_says_nothing_of_the_other(missing: str) -> None:
+    amounts = {"cpu": "3", "memory": "4Gi"}
+    del amounts[missing]
+    window = {"duration": "5m0s", "usage": {"p95": {"resources": amounts}, "p99": {"resources": {}}}}
+    node = {"nodeUsage": {"resources": {"cpu": "1", "memory": "1Gi"}}, "aggregatedNodeUsages": [window]}
+    report = metric_of(msgspec.convert({"status": {"nodeMetric": node}}, MetricWire))
+    pair = (math.nan, 4 * GIB) if missing == "cpu" else (3000.0, math.nan)
+    assert report.aggregated.keys() == {("p95", 300.0), ("p95", 0.0)}
+    np.testing.assert_equal(report.aggregated["p95", 300.0], pair)
+
+
 EVERY_SECOND_CORE = {f"ns/p{i}": ((20_000.0, GIB), False) for i in range(3)}
 """Three pods that use half of a machine of 40 cores each."""
 
