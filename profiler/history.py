@@ -295,12 +295,12 @@ def finish_pull(
 def _state(store: Store) -> PullState:
     """The state kept beside the results; where it is missing, what the store holds is what was asked.
 
-    Without any CPU usage nothing counts as asked: the source was a wrong one, and the right one is asked for all. Nor
-    does what a recorder wrote, which has gaps that a source may fill.
+    Without any usage of pods nothing counts as asked: the source was a wrong one, and the right one is asked for all.
+    Nor does what a recorder wrote, which has gaps that a source may fill.
     """
     state = store.read_document(STATE_DOCUMENT, PullState)
     if state is not None:
-        return state if store.span(Signal.CPU_USAGE_MEAN) else PullState(asked_again=state.asked_again)
+        return state if store.usage_span() else PullState(asked_again=state.asked_again)
     if store.read_document(STATUS_DOCUMENT, RecorderStatus) is not None:
         return PullState()
     stored = {signal: span for signal in Signal if (span := store.span(signal))}

@@ -20,7 +20,7 @@ from cotenant.base.cluster import Node
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import BEYOND_CAPACITY, MeasuredResource, Resource
 from cotenant.base.usage.sparse_usage import SparseUsage
-from cotenant.base.usage.usage import FloatMatrix, Signal, Usage
+from cotenant.base.usage.usage import FloatMatrix, Signal, Statistic, Usage
 
 UsageT = TypeVar("UsageT", bound=Usage[Any] | SparseUsage[Any])
 _LARGEST_QUANTITY: Final = 2.0**63
@@ -46,9 +46,30 @@ def plausible_of_pods(usage: UsageT, nodes: Iterable[Node]) -> UsageT:
 
 
 def plausible_signals(usage: Mapping[Signal, UsageT], nodes: Iterable[Node]) -> dict[Signal, UsageT]:
-    """All signals of containers, those of usage without the samples that cannot be; requests may be anything."""
+    """All signals of containers: usage without the samples that cannot be, requests and limits without what none is.
+
+    A request may be beyond any node, and is not below zero or beyond the largest quantity. Counts stay.
+    """
     listed = tuple(nodes)
-    return {s: plausible_of_pods(series, listed) if s in _OF_USAGE else series for s, series in usage.items()}
+
+    def plausible(signal: Signal, series: UsageT) -> UsageT:
+        if signal in _OF_USAGE:
+            return plausible_of_pods(series, listed)
+        return _quantities(series) if signal.spec.statistic is Statistic.LAST else series
+
+    return {signal: plausible(signal, series) for signal, series in usage.items()}
+
+
+def _quantities(usage: UsageT) -> UsageT:
+    """The series with gaps for what is no Kubernetes quantity."""
+    if isinstance(usage, SparseUsage):
+        return replace(usage, cells=_quantity_or_gap(usage.cells))
+    return replace(usage, values=_quantity_or_gap(usage.values))
+
+
+def _quantity_or_gap(values: FloatMatrix) -> FloatMatrix:
+    wrong: npt.NDArray[np.bool_] = (values > _LARGEST_QUANTITY) | (values < 0)
+    return np.where(wrong, np.float32(np.nan), values) if wrong.any() else values
 
 
 def plausible_of_nodes(usage: Usage[NodeRef], nodes: Iterable[Node]) -> Usage[NodeRef]:

@@ -41,10 +41,10 @@ def load(store: Store, settings: Settings) -> History:
 
 def load_node_history(store: Store, settings: Settings) -> History:
     """The same with usage of nodes and GPUs alone, of which there are few series."""
-    inventory, span = store.read_inventory(), store.span(Signal.CPU_USAGE_MEAN)
+    inventory, span = store.read_inventory(), store.usage_span()
     if inventory is None or span is None:
         raise NoData(
-            f"no usage of cluster {store.cluster} is stored at {store.url}",
+            f"no usage of pods of cluster {store.cluster} is stored at {store.url}",
             fix="A recorder stores the first five minutes after them. Else run cotenant scan --prometheus URL; "
             "cotenant doctor says what is missing.",
         )

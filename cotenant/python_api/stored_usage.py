@@ -66,7 +66,7 @@ class StoredUsage:
 
         Raises NoData where nothing is stored for the period. Warns where the last pull left some of a signal unread.
         """
-        inventory, span = store.read_inventory(), store.span(Signal.CPU_USAGE_MEAN)
+        inventory, span = store.read_inventory(), store.usage_span()
         if inventory is None or span is None:
             raise NoData(
                 f"no usage of cluster {store.cluster} is stored",
@@ -125,7 +125,8 @@ class StoredUsage:
         signals = {COLUMN[r]: POD_SIGNAL[r] for r in resources}
         if Resource.CPU in resources:
             signals[THROTTLED] = Signal.CPU_THROTTLED_MEAN
-        usages = {name: self._read(signal, refs) for name, signal in signals.items()}
+        nodes = self.inventory.nodes
+        usages = {name: plausible_of_pods(self._read(signal, refs), nodes) for name, signal in signals.items()}
         series = sorted(set().union(*(usage.refs for usage in usages.values())))
         place = {ref: row for row, ref in enumerate(series)}
         values = {}

@@ -33,6 +33,16 @@ def test_what_the_kubelet_reports_counts_whatever_the_spec_asks_for(resize: Resi
     assert (pod_request(spec, "cpu"), pod_limit(spec, "cpu")) == (1000, 2000)
 
 
+def test_an_empty_report_of_a_container_that_asks_for_something_grants_and_takes_nothing() -> None:
+    silent = replace(MAIN, actual_requests={}, actual_limits={})
+    spec = pod(silent)
+    assert (container_request(spec, silent, "cpu"), container_limit(spec, silent, "memory")) == (None, None)
+    assert (pod_request(spec, "cpu"), pod_limit(spec, "cpu")) == (None, None)
+    # of one that asks for nothing it is the truth
+    free = ContainerSpec("free", actual_requests={}, actual_limits={})
+    assert (container_limit(pod(free), free, "cpu"), pod_limit(pod(free), "cpu")) == (0, 0)
+
+
 @pytest.mark.parametrize("resize", [state for state in ResizeState if state is not ResizeState.NONE])
 def test_without_a_report_a_resize_makes_everything_unknown(resize: ResizeState) -> None:
     spec = pod(resize=resize)

@@ -156,6 +156,10 @@ VARIANTS: dict[str, list[Line]] = {
         for x in of_web(*FOUR)
     ],
     **OPERATORS,
+    **{
+        f"{metric} is not there": [line for line in of_web(*RUNNING) if line.metric != metric]
+        for metric in ("container_cpu_usage_seconds_total", "container_memory_working_set_bytes")
+    },
 }
 
 
@@ -171,6 +175,23 @@ def request(found: Found, name: str, resource: Resource) -> int | str | None:
     value = found.recommendations[name].value(resource, Field.REQUEST)
     assert value is not None
     return value.reason.value if value.action is Action.WITHHELD else value.amount
+
+
+@pytest.mark.parametrize(
+    ("metric", "cpu", "memory"),
+    [
+        # two pods use 300 MiB each, and 15 % on top; 200 millicores and 10 % on top
+        ("container_cpu_usage_seconds_total", "no-data", pytest.approx(300 * 1.15 * MIB, rel=0.02)),
+        ("container_memory_working_set_bytes", pytest.approx(220, rel=0.02), "no-data"),
+    ],
+)
+def test_what_is_measured_of_one_resource_alone_is_proposed_of_that_one(
+    metric: str, cpu: object, memory: object, url: str, tmp_path: Path
+) -> None:
+    found = scanned(url, f"{metric} is not there", tmp_path)
+    assert request(found, "shop/Deployment/web/main", Resource.CPU) == cpu
+    assert request(found, "shop/Deployment/web/main", Resource.MEMORY) == memory
+    assert f"without {metric}" in found.notes
 
 
 @pytest.mark.parametrize("phases", ["", ", no phases"])

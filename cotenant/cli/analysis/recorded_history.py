@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cotenant.base.commands.output import message
 from cotenant.base.commands.results import url_of
 from cotenant.base.errors import ClusterError, CotenantError, NoData
-from cotenant.base.usage.usage import DAY_SECONDS, Signal
+from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.cli.analysis.metric_source import ScanTarget, has_kubeconfig, metric_source
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ class RecordedHistory:
 
     def require_usage(self) -> Store:
         """Return the store; NoData while the first five minutes are not complete and nobody else filled it."""
-        if self.store.span(Signal.CPU_USAGE_MEAN) is None:
+        if self.store.usage_span() is None:
             said = "; ".join(self.status.lines(self.now_seconds))
             raise NoData(
-                f"the recorder of cluster {self.store.cluster} has no CPU usage yet: {said}",
+                f"the recorder of cluster {self.store.cluster} has no usage yet: {said}",
                 fix="Wait for its first five minutes, or name a Prometheus: --prometheus URL.",
             )
         return self.store

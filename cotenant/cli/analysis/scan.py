@@ -235,20 +235,20 @@ def _pull_history(settings: Settings, target: ScanTarget, progress: Progress) ->
     from cotenant.base.kube.overlay import overlay
     from cotenant.base.process.clock import SystemClock
     from cotenant.base.store import Store
-    from cotenant.base.usage.usage import Signal
     from cotenant.profiler.history import pull
 
     few_heaps()
     place = Store(url_of(settings), target.cluster)
     is_new = target.cluster not in Store.clusters(place.url)
     pull(target.source, place, settings.profiler, SystemClock(), progress)
-    if place.span(Signal.CPU_USAGE_MEAN) is None:
+    if place.usage_span() is None:
         if is_new:
             place.remove()
         days = settings.profiler.window_days
         raise NoData(
-            f"{target.source.describe()} answers, and holds no CPU usage of containers in the last {days:g} days",
-            fix="Name the Prometheus that scrapes the kubelets of this cluster; cotenant doctor says what it lacks.",
+            f"{target.source.describe()} answers, and holds no usage of containers in the last {days:g} days",
+            fix="Name the Prometheus that scrapes the kubelets of this cluster; cotenant doctor says what it lacks. "
+            "Series of windows_exporter are not read.",
         )
     if target.live is not None and (inventory := place.read_inventory()) is not None:
         place.write_inventory(overlay(inventory, target.live))

@@ -15,7 +15,7 @@ from cotenant.base.errors import CotenantError, StoreError
 from cotenant.base.kubernetes.quantity import human_bytes
 from cotenant.base.process.clock import Clock
 from cotenant.base.text import share
-from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def describe(store: object, now_seconds: float) -> tuple[str, bool]:
     from cotenant.recommender.model.views import Overview
 
     assert isinstance(store, Store)
-    span = store.span(Signal.CPU_USAGE_MEAN)
+    span = store.usage_span()
     if span is None:
         return f"{store.cluster}: no usage", True
     age, length = measures.age_seconds(now_seconds, span[1]), measures.length_seconds(*span)
