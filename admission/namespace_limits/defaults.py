@@ -31,7 +31,7 @@ GROUP_WORDS: Final = {"containers": "container", "initContainers": "init contain
 SIDE_WORDS: Final = {"requests": "request", "limits": "limit"}
 BANDS_IN_ORDER: Final = (Band.BATCH, Band.MID)
 DEFAULTED: Final = (*(str(r.value) for r in Resource), *EXTENDED_RESOURCES.values())
-"""Resources whose defaults are looked at."""
+"""Resources whose defaults count here."""
 _PART: Final = re.compile(
     r"(?P<names>.+) (?P<side>request|limit) for (?P<group>init container|container) (?P<name>\S+)"
 )
@@ -73,8 +73,8 @@ def given_by_limit_ranges(pod: Mapping[str, Any], defaults: Sequence[RangeDefaul
     )
     known = {(default.side, default.resource) for default in defaults}
     equal = frozenset(_equal_to_default(pod, defaults))
-    several = len({default.name for default in defaults}) > 1 or any(one[2:] not in known for one in noted)
-    given = frozenset(one for one in noted if one in equal or one[2:] not in known)
+    several = len({default.name for default in defaults}) > 1 or any(entry[2:] not in known for entry in noted)
+    given = frozenset(entry for entry in noted if entry in equal or entry[2:] not in known)
     return given | equal if noted and several else given
 
 
@@ -133,7 +133,7 @@ def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled:
     band = own or (band if band_of_names(pod) is band else None)
     if band is None:
         return
-    for group, container in _grouped(pod):
+    for group, container in _containers_by_group(pod):
         for resource in Resource:
             sides = [side for side in SIDES if resource in amounts(container, side)]
             from_range = [s for s in sides if (group, container.get("name"), s, resource.value) in given]
@@ -141,13 +141,13 @@ def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled:
                 _take_out(container, from_range, resource, band, alone=from_range == sides)
 
 
-def _grouped(pod: Mapping[str, Any]) -> Iterator[tuple[str, Json]]:
+def _containers_by_group(pod: Mapping[str, Any]) -> Iterator[tuple[str, Json]]:
     return ((group, container) for group in GROUP_WORDS for container in containers(pod, group))
 
 
 def _take_out_classes(pod: Json, given: Given, bands: set[Band | None]) -> None:
     """Remove given batch and mid resources that are not of these bands, or beside a plain amount of the author's."""
-    for group, container in _grouped(pod):
+    for group, container in _containers_by_group(pod):
         for (band, resource), name in EXTENDED_RESOURCES.items():
             plain = [(group, container.get("name"), s, resource) for s in SIDES if resource in amounts(container, s)]
             if band not in bands or not given.issuperset(plain):

@@ -100,7 +100,9 @@ def _rename_operations(group: str, side: str) -> str:
     dropped = any_of(f"(k == {class_name(r)} && {over[r]})" for r in values)
     entry = "".join(f"({rename}" for rename in renames) + "{string(k): string(v)}" + ")" * len(renames)
     path = f'"/spec/{group}/" + string(i) + "/resources/{side}"'
-    plain = any_of(f"(has(c.resources.{one}) && c.resources.{one}.exists(n, n in ['cpu', 'memory']))" for one in SIDES)
+    plain = any_of(
+        f"(has(c.resources.{other}) && c.resources.{other}.exists(n, n in ['cpu', 'memory']))" for other in SIDES
+    )
     return (
         f"variables.{group}.transformList(i, c,\n"
         f"  has(c.resources) && has({amounts}) && ({plain}),\n"

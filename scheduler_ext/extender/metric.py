@@ -149,15 +149,15 @@ def metric_of(wire: MetricWire) -> LoadMetric:
         updated_seconds=status.update_time.timestamp() if status.update_time else None,
         report_seconds=DEFAULT_REPORT_SECONDS if interval is None else interval,
         usage=usage,
-        system=_system(node.system_usage if node else None, usage, pods),
+        system=_system_usage(node.system_usage if node else None, usage, pods),
         aggregated=_aggregated_usages(node.aggregated_node_usages) if node and node.aggregated_node_usages else {},
         pods=pods,
     )
 
 
-def _system(told: _ResourceMap | None, usage: Pair | None, pods: Mapping[str, tuple[Pair, bool]]) -> Pair:
-    """What runs outside of pods; of a resource that is not reported, what the node uses beyond its pods."""
-    resources = told.resources or {} if told else {}
+def _system_usage(reported: _ResourceMap | None, usage: Pair | None, pods: Mapping[str, tuple[Pair, bool]]) -> Pair:
+    """Return the usage outside of pods; of a resource that is not reported, what the node uses beyond its pods."""
+    resources = reported.resources or {} if reported else {}
     cpu, memory = (_amount_or_nan(r, resources.get(r.value)) for r in RESOURCES)
     return _rest(cpu, 0, usage, pods), _rest(memory, 1, usage, pods)
 
