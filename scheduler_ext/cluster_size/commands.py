@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cotenant.base.store import Store
     from cotenant.scheduler_ext.cluster_size.machines.shapes import MachineType
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizeOptions
-    from cotenant.scheduler_ext.cluster_size.prices import PriceList
+    from cotenant.scheduler_ext.cluster_size.prices import NodePricing
     from cotenant.scheduler_ext.cluster_size.report import SizeReport
     from cotenant.scheduler_ext.cluster_size.steps import Pace
 
@@ -59,8 +59,9 @@ PricesOption = Annotated[
     Path | None,
     typer.Option(
         "--prices",
-        metavar="FILE",
-        help="CSV with machine_type, price_per_hour, currency, and capacity_type for spot; default: the price sheet.",
+        metavar="FILE|opencost",
+        help="CSV with machine_type, price_per_hour, currency, and capacity_type for spot, or what OpenCost exports to "
+        "Prometheus; default: the price sheet.",
     ),
 ]
 ShapesOption = Annotated[
@@ -81,6 +82,7 @@ _REASON_OF_NONE: Final = "no store of this cluster: {}"
         "cotenant size --reserve-nodes 2 -o wide",
         "cotenant size --reserve-zone --show moves",
         "cotenant size --prices machines.csv",
+        "cotenant size --prices opencost",
         "cotenant size --requests ready --show steps",
         "cotenant size --shapes machines.csv --show bills",
     )
@@ -124,7 +126,7 @@ def size(
 
     flags = {"kube.kubeconfig": kubeconfig, "kube.context": context, "store.url": store}
     settings = session_of(ctx).load(flags).settings
-    listed, allowed = _lists(prices, shapes)
+    listed, allowed = _lists(prices, shapes, settings)
     with bars(quiet=quiet) as progress:
         report = _report(settings, cluster, SizeOptions(reserve_nodes, reserve_zone), listed, allowed, progress)
     level = RequestLevel.of(requests.value)
@@ -136,13 +138,14 @@ def size(
         raise typer.Exit(EXIT_PARTIAL)
 
 
-def _lists(prices: Path | None, shapes: Path | None) -> tuple[PriceList | None, tuple[MachineType, ...]]:
+def _lists(
+    prices: Path | None, shapes: Path | None, settings: Settings
+) -> tuple[NodePricing | None, tuple[MachineType, ...]]:
     """Prices of today's nodes, and the allowed machine types, whose list has the prices where it is the only one."""
     from cotenant.base.errors import UsageError
     from cotenant.scheduler_ext.cluster_size.machines.shapes import parse_shapes
-    from cotenant.scheduler_ext.cluster_size.prices import parse_price_list
 
-    listed = parse_price_list(_text_of(prices), str(prices)) if prices else None
+    listed = _prices(prices, settings) if prices else None
     if shapes is None:
         return listed, ()
     allowed = parse_shapes(_text_of(shapes), str(shapes))
@@ -150,6 +153,18 @@ def _lists(prices: Path | None, shapes: Path | None) -> tuple[PriceList | None, 
         words = f"{prices} is in {listed.currency} and {shapes} in {allowed.prices.currency}"
         raise UsageError(f"prices in 2 currencies: {words}", fix="Write all prices in one.")
     return listed or allowed.prices, allowed.types
+
+
+def _prices(named: Path, settings: Settings) -> NodePricing:
+    """Prices of the file, or those that OpenCost exports."""
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.scheduler_ext.cluster_size.exported_prices import WORD, read_exported_prices
+    from cotenant.scheduler_ext.cluster_size.prices import parse_price_list
+
+    if str(named) != WORD:
+        return parse_price_list(_text_of(named), str(named))
+    currency, now = settings.recommender.prices.currency, SystemClock().now_seconds()
+    return read_exported_prices(settings.profiler.prometheus, currency, now)
 
 
 def _text_of(file: Path) -> str:
@@ -168,7 +183,7 @@ def _report(
     settings: Settings,
     cluster: str | None,
     options: SizeOptions,
-    listed: PriceList | None,
+    listed: NodePricing | None,
     allowed: tuple[MachineType, ...],
     progress: Progress,
 ) -> SizeReport:

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from cotenant.base.cluster import Node
 from cotenant.base.errors import UsageError
@@ -35,6 +35,26 @@ FIX: Final = "The header is machine_type,price_per_hour,currency; a line is m5.x
 
 
 @dataclass(frozen=True, slots=True)
+class NodePrices:
+    """The price of each node a month. notes: why nodes have no price, as sentences with their number."""
+
+    currency: str
+    monthly: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class NodePricing(Protocol):
+    """Where the prices of nodes come from, in one currency."""
+
+    @property
+    def currency(self) -> str:
+        """Currency of all prices."""
+
+    def node_prices(self, nodes: tuple[SizedNode, ...]) -> NodePrices:
+        """The price of each node a month, with a sentence for each reason why nodes have none."""
+
+
+@dataclass(frozen=True, slots=True)
 class PriceList:
     """Prices an hour by (machine type, capacity type), all in one currency."""
 
@@ -44,6 +64,28 @@ class PriceList:
     def price_of(self, machine: str, capacity: str) -> float | None:
         """Price an hour; None for a type that the list does not have."""
         return self.hourly.get((machine, capacity), self.hourly.get((machine, "")))
+
+    def node_prices(self, nodes: tuple[SizedNode, ...]) -> NodePrices:
+        """The price of each node whose machine type the list has; the others are counted."""
+        monthly, unknown, unlabelled = dict[str, float](), Counter[str](), 0
+        for node in nodes:
+            labels = node.facts.labels
+            machine = machine_of(labels)
+            price = self.price_of(machine, capacity_of(labels))
+            if not machine:
+                unlabelled += 1
+            elif price is None:
+                unknown[machine] += 1
+            else:
+                monthly[node.name] = price * HOURS_PER_MONTH
+        notes = [
+            f"the price list has no machine type {name}; {count} {nodes_are(count)} without a price"
+            for name, count in sorted(unknown.items())
+        ]
+        if unlabelled:
+            label = TYPE_LABELS[0]
+            notes.append(f"{unlabelled} {nodes_are(unlabelled)} without the label {label}, and so without a price")
+        return NodePrices(self.currency, monthly, tuple(notes))
 
 
 def parse_price_list(text: str, file: str) -> PriceList:
@@ -99,40 +141,15 @@ def _capacity(text: str, where: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class NodePrices:
-    """The price of each node a month. notes: why nodes have no price, as sentences with their number."""
-
-    currency: str
-    monthly: Mapping[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-def node_prices(nodes: tuple[SizedNode, ...], sheet: PriceSettings, listed: PriceList | None) -> NodePrices:
-    """Prices by the list where there is one, else by the price sheet: cores and GiB of what is allocatable."""
+def node_prices(nodes: tuple[SizedNode, ...], sheet: PriceSettings, listed: NodePricing | None) -> NodePrices:
+    """Prices by what was given, else by the price sheet: cores and GiB of what is allocatable."""
     if listed is None:
         return NodePrices(sheet.currency, {node.name: _by_sheet(node, sheet) for node in nodes})
-    monthly, unknown, unlabelled = dict[str, float](), Counter[str](), 0
-    for node in nodes:
-        labels = node.facts.labels
-        machine = machine_of(labels)
-        price = listed.price_of(machine, capacity_of(labels))
-        if not machine:
-            unlabelled += 1
-        elif price is None:
-            unknown[machine] += 1
-        else:
-            monthly[node.name] = price * HOURS_PER_MONTH
-    notes = [
-        f"the price list has no machine type {name}; {count} {_nodes(count)} without a price"
-        for name, count in sorted(unknown.items())
-    ]
-    if unlabelled:
-        notes.append(f"{unlabelled} {_nodes(unlabelled)} without the label {TYPE_LABELS[0]}, and so without a price")
-    return NodePrices(listed.currency, monthly, tuple(notes))
+    return listed.node_prices(nodes)
 
 
-def _nodes(count: int) -> str:
+def nodes_are(count: int) -> str:
+    """Return "node is" or "nodes are"."""
     return "node is" if count == 1 else "nodes are"
 
 

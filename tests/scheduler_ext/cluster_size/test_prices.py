@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
 from cotenant.base.settings.sections.recommender import PriceSettings
+from cotenant.scheduler_ext.cluster_size.exported_prices import exported_prices
 from cotenant.scheduler_ext.cluster_size.model import SizedNode
 from cotenant.scheduler_ext.cluster_size.prices import TYPE_LABELS, node_prices, parse_price_list
 from tests.scheduler_ext.cluster_size.two_nodes import node
@@ -86,3 +89,35 @@ def test_any_text_is_a_list_or_a_clear_refusal(text: str) -> None:
         assert parse_price_list(text, "p.csv").hourly
     except UsageError as error:
         assert error.fix
+
+
+def test_prices_that_opencost_exports_count_by_node_and_each_node_without_one_has_its_reason() -> None:
+    series = [
+        ({"node": "a", "instance_type": "m5.large"}, 0.1),
+        # Two exporters that agree are one price; a scrape without honor_labels renames the label of the priced node.
+        ({"node": "b", "instance": "10.0.0.1:9003"}, 0.2),
+        ({"node": "b", "instance": "10.0.0.2:9003"}, 0.2),
+        ({"node": "a", "exported_node": "c"}, 0.3),
+        ({"node": "two"}, 0.1),
+        ({"node": "two"}, 0.4),
+        ({"node": "free"}, 0.0),
+        ({"node": "below"}, -1.0),
+        ({"node": "unread"}, math.nan),
+        ({"node": "gone"}, 9.0),
+        ({"instance": "10.0.0.3:9003"}, 9.0),
+    ]
+    nodes = tuple(machine(name) for name in ("a", "b", "c", "two", "free", "below", "unread", "new"))
+    prices = node_prices(nodes, PriceSettings(), exported_prices(series, "EUR"))
+    # 730 hours a month.
+    assert prices.monthly == {"a": pytest.approx(73), "b": pytest.approx(146), "c": pytest.approx(219)}
+    assert (prices.currency, prices.notes) == (
+        "EUR",
+        (
+            "OpenCost's prices name no currency: EUR by recommender.prices.currency",
+            "OpenCost exports no price of new; 1 node is without one",
+            "OpenCost gives -1 an hour; 1 node is without a price",
+            "OpenCost gives 0 an hour; 1 node is without a price",
+            "OpenCost gives 0.1 and 0.4 an hour; 1 node is without a price",
+            "OpenCost gives nan an hour; 1 node is without a price",
+        ),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import yaml
 from tests.scheduler_ext.cluster_size.two_nodes import AMOUNTS, pod
 from tests.support.api_server import ApiServer
 from tests.support.command_line import cotenant
+from tests.support.prometheus import Server, blocks_from
 
 Json = dict[str, Any]
 KARPENTER = "/apis/karpenter.sh"
@@ -155,3 +157,24 @@ def test_batch_work_on_lent_capacity_is_priced_beside_the_bills(api: ApiServer, 
     ) in messages
     code, _, messages = size(api, tmp_path)
     assert "no price of nodes of its own: no node has both a machine type and a price" in messages
+
+
+def test_prices_of_opencost_come_from_prometheus_and_where_there_are_none_the_fix_is_named(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, messages = size(api, tmp_path, "--prices", "opencost")
+    assert code == 2 and "profiler.prometheus.url" in messages
+    text, now = tmp_path / "text", int(time.time())
+    series = [f'node_total_hourly_cost{{node="{name}"}} {price} {now}' for name, price in (("a", 0.5), ("b", 0))]
+    text.write_text("\n".join(["# TYPE node_total_hourly_cost gauge", *series, "# EOF", ""]))
+    blocks_from(text, tmp_path / "data")
+    with Server(tmp_path / "data") as prometheus:
+        monkeypatch.setenv("COTENANT_PROFILER__PROMETHEUS__URL", prometheus.url)
+        code, out, messages = size(api, tmp_path, "--prices", "opencost", "-o", "json")
+        assert code == 0, messages
+        # 730 hours a month at 0.5; a price of 0 says that OpenCost knows none.
+        assert {row["node"]: row["price_month"] for row in json.loads(out)} == {"a": 365.0, "b": None}
+        assert "OpenCost gives 0 an hour; 1 node is without a price" in messages
+        monkeypatch.setenv("COTENANT_PROFILER__PROMETHEUS__LABELS", '{"cluster": "other"}')
+        code, _, messages = size(api, tmp_path, "--prices", "opencost")
+        assert code != 0 and "has no sample of node_total_hourly_cost" in messages and "machines.csv" in messages
