@@ -93,6 +93,14 @@ faults: $(VENV)/.test system cluster-binaries  ## Every fault and bad input of t
 	@$(PYTEST) -m "not soak" --junitxml build/faults.xml $$($(PY) -m tests.faults.report --tests) $(ARGS) || echo "SOME FAILED: the report says which"
 	@$(PY) -m tests.faults.report build/faults.xml
 
+# Wapiti pins old releases of what it uses, so that its lock is not one of the product's: it attacks the loopback alone.
+SCANNER := build/scanner
+.PHONY: scan-dashboard
+scan-dashboard: $(VENV)/.test  ## Attack a running dashboard with Wapiti: ADDRESS='http://127.0.0.1:PORT/?token=...', as `make demo` prints it
+	@test -x $(SCANNER)/bin/python || $(PYTHON) -m venv $(SCANNER)
+	@$(SCANNER)/bin/python -m pip --disable-pip-version-check -q install --require-hashes -r tools/scanner.txt
+	@$(PY) -m tools.scan_dashboard '$(ADDRESS)' --wapiti $(SCANNER)/bin/wapiti
+
 EMULATOR := qemu-system-x86_64:qemu-system-x86 cpio modprobe:kmod
 .PHONY: soak
 soak: JOBS := 3
@@ -178,6 +186,7 @@ lock: $(VENV)/.test  ## Renew the locks (one per use)
 	@$(COMPILE) -c locks/test.txt --extra node -o locks/node.txt pyproject.toml
 	@$(COMPILE) -c locks/test.txt --extra docs -o locks/docs.txt pyproject.toml
 	@$(COMPILE) --upgrade -o locks/images.txt locks/images.in
+	@$(COMPILE) --upgrade -o tools/scanner.txt tools/scanner.in
 
 .PHONY: chart
 chart: $(VENV)/.test  ## The Helm chart with its manifests, in build/chart

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tools.scan_dashboard import weaknesses
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -22,3 +24,21 @@ def test_each_line_of_the_threat_model_names_files_of_tests_that_are_there() -> 
         assert tests, who
         for test in tests:
             assert "\ndef test_" in (ROOT / test).read_text(encoding="utf-8"), (who, test)
+
+
+def test_of_a_scanners_report_all_counts_but_the_two_cookies_of_the_loopback() -> None:
+    def finding(info: str, path: str = "/") -> dict[str, str]:
+        return {"method": "GET", "path": path, "info": info}
+
+    readable = [finding(f"HttpOnly flag is not set in the cookie : {name}") for name in ("_csrf_token", "x")]
+    secure = [finding("Secure flag is not set in the cookie : cotenant_session")]
+    cookies = {"Secure Flag cookie": secure, "HttpOnly Flag cookie": readable}
+    report = {
+        "vulnerabilities": {**cookies, "XSS": [finding("via sort", "/api/v1/nodes")]},
+        "anomalies": {"Internal Server Error": [finding("500", "/api/v1/pods")]},
+    }
+    assert list(weaknesses(report)) == [
+        "HttpOnly Flag cookie: GET /: HttpOnly flag is not set in the cookie : x",
+        "XSS: GET /api/v1/nodes: via sort",
+        "Internal Server Error: GET /api/v1/pods: 500",
+    ]
