@@ -1,8 +1,10 @@
-"""Progress of long work, for an observer: a terminal's bar, a log, or nobody."""
+"""Progress of long work, for an observer: a terminal's bar, a log, another process, or nobody."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol, Self
+
+import msgspec
 
 
 class Progress(Protocol):
@@ -23,3 +25,37 @@ class Silent:
 
     def advance(self, steps: int = 1) -> None:
         """Ignore."""
+
+
+SILENT: Final = Silent()
+"""Where nobody watches."""
+
+
+class ProgressMessage(msgspec.Struct, frozen=True, tag_field="msg", tag="progress"):
+    """Progress as a line of a JSON log, by which another process follows it.
+
+    number: how many stages have begun, this one included; done, total: steps of this stage, 0 where it counts none.
+    """
+
+    stage: str
+    number: int
+    done: int
+    total: int
+
+    @property
+    def stages_done(self) -> float:
+        """Number of stages that are done, the present one by its share of steps."""
+        return self.number - 1 + (min(self.done / self.total, 1.0) if self.total else 0.0)
+
+    @property
+    def line(self) -> str:
+        """The line of the log."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def parse(cls, line: str) -> Self | None:
+        """Return the message of a line; None for any other line."""
+        try:
+            return msgspec.json.decode(line, type=cls)
+        except msgspec.MsgspecError:
+            return None

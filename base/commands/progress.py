@@ -1,4 +1,6 @@
-"""EDGE: progress on stderr: bars on a terminal, else one line per stage. Implements `base.progress.Progress`.
+"""EDGE: progress on stderr: bars on a terminal, messages in a JSON log, else one line per stage.
+
+Implements `base.progress.Progress`.
 
 with progress.bars() as progress:
     pull(source, store, settings, clock, progress)
@@ -8,14 +10,20 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+import msgspec
 
 from cotenant.base.commands.output import console, message
-from cotenant.base.progress import Progress
+from cotenant.base.logs.json_stderr import JsonLines
+from cotenant.base.progress import Progress, ProgressMessage
 from cotenant.base.text import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
+
+PARTS: Final = 20
+"""Of a stage, after each of which a JSON log has a line."""
 
 
 class ClosableProgress(Progress, Protocol):
@@ -29,9 +37,11 @@ class ClosableProgress(Progress, Protocol):
 
 
 def bars(*, quiet: bool = False) -> ClosableProgress:
-    """Bars when stderr is a terminal, one line per stage when not, nothing when `quiet`."""
+    """Bars when stderr is a terminal, messages when it is a JSON log, else one line per stage; nothing when `quiet`."""
     if quiet:
         return LineProgress(silent=True)
+    if isinstance(sys.stderr, JsonLines):
+        return LoggedProgress()
     return TerminalBars() if sys.stderr.isatty() else LineProgress()
 
 
@@ -56,6 +66,26 @@ class LineProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Do nothing: there is nothing to close."""
+
+
+class LoggedProgress(LineProgress):
+    """A `ProgressMessage` when a stage begins, and at each further twentieth of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = ProgressMessage("", 0, 0, 0)
+
+    def stage(self, name: str, total: int) -> None:
+        """Report the next stage."""
+        self._now = ProgressMessage(name, self._now.number + 1, 0, total)
+        message(self._now.line)
+
+    def advance(self, steps: int = 1) -> None:
+        """Report the steps that are done, where they are a twentieth more."""
+        before = self._now
+        self._now = msgspec.structs.replace(before, done=before.done + steps)
+        if before.total and self._now.done * PARTS // before.total > before.done * PARTS // before.total:
+            message(self._now.line)
 
 
 class TerminalBars:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 ARENAS: Final = 2
@@ -22,6 +24,13 @@ OWN_PAGES_BYTES: Final = 4 << 20
 """Arrays from this size on have pages of their own, which go back to the system with them."""
 KEPT_FREE_BYTES: Final = 2 << 20
 """Free memory at the end of the heap that is kept for what comes next."""
+_CGROUP: Final = Path("/sys/fs/cgroup")
+_CGROUP_FILES: Final = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+)
+"""Limit, use and statistics of this container in cgroup v2 and v1, and the name of its cached files there."""
+_UNLIMITED_BYTES: Final = 1 << 60
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 
 
@@ -77,6 +86,43 @@ def seldom_collected() -> Iterator[None]:
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
+
+
+def free_bytes() -> int | None:
+    """Return the memory that this process and its children may still take; None where the system does not say it.
+
+    It is the machine's, or what the limit of this container leaves, whichever is less.
+    """
+    free = [_meminfo("MemAvailable"), *(_left_of(*files) for files in _CGROUP_FILES)]
+    return min((amount for amount in free if amount is not None), default=None)
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Return the memory that a process has; None where it has ended, or the system does not say it."""
+    fields = _text_of(Path(f"/proc/{pid}/statm")).split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else None
+
+
+def _meminfo(name: str) -> int | None:
+    lines = (line.split() for line in _text_of(Path("/proc/meminfo")).splitlines())
+    return next((int(fields[1]) * 1024 for fields in lines if fields[0] == f"{name}:"), None)
+
+
+def _left_of(limit: str, used: str, statistics: str, cache: str) -> int | None:
+    """Return what a cgroup's limit leaves, its cached files counted as free; None without a limit."""
+    most, now = (_text_of(_CGROUP / name).strip() for name in (limit, used))
+    if not (most.isdigit() and now.isdigit()) or int(most) >= _UNLIMITED_BYTES:
+        return None
+    lines = (line.split() for line in _text_of(_CGROUP / statistics).splitlines())
+    cached = next((int(fields[1]) for fields in lines if fields[0] == cache), 0)
+    return int(most) - int(now) + cached
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 class _Pause:

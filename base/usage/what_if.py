@@ -77,11 +77,15 @@ class ReplayProgress:
 
 
 class ReplayJob(Protocol):
-    """A replay that runs in the background. Safe for many threads."""
+    """Replays in the background, after a scan and at most once a day. Safe for many threads."""
 
     @property
     def progress(self) -> ReplayProgress | None:
-        """The progress of the replay; None once it has ended."""
+        """The progress of the replay that runs now; None without one."""
+
+    @property
+    def reason(self) -> str:
+        """Why the last replay came to nothing, a sentence; "" where none has failed or was ended."""
 
     def stop(self) -> None:
-        """End it; nothing of it is stored."""
+        """End the one that runs now; nothing of it is stored."""

@@ -56,8 +56,10 @@ def dashboard(
     """Serve the pages of the last scan's results, read-only unless --act. Newer results appear by themselves.
 
     Where the store holds several clusters and none is named, all are served, with a switch in the top bar.
+    After a scan, and at most once a day, the history is replayed for *Try a risk*, by a process of low priority.
     """
     from cotenant.changes.access import grants
+    from cotenant.dashboard.commands.replays import Replays
 
     flags = {"dashboard.host": host, "dashboard.port": port, "store.url": store}
     flags |= {"kube.kubeconfig": kubeconfig, "kube.context": context, "access.read_only": False if act else None}
@@ -68,9 +70,12 @@ def dashboard(
     if len(stores) > 1 and not settings.access.read_only:
         session.require_no_context(flags, "a dashboard of several clusters")
     parts = [_cluster_of(session, flags, store, several=len(stores) > 1) for store in stores]
-    with ExitStack() as watchers:
-        for part in parts:
-            watchers.enter_context(run_watcher(part.settings, part.services.get("changes"), part.store))
+    replays = session.service(Replays)
+    with ExitStack() as beside:
+        for number, part in enumerate(parts):
+            beside.enter_context(run_watcher(part.settings, part.services.get("changes"), part.store))
+            job = beside.enter_context(replays.begin(session, part.store))
+            parts[number] = replace(part, services={**part.services, "replay": job})
         serve_stores(parts, lambda url: message(f"open {url}   (Ctrl-C ends it)"))
 
 

@@ -10,7 +10,7 @@ from dash.development.base_component import Component
 
 from cotenant.base import measures
 from cotenant.base.people import Right
-from cotenant.base.text import percent
+from cotenant.base.text import percent, visible
 from cotenant.base.usage.what_if import ReplayProgress, RiskOutcome, WhatIf
 from cotenant.dashboard.changes.callbacks import acts, announce
 from cotenant.dashboard.frame import panels
@@ -30,6 +30,7 @@ NOTE: Final = (
 )
 RUNNING: Final = "This cluster's own history is replayed at several risks, in the background:"
 NONE: Final = "No replay of the history is stored yet."
+SOON: Final = "It begins by itself within a minute after a scan."
 NONE_WHY: Final = (
     "It runs this program's own decisions on what your nodes did, at several risks, and writes to no cluster. "
     "14 days of history come before the first day that is tried."
@@ -97,12 +98,17 @@ def _beside(replay: WhatIf, chosen: RiskOutcome) -> str:
 
 
 def no_replay(view: View) -> Component:
-    """Why there is no slider yet, and the command that makes it; for a demo how far its replay is, or where to type."""
-    progress = view.given.replay.progress if view.given.replay else None
+    """Why there is no slider yet: how far its replay is, when it begins, or why it failed and which command does it."""
+    job = view.given.replay
+    progress = job.progress if job else None
     if progress is not None:
         return _progress_panel(progress)
-    why = NONE_WHY + (IN_DEMO if view.given.steering is not None else "")
-    return panels.empty(NONE, why=why, command=COMMAND)
+    if job is None:
+        return panels.empty(NONE, why=NONE_WHY, command=COMMAND)
+    if not job.reason:
+        return panels.empty(NONE, why=f"{SOON} {NONE_WHY}")
+    in_demo = IN_DEMO if view.given.steering is not None else ""
+    return panels.empty(NONE, why=f"{visible(job.reason)} {NONE_WHY}{in_demo}", command=COMMAND)
 
 
 def _progress_panel(progress: ReplayProgress) -> Component:
@@ -194,5 +200,5 @@ def replay_mark(view: View) -> str:
     replay = view.source.what_if()
     if replay is not None:
         return str(replay.computed_seconds)
-    progress = view.given.replay.progress if view.given.replay else None
-    return repr(progress) if progress else ""
+    job = view.given.replay
+    return repr(job.progress or job.reason) if job else ""

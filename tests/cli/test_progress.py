@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from cotenant.base.commands.progress import LineProgress, TerminalBars, bars
-from cotenant.base.progress import Progress
+from cotenant.base.logs import json_stderr
+from cotenant.base.progress import Progress, ProgressMessage
 
 
 def run(progress: Progress) -> None:
@@ -21,6 +24,29 @@ def test_without_a_terminal_each_stage_is_one_line(capsys: pytest.CaptureFixture
         assert isinstance(progress, LineProgress)
         run(progress)
     assert capsys.readouterr() == ("", "Reading (3)\nWriting\\x1b[2J\n")
+
+
+def test_a_json_log_has_messages_that_another_process_reads(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", json_stderr.JsonLines(sys.stderr))
+    with bars() as progress:
+        run(progress)
+        progress.stage("Many", 1000)
+        for _ in range(1000):
+            progress.advance()
+    read = [ProgressMessage.parse(line) for line in capsys.readouterr().err.splitlines()]
+    assert read[:4] == [
+        ProgressMessage("Reading", 1, 0, 3),
+        ProgressMessage("Reading", 1, 1, 3),
+        ProgressMessage("Reading", 1, 3, 3),
+        ProgressMessage("Writing\x1b[2J", 2, 0, 0),
+    ]
+    # A thousand steps are told at each twentieth: 0, 50, 100, ... 1,000.
+    assert [message.done for message in read[4:] if message] == [*range(0, 1001, 50)]
+    # Of three stages two are done, and of the third all of its steps.
+    assert read[-1] and read[-1].stages_done == 3.0
+    assert ProgressMessage.parse('{"msg": "scanned"}') is None and ProgressMessage.parse("plain") is None
 
 
 def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,17 +74,21 @@ class Replaying:
     """A replay in the background that is so far."""
 
     progress: ReplayProgress | None
+    reason: str = ""
 
     def stop(self) -> None:
-        self.progress = None
+        self.progress, self.reason = None, "It was stopped."
 
 
-def test_a_replay_in_the_background_says_how_far_it_is_and_how_to_stop_it_and_then_which_command_makes_one(
+def test_a_replay_in_the_background_says_when_it_begins_how_far_it_is_how_to_stop_it_and_then_which_command_makes_one(
     made: Results,
 ) -> None:
-    job = Replaying(ReplayProgress(0, 10, None))
+    job = Replaying(None)
     shown = replace(view_on(Unreplayed(StoreSource(made.store, support.QUICK))), given=DashboardContext(replay=job))
+    assert risk.SOON in text_of(what_if.render(shown, "")) and risk.COMMAND not in text_of(what_if.render(shown, ""))
     marks = [risk.replay_mark(shown)]
+    job.progress = ReplayProgress(0, 10, None)
+    marks.append(risk.replay_mark(shown))
     assert "0 of 10 runs done." in text_of(what_if.render(shown, ""))
     job.progress = ReplayProgress(3, 10, 45.0)
     marks.append(risk.replay_mark(shown))
@@ -92,8 +96,9 @@ def test_a_replay_in_the_background_says_how_far_it_is_and_how_to_stop_it_and_th
         assert "3 of 10 runs done, about 45 s left." in page and "Stop it" in page and risk.COMMAND not in page
     job.stop()
     marks.append(risk.replay_mark(shown))
-    assert risk.COMMAND in text_of(what_if.render(shown, ""))
-    assert len(set(marks)) == 3, "an open page draws itself anew at each"
+    page = text_of(what_if.render(shown, ""))
+    assert risk.COMMAND in page and "It was stopped." in page
+    assert len(set(marks)) == 4, "an open page draws itself anew at each"
 
 
 def test_the_page_reads_the_replay_that_the_command_stores(tmp_path_factory: pytest.TempPathFactory) -> None:

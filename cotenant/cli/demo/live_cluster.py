@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import threading
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ import msgspec
 
 from cotenant.base.commands.output import message
 from cotenant.base.process.private_files import open_private
-from cotenant.cli.demo.background_replay import background_replay
+from cotenant.cli.analysis.background_replay import background_replay
 from cotenant.cli.demo.progress_page import ProgressPage
 
 if TYPE_CHECKING:
@@ -76,7 +77,12 @@ def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, op
         # uvicorn ends in good order and then raises the signal again: it must not end us before the files are gone.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         ready = _ready(written, lambda url: launch.launch_url(url, settings.dashboard.base_path, opening.token))
-        with suppress(KeyboardInterrupt), background_replay(written) as replay:
+        named = {"COTENANT_CONFIG": str(written)}
+        turn = threading.Lock()
+        with (
+            suppress(KeyboardInterrupt),
+            background_replay(store, turn, environment=named, first_seconds=0) as replay,
+        ):
             context = demo_dashboard_context(cluster, store)
             joined = replace(context, launch_token=opening.token, replay=replay)
             app = create_app(StoreSource(store, settings.dashboard), settings.dashboard, cluster.clock, joined)

@@ -1,0 +1,234 @@
+"""EDGE: a stored history replayed at several risks beside the process that shows it, by one of lower priority.
+
+`cotenant simulate --trace stored` does it, once for new results and at most once a day. This process starts it, reads
+its progress, and ends it where it would take more time or memory than is free for it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Final
+
+import msgspec
+import structlog
+
+from cotenant.base import measures
+from cotenant.base.commands.session import CliSession
+from cotenant.base.errors import CotenantError
+from cotenant.base.process.memory import free_bytes, resident_bytes
+from cotenant.base.progress import ProgressMessage
+from cotenant.base.store import Store
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.base.usage.what_if import WHAT_IF, ReplayJob, ReplayProgress, WhatIf
+from cotenant.dashboard.commands.replays import Replays
+from cotenant.experiment.what_if import RISKS_PERCENT
+from cotenant.recommender.model.views import Overview
+
+WAYS: Final = ("koordinator", "cotenant")
+"""What the page compares."""
+STAGES: Final = 2 + 1 + len(RISKS_PERCENT)
+"""The history is read and forecast, then lending by present use is replayed, then every risk."""
+NICENESS: Final = 10
+FIRST_SECONDS: Final = 10.0
+"""Before the first replay: whoever opens the pages at once has the processor for themselves."""
+CHECK_SECONDS: Final = 60.0
+"""Between two checks for newer results."""
+POLL_SECONDS: Final = 0.2
+MOST_SECONDS: Final = 3600.0
+MOST_MEMORY_SHARE: Final = 0.7
+"""Of the memory that is free when it begins."""
+STOPPED: Final = "It was stopped. A scan of the next day begins it again."
+TOO_LONG: Final = "It took more than an hour, and was ended."
+TOO_LARGE: Final = "It needs more memory than is free beside this dashboard, and was ended. Another machine can run it:"
+_log = structlog.get_logger(__name__)
+
+
+class _Line(msgspec.Struct):
+    """A line of the command's log: the last error says why it failed."""
+
+    level: str = ""
+    msg: str = ""
+
+
+class BackgroundReplay:
+    """Replays of one store, one after the other; implements `ReplayJob`. Safe for many threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        options: Sequence[str],
+        environment: Mapping[str, str],
+        turn: threading.Lock,
+        first_seconds: float = FIRST_SECONDS,
+    ) -> None:
+        """Look for results from now on, and replay them when they are due.
+
+        options: global options of the command; environment: variables beside this process' own. turn: taken while a
+        replay runs, so that several stores of one dashboard are replayed one after the other.
+        """
+        self._store, self._turn, self._first_seconds = store, turn, first_seconds
+        ways = [word for way in WAYS for word in ("--policy", way)]
+        where = ["--store", store.url, "--cluster", store.cluster]
+        run = [sys.executable, "-c", "from cotenant.cli.main import run; run()"]
+        self._command = [*run, "--log-format", "json", *options, "simulate", "--trace", "stored", *ways, *where]
+        self._environment = {**os.environ, **environment}
+        self._begun = 0.0
+        self._message: ProgressMessage | None = None
+        self._running = False
+        self._error = self._reason = ""
+        self._tried_seconds: int | None = None
+        self._stop, self._idle, self._closed = threading.Event(), threading.Event(), threading.Event()
+        self._idle.set()
+        self._thread = threading.Thread(target=self._watch, name="replay", daemon=True)
+        self._thread.start()
+
+    @property
+    def progress(self) -> ReplayProgress | None:
+        """The progress of the replay that runs now; None without one."""
+        if not self._running:
+            return None
+        message = self._message or ProgressMessage("", 1, 0, 1)
+        share = measures.ratio_of(message.stages_done, STAGES)
+        left = measures.remaining_seconds(time.monotonic() - self._begun, share)
+        return ReplayProgress(message.number - 1, STAGES, left)
+
+    @property
+    def reason(self) -> str:
+        """Why the last replay came to nothing; "" where none has failed."""
+        return self._reason
+
+    def stop(self) -> None:
+        """End the replay that runs now, and wait for its end."""
+        self._stop.set()
+        self._idle.wait()
+
+    def close(self) -> None:
+        """End all of it."""
+        self._closed.set()
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        wait_seconds = self._first_seconds
+        while not self._closed.wait(wait_seconds):
+            wait_seconds = CHECK_SECONDS
+            try:
+                analysed = self._due_seconds()
+            except CotenantError as error:
+                _log.warning("results_unreadable", error=error.message)
+                continue
+            if analysed is not None and self._take_turn():
+                try:
+                    self._tried_seconds = analysed
+                    self._replay()
+                finally:
+                    self._turn.release()
+
+    def _due_seconds(self) -> int | None:
+        """Return when the results were computed that a replay is due for; None for none."""
+        overview = self._store.read_document("overview", Overview)
+        replay = self._store.read_document(WHAT_IF, WhatIf)
+        last = max((t for t in (self._tried_seconds, replay.computed_seconds if replay else None) if t), default=None)
+        return due_seconds(overview.computed_seconds if overview else None, last)
+
+    def _take_turn(self) -> bool:
+        """Wait for the replays of other stores; False when everything ends meanwhile."""
+        while not self._turn.acquire(timeout=POLL_SECONDS):
+            if self._closed.is_set():
+                return False
+        return True
+
+    def _replay(self) -> None:
+        free = free_bytes()
+        self._stop.clear()
+        self._idle.clear()
+        self._begun, self._message, self._error, self._reason = time.monotonic(), None, "", ""
+        child = subprocess.Popen(  # noqa: S603
+            self._command,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with suppress(OSError):  # it may have ended
+            os.setpriority(os.PRIO_PROCESS, child.pid, NICENESS)
+        self._running = True
+        reader = threading.Thread(target=self._follow, args=(child,), name="replay-progress", daemon=True)
+        reader.start()
+        ended = self._wait_for_end(child, None if free is None else free * MOST_MEMORY_SHARE)
+        reader.join()
+        failed = f"It failed: {self._error or f'exit code {child.returncode}'}." if child.returncode else ""
+        self._running, self._reason = False, ended or failed
+        self._idle.set()
+
+    def _wait_for_end(self, child: subprocess.Popen[str], most_bytes: float | None) -> str:
+        """Wait for the end; "" where it ended by itself, else why it was ended."""
+        reason = ""
+        while child.poll() is None:
+            if self._closed.is_set() or self._stop.wait(POLL_SECONDS):
+                reason = STOPPED
+            elif time.monotonic() - self._begun > MOST_SECONDS:
+                reason = TOO_LONG
+            elif most_bytes is not None and (resident_bytes(child.pid) or 0) > most_bytes:
+                reason = TOO_LARGE
+            if reason:
+                child.terminate()
+                child.wait()
+        return reason
+
+    def _follow(self, child: subprocess.Popen[str]) -> None:
+        assert child.stderr is not None, "it is a pipe"
+        for line in child.stderr:
+            if message := ProgressMessage.parse(line):
+                self._message = message
+                continue
+            with suppress(msgspec.MsgspecError):
+                said = msgspec.json.decode(line, type=_Line)
+                if said.level == "error":
+                    self._error = said.msg.removeprefix("error: ")
+
+
+def due_seconds(analysed_seconds: int | None, last_seconds: int | None) -> int | None:
+    """Return when the newest results were computed, if they deserve a replay, else None.
+
+    analysed_seconds: of the newest results, None without any. last_seconds: of the last replay, or of the results that
+    one was tried on; None before the first.
+    """
+    if analysed_seconds is None or (last_seconds is not None and analysed_seconds - last_seconds < DAY_SECONDS):
+        return None
+    return analysed_seconds
+
+
+@contextmanager
+def background_replay(
+    store: Store,
+    turn: threading.Lock,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    first_seconds: float = FIRST_SECONDS,
+) -> Iterator[BackgroundReplay]:
+    """Replays of a store that end with what shows them, if not before."""
+    job = BackgroundReplay(store, options, environment or {}, turn, first_seconds)
+    try:
+        yield job
+    finally:
+        job.close()
+
+
+def replays() -> Replays:
+    """The `Replays` of `cotenant dashboard`, which run under the settings that the dashboard was started with."""
+    turn = threading.Lock()
+
+    def begin(session: CliSession, store: Store) -> AbstractContextManager[ReplayJob]:
+        named = ["--config", str(session.config)] if session.config else []
+        options = [*named, *(word for pair in session.overrides.items() for word in ("--set", "=".join(pair)))]
+        return background_replay(store, turn, options)
+
+    return Replays(begin)
