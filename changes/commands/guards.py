@@ -101,6 +101,6 @@ def _found(workload: WorkloadRef, objective: FoundObjective) -> Iterator[str]:
     if objective.false_alarms is not None:
         yield f"  {percent(objective.false_alarms, 1)} of the hours without a change would have counted as harm"
     if objective.is_used:
-        yield "  it guards changes: it was written in the workload's namespace"
+        yield "  it guards changes: an annotation of the workload, or an object of its namespace, names it"
         return
     yield f"  to use it: {annotate_command(workload, objective.measure, objective.query)}"

@@ -117,7 +117,7 @@ class ServiceQueries:
     """Queries of one convention for one workload, with the variables of cotenant.dev/latency-query.
 
     guards: what a change can be compared by. requests: how many were served in $window. buckets: the histogram's bounds
-    in use, as the label `le` of one series each.
+    in use, as the label `le` of one series each. by_name: whether series name the workload without its kind.
     """
 
     source: str
@@ -125,6 +125,7 @@ class ServiceQueries:
     requests: str
     buckets: str
     unit_seconds: float
+    by_name: bool = False
 
 
 def queries_for(services: Sequence[str], labels: str = "") -> Iterator[list[ServiceQueries]]:
@@ -173,4 +174,5 @@ def _queries(convention: Convention, where: str) -> ServiceQueries:
         f"sum(increase({convention.requests}{{{where}}}[$window]))",
         f"group by (le) ({bucket})",
         convention.unit_seconds,
+        "$workload" in where,
     )

@@ -7,14 +7,14 @@ objects of the workload's namespace, is used as they wrote it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from cotenant.base.errors import NoData, SourceLimit, SourceProtocol, UsageError
+from cotenant.base.errors import ClusterForbidden, NoData, SourceLimit, SourceProtocol, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.people import Person, Right
@@ -22,6 +22,7 @@ from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.decide.field_changes import address_of
+from cotenant.changes.decide.regression_check import Measure, Objective
 from cotenant.changes.objectives.conventions import ServiceQueries, queries_for
 from cotenant.changes.objectives.declared import declared_objectives, surroundings
 from cotenant.changes.objectives.found import FoundObjective, Guards, ServiceWeek, decide_objective, decide_objectives
@@ -33,6 +34,10 @@ from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.decode import latest
 from cotenant.profiler.prometheus.promql import quote
 
+BY_NAME: Final = ("Deployment", "StatefulSet", "DaemonSet", "CronJob")
+"""Kinds whose name a mesh writes into its metrics, without the kind."""
+ANNOTATION: Final = "in use"
+"""In the place of a convention: the query that an annotation of the workload, or the setting, names."""
 NO_SERVICES: Final = "metrics of an ingress were not looked for: Services or pods may not be listed"
 
 
@@ -70,7 +75,12 @@ def find_guards(
         found.append(replace(decided, period=slo.window if slo else "", is_used=is_used))
     gaps += [*declared.gaps, *(f"{refusal.name}: {refusal.error}" for refusal in declared.refused)]
     services = [name for name, is_own in (near.services or {}).items() if is_own]
+    twins, unread = _namesakes(cluster, workload)
     for ways in queries_for(services, more):
+        if ways and ways[0].by_name and (twins or unread):
+            words = f"its name is also that of {', '.join(twins)}" if twins else f"{unread[0]}s may not be read"
+            gaps.append(f"metrics of {ways[0].source} name no kind, and {words}: whose they are is not known")
+            continue
         try:
             week = next((w for way in ways if (w := _week(source, way, workload, end))), None)
         except SourceLimit as error:  # of this question alone: a mesh has the most series
@@ -78,7 +88,49 @@ def find_guards(
             continue
         if week:
             found += decide_objectives(week, settings)
+    found, more_gaps = _with_queries_in_use(found, queries, source, workload, end, settings)
+    gaps += more_gaps
     return Guards(workload, queries, refused, sorted(found, key=lambda objective: bool(objective.reason)), gaps)
+
+
+def _namesakes(cluster: KubeClient, workload: WorkloadRef) -> tuple[list[str], list[str]]:
+    """Return the kinds of other workloads of that name in its namespace, and the kinds that may not be read."""
+    twins, unread = [], []
+    for kind in BY_NAME:
+        if kind == workload.kind:
+            continue
+        try:
+            if cluster.get(address_of(WorkloadRef(workload.namespace, kind, workload.name)).path) is not None:
+                twins.append(f"a {kind}")
+        except ClusterForbidden:
+            unread.append(kind)
+    return twins, unread
+
+
+def _with_queries_in_use(
+    found: Sequence[FoundObjective],
+    queries: Mapping[Measure, str],
+    source: Client,
+    workload: WorkloadRef,
+    end: int,
+    settings: ActionSettings,
+) -> tuple[list[FoundObjective], list[str]]:
+    """Mark what guards the workload already by its query; a query that no convention has gets its week, too.
+
+    Returns the measures, and why a query's week is not known.
+    """
+    marked = [replace(m, is_used=m.is_used or queries.get(m.measure) == m.query) for m in found]
+    gaps: list[str] = []
+    for measure, query in queries.items():
+        if any(measured.is_used and measured.query == query for measured in marked):
+            continue
+        try:
+            week = objective_week(source, Objective(measure, query, ANNOTATION), workload, end)
+        except (SourceLimit, SourceProtocol, UsageError) as error:  # of this question alone
+            gaps.append(f"{measure} in use: its query was not answered: {error.message}")
+            continue
+        marked.append(replace(decide_objective(week, settings), is_used=True))
+    return marked, gaps
 
 
 def _week(source: Client, way: ServiceQueries, workload: WorkloadRef, end: int) -> ServiceWeek | None:

@@ -84,7 +84,9 @@ def _card(
     alarms = "" if found.false_alarms is None else percent(found.false_alarms, 1)
     words = [html.P(f"{alarms} of the hours without a change would have counted as harm.")] if alarms else []
     if found.is_used:
-        use: Component = html.P("It guards changes: it was written in the workload's namespace.")
+        use: Component = html.P(
+            "It guards changes: an annotation of the workload, or an object of its namespace, names it."
+        )
     else:
         command = annotate_command(workload, found.measure, found.query)
         copy = dmc.CopyButton(

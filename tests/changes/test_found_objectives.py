@@ -132,6 +132,10 @@ WRONG: Final = (
     Exporter("shared", "nginx_ingress_controller_request_duration_seconds", "nginx_ingress_controller_requests",
              {"namespace": "ingress", "pod": "c-1", "exported_namespace": SPACE, "exported_service": "both"},
              'status="200"', 'status="502"'),
+    # A Deployment and a StatefulSet of one name, which a mesh does not tell apart.
+    Exporter("twin", "istio_request_duration_milliseconds", "istio_requests_total",
+             {"reporter": "destination", "destination_workload": "twin", "destination_workload_namespace": SPACE},
+             'response_code="200"', 'response_code="503"', 1000),
     Exporter("elsewhere", "grpc_server_handling_seconds", "grpc_server_handled_total",
              {"namespace": "audit", "pod": "elsewhere-7d4b9c-x2x9z", "grpc_type": "unary", "grpc_service": "a.B"},
              'grpc_code="OK"', 'grpc_code="Internal"'),
@@ -204,6 +208,8 @@ def cluster(kubeconfig: Path) -> Iterator[KubeClient]:
         api.create("/api/v1/namespaces", {"metadata": {"name": SPACE}})
         for name in {exporter.name for exporter in (*EXPORTERS, *WRONG)}:
             api.create(f"/apis/apps/v1/namespaces/{SPACE}/deployments", deployment(name, {"app": name}))
+        twin = {**deployment("twin", {"app": "other"}), "kind": "StatefulSet"}
+        api.create(f"/apis/apps/v1/namespaces/{SPACE}/statefulsets", twin)
         client = connect(KubeSettings(kubeconfig=str(server.write_kubeconfig(kubeconfig))))
         yield client
         client.close()
@@ -302,7 +308,9 @@ def test_latency_and_failures_of_each_kind_are_found_and_harm_is_seen_by_them(
 def test_what_callers_of_the_workload_do_not_wait_for_is_not_proposed(
     name: str, source: Client, cluster: KubeClient
 ) -> None:
-    assert list(guards_of(cluster, source, name).found) == []
+    guards = guards_of(cluster, source, name)
+    assert list(guards.found) == []
+    assert ("metrics of Istio name no kind" in " ".join(guards.gaps)) is (name == "twin")
 
 
 def of_workload(exporter: Exporter, workload: WorkloadRef) -> Exporter:
@@ -342,6 +350,8 @@ def test_once_a_person_says_yes_harm_in_a_service_of_each_kind_is_rolled_back_in
                 annotations = dict(shlex.split(command)[5].split("=", 1) for command in use)
                 add = {"op": "add", "path": "/metadata/annotations", "value": annotations}
                 api.patch(address_of(ref).path, [add], kind="json")
+                used = find_guards(scene.client, source, {}, ref, begun, SETTINGS)
+                assert [one.is_used for one in used.found] == [True, True]
             before = {ref: scene.resources(ref) for ref in (*harmed, unharmed)}
             moved = moved_by_watching(scene, tmp_path, [*before], source, 0.2, 0.6)
             source.close()
@@ -422,6 +432,16 @@ def test_the_command_prints_what_was_found_and_what_a_person_types_to_use_it(
     )
     found = guards_of(cluster, source, "jvm").found
     assert queries == {one.measure: one.query for one in found} and refused == []
+
+
+@pytest.mark.server
+def test_a_query_of_their_own_that_guards_already_has_its_week_too(source: Client, cluster: KubeClient) -> None:
+    asked = msgspec.structs.replace(SETTINGS, latency_query="vector(0.25)")
+    guards = find_guards(cluster, source, {}, WorkloadRef(SPACE, "Deployment", "calls"), CHANGED, asked)
+    (own,) = guards.found
+    # Prometheus answers a constant at each of the week's 168 hours.
+    assert (own.query, own.is_used, own.reason) == ("vector(0.25)", True, "") and own.values == (0.25,) * 168
+    assert sum(line.startswith("  it guards changes") for line in describe(guards)) == 1
 
 
 @pytest.mark.server
