@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from cotenant.base import measures
 from cotenant.base.cluster import EventKind, Workload
 from cotenant.base.colocation.reclaimable import Band, Reclaimable, encode_terms
 from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
@@ -214,6 +216,8 @@ def nodes(analysis: Analysis) -> Table:
     node_rows = []
     for node in analysis.history.inventory.nodes:
         row: dict[str, Any] = {"node": node.name, "pods": pods[node.name], "cpu_peak": peaks.get(node.name)}
+        filled = (measures.ratio_of(requested[r][node.name], node.allocatable.get(r)) for r in Resource)
+        row["requested_ratio"] = max((share for share in filled if math.isfinite(share)), default=None)
         for resource in Resource:
             row[f"{resource}_allocatable"] = node.allocatable.get(resource)
             row[f"{resource}_request"] = requested[resource][node.name]

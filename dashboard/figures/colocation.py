@@ -58,7 +58,13 @@ def chart(
         *_batch(x, floor, shown["batch"], "Batch"),
         *_batch_ahead(x_ahead, ahead, None if ceiling is None else ceiling / scale),
         lines.line(x, shown["total"], "Whole node", base.BLUE, width=2),
-        lines.line([*x, *x_ahead], np.concatenate([shown["mid"], ahead["mid_likely"]]), "Mid", base.VIOLET, dash="dot"),
+        lines.line(
+            [*x, *x_ahead],
+            np.concatenate([shown["mid"], ahead["mid_likely"]]),
+            "Free for a day",
+            base.VIOLET,
+            dash="dot",
+        ),
         *([] if allocatable is None else [lines.level([*x, *x_ahead], allocatable / scale, "Allocatable")]),
     ]
     for trace in traces:

@@ -80,7 +80,7 @@ def _chart(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str]]
         "colorbar": {"thickness": 8, "outlinewidth": 0, "ticksuffix": " %", "len": 1, "nticks": 5},
     }
     layout = base.layout(
-        margin={"l": 44, "r": 4, "t": 6, "b": 64},
+        margin={"l": 56, "r": 4, "t": 6, "b": 64},
         xaxis={
             "tickvals": list(range(len(nodes))),
             "ticktext": [base.plain(_short(str(node["node"]))) for node in nodes],

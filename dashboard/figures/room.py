@@ -67,7 +67,7 @@ def chart(line: CapacitySeries, now_seconds: float | None) -> Chart:
         *([lines.line(past, line.past[recent] / scale, "Batch so far", base.TEAL, width=2)] if past else []),
         sure | {"fill": "tozeroy", "fillcolor": base.with_alpha(base.TEAL, 0.2)},
         likely,
-        *([lines.line(both, mid, "Mid", base.VIOLET, dash="dashdot")] if np.isfinite(mid).any() else []),
+        *([lines.line(both, mid, "Free for a day", base.VIOLET, dash="dashdot")] if np.isfinite(mid).any() else []),
         *([] if line.used is None else [lines.level(both, line.used / scale, "Batch pods use now", base.ORANGE)]),
     ]
     for trace in traces:

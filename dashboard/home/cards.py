@@ -103,12 +103,15 @@ def waste(page: OverviewPage) -> Component:
 
 
 def _nodes_that_could_leave(page: OverviewPage) -> list[Any]:
-    """The number of nodes that freed requests let go of; nothing where `cotenant size` has not run."""
+    sentence = leaving_nodes(page)
+    return [" ", dcc.Link(sentence, href=page.href(CLUSTER_SIZE)), "."] if sentence else []
+
+
+def leaving_nodes(page: OverviewPage) -> str:
+    """The number of nodes that freed requests let go of, in a sentence; "" where `cotenant size` has not run."""
     report = page.view.source.cluster_size()
     level = best_known(report) if report else None
-    if report is None or level is None:
-        return []
-    return [" ", dcc.Link(short_sentence(report, level), href=page.href(CLUSTER_SIZE)), "."]
+    return short_sentence(report, level) if report and level else ""
 
 
 def _saving_words(total: Savings, currency: str) -> list[Any]:

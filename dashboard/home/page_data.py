@@ -16,10 +16,10 @@ from cotenant.dashboard.sources.namespace_filter import OF_THESE, overview_of
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import carried
 from cotenant.recommender.model import list_totals
-from cotenant.recommender.model.list_totals import ReadyCounts, TodoCounts
+from cotenant.recommender.model.list_totals import FullNodes, ReadyCounts, TodoCounts
 from cotenant.recommender.model.savings import PlannedSavings
 from cotenant.recommender.model.todo import TodoList
-from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
+from cotenant.recommender.model.views import NODES, RECOMMENDATIONS, Overview
 
 OF_CHOSEN: Final = "of the chosen namespaces"
 
@@ -70,6 +70,11 @@ class OverviewPage:
     def above_request(self) -> int:
         """Containers that used more memory than they request."""
         return self._kept("above request", lambda: list_totals.above_request_count(self.advice, self.query))
+
+    @cached_property
+    def full_nodes(self) -> FullNodes:
+        """Nodes of the whole cluster that are nearly all requested."""
+        return self._kept("full nodes", lambda: list_totals.full_nodes(self.snapshot.tables[NODES.name]))
 
     @cached_property
     def cuts(self) -> PlannedSavings:

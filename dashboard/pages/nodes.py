@@ -39,6 +39,7 @@ LIST: Final = Listing(
     noun="node",
     shown=(
         "node",
+        "requested_ratio",
         "pods",
         "cpu_allocatable",
         "cpu_request",
@@ -54,7 +55,7 @@ LIST: Final = Listing(
         "reason",
     ),
     facets=(("reason", "Reason"),),
-    order="-cpu_usage",
+    order="-requested_ratio",
     opens="nodes/{node}",
     pinned=("node",),
 )
@@ -65,7 +66,7 @@ CHOICES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label":
 
 
 def render(view: View, search: str) -> Component:
-    """The list under a chart of all its nodes."""
+    """The list above a chart of all its nodes."""
     lead = html.P("What is requested, used and lendable on each node now. Enter or click: its hours and formulas.")
     switch = dmc.SegmentedControl(id="balance-resource", value="cpu", data=CHOICES, size="xs")
     dots = panels.panel(
@@ -78,7 +79,7 @@ def render(view: View, search: str) -> Component:
     if view.source.snapshot().overview is None:
         return html.Div([html.Div([html.H1("Nodes"), lead], className="page-head"), body], className="page")
     return html.Div(
-        [html.Div([html.H1("Nodes"), lead], className="page-head"), dots, html.Div(body, className="list-below")],
+        [html.Div([html.H1("Nodes"), lead], className="page-head"), html.Div(body, className="list-below"), dots],
         className="page tall-page",
     )
 

@@ -16,7 +16,8 @@ _PAGE: Final = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><ti
 :root {{ color-scheme: light dark }} body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 64rem; margin: 2rem auto;
 padding: 0 1rem }} code, pre {{ font: 13px/1.5 ui-monospace, monospace }}
 summary {{ cursor: pointer; padding: .35rem 0 }}
-pre {{ white-space: pre-wrap }} table {{ border-collapse: collapse }} th, td {{ text-align: left; vertical-align: top;
+pre {{ white-space: pre-wrap }} code, pre, td {{ overflow-wrap: anywhere }}
+table {{ border-collapse: collapse }} th, td {{ text-align: left; vertical-align: top;
 padding: .2rem .8rem .2rem 0; font-weight: normal }} details {{ border-bottom: 1px solid #8886 }}
 </style></head><body><main><h1>API</h1><p>{about}</p>
 <p>Machines read <a href="{openapi}">openapi.json</a>. A write needs the token of <code>GET api/v1/me</code> in the

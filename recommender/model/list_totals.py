@@ -1,10 +1,11 @@
-"""What the rows of a list of recommendations come to: how many there are of each kind, and what they free. Pure.
+"""What the rows of a list come to: how many there are of each kind, and what recommendations free. Pure.
 
 Pages and commands count and add up here alone. Rows that somebody has put off are in no total.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,6 +42,28 @@ def in_sight(advice: Relation) -> RowCondition:
     if any(column.name == POSTPONED for column in advice.schema.columns):
         return RowCondition(f"{POSTPONED} = ''")
     return RowCondition()
+
+
+FULL_RATIO: Final = 0.95
+"""Share of a node that is requested, from which on it counts as full: few pods fit into the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class FullNodes:
+    """The number of full nodes, and the one that is requested most: its name and that share; "" and NaN without one."""
+
+    count: int
+    fullest: str
+    requested_ratio: float
+
+
+def full_nodes(nodes: Relation) -> FullNodes:
+    """Over all nodes; results of a version without the share count none."""
+    most = queries.page(nodes, Query(sort=(("requested_ratio", True),)), slice(0, 1), ("node", "requested_ratio"))
+    row = next(most.rows(), {})
+    known = row.get("requested_ratio")
+    count = nodes.count(RowCondition("requested_ratio >= ?", (FULL_RATIO,)))
+    return FullNodes(count, "" if known is None else str(row["node"]), math.nan if known is None else float(known))
 
 
 _ABOVE_REQUEST: Final = RowCondition("memory_observed_max > coalesce(memory_request_now, memory_limit_now)")

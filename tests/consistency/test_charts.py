@@ -178,7 +178,7 @@ def of_nodes(seen: Surfaces) -> Iterator[Drawn]:
                                                                       "batch_sure", "mid_likely")}  # fmt: skip
             columns["mid"] = np.concatenate([columns["mid"], columns["mid_likely"]])
             where = {"Whole node": ("y", "total"), "Prod usage": ("y", "prod"), "Batch": ("customdata", "batch"),
-                     "Mid": ("y", "mid"), "Batch, median": ("customdata", "batch_likely"),
+                     "Free for a day": ("y", "mid"), "Batch, median": ("customdata", "batch_likely"),
                      "Batch, 95 % sure": ("customdata", "batch_sure")}  # fmt: skip
             lines = [(name, axis, columns[column]) for name, (axis, column) in where.items()
                      if name in chart.traces or not name.startswith("Batch,")]  # fmt: skip
