@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person
+from cotenant.base.progress import SILENT, Progress
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.table import Column, Kind, Schema, Table
@@ -117,13 +118,19 @@ class QueueVerdict(StrEnum):
 QUEUE: Final = Schema(
     "autopilot_queue",
     (
-        Column("place", "#", Kind.INTEGER, "Place in the queue; 0 for a workload that waits."),
-        Column("decision", "Decision", Kind.TEXT, "act, propose (its policy observes) or wait."),
-        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload."),
+        Column("place", "#", Kind.INTEGER, "Place in the queue; 0 for a workload that waits.", essential=True),
+        Column("decision", "Decision", Kind.TEXT, "act, propose (its policy observes) or wait.", essential=True),
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload.", essential=True),
         Column("kind", "Kind", Kind.TEXT, "Kind of the workload."),
-        Column("workload", "Workload", Kind.TEXT, "Name of the workload."),
+        Column("workload", "Workload", Kind.TEXT, "Name of the workload.", essential=True),
         Column("policy", "Policy", Kind.TEXT, "AutopilotPolicy that selects it."),
-        Column("cpu_frees", "CPU frees", Kind.MILLICORES, "Requests that fall, over all pods, by the step of now."),
+        Column(
+            "cpu_frees",
+            "CPU frees",
+            Kind.MILLICORES,
+            "Requests that fall, over all pods, by the step of now.",
+            essential=True,
+        ),
         Column("memory_frees", "Memory frees", Kind.BYTES, "The same of memory."),
         Column("cpu_raises", "CPU raises", Kind.MILLICORES, "Requests that rise, over all pods, by the step of now."),
         Column("memory_raises", "Memory raises", Kind.BYTES, "The same of memory."),
@@ -134,7 +141,7 @@ QUEUE: Final = Schema(
         Column("floor_until", "Floor until", Kind.TIME, "When it ends, and the floor goes back.", wide=True),
         Column("gitops", "Kept by", Kind.TEXT, "What says that a GitOps tool keeps the workload.", wide=True),
         Column("reason", "Reason", Kind.TEXT, "Code of docs/reasons.md: why it waits."),
-        Column("words", "Why", Kind.TEXT, "The same for people."),
+        Column("words", "Why", Kind.TEXT, "The same for people.", essential=True),
     ),
     ("namespace", "kind", "workload"),
 )
@@ -248,6 +255,15 @@ class StoredPolicy:
     refused: str = ""
 
 
+ROUND_STAGES: Final = (
+    "Reading who approved what",
+    "Reading policies",
+    "Reading the workloads and pods of the namespace",
+    "Deciding what changes, and in which order",
+)
+"""Of a round that somebody waits for."""
+
+
 class AutopilotService(Protocol):
     """Safe for many threads. name: NAMESPACE/NAME of a policy. Raises NotAllowed, and CotenantError as the cluster's.
 
@@ -267,10 +283,10 @@ class AutopilotService(Protocol):
     def bundle(self, who: Person, form: BundleForm, namespaces: Sequence[str] = ()) -> Mapping[str, str]:
         """Files by path of the steps that workloads of a GitOps tool would take now; NoData where none would."""
 
-    def try_policy(self, who: Person, body: Mapping[str, Any]) -> AutopilotRound:
+    def try_policy(self, who: Person, body: Mapping[str, Any], progress: Progress = SILENT) -> AutopilotRound:
         """Return the round that a policy would produce tonight if it were as in `body`.
 
-        Raises UsageError, which names the contradictions in the policy.
+        progress: hears of each of ROUND_STAGES. Raises UsageError, which names the contradictions in the policy.
         """
 
     def save_policy(

@@ -22,6 +22,7 @@ from cotenant.autopilot.model import (
     POLICIES,
     QUEUE,
     REPORT,
+    ROUND_STAGES,
     STATUS,
     AutopilotEvent,
     AutopilotMode,
@@ -49,6 +50,7 @@ from cotenant.base.kubernetes.protocol import OWN_GROUP
 from cotenant.base.ledger.bucket_ledger import LedgerPlace
 from cotenant.base.people import Person, Right
 from cotenant.base.process.clock import Clock
+from cotenant.base.progress import SILENT, Progress
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.root import Settings
@@ -137,13 +139,14 @@ class ClusterAutopilotService:
             return StoredPolicy(name, strip_server_fields(live), refused=f"{error.message}. {error.fix}")
         return StoredPolicy(name, strip_server_fields(live), acting.text, acting.digest)
 
-    def try_policy(self, who: Person, body: Mapping[str, Any]) -> AutopilotRound:
+    def try_policy(self, who: Person, body: Mapping[str, Any], progress: Progress = SILENT) -> AutopilotRound:
         """A round with this policy in the place of the one that the cluster has, with every change window open."""
         draft, document = parse_draft(body)
         who.require(Right.REVIEW, draft.namespace)
         with self._access(who) as client:
+            progress.stage(ROUND_STAGES[0], 1)
             history, now_seconds = self._history(), self._clock.now_seconds()
-            scope = RoundScope((draft.namespace,), in_window=True)
+            scope = RoundScope((draft.namespace,), in_window=True, progress=progress)
             with closing(DraftClient.of(client, document)) as drafting:
                 reading = self._decide_round(drafting, history, now_seconds, scope)
         reading = visible_to(reading, who)

@@ -17,13 +17,14 @@ from cotenant.autopilot.decide.records import lapsed_approvals
 from cotenant.autopilot.decide.refusals import AcceptRefusal, gap_of
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry, RoundInputs, decide
 from cotenant.autopilot.decide.writers import standings_by_workload
-from cotenant.autopilot.model import AutopilotMode, QueueVerdict
+from cotenant.autopilot.model import ROUND_STAGES, AutopilotMode, QueueVerdict
 from cotenant.autopilot.rounds.cluster_state import read_health, read_namespace, read_policies
 from cotenant.autopilot.rounds.ledger_history import LedgerHistory
 from cotenant.autopilot.rounds.trouble import asked_trouble
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
+from cotenant.base.progress import SILENT, Progress
 from cotenant.base.reasons import Reason
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.actions import ActionSettings
@@ -43,13 +44,14 @@ class RoundScope:
 
     namespaces: these alone, all without; in_window: as if every change window were open; refusals: what accepting
     refused to whoever carries the rounds out, by workload; forecasts: replicas that the last scan asks for, read
-    where a policy lends any.
+    where a policy lends any; progress: hears of each of ROUND_STAGES but the first.
     """
 
     namespaces: Sequence[str] = ()
     in_window: bool = False
     refusals: Mapping[WorkloadRef, AcceptRefusal] = field(default_factory=dict)
     forecasts: FloorForecasts = dict
+    progress: Progress = SILENT
 
 
 EVERYWHERE: Final = RoundScope()
@@ -141,13 +143,16 @@ def read_round(
     scope: RoundScope = EVERYWHERE,
 ) -> RoundReading:
     """Everything that a round rests on, decided; ClusterAbsent where the kind of policies is not installed."""
+    scope.progress.stage(ROUND_STAGES[1], 1)
     ceiling, decisions = ceiling_of(settings.autopilot.ceiling), history.decisions
     policies = [
         _evaluate_policy(policy, ceiling, decisions.approvals, settings.actions)
         for policy in read_policies(client, scope.namespaces)
     ]
     force = {str(policy.policy): policy.under for policy in policies if policy.under is not None}
+    scope.progress.stage(ROUND_STAGES[2], 1)
     gathered = _collect_candidates(client, force, recommended, history, settings.recommender.cotenant)
+    scope.progress.stage(ROUND_STAGES[3], 1)
     acts = acts_of(history.standings.values())
     stops = "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds, settings.autopilot)
     health = read_health(client, settings.manager.namespace)

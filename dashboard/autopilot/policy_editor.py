@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.autopilot.model import QUEUE, AutopilotRound, QueueVerdict
+from cotenant.autopilot.model import QUEUE, ROUND_STAGES, AutopilotRound, QueueVerdict
 from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.people import Right
@@ -20,8 +20,10 @@ from cotenant.dashboard.autopilot import policy_form
 from cotenant.dashboard.autopilot.acting import ACTED
 from cotenant.dashboard.autopilot.policy_form import PROBLEM
 from cotenant.dashboard.autopilot.policy_text import as_yaml, parse_policy
+from cotenant.dashboard.autopilot.preview_job import PreviewJob
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.changes.callbacks import acts, announce
+from cotenant.dashboard.changes.jobs import Jobs
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.table_cells import Drawn, cells, reason_chips, subject, titles, without_empty_columns
 from cotenant.dashboard.frame.view import View, in_cluster
@@ -34,6 +36,10 @@ NEW: Final = "new"
 """In the URL's `policy`: one that does not exist yet."""
 TITLE: Final = "Policy"
 MOST_ROWS: Final = 200
+JOBS: Final[Jobs[PreviewJob]] = Jobs()
+FIRST_SECONDS: Final = 0.7
+"""For which a preview is waited for before its progress is shown."""
+POLL_MS: Final = 700
 VERDICTS: Final = {QueueVerdict.ACT: "teal", QueueVerdict.PROPOSE: "blue", QueueVerdict.WAIT: "gray"}
 DRAWN: Final[Drawn] = {
     "place": lambda place: f"{place:,}" if place else display.MISSING,
@@ -117,10 +123,9 @@ def editor(view: View, name: str) -> Component:
     return panels.panel(title, *parts, html.Div(id="policy-tonight", role="status"), note=FIELDS)
 
 
-def tonight(view: View, text: str) -> Component:
+def tonight(view: View, text: str, result: AutopilotRound) -> Component:
     """Return what the policy in the text would do with every window open, and the button that saves this text."""
     body = parse_policy(text)
-    result = in_cluster(view.given.autopilot).try_policy(view.given.people(), body)
     may_not = callbacks.missing_role_sentence(view, Right.APPROVE, body["metadata"]["namespace"])
     save = html.Button(
         "Save this policy",
@@ -133,6 +138,38 @@ def tonight(view: View, text: str) -> Component:
     store = dcc.Store(id="policy-previewed", data=text)
     shown = [html.H3("Tonight"), *queue_parts(result, view.currency), *why]
     return html.Div([*shown, html.Div(save, className="plan-buttons"), store])
+
+
+def begin_preview(view: View, text: str) -> Component:
+    """Return the preview of a text, or its progress where it takes longer than `FIRST_SECONDS`."""
+    who, body, key = view.given.people(), parse_policy(text), _key(view, text)
+    service = in_cluster(view.given.autopilot)
+    JOBS.forget(key)
+    job = JOBS.job(key, lambda: PreviewJob(lambda progress: service.try_policy(who, body, progress)))
+    job.wait(FIRST_SECONDS)
+    return _present(view, text, job)
+
+
+def _key(view: View, text: str) -> tuple[str, str, str]:
+    return view.settings.base_path, view.given.people().name, text
+
+
+def _present(view: View, text: str, job: PreviewJob) -> Component:
+    if job.is_over:
+        JOBS.forget(_key(view, text))
+        return tonight(view, text, job.answer())
+    done, total = max(job.stage_number - 1, 0), len(ROUND_STAGES)
+    said = f"{job.stage_name or ROUND_STAGES[0]} ({done + 1} of {total}); {display.duration(job.elapsed_seconds())}."
+    return html.Div(
+        [
+            html.P(said, role="status"),
+            html.Progress(value=str(done), max=str(total), **{"aria-label": "Preview"}),
+            html.Button("Stop", id="policy-preview-stop", className="button act"),
+            dcc.Store(id="policy-previewing", data=text),
+            dcc.Interval(id="policy-preview-tick", interval=POLL_MS),
+        ],
+        className="review-progress",
+    )
 
 
 def totals_parts(result: AutopilotRound, currency: str) -> list[Any]:
@@ -181,6 +218,7 @@ def register(app: Dash, view: View) -> None:
         Output("policy-tonight", "children", allow_duplicate=True),
         Input("policy-preview", "n_clicks"),
         State("policy-text", "value"),
+        running=[(Output("policy-preview", "disabled"), True, False)],
         prevent_initial_call=True,
     )
     @acts(view, Right.REVIEW)
@@ -188,7 +226,27 @@ def register(app: Dash, view: View) -> None:
         if not clicks:
             return no_update
         try:
-            return tonight(view, text or "")
+            return begin_preview(view, text or "")
+        except CotenantError as error:
+            return panels.trouble(error)
+
+    @app.callback(
+        Output("policy-tonight", "children", allow_duplicate=True),
+        Input("policy-preview-tick", "n_intervals"),
+        Input("policy-preview-stop", "n_clicks"),
+        State("policy-previewing", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.REVIEW)
+    def _go_on(_ticks: int | None, stop: int | None, text: str | None) -> Any:
+        job = JOBS.find(_key(view, text or ""))
+        if job is None:
+            return no_update
+        if stop:
+            JOBS.forget(_key(view, text or ""))
+            return html.P("The preview was stopped.", className="panel-note")
+        try:
+            return _present(view, text or "", job)
         except CotenantError as error:
             return panels.trouble(error)
 

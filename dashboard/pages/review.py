@@ -25,8 +25,9 @@ from cotenant.dashboard.changes import callbacks as acting
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes import review_browser, review_end, review_steps
 from cotenant.dashboard.changes.callbacks import acts
+from cotenant.dashboard.changes.jobs import Jobs
 from cotenant.dashboard.changes.review import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, ReviewTerms
-from cotenant.dashboard.changes.review_job import AT_ONCE, Ask, ReviewJob, ReviewJobs
+from cotenant.dashboard.changes.review_job import AT_ONCE, Ask, ReviewJob
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.tables import display
@@ -45,7 +46,7 @@ TITLES: Final = {
 P99: Final = 4
 """Place of p99 in a portrait's ladder."""
 DRY: Final = (DRY_RUN, CONFIRM)
-JOBS: Final = ReviewJobs()
+JOBS: Final[Jobs[ReviewJob]] = Jobs()
 FIRST_SECONDS: Final = 1.0
 """How long an answer waits for the end of a job, before it says how far it is."""
 ACCEPT: Final = "Accept"
@@ -244,7 +245,7 @@ def _ask_or_start(
         return ask(refs)
     version = view.source.snapshot().results_version
     key = (_owner(view, terms), dry, method, terms.overridden, terms.second_person, version, hash(tuple(refs)))
-    job = JOBS.job(key, refs, ask)
+    job = JOBS.job(key, lambda: ReviewJob(refs, ask))
     return job.looks() if job.wait(FIRST_SECONDS) else job
 
 
