@@ -244,12 +244,14 @@ def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bo
     note = ""
     if cut and rows:
         whole, every = rows, columns
-        kept, essential = [c.kind.numeric or c.uncut for c in every], [c.essential * (1 + c.uncut) for c in every]
+        kept = [c.kind.numeric or c.uncut for c in every]
+        # What no row has is left out before all else.
+        has = [any(row[place].strip() for row in cells_of_rows) for place in range(len(every))]
+        essential = [c.essential * (1 + c.uncut) if full else -1 for c, full in zip(every, has, strict=True)]
         places, rows = fit_columns(rows, kept, out.width, essential)
         columns, left_out = [every[place] for place in places], [c for i, c in enumerate(every) if i not in places]
-        if rows != whole:
-            names = f", without {', '.join(c.title for c in left_out)}" if left_out else ""
-            note = f"cut to the terminal's width{names}; -o wide shows all"
+        if rows != whole and cells_of_rows:
+            note = _cut_note([column.title for column in left_out], out.width)
     for index, cells in enumerate(_pad_cells(rows, [c.kind.numeric for c in columns]) if rows else ()):
         styles = ["bold" if index < len(titles) else _style(c, cell) for c, cell in zip(columns, cells, strict=True)]
         line = Text("  ").join(Text(cell, style) for cell, style in zip(cells, styles, strict=True))
@@ -258,6 +260,15 @@ def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bo
             out.print(Text("─" * line.cell_len, "dim"), soft_wrap=True)
     if note:
         message(note)
+
+
+def _cut_note(left_out: Sequence[str], width: int) -> str:
+    """Name the columns that a terminal of that width has no place for, or count them where that takes two lines."""
+    notes = [f"cut to the terminal's width, without {words}; -o wide shows all" for words in (
+        ", ".join(left_out), f"{len(left_out)} columns")]  # fmt: skip
+    if not left_out:
+        return "cut to the terminal's width; -o wide shows all"
+    return notes[0] if len(notes[0]) <= width else notes[1]
 
 
 def _style(column: Column, cell: str) -> str:

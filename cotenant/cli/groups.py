@@ -12,10 +12,12 @@ from typer.core import TyperCommand, TyperGroup
 
 from cotenant.base.commands.command import CONTEXT, examples, new_app
 from cotenant.base.commands.session import remember_cluster
-from cotenant.cli.registry import FIRST_WORDS, SHORT_NAMES, CommandEntry, nearest_command, nearest_table
+from cotenant.cli.registry import FIRST_WORDS, OF_ONE, SHORT_NAMES, CommandEntry, nearest_command, nearest_table
 
 CONNECTION: Final = "Where from"
 OUTPUT: Final = "Output"
+ALL_NAMESPACES: Final = ("-A", "--all-namespaces")
+"""Of kubectl: `get` lists all namespaces where none is named."""
 PANELS: Final = {
     **dict.fromkeys(("prometheus", "kubeconfig", "context", "cluster", "store"), CONNECTION),
     **dict.fromkeys(("output", "no_headers"), OUTPUT),
@@ -97,6 +99,23 @@ def name_value(parameter: Any) -> None:
         parameter.metavar = names.get(kind)
 
 
+def refuse_names(command: Any) -> None:
+    """Let a command that lists all rows of a table name the one that shows a single row, where a name is typed."""
+    parse, table = command.parse_args, command.name
+
+    def parse_args(ctx: Any, args: list[str]) -> list[str]:
+        ctx.allow_extra_args = True
+        rest: list[str] = parse(ctx, args)
+        if ctx.args and not ctx.resilient_parsing:
+            spaces = [*(ctx.params.get("namespace") or ())]
+            name = f"{spaces[0]}/{ctx.args[0]}" if len(spaces) == 1 and "/" not in ctx.args[0] else ctx.args[0]
+            shown = f" One is shown by `cotenant {OF_ONE[table]} {name}`." if table in OF_ONE else ""
+            ctx.fail(f"Got unexpected extra argument(s) ({' '.join(ctx.args)}).{shown}")
+        return rest
+
+    command.parse_args = parse_args
+
+
 def omit_type_label(ctx: Any) -> None:
     """No type beside an argument: its name says what it is."""
 
@@ -124,21 +143,25 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The real command, imported now."""
         if self.name == "get" and args:
-            args = [SHORT_NAMES.get(args[0], args[0]), *args[1:]]
+            args = [SHORT_NAMES.get(args[0], args[0]), *(word for word in args[1:] if word not in ALL_NAMESPACES)]
         if args and self.entry(args[0]) is None and not ctx.resilient_parsing:
-            self.refuse(ctx, args[0])
+            self.refuse(ctx, args)
         self.commands = {entry.name: self.get_command(ctx, entry.name) for entry in self.entries}  # to suggest from
         name, stand_in, rest = super().resolve_command(ctx, args)
         entry = self.entry(name) if name else None
-        return name, load_command(entry) if entry else stand_in, rest
+        command = load_command(entry) if entry else stand_in
+        if self.name == "get" and entry:
+            refuse_names(command)
+        return name, command, rest
 
-    def refuse(self, ctx: Any, word: str) -> None:
+    def refuse(self, ctx: Any, words: Sequence[str]) -> None:
         """End with the command that was meant, where a word that is none is close to one."""
+        word, *rest = words
         if word.startswith("-"):
             return
         if self.name == "get" and (table := nearest_table(word)):
             ctx.fail(f"No such command {word!r}. Did you mean `cotenant get {table}`?")
-        if ctx.parent is None and (meant := nearest_command(word)):
+        if ctx.parent is None and (meant := nearest_command(word, rest)):
             sure = f"Use `cotenant {meant}`." if word in FIRST_WORDS else f"Did you mean `cotenant {meant}`?"
             ctx.fail(f"No such command {word!r}. {sure}")
 

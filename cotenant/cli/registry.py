@@ -5,6 +5,7 @@ Data alone, so that `cotenant --help` imports nothing of what it lists.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
@@ -86,6 +87,25 @@ SHORT_NAMES: Final = {
     **dict.fromkeys(("gang", "podgroups", "podgroup", "pg"), "gangs"),
 }
 """What people ask `get` for by the pages' and kubectl's names -> the table that it means."""
+KINDS: Final = {
+    **dict.fromkeys(("deployments", "deployment", "deploy"), "Deployment"),
+    **dict.fromkeys(("statefulsets", "statefulset", "sts"), "StatefulSet"),
+    **dict.fromkeys(("daemonsets", "daemonset", "ds"), "DaemonSet"),
+    **dict.fromkeys(("cronjobs", "cronjob", "cj"), "CronJob"),
+    **dict.fromkeys(("jobs", "job"), "Job"),
+}
+"""Names of kubectl that are kinds of workloads here, rows of one table -> the kind."""
+OF_ONE: Final = {
+    "recommendations": "explain",
+    "nodes": "explain node",
+    "reclaimable": "explain node",
+    "pods": "explain pod",
+    "plans": "reservations show",
+    "policies": "autopilot preview",
+    "changes": "recs explain",
+    "forecast": "get forecast",
+}
+"""Table of `get` -> the command that shows one of its rows by name."""
 FIRST_WORDS: Final = {
     **dict.fromkeys(("apply", "accept"), "recs apply"),
     **dict.fromkeys(("undo", "revert"), "recs rollback"),
@@ -98,6 +118,13 @@ FIRST_WORDS: Final = {
     **{verb: f"reservations {verb}" for verb in ("approve", "reject")},
     **{verb: f"autopilot {verb}" for verb in ("act", "pause", "resume", "preview")},
     **dict.fromkeys(("describe", "show"), "explain"),
+    "diff": "recs show",
+    **dict.fromkeys(("edit", "patch", "scale", "set"), "recs apply"),
+    **dict.fromkeys(("logs", "log", "events"), "audit export"),
+    **dict.fromkeys(("delete", "remove"), "uninstall"),
+    "create": "reservations plan",
+    "rollout": "get changes",
+    "cluster-info": "status",
     **dict.fromkeys(("ui", "web"), "dashboard"),
     **dict.fromkeys(("overview", "summary", "info"), "status"),
     **dict.fromkeys(("clusters",), "status --all-clusters"),
@@ -107,6 +134,20 @@ FIRST_WORDS: Final = {
     "top": "get pods",
 }
 """What people who know kubectl and the peers type first -> the command that does it."""
+NAMED: Final = (
+    "apply",
+    "accept",
+    "describe",
+    "show",
+    "diff",
+    "rollback",
+    "undo",
+    "revert",
+    "verify",
+    "snooze",
+    "dismiss",
+)
+"""Those of them whose further words are what the command takes, too."""
 EXPLAIN: Final = (
     CommandEntry(
         "workload", f"{_CLI}.analysis.explain.explain", "Why a recommendation says what it says.", command="workload"
@@ -301,6 +342,7 @@ PROVIDERS: Final = {
     "cotenant.admission.commands.shipped_registration:ShippedRegistration": (
         "cotenant.cli.cluster.installation.registration:shipped_registration"
     ),
+    "cotenant.dashboard.commands.replays:Replays": "cotenant.cli.analysis.background_replay:replays",
     "cotenant.scheduler_ext.reservations.commands.workload_history:WorkloadHistory": (
         "cotenant.pipeline.workload_history:workload_history"
     ),
@@ -344,13 +386,16 @@ Old names work for one release, are in no help, and say the new one on stderr.
 """
 
 
-def nearest_command(word: str) -> str:
+def nearest_command(word: str, rest: Sequence[str] = ()) -> str:
     """The command that somebody who types a word that is none most likely means, "get nodes"; "" for no likely one.
 
-    Known first words count as they are, and every name of a command or of one below a group by its spelling.
+    Known first words count as they are, with the `rest` of what was typed; every name of a command or of one below a
+    group counts by its spelling.
     """
+    if word == "top" and rest and (table := SHORT_NAMES.get(rest[0], rest[0])) in {entry.name for entry in GET}:
+        return f"get {table}"
     if word in FIRST_WORDS:
-        return FIRST_WORDS[word]
+        return " ".join((FIRST_WORDS[word], *(rest if word in NAMED else ())))
     below = {child.name: f"{entry.name} {child.name}" for entry in COMMANDS for child in entry.children}
     known = below | FIRST_WORDS | {entry.name: entry.name for entry in COMMANDS}
     close = get_close_matches(word.lower(), known, n=1, cutoff=CLOSE)
@@ -358,7 +403,9 @@ def nearest_command(word: str) -> str:
 
 
 def nearest_table(word: str) -> str:
-    """The table that `get WORD` most likely means: its name; "" for no likely one."""
+    """The table that `get WORD` most likely means: its name, and the filter of a kind; "" for no likely one."""
+    if word in KINDS:
+        return f"recommendations --filter kind={KINDS[word]}"
     known = SHORT_NAMES | {entry.name: entry.name for entry in GET}
     close = get_close_matches(word.lower(), known, n=1, cutoff=CLOSE)
     return known[close[0]] if close else ""

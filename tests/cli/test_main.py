@@ -266,6 +266,26 @@ def test_a_mistyped_table_is_answered_with_the_table_that_was_meant(typed: str, 
     assert f"No such command {typed!r}. Did you mean `cotenant get {meant}`?" in said
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("get rec shop/cart", "explain shop/cart"),
+        ("get recs cart -n shop", "explain shop/cart"),
+        ("get plan feed/deployment-rank -A", "reservations show feed/deployment-rank"),
+        ("get pods shop/web-1", "explain pod shop/web-1"),
+        ("get deployments", "get recommendations --filter kind=Deployment"),
+        ("describe node node-07", "explain node node-07"),
+        ("apply shop/cart", "recs apply shop/cart"),
+        ("top no", "get nodes"),
+    ],
+)
+def test_what_kubectl_users_type_of_one_object_is_answered_with_the_command_for_it(typed: str, meant: str) -> None:
+    result = invoke(*typed.split())
+    said = " ".join(result.stderr.replace("│", " ").split())
+    assert (result.exit_code, result.stdout) == (2, "") and f"`cotenant {meant}`" in said
+    assert invoke(*meant.split()[:2], "--help").exit_code == 0
+
+
 def test_a_word_that_is_close_to_nothing_gets_no_wrong_hint() -> None:
     result = invoke("xyzzy")
     assert result.exit_code == 2

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cotenant.scheduler_ext.reservations.plans.backtest import PlanAccount
 
 _KEY: Final = (
-    Column("namespace", "Namespace", Kind.TEXT, "Namespace of the plan and its workload."),
-    Column("plan", "Plan", Kind.TEXT, "Name of the plan."),
+    Column("namespace", "Namespace", Kind.TEXT, "Namespace of the plan and its workload.", essential=True),
+    Column("plan", "Plan", Kind.TEXT, "Name of the plan.", essential=True),
 )
 
 RESERVATION_PLANS: Final = Schema(
@@ -29,10 +29,10 @@ RESERVATION_PLANS: Final = Schema(
         *_KEY,
         Column("owner", "Owner", Kind.TEXT, "Workload that the capacity is for, kind/name."),
         Column("source", "Source", Kind.TEXT, "Forecast, Recurring or Manual."),
-        Column("phase", "Phase", Kind.TEXT, "Where the present occurrence is in its life."),
-        Column("start", "Start", Kind.TIME, "When the capacity is needed next."),
+        Column("phase", "Phase", Kind.TEXT, "Where the present occurrence is in its life.", essential=True),
+        Column("start", "Start", Kind.TIME, "When the capacity is needed next.", essential=True),
         Column("end", "End", Kind.TIME, "Until when."),
-        Column("pods", "Pods", Kind.INTEGER, "Pods that capacity is reserved for."),
+        Column("pods", "Pods", Kind.INTEGER, "Pods that capacity is reserved for.", essential=True),
         Column("windows", "Windows", Kind.TEXT, "All windows that the forecast sees (UTC), each with its most pods."),
         Column("standby", "Standby", Kind.INTEGER, "Pods that capacity is kept ready for at any time."),
         Column("there", "There", Kind.INTEGER, "Of these pods, those whose capacity is there."),
