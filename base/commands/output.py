@@ -263,12 +263,9 @@ def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bo
 
 
 def _cut_note(left_out: Sequence[str], width: int) -> str:
-    """Name the columns that a terminal of that width has no place for, or count them where that takes two lines."""
-    notes = [f"cut to the terminal's width, without {words}; -o wide shows all" for words in (
-        ", ".join(left_out), f"{len(left_out)} columns")]  # fmt: skip
-    if not left_out:
-        return "cut to the terminal's width; -o wide shows all"
-    return notes[0] if len(notes[0]) <= width else notes[1]
+    """Name the columns that a terminal of that width has no place for, where the names take no second line."""
+    named = f"cut to the terminal's width, without {', '.join(left_out)}; -o wide shows all"
+    return named if left_out and len(named) <= width else "cut to the terminal's width; -o wide shows all columns"
 
 
 def _style(column: Column, cell: str) -> str:

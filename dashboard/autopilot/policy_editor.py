@@ -159,7 +159,7 @@ def _present(view: View, text: str, job: PreviewJob) -> Component:
         JOBS.forget(_key(view, text))
         return tonight(view, text, job.answer())
     done, total = max(job.stage_number - 1, 0), len(ROUND_STAGES)
-    said = f"{job.stage_name or ROUND_STAGES[0]} ({done + 1} of {total}); {display.duration(job.elapsed_seconds())}."
+    said = f"{job.stage_name or ROUND_STAGES[0]} ({done + 1} of {total})."
     return html.Div(
         [
             html.P(said, role="status"),

@@ -10,13 +10,11 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base.resource import Resource
-from cotenant.base.severity import Severity
 from cotenant.base.text import visible
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.home import cards, numbers, risk
+from cotenant.dashboard.home import cards, numbers
 from cotenant.dashboard.home.page_data import OverviewPage
 from cotenant.dashboard.tables import display, savings
-from cotenant.recommender.model.views import FINDINGS, PLANS
 
 TITLE: Final = "What people ask first"
 
@@ -61,31 +59,8 @@ def _tonight(page: OverviewPage) -> str:
     return "only what an approved policy may change: its queue"
 
 
-def _plans(page: OverviewPage) -> str:
-    proposed = display.counted(len(page.snapshot.tables[PLANS.name]), "plan")
-    return f"{proposed} proposed, to reserve it before the peak"
-
-
-def _at_more_risk(page: OverviewPage) -> Any:
-    replay = page.view.source.what_if()
-    if replay is None or not replay.risks:
-        return "a replay of this cluster's history"
-    usual = risk.first_place(replay)
-    more = min(usual + 1, len(replay.risks) - 1)
-    return " and ".join(
-        f"{risk.risk_percent(outcome):g} % lends {display.number(round(outcome.lent_cores))} cores"
-        for outcome in (replay.risks[usual], replay.risks[more])
-    )
-
-
 def _nodes_to_leave(page: OverviewPage) -> str:
     return cards.leaving_nodes(page) or "counted by cotenant size"
-
-
-def _wrong(page: OverviewPage) -> str:
-    found = sum(page.counts(FINDINGS.name, "finding").values())
-    critical = page.counts(FINDINGS.name, "severity").get(Severity.CRITICAL.value, 0)
-    return f"{display.counted(found, 'finding')}, {display.of_kind(critical, Severity.CRITICAL.value)}"
 
 
 def _queue(page: OverviewPage) -> str:
@@ -94,17 +69,15 @@ def _queue(page: OverviewPage) -> str:
     return "pods that wait for quota or for their job's other pods"
 
 
-def _my_service(page: OverviewPage) -> str:
-    return f"one of {display.counted(page.overview.workloads, 'workload')}; Ctrl K finds it by name"
+def _my_service(_page: OverviewPage) -> str:
+    return "Ctrl K finds it by name"
 
 
 def _full(page: OverviewPage) -> str:
     full = page.full_nodes
     if not full.fullest:
         return "requests of no node are known"
-    counted = display.counted(full.count, "node") if full.count else "none"
-    fullest = f"the fullest is {visible(full.fullest)}, {display.percent(full.requested_ratio)} requested"
-    return f"{counted} of {display.number(page.overview.nodes)}; {fullest}"
+    return f"the fullest is {visible(full.fullest)}, {display.percent(full.requested_ratio)} requested"
 
 
 def _now(page: OverviewPage) -> str:
@@ -121,15 +94,15 @@ QUESTIONS: Final = (
     Question("What can I apply right now?", _now, "recommendations", numbers.READY),
     Question("Who wastes most?", _wasteful, "workloads", "sort=-cpu_request"),
     Question("When is the next peak?", _peak, "forecast"),
-    Question("Is there capacity for it?", _plans, "reservations"),
+    Question("Is there capacity for it?", lambda _page: "plans for the peaks ahead", "reservations"),
     Question("What can I lend to batch work?", _free, "batch"),
-    Question("What would more risk lend me?", _at_more_risk, "what-if"),
+    Question("What would more risk lend me?", lambda _page: "a replay of this cluster's history", "what-if"),
     Question("Which nodes are full?", _full, "nodes", "sort=-requested_ratio"),
     Question("What changes by itself tonight?", _tonight, "autopilot"),
     Question("What was changed, and how do I go back?", lambda _page: "every change with its way back", "changes"),
     Question("Are the numbers complete?", _complete, "health"),
     Question("Where is my own service?", _my_service, "workloads"),
-    Question("What else is wrong?", _wrong, "findings"),
+    Question("What else is wrong?", lambda _page: "idle workloads, missing requests, leaks", "findings"),
     Question("Which pods wait, and why?", _queue, "queues"),
     Question("Which nodes could I switch off?", _nodes_to_leave, cards.CLUSTER_SIZE),
 )
