@@ -44,7 +44,7 @@ class NodePrices:
 
 
 class NodePricing(Protocol):
-    """Where the prices of nodes come from, in one currency."""
+    """A source of nodes' prices, all in one currency."""
 
     @property
     def currency(self) -> str:
