@@ -213,7 +213,11 @@ def _amount(amount: float | None, resource: Resource) -> Any:
 def register(app: Dash, view: View) -> None:
     """Preview, and save what was previewed; form and text follow each other."""
     policy_form.register(app)
+    _register_preview(app, view)
+    _register_save(app, view)
 
+
+def _register_preview(app: Dash, view: View) -> None:
     @app.callback(
         Output("policy-tonight", "children", allow_duplicate=True),
         Input("policy-preview", "n_clicks"),
@@ -250,6 +254,8 @@ def register(app: Dash, view: View) -> None:
         except CotenantError as error:
             return panels.trouble(error)
 
+
+def _register_save(app: Dash, view: View) -> None:
     @app.callback(
         Output("policy-tonight", "children", allow_duplicate=True),
         Output("policy-before", "data"),
