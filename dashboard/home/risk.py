@@ -106,7 +106,7 @@ def no_replay(view: View) -> Component:
     if job is None:
         return panels.empty(NONE, why=NONE_WHY, command=COMMAND)
     if not job.reason:
-        return panels.empty(NONE, why=f"{SOON} {NONE_WHY}")
+        return html.Div(html.P(f"{NONE} {SOON} {NONE_WHY}", role="status"), className="review-progress")
     in_demo = IN_DEMO if view.given.steering is not None else ""
     return panels.empty(NONE, why=f"{visible(job.reason)} {NONE_WHY}{in_demo}", command=COMMAND)
 

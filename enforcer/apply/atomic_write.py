@@ -15,8 +15,11 @@ UNUSABLE: Final = (OSError, ValueError, UsageError, RecursionError, msgspec.Deco
 """What reading such a file as JSON may raise, also one that is nested for its own sake."""
 
 
-def replace_atomically(path: Path, data: bytes, on_disk: bool = True) -> None:
-    """Temporary file, rename. on_disk: only return once it outlives a power cut. OSError leaves the old file."""
+def replace_atomically(path: Path, data: bytes, on_disk: bool = True) -> os.stat_result:
+    """Temporary file, rename. on_disk: only return once it outlives a power cut. OSError leaves the old file.
+
+    Returns the status of the new file before it had its name: another process may have replaced it since.
+    """
     fresh = path.with_name(f"{path.name}.new")
     try:
         with fresh.open("wb") as file:
@@ -24,11 +27,13 @@ def replace_atomically(path: Path, data: bytes, on_disk: bool = True) -> None:
             file.flush()
             if on_disk:
                 os.fsync(file.fileno())
+            status = os.fstat(file.fileno())
         fresh.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
             fresh.unlink()
         raise
+    return status
 
 
 def set_aside(path: Path, why: object) -> str:

@@ -40,6 +40,7 @@ LOCK: Final = "agent.lock"
 
 
 VERSION: Final = 2
+_Identity = tuple[int, int, int]
 _SHOWN: Final = 120
 
 
@@ -76,13 +77,14 @@ class OriginalValues:
         self._unusable: tuple[msgspec.Raw, ...] = ()
         self._lock = _lock_folder(folder) if wait_for_lock else -1
         self.notes: Notes = {}
+        self._stamp: _Identity | None = None
+        """The file that `notes` are in."""
         try:
             self.notes = self._read()
         except UNUSABLE as bad:
-            self.damaged = set_aside(folder / FILE, bad)
+            self.damaged, self._stamp = set_aside(folder / FILE, bad), None
         if self.damaged:
             self.lost, self.complaints = True, (self.damaged,)
-        self._stamp = self._stat()
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +94,8 @@ class OriginalValues:
 
     def _read(self) -> dict[Place, OriginalValue]:
         try:
-            text = (self._folder / FILE).read_bytes()
+            with (self._folder / FILE).open("rb") as opened:
+                self._stamp, text = _identity(os.fstat(opened.fileno())), opened.read()
         except FileNotFoundError:
             self.lost = True
             if (self._folder / f"{FILE}.damaged").exists():
@@ -136,21 +139,20 @@ class OriginalValues:
         entries = [msgspec.Raw(msgspec.json.encode(note)) for note in notes.values()]
         text = msgspec.json.encode(_File(self._boot, [*entries, *self._unusable], VERSION))
         try:
-            replace_atomically(target, text, on_disk=bool(notes.keys() - self.notes.keys()))
+            status = replace_atomically(target, text, on_disk=bool(notes.keys() - self.notes.keys()))
         except OSError as refused:
             raise StoreError(
                 f"{target}: original values cannot be saved: {refused.strerror}",
                 fix="Free space in, or give the agent the right to write, enforcer.state_dir.",
             ) from None
-        self.notes, self._stamp = dict(notes), self._stat()
+        self.notes, self._stamp = dict(notes), _identity(status)
 
-    def _stat(self) -> tuple[int, int] | None:
+    def _stat(self) -> _Identity | None:
         """Identity of the present file: a watchdog may have replaced it while the agent was suspended."""
         try:
-            status = (self._folder / FILE).stat()
+            return _identity((self._folder / FILE).stat())
         except OSError:
             return None
-        return status.st_ino, status.st_mtime_ns
 
     def beat(self) -> None:
         """Update the heartbeat: the lock file's time, which `watchdog` checks."""
@@ -163,6 +165,11 @@ class OriginalValues:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def _identity(status: os.stat_result) -> _Identity:
+    """Inode, time and size: an inode is used again, and two files of one tick of the kernel's clock have one time."""
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _lock_folder(folder: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import tempfile
 from pathlib import Path
@@ -64,6 +65,19 @@ def test_an_unchanged_tick_does_not_touch_the_disk(tmp_path: Path) -> None:
         journal.save({ONE.place: ONE})
         after = (tmp_path / FILE).stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+def test_notes_that_a_watchdog_emptied_in_the_same_tick_of_the_clock_are_saved_again(tmp_path: Path) -> None:
+    with OriginalValues(tmp_path, "boot") as journal:
+        journal.save({ONE.place: ONE})
+        before = (tmp_path / FILE).stat()
+        # A file in the place of the first one can have its inode again, and its time where the clock has not moved.
+        (tmp_path / FILE).write_text(json.dumps({"boot": "boot", "notes": [], "version": VERSION}))
+        os.utime(tmp_path / FILE, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert (tmp_path / FILE).stat().st_ino == before.st_ino
+        journal.save({ONE.place: ONE})
+    with OriginalValues(tmp_path, "boot") as journal:
+        assert journal.notes == {ONE.place: ONE}
 
 
 def test_another_boots_cgroups_are_gone_and_so_are_its_notes(tmp_path: Path) -> None:

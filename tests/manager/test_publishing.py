@@ -126,6 +126,6 @@ def test_a_pipeline_without_history_says_so(tmp_path: Path) -> None:
     try:
         pipeline.results()
     except NoData as error:
-        assert "no usage of cluster small" in error.message
+        assert "no usage of pods of cluster small" in error.message
     else:
         raise AssertionError("there is no history")

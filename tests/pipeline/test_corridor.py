@@ -165,7 +165,7 @@ def test_the_window_is_the_newest_days_of_what_is_stored(store: Store, cluster: 
 
 
 def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(NoData, match="no usage of cluster prod") as refused:
+    with pytest.raises(NoData, match="no usage of pods of cluster prod") as refused:
         corridor.analyse(Store(tmp_path.as_uri(), "prod"), Settings(), FixedClock(0), Silent())
     assert "cotenant scan" in refused.value.fix
 

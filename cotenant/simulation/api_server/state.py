@@ -104,7 +104,11 @@ class ObjectState:
                     feed.put(change)
             entry = (collection, feed)
             self._feeds.add(entry)
-        return feed, lambda: self._feeds.discard(entry)
+        return feed, lambda: self._end(entry)
+
+    def _end(self, entry: tuple[Collection, Feed]) -> None:
+        with self.lock:
+            self._feeds.discard(entry)
 
     def compact(self) -> None:
         """Forget all history: continue tokens and watches of older versions get 410."""
