@@ -224,10 +224,12 @@ class Store:
         return None if first is None or last is None else (first[0], last[1])
 
     def usage_span(self) -> tuple[int, int] | None:
-        """Return the span of CPU or memory of pods, whichever reaches further on either side; None without either."""
+        """Return the span of the CPU usage of pods, or of their memory where no CPU is stored; None without either.
+
+        A gauge of memory begins a slot before a rate of CPU: the union of both would begin with a gap.
+        """
         measured = (Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX)
-        spans = [span for signal in measured if (span := self.span(signal))]
-        return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
+        return next((span for signal in measured if (span := self.span(signal))), None)
 
     def holes(self, signals: Iterable[Signal] = tuple(Signal)) -> tuple[Hole, ...]:
         """Days of these signals whose file was set aside because it could not be read, oldest first per signal."""
