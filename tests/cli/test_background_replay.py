@@ -60,8 +60,8 @@ def test_a_replay_reports_its_progress_and_is_kept_with_the_results(tmp_path: Pa
     store = store_of(tmp_path, days=15)
     seen: set[ReplayProgress] = set()
     with background_replay(store, Lock(), first_seconds=0) as job:
-        until(lambda: seen.add(job.progress) or job.progress)  # type: ignore[arg-type,func-returns-value]
-        until(lambda: seen.add(job.progress) or job.progress is None)  # type: ignore[arg-type,func-returns-value]
+        until(lambda: seen.add(job.progress) or job.progress)  # type: ignore[arg-type]
+        until(lambda: seen.add(job.progress) or job.progress is None)  # type: ignore[arg-type]
         assert job.reason == ""
         replay = store.read_document(WHAT_IF, WhatIf)
     assert replay is not None and [one.risk_percent for one in replay.risks] == [*RISKS_PERCENT]
