@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
+from typing import Any, Final
 
 import pytest
 
@@ -21,7 +22,9 @@ from tests.support.overview import overview
 
 DAY = DAY_SECONDS
 BEGUN = 100 * DAY
-PATIENCE_SECONDS = 300.0
+PATIENCE_SECONDS = 600.0
+AT_ONCE: Final[dict[str, Any]] = {"first_seconds": 0.0, "niceness": 0}
+"""Without waiting for a first look, and not behind the other tests."""
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def store_of(folder: Path, days: int) -> Store:
 def test_a_replay_reports_its_progress_and_is_kept_with_the_results(tmp_path: Path) -> None:
     store = store_of(tmp_path, days=15)
     seen: set[ReplayProgress] = set()
-    with background_replay(store, Lock(), first_seconds=0) as job:
+    with background_replay(store, Lock(), **AT_ONCE) as job:
         until(lambda: seen.add(job.progress) or job.progress)  # type: ignore[arg-type]
         until(lambda: seen.add(job.progress) or job.progress is None)  # type: ignore[arg-type]
         assert job.reason == ""
@@ -70,10 +73,10 @@ def test_a_replay_reports_its_progress_and_is_kept_with_the_results(tmp_path: Pa
 
 
 def test_a_replay_that_fails_or_is_stopped_says_why(tmp_path: Path) -> None:
-    with background_replay(store_of(tmp_path / "empty", 0), Lock(), first_seconds=0) as job:
+    with background_replay(store_of(tmp_path / "empty", 0), Lock(), **AT_ONCE) as job:
         until(lambda: job.reason)
         assert job.reason.startswith("It failed: no usage of") and job.progress is None
-    with background_replay(store_of(tmp_path / "stopped", 0), Lock(), first_seconds=0) as job:
+    with background_replay(store_of(tmp_path / "stopped", 0), Lock(), **AT_ONCE) as job:
         until(lambda: job.progress)  # its process needs a second to begin
         job.stop()
         assert (job.progress, job.reason) == (None, STOPPED)

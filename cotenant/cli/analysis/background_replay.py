@@ -66,13 +66,14 @@ class BackgroundReplay:
         environment: Mapping[str, str],
         turn: threading.Lock,
         first_seconds: float = FIRST_SECONDS,
+        niceness: int = NICENESS,
     ) -> None:
         """Look for results from now on, and replay them when they are due.
 
         options: global options of the command; environment: variables beside this process' own. turn: taken while a
         replay runs, so that several stores of one dashboard are replayed one after the other.
         """
-        self._store, self._turn, self._first_seconds = store, turn, first_seconds
+        self._store, self._turn, self._first_seconds, self._niceness = store, turn, first_seconds, niceness
         ways = [word for way in WAYS for word in ("--policy", way)]
         where = ["--store", store.url, "--cluster", store.cluster]
         run = [sys.executable, "-c", "from cotenant.cli.main import run; run()"]
@@ -158,7 +159,7 @@ class BackgroundReplay:
             text=True,
         )
         with suppress(OSError):  # it may have ended
-            os.setpriority(os.PRIO_PROCESS, child.pid, NICENESS)
+            os.setpriority(os.PRIO_PROCESS, child.pid, self._niceness)
         self._running = True
         reader = threading.Thread(target=self._follow, args=(child,), name="replay-progress", daemon=True)
         reader.start()
@@ -213,9 +214,10 @@ def background_replay(
     options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     first_seconds: float = FIRST_SECONDS,
+    niceness: int = NICENESS,
 ) -> Iterator[BackgroundReplay]:
     """Replays of a store that end with what shows them, if not before."""
-    job = BackgroundReplay(store, options, environment or {}, turn, first_seconds)
+    job = BackgroundReplay(store, options, environment or {}, turn, first_seconds, niceness)
     try:
         yield job
     finally:
