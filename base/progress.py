@@ -47,11 +47,6 @@ class ProgressMessage(msgspec.Struct, frozen=True, tag_field="msg", tag="progres
         """Number of stages that are done, the present one by its share of steps."""
         return self.number - 1 + (min(self.done / self.total, 1.0) if self.total else 0.0)
 
-    @property
-    def line(self) -> str:
-        """The line of the log."""
-        return msgspec.json.encode(self).decode()
-
     @classmethod
     def parse(cls, line: str) -> Self | None:
         """Return the message of a line; None for any other line."""

@@ -28,6 +28,7 @@ from cotenant.admission.policies.resources_cel import (
     asks_for,
     class_name,
     class_variables,
+    replaced_side,
 )
 from cotenant.admission.resources import SIDES
 from cotenant.base.colocation.reclaimable import Band
@@ -106,7 +107,7 @@ def without_given() -> str:
 
 def _taken_out(group: str, side: str) -> str:
     """CEL for a list of JSON patch operations, one for each container that has amounts of a LimitRange on this side."""
-    amounts, given = f"c.resources.{side}", f"variables.{_given_list(group, side)}[i]"
+    given = f"variables.{_given_list(group, side)}[i]"
     plain = {r: f'({text(r)} in {given} && variables.band != "")' for r in Resource}
     classes = {
         name: f"({text(name)} in {given} && ({_of_other_band(band)} || {_own(group, resource)}))"
@@ -119,13 +120,7 @@ def _taken_out(group: str, side: str) -> str:
         f"(k == {text(r)} && {plain[r]} && !{_own(group, r)} ? {{{class_name(r)}: {values[r]}}} : " for r in Resource
     ]
     entry = "".join(renames) + "{string(k): string(v)}" + ")" * len(renames)
-    path = f'"/spec/{group}/" + string(i) + "/resources/{side}"'
-    some = any_of((*plain.values(), *classes.values()))
-    return (
-        f"variables.{group}.transformList(i, c,\n"
-        f"  has(c.resources) && has({amounts}) && ({some}),\n"
-        f'  JSONPatch{{op: "replace", path: {path}, value: {amounts}.transformMapEntry(k, v, !({dropped}), {entry})}})'
-    )
+    return replaced_side(group, side, any_of((*plain.values(), *classes.values())), dropped, entry)
 
 
 def _of_other_band(band: Band) -> str:

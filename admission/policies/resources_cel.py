@@ -90,7 +90,6 @@ def _rename_operations(group: str, side: str) -> str:
     cpu (in whole millicores) and memory under the band's names and all else as it was; a resource that the container
     names under the band's name too stays, but what a LimitRange gave under that name gives way to the author's.
     """
-    amounts = f"c.resources.{side}"
     values = {"cpu": MILLICORES, "memory": "string(v)"}
     over = {r: f"({_named(group, text(r))} && !{_named(group, class_name(r))})" for r in values}
     renames = [
@@ -99,13 +98,22 @@ def _rename_operations(group: str, side: str) -> str:
     ]
     dropped = any_of(f"(k == {class_name(r)} && {over[r]})" for r in values)
     entry = "".join(f"({rename}" for rename in renames) + "{string(k): string(v)}" + ")" * len(renames)
-    path = f'"/spec/{group}/" + string(i) + "/resources/{side}"'
     plain = any_of(
         f"(has(c.resources.{other}) && c.resources.{other}.exists(n, n in ['cpu', 'memory']))" for other in SIDES
     )
+    return replaced_side(group, side, plain, dropped, entry)
+
+
+def replaced_side(group: str, side: str, chosen: str, dropped: str, entry: str) -> str:
+    """CEL for a list of JSON patch operations, one for each container `c`, the i-th, that meets a condition.
+
+    Each replaces the amounts of a side: those that are dropped go, the others are what `entry` makes of them; both are
+    CEL over the name `k` and the quantity `v`.
+    """
+    amounts, path = f"c.resources.{side}", f'"/spec/{group}/" + string(i) + "/resources/{side}"'
     return (
         f"variables.{group}.transformList(i, c,\n"
-        f"  has(c.resources) && has({amounts}) && ({plain}),\n"
+        f"  has(c.resources) && has({amounts}) && ({chosen}),\n"
         f'  JSONPatch{{op: "replace", path: {path}, value: {amounts}.transformMapEntry(k, v, !({dropped}), {entry})}})'
     )
 

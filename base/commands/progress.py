@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 import msgspec
 
 from cotenant.base.commands.output import console, message
-from cotenant.base.logs.json_stderr import JsonLines
+from cotenant.base.logs.json_stderr import JsonLines, event_line
 from cotenant.base.progress import Progress, ProgressMessage
 from cotenant.base.text import visible
 
@@ -78,14 +78,17 @@ class LoggedProgress(LineProgress):
     def stage(self, name: str, total: int) -> None:
         """Report the next stage."""
         self._now = ProgressMessage(name, self._now.number + 1, 0, total)
-        message(self._now.line)
+        self._report()
 
     def advance(self, steps: int = 1) -> None:
         """Report the steps that are done, where they are a twentieth more."""
         before = self._now
         self._now = msgspec.structs.replace(before, done=before.done + steps)
         if before.total and self._now.done * PARTS // before.total > before.done * PARTS // before.total:
-            message(self._now.line)
+            self._report()
+
+    def _report(self) -> None:
+        message(event_line(msgspec.to_builtins(self._now), logger="progress"))
 
 
 class TerminalBars:

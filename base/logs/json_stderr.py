@@ -11,7 +11,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, TextIO
@@ -69,8 +69,13 @@ def as_json(line: str) -> str:
         else:
             return line
     level = "error" if line.startswith(("error", "Error", "Traceback", "Fatal")) else "info"
+    return event_line({"msg": line}, level)
+
+
+def event_line(fields: Mapping[str, Any], level: str = "info", logger: str = "stderr") -> str:
+    """An event of now as a line of the log, whatever its level is: what is said to people has no level."""
     moment = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-    return json.dumps({"ts": moment, "level": level, "logger": "stderr", "msg": line})
+    return json.dumps({"ts": moment, "level": level, "logger": logger, **fields})
 
 
 def begin(stream: TextIO) -> JsonLines:

@@ -75,26 +75,26 @@ def find_guards(
         found.append(replace(decided, period=slo.window if slo else "", is_used=is_used))
     gaps += [*declared.gaps, *(f"{refusal.name}: {refusal.error}" for refusal in declared.refused)]
     services = [name for name, is_own in (near.services or {}).items() if is_own]
-    twins, unread = _namesakes(cluster, workload)
     for ways in queries_for(services, more):
-        if ways and ways[0].by_name and (twins or unread):
-            words = f"its name is also that of {', '.join(twins)}" if twins else f"{unread[0]}s may not be read"
-            gaps.append(f"metrics of {ways[0].source} name no kind, and {words}: whose they are is not known")
-            continue
         try:
-            week = next((w for way in ways if (w := _week(source, way, workload, end))), None)
+            measured = next(((way, w) for way in ways if (w := _week(source, way, workload, end))), None)
         except SourceLimit as error:  # of this question alone: a mesh has the most series
             gaps.append(f"metrics of {ways[0].source} were not read: {error.message}")
             continue
-        if week:
+        if measured is None:
+            continue
+        way, week = measured
+        if way.by_name and (others := _possible_namesakes(cluster, workload)):
+            gaps.append(f"metrics of {way.source} name no kind, and {others}: whose they are is not known")
+        else:
             found += decide_objectives(week, settings)
     found, more_gaps = _with_queries_in_use(found, queries, source, workload, end, settings)
     gaps += more_gaps
     return Guards(workload, queries, refused, sorted(found, key=lambda objective: bool(objective.reason)), gaps)
 
 
-def _namesakes(cluster: KubeClient, workload: WorkloadRef) -> tuple[list[str], list[str]]:
-    """Return the kinds of other workloads of that name in its namespace, and the kinds that may not be read."""
+def _possible_namesakes(cluster: KubeClient, workload: WorkloadRef) -> str:
+    """Say which other workload of the namespace has the name too, or may have it; "" where none has."""
     twins, unread = [], []
     for kind in BY_NAME:
         if kind == workload.kind:
@@ -104,7 +104,9 @@ def _namesakes(cluster: KubeClient, workload: WorkloadRef) -> tuple[list[str], l
                 twins.append(f"a {kind}")
         except ClusterForbidden:
             unread.append(kind)
-    return twins, unread
+    if twins:
+        return f"its name is also that of {', '.join(twins)}"
+    return f"{unread[0]}s may not be read" if unread else ""
 
 
 def _with_queries_in_use(

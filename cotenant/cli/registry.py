@@ -121,7 +121,6 @@ FIRST_WORDS: Final = {
     "diff": "recs show",
     **dict.fromkeys(("edit", "patch", "scale", "set"), "recs apply"),
     **dict.fromkeys(("logs", "log", "events"), "audit export"),
-    **dict.fromkeys(("delete", "remove"), "uninstall"),
     "create": "reservations plan",
     "rollout": "get changes",
     "cluster-info": "status",

@@ -74,10 +74,10 @@ def _my_service(_page: OverviewPage) -> str:
 
 
 def _full(page: OverviewPage) -> str:
-    full = page.full_nodes
-    if not full.fullest:
+    fullest = page.fullest_node
+    if not fullest.name:
         return "requests of no node are known"
-    return f"the fullest is {visible(full.fullest)}, {display.percent(full.requested_ratio)} requested"
+    return f"the fullest is {visible(fullest.name)}, {display.percent(fullest.requested_ratio)} requested"
 
 
 def _now(page: OverviewPage) -> str:

@@ -16,7 +16,7 @@ from cotenant.dashboard.sources.namespace_filter import OF_THESE, overview_of
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import carried
 from cotenant.recommender.model import list_totals
-from cotenant.recommender.model.list_totals import FullNodes, ReadyCounts, TodoCounts
+from cotenant.recommender.model.list_totals import FullestNode, ReadyCounts, TodoCounts
 from cotenant.recommender.model.savings import PlannedSavings
 from cotenant.recommender.model.todo import TodoList
 from cotenant.recommender.model.views import NODES, RECOMMENDATIONS, Overview
@@ -72,9 +72,9 @@ class OverviewPage:
         return self._kept("above request", lambda: list_totals.above_request_count(self.advice, self.query))
 
     @cached_property
-    def full_nodes(self) -> FullNodes:
-        """Nodes of the whole cluster that are nearly all requested."""
-        return self._kept("full nodes", lambda: list_totals.full_nodes(self.snapshot.tables[NODES.name]))
+    def fullest_node(self) -> FullestNode:
+        """The node of the cluster of which most is requested."""
+        return self._kept("fullest node", lambda: list_totals.fullest_node(self.snapshot.tables[NODES.name]))
 
     @cached_property
     def cuts(self) -> PlannedSavings:

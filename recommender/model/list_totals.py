@@ -44,26 +44,20 @@ def in_sight(advice: Relation) -> RowCondition:
     return RowCondition()
 
 
-FULL_RATIO: Final = 0.95
-"""Share of a node that is requested, from which on it counts as full: few pods fit into the rest."""
-
-
 @dataclass(frozen=True, slots=True)
-class FullNodes:
-    """The number of full nodes, and the one that is requested most: its name and that share; "" and NaN without one."""
+class FullestNode:
+    """The node of which most is requested: its name, and that share; "" and NaN where none is known."""
 
-    count: int
-    fullest: str
+    name: str
     requested_ratio: float
 
 
-def full_nodes(nodes: Relation) -> FullNodes:
-    """Over all nodes; results of a version without the share count none."""
+def fullest_node(nodes: Relation) -> FullestNode:
+    """Over all nodes; results of a version without the share have none."""
     most = queries.page(nodes, Query(sort=(("requested_ratio", True),)), slice(0, 1), ("node", "requested_ratio"))
     row = next(most.rows(), {})
     known = row.get("requested_ratio")
-    count = nodes.count(RowCondition("requested_ratio >= ?", (FULL_RATIO,)))
-    return FullNodes(count, "" if known is None else str(row["node"]), math.nan if known is None else float(known))
+    return FullestNode("", math.nan) if known is None else FullestNode(str(row["node"]), float(known))
 
 
 _ABOVE_REQUEST: Final = RowCondition("memory_observed_max > coalesce(memory_request_now, memory_limit_now)")

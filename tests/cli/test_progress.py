@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -35,7 +36,9 @@ def test_a_json_log_has_messages_that_another_process_reads(
         progress.stage("Many", 1000)
         for _ in range(1000):
             progress.advance()
-    read = [ProgressMessage.parse(line) for line in capsys.readouterr().err.splitlines()]
+    lines = capsys.readouterr().err.splitlines()
+    assert all(json.loads(line).keys() >= {"ts", "level", "logger", "msg"} for line in lines)  # as every line of a log
+    read = [ProgressMessage.parse(line) for line in lines]
     assert read[:4] == [
         ProgressMessage("Reading", 1, 0, 3),
         ProgressMessage("Reading", 1, 1, 3),

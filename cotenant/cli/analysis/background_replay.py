@@ -45,7 +45,7 @@ MOST_MEMORY_SHARE: Final = 0.7
 """Of the memory that is free when it begins."""
 STOPPED: Final = "It was stopped. A scan of the next day begins it again."
 TOO_LONG: Final = "It took more than an hour, and was ended."
-TOO_LARGE: Final = "It needs more memory than is free beside this dashboard, and was ended. Another machine can run it:"
+TOO_LARGE: Final = "It needs more memory than is free here, and was ended. It can run on another machine."
 _log = structlog.get_logger(__name__)
 
 
@@ -147,9 +147,24 @@ class BackgroundReplay:
 
     def _replay(self) -> None:
         free = free_bytes()
+        self._begun, self._message, self._error, self._reason = time.monotonic(), None, "", ""
+        try:
+            child = self._start()
+        except OSError as error:
+            self._reason = f"It failed: no process can be started: {error.strerror}."
+            return
         self._stop.clear()
         self._idle.clear()
-        self._begun, self._message, self._error, self._reason = time.monotonic(), None, "", ""
+        self._running = True
+        reader = threading.Thread(target=self._follow, args=(child,), name="replay-progress", daemon=True)
+        reader.start()
+        ended = self._wait_for_end(child, None if free is None else free * MOST_MEMORY_SHARE)
+        reader.join()
+        failed = f"It failed: {self._error or f'exit code {child.returncode}'}." if child.returncode else ""
+        self._running, self._reason = False, ended or failed
+        self._idle.set()
+
+    def _start(self) -> subprocess.Popen[str]:
         child = subprocess.Popen(  # noqa: S603
             self._command,
             env=self._environment,
@@ -160,14 +175,7 @@ class BackgroundReplay:
         )
         with suppress(OSError):  # it may have ended
             os.setpriority(os.PRIO_PROCESS, child.pid, self._niceness)
-        self._running = True
-        reader = threading.Thread(target=self._follow, args=(child,), name="replay-progress", daemon=True)
-        reader.start()
-        ended = self._wait_for_end(child, None if free is None else free * MOST_MEMORY_SHARE)
-        reader.join()
-        failed = f"It failed: {self._error or f'exit code {child.returncode}'}." if child.returncode else ""
-        self._running, self._reason = False, ended or failed
-        self._idle.set()
+        return child
 
     def _wait_for_end(self, child: subprocess.Popen[str], most_bytes: float | None) -> str:
         """Wait for the end; "" where it ended by itself, else why it was ended."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -132,8 +132,8 @@ def scan(
     for job in (jobs := scan_clusters.jobs(session_of(ctx), flags, offline=offline, all_clusters=all_clusters)):
         _check_before(job.settings, notify_url)
     with bars(quiet=quiet) as progress, seldom_collected():
-        folder, read = _trial_folder(ctx, offline, strategy), partial(_history, quiet=quiet)
-        analyse = partial(_analyse_and_publish, trials=folder, clock=_clock_of_analysis(jobs))
+        read = partial(_history, quiet=quiet)
+        analyse = partial(_analyse_and_publish, trials=_trial_folder(ctx, offline, strategy))
         refuse = partial(require_namespaces, namespaces=namespace)
         places, failures = scan_clusters.scan_each_cluster(jobs, read, refuse, analyse, progress)
     report_failures(failures, len(jobs), "scanned")
@@ -263,24 +263,15 @@ def _trial_folder(ctx: typer.Context, offline: bool, strategy: str | None) -> Pa
     return Path(ctx.with_resource(TemporaryDirectory(prefix="cotenant-scan-")))
 
 
-def _clock_of_analysis(jobs: Sequence[ScanJob]) -> Clock:
-    """The machine's clock; of one stored history that is only analysed again, the clock of its cluster."""
+def _clock_of_analysis(job: ScanJob) -> Clock:
+    """The machine's clock; of a stored history that is only analysed again, the clock of its cluster."""
     from cotenant.base.kube import clock_of_results
-    from cotenant.base.process.clock import SystemClock
 
-    if len(jobs) > 1 or not jobs[0].offline:
-        return SystemClock()
-    return clock_of_results(jobs[0].settings.kube, reaches_cluster=jobs[0].reaches_cluster)
+    return clock_of_results(job.settings.kube, reaches_cluster=job.offline and job.reaches_cluster)
 
 
 def _analyse_and_publish(
-    store: Store,
-    settings: Settings,
-    progress: Progress,
-    target: ScanTarget | None,
-    *,
-    trials: Path | None,
-    clock: Clock,
+    store: Store, job: ScanJob, progress: Progress, target: ScanTarget | None, *, trials: Path | None
 ) -> tuple[Store, Table]:
     """Analyze and publish; return the store of the results, and the recommendations.
 
@@ -289,8 +280,9 @@ def _analyse_and_publish(
     from cotenant.pipeline import corridor
     from cotenant.recommender.model.views import RECOMMENDATIONS
 
+    settings = job.settings
     server = _server_quantiles(store, settings, progress, target) if target else None
-    analysis = corridor.analyse(store, settings, clock, progress, server=server)
+    analysis = corridor.analyse(store, settings, _clock_of_analysis(job), progress, server=server)
     place = store if trials is None else _trial_store(store, settings, trials)
     corridor.publish(analysis, place, settings)
     return place, place.read_table(RECOMMENDATIONS)

@@ -62,7 +62,7 @@ class ScanRows:
 ReadHistory = Callable[[ScanJob, Progress], tuple["Store", "ScanTarget | None"]]
 RefuseHistories = Callable[[Sequence["Store"]], None]
 """Raises for what the histories of all clusters cannot answer, before minutes of analysis."""
-Analyse = Callable[["Store", "Settings", Progress, "ScanTarget | None"], tuple["Store", Table]]
+Analyse = Callable[["Store", ScanJob, Progress, "ScanTarget | None"], tuple["Store", Table]]
 """Where the results are, which is another place than the history where they are not kept, and the recommendations."""
 
 
@@ -108,7 +108,7 @@ def scan_each_cluster(
     if len(clusters) == 1:
         place, target = read(clusters[0], progress)
         refuse([place])
-        kept, table = analyse(place, clusters[0].settings, progress, target)
+        kept, table = analyse(place, clusters[0], progress, target)
         return [ScannedCluster(kept, clusters[0].settings, table)], {}
     done, failures = [], dict[str, CotenantError]()
     progress.stage(f"Read the history of {len(clusters)} clusters", len(clusters))
@@ -126,7 +126,7 @@ def scan_each_cluster(
     for job, place, target in histories:
         try:
             progress.stage(f"Analyse cluster {job.cluster}", 0)
-            kept, table = analyse(place, job.settings, Silent(), target)
+            kept, table = analyse(place, job, Silent(), target)
             done.append(ScannedCluster(kept, job.settings, table))
         except CotenantError as error:
             failures[job.cluster or ""] = error
