@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.kubernetes.pod_request import container_total, effective_requests
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass, with_default
 from cotenant.base.reasons import Reason
@@ -312,6 +313,8 @@ class Inventory:
     """Pods of the window that used something and that no source names: a part of some workload."""
     pod_rows: tuple[PodRow, ...] = ()
     """Of pods whose own row says something of their containers' rows."""
+    vpa_histories: tuple[VpaHistory, ...] = ()
+    """What VerticalPodAutoscalers remember of containers, from their checkpoints."""
 
     def owners(self) -> dict[tuple[str, str], WorkloadRef]:
         """(namespace, pod) -> workload, gone pods included."""

@@ -11,11 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from cotenant.base.cluster import Autoscaler, Container, LimitRange, Node, Pod, Quota
-from cotenant.base.errors import ClusterError, QuantityError
+from cotenant.base.errors import ClusterAbsent, ClusterError, QuantityError
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.kube import projection
 from cotenant.base.kube.client import Many
-from cotenant.base.kube.objects import AutoscalerObject, ControllerObject, LimitRangeObject, QuotaObject, VersionObject
+from cotenant.base.kube.objects import (
+    AutoscalerObject,
+    CheckpointObject,
+    ControllerObject,
+    LimitRangeObject,
+    QuotaObject,
+    VersionObject,
+    VerticalAutoscalerObject,
+)
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.namespace_bounds import tightest
@@ -28,6 +37,8 @@ NODES: Final = "/api/v1/nodes"
 LIMIT_RANGES: Final = "/api/v1/limitranges"
 QUOTAS: Final = "/api/v1/resourcequotas"
 AUTOSCALERS: Final = "/apis/autoscaling/v2/horizontalpodautoscalers"
+VPAS: Final = "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers"
+CHECKPOINTS: Final = "/apis/autoscaling.k8s.io/v1/verticalpodautoscalercheckpoints"
 VERSION: Final = "/version"
 CONTROLLERS: Final = {
     "Deployment": "/apis/apps/v1/deployments",
@@ -40,7 +51,7 @@ CONTROLLERS: Final = {
 }
 """Kind -> where it is listed: owners, templates, labels and annotations."""
 LISTED: Final = (PODS, NODES, *CONTROLLERS.values(), AUTOSCALERS, LIMIT_RANGES, QUOTAS)
-"""Everything that `observe` lists."""
+"""Everything that `observe` lists of every cluster; besides, VPAS and CHECKPOINTS where they are installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,7 @@ class LiveCluster:
     marks: Mapping[WorkloadRef, Marks] = field(default_factory=dict)
     limit_ranges: tuple[LimitRange, ...] | None = None
     quotas: tuple[Quota, ...] | None = None
+    vpa_histories: tuple[VpaHistory, ...] = ()
     server_version: str = ""
     notes: tuple[str, ...] = ()
     unread: frozenset[tuple[str, str]] = frozenset()
@@ -101,6 +113,7 @@ def observe(client: ObjectLister) -> LiveCluster:
         marks=_marks(alive, owners, controllers),
         limit_ranges=_limit_ranges(client, notes),
         quotas=_quotas(client, notes),
+        vpa_histories=_vpa_histories(client, notes),
         server_version=_version(client, notes),
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -159,6 +172,20 @@ def _quotas(client: ObjectLister, notes: list[str]) -> tuple[Quota, ...] | None:
         notes.append(f"ResourceQuota {name} counts only some pods (scopes) and is not taken into account")
     groups = _project_readable(projection.quotas_of, [thing for thing in listed if not thing.scoped], notes)
     return tuple(quota for group in groups for quota in group)
+
+
+def _vpa_histories(client: ObjectLister, notes: list[str]) -> tuple[VpaHistory, ...]:
+    """Return what VerticalPodAutoscalers remember; nothing, and no note, where their kinds are not installed."""
+    try:
+        targets = projection.vpa_targets(client.list(VPAS, VerticalAutoscalerObject))
+        checkpoints = client.list(CHECKPOINTS, CheckpointObject) if targets else []
+    except ClusterAbsent:
+        return ()
+    except ClusterError as error:
+        notes.append(f"{error.message} {error.fix}".strip())
+        return ()
+    read = _project_readable(lambda checkpoint: projection.vpa_history_of(checkpoint, targets), checkpoints, notes)
+    return tuple(history for history in read if history is not None)
 
 
 def _version(client: ObjectLister, notes: list[str]) -> str:

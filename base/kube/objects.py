@@ -5,6 +5,8 @@ What is not named here never becomes a Python object. `projection` turns them in
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 from cotenant.base.kubernetes.models.metadata import DatedMeta
@@ -74,6 +76,49 @@ class AutoscalerObject(msgspec.Struct):
 
     metadata: DatedMeta
     spec: _AutoscalerSpec
+
+
+class _VerticalSpec(msgspec.Struct, rename="camel"):
+    target_ref: _ScaleTarget | None = None
+
+
+class VerticalAutoscalerObject(msgspec.Struct):
+    """A VerticalPodAutoscaler: whose containers it watches."""
+
+    metadata: DatedMeta
+    spec: _VerticalSpec = msgspec.field(default_factory=_VerticalSpec)
+
+
+class HistogramStatus(msgspec.Struct, rename="camel"):
+    """One histogram of a checkpoint."""
+
+    reference_timestamp: datetime | None = None
+    bucket_weights: dict[int, float] = msgspec.field(default_factory=dict)
+    total_weight: float = 0.0
+
+
+class CheckpointStatus(msgspec.Struct, rename="camel"):
+    """The status of a checkpoint: one container's samples."""
+
+    version: str = ""
+    first_sample_start: datetime | None = None
+    last_sample_start: datetime | None = None
+    total_samples_count: int = 0
+    cpu_histogram: HistogramStatus = msgspec.field(default_factory=HistogramStatus)
+    memory_histogram: HistogramStatus = msgspec.field(default_factory=HistogramStatus)
+
+
+class _CheckpointSpec(msgspec.Struct, rename="camel"):
+    vpa_object_name: str = ""
+    container_name: str = ""
+
+
+class CheckpointObject(msgspec.Struct):
+    """A VerticalPodAutoscalerCheckpoint; its definition lets anything be a status, so that one is decoded by itself."""
+
+    metadata: DatedMeta
+    spec: _CheckpointSpec = msgspec.field(default_factory=_CheckpointSpec)
+    status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class LimitItem(msgspec.Struct, rename="camel"):

@@ -39,6 +39,7 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
         workloads=_workloads(_zero_stopped_workloads(workloads, pods), running, live),
         limit_ranges=inventory.limit_ranges if live.limit_ranges is None else live.limit_ranges,
         quotas=inventory.quotas if live.quotas is None else live.quotas,
+        vpa_histories=live.vpa_histories,
         server_version=live.server_version or inventory.server_version,
         notes=tuple(dict.fromkeys([*inventory.notes, *live.notes])),
         unnamed=tuple(pod for pod in inventory.unnamed if (pod.namespace, pod.name) not in named),

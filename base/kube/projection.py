@@ -7,20 +7,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from math import isfinite
 from typing import Final
 
 import msgspec
 
 from cotenant.base.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, PodPhase, Quota
-from cotenant.base.identity import WorkloadRef
+from cotenant.base.errors import QuantityError
+from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.inventory.pod_templates import role_of
+from cotenant.base.inventory.vpa_history import CHECKPOINT_VERSION, SavedHistogram, VpaHistory
 from cotenant.base.json_documents.json_decoders import decoder_of
 from cotenant.base.kube.objects import (
     AutoscalerObject,
+    CheckpointObject,
+    CheckpointStatus,
     ControllerObject,
+    HistogramStatus,
     LimitItem,
     LimitRangeObject,
     QuotaObject,
+    VerticalAutoscalerObject,
 )
 from cotenant.base.kubernetes.mid_request import mid_request_of
 from cotenant.base.kubernetes.models.metadata import ObjectMeta
@@ -41,6 +49,7 @@ from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_STATU
 from cotenant.base.kubernetes.qos import priority_of, qos_of
 from cotenant.base.kubernetes.quantity import parse_amount, parse_bytes, parse_millicores
 from cotenant.base.resource import Resource
+from cotenant.base.usage.histogram import buckets_of
 
 Amounts = dict[Resource, int]
 Owners = Mapping[WorkloadRef, WorkloadRef | None]
@@ -260,3 +269,59 @@ def _amounts(quantities: Quantities | None, what: str) -> Amounts:
     """CPU and memory of a resource list; other resources are ignored."""
     texts = quantities or {}
     return {r: parse_amount(r, texts[r.value], what) for r in Resource if r.value in texts}
+
+
+def vpa_targets(autoscalers: Iterable[VerticalAutoscalerObject]) -> dict[tuple[str, str], WorkloadRef]:
+    """Return the workload of each VerticalPodAutoscaler, by its namespace and name."""
+    return {
+        (vpa.metadata.namespace, vpa.metadata.name): WorkloadRef(vpa.metadata.namespace, target.kind, target.name)
+        for vpa in autoscalers
+        if (target := vpa.spec.target_ref) is not None
+    }
+
+
+def vpa_history_of(checkpoint: CheckpointObject, targets: Mapping[tuple[str, str], WorkloadRef]) -> VpaHistory | None:
+    """Return the history that a checkpoint holds; None where it is empty, of another version or of no workload.
+
+    QuantityError where it contradicts itself: a weight that is no number, a bucket that does not exist, no times.
+    """
+    meta, spec = checkpoint.metadata, checkpoint.spec
+    workload = targets.get((meta.namespace, spec.vpa_object_name))
+    try:
+        status = msgspec.json.decode(checkpoint.status, type=CheckpointStatus)
+    except msgspec.MsgspecError as error:
+        raise _unreadable_checkpoint(meta, str(error)) from None
+    if workload is None or status.version != CHECKPOINT_VERSION or status.total_samples_count < 1:
+        return None
+    saved = {Resource.CPU: status.cpu_histogram, Resource.MEMORY: status.memory_histogram}
+    return VpaHistory(
+        ContainerRef(workload, spec.container_name),
+        spec.vpa_object_name,
+        _required_seconds(status.first_sample_start, meta, "firstSampleStart"),
+        _required_seconds(status.last_sample_start, meta, "lastSampleStart"),
+        status.total_samples_count,
+        {
+            resource: _saved_histogram(histogram, resource, meta)
+            for resource, histogram in saved.items()
+            if histogram.bucket_weights
+        },
+    )
+
+
+def _saved_histogram(histogram: HistogramStatus, resource: Resource, meta: ObjectMeta) -> SavedHistogram:
+    weights, total = histogram.bucket_weights, histogram.total_weight
+    if not all(0 <= bucket < buckets_of(resource).count for bucket in weights):
+        raise _unreadable_checkpoint(meta, f"a bucket of {resource.value} below 0 or above the last one")
+    if not all(isfinite(weight) and weight >= 0 for weight in (total, *weights.values())) or not sum(weights.values()):
+        raise _unreadable_checkpoint(meta, f"weights of {resource.value} that are negative, endless or all zero")
+    return SavedHistogram(weights, total, _required_seconds(histogram.reference_timestamp, meta, "referenceTimestamp"))
+
+
+def _required_seconds(time: datetime | None, meta: ObjectMeta, name: str) -> int:
+    if time is None:
+        raise _unreadable_checkpoint(meta, f"no {name}")
+    return int(time.timestamp())
+
+
+def _unreadable_checkpoint(meta: ObjectMeta, why: str) -> QuantityError:
+    return QuantityError(f"VerticalPodAutoscalerCheckpoint {meta.namespace}/{meta.name} is left out: {why}")

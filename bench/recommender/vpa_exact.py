@@ -13,15 +13,20 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from bench.record import ROOT, below, record
 from cotenant.base.cluster import Container, Event, EventKind, Inventory, Pod, Workload
 from cotenant.base.errors import QuantityError
 from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.inventory.vpa_history import VpaHistory
+from cotenant.base.kube.objects import CheckpointObject
+from cotenant.base.kube.projection import vpa_history_of
 from cotenant.base.kubernetes.quantity import LARGEST, parse_bytes, parse_millicores
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.settings.sections.recommender import RecommenderSettings
@@ -36,6 +41,8 @@ END = 1_700_006_400
 CASES = 150
 QUANTITIES = 100_000
 WORKLOAD = WorkloadRef("ns", "Deployment", "w")
+SAVED_UNTIL = END - 2000 * STEP
+META = {"name": "w-vpa-c", "namespace": "ns"}
 
 
 def reference() -> Path | None:
@@ -82,7 +89,9 @@ def _series(rng: random.Random, first: int, last: int) -> dict[str, list[tuple[i
     }
 
 
-def ours(case: dict[str, list[dict[str, list[tuple[int, int]]]]]) -> dict[str, Recommendation]:
+def ours(
+    case: dict[str, list[dict[str, list[tuple[int, int]]]]], histories: tuple[VpaHistory, ...] = ()
+) -> dict[str, Recommendation]:
     """The same case through evidence and strategy."""
     grid = TimeGrid(END - 6000 * STEP, STEP, 6000)
     containers = tuple(Container(name) for name in case)
@@ -99,11 +108,27 @@ def ours(case: dict[str, list[dict[str, list[tuple[int, int]]]]]) -> dict[str, R
     )
     inventory = Inventory(
         "bench", END, (), (Workload(WORKLOAD, 1, containers),),
-        tuple(Pod("ns", f"w-{p}", WORKLOAD, "n", 0) for p in pods), events,
+        tuple(Pod("ns", f"w-{p}", WORKLOAD, "n", 0) for p in pods), events, vpa_histories=histories,
     )  # fmt: skip
     evidence = assemble(inventory, grid, usage | {Signal.MEMORY_REQUEST: recorded}, {})
     made = Vpa().recommend(evidence, RecommenderSettings())
     return {r.container.container: r for r in made}
+
+
+def differences_after_restart(
+    case: dict[str, list[dict[str, list[tuple[int, int]]]]], answer: dict[str, Any]
+) -> list[tuple[int, int]]:
+    """(ours, VPA's) for CPU where both begin with the checkpoints that VPA wrote, and see the samples since alone."""
+    targets = {("ns", "w-vpa"): WORKLOAD}
+    histories = []
+    for name, status in answer["checkpoints"].items():
+        body = {"metadata": META, "spec": {"vpaObjectName": "w-vpa", "containerName": name}, "status": status}
+        histories.append(vpa_history_of(msgspec.json.decode(json.dumps(body), type=CheckpointObject), targets))
+    since = {
+        name: [{"cpu": [s for s in pod["cpu"] if s[0] > SAVED_UNTIL], "memory": [], "kills": []} for pod in pods]
+        for name, pods in case.items()
+    }
+    return differences(ours(since, tuple(filter(None, histories))), answer["bounds"], (Resource.CPU,))
 
 
 def _matrix(flat: list[dict[str, list[tuple[int, int]]]], key: str, grid: TimeGrid) -> Any:
@@ -120,11 +145,13 @@ def _requests(refs: tuple[PodContainerRef, ...], flat: list[dict[str, list[tuple
     return Usage(refs, grid, _matrix(flat, "kills", grid), spec.resource, spec.statistic)
 
 
-def differences(made: dict[str, Recommendation], answer: dict[str, Any]) -> list[tuple[int, int]]:
+def differences(
+    made: dict[str, Recommendation], answer: dict[str, Any], resources: Iterable[Resource] = Resource
+) -> list[tuple[int, int]]:
     """(ours, VPA's) for target and bounds of every value that we make."""
     pairs = []
     for name, recommendation in made.items():
-        for resource in Resource:
+        for resource in resources:
             value = recommendation.value(resource, Field.REQUEST)
             if value is None or value.amount is None:
                 continue  # no sample: VPA falls back to its minimum, we withhold
@@ -195,6 +222,12 @@ def main() -> int:
     cases = [usage_case(rng) for _ in range(CASES)]
     answers = ask(binary, [json.dumps({"containers": case}) for case in cases])
     pairs = [p for case, answer in zip(cases, answers, strict=True) for p in differences(ours(case), answer)]
+    questions = [json.dumps({"containers": case, "savedUntil": SAVED_UNTIL}) for case in cases]
+    saved = [
+        p
+        for case, reply in zip(cases, ask(binary, questions), strict=True)
+        for p in differences_after_restart(case, reply)
+    ]
     texts = [quantity_text(rng) for _ in range(QUANTITIES)]
     wrong = quantity_mismatches(texts, ask(binary, [json.dumps({"quantity": t}, ensure_ascii=False) for t in texts]))
     record(
@@ -209,6 +242,14 @@ def main() -> int:
                 f"{len(pairs)} bounds of {CASES} random workloads",
             ),
             below("values that differ from VPA's at all", sum(a != b for a, b in pairs), "values", 0),
+            below(
+                "CPU bounds that differ where both begin with VPA's checkpoint",
+                sum(a != b for a, b in saved),
+                "values",
+                0,
+                f"{len(saved)} bounds of {CASES} random workloads; the largest difference "
+                f"{max(abs(a - b) / max(b, 1) for a, b in saved):.2g}",
+            ),
             below(
                 "quantities read differently from apimachinery",
                 wrong,

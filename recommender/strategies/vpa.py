@@ -7,6 +7,8 @@ at least 25 m and 250 MiB, split evenly over its containers but init ones. An OO
 max(used + 100 MiB, used x 1.2). Every step is cut to whole millicores and bytes, as there. A limit keeps its ratio to
 the request.
 
+Where a VerticalPodAutoscaler measured before usage was stored, its checkpoint is the start (`vpa_start`).
+
 VPA counts one sample per minute towards its confidence. A stored 5-minute mean stands for five of them, so samples are
 counted by the minutes they cover; for one-minute samples this is VPA's own count. `bench vpa_exact` runs VPA's
 packages beside this module.
@@ -26,12 +28,13 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.peer_strategies import VpaSettings
 from cotenant.base.settings.sections.recommender import RecommenderSettings
-from cotenant.base.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
+from cotenant.base.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Signal
 from cotenant.recommender.base import display_inputs, proportional_limit, recommendation, withheld
 from cotenant.recommender.evidence import Evidence, Floats, Integers
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.severity import limit_severity, severity
+from cotenant.recommender.strategies.vpa_start import VpaStart
 
 LOWER_FRACTION: Final = 0.5
 """Quantile of the lower bound. Default of the Vertical Pod Autoscaler (recommendation-lower-bound-cpu-percentile);
@@ -50,6 +53,8 @@ LARGEST_AMOUNT: Final = 10**14
 """VPA clips every amount here."""
 ENDS_AT_ONCE: Final = 256
 """Interval ends that one histogram update takes together, to bound its matrix."""
+_UNSAVED_SECONDS: Final = MEMORY_INTERVAL_HOURS * HOUR_SECONDS
+"""A checkpoint lacks the peak of the interval that had not ended: stored peaks count from so long before its end."""
 _NO_KILLS: Final[tuple[int, list[tuple[int, float]]]] = (-1, [])
 
 
@@ -70,46 +75,49 @@ class Vpa:
 
     def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
         """One recommendation a container, in the order of `evidence`: CPU and memory, each by its own histogram."""
-        own, days = settings.vpa, confidence(evidence)
-        histograms = {CPU: cpu_histograms(evidence, own), MEMORY: memory_histograms(evidence, own)}
+        own, start = settings.vpa, VpaStart.of(evidence, SOURCE[CPU])
+        days = confidence(evidence, start)
+        histograms = {CPU: cpu_histograms(evidence, own, start), MEMORY: memory_histograms(evidence, own, start)}
         columns = []
         for resource, batch in histograms.items():
             estimates = estimate(batch, days, _floors(evidence, resource, own), own)
-            columns.append(_VpaColumn(evidence, resource, estimates, days, own))
+            columns.append(_VpaColumn(evidence, resource, estimates, days, own, start))
         rows = range(len(evidence))
         return [
             recommendation(self.name, evidence, i, [v for c in columns for v in c.values(i)], settings) for i in rows
         ]
 
 
-def confidence(evidence: Evidence) -> Floats:
+def confidence(evidence: Evidence, start: VpaStart) -> Floats:
     """Days of CPU history, (n,): the smaller of first-to-last sample and minutes sampled / 1,440; 0 without samples."""
-    days, minutes = np.zeros(len(evidence)), np.zeros(len(evidence))
+    days, minutes = start.days(), start.minutes()
     for container, values in evidence.by_container(SOURCE[CPU]):
-        step = evidence.usage[SOURCE[CPU]].grid.step_seconds
-        sampled = np.isfinite(_valid(values))
-        slots = np.flatnonzero(sampled.any(axis=0))
-        days[container] = (slots[-1] - slots[0]) * step / DAY_SECONDS if slots.size else 0.0
-        minutes[container] = sampled.sum() * step / 60
+        step, times = evidence.usage[SOURCE[CPU]].grid.step_seconds, evidence.usage[SOURCE[CPU]].grid.times()
+        sampled = np.isfinite(_valid(values)) & (times > start.ends_at(container))
+        moments = times[sampled.any(axis=0)]
+        if moments.size:
+            days[container] = (moments[-1] - start.begins_at(container, moments[0])) / DAY_SECONDS
+        minutes[container] += sampled.sum() * step / 60
     return np.minimum(days, minutes / MINUTES_PER_DAY)
 
 
-def cpu_histograms(evidence: Evidence, own: VpaSettings) -> HistogramBatch:
-    """Every CPU sample of every pod in whole millicores, weight 0.1."""
-    batch = HistogramBatch.empty(len(evidence), buckets_of(CPU), own.half_life_hours * HOUR_SECONDS)
+def cpu_histograms(evidence: Evidence, own: VpaSettings, start: VpaStart) -> HistogramBatch:
+    """Every CPU sample of every pod in whole millicores, weight 0.1, beside what checkpoints hold."""
+    batch = start.histograms(CPU, own.half_life_hours * HOUR_SECONDS)
     if SOURCE[CPU] not in evidence.usage:
         return batch
     usage, rows = evidence.usage[SOURCE[CPU]], evidence.usage_rows[SOURCE[CPU]]
-    return batch.add(np.floor(_valid(usage.values)), usage.grid.times(), rows, CPU_SAMPLE_WEIGHT)
+    samples = np.floor(_valid(start.newer(evidence, SOURCE[CPU])))
+    return batch.add(samples, usage.grid.times(), rows, CPU_SAMPLE_WEIGHT)
 
 
-def memory_histograms(evidence: Evidence, own: VpaSettings) -> HistogramBatch:
+def memory_histograms(evidence: Evidence, own: VpaSettings, start: VpaStart) -> HistogramBatch:
     """One peak for each pod and interval, OOM kills included, dated at the interval's end as VPA does."""
-    batch = HistogramBatch.empty(len(evidence), buckets_of(MEMORY), own.half_life_hours * HOUR_SECONDS)
-    owners, ends, peaks = _all_peaks(evidence, own)
+    batch = start.histograms(MEMORY, own.half_life_hours * HOUR_SECONDS)
+    owners, ends, peaks = _all_peaks(evidence, own, start)
     distinct = np.unique(ends)
-    for start in range(0, len(distinct), ENDS_AT_ONCE):
-        chunk = distinct[start : start + ENDS_AT_ONCE]
+    for position in range(0, len(distinct), ENDS_AT_ONCE):
+        chunk = distinct[position : position + ENDS_AT_ONCE]
         here = np.flatnonzero((ends >= chunk[0]) & (ends <= chunk[-1]))
         values = np.full((len(here), len(chunk)), np.nan)
         values[np.arange(len(here)), np.searchsorted(chunk, ends[here])] = peaks[here]
@@ -179,9 +187,16 @@ class _VpaColumn:
     """Values of one resource of all containers."""
 
     def __init__(
-        self, evidence: Evidence, resource: Resource, estimates: Estimate, days: Floats, own: VpaSettings
+        self,
+        evidence: Evidence,
+        resource: Resource,
+        estimates: Estimate,
+        days: Floats,
+        own: VpaSettings,
+        start: VpaStart,
     ) -> None:
         self.evidence, self.resource, self.estimates, self.days = evidence, resource, estimates, days
+        self.start = start
         self.formula = f"max(p{100 * own.target_fraction:g} of the histogram x {1 + own.margin_fraction:g}, floor)"
         self.highest = evidence.highest_seen(resource)
         self.scaled = evidence.scaled_by_autoscaler(resource)
@@ -212,15 +227,16 @@ class _VpaColumn:
             confidence_days=float(self.days[index]),
             observed_max=float(self.highest[index]),
         )
-        note = "an autoscaler follows this resource; VPA's documentation advises against using both"
-        return inputs | ({"note": note} if self.scaled[index] else {})
+        scaled = "an autoscaler follows this resource; VPA's documentation advises against using both"
+        notes = [*([scaled] if self.scaled[index] else []), *filter(None, [self.start.note(index)])]
+        return inputs | ({"note": "; ".join(notes)} if notes else {})
 
 
-def _all_peaks(evidence: Evidence, own: VpaSettings) -> tuple[Integers, Integers, Floats]:
+def _all_peaks(evidence: Evidence, own: VpaSettings, start: VpaStart) -> tuple[Integers, Integers, Floats]:
     """(container, end of interval, peak) over all pods, (k,) each."""
-    kills = _kills_by_pod(evidence)
+    kills = _kills_by_pod(evidence, start)
     columns = []
-    for pod, (container, times, values) in _memory_of_pods(evidence, kills).items():
+    for pod, (container, times, values) in _memory_of_pods(evidence, kills, start).items():
         ends, peaks = pod_peaks(times, values, kills.get(pod, _NO_KILLS)[1], own)
         columns.append((np.full(len(ends), container), ends, peaks))
     if not columns:
@@ -230,26 +246,26 @@ def _all_peaks(evidence: Evidence, own: VpaSettings) -> tuple[Integers, Integers
 
 
 def _memory_of_pods(
-    evidence: Evidence, kills: Mapping[PodContainerRef, tuple[int, Any]]
+    evidence: Evidence, kills: Mapping[PodContainerRef, tuple[int, Any]], start: VpaStart
 ) -> dict[PodContainerRef, tuple[int, Integers, Floats]]:
     """(container, times, whole bytes) of each pod with samples; a pod with a kill alone has empty ones."""
     nothing = np.empty(0, dtype=np.int64), np.empty(0)
     series_by_pod = {pod: (container, *nothing) for pod, (container, _) in kills.items()}
     if SOURCE[MEMORY] in evidence.usage:
         usage, rows = evidence.usage[SOURCE[MEMORY]], evidence.usage_rows[SOURCE[MEMORY]]
-        times = usage.grid.times()
-        for pod, row, series in zip(usage.refs, rows.tolist(), _valid(usage.values), strict=True):
+        times, newer = usage.grid.times(), start.newer(evidence, SOURCE[MEMORY], _UNSAVED_SECONDS)
+        for pod, row, series in zip(usage.refs, rows.tolist(), _valid(newer), strict=True):
             finite = np.isfinite(series)
             if row >= 0 and finite.any():
                 series_by_pod[pod] = (row, times[finite], np.floor(series[finite], dtype=np.float64))
     return series_by_pod
 
 
-def _kills_by_pod(evidence: Evidence) -> dict[PodContainerRef, tuple[int, list[tuple[int, float]]]]:
+def _kills_by_pod(evidence: Evidence, start: VpaStart) -> dict[PodContainerRef, tuple[int, list[tuple[int, float]]]]:
     """(container, [(seconds, memory request then)]) of each pod with OOM kills; the template's where unknown."""
     kills_by_pod: dict[PodContainerRef, tuple[int, list[tuple[int, float]]]] = {}
     for index, kills in enumerate(evidence.oom_kills):
-        for kill in kills:
+        for kill in (kill for kill in kills if kill.time_seconds > start.ends_at(index, _UNSAVED_SECONDS)):
             recorded = evidence.at(Signal.MEMORY_REQUEST, kill.subject, kill.time_seconds)
             request = np.nan_to_num(recorded if np.isfinite(recorded) else evidence.effective_request(MEMORY)[index])
             kills_by_pod.setdefault(kill.subject, (index, []))[1].append((kill.time_seconds, float(request)))

@@ -10,7 +10,7 @@ import yaml
 
 from cotenant.base.kube.client import _resource_of
 from cotenant.base.kube.discovery import SERVICES
-from cotenant.base.kube.live import LISTED, VERSION
+from cotenant.base.kube.live import CHECKPOINTS, LISTED, VERSION, VPAS
 from cotenant.changes.objectives.declared import INDICATORS, KINDS, POLICIES, SOURCES
 from cotenant.cli.cluster.probes.cluster import scan_resource_paths
 from cotenant.enforcer.model.agents import EVENTS
@@ -37,7 +37,7 @@ def test_the_cluster_role_grants_what_the_code_lists_and_nothing_else(documents:
         for resource in rule["resources"]
     }
     declared = [f"/apis/{kind}" for kind in (POLICIES, INDICATORS, SOURCES, *KINDS.values())]
-    assert granted == {_resource_of(path) for path in (*LISTED, SERVICES, EVENTS, *declared)}
+    assert granted == {_resource_of(path) for path in (*LISTED, VPAS, CHECKPOINTS, SERVICES, EVENTS, *declared)}
     urls = [url for rule in rules(documents, "ClusterRole") for url in rule.get("nonResourceURLs", [])]
     assert urls == [VERSION]
 
@@ -182,7 +182,7 @@ def test_every_binding_gives_a_role_of_the_file_to_its_account(documents: list[d
 def test_every_rule_says_why(documents: list[dict[str, Any]]) -> None:
     lines = [line.strip() for line in MANIFEST.read_text().splitlines()]
     begun = [i for i, line in enumerate(lines) if line.startswith(("- apiGroups", "- nonResourceURLs"))]
-    assert len(begun) == 10
+    assert len(begun) == 11
     assert all(lines[i - 1].startswith("#") for i in begun)
 
 

@@ -19,11 +19,13 @@ from cotenant.base.usage.histogram import CPU_BUCKETS, MEMORY_BUCKETS, Histogram
 from cotenant.recommender.base import proportional_limit
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.strategies.vpa import Vpa, confidence, estimate, pod_peaks
+from cotenant.recommender.strategies.vpa_start import VpaStart
 from tests.support.evidence import END, STEP, Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 DAY = 288
 OWN = VpaSettings()
+NO_CHECKPOINTS = VpaStart(1)
 
 
 def one(case: Case, own: VpaSettings = OWN) -> Recommendation:
@@ -63,10 +65,12 @@ def test_confidence_is_the_smaller_of_span_and_minutes_sampled() -> None:
     # every second slot of 2 days: span 574 slots = 1.993 days, minutes 288 * 5 / 1440 = 1.0
     holes = flat(500)
     holes[0, 1::2] = math.nan
-    assert confidence(evidence_of(Case(cpu=holes)))[0] == pytest.approx(1.0)
+    assert confidence(evidence_of(Case(cpu=holes)), NO_CHECKPOINTS)[0] == pytest.approx(1.0)
     # two pods at once double the minutes, as VPA counts samples; the span is 1.9965 days
-    assert confidence(evidence_of(Case(cpu=np.full((2, 2 * DAY), 5.0))))[0] == pytest.approx(575 * 300 / 86400)
-    assert confidence(evidence_of(Case(cpu=flat(math.nan))))[0] == 0
+    assert confidence(evidence_of(Case(cpu=np.full((2, 2 * DAY), 5.0))), NO_CHECKPOINTS)[0] == pytest.approx(
+        575 * 300 / 86400
+    )
+    assert confidence(evidence_of(Case(cpu=flat(math.nan))), NO_CHECKPOINTS)[0] == 0
 
 
 def test_without_confidence_the_upper_bound_is_endless_and_the_lower_one_the_floor() -> None:

@@ -1,6 +1,6 @@
 // Command vpa_reference answers, one JSON line in, one JSON line out, what Kubernetes' own packages say:
 // {"quantity": text} through apimachinery's parser, and {"containers": [...]} through the recommender of the
-// Vertical Pod Autoscaler. bench/vpa_exact.py compares our answers with it; nothing of the product needs it.
+// Vertical Pod Autoscaler; with "savedUntil": seconds, its CPU samples through a checkpoint. bench/vpa_exact.py compares our answers with it; nothing of the product needs it.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	types "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/logic"
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
 )
@@ -26,6 +27,14 @@ type series struct {
 type question struct {
 	Quantity   *json.RawMessage    `json:"quantity"`
 	Containers map[string][]series `json:"containers"`
+	SavedUntil int64               `json:"savedUntil"`
+}
+
+// restarted is the answer of a recommender that wrote its checkpoints after the samples until a moment, started anew
+// from them, and saw the other samples.
+type restarted struct {
+	Checkpoints map[string]*types.VerticalPodAutoscalerCheckpointStatus `json:"checkpoints"`
+	Bounds      map[string]bounds                                       `json:"bounds"`
 }
 
 type amounts struct {
@@ -64,10 +73,45 @@ func answer(q question) any {
 		return quantity(*q.Quantity)
 	}
 	states := model.ContainerNameToAggregateStateMap{}
+	if q.SavedUntil > 0 {
+		checkpoints := map[string]*types.VerticalPodAutoscalerCheckpointStatus{}
+		for name, pods := range q.Containers {
+			checkpoints[name], states[name] = restart(pods, q.SavedUntil)
+		}
+		return restarted{checkpoints, recommend(states)}
+	}
 	for name, pods := range q.Containers {
-		states[name] = aggregate(pods)
+		states[name] = model.NewAggregateContainerState()
+		aggregate(states[name], pods)
 	}
 	return recommend(states)
+}
+
+func restart(
+	pods []series, until int64,
+) (*types.VerticalPodAutoscalerCheckpointStatus, *model.AggregateContainerState) {
+	before, after := make([]series, len(pods)), make([]series, len(pods))
+	for i, pod := range pods {
+		for _, sample := range pod.CPU {
+			if sample[0] <= until {
+				before[i].CPU = append(before[i].CPU, sample)
+			} else {
+				after[i].CPU = append(after[i].CPU, sample)
+			}
+		}
+	}
+	first, second := model.NewAggregateContainerState(), model.NewAggregateContainerState()
+	aggregate(first, before)
+	checkpoint, err := first.SaveToCheckpoint()
+	if err == nil {
+		err = second.LoadFromCheckpoint(checkpoint)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	aggregate(second, after)
+	return checkpoint, second
 }
 
 // quantity gives [value, milli value, sign], or null for what the API server refuses.
@@ -79,8 +123,7 @@ func quantity(raw json.RawMessage) any {
 	return []int64{q.Value(), q.MilliValue(), int64(q.Sign())}
 }
 
-func aggregate(pods []series) *model.AggregateContainerState {
-	state := model.NewAggregateContainerState()
+func aggregate(state *model.AggregateContainerState, pods []series) {
 	for _, pod := range pods {
 		container := model.NewContainerState(model.Resources{}, state)
 		for _, sample := range pod.CPU {
@@ -98,7 +141,6 @@ func aggregate(pods []series) *model.AggregateContainerState {
 			kill(container, left)
 		}
 	}
-	return state
 }
 
 func add(container *model.ContainerState, sample [2]int64, name model.ResourceName) {

@@ -316,6 +316,9 @@ def _facts(inventory: Inventory, deleted: Collection[WorkloadRef]) -> Iterator[i
     for row in inventory.pod_rows:
         if owner := owners.get((row.namespace, row.name)):
             about[owner].append(_encode_deterministic((row.namespace, row.name, sorted(row.beyond), row.idle)))
+    for history in inventory.vpa_histories:  # what it holds changes every minute, as usage does
+        begin = history.container.container, history.autoscaler, history.first_seconds
+        about[history.container.workload].append(_encode_deterministic(begin))
     every_bound: tuple[LimitRange | Quota, ...] = (*inventory.limit_ranges, *inventory.quotas)
     for bound in every_bound:
         bounds[bound.namespace].append(_encode_deterministic(bound))
