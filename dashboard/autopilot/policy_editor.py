@@ -142,12 +142,17 @@ def tonight(view: View, text: str, result: AutopilotRound) -> Component:
 
 def begin_preview(view: View, text: str) -> Component:
     """Return the preview of a text, or its progress where it takes longer than `FIRST_SECONDS`."""
-    who, body, key = view.given.people(), parse_policy(text), _key(view, text)
-    service = in_cluster(view.given.autopilot)
-    JOBS.forget(key)
-    job = JOBS.job(key, lambda: PreviewJob(lambda progress: service.try_policy(who, body, progress)))
+    JOBS.forget(_key(view, text))
+    job = _preview_job(view, text)
     job.wait(FIRST_SECONDS)
     return _present(view, text, job)
+
+
+def _preview_job(view: View, text: str) -> PreviewJob:
+    """Return the job of a text's preview: begun anew where this process has none, because another one had begun it."""
+    who, body = view.given.people(), parse_policy(text)
+    service = in_cluster(view.given.autopilot)
+    return JOBS.job(_key(view, text), lambda: PreviewJob(lambda progress: service.try_policy(who, body, progress)))
 
 
 def _key(view: View, text: str) -> tuple[str, str, str]:
@@ -155,8 +160,7 @@ def _key(view: View, text: str) -> tuple[str, str, str]:
 
 
 def _present(view: View, text: str, job: PreviewJob) -> Component:
-    if job.is_over:
-        JOBS.forget(_key(view, text))
+    if job.is_over:  # the job stays: a question that is already on its way gets the same answer
         return tonight(view, text, job.answer())
     done, total = max(job.stage_number - 1, 0), len(ROUND_STAGES)
     said = f"{job.stage_name or ROUND_STAGES[0]} ({done + 1} of {total})."
@@ -243,14 +247,11 @@ def _register_preview(app: Dash, view: View) -> None:
     )
     @acts(view, Right.REVIEW)
     def _go_on(_ticks: int | None, stop: int | None, text: str | None) -> Any:
-        job = JOBS.find(_key(view, text or ""))
-        if job is None:
-            return no_update
         if stop:
             JOBS.forget(_key(view, text or ""))
             return html.P("The preview was stopped.", className="panel-note")
         try:
-            return _present(view, text or "", job)
+            return _present(view, text or "", _preview_job(view, text or ""))
         except CotenantError as error:
             return panels.trouble(error)
 

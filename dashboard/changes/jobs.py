@@ -88,11 +88,6 @@ class Jobs(Generic[JobT]):
                 self._jobs.pop(next(iter(self._jobs))).stop()
             return found
 
-    def find(self, key: Hashable) -> JobT | None:
-        """The job of that key; None where there is none."""
-        with self._lock:
-            return self._jobs.get(key)
-
     def forget(self, key: Hashable) -> None:
         """Stop the job of that key, and begin it anew the next time."""
         with self._lock:
