@@ -214,7 +214,7 @@ class Actions:
         """Put back what stood there before; refused when somebody has changed it since. why: kept with the outcome."""
         standing = self.teller.record(standing, ChangeEvent.ROLLBACK_ACCEPTED)
         self.reached("rollback-accepted")
-        note, back = rollback_note(standing.change), []
+        note, back = standing.change.rollback_note, []
         try:
             # All are looked at before the first is sent: one that somebody changed since refuses the whole.
             for write, operations in [
@@ -254,7 +254,7 @@ class Actions:
     def take_back(self, done: Sequence[Write], change: Change) -> None:
         """Undo the writes of a change that was done by half, the last one first; a pod that has ended has nothing."""
         for write in reversed(self._of_living_pods(done)):
-            self._send(inverse(write, self._live(write), rollback_note(change)), write)
+            self._send(inverse(write, self._live(write), change.rollback_note), write)
 
     def send(self, standing: ChangeStatus) -> ChangeStatus:
         """Send what was accepted, and hear the nodes; what fails halfway is taken back."""
@@ -451,11 +451,6 @@ class Actions:
 
 def _patch(operations: Sequence[Mapping[str, Any]], write: Write) -> Patch:
     return Patch(write.address, tuple(operations), write.subresource, "accepted")
-
-
-def rollback_note(change: Change) -> str:
-    """Return the note that a rollback writes to an object: the change's id with the suffix "-undone"."""
-    return f"{change.id}-undone"
 
 
 def _outcome_text(rule: Guardrail, terms: AcceptanceTerms) -> str:

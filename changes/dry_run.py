@@ -46,7 +46,7 @@ def to_workload_review(review: Review) -> WorkloadReview:
 def lines_of(review: Review) -> list[FieldMove]:
     """Everything that accepting it writes, made of the writes themselves; of a bundle what its files change."""
     if review.method is not Method.BUNDLE:
-        return write_lines(review.writes)
+        return write_lines(review.writes, review.live)
     return file_lines(review.recommendations)
 
 

@@ -186,6 +186,11 @@ class Change:
         """The changed workload as people write it."""
         return str(self.ref)
 
+    @property
+    def rollback_note(self) -> str:
+        """The note that a rollback writes to an object in place of the change's id."""
+        return f"{self.id}-undone"
+
 
 @dataclass(frozen=True, slots=True)
 class ChangeStatus:

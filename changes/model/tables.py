@@ -83,6 +83,7 @@ VERDICTS: Final[Mapping[ChangeState, str]] = {
     ChangeState.REGRESSED: "regressed",
 }
 NOTHING: Final = "not set"
+NOT_READ: Final = "not set, or an earlier change's id"
 CHANGE_ID: Final = "this change's id"
 
 
@@ -113,16 +114,32 @@ def moves(change: Change) -> list[FieldMove]:
     return [move for write in change.writes for move in _moves(write)]
 
 
-def write_lines(writes: Iterable[Write]) -> list[FieldMove]:
+def write_lines(writes: Iterable[Write], live: Mapping[str, Any] | None) -> list[FieldMove]:
     """Everything that writes set or remove, object by object and field by field, as people read it.
 
-    Made of the operations that are sent, so that what stands in a confirmation is what is written.
+    Made of the operations that are sent, so that what stands in a confirmation is what is written. live: the workload
+    as the writes were made for it, which may have the note of an earlier change; None where nobody has read it.
     """
-    return [line for write in writes for line in (*_moves(write), *_marks(write))]
+    return [line for write in writes for line in (*_moves(write), *_marks(write, live))]
 
 
-def _marks(write: Write) -> Iterator[FieldMove]:
+def rollback_lines(change: Change) -> list[FieldMove]:
+    """Everything that a rollback of the change sets or removes, object by object and field by field."""
+    lines = []
+    for write in change.writes:
+        lines += [FieldMove(line.target, line.pointer, line.new, line.now) for line in _moves(write)]
+        noted = any(line.pointer == CHANGE_ANNOTATION for line in _marks(write, None))
+        if not write.subresource:  # of an autoscaler the note comes with the rollback
+            now = change.id if noted else NOT_READ
+            lines.append(FieldMove(str(write.address), CHANGE_ANNOTATION, now, change.rollback_note))
+    return lines
+
+
+def _marks(write: Write, live: Mapping[str, Any] | None) -> Iterator[FieldMove]:
     """Yield what the patch writes beside the fields that move: the note of the change on the object."""
+    absent = NOTHING if live is not None else NOT_READ
+    meta = (live or {}).get("metadata") or {}
+    notes = meta.get("annotations") or {} if meta.get("uid") == write.uid else {}
     for operation in write.operations:
         path, value = str(operation.get("path", "")), operation.get("value")
         if operation.get("op") == "test" or path in write.before:
@@ -130,7 +147,7 @@ def _marks(write: Write) -> Iterator[FieldMove]:
         leaves = value if isinstance(value, Mapping) else {last_key(path): value}
         for key, text in leaves.items():
             new = CHANGE_ID if key == CHANGE_ANNOTATION else _text(text)
-            yield FieldMove(str(write.address), str(key), NOTHING, new)
+            yield FieldMove(str(write.address), str(key), notes.get(key, absent), new)
 
 
 def moves_summary(change: Change) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 
 from cotenant.base.errors import ClusterUnreachable, CotenantError, NoData, NotLeader, StoreError
 from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.changes.accept import Actions, rollback_note
+from cotenant.changes.accept import Actions
 from cotenant.changes.decide.field_changes import carries
 from cotenant.changes.decide.in_place import RESIZE, summarize_resize_answers
 from cotenant.changes.decide.lifecycle import Pace
@@ -88,7 +88,7 @@ def _settle_change(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
     waited = actions.journal.clock.now_seconds() - standing.since_seconds
     time.sleep(max(0.0, min(QUIET_SECONDS, QUIET_SECONDS - waited)))
     back = standing.state is ChangeState.ROLLBACK_UNKNOWN
-    note = rollback_note(standing.change) if back else standing.change.id
+    note = standing.change.rollback_note if back else standing.change.id
     write_states = [(write, _holds(actions, write, note, back)) for write in standing.change.writes]
     live_writes = [write for write, is_live in write_states if is_live]
     complete = bool(live_writes) and not any(is_live is False for _, is_live in write_states)

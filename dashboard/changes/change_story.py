@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 from cotenant.base import measures
 from cotenant.base.text import visible
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
-from cotenant.changes.model.service import LedgerEntry
+from cotenant.changes.model.service import FieldMove, LedgerEntry
 from cotenant.changes.model.tables import moves
 from cotenant.dashboard.changes import review_steps
 from cotenant.dashboard.frame import panels
@@ -51,7 +51,8 @@ ASKED: Final = (ROLL_BACK, VERIFY, SETTLE, CONFIRM, DECLINE)
 class Allowed:
     """Why each action cannot be had now, in words; "" where it can. batch: ids that could be taken back together.
 
-    confirm, decline: of what waits for a second person; None where nothing waits for one.
+    confirm, decline: of what waits for a second person; None where nothing waits for one. written: everything that
+    confirming it writes, with all that was accepted together with it.
     """
 
     roll_back: str
@@ -59,6 +60,7 @@ class Allowed:
     batch: tuple[str, ...] = ()
     confirm: str | None = None
     decline: str = ""
+    written: tuple[FieldMove, ...] = ()
 
 
 def title(change: Change) -> str:
@@ -80,8 +82,7 @@ def body(
             _state(standing, left_seconds),
             _buttons(allowed),
             *verdict,
-            html.H3("What moved"),
-            _moved_fields(change),
+            *(review_steps.all_written(allowed.written) or (html.H3("What moved"), _moved_fields(change))),
             *review_steps.steps(
                 change.next_steps if standing.state.in_force and not change.ladder else (), "Next steps"
             ),

@@ -14,11 +14,11 @@ from cotenant.base.people import Person, Right
 from cotenant.base.tables import queries
 from cotenant.base.tables.filters import Query
 from cotenant.base.text import visible
-from cotenant.changes.model.change import ChangeState, ChangeStatus, unsettled_count
+from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, unsettled_count
 from cotenant.changes.model.service import ChangeService
-from cotenant.changes.model.tables import CHANGES, moves
+from cotenant.changes.model.tables import CHANGES, rollback_lines, write_lines
 from cotenant.dashboard.changes import callbacks as acting
-from cotenant.dashboard.changes import change_story, ladders, verdict
+from cotenant.dashboard.changes import change_story, ladders, review_steps, verdict
 from cotenant.dashboard.changes.callbacks import acts
 from cotenant.dashboard.changes.change_story import Allowed
 from cotenant.dashboard.frame import panels
@@ -217,13 +217,14 @@ def allowed_acts(view: View, standing: ChangeStatus, others: Any, left_seconds: 
     holds = "" if standing.state.in_force else f"It is {standing.state}: there is nothing to roll back."
     nothing_due = "" if left_seconds is not None else f"It is {standing.state}: there is nothing to verify."
     soaking = f"{display.duration(left_seconds)} of soak time left." if left_seconds else ""
+    batch = [s for s in others if s.change.batch == standing.change.batch]
     if standing.state is ChangeState.AWAITING:
-        return _second_person_acts(view, standing, why)
-    together = [s.change.id for s in others if s.change.batch == standing.change.batch and s.state.in_force]
+        return _second_person_acts(view, standing, [s.change for s in batch if s.state is standing.state], why)
+    together = [s.change.id for s in batch if s.state.in_force]
     return Allowed(why or holds, why or nothing_due or soaking, () if why else tuple(together))
 
 
-def _second_person_acts(view: View, standing: ChangeStatus, why: str) -> Allowed:
+def _second_person_acts(view: View, standing: ChangeStatus, waiting: Sequence[Change], why: str) -> Allowed:
     """Return whether the requesting person may confirm or decline a change as its second person.
 
     The person who accepted the change may only decline it.
@@ -232,7 +233,8 @@ def _second_person_acts(view: View, standing: ChangeStatus, why: str) -> Allowed
     approves = acting.why_not(view, Right.APPROVE, change.namespace)
     own = who.name == change.actor
     confirm = approves or ("You accepted it: somebody else has to confirm it." if own else "")
-    return Allowed(why, why, confirm=confirm, decline=why if own else approves)
+    written = [line for one in waiting for line in write_lines(one.writes, None)]
+    return Allowed(why, why, confirm=confirm, decline=why if own else approves, written=tuple(written))
 
 
 def rollback_question(view: View, what: str, id_: str) -> tuple[Component, list[str]]:
@@ -247,18 +249,11 @@ def rollback_question(view: View, what: str, id_: str) -> tuple[Component, list[
     batch = standings[id_].change.batch
     targets = [s for s in standings.values() if s.state.in_force and (
         s.change.id == id_ if what == "rollback" else s.change.batch == batch)]  # fmt: skip
-    rows = [html.Li([html.Strong(visible(s.change.workload)), f": {visible(_back(s))}"]) for s in targets[:20]]
-    more = [html.Li(f"and {measures.left_out_count(len(targets), 20)} more")] if len(targets) > 20 else []
     lead = f"Put back what stood there before, in {display.counted(len(targets), 'workload')}:"
     note = "Where somebody has changed it since, nothing is overwritten and it is said."
-    return html.Div([html.P(lead), html.Ul([*rows, *more]), html.P(note, className="panel-note")]), [
-        s.change.id for s in targets
-    ]
-
-
-def _back(standing: ChangeStatus) -> str:
-    lines = dict.fromkeys(f"{m.pointer} {m.new} → {m.now}" for m in moves(standing.change))
-    return "; ".join(lines)
+    lines = [line for standing in targets for line in rollback_lines(standing.change)]
+    parts = [html.P(lead), *review_steps.all_written(lines), html.P(note, className="panel-note")]
+    return html.Div(parts), [standing.change.id for standing in targets]
 
 
 def register(app: Dash, view: View) -> None:

@@ -77,8 +77,10 @@ WITH_HEAP = made(
 )  # fmt: skip
 WITH_GPU = made(gpu=GpuShareProposal(GpuShare(25, 25), GpuShare(100, 100)))
 MARKED = {"annotations": {"team": "a"}, "labels": {"app": "web"}}
+CHANGED = {"annotations": {CHANGE_ANNOTATION: "c0"}}
+"""By an earlier change."""
 CASES: Final = {
-    f"{name}, {method.value}, {'marked' if meta else 'bare'}": (recommendation, method, meta)
+    f"{name}, {method.value}, {of_object}": (recommendation, method, meta)
     for name, recommendation, methods in (
         ("plain", PLAIN, (Method.TEMPLATE, Method.ANNOTATE)),
         ("in place", made(value(CPU, Field.REQUEST, 1000, 400)), (Method.IN_PLACE,)),
@@ -87,7 +89,7 @@ CASES: Final = {
         ("share of a GPU", WITH_GPU, (Method.TEMPLATE,)),
     )
     for method in methods
-    for meta in ({}, MARKED)
+    for of_object, meta in (("bare", {}), ("marked", MARKED), ("changed before", CHANGED))
 }
 
 
@@ -136,7 +138,7 @@ def test_the_lines_of_a_confirmation_are_the_leaves_that_its_writes_change(case:
     bodies = {"u-1": live, "u-hpa": SCALER, **{one["metadata"]["uid"]: one for one in pods}}
     assert planned
     for write in planned:
-        lines = write_lines([write])
+        lines = write_lines([write], live)
         assert {line.target for line in lines} == {str(write.address)}
         assert {(line.now, line.new) for line in lines} == sent(write, bodies), write.address
         assert len(lines) == len(differences(bodies[write.uid], jsonpatch.apply_patch(
@@ -147,7 +149,7 @@ def test_an_autoscaler_s_target_and_a_heap_s_flag_are_named_as_people_know_them(
     subject = MethodContext(deployment(**MARKED), (WITH_HEAP,))
     (write,) = writes(subject, Method.TEMPLATE, "c1")
     (scaler,) = hpa_writes([WITH_HPA], {"web": SCALER})
-    lines = write_lines([scaler, write])
+    lines = write_lines([scaler, write], deployment(**MARKED))
     told = [(line.pointer, line.now, line.new) for line in lines]
     assert told[0] == ("cpu target/averageUtilization", "50", "80")
     assert ("app env/1/value", "-Xmx1g", "-Xmx512m") in told

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,15 @@ from cotenant.base.tables import filters
 from cotenant.changes.decide import in_place
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.model.change import ChangeState
-from cotenant.changes.model.service import ChangeRequest, Method, WorkloadReview
+from cotenant.changes.model.service import ChangeRequest, FieldMove, Method, WorkloadReview
+from cotenant.changes.model.tables import rollback_lines, write_lines
 from cotenant.dashboard.changes import change_story, review_end, review_job, review_steps, snooze
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes.change_story import Allowed
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.home import numbers, overview
-from cotenant.dashboard.pages import portrait, review
+from cotenant.dashboard.pages import changes, portrait, review
 from cotenant.dashboard.pages.recommendations import LIST
 from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.snoozed import Postponing
@@ -40,6 +42,7 @@ from cotenant.dashboard.tables import display, select_bar
 from cotenant.dashboard.tables.selection import Selection
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from tests.cluster.waiting import wait_for
+from tests.dashboard.test_written_lines import listed
 from tests.support import acting
 from tests.support import dashboard as support
 from tests.support.acting import Prepared, Scene
@@ -142,6 +145,23 @@ def test_a_method_has_the_review_s_name_wherever_a_change_is_told(scene: Scene) 
     (standing,) = review.accept_changes(view, terms, seen)
     story = text(change_story.body(standing, (), Allowed("", ""), None))
     assert f"method {named}" in story and "method template" not in story
+
+
+def test_the_dialogs_of_a_rollback_and_of_a_second_person_list_each_line_of_the_whole_batch(scene: Scene) -> None:
+    view, refs, service = view_of(scene), tuple(free(scene, 2)), scene.service()
+    done = service.accept(ADMIN, ChangeRequest(refs, key="two"))
+    dialog, ids = changes.rollback_question(view, "batch", done[0].change.id)
+    assert ids == [one.change.id for one in done] and len(ids) == 2
+    assert listed(dialog) == lines_of(line for one in done for line in rollback_lines(one.change))
+    waiting = [replace(one, state=ChangeState.AWAITING) for one in done]
+    allowed = changes.allowed_acts(view, waiting[0], waiting, None)
+    told = change_story.body(waiting[0], (), allowed, None)
+    written = lines_of(line for one in done for line in write_lines(one.change.writes, None))
+    assert listed(told) == written and {line[0] for line in written} == {str(address_of(ref)) for ref in refs}
+
+
+def lines_of(lines: Iterable[FieldMove]) -> set[tuple[str, str, str, str]]:
+    return {(line.target, line.pointer, line.now, line.new) for line in lines}
 
 
 def test_what_was_shown_is_accepted_once_under_its_key(scene: Scene) -> None:
