@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -13,7 +13,7 @@ from cotenant.base.progress import SILENT, Progress
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.table import Column, Kind, Schema, Table
-from cotenant.changes.model.service import BundleForm, Method
+from cotenant.changes.model.service import BundleForm, FieldMove, Method
 from cotenant.recommender.model.confidence_columns import CONFIDENCE_COLUMNS
 from cotenant.recommender.model.savings import Savings
 
@@ -304,4 +304,11 @@ class AutopilotService(Protocol):
         """Let a policy act, or take that back; UsageError when its digest is another one.
 
         UnseenVersion when a policy should act and no digest is given.
+        """
+
+    def lines_of(self, act: Callable[[AutopilotService], object]) -> Sequence[FieldMove]:
+        """Everything that an act of this service would write to the cluster, object by object and field by field.
+
+        act: calls an acting method of the service that it gets, such as `pause`; the API server only checks it, with
+        the person's rights. Raises what the act would raise.
         """

@@ -27,11 +27,12 @@ from cotenant.autopilot.model import (
     AutopilotEvent,
     AutopilotMode,
     AutopilotRound,
+    AutopilotService,
     QueueVerdict,
     StoredPolicy,
 )
 from cotenant.autopilot.policy_draft import DraftClient, draft_write, parse_draft, require_name, strip_server_fields
-from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, policy_address, set_mode, set_switch
+from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, mode_write, policy_address, switch_write
 from cotenant.autopilot.rounds.floors import floor_forecasts
 from cotenant.autopilot.rounds.hindsight import WEEK_DAYS, WeekAfter, weeks_after
 from cotenant.autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
@@ -46,6 +47,7 @@ from cotenant.autopilot.rounds.reading import (
 from cotenant.base.errors import ClusterForbidden, NoData, UnseenVersion, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer, access_review
+from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.kubernetes.protocol import OWN_GROUP
 from cotenant.base.ledger.bucket_ledger import LedgerPlace
 from cotenant.base.people import Person, Right
@@ -60,7 +62,8 @@ from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.changes.audited_acts import AuditedActs
 from cotenant.changes.live_context import who as person_of
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, accepted_by_autopilot
-from cotenant.changes.model.service import BundleForm, ChangeRequest
+from cotenant.changes.model.service import BundleForm, ChangeRequest, FieldMove
+from cotenant.changes.sent_writes import sent
 from cotenant.changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
 from cotenant.changes.shared_reading import SharedReading
 from cotenant.changes.soak.stop_switch import NOT_PAUSED
@@ -188,11 +191,10 @@ class ClusterAutopilotService:
         with self._access(who) as client:
             person, live = who.name or person_of(client).name, client.get(policy_address(policy).path)
             intent = draft_write(policy, document, before, live)
-            writer = Writer(client, FIELD_MANAGER)
-            writer.send(intent, dry_run=True)
+            self._send(client, intent, dry_run=True)
             details = {"digest": policy.digest, "spec": policy.text, "words": reason, "groups": list(who.groups)}
             self._write(person, AutopilotEvent.EDITED, str(policy), details)
-            writer.send(intent)
+            self._send(client, intent)
         self._forget()
         return str(policy)
 
@@ -202,7 +204,7 @@ class ClusterAutopilotService:
         with self._access(who) as client:
             name = who.name or person_of(client).name
             value = f"paused by {name}{f': {reason}' if reason else ''}"
-            set_switch(client, self._settings.manager.namespace, value)
+            self._send(client, switch_write(self._settings.manager.namespace, value))
         self._forget()  # it is paused, whether the row can be written or not
         self._write(name, AutopilotEvent.PAUSED, EVERYTHING, {"words": value})
         return value
@@ -214,14 +216,15 @@ class ClusterAutopilotService:
         else:
             who.require(Right.APPROVE, workload.namespace)
         with self._access(who) as client:
-            name, anchor = who.name or person_of(client).name, self._settings.manager.namespace
+            name = who.name or person_of(client).name
+            on = switch_write(self._settings.manager.namespace, NOT_PAUSED)
             if workload is None:
-                set_switch(client, anchor, NOT_PAUSED, dry_run=True)  # the row ends a stop: not without the right
+                self._send(client, on, dry_run=True)  # the row ends a stop: not without the right
             else:
                 _require_switching(client, workload.namespace)
             self._write(name, AutopilotEvent.RESUMED, str(workload or EVERYTHING), {"words": reason})
             if workload is None:
-                set_switch(client, anchor, NOT_PAUSED)
+                self._send(client, on)
         self._forget()
 
     def act(self, who: Person, name: str, reason: str = "", digest: str = "") -> NamespacedPolicy:
@@ -260,11 +263,22 @@ class ClusterAutopilotService:
                     fix="Look at it again, and approve it as it stands now.",
                 )
             details = {"digest": policy.digest, "words": reason, "groups": list(who.groups)}
-            set_mode(client, policy, mode.value, dry_run=True)  # who may not write the mode approves nothing
+            write = mode_write(policy, mode.value)
+            self._send(client, write, dry_run=True)  # who may not write the mode approves nothing
             self._write(person, event, str(policy), details)
-            set_mode(client, policy, mode.value)
+            self._send(client, write)
         self._forget()
         return policy
+
+    def lines_of(self, act: Callable[[AutopilotService], object]) -> Sequence[FieldMove]:
+        """Return the fields that the act would write, by the server's dry run; the ledger gets no row."""
+        tried = _TriedAutopilot(self._access, self._ledger, self._settings, self._clock, self._recommended)
+        act(tried)
+        return tried.lines
+
+    def _send(self, client: KubeClient, intent: Intent, *, dry_run: bool = False) -> None:
+        """Send one write of an act; dry_run: only ask the server whether it would do."""
+        Writer(client, FIELD_MANAGER).send(intent, dry_run)
 
     def _write(self, actor: str, event: AutopilotEvent, subject: str, body: dict[str, Any]) -> None:
         with self._acts.writing(f"{event} of {actor}", PATIENCE_SECONDS) as ledger:
@@ -314,6 +328,19 @@ class ClusterAutopilotService:
         self._week.forget()
         for shared in self._shared.values():
             shared.forget()
+
+
+class _TriedAutopilot(ClusterAutopilotService):
+    """The same acts, of which the API server only says what they would write: `lines`."""
+
+    lines: tuple[FieldMove, ...] = ()
+
+    def _send(self, client: KubeClient, intent: Intent, *, dry_run: bool = False) -> None:
+        if not dry_run:
+            self.lines += sent(Writer(client, FIELD_MANAGER), intent, dry_run=True).lines
+
+    def _write(self, actor: str, event: AutopilotEvent, subject: str, body: dict[str, Any]) -> None:
+        """Keep no row: nothing is done."""
 
 
 def visible_to(reading: RoundReading, who: Person) -> RoundReading:

@@ -13,7 +13,7 @@ from cotenant.autopilot.decide.policy import NamespacedPolicy, read_policy
 from cotenant.autopilot.model import POLICIES
 from cotenant.base.errors import ClusterAbsent, CotenantError
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import pod_of
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.models.node import QueueNodeWire
@@ -69,18 +69,18 @@ def read_health(client: KubeClient, namespace: str) -> ClusterHealth:
     return ClusterHealth(len(nodes), sum(nodes), paused=paused)
 
 
-def set_switch(client: KubeClient, namespace: str, value: str, dry_run: bool = False) -> None:
-    """Write the switch's key: a reason pauses, "false" does not; dry_run: only ask whether that would do."""
+def switch_write(namespace: str, value: str) -> Apply:
+    """Return the write of the switch's key: a reason pauses, "false" does not."""
     address = switch_address(namespace)
     body = address.manifest("ConfigMap", data={PAUSED_KEY: value})
-    Writer(client, FIELD_MANAGER).send(Apply(address, body, why="the autopilot's switch"), dry_run)
+    return Apply(address, body, why="the autopilot's switch")
 
 
-def set_mode(client: KubeClient, policy: NamespacedPolicy, mode: str, dry_run: bool = False) -> None:
-    """Write spec.mode of a policy; dry_run: only ask whether that would do."""
+def mode_write(policy: NamespacedPolicy, mode: str) -> Apply:
+    """Return the write of spec.mode of a policy."""
     address = policy_address(policy)
     body = address.manifest("AutopilotPolicy", spec={"mode": mode})
-    Writer(client, FIELD_MANAGER).send(Apply(address, body, why="the policy's mode"), dry_run)
+    return Apply(address, body, why="the policy's mode")
 
 
 def policy_address(policy: NamespacedPolicy) -> Address:

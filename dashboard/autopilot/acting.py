@@ -5,20 +5,21 @@ They call the dashboard's `AutopilotService`, which checks the person's rights a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.autopilot.model import AutopilotMode
+from cotenant.autopilot.model import AutopilotMode, AutopilotService
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.people import NotAllowed, Right
+from cotenant.base.people import NotAllowed, Person, Right
 from cotenant.base.text import visible
-from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.changes import callbacks, review_steps
 from cotenant.dashboard.changes.callbacks import acts, announce
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View, in_cluster
@@ -26,6 +27,9 @@ from cotenant.dashboard.frame.view import View, in_cluster
 WORK: Final = "autopilot-work"
 ACTED: Final = "autopilot-acted"
 CONFIRM: Final = "autopilot-confirm"
+LINES: Final = "autopilot-lines"
+REASON: Final = "autopilot-reason"
+LEDGER_ALONE: Final = "Nothing is written to the cluster; the ledger notes it."
 ASKED: Final = "autopilot-asked"
 """Where a button puts what it asks for: rounds draw the page anew, and a click must not be lost with its button."""
 EVERYTHING: Final = "*"
@@ -111,9 +115,7 @@ def _not_everywhere(view: View) -> str:
 def confirm_step(act: str, name: str, agreed: Sequence[Component]) -> Component:
     """The question, what follows, a reason for the ledger, and the button that does it. agreed: what is agreed to."""
     text = TEXTS[act]
-    reason = dmc.TextInput(
-        id="autopilot-reason", label="Why (the ledger keeps it)", size="xs", value="", debounce=True, maw=520
-    )
+    reason = dmc.TextInput(id=REASON, label="Why (the ledger keeps it)", size="xs", value="", debounce=True, maw=520)
     confirm = html.Button(
         "Pause everything" if act == PAUSE else text.button, id=CONFIRM, className=f"button primary {text.tone}".strip()
     )
@@ -131,28 +133,49 @@ def confirm_step(act: str, name: str, agreed: Sequence[Component]) -> Component:
 def open_confirm_step(view: View, act: str, name: str) -> tuple[Component, dict[str, str]]:
     """The confirm step and what it is about; of a policy that shall act with the spec that is agreed to."""
     _require_act(act)
+    chosen = {"act": act, "name": name}
     if act != ACT:
-        return confirm_step(act, name, ()), {"act": act, "name": name}
+        return confirm_step(act, name, [written(view, chosen)]), chosen
     policy = in_cluster(view.given.autopilot).policy(view.given.people(), name)
     if policy.refused:
         raise UsageError(policy.refused, fix="Edit the policy first.")
     spec = html.Pre(html.Code(visible(policy.text)), className="command")
     lead = html.P(f"What you agree to, with digest {policy.digest}:", className="said")
-    return confirm_step(act, name, (lead, spec)), {"act": act, "name": name, "digest": policy.digest}
+    chosen |= {"digest": policy.digest}
+    return confirm_step(act, name, (lead, spec, written(view, chosen))), chosen
+
+
+def written(view: View, chosen: Mapping[str, str]) -> Component:
+    """The frame with everything that the confirmed act writes, while no reason is given."""
+    return html.Div(act_lines(view, partial(carry_out, view.given.people(), chosen, "")), id=LINES)
+
+
+def act_lines(view: View, act: Callable[[AutopilotService], object]) -> list[Component]:
+    """Everything that an act writes to the cluster, or why it would be refused."""
+    try:
+        lines = in_cluster(view.given.autopilot).lines_of(act)
+    except CotenantError as error:
+        return [panels.trouble(error)]
+    return review_steps.all_written(lines) or [html.P(LEDGER_ALONE, className="panel-note")]
 
 
 def done(view: View, chosen: Mapping[str, str], reason: str) -> str:
     """Do it; what is said about it."""
-    act, name, who = chosen["act"], chosen["name"], view.given.people()
+    carry_out(view.given.people(), chosen, reason, in_cluster(view.given.autopilot))
+    return TEXTS[chosen["act"]].done.format(name=_policy_label(chosen["name"]))
+
+
+def carry_out(who: Person, chosen: Mapping[str, str], reason: str, service: AutopilotService) -> None:
+    """Do what was confirmed, through a service: the cluster's own, or one that only tries it."""
+    act, name = chosen["act"], chosen["name"]
     _require_act(act)
     if act == PAUSE:
-        in_cluster(view.given.autopilot).pause(who, reason)
+        service.pause(who, reason)
     elif act == RESUME:
-        in_cluster(view.given.autopilot).resume(who, None if name == EVERYTHING else WorkloadRef.required(name), reason)
+        service.resume(who, None if name == EVERYTHING else WorkloadRef.required(name), reason)
     else:
         mode = AutopilotMode.ACT if act == ACT else AutopilotMode.OBSERVE
-        in_cluster(view.given.autopilot).switch(who, name, mode, reason, chosen.get("digest", ""))
-    return TEXTS[act].done.format(name=_policy_label(name))
+        service.switch(who, name, mode, reason, chosen.get("digest", ""))
 
 
 def _require_act(act: str) -> None:
@@ -186,10 +209,22 @@ def register(app: Dash, view: View) -> None:
         return None if clicks else no_update
 
     @app.callback(
+        Output(LINES, "children"),
+        Input(REASON, "value"),
+        State("autopilot-chosen", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, Right.APPROVE)
+    def _lines(reason: str | None, chosen: Mapping[str, str] | None) -> Any:
+        if not chosen:
+            return no_update
+        return act_lines(view, partial(carry_out, view.given.people(), chosen, reason or ""))
+
+    @app.callback(
         Output(WORK, "children", allow_duplicate=True),
         Output(ACTED, "data", allow_duplicate=True),
         Input(CONFIRM, "n_clicks"),
-        State("autopilot-reason", "value"),
+        State(REASON, "value"),
         State("autopilot-chosen", "data"),
         prevent_initial_call=True,
     )

@@ -17,7 +17,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.table import Schema
 from cotenant.base.text import visible
 from cotenant.dashboard.autopilot import policy_form
-from cotenant.dashboard.autopilot.acting import ACTED
+from cotenant.dashboard.autopilot.acting import ACTED, act_lines
 from cotenant.dashboard.autopilot.policy_form import PROBLEM
 from cotenant.dashboard.autopilot.policy_text import as_yaml, parse_policy
 from cotenant.dashboard.autopilot.preview_job import PreviewJob
@@ -123,8 +123,11 @@ def editor(view: View, name: str) -> Component:
     return panels.panel(title, *parts, html.Div(id="policy-tonight", role="status"), note=FIELDS)
 
 
-def tonight(view: View, text: str, result: AutopilotRound) -> Component:
-    """Return what the policy in the text would do with every window open, and the button that saves this text."""
+def tonight(view: View, text: str, before: Mapping[str, Any] | None, result: AutopilotRound) -> Component:
+    """Return what the policy in the text would do with every window open, and the button that saves this text.
+
+    before: the spec that the editor opened, which saving replaces; None for a new policy.
+    """
     body = parse_policy(text)
     may_not = callbacks.missing_role_sentence(view, Right.APPROVE, body["metadata"]["namespace"])
     save = html.Button(
@@ -134,18 +137,21 @@ def tonight(view: View, text: str, result: AutopilotRound) -> Component:
         disabled=bool(may_not),
         title=may_not or FIELDS,
     )
-    why = [html.P(may_not, className="panel-note")] if may_not else []
+    who = view.given.people()
+    why = [html.P(may_not, className="panel-note")] if may_not else act_lines(
+        view, lambda tried: tried.save_policy(who, body, before)
+    )  # fmt: skip
     store = dcc.Store(id="policy-previewed", data=text)
     shown = [html.H3("Tonight"), *queue_parts(result, view.currency), *why]
     return html.Div([*shown, html.Div(save, className="plan-buttons"), store])
 
 
-def begin_preview(view: View, text: str) -> Component:
+def begin_preview(view: View, text: str, before: Mapping[str, Any] | None) -> Component:
     """Return the preview of a text, or its progress where it takes longer than `FIRST_SECONDS`."""
     JOBS.forget(_key(view, text))
     job = _preview_job(view, text)
     job.wait(FIRST_SECONDS)
-    return _present(view, text, job)
+    return _present(view, text, before, job)
 
 
 def _preview_job(view: View, text: str) -> PreviewJob:
@@ -159,9 +165,9 @@ def _key(view: View, text: str) -> tuple[str, str, str]:
     return view.settings.base_path, view.given.people().name, text
 
 
-def _present(view: View, text: str, job: PreviewJob) -> Component:
+def _present(view: View, text: str, before: Mapping[str, Any] | None, job: PreviewJob) -> Component:
     if job.is_over:  # the job stays: a question that is already on its way gets the same answer
-        return tonight(view, text, job.answer())
+        return tonight(view, text, before, job.answer())
     done, total = max(job.stage_number - 1, 0), len(ROUND_STAGES)
     said = f"{job.stage_name or ROUND_STAGES[0]} ({done + 1} of {total})."
     return html.Div(
@@ -226,15 +232,16 @@ def _register_preview(app: Dash, view: View) -> None:
         Output("policy-tonight", "children", allow_duplicate=True),
         Input("policy-preview", "n_clicks"),
         State("policy-text", "value"),
+        State("policy-before", "data"),
         running=[(Output("policy-preview", "disabled"), True, False)],
         prevent_initial_call=True,
     )
     @acts(view, Right.REVIEW)
-    def _preview(clicks: int | None, text: str | None) -> Any:
+    def _preview(clicks: int | None, text: str | None, before: Mapping[str, Any] | None) -> Any:
         if not clicks:
             return no_update
         try:
-            return begin_preview(view, text or "")
+            return begin_preview(view, text or "", before)
         except CotenantError as error:
             return panels.trouble(error)
 
@@ -243,15 +250,16 @@ def _register_preview(app: Dash, view: View) -> None:
         Input("policy-preview-tick", "n_intervals"),
         Input("policy-preview-stop", "n_clicks"),
         State("policy-previewing", "data"),
+        State("policy-before", "data"),
         prevent_initial_call=True,
     )
     @acts(view, Right.REVIEW)
-    def _go_on(_ticks: int | None, stop: int | None, text: str | None) -> Any:
+    def _go_on(_ticks: int | None, stop: int | None, text: str | None, before: Mapping[str, Any] | None) -> Any:
         if stop:
             JOBS.forget(_key(view, text or ""))
             return html.P("The preview was stopped.", className="panel-note")
         try:
-            return _present(view, text or "", _preview_job(view, text or ""))
+            return _present(view, text or "", before, _preview_job(view, text or ""))
         except CotenantError as error:
             return panels.trouble(error)
 

@@ -18,12 +18,12 @@ from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry
 from cotenant.autopilot.decide.starts import BoostStep, StartAim
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict
 from cotenant.autopilot.rounds.acts import ActConfig, Acts
-from cotenant.autopilot.rounds.cluster_state import set_switch
+from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, switch_write
 from cotenant.autopilot.rounds.ledger_history import LedgerReader
 from cotenant.autopilot.rounds.reading import RoundReading
 from cotenant.autopilot.rounds.starts import Starts
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kube import KubeClient
+from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.people import Person
 from cotenant.base.settings.sections.autopilot import CeilingSettings
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
@@ -106,7 +106,8 @@ def test_a_pause_in_the_middle_of_a_look_holds_the_starts_that_are_left_and_noth
         def paused_once_asked() -> str:
             answer = switch.paused()
             with config.access(APPROVER) as client:
-                set_switch(client, scene.settings.manager.namespace, "incident")
+                write = switch_write(scene.settings.manager.namespace, "incident")
+                Writer(client, FIELD_MANAGER).send(write)
             return answer
 
         for name in ("web-7d4b-0", "web-7d4b-1"):

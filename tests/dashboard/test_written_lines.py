@@ -1,9 +1,10 @@
-"""What a dialog lists of a plan or a move is what is then written: object by object and field by field, on a server."""
+"""What a dialog lists of a plan, a move or the autopilot is what a server then holds: each object, field by field."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person, Role
 from cotenant.base.store import Store
 from cotenant.changes.model.object_lines import object_lines
+from cotenant.dashboard.autopilot import acting, policy_editor, policy_text
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.rebalance import approval
 from cotenant.dashboard.reservations import callbacks
@@ -26,8 +28,10 @@ from cotenant.scheduler_ext.reservations.model.plan import ApprovalPolicy, Decis
 from cotenant.scheduler_ext.reservations.model.plan_service import AT_THAT_MOMENT, PlanRef, PlanService, PlanTerms
 from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
 from tests.cluster.api import Api, Json
+from tests.support import autopilot as autopilots
 from tests.support import dashboard as support
 from tests.support import moves, plans
+from tests.support.autopilot import EmbeddedAutopilot
 from tests.support.moves import APPROVER, GROUP, HOT, MoveScene
 from tests.support.plans import HOUR, NAMESPACE, PLANS, SIX, Scene, person
 
@@ -43,11 +47,11 @@ Line = tuple[str, str, str, str]
 
 
 def stored(api: Api) -> dict[str, Json]:
-    """Every object that plans and moves may touch, by how people write it."""
+    """Every object that plans, moves and the autopilot may touch, by how people write it."""
     found = {}
-    for kind, path in (("reservationplans", PLANS), ("podmigrationjobs", GROUP), ("nodes", "/api/v1"),
-                       ("pods", "/api/v1"), ("configmaps", "/api/v1")):  # fmt: skip
-        if kind in ("reservationplans", "podmigrationjobs") and not api.exists(f"{path}/{kind}"):
+    for kind, path in (("reservationplans", PLANS), ("podmigrationjobs", GROUP), ("autopilotpolicies", PLANS),
+                       ("nodes", "/api/v1"), ("pods", "/api/v1"), ("configmaps", "/api/v1")):  # fmt: skip
+        if path != "/api/v1" and not api.exists(f"{path}/{kind}"):
             continue
         for body in api.items(f"{path}/{kind}"):
             where = body["metadata"].get("namespace")
@@ -269,6 +273,66 @@ def test_the_lines_of_a_node_to_be_emptied_are_the_mark_that_it_then_bears(
         assert lines == changed(before, stored(scene.api))
         assert {line[1] for line in lines} == {f"spec/taints/{len(taints)}/{key}" for key in ("key", "value", "effect")}
         assert node != HOT
+
+
+# ---- the autopilot
+
+
+SWITCHES: Final = {
+    "pause": ({"act": "pause", "name": "*"}, "incident"),
+    "resume": ({"act": "resume", "name": "*"}, "over"),
+    "resume a workload": ({"act": "resume", "name": "shop/Deployment/web"}, ""),
+    "act": ({"act": "act", "name": autopilots.POLICY}, "as agreed"),
+    "observe": ({"act": "observe", "name": autopilots.POLICY}, ""),
+}
+
+
+@pytest.fixture
+def scene_of_autopilot(tmp_path: Path) -> Iterator[EmbeddedAutopilot]:
+    with autopilots.embedded(tmp_path) as found:
+        yield found
+
+
+def view_of_autopilot(scene: EmbeddedAutopilot, folder: Path) -> View:
+    return view_of(folder, scene.clock.now_seconds, people=lambda: ADMIN, autopilot=scene.service())
+
+
+@server
+@pytest.mark.parametrize("name", SWITCHES)
+def test_the_lines_of_a_switch_of_the_autopilot_are_what_it_then_writes(
+    scene_of_autopilot: EmbeddedAutopilot, tmp_path: Path, name: str
+) -> None:
+    scene, (asked, reason) = scene_of_autopilot, SWITCHES[name]
+    if name == "observe":
+        scene.service().act(ADMIN, autopilots.POLICY)
+    view, before, rows = view_of_autopilot(scene, tmp_path), stored(scene.api), scene.events()
+    form, chosen = acting.open_confirm_step(view, asked["act"], asked["name"])
+    if reason:  # typed after the form was opened
+        (frame,) = (part for part in form._traverse() if getattr(part, "id", "") == acting.LINES)
+        frame.children = acting.act_lines(view, partial(acting.carry_out, ADMIN, chosen, reason))
+    lines = listed(form)
+    assert stored(scene.api) == before and scene.events() == rows
+    acting.done(view, chosen, reason)
+    assert lines == changed(before, stored(scene.api))
+    # what a workload's rest depends on is the ledger's alone, and the form says so
+    assert bool(lines) is (name != "resume a workload") is (acting.LEDGER_ALONE not in words(form))
+    assert len(scene.events()) == len(rows) + 1
+
+
+@server
+@pytest.mark.parametrize("name", ["nightly", "another"])
+def test_the_lines_below_a_previewed_policy_are_what_saving_it_writes(
+    scene_of_autopilot: EmbeddedAutopilot, tmp_path: Path, name: str
+) -> None:
+    scene = scene_of_autopilot
+    view, before = view_of_autopilot(scene, tmp_path), stored(scene.api)
+    body = {"metadata": {"name": name, "namespace": autopilots.NAMESPACE}, "spec": {"windows": [], "atOnce": 3}}
+    spec = autopilots.SPEC if name == "nightly" else None
+    shown = policy_editor.tonight(view, policy_text.as_yaml(body), spec, scene.service().try_policy(ADMIN, body))
+    lines = listed(shown)
+    assert stored(scene.api) == before
+    scene.service().save_policy(ADMIN, body, spec)
+    assert lines == changed(before, stored(scene.api)) and lines
 
 
 # ---- the lines of any object
