@@ -30,7 +30,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     Quantity(
         "todo_raise_count",
         "At risk",
-        "Containers of which a request or limit rises by the proposal, and that nobody has put off.",
+        "Containers of which a request or limit rises by more than a little, and that nobody has put off.",
         Unit.COUNT,
         "cotenant.recommender.model.list_totals.TodoCounts.raises",
         Aggregation(Level.SELECTION, "number of rows"),
@@ -40,7 +40,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     Quantity(
         "todo_cut_count",
         "Waste",
-        "Containers of which a request falls by the proposal, nothing rises, and that nobody has put off.",
+        "Containers of which a request falls, nothing rises by more than a little, and that nobody has put off.",
         Unit.COUNT,
         "cotenant.recommender.model.list_totals.TodoCounts.cuts",
         Aggregation(Level.SELECTION, "number of rows"),

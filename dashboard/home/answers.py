@@ -89,7 +89,7 @@ def _complete(page: OverviewPage) -> str:
 
 
 QUESTIONS: Final = (
-    Question("Which containers will be killed first?", _killed_first, "recommendations", cards.AT_RISK),
+    Question("Which containers will be killed first?", _killed_first, "recommendations", cards.KILLED_FIRST),
     Question("What do I save?", _save, "recommendations", cards.WASTE),
     Question("What can I apply right now?", _now, "recommendations", numbers.READY),
     Question("Who wastes most?", _wasteful, "workloads", "sort=-cpu_request"),

@@ -29,6 +29,8 @@ from cotenant.scheduler_ext.cluster_size.report import best_known, short_sentenc
 AT_RISK: Final = f"todo={TodoList.RAISE}&sort=severity"
 WASTE: Final = f"todo={TodoList.CUT}"
 """The two lists of what there is to do, as the page To do opens them."""
+KILLED_FIRST: Final = "sort=-memory_delta_total"
+"""Containers that used more memory than requested stand high where memory rises most."""
 CLUSTER_SIZE: Final = "cluster-size"
 
 
@@ -64,7 +66,7 @@ def _killed_first(page: OverviewPage) -> list[Any]:
     above = page.above_request
     if not above:
         return ["None used more memory than it requests."]
-    rows = dcc.Link(display.counted(above, "container"), href=page.href("recommendations", "sort=-memory_delta_total"))
+    rows = dcc.Link(display.counted(above, "container"), href=page.href("recommendations", KILLED_FIRST))
     return [rows, " used more memory than requested: when a node runs out, these are killed first."]
 
 

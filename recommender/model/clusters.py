@@ -23,7 +23,12 @@ CLUSTERS: Final = Schema(
         Column("memory_saving", "Memory freed", Kind.BYTES, "Requested memory that they free after all steps."),
         Column("cpu_raised", "CPU raised", Kind.MILLICORES, "Requested CPU that they raise after all steps."),
         Column("memory_raised", "Memory raised", Kind.BYTES, "Requested memory that they raise after all steps."),
-        Column("critical", "Critical", Kind.INTEGER, "Containers with a critical recommendation: at risk now."),
+        Column(
+            "critical",
+            "Critical",
+            Kind.INTEGER,
+            "Containers with a critical recommendation: in danger until a value rises.",
+        ),
         Column("warning", "Warning", Kind.INTEGER, "Containers with a recommendation of severity warning."),
         Column("coverage", "Samples present", Kind.RATIO, "Share of the samples due while pods lived.", wide=True),
     ),

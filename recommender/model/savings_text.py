@@ -10,8 +10,8 @@ from cotenant.base.resource import Resource
 from cotenant.recommender.model.savings import RequestTotals, Savings
 
 FREES, RAISES, NET = "frees", "raises", "net"
-WHOM: Final = " for containers at risk"
-"""What requests are raised for."""
+WHOM: Final = " where more is needed"
+"""For which requests are raised: by much, of containers at risk, or by a little."""
 NOTHING: Final = "frees nothing"
 
 
@@ -48,7 +48,7 @@ def _phrase(word: str, totals: RequestTotals, whom: str = "") -> SavingPhrase:
 
 
 def phrase_text(phrase: SavingPhrase, currency: str) -> str:
-    """One phrase: "raises 255 cores, 485 GiB for containers at risk, 7,283 USD a month"."""
+    """One phrase: "raises 255 cores, 485 GiB where more is needed, 7,283 USD a month"."""
     amounts = ", ".join(amount(value, resource) for resource, value in phrase.amounts) + phrase.whom
     paid = [] if phrase.monthly is None else [f"{money(phrase.monthly, currency).strip()} a month"]
     return f"{phrase.word} {', '.join([*filter(None, [amounts]), *paid])}"

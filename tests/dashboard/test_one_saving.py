@@ -42,7 +42,7 @@ CURRENCY = "USD"
 PRICE_CORE, PRICE_GIB, HOURS = 0.031611, 0.004237, 730
 NUMBER = r"([\d,.]+)"
 PHRASES = re.compile(
-    rf"(frees|raises) (?:{NUMBER} (m|cores?))?(?:, )?(?:{NUMBER} ([KMGT]iB|B))?(?: for containers at risk)?"
+    rf"(frees|raises) (?:{NUMBER} (m|cores?))?(?:, )?(?:{NUMBER} ([KMGT]iB|B))?(?: where more is needed)?"
     rf"(?:, )?(?:{NUMBER} {CURRENCY} a month)?"
 )
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}

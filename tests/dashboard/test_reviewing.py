@@ -122,7 +122,7 @@ def test_a_refusal_of_the_server_and_an_impossible_method_leave_out_with_the_nex
 def test_a_review_s_foot_says_what_is_freed_and_what_is_raised_each_as_a_positive_number() -> None:
     # 500 m + 250 m are freed and one GiB is raised; money of the one that is priced.
     said = text_of(review_end.summary_line(looks()[:2], 1, "EUR"))
-    assert "now: frees 750 m, 14.00 EUR a month; raises 1 GiB for containers at risk, 4.00 EUR a month" in said
+    assert "now: frees 750 m, 14.00 EUR a month; raises 1 GiB where more is needed, 4.00 EUR a month" in said
     assert "1 left out" in said and "−" not in said and "+" not in said
 
 

@@ -185,8 +185,7 @@ def test_ready_says_before_the_click_what_the_review_would_leave_out(
 def test_every_number_stands_under_its_word_and_none_is_negative() -> None:
     both = Savings(RequestTotals(302_000, 421 * GIB, 7_483.0), RequestTotals(255_000, 485 * GIB, 7_283.0))
     assert saving_text(both, "USD") == (
-        "frees 302 cores, 421 GiB, 7,483 USD a month; "
-        "raises 255 cores, 485 GiB for containers at risk, 7,283 USD a month"
+        "frees 302 cores, 421 GiB, 7,483 USD a month; raises 255 cores, 485 GiB where more is needed, 7,283 USD a month"
     )
     assert net_text(both, "USD") == "net frees 47 cores, 200 USD a month, raises 64 GiB"
     assert saving_text(Savings(), "USD") == "frees nothing"

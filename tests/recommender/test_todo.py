@@ -9,6 +9,7 @@ import pytest
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
+from cotenant.base.severity import Severity
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.model.todo import TodoList, todo_list
 
@@ -16,9 +17,12 @@ CPU, MEMORY, REQUEST, LIMIT = Resource.CPU, Resource.MEMORY, Field.REQUEST, Fiel
 FALLS, RISES, STAYS, FIRST, GONE = (1000, 500), (1000, 2000), (1000, 1000), (None, 700), (1000, None)
 
 
-def value(resource: Resource, field: Field, amounts: tuple[int | None, int | None]) -> Value:
+def value(
+    resource: Resource, field: Field, amounts: tuple[int | None, int | None], severity: Severity = Severity.WARNING
+) -> Value:
     now, amount = amounts
-    return Value(resource, field, now, amount, Action.UNSET if amount is None else Action.SET, Reason.OK)
+    action = Action.UNSET if amount is None else Action.SET
+    return Value(resource, field, now, amount, action, Reason.OK, severity=severity)
 
 
 def of(*values: Value, limits: dict[Resource, int] | None = None) -> TodoList:
@@ -31,6 +35,18 @@ def test_what_rises_is_at_risk_whatever_falls_beside_it(cpu: tuple[int, int], me
     # A rise anywhere: at risk. Else a fall: waste. Else nothing changes.
     wanted = TodoList.RAISE if RISES in (cpu, memory) else TodoList.CUT if FALLS in (cpu, memory) else TodoList.NOTHING
     assert of(value(CPU, REQUEST, cpu), value(MEMORY, REQUEST, memory)) is wanted
+
+
+@pytest.mark.parametrize("severity", list(Severity))
+@pytest.mark.parametrize(("resource", "field"), list(product(Resource, Field)))
+def test_a_rise_is_a_risk_unless_it_is_graded_as_a_small_change_whatever_is_graded_beside_it(
+    severity: Severity, resource: Resource, field: Field
+) -> None:
+    small, other = severity in (Severity.OK, Severity.GOOD), MEMORY if resource is CPU else CPU
+    rise = value(resource, field, RISES, severity)
+    assert of(rise) is (TodoList.ADJUST if small else TodoList.RAISE)
+    # A large cut beside a small rise is waste, and no risk.
+    assert of(rise, value(other, REQUEST, FALLS)) is (TodoList.CUT if small else TodoList.RAISE)
 
 
 def test_a_limit_that_rises_is_a_risk_and_one_that_only_falls_or_goes_frees_nothing() -> None:
