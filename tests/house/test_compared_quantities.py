@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +15,7 @@ from cotenant.quantities.spoken import SAID
 from cotenant.recommender.model.clusters import CLUSTERS
 from cotenant.scheduler_ext.reservations.commands.rows import RESERVATION_PLANS, SCORES
 from tests.consistency import test_live_tables as live
+from tests.consistency.settings import ONE_BY_ONE, SETTINGS, Setting
 from tests.consistency.surfaces import READERS
 from tests.house import test_sentence_numbers as sentences
 from tests.house.rooms import ON_TREES, ROOT
@@ -108,11 +109,6 @@ NAMED: Mapping[str, Mapping[Surface, str]] = {
 """Key, or its beginning with a star -> by surface the test that compares it."""
 OF_DOCUMENT = ("recommender.model.views.Overview.", "recommender.model.savings.", "recommender.model.views.Headline.")
 """Owners of what the overview's document holds, which REST and tools answer with."""
-_NOT_DRAWN = "The chart is of this row, and draws its share alone."
-EXCEPTIONS: Mapping[str, tuple[frozenset[Surface], str]] = {
-    "coverage_by_day_[sg]*": (frozenset({Surface.CHART}), _NOT_DRAWN),
-}
-"""Key as a shell writes a pattern -> the surfaces on which no test compares it, and why."""
 
 
 def compared_tables() -> dict[Surface, set[str]]:
@@ -152,8 +148,7 @@ def uncompared(one: Quantity, tables: Mapping[Surface, set[str]]) -> Iterator[Su
         if own & tables.get(surface, set()) or surface in named(one.key) or by_sentences:
             continue
         of_document = surface in (Surface.REST, Surface.MCP) and any(name in one.function for name in OF_DOCUMENT)
-        excused = any(fnmatch(one.key, key) and surface in surfaces for key, (surfaces, _) in EXCEPTIONS.items())
-        if not (of_document or excused):
+        if not of_document:
             yield surface
 
 
@@ -172,6 +167,43 @@ def test_each_test_that_compares_a_quantity_by_name_is_there() -> None:
     keys = [one.key for one in every_quantity()]
     unknown = [key for key in NAMED if not any(k == key or (key[-1] == "*" and k.startswith(key[:-1])) for k in keys)]
     assert unknown == [], "no such quantity"
+
+
+WAYS = frozenset(
+    {
+        *(f"recommender.reclaimable.cpu_policy={name}" for name in ("usage", "maxUsageRequest", "forecast")),
+        "recommender.reclaimable.memory_policy=request",
+        *(f"recommender.reclaimable.{cap}" for cap in ("batch_cpu_percent=5", "batch_memory_percent=4",
+                                                       "mid_cpu_percent=3")),
+        *("recommender.prices.currency=EUR", "recommender.strategy=vpa", "marks_nodes", "ns", "range", "reads"),
+        *("zone", "cluster"),
+    }
+)  # fmt: skip
+"""Policies, caps, prices, a peer's strategy, labels and annotations of nodes, chosen namespaces, a time range, a reader
+of few namespaces, another zone, a second cluster."""
+
+
+def ways_of(one: Setting) -> set[str]:
+    """Everything in which a setting of the suite differs from the defaults."""
+    named = ("marks_nodes", "reads", "zone", "cluster")
+    other = {name for name in named if getattr(one, name) != getattr(SETTINGS[0], name)}
+    asked = {part.partition("=")[0] for part in one.search.split("&") if part}
+    return {*other, *asked, *(f"{path}={value}" for path, value in leaves(one.document))}
+
+
+def leaves(document: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, inner in document.items():
+        if isinstance(inner, Mapping):
+            yield from leaves(inner, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", inner
+
+
+def test_the_suite_runs_under_each_way_to_differ_with_others_and_alone() -> None:
+    assert ways_of(SETTINGS[0]) == set()
+    for settings in (SETTINGS, ONE_BY_ONE):
+        assert set().union(*map(ways_of, settings)) >= WAYS
+    assert all("." in way or len(ways_of(one)) == 1 for one in ONE_BY_ONE for way in ways_of(one))
 
 
 def surfaces_of_module(name: str) -> frozenset[Surface]:
