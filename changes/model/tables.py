@@ -6,6 +6,7 @@ What moved is read from the writes themselves, so that it says what was sent, wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -123,8 +124,28 @@ def write_lines(writes: Iterable[Write], live: Mapping[str, Any] | None) -> list
     return [line for write in writes for line in (*_moves(write), *_marks(write, live))]
 
 
-def rollback_lines(change: Change) -> list[FieldMove]:
-    """Everything that a rollback of the change sets or removes, object by object and field by field."""
+def rollback_lines(changes: Iterable[Change]) -> list[FieldMove]:
+    """Everything that rollbacks of changes, one after the other, set or remove: object by object and field by field.
+
+    A field that several of them put back is one line, from what it is to what it is in the end.
+    """
+    fields: dict[tuple[str, str], list[FieldMove]] = {}
+    for line in (line for change in changes for line in _rollback_lines(change)):
+        lines = fields.setdefault((line.target, line.pointer), [])
+        place = next((place for place, earlier in enumerate(lines) if _precedes(earlier, line)), None)
+        if place is None:
+            lines.append(line)
+        else:
+            lines[place] = replace(lines[place], new=line.new)
+    return [line for lines in fields.values() for line in lines]
+
+
+def _precedes(earlier: FieldMove, line: FieldMove) -> bool:
+    """Return whether a line starts where another of the same field ends; a note replaces whichever there is."""
+    return line.pointer == CHANGE_ANNOTATION or earlier.new == line.now
+
+
+def _rollback_lines(change: Change) -> list[FieldMove]:
     lines = []
     for write in change.writes:
         lines += [FieldMove(line.target, line.pointer, line.new, line.now) for line in _moves(write)]

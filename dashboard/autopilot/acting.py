@@ -135,17 +135,17 @@ def open_confirm_step(view: View, act: str, name: str) -> tuple[Component, dict[
     _require_act(act)
     chosen = {"act": act, "name": name}
     if act != ACT:
-        return confirm_step(act, name, [written(view, chosen)]), chosen
+        return confirm_step(act, name, [lines_frame(view, chosen)]), chosen
     policy = in_cluster(view.given.autopilot).policy(view.given.people(), name)
     if policy.refused:
         raise UsageError(policy.refused, fix="Edit the policy first.")
     spec = html.Pre(html.Code(visible(policy.text)), className="command")
     lead = html.P(f"What you agree to, with digest {policy.digest}:", className="said")
     chosen |= {"digest": policy.digest}
-    return confirm_step(act, name, (lead, spec, written(view, chosen))), chosen
+    return confirm_step(act, name, (lead, spec, lines_frame(view, chosen))), chosen
 
 
-def written(view: View, chosen: Mapping[str, str]) -> Component:
+def lines_frame(view: View, chosen: Mapping[str, str]) -> Component:
     """The frame with everything that the confirmed act writes, while no reason is given."""
     return html.Div(act_lines(view, partial(carry_out, view.given.people(), chosen, "")), id=LINES)
 

@@ -14,7 +14,7 @@ from cotenant.base import measures
 from cotenant.base.text import visible
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
 from cotenant.changes.model.service import FieldMove, LedgerEntry
-from cotenant.changes.model.tables import moves
+from cotenant.changes.model.tables import moves, rollback_lines
 from cotenant.dashboard.changes import review_steps
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.sources import change_tables
@@ -143,6 +143,15 @@ def _buttons(allowed: Allowed) -> Component:
     reasons = list(dict.fromkeys(filter(None, (allowed.roll_back, allowed.verify))))
     why = [html.P(" ".join(reasons), className="panel-note", id="change-why")] if reasons else []
     return html.Div([html.Div(buttons, className="one-acts"), *why])
+
+
+def rollback_list(lead: str, changes: Sequence[Change]) -> Component:
+    """Return each field that a rollback of changes puts back, for the dialog before it."""
+    note = "Where somebody has changed it since, nothing is overwritten and it is said."
+    if any(write.subresource for change in changes for write in change.writes):
+        note += " Pods that came since are resized back too."
+    return html.Div([html.P(lead), *review_steps.all_written(rollback_lines(changes)),
+                     html.P(note, className="panel-note")])  # fmt: skip
 
 
 def button(word: str, store: str, why: str, **request: str) -> Component:

@@ -9,11 +9,13 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.base import measures
+from cotenant.base.errors import UsageError
 from cotenant.base.people import Right
 from cotenant.base.text import visible
 from cotenant.changes.model.ladder import LadderProgress, LadderState, Rung, RungState
 from cotenant.changes.model.ladder_tables import moves_text
 from cotenant.dashboard.changes import callbacks as acting
+from cotenant.dashboard.changes import change_story
 from cotenant.dashboard.changes.callbacks import acts
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
@@ -21,9 +23,9 @@ from cotenant.dashboard.sources import change_tables
 from cotenant.dashboard.tables import display
 
 ASKED: Final = "ladder-asked"
-"""Store of what a button asks for: {"ladder": id, "act": STOP or BACK, "step": the last one that stays}."""
-STOP: Final = "stop"
-BACK: Final = "back"
+"""Store of the ladder that a button stops: {"ladder": id}."""
+BACK: Final = "ladder"
+"""What the dialog of a rollback is asked for, with the ladder's id and the last step that stays."""
 MOST: Final = 50
 """Ladders that the page lists; the command lists all."""
 TONES: Final[Mapping[RungState, tuple[str, str]]] = {
@@ -103,8 +105,12 @@ def section(view: View, ladder_id: str) -> list[Component]:
     table = panels.facts(("Step", "State", "From", "Requests", ""), rows, "Steps of the ladder")
     ended = status.state is not LadderState.UNDER_WAY
     buttons = [
-        _button("Stop: take no further step", found, STOP, 0, why_not or ("It has ended." if ended else "")),
-        _button("Go back to before the first step", found, BACK, 0, why_not or _why_no_way(found, 0)),
+        _button(
+            "Stop: take no further step",
+            panels.asks(ASKED, ladder=status.ladder.id),
+            why_not or ("It has ended." if ended else ""),
+        ),
+        _button("Go back to before the first step", _back(found, 0), why_not or _why_no_way(found, 0)),
     ]
     note = [html.P(visible(found.words), className="panel-note", id="ladder-why")] if found.words else []
     return [html.H3("Steps of the ladder"), head, *note, table, html.Div(buttons, className="one-acts")]
@@ -114,7 +120,7 @@ def _step(found: LadderProgress, rung: Rung, why_not: str) -> Sequence[Any]:
     word, tone = TONES[rung.state]
     way = ""
     if rung.changes and rung.place < found.steps_begun:
-        way = _button("Go back to here", found, BACK, rung.place, why_not or _why_no_way(found, rung.place))
+        way = _button("Go back to here", _back(found, rung.place), why_not or _why_no_way(found, rung.place))
     return (
         str(rung.place),
         panels.chip(word, tone),
@@ -131,14 +137,37 @@ def _why_no_way(found: LadderProgress, place: int) -> str:
     return "Nothing after it is in force." if gone else ""
 
 
-def _button(word: str, found: LadderProgress, act: str, step: int, why: str) -> Component:
+def _back(found: LadderProgress, step: int) -> dict[str, str]:
+    return panels.asks(change_story.ROLL_BACK, what=BACK, ladder=found.status.ladder.id, step=str(step))
+
+
+def back_question(view: View, ladder: str, step: int) -> tuple[Component, dict[str, Any]]:
+    """Return what the way back to a step puts back, field by field, and what the dialog then asks for.
+
+    Raises UsageError when there is no ladder of that id.
+    """
+    service, who = change_tables.require_changes(view), view.given.people()
+    found = next((progress for progress in service.ladders(who) if progress.status.ladder.id == ladder), None)
+    if found is None:
+        raise UsageError(f"There is no ladder {ladder!r}.", fix="Look at the page again.")
+    standings = {standing.change.id: standing for standing in service.changes(who)}
+    ids = [id_ for rung in reversed(found.rungs) if rung.place > step for id_ in reversed(rung.changes)]
+    going = [standings[id_].change for id_ in ids if standings[id_].state.in_force]
+    where = f"step {display.number(step)}" if step else "before the first step"
+    lead = f"Put {visible(str(found.status.ladder.ref))} back to {where}; no later step is taken:"
+    return change_story.rollback_list(lead, going), {"ladder": ladder, "step": step}
+
+
+def _button(word: str, asked: Mapping[str, str], why: str) -> Component:
     title = {"title": why} if why else {}
-    asked = panels.asks(ASKED, ladder=found.status.ladder.id, act=act, step=str(step))
     return html.Button(word, className="button act", disabled=bool(why), **title, **asked)
 
 
 def register(app: Dash, view: View, news: str, version: Any) -> None:
-    """The acts on a ladder. news: id of the store of the page's news; version: what it holds then."""
+    """Register the end of a ladder; the way back is asked for in the dialog of a rollback.
+
+    news: id of the store of the page's news; version: what it holds then.
+    """
 
     @app.callback(
         Output(news, "data", allow_duplicate=True),
@@ -150,15 +179,7 @@ def register(app: Dash, view: View, news: str, version: Any) -> None:
     def _act(request: Mapping[str, Any] | None, _search: str | None) -> Any:
         if not request:
             return no_update
-        acting.announce(visible(act_on(view, str(request["act"]), str(request["ladder"]), int(request["step"]))))
+        stopped = change_tables.require_changes(view).stop_ladder(view.given.people(), str(request["ladder"]))
+        acting.announce(visible(f"No further step of {stopped.ladder.ref} is taken."))
         view.source.forget()
         return version()
-
-
-def act_on(view: View, act: str, ladder: str, step: int) -> str:
-    """Stop a ladder or go back; what came of it, as text."""
-    service, who = change_tables.require_changes(view), view.given.people()
-    if act == STOP:
-        stopped = service.stop_ladder(who, ladder)
-        return f"No further step of {stopped.ladder.ref} is taken."
-    return change_tables.done_words(service.go_back(who, ladder, step), "take back")

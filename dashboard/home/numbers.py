@@ -77,7 +77,7 @@ def worth(page: OverviewPage) -> Component:
     after = [" After all steps it ", *savings.saving_parts(page.planned_savings.all_steps, currency), "."]
     if not counts.ready:
         return panels.stat("Ready to apply", f"nothing{second}", html.Span(after[1:], id="overview-worth"))
-    now = ["Both lists together, it now ", *savings.saving_parts(page.planned_savings.now, currency), "."]
+    now = ["All recommendations together, it now ", *savings.saving_parts(page.planned_savings.now, currency), "."]
     link = dcc.Link("See them", href=page.href("recommendations", READY))
     count = f"{display.counted(counts.ready, 'recommendation')}{second}"
     return panels.stat("Ready to apply", count, html.Span([*now, *after, " ", link], id="overview-worth"))

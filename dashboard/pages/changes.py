@@ -16,9 +16,9 @@ from cotenant.base.tables.filters import Query
 from cotenant.base.text import visible
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, unsettled_count
 from cotenant.changes.model.service import ChangeService
-from cotenant.changes.model.tables import CHANGES, rollback_lines, write_lines
+from cotenant.changes.model.tables import CHANGES, write_lines
 from cotenant.dashboard.changes import callbacks as acting
-from cotenant.dashboard.changes import change_story, ladders, review_steps, verdict
+from cotenant.dashboard.changes import change_story, ladders, verdict
 from cotenant.dashboard.changes.callbacks import acts
 from cotenant.dashboard.changes.change_story import Allowed
 from cotenant.dashboard.frame import panels
@@ -151,7 +151,7 @@ def _question() -> Component:
     parts = [
         html.Div(id="change-what"),
         html.Div(buttons, className="dialog-acts"),
-        dcc.Store(id="change-ids", data=[]),
+        dcc.Store(id="change-asked"),
     ]
     return panels.dialog("change-question", "Roll back", parts, "lg")
 
@@ -233,7 +233,7 @@ def _second_person_acts(view: View, standing: ChangeStatus, waiting: Sequence[Ch
     approves = acting.why_not(view, Right.APPROVE, change.namespace)
     own = who.name == change.actor
     confirm = approves or ("You accepted it: somebody else has to confirm it." if own else "")
-    written = [line for one in waiting for line in write_lines(one.writes, None)]
+    written = [line for change_waiting in waiting for line in write_lines(change_waiting.writes, None)]
     return Allowed(why, why, confirm=confirm, decline=why if own else approves, written=tuple(written))
 
 
@@ -250,10 +250,8 @@ def rollback_question(view: View, what: str, id_: str) -> tuple[Component, list[
     targets = [s for s in standings.values() if s.state.in_force and (
         s.change.id == id_ if what == "rollback" else s.change.batch == batch)]  # fmt: skip
     lead = f"Put back what stood there before, in {display.counted(len(targets), 'workload')}:"
-    note = "Where somebody has changed it since, nothing is overwritten and it is said."
-    lines = [line for standing in targets for line in rollback_lines(standing.change)]
-    parts = [html.P(lead), *review_steps.all_written(lines), html.P(note, className="panel-note")]
-    return html.Div(parts), [standing.change.id for standing in targets]
+    content = change_story.rollback_list(lead, [standing.change for standing in targets])
+    return content, [standing.change.id for standing in targets]
 
 
 def register(app: Dash, view: View) -> None:
@@ -314,7 +312,7 @@ def _register_dialog(app: Dash, view: View) -> None:
     @app.callback(
         Output("change-question", "opened"),
         Output("change-what", "children"),
-        Output("change-ids", "data"),
+        Output("change-asked", "data"),
         Input(change_story.ROLL_BACK, "data"),
         State("url", "search"),
         prevent_initial_call=True,
@@ -323,8 +321,10 @@ def _register_dialog(app: Dash, view: View) -> None:
     def _ask(request: Mapping[str, Any] | None, search: str | None) -> Any:
         if not request:
             return [no_update] * 3
+        if request["what"] == ladders.BACK:
+            return [True, *ladders.back_question(view, str(request["ladder"]), int(request["step"]))]
         content, ids = rollback_question(view, str(request["what"]), open_change(search or ""))
-        return [True, content, ids]
+        return [True, content, {"ids": ids}]
 
     @app.callback(
         Output("change-question", "opened", allow_duplicate=True),
@@ -342,16 +342,19 @@ def _register_acts(app: Dash, view: View) -> None:
         Output("change-question", "opened", allow_duplicate=True),
         Output(NEWS, "data", allow_duplicate=True),
         Input("change-confirm", "n_clicks"),
-        State("change-ids", "data"),
+        State("change-asked", "data"),
         prevent_initial_call=True,
         running=[(Output("change-confirm", "disabled"), True, False)],
     )
     @acts(view, Right.ACCEPT)
-    def _roll_back(_clicks: int | None, ids: list[str] | None) -> Any:
-        if not _clicks:
+    def _roll_back(_clicks: int | None, asked: Mapping[str, Any] | None) -> Any:
+        if not _clicks or not asked:
             return [no_update] * 2
-        service = change_tables.require_changes(view)
-        done = service.roll_back(view.given.people(), [str(id_) for id_ in ids or []])
+        service, who = change_tables.require_changes(view), view.given.people()
+        if "ladder" in asked:
+            done = service.go_back(who, str(asked["ladder"]), int(asked["step"]))
+        else:
+            done = service.roll_back(who, [str(id_) for id_ in asked["ids"]])
         return [False, _announce_outcome(view, done, "roll back")]
 
     _register_act(

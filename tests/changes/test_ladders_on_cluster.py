@@ -16,15 +16,17 @@ from cotenant.base.process.clock import ShiftedClock, SystemClock
 from cotenant.base.reasons import Reason
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.ladder import LadderEvent, LadderState, LadderStatus
 from cotenant.changes.model.service import Method
+from cotenant.changes.model.tables import rollback_lines
 from cotenant.changes.soak.ladders import Ladders
 from cotenant.changes.soak.watcher import Watcher
 from cotenant.recommender.model.recommendation import Recommendation
 from tests.changes.conftest import Make
 from tests.changes.test_watching import settled
-from tests.changes.world import Kubelet, deployed, pods, recommended, template
+from tests.changes.world import Kubelet, deployed, live, pods, recommended, template
 from tests.cluster.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
@@ -244,9 +246,14 @@ def test_every_step_can_be_taken_back_one_by_one(control_plane: ControlPlane, cl
         climb_once(control_plane, climbed, day)
     assert cpu(control_plane, climbed.workload) == STEPS[3]
     actions = climbed.actions()
-    for standing, wanted in zip(list(actions.journal.standings().values())[::-1], STEPS[2::-1], strict=True):
+    down = list(actions.journal.standings().values())[::-1]
+    # What the dialog before the whole way lists: each field once, from what it is to what it is in the end.
+    lines = {line.pointer: (line.now, line.new) for line in rollback_lines(one.change for one in down)}
+    for standing, wanted in zip(down, STEPS[2::-1], strict=True):
         assert actions.roll_back(standing).state is ChangeState.ROLLED_BACK
         assert cpu(control_plane, climbed.workload) == wanted
+    note = live(control_plane, climbed.workload)["metadata"]["annotations"][CHANGE_ANNOTATION]
+    assert lines == {"app cpu request": (STEPS[3], STEPS[0]), CHANGE_ANNOTATION: (down[0].change.id, note)}
     climb_once(control_plane, climbed, 4)
     assert climbed.ladder().state is LadderState.STOPPED and cpu(control_plane, climbed.workload) == STEPS[0]
 

@@ -54,7 +54,12 @@ WITH_GPU: Final = {
     "resources": {"requests": {"cpu": "1", **GPU}, "limits": {"memory": "1200Mi", **GPU}},
 }
 # 1000m x 50 % = 800m x 62.5 %
-SOLVED: Final = {"hpa": "web", "hpa_target_now_percent": 50, "hpa_target_percent": 62, "hpa_trigger_millicores": 500}
+SOLVED: Final[Mapping[str, float | int | str]] = {
+    "hpa": "web",
+    "hpa_target_now_percent": 50,
+    "hpa_target_percent": 62,
+    "hpa_trigger_millicores": 500,
+}
 
 
 def plain(workload: WorkloadRef) -> Recommendation:
@@ -171,7 +176,7 @@ def test_what_a_review_and_a_rollback_list_is_what_the_server_then_holds(
     assert done.state is ChangeState.APPLIED and lines == changed(before, after)
 
     # a second change finds the note of the first one
-    back = rollback_lines(done.change)
+    back = rollback_lines([done.change])
     assert actions.roll_back(done).state is ChangeState.ROLLED_BACK
     undone = held(control_plane, namespace)
     assert listed(back, "") == changed(after, undone)

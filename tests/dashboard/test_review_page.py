@@ -27,7 +27,7 @@ from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest, FieldMove, Method, WorkloadReview
 from cotenant.changes.model.tables import rollback_lines, write_lines
-from cotenant.dashboard.changes import change_story, review_end, review_job, review_steps, snooze
+from cotenant.dashboard.changes import change_story, ladders, review_end, review_job, review_steps, snooze
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes.change_story import Allowed
 from cotenant.dashboard.frame import panels
@@ -152,7 +152,7 @@ def test_the_dialogs_of_a_rollback_and_of_a_second_person_list_each_line_of_the_
     done = service.accept(ADMIN, ChangeRequest(refs, key="two"))
     dialog, ids = changes.rollback_question(view, "batch", done[0].change.id)
     assert ids == [one.change.id for one in done] and len(ids) == 2
-    assert listed(dialog) == lines_of(line for one in done for line in rollback_lines(one.change))
+    assert listed(dialog) == lines_of(rollback_lines(one.change for one in done))
     waiting = [replace(one, state=ChangeState.AWAITING) for one in done]
     allowed = changes.allowed_acts(view, waiting[0], waiting, None)
     told = change_story.body(waiting[0], (), allowed, None)
@@ -389,3 +389,10 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
         assert review.run_follow_up(view, "roll-back", [done.change.id]) == "Rolled back: 1 rolled back."
         rows = view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows()
         assert "waiting" not in [r["ready"] for r in rows if r["workload"] == ref.name]
+        # All steps at once: the dialog before the way back lists what the step that was taken wrote.
+        service.accept(ADMIN, ChangeRequest((ref,), key="all", ladder=True, overridden=("rollout",)))
+        (climbing,) = service.ladders(ADMIN)
+        dialog, asked = ladders.back_question(view, climbing.status.ladder.id, 0)
+        (step_taken,) = (one.change for one in service.changes(ADMIN) if one.change.ladder)
+        assert listed(dialog) == lines_of(rollback_lines([step_taken])) and len(listed(dialog)) > 1
+        assert asked == {"ladder": climbing.status.ladder.id, "step": 0}
