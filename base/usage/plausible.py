@@ -18,17 +18,22 @@ import numpy.typing as npt
 
 from cotenant.base.cluster import Node
 from cotenant.base.identity import NodeRef
-from cotenant.base.resource import BEYOND_CAPACITY, MeasuredResource, Resource
+from cotenant.base.resource import BEYOND_CAPACITY, DeviceResource, MeasuredResource, Resource
 from cotenant.base.usage.sparse_usage import SparseUsage
 from cotenant.base.usage.usage import FloatMatrix, Signal, Statistic, Usage
 
 UsageT = TypeVar("UsageT", bound=Usage[Any] | SparseUsage[Any])
 _LARGEST_QUANTITY: Final = 2.0**63
 """What no Kubernetes quantity reaches; the bound where no node is known."""
+_MOST_PERCENT_OF_DEVICES: Final = 12_800.0
+"""128 GPUs, more than any node has. DCGM writes 2147483632 or 140737488355328 where it has no value."""
 
 
 _OF_USAGE: Final = frozenset(
-    {Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKING_SET_MAX}
+    {
+        *(Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX, Signal.CPU_THROTTLED_MEAN, Signal.MEMORY_WORKING_SET_MAX),
+        *(Signal.GPU_CORE_MEAN, Signal.GPU_MEMORY_MAX),
+    }
 )
 
 
@@ -39,7 +44,8 @@ def largest_capacity(nodes: Iterable[Node], resource: Resource) -> int:
 
 def plausible_of_pods(usage: UsageT, nodes: Iterable[Node]) -> UsageT:
     """The series of containers without the samples beyond any node and zeros of memory, which become gaps."""
-    bound, positive = _bound(_largest(nodes, usage.resource)), usage.resource is Resource.MEMORY
+    of_devices, positive = isinstance(usage.resource, DeviceResource), usage.resource is Resource.MEMORY
+    bound = _MOST_PERCENT_OF_DEVICES if of_devices else _bound(_largest(nodes, usage.resource))
     if isinstance(usage, SparseUsage):
         return replace(usage, cells=_possible(usage.cells, bound, positive))
     return replace(usage, values=_possible(usage.values, bound, positive))
@@ -81,7 +87,7 @@ def plausible_of_nodes(usage: Usage[NodeRef], nodes: Iterable[Node]) -> Usage[No
 
 def _possible(values: FloatMatrix, bound: npt.NDArray[np.float64] | float, positive: bool) -> FloatMatrix:
     """The same array where all values are possible: series of all pods are not copied for nothing."""
-    wrong: npt.NDArray[np.bool_] = (values > bound) | (values <= 0) if positive else values > bound
+    wrong: npt.NDArray[np.bool_] = (values > bound) | (values <= 0 if positive else values < 0)
     return np.where(wrong, np.float32(np.nan), values) if wrong.any() else values
 
 

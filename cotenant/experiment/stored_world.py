@@ -24,7 +24,7 @@ def stored_world(store: Store, settings: Settings, scenario: SharingScenario, pr
     analysis stored their maxima.
     """
     progress.stage("Read history", 1)
-    history = stored_history.load(store, settings)
+    history = stored_history.load_plausible(store, settings)
     totals = {r: pod_totals(history, r) for r in Resource}
     maxima = node_history.maxima_of_nodes(store, history, {r: t.prod for r, t in totals.items()}, settings.node_peak)
     past = {r: nodes_past(history, r, totals[r], maxima[r]) for r in Resource}

@@ -17,7 +17,7 @@ from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.threads import side_by_side
 from cotenant.base.usage.lives import LISTINGS, MEASURED, Lives, SourceSilence, source_silence
-from cotenant.base.usage.plausible import plausible_of_nodes
+from cotenant.base.usage.plausible import plausible_of_nodes, plausible_signals
 from cotenant.base.usage.sparse_usage import SparseUsage
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.pipeline.analysis import History
@@ -37,6 +37,15 @@ def load(store: Store, settings: Settings) -> History:
     """The last `profiler.window_days` of everything stored; NoData when no usage is."""
     history = load_node_history(store, settings)
     return dataclasses.replace(history, usage=_usage_of_pods(store, OF_PODS, history.window))
+
+
+def load_plausible(store: Store, settings: Settings) -> History:
+    """The same without samples that cannot be (`base.usage.plausible`), for sums, replays and back-tests.
+
+    A judgement of a container needs them: nothing is proposed that rests on one.
+    """
+    history = load(store, settings)
+    return dataclasses.replace(history, usage=plausible_signals(history.usage, history.inventory.nodes))
 
 
 def load_node_history(store: Store, settings: Settings) -> History:
@@ -59,7 +68,7 @@ def load_node_history(store: Store, settings: Settings) -> History:
     return History(
         inventory=inventory,
         window=window,
-        usage=_usage_of_pods(store, OF_GPUS, window),
+        usage=plausible_signals(_usage_of_pods(store, OF_GPUS, window), inventory.nodes),
         node_usage=node_usage,
         quality=quality[-1] if quality else None,
         since_seconds=span[0],

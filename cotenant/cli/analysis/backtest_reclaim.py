@@ -63,7 +63,7 @@ SCHEMA: Final = Schema(
 def trial(store: Store, settings: Settings, progress: Progress, now_seconds: float) -> PolicyTrial:
     """Every policy on the stored history; NoData says how many days are there and how many are needed."""
     progress.stage("Read history", 1)
-    history = stored_history.load(store, settings)
+    history = stored_history.load_plausible(store, settings)
     totals = {r: pod_totals(history, r) for r in Resource}
     maxima = node_history.maxima_of_nodes(store, history, {r: t.prod for r, t in totals.items()}, settings.node_peak)
     progress.advance()
