@@ -23,7 +23,20 @@ from cotenant.base.errors import (
 )
 from cotenant.profiler.prometheus import decode, retry
 
-_TOO_LARGE: Final = re.compile(r"too many|too large|exceed|limit|maximum resolution|timed? ?out", re.IGNORECASE)
+_TOO_LARGE: Final = re.compile(
+    r"too many|too large|exceed|limit|maximum|timed? ?out|(larger|longer|greater|less) than|must be within",
+    re.IGNORECASE,
+)
+_LONG_TEXT: Final = re.compile(
+    r"(query|expression)( string)?( is)? too long|too long (query|expression)|maxQueryLen|raw query size", re.IGNORECASE
+)
+"""How servers say that they limit the characters of a question: VictoriaMetrics, Mimir, and proxies that parse it."""
+_LONG_SPAN: Final = re.compile(
+    r"\b(time|query|requested|lookback) (range|length|span|window)\b"
+    r"|\brange\b.*\b(hours?|days?|less|larger|longer|within|allowed|maximum)\b",
+    re.IGNORECASE,
+)
+"""How servers say that they answer for a shorter stretch of time alone: Mimir, Amazon's and Azure's."""
 _STORE_AWAY: Final = re.compile(r"rpc error: code = Unavailable")
 """What Thanos says when one of its stores is away."""
 
@@ -40,7 +53,7 @@ _REFUSED: Final = (
 )
 _SHORTER: Final = (
     "Raise the limit for a request's address of the proxy before the server (nginx: large_client_header_buffers), or "
-    "name the server's own address, which is asked with POST."
+    "name the server's own address, which is asked with POST; of VictoriaMetrics, -search.maxQueryLen."
 )
 """What helps when even the shortest question is too long."""
 _LONG_ADDRESS: Final = re.compile(r"\b(uri|url|header|request[- ]line)\b.{0,40}\btoo (long|large)", re.IGNORECASE)
@@ -87,6 +100,10 @@ class ApiResponse(msgspec.Struct, frozen=True):
 
 class TooSlow(SourceLimit):
     """No answer in time: a smaller question may pass, but a dead server gives the same sign."""
+
+
+class TooLongSpan(SourceLimit):
+    """The server answers for shorter stretches of time alone."""
 
 
 class CutAnswer(SourceLimit):
@@ -166,7 +183,8 @@ def _refusal(url: str, code: int, envelope: ApiResponse) -> SourceError:
     if _is_too_long(code, envelope):
         return SourceTooLong(message, fix=_SHORTER)
     if code == 413 or (from_prometheus and (envelope.error_type == "timeout" or _TOO_LARGE.search(envelope.error))):
-        return SourceLimit(message, fix=SMALLER)
+        is_span = from_prometheus and _LONG_SPAN.search(envelope.error)
+        return TooLongSpan(message, fix=SMALLER) if is_span else SourceLimit(message, fix=SMALLER)
     if code == 429:
         return Overloaded(
             message, fix="The server limits its callers: scan later, and leave profiler.prometheus.in_flight at 1."
@@ -181,9 +199,9 @@ def _refusal(url: str, code: int, envelope: ApiResponse) -> SourceError:
 
 
 def _is_too_long(code: int, envelope: ApiResponse) -> bool:
-    """Return whether the request's address was too long for the server or for a proxy before it."""
-    told = code == 400 and envelope.status != "error" and _LONG_ADDRESS.search(envelope.error)
-    return code in (414, 431) or bool(told)
+    """Return whether the request's address or expression was too long for the server or for a proxy before it."""
+    words = _LONG_TEXT if envelope.status == "error" else _LONG_ADDRESS if code == 400 else None
+    return code in (414, 431) or bool(words and words.search(envelope.error))
 
 
 def unreachable(url: str, error: requests.RequestException) -> SourceError:

@@ -65,7 +65,7 @@ class QueryCosts:
 
 Renewal = Callable[[], str]
 """Gives a header Authorization that is valid now; "" for none."""
-_SIZE_ALONE: Final = (SourceTooLong, answers.CutAnswer, answers.TooSlow)
+_SIZE_ALONE: Final = (SourceTooLong, answers.CutAnswer, answers.TooLongSpan, answers.TooSlow)
 """Limits that speak of a question's size and of nothing else."""
 
 

@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 from math import ceil
 from typing import Final
 
-from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, TimeWindow
+from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid
 from cotenant.profiler.prometheus.parts import PartKind, QueryPart
 from cotenant.profiler.prometheus.promql import Matcher, Wording, at_or_after, order, union, with_constant_label
 
@@ -103,14 +103,20 @@ class RangeQuery:
 
     def halves(self) -> tuple[RangeQuery, RangeQuery] | None:
         """Two smaller queries that together answer this one: by parts, then time, then namespaces; None for an atom."""
-        n, grid = len(self.parts), self.grid
-        if n > 1:
+        if len(self.parts) > 1:
             return self.shorter_halves()
-        if grid.size > 1:
-            first = TimeGrid(grid.start_seconds, grid.step_seconds, grid.size // 2)
-            return replace(self, grid=first), replace(self, grid=first.following(grid.size - first.size))
+        if spans := self.earlier_and_later():
+            return spans
         shards = self.shard.halves() if self.parts[0].by_namespace else None
         return (replace(self, shard=shards[0]), replace(self, shard=shards[1])) if shards else None
+
+    def earlier_and_later(self) -> tuple[RangeQuery, RangeQuery] | None:
+        """Two queries of half of the time each; None for one slot."""
+        grid = self.grid
+        if grid.size < 2:
+            return None
+        first = TimeGrid(grid.start_seconds, grid.step_seconds, grid.size // 2)
+        return replace(self, grid=first), replace(self, grid=first.following(grid.size - first.size))
 
     def narrower_halves(self) -> tuple[RangeQuery, RangeQuery] | None:
         """Two queries of fewer series: by parts, then namespaces, then time, in which series come and go."""
@@ -267,19 +273,3 @@ def signal_completion_seconds(queries: Sequence[RangeQuery]) -> list[dict[Signal
 
 def _signals(query: RangeQuery) -> Iterator[Signal]:
     return (signal for part in query.parts for signal in part.signals)
-
-
-def smaller_questions(
-    metrics: Sequence[str], window: TimeWindow, shard: NamespaceShard, least_seconds: int
-) -> list[tuple[Sequence[str], TimeWindow, NamespaceShard]]:
-    """Return two smaller questions, none for an atom; least_seconds: 0 if only fewer metrics make it shorter."""
-    (start, end), half = window, len(metrics) // 2
-    if half:
-        return [(metrics[:half], window, shard), (metrics[half:], window, shard)]
-    shards = shard.halves() if least_seconds else None
-    if shards is not None:
-        return [(metrics, window, part) for part in shards]
-    if not least_seconds or end - start <= least_seconds:
-        return []
-    middle = (start + end) // 2
-    return [(metrics, TimeWindow(start, middle), shard), (metrics, TimeWindow(middle, end), shard)]

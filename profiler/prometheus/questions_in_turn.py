@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from cotenant.base.errors import SourceError, SourceLimit, SourceProtocol, SourceTooLong
-from cotenant.profiler.prometheus.answers import CutAnswer, Overloaded
+from cotenant.profiler.prometheus.answers import CutAnswer, Overloaded, TooLongSpan
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.plan import RangeQuery
 
@@ -93,6 +93,8 @@ def _halves(query: RangeQuery, error: SourceError) -> tuple[RangeQuery, RangeQue
     """Two smaller queries, cut where the server says that it is too large."""
     if isinstance(error, SourceTooLong):
         return query.shorter_halves()
+    if isinstance(error, TooLongSpan):
+        return query.earlier_and_later()
     many = isinstance(error, CutAnswer) or _SERIES.search(error.message)
     return query.narrower_halves() if many else query.halves()
 

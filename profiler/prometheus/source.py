@@ -38,9 +38,10 @@ from cotenant.profiler.prometheus import (
     questions_in_turn,
     survey,
 )
-from cotenant.profiler.prometheus.answers import CutAnswer
+from cotenant.profiler.prometheus.answers import TooLongSpan
 from cotenant.profiler.prometheus.heaps import HeapRow
 from cotenant.profiler.prometheus.kube_state import gaps
+from cotenant.profiler.prometheus.kube_state.owner_series import OwnerSeries
 from cotenant.profiler.prometheus.parts import CPU, QueryPart, Rates, device_parts, hourly_parts, usage_parts
 from cotenant.profiler.prometheus.plan import (
     NamespaceShard,
@@ -49,7 +50,6 @@ from cotenant.profiler.prometheus.plan import (
     everywhere,
     plan,
     signal_completion_seconds,
-    smaller_questions,
 )
 from cotenant.profiler.prometheus.promql import (
     NAME_MARK,
@@ -112,7 +112,7 @@ class PrometheusSource:
         self._errors: dict[str, SourceError] = {}
         self._twins: set[decode.Ref] = set()
         self._lateness: tuple[str, ...] = ()
-        self._cut_owners: list[str] = []
+        self._owner_series = OwnerSeries(self._client, settings.labels)
         self._day_rates: Rates | None = None
         self._notes: tuple[str, ...] = tuple(client.warnings(settings).values())
 
@@ -173,8 +173,8 @@ class PrometheusSource:
             return [decode.decode_timed_series(self._client.range(text, moments[0], moments[-1], moments.step))]
         except SourceTooLong:
             raise
-        except SourceLimit:
-            half, shards = len(moments) // 2, shard.halves()
+        except SourceLimit as error:
+            half, shards = len(moments) // 2, None if isinstance(error, TooLongSpan) else shard.halves()
             if not half and shards is None:
                 raise
         self._defects[Defect.QUERY_SPLIT] += 1
@@ -205,22 +205,25 @@ class PrometheusSource:
         return survey.newest(self._query_series(survey.newest_question(metric), moments))
 
     def _survey_all(self, text: str, moments: range) -> _Described:
-        """The survey at all moments, some at a time, or where that is too much at the last one."""
-        step = survey.MOMENTS_AT_ONCE
-        try:
+        """The survey at all moments, some at a time, or one by one, or where that is too much at the last one."""
+
+        def answers(step: int) -> _Described:
             some = (moments[i : i + step] for i in range(0, len(moments), step))
             return survey.concatenate_answers([self._query_series(text, few) for few in some])
+
+        try:
+            return answers(survey.MOMENTS_AT_ONCE)
         except SourceTooLong:
             raise
-        except SourceLimit:
+        except SourceLimit as error:
             self._defects[Defect.QUERY_SPLIT] += 1
-            return self._query_series(text, moments[-1:])
+            return answers(1) if isinstance(error, TooLongSpan) else self._query_series(text, moments[-1:])
 
     def inventory(self, now_seconds: int, window: TimeWindow) -> Inventory:
         """The cluster now; owners of the window's pods from the series index."""
         surveyed = self.survey(window)
         whole = everywhere(surveyed.population.containers)
-        owners = self._owners(inventory.OWNERS, window, whole)
+        owners = self._owner_series.read(inventory.OWNERS, window, whole, surveyed.names)
         moment, state, read_at = self._newest_state(now_seconds, window, whole)
         rows, coverage = inventory.Rows.of(owners, state), gaps.Coverage(surveyed.names, read_at)
         built = inventory.build(self._cluster, moment, rows, self._marks, coverage)
@@ -273,8 +276,9 @@ class PrometheusSource:
     def report(self) -> SourceReport:
         """Return the costs of the queries so far, and the defects, errors and notes."""
         account, surveyed = self._client.account, self._survey
-        defects = Counter({Defect.DUPLICATE_SERIES: len(self._twins)}) + self._defects
-        cut = (f"owners are incomplete, some pods count as bare pods: {text}" for text in self._cut_owners[:1])
+        found = {Defect.DUPLICATE_SERIES: len(self._twins), Defect.QUERY_SPLIT: self._owner_series.splits}
+        defects = Counter(found) + self._defects
+        cut = (f"owners are incomplete, some pods count as bare pods: {text}" for text in self._owner_series.cut[:1])
         notes = (*self._notes, *(surveyed.notes if surveyed else ()), *self._lateness, *cut, *sorted(account.warnings))
         scrape, scrapes = (float(surveyed.rates.scrape_seconds), surveyed.scrapes) if surveyed else (0.0, ())
         errors, waited = tuple(self._errors.values()), account.waited_seconds
@@ -306,27 +310,6 @@ class PrometheusSource:
 
     def _query_series(self, text: str | Wording, moments: range) -> _Described:
         return decode.decode_series(self._client.range(text, moments[0], moments[-1], moments.step))
-
-    def _owners(self, metrics: Sequence[str], window: TimeWindow, shard: NamespaceShard) -> list[dict[str, str]]:
-        """Label sets of the metrics' series; halved by metric, namespaces, then time, when an answer is too large.
-
-        Where even an hour of one namespace is too large for a server that answers with a part, the part is taken.
-        """
-        own = (*of_labels(self._settings.labels), *shard.matchers())
-        try:
-            return decode.label_sets(
-                self._client.series([selector((metric_name_matcher(m), *own)) for m in metrics], *window)
-            )
-        except SourceLimit as error:
-            least_seconds = DAY_SECONDS if self._cut_owners else HOUR_SECONDS
-            pieces = smaller_questions(metrics, window, shard, 0 if isinstance(error, SourceTooLong) else least_seconds)
-            if not pieces and isinstance(error, CutAnswer):
-                self._cut_owners.append(error.message)
-                return decode.label_sets(error.data)
-            if not pieces:
-                raise
-        self._defects[Defect.QUERY_SPLIT] += 1
-        return [row for piece in pieces for row in self._owners(*piece)]
 
     def _newest_state(
         self, now_seconds: int, window: TimeWindow, shard: NamespaceShard

@@ -24,7 +24,7 @@ from tests.support.prometheus import Server, free_port
 from tests.support.timer import LeapingTimer
 
 pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
-FIRST_OF_USAGE = 13
+FIRST_OF_USAGE = 14
 """Which question of a pull is the first for usage: names, the survey, intervals and the inventory come before it."""
 
 

@@ -195,6 +195,39 @@ def test_a_limit_on_series_cuts_namespaces_and_not_time(
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        "the query time range exceeds the limit (query length: 48h0m0s, limit: 12h0m0s) (err-mimir-max-query-length)",
+        "query range must be less than 12h",
+    ],
+    ids=["Mimir", "in other words"],
+)
+def test_a_limit_on_the_span_of_a_query_cuts_time_alone(
+    served: Served, plain: Store, tmp_path: Path, words: str
+) -> None:
+    store = store_in(tmp_path)
+    with StrictServer(served.server.url, Rules(most_seconds=12 * HOUR_SECONDS, too_long_span=words)) as strict:
+        record = pulled(store, served.end, profiler_settings(strict.url))
+    assert Defect.QUERY_FAILED not in record.defects
+    # Of two days one is of 36 hours: each of three unions of parts is refused four times at most until it is cut into
+    # pieces of at most 12 hours, the survey once and the intervals twice.
+    assert len(strict.refused) <= 3 * 4 + 3
+    assert_same(store, plain, served.end)
+
+
+def test_owners_of_pods_that_are_gone_are_found_where_the_index_is_read_for_half_a_day_alone(
+    served: Served, plain: Store, tmp_path: Path
+) -> None:
+    store = store_in(tmp_path)
+    with StrictServer(served.server.url, Rules(series_seconds=12 * HOUR_SECONDS)) as strict:
+        pulled(store, served.end, profiler_settings(strict.url))
+        asked = [path for _, path, _ in strict.requests].count("/api/v1/series")
+    # at once, the oldest half day, and four pieces of two days
+    assert asked == 6
+    assert_same(store, plain, served.end)
+
+
+@pytest.mark.parametrize(
     "warning",
     [
         CUT,

@@ -52,6 +52,11 @@ class Rules:
     """/series answers with at most so many, and a warning."""
     most_names: int = 0
     """Lists of names are cut after so many, with a warning."""
+    series_seconds: int = 0
+    """/series answers for the last so many seconds of a span alone, without a word, as Azure's workspaces do."""
+    most_seconds: int = 0
+    """Range queries of a longer span are refused with `too_long_span`."""
+    too_long_span: str = ""
     most_results: int = 0
     """Range queries answer with at most so many series, and a warning, or with an error (`refuses_results`)."""
     refuses_results: bool = False
@@ -119,6 +124,8 @@ class StrictServer:
         name, value = rules.needs_parameter
         if name and in_address.get(name) != [value]:
             return 400, _error(f"parameter {name} is missing")
+        if rules.most_seconds and parts.path.endswith("/query_range") and _seconds(asked) > rules.most_seconds:
+            return 422, _error(rules.too_long_span)
         return self._of_tenant(in_address) if rules.tenancy else self._of_names(parts.path, asked)
 
     def _of_tenant(self, in_address: Fields) -> tuple[int, bytes] | None:
@@ -138,6 +145,9 @@ class StrictServer:
 
     def rewritten(self, path: str, asked: Fields) -> Fields:
         """The parameters as the server behind gets them."""
+        most = self.rules.series_seconds
+        if most and path.endswith("/series") and _seconds(asked) > most:
+            return {**asked, "start": [str(float(asked["end"][0]) - most)]}
         if not self.rules.tenancy:
             return asked
         namespace = asked.pop("namespace")[0]
@@ -164,6 +174,10 @@ class StrictServer:
         if self.rules.warns and "/query" in path:
             envelope["warnings"] = [self.rules.warns]
         return json.dumps(envelope).encode()
+
+
+def _seconds(asked: Fields) -> float:
+    return float(asked["end"][0]) - float(asked["start"][0])
 
 
 def _error(message: str) -> bytes:
