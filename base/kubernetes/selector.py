@@ -20,6 +20,7 @@ _SUBDOMAIN: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[
 _KEY: Final = re.compile(rf"(?:(?P<prefix>{_SUBDOMAIN})/)?{_NAME}")
 _VALUE: Final = re.compile(rf"(?:{_NAME})?")
 _PREFIX_CAP: Final = 253
+_FIELDS: Final = ("matchLabels", "matchExpressions")
 _FIX: Final = 'Write {"matchLabels": {"key": "value"}} or {"matchExpressions": [{"key", "operator", "values"}]}.'
 
 
@@ -81,6 +82,14 @@ class LabelSelector:
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether an object with these labels is selected."""
         return self.requirements is not None and all(r.matches(labels) for r in self.requirements)
+
+
+def unread_fields(body: object) -> tuple[str, ...]:
+    """Fields of a selector that it does not have, such as labels without `matchLabels`.
+
+    Kubernetes leaves them out, so that the selector selects more than its author means; without other fields, all.
+    """
+    return tuple(str(key) for key in body if key not in _FIELDS) if isinstance(body, Mapping) else ()
 
 
 def _equal(key: str, value: object, what: str) -> Requirement:

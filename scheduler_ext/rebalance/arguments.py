@@ -17,7 +17,7 @@ import msgspec
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.struct_validation import Deviation, deviations, without_nulls
 from cotenant.base.kubernetes.moments import seconds_of
-from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.kubernetes.selector import LabelSelector, unread_fields
 from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn
 from cotenant.scheduler_ext.rebalance.migration.workload_limit import limit_of
 
@@ -470,12 +470,14 @@ def low_above_high_problems(path: str, lows: ResourcePercents, highs: ResourcePe
 
 
 def unreadable_selector(selector: Object | None, path: str) -> list[str]:
-    """Return what is wrong with a label selector as a list of at most one message."""
+    """Return what is wrong with a label selector; a field that nobody reads would let it select more."""
     try:
         LabelSelector.parse(selector, path)
     except UsageError as error:
         return [error.message]
-    return []
+    return [
+        f"{path}.{name}: is no field of a label selector; write it into matchLabels" for name in unread_fields(selector)
+    ]
 
 
 def _unreadable_duration(text: str, path: str) -> list[str]:

@@ -174,6 +174,16 @@ def test_an_entry_without_a_selector_is_in_force_nowhere_and_an_empty_one_everyw
             "$.nodeConfigs[0].applications[1].name",
             "taken",
         ),
+        # labels as in a pod's spec, and a misspelt field: Kubernetes would read neither, and select every node
+        *(
+            (
+                SloKey.COLOCATION,
+                {"nodeConfigs": [{"nodeSelector": {name: value}, "cpuReclaimThresholdPercent": 50}]},
+                f"$.nodeConfigs[0].nodeSelector.{name}",
+                "no field of a label selector",
+            )
+            for name, value in (("pool", "batch"), ("matchLabel", {"pool": "batch"}))
+        ),
         (SloKey.COLOCATION, {"resourceDiffThreshold": 0}, "$.resourceDiffThreshold", "above 0"),
         (SloKey.COLOCATION, {"midCPUThresholdPercent": 101}, "$.midCPUThresholdPercent", "0 to 100"),
         (

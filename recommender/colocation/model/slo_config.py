@@ -25,7 +25,7 @@ from cotenant.base.json_documents.struct_validation import (
     merge_objects,
     without_nulls,
 )
-from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.kubernetes.selector import LabelSelector, unread_fields
 from cotenant.base.text import format_value
 from cotenant.recommender.colocation.model.slo_forms import FORMS, SloKey, SloKeyForm
 
@@ -291,6 +291,9 @@ def _entry_deviations(form: SloKeyForm, entry: Any, path: str) -> Iterator[Devia
     else:
         if selector.requirements is None:
             yield Deviation(path, entry, "has no nodeSelector and so is in force on no node", fatal=False)
+        for name in unread_fields(entry.get("nodeSelector")):
+            text = "is no field of a label selector, so that it would select more nodes; write it into matchLabels"
+            yield Deviation(below(f"{path}.nodeSelector", name), entry["nodeSelector"][name], text)
     yield from deviations({k: v for k, v in entry.items() if k not in _PROFILE}, form.kind, path)
 
 

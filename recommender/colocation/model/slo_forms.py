@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from cotenant.base.colocation.collect_policy import LONGEST_SECONDS, go_duration, seconds_of
 from cotenant.base.colocation.colocation_strategy import CONFIG_FORM
-from cotenant.base.json_documents.struct_validation import Deviation
+from cotenant.base.json_documents.struct_validation import Deviation, field_names
 from cotenant.enforcer.model import node_policy_defaults as defaults
 from cotenant.enforcer.model.node_policy import ClassPolicies, CpuBurst, HostApplication, System, Thresholds
 
@@ -99,10 +99,11 @@ def ascending_rule(*names: str) -> Rule:
 
 
 def _caches(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
-    """Each class' cache range must have a width."""
+    """Each class' cache range must have a width; members that are no class were not checked and say nothing."""
     rule = ascending_rule("catRangeStartPercent", "catRangeEndPercent")
-    for name, group in values.items():
-        if isinstance(group, Mapping) and "resctrlQOS" in group:
+    for name in sorted(field_names(ClassPolicies)):
+        group = values.get(name) or {}
+        if "resctrlQOS" in group:
             yield from rule(group["resctrlQOS"], f"{path}.{name}.resctrlQOS")
 
 
