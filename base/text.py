@@ -18,16 +18,28 @@ _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "�
 _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 MOST_DIGITS: Final = 6
 LONGEST_VALUE: Final = 60
-_CHANGING: Final = re.compile(r"0x[0-9a-f]+|\b\d+(?:\.\d+)? ?(?:ms|s|seconds?|minutes?)\b")
+_CHANGING: Final = re.compile(
+    r"0x[0-9a-f]+"
+    r"|\b(?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?(?:[num\u00b5\u03bc]?s)\b|\b\d+h\d+m\b"  # a duration as Go writes it
+    r"|\b\d+(?:\.\d+)? (?:ms|s|sec|seconds?|min|minutes?|hours?)\b"
+)
+_MONTH: Final = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
+_TIME: Final = r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?: GMT| [+-]\d{4}| \d{4})?"
 _IDENTIFIER: Final = re.compile(
     r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"  # a UUID
-    r"|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"  # a moment
-    r"|\b[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\b"  # the same in HTTP's form
-    r"|\b(?=[a-z-]*\d)[0-9a-f]{16,}\b"  # a trace
+    r"|\b\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\b"  # a moment
+    rf"|(?:\b[a-z]{{3}},? )?\b(?:\d\d[ /]{_MONTH}[ /]\d{{4}}|{_MONTH} [ \d]\d)[ :]{_TIME}"  # HTTP's form, nginx', C's
+    rf"|(?<![:\w]){_TIME}(?![:\w])"
+    r"|\b1-[0-9a-f]{8}-[0-9a-f]{24}\b"  # a trace of Amazon
+    r"|\b(?=[a-z-]*\d)[0-9a-f]{16,}(?:-[A-Z]{3})?\b"  # a trace
+    r"|#[0-9a-f]+(?:\.[0-9a-f]+){2,}\b"  # a reference of Akamai
     r"|\b\d{9,}(?:\.\d+)?\b"  # Unix time
-    r"|(?<=:)\d{1,5}(?=->)",  # the port that a connection was opened from, as Go's programs write it
+    r"|(?<=:)\d{1,5}(?=->)"  # the port that a connection was opened from, as Go's programs write it
+    r"|(?<=\battempt )\d+(?:/\d+)?|(?<=\bgoroutine )\d+|(?<=\bpid )\d+",
     re.IGNORECASE,
 )
+_RANDOM: Final = re.compile(r"\b(?=[a-z\d_]*[A-Z])(?=(?:[A-Za-z_]*\d){3})\w{12,}\b|\b[\w+/]{12,200}={1,2}(?!\w)")
+"""A request's identifier in letters of both cases: no name of Kubernetes is written so."""
 
 
 def stable_text(text: str) -> str:
@@ -37,7 +49,7 @@ def stable_text(text: str) -> str:
     which proxies sign each of their answers. A text of one word is left whole: it may be the name of an object.
     """
     kept = _CHANGING.sub("#", text)
-    return _IDENTIFIER.sub("#", kept) if " " in kept else kept
+    return _RANDOM.sub("#", _IDENTIFIER.sub("#", kept)) if " " in kept else kept
 
 
 def visible(text: str) -> str:

@@ -124,6 +124,25 @@ A, B = "6f9619ff-8b86-d011-b42d-00c04fc964ff", "7d444840-9dc0-11d1-b245-5ffdce74
             {"error": "read tcp 10.0.0.7:58002->10.0.0.9:9090: i/o timeout"},
             True,
         ),
+        *(
+            ({"error": first}, {"error": second}, True)
+            for first, second in (
+                ("deadline exceeded after 1m30.5s", "deadline exceeded after 1m29.9s"),
+                ("blocked for 2 hours", "blocked for 3 hours"),
+                ("last seen 2026-11-26 13:00 UTC", "last seen 2026-11-26 13:05 UTC"),
+                ("2026/11/26 13:00:51 [error] no upstream", "2026/11/26 13:00:52 [error] no upstream"),
+                ("[26/Nov/2026:13:00:51 +0000] no upstream", "[26/Nov/2026:13:00:59 +0000] no upstream"),
+                ("Thu Nov 26 13:00:51 2026 no route", "Thu Nov 26 13:00:52 2026 no route"),
+                ("502, cf-ray: 8a1b2c3d4e5f6789-FRA", "502, cf-ray: 8a1b2c3d4e5f6790-AMS"),
+                ("503 Root=1-67891233-abcdef012345678912345678", "503 Root=1-67891299-bbcdef012345678912345678"),
+                ("Reference #18.2d2f1702.1795698000.1a2b3c4d", "Reference #18.2d2f1702.1795698060.1a2b3c5e"),
+                ("throttled, request JYcmVEAxoAMEYpQ=", "throttled, request KYcnVEAxoAMEZpQ="),
+                ("blocked, incident 1Zx9QpYt0aBcDeFg", "blocked, incident 7Zx9QpYt0aBcDeFh"),
+                ("retrying (attempt 3/10)", "retrying (attempt 4/10)"),
+            )
+        ),
+        ({"error": "limit 500m is low"}, {"error": "limit 400m is low"}, False),
+        ({"error": "mac 00:11:22:33:44:55 fails"}, {"error": "mac 00:11:22:33:44:56 fails"}, False),
         ({"error": "answered 502: bad gateway"}, {"error": "answered 503: bad gateway"}, False),
         ({"error": "pod web-7d4b9c6f5d-x2x1p is gone"}, {"error": "pod web-7d4b9c6f5d-q8k2z is gone"}, False),
         ({"error": "node ip-10-0-0-5 v1.35.2 fails"}, {"error": "node ip-10-0-0-5 v1.35.3 fails"}, False),
