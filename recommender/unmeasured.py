@@ -11,6 +11,9 @@ they do not show: of which container, nobody can say.
 A pod that runs beside others of its workload and has no series of memory is on a node whose kubelet is not scraped, or
 its containers never last. What it uses may be more than all that the others show. Where it has none of CPU alone, this
 is so of CPU.
+
+CPU is a rate over five minutes at least. Where every pod of a container ends sooner, its rate is spread over time in
+which the pod was not there, and is less than what it used while it ran.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ from cotenant.recommender.model.recommendation import Action, Recommendation, Va
 LEAST_SAMPLES: Final = 3
 """A container may show 0 in its first scrape, before its process has a page; three slots of 5 minutes are no start."""
 
+BRIEF_SLOTS: Final = 2
+"""A pod with samples in no more slots lived for less than five minutes, or little longer: none of them may be full."""
+
 Doubts = Mapping[ContainerRef, Mapping[Resource, Reason]]
 """Containers whose usage is not known, and why."""
 
@@ -45,7 +51,7 @@ def doubts(evidence: Evidence) -> Doubts:
     for ref, resource in _beyond(evidence):
         found.setdefault(ref, {})[resource] = Reason.POD_USES_MORE
     awake = (ref for series, ref in _zeros(evidence, Signal.CPU_USAGE_MEAN) if not _sleeps(series, evidence))
-    for ref in (*_of_silent_pods(evidence, Signal.CPU_USAGE_MEAN), *awake):
+    for ref in (*_of_silent_pods(evidence, Signal.CPU_USAGE_MEAN), *awake, *_of_brief_pods(evidence)):
         found.setdefault(ref, {})[Resource.CPU] = Reason.CPU_UNMEASURED
     zeros = (ref for _, ref in _zeros(evidence, Signal.MEMORY_WORKING_SET_MAX))
     for ref in (*_of_silent_pods(evidence, Signal.MEMORY_WORKING_SET_MAX), *zeros):
@@ -88,6 +94,17 @@ def _of_silent_pods(evidence: Evidence, signal: Signal) -> list[ContainerRef]:
     measured = {(usage.refs[i].namespace, usage.refs[i].pod) for i in np.flatnonzero(sampled.any(axis=1))}
     silent = {pod.workload for pod in unmeasured_pods(evidence.inventory, measured, newest)}
     return [ref for ref in evidence.containers if ref.workload in silent]
+
+
+def _of_brief_pods(evidence: Evidence) -> list[ContainerRef]:
+    """Containers of which no pod lived long enough for a slot that its CPU fills."""
+    usage = evidence.usage.get(Signal.CPU_USAGE_MEAN)
+    if usage is None or not usage.values.size:
+        return []
+    longest = np.zeros(len(evidence.containers), dtype=np.int64)
+    rows = evidence.usage_rows[Signal.CPU_USAGE_MEAN]
+    np.maximum.at(longest, rows[rows >= 0], np.isfinite(usage.values).sum(axis=1)[rows >= 0])
+    return [evidence.containers[i] for i in np.flatnonzero((longest > 0) & (longest <= BRIEF_SLOTS))]
 
 
 def _zeros(evidence: Evidence, signal: Signal) -> Iterable[tuple[PodContainerRef, ContainerRef]]:

@@ -123,6 +123,18 @@ def test_a_first_scrape_before_the_process_has_a_page_is_no_absence() -> None:
     assert len(doubts(evidence_of(case(CORES, np.stack([BYTES, started]))))) == 1
 
 
+@pytest.mark.parametrize(("slots", "is_doubted"), [(1, True), (2, True), (3, False), (6, False)])
+def test_rates_over_five_minutes_lower_no_cpu_of_pods_that_end_sooner(slots: int, is_doubted: bool) -> None:
+    # A pod of 90 s that uses 100m has 9 core-seconds: 30m over the slot, or as much in two slots together. One with
+    # three slots filled the middle one.
+    begins = range(0, SLOTS - 10, SLOTS // 12)
+    lives = np.full((len(begins), SLOTS), np.nan)
+    for row, begin in enumerate(begins):
+        lives[row, begin : begin + slots] = 1.0
+    found = doubts(evidence_of(case(30 * lives, BYTES * lives)))
+    assert list(found.values()) == ([{Resource.CPU: Reason.CPU_UNMEASURED}] if is_doubted else [])
+
+
 NONE = np.full(SLOTS, np.nan)
 LONG, YOUNG = END - 86400, END - 1800
 
