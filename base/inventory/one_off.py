@@ -17,12 +17,18 @@ RETRY_SECONDS: Final = 900
 """A Job's next pod follows a failed one after six minutes at most; one without a pod for longer is over."""
 _SHOWN: Final = 5
 """Names that a note tells."""
+_RUNS: Final = (
+    *("Workflow", "TaskRun", "PipelineRun", "Build"),
+    *("TFJob", "PyTorchJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "Trial", "TestRun", "AnalysisRun"),
+    *("EphemeralRunner", "GameServer"),
+)
+"""The runs of Argo, Tekton, OpenShift, Kubeflow and k6, GitHub's runners and the servers of Agones."""
 _KINDS: Final = {
     "Pod": "pods without a controller",
     "Job": "Jobs of no CronJob",
-    **{kind: f"{kind}s" for kind in ("Workflow", "TaskRun", "PipelineRun", "Build")},
+    **{kind: f"{kind}s" for kind in _RUNS},
 }
-"""Kinds of which each object runs once, and what a note calls them: the runs of Argo, Tekton and OpenShift too."""
+"""Kinds of which each object runs once, and what a note calls them."""
 
 
 def over(inventory: Inventory) -> frozenset[WorkloadRef]:

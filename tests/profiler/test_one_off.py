@@ -100,9 +100,12 @@ def pod(ended_ago: int | None = None, phase: PodPhase = PodPhase.RUNNING) -> Pod
         ("Job", (pod(),), 1, False),
         ("Job", (), 0, True),
         *((kind, (pod(5000),), 0, False) for kind in ("CronJob", "Deployment", "StatefulSet", "DaemonSet")),
-        # what runs again under its own name, and the runs of Argo, Tekton and OpenShift that do not
+        # what runs again under its own name, and runs, runners and servers of games that do not
         *((kind, (pod(5000),), 0, False) for kind in ("RayCluster", "SparkApplication", "CronWorkflow", "Rollout")),
+        *((kind, (pod(5000),), 0, False) for kind in ("VirtualMachineInstance", "Cluster", "CloneSet")),
         *((kind, (pod(5000),), 0, True) for kind in ("Workflow", "TaskRun", "PipelineRun", "Build")),
+        *((kind, (pod(5000),), 0, True) for kind in ("PyTorchJob", "MPIJob", "Trial", "TestRun")),
+        *((kind, (pod(5000),), 0, True) for kind in ("EphemeralRunner", "GameServer")),
         ("Workflow", (pod(RETRY_SECONDS - 1),), 0, False),  # its next step may come
     ],
 )
