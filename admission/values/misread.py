@@ -150,12 +150,16 @@ def misread_on_pod(pod: Json, namespace: str) -> Iterator[str]:
     for container in containers(pod, "initContainers", "containers"):
         for side in SIDES:
             for name in sorted(CLASS_NAMES & amounts(container, side).keys()):
-                yield from _amount(str(container.get("name")), name, amounts(container, side)[name])
+                yield from _amount(f"container {container.get('name')}", name, amounts(container, side)[name])
 
 
 def misread_on_quota(quota: Json) -> Iterator[str]:
-    """A line for each label of an ElasticQuota that is neither "true" nor "false"."""
+    """A line for each label of an ElasticQuota that is neither "true" nor "false", and for a part of a unit."""
     yield from _misread(quota["metadata"].get("labels") or {}, QUOTA_LABELS)
+    for side in ("min", "max"):
+        limited = (quota.get("spec") or {}).get(side) or {}
+        for name in sorted(CLASS_NAMES & limited.keys()):
+            yield from _amount(f"spec.{side}", name, limited[name])
 
 
 def _misread(texts: Mapping[str, Any], checks: Mapping[str, Check]) -> Iterator[str]:
@@ -192,7 +196,7 @@ def _gang(namespace: str, name: str, labels: Json, annotations: Json) -> Iterato
     yield from (text.removeprefix(f"{gang.source}: ") for text in said)
 
 
-def _amount(container: str, name: str, value: Any) -> Iterator[str]:
+def _amount(where: str, name: str, value: Any) -> Iterator[str]:
     """An amount of batch or mid resources that is no whole number of millicores or bytes."""
     try:
         thousandths = parse_millicores(value)
@@ -201,4 +205,4 @@ def _amount(container: str, name: str, value: Any) -> Iterator[str]:
     if thousandths % 1000:
         unit = "millicores" if name.endswith("-cpu") else "bytes"
         number = f"{thousandths / 1000:g} {unit}"
-        yield f"container {container}: {name} {format_value(value, 16)} is {number}, rounded up: write whole {unit}"
+        yield f"{where}: {name} {format_value(value, 16)} is {number}, rounded up: write whole {unit}"

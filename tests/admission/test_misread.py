@@ -102,6 +102,17 @@ def test_a_label_of_a_quota_is_true_or_false(key: str) -> None:
         assert len(list(misread_on_quota(body))) == lines
 
 
+@pytest.mark.parametrize("side", ["min", "max"])
+def test_a_part_of_a_unit_is_named_in_a_quota_too(side: str) -> None:
+    name = "kubernetes.io/batch-cpu"
+    for value, lines in (("200m", 1), ("1.5", 1), ("200", 0), ("1k", 0), (5, 0)):
+        body = quota("q")
+        body["spec"] = {"max": {name: "1k"}, side: {name: value}}
+        found = list(misread_on_quota(body))
+        assert len(found) == lines
+        assert all(line.startswith(f"spec.{side}: {name} ") for line in found)
+
+
 def test_the_webhooks_answer_carries_the_warnings_and_admits_the_pod() -> None:
     body = pod("p", {"koordinator.sh/qosClass": "Best", "quota.scheduling.koordinator.sh/name": "gone"})
     found = json.loads(
