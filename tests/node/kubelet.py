@@ -20,7 +20,7 @@ import yaml
 from tests.cluster import binaries
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.process import Server, free_port
-from tests.cluster.waiting import wait_for
+from tests.cluster.waiting import CEILING_SECONDS, wait_for
 from tests.node.containerd import CGROUPS, Containerd
 from tests.node.image import IMAGE
 
@@ -195,7 +195,7 @@ def running(plane: ControlPlane, namespace: str, name: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def pods_gone(plane: ControlPlane, namespace: str) -> Iterator[None]:
+def pods_gone(plane: ControlPlane, namespace: str, seconds: float = CEILING_SECONDS) -> Iterator[None]:
     """At the end, delete the namespace's pods and wait until the kubelet has ended them."""
     try:
         yield
@@ -204,4 +204,4 @@ def pods_gone(plane: ControlPlane, namespace: str) -> Iterator[None]:
             path = f"/api/v1/namespaces/{namespace}/pods"
             for pod in api.items(path):
                 api.delete(f"{path}/{pod['metadata']['name']}")
-            wait_for("the pods' end", lambda: not api.items(path))
+            wait_for("the pods' end", lambda: not api.items(path), seconds)

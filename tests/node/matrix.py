@@ -23,6 +23,8 @@ from tests.node.real_node import RealNode
 SLEEP: Final = ["/bin/sleep", "100000"]
 UNLIMITED: Final = 1 << 60
 SAMPLE_SECONDS: Final = 0.3
+STARTED_SECONDS: Final = 600.0
+"""Some dozen pods start, are resized and end on two cores that others use too."""
 
 
 @dataclass
@@ -67,7 +69,7 @@ class Matrix:
     def are_running(self, plans: list[PodPlan]) -> None:
         """Wait for it; the assertion says what does not run."""
         try:
-            wait_for("pods to run", lambda: not self.waiting(plans), 120)
+            wait_for("pods to run", lambda: not self.waiting(plans), STARTED_SECONDS)
         except AssertionError as late:
             raise AssertionError("\n".join(self.waiting(plans))) from late
 
@@ -106,7 +108,7 @@ class Matrix:
         """Wait for the kubelet to answer every resize as the plans say; the assertion says which it did not."""
         asked = [plan for plan in plans if plan.resize]
         try:
-            wait_for("the kubelet's answers", lambda: all(self._answered(plan) for plan in asked), 120)
+            wait_for("the kubelet's answers", lambda: all(self._answered(plan) for plan in asked), STARTED_SECONDS)
         except AssertionError as late:
             shown, open_ones = self.shown(), [plan for plan in asked if not self._answered(plan)]
             lines = [f"{p}\n{shown[p.name]['status']}\n{self.values(p, shown[p.name])}" for p in open_ones]

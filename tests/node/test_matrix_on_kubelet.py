@@ -22,7 +22,7 @@ from tests.enforcer.agents import Running
 from tests.enforcer.pod_matrix import MIB, PodPlan, Sizes, after, plans
 from tests.node.containerd import Containerd
 from tests.node.kubelet import Kubelet, pods_gone
-from tests.node.matrix import Matrix, Sampling, batches
+from tests.node.matrix import STARTED_SECONDS, Matrix, Sampling, batches
 from tests.node.real_node import RealNode, agent, offer_batch
 from tests.support.extent import full_rows
 
@@ -82,18 +82,28 @@ def acts(acting: Running) -> None:
     acting.ticked(4)
 
 
-@pytest.mark.parametrize(("seed", "count"), [(45, 24), *full_rows((46, 200))])
+def together(seed: int, count: int) -> list[list[PodPlan]]:
+    """The plans of a seed, in batches that fit the node."""
+    return list(batches(list(plans(seed, count, SIZES)), BATCH_MILLICORES))
+
+
+FEW, MANY = together(45, 24), together(46, 200)
+
+
+def test_each_plan_is_tried_once() -> None:
+    assert [plan for batch in FEW for plan in batch] == list(plans(45, 24, SIZES))
+    assert [plan for batch in MANY for plan in batch] == list(plans(46, 200, SIZES))
+
+
+@pytest.mark.parametrize(
+    ("seed", "number"),
+    [*((45, number) for number in range(len(FEW))), *full_rows(*((46, n) for n in range(len(MANY))))],
+)
 def test_the_agent_loosens_kills_and_leaves_nothing(
-    control_plane: ControlPlane, namespace: str, node: RealNode, tmp_path: Path, seed: int, count: int
+    control_plane: ControlPlane, namespace: str, node: RealNode, tmp_path: Path, seed: int, number: int
 ) -> None:
-    matrix = Matrix(control_plane, node, namespace)
-    planned = list(plans(seed, count, SIZES))
-    acting = agent(control_plane, node, tmp_path)
-    tried = []
-    for batch in batches(planned, BATCH_MILLICORES):
-        live(matrix, acting, batch)
-        tried += batch
-    assert tried == planned
+    planned = {45: FEW, 46: MANY}[seed][number]
+    live(Matrix(control_plane, node, namespace), agent(control_plane, node, tmp_path), planned)
 
 
 def live(matrix: Matrix, acting: Running, planned: list[PodPlan]) -> None:
@@ -101,7 +111,7 @@ def live(matrix: Matrix, acting: Running, planned: list[PodPlan]) -> None:
     early, late = planned[: len(planned) // 2], planned[len(planned) // 2 :]
     publish(matrix.plane, matrix.node, {"resourceUsedThresholdWithBE": {"enable": False}}, dict.fromkeys(RATIO))
     with ExitStack() as stack:
-        stack.enter_context(pods_gone(matrix.plane, matrix.namespace))
+        stack.enter_context(pods_gone(matrix.plane, matrix.namespace, STARTED_SECONDS))
         sampling = stack.enter_context(Sampling(matrix, planned))
         matrix.start(early)
         granted = [after(plan) for plan in early]
@@ -121,7 +131,7 @@ def live(matrix: Matrix, acting: Running, planned: list[PodPlan]) -> None:
         matrix.start(late)
         granted = [after(plan) for plan in planned]
         acts(acting)
-        wait_for("values of its own", lambda: len(matrix.differing(granted)) > len(planned) // 2)
+        wait_for("values of its own", lambda: len(matrix.differing(granted)) > len(planned) // 2, STARTED_SECONDS)
         acting.end(signal.SIGKILL)
         acting.start()
         acts(acting)
@@ -130,5 +140,5 @@ def live(matrix: Matrix, acting: Running, planned: list[PodPlan]) -> None:
         assert acting.end() == 0, acting.log()
         assert matrix.differing(granted) == [] and matrix.strays(granted) == [] and matrix.ended() == []
         before = sampling.samples
-        wait_for("a sample of the end", lambda: sampling.error or sampling.samples > before + 1)
+        wait_for("a sample of the end", lambda: sampling.error or sampling.samples > before + 1, STARTED_SECONDS)
         assert sampling.error is None and sampling.found == set()
