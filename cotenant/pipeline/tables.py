@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from cotenant.base import measures
 from cotenant.base.cluster import EventKind, Workload
 from cotenant.base.colocation.reclaimable import Band, Reclaimable, encode_terms
@@ -51,7 +53,10 @@ def workloads(analysis: WorkloadAnalysis) -> Table:
     by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
     sparklines = _sparklines(analysis.totals[Signal.CPU_USAGE_MEAN])
     kills, restarts = (_events(analysis, kind) for kind in (EventKind.OOM_KILL, EventKind.RESTART))
-    p95 = {r: usage_while_running(analysis, r).percentile(0.95) for r in Resource}
+    # A histogram answers with the upper edge of a bucket, which may lie above the highest sample in it.
+    p95 = {
+        r: np.fmin(usage_while_running(analysis, r).percentile(0.95), analysis.portraits[r].maximum) for r in Resource
+    }
     return Table.from_rows(
         WORKLOADS,
         [

@@ -79,6 +79,8 @@ def test_every_workload_container_and_node_has_its_row(store: Store, analysis: A
     inventory = analysis.history.inventory
     assert {w.ref for w in inventory.workloads} <= set(analysis.workloads.refs)
     assert len(store.read_table(WORKLOADS)) == len(analysis.workloads.refs)
+    for row in store.read_table(WORKLOADS).rows():
+        assert all((row[f"{r}_p95"] or 0) <= (row[f"{r}_max"] or 0) for r in Resource), "no p95 is above the highest"
     assert len(store.read_table(RECOMMENDATIONS)) == sum(len(w.containers) for w in without_over(inventory).workloads)
     assert len(store.read_table(NODES)) == len(inventory.nodes)
     # two resources for the cluster, each node and each workload; two bands for each node and resource
