@@ -8,6 +8,7 @@ default is taken, as Koordinator does, with a note. Neither is ever an error: th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -41,6 +42,7 @@ LARGEST_GANG: Final = 1_000
 """Members that are placed at once, at most: each costs a Reservation and a placeholder."""
 MOST_NOTES: Final = 8
 """Notes that a gang keeps, at most: a thousand pods may each disagree with the first."""
+_INTEGER: Final = re.compile("[+-]?[0-9]{1,18}")
 _STARTED: Final = frozenset({"Scheduled", "Running"})
 """Phases of a PodGroup whose minimum was placed once."""
 
@@ -217,22 +219,16 @@ class _Reader:
         """Return the number of members that there will be; the minimum if it is absent or, with a note, invalid."""
         if not value:
             return least
-        try:
-            number = int(value)
-        except (TypeError, ValueError):
-            number = -1
-        if number < least:
+        number = _integer(value)
+        if number is None or number < least:
             self.note(TOTAL_ANNOTATION, value, f"is not a number of members from {least}", least)
             return least
         return number
 
     def count(self, value: Any, what: str) -> int:
         """A number of members, 1 to `LARGEST_GANG`; 0 where it is none."""
-        try:
-            number = int(value) if not isinstance(value, bool | float) else 0
-        except (TypeError, ValueError):
-            number = 0
-        if not 1 <= number <= LARGEST_GANG:
+        number = _integer(value)
+        if number is None or not 1 <= number <= LARGEST_GANG:
             self.refuse(what, value, f"is not a number of members from 1 to {LARGEST_GANG:,}")
             return 0
         return number
@@ -282,6 +278,13 @@ def _terms(gang: Gang) -> str:
         f"at least {gang.min_available} of {gang.total}, {gang.mode}, {gang.match_policy}, "
         f"waiting {gang.wait_seconds or 'default'} s, group {', '.join(gang.group)}"
     )
+
+
+def _integer(value: Any) -> int | None:
+    """A whole number, as Go reads one of a text: without spaces and underscores, in ASCII's digits, of 64 bits."""
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _mapping_or_empty(value: Any) -> Json:

@@ -90,7 +90,14 @@ def test_words_of_a_pod_group_that_cannot_be_used_are_named_with_it(gang: Gang, 
 
 @pytest.mark.parametrize(
     "annotations",
-    [{"min_available": "-1"}, {"min_available": "0"}, {"min_available": "2.5"}, {"min_available": "many"}],
+    [
+        {"min_available": "-1"},
+        {"min_available": "0"},
+        {"min_available": "2.5"},
+        {"min_available": "many"},
+        {"min_available": "1_0"},
+        {"min_available": " 4"},
+    ],
 )
 def test_words_of_a_pod_that_cannot_be_used_are_named_with_it(annotations: dict[str, str]) -> None:
     gang = declared(**annotations)
@@ -103,7 +110,7 @@ def test_words_of_a_pod_that_cannot_be_used_are_named_with_it(annotations: dict[
 ILLEGAL = {
     "mode": ("Loose", "strict", " Strict", "1"),
     "match_policy": ("never", "ONLY-WAITING", "[]"),
-    "total_number": ("3", "-1", "many", "4.5", "1e3"),
+    "total_number": ("3", "-1", "many", "4.5", "1e3", "1_0", " 8 ", "\u0668", "9" * 30),
     "waiting_time": ("soon", "-5s", "10", "1h-3m"),
     "groups": ("train", '["train"]', '["ml/other"]', '{"ml/train": 1}', "[1]", '["/"]', "[["),
 }
