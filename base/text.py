@@ -38,7 +38,10 @@ _IDENTIFIER: Final = re.compile(
     r"|(?<=\battempt )\d+(?:/\d+)?|(?<=\bgoroutine )\d+|(?<=\bpid )\d+",
     re.IGNORECASE,
 )
-_RANDOM: Final = re.compile(r"\b(?=[a-z\d_]*[A-Z])(?=(?:[A-Za-z_]*\d){3})\w{12,}\b|\b[\w+/]{12,200}={1,2}(?!\w)")
+_RANDOM: Final = re.compile(
+    r"\b(?=[a-z\d_]*[A-Z])(?=(?:[A-Za-z_]*\d){3})\w{12,}\b"
+    r"|\b(?=[\w+/]*[A-Z])(?=[\w+/]*(?:[A-Z]{2}|\d))[\w+/]{12,200}={1,2}(?!\w)"
+)
 """A request's identifier in letters of both cases: no name of Kubernetes is written so."""
 
 

@@ -28,7 +28,9 @@ _TOO_LARGE: Final = re.compile(
     re.IGNORECASE,
 )
 _LONG_TEXT: Final = re.compile(
-    r"(query|expression)( string)?( is)? too long|too long (query|expression)|maxQueryLen|raw query size", re.IGNORECASE
+    r"(query|expression)( string)?( is)? too long|too long (query|expression)|maxQueryLen|raw query size"
+    r"|query length\b.{0,60}\b(characters|bytes)\b",
+    re.IGNORECASE,
 )
 """How servers say that they limit the characters of a question: VictoriaMetrics, Mimir, and proxies that parse it."""
 _LONG_SPAN: Final = re.compile(
@@ -37,6 +39,23 @@ _LONG_SPAN: Final = re.compile(
     re.IGNORECASE,
 )
 """How servers say that they answer for a shorter stretch of time alone: Mimir, Amazon's and Azure's."""
+_AMOUNT: Final = re.compile(
+    r"\b(time ?)?series\b|\b(samples|chunks|(data ?)?points|bytes|memory)\b|timed? ?out", re.IGNORECASE
+)
+"""Words for limits of what a question selects or costs, whatever its span is."""
+_ADVICE: Final = re.compile(r"\b(consider|try|please|possible solutions|reduc|decreas|narrow|shorten)", re.IGNORECASE)
+"""How servers begin to say what may help, which names the span beside limits of all kinds."""
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"|on the time range \([^)]*\)')
+"""Texts that servers repeat from the question: names of metrics (`..._limits`) and its span (VictoriaMetrics)."""
+_SELECTS: Final = re.compile(r"[{,]\w+[=!]")
+_NO_SIZE: Final = re.compile(r"(parse|syntax) error|(cannot|unable to|could not|failed to) parse", re.IGNORECASE)
+"""How servers say that they do not understand a question; a smaller one is no clearer."""
+_PACE: Final = re.compile(
+    r"\brate[ -]?limit|request[- ]rate|outstanding requests|too many requests|concurren|throttl|quota"
+    r"|per (second|minute)",
+    re.IGNORECASE,
+)
+"""How servers limit how many questions they are asked, and not what each of them asks for."""
 _STORE_AWAY: Final = re.compile(r"rpc error: code = Unavailable")
 """What Thanos says when one of its stores is away."""
 
@@ -182,8 +201,9 @@ def _refusal(url: str, code: int, envelope: ApiResponse) -> SourceError:
         return Overloaded(message, fix=_STORES)
     if _is_too_long(code, envelope):
         return SourceTooLong(message, fix=_SHORTER)
-    if code == 413 or (from_prometheus and (envelope.error_type == "timeout" or _TOO_LARGE.search(envelope.error))):
-        is_span = from_prometheus and _LONG_SPAN.search(envelope.error)
+    is_pace = code == 429 and _PACE.search(envelope.error)
+    if not is_pace and (code == 413 or (from_prometheus and _is_limit(envelope))):
+        is_span = from_prometheus and _is_span(envelope.error)
         return TooLongSpan(message, fix=SMALLER) if is_span else SourceLimit(message, fix=SMALLER)
     if code == 429:
         return Overloaded(
@@ -196,6 +216,25 @@ def _refusal(url: str, code: int, envelope: ApiResponse) -> SourceError:
     fix = _REFUSED if from_prometheus else "Check the address and its path prefix: this is not Prometheus' API."
     by_method = code in _NOT_THIS_METHOD or (code == 400 and not from_prometheus)
     return Refused(message, fix=fix) if by_method else SourceProtocol(message, fix=fix)
+
+
+def _own_words(error: str) -> str:
+    """Return the words of a server itself, without what it repeats of the question."""
+    return _QUOTED.sub(lambda found: "" if found[0][0] != '"' or _SELECTS.search(found[0]) else found[0], error)
+
+
+def _is_limit(envelope: ApiResponse) -> bool:
+    """Return whether a smaller question may be answered."""
+    words = _own_words(envelope.error)
+    return envelope.error_type == "timeout" or bool(_TOO_LARGE.search(words) and not _NO_SIZE.search(words))
+
+
+def _is_span(error: str) -> bool:
+    """Return whether a limit is on the span alone: what servers advise beside other limits does not count."""
+    words = _own_words(error)
+    limit = _ADVICE.split(words, maxsplit=1)[0]
+    limit = limit if _TOO_LARGE.search(limit) else words
+    return bool(_LONG_SPAN.search(limit)) and not _AMOUNT.search(limit)
 
 
 def _is_too_long(code: int, envelope: ApiResponse) -> bool:

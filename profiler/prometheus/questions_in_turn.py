@@ -18,14 +18,28 @@ import msgspec
 import structlog
 
 from cotenant.base.errors import SourceError, SourceLimit, SourceProtocol, SourceTooLong
-from cotenant.profiler.prometheus.answers import CutAnswer, Overloaded, TooLongSpan
+from cotenant.profiler.prometheus.answers import CutAnswer, Overloaded, TooLongSpan, TooSlow
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.plan import RangeQuery
 
 T = TypeVar("T")
 _SERIES: Final = re.compile(r"\b(time ?)?series\b", re.IGNORECASE)
 """What servers say of questions that select too many series, whatever their span."""
+MOST_FRUITLESS: Final = 16
+"""So many of the smallest pieces are refused in a row, and none is answered: then no piece is small enough."""
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """The pieces in time of one part, in some namespaces, that were asked for so far."""
+
+    answered: bool = False
+    refused: int = 0
+
+    def may_split(self, error: SourceError) -> bool:
+        """Return whether smaller pieces are worth a try; without an answer in time and with a part they always are."""
+        return self.answered or self.refused < MOST_FRUITLESS or isinstance(error, (TooSlow, CutAnswer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +86,26 @@ def ask_all(
 
 
 def _answer_query(
-    ask: Callable[[RangeQuery], msgspec.Raw], query: RangeQuery, read: Callable[[msgspec.Raw, RangeQuery], T]
+    ask: Callable[[RangeQuery], msgspec.Raw],
+    query: RangeQuery,
+    read: Callable[[msgspec.Raw, RangeQuery], T],
+    pieces: _Pieces | None = None,
 ) -> Answered[T]:
+    pieces = pieces or _Pieces()
     try:
-        return Answered((read(ask(query), query),))
+        answer = Answered((read(ask(query), query),))
     except SourceError as error:
-        halves = _halves(query, error) if _may_split(query, error) else None
+        halves = _halves(query, error) if _may_split(query, error) and pieces.may_split(error) else None
         if halves is None:
+            pieces.refused += 1
             return _failed_answer(query, error)
         _log.info("query_split", parts=[p.name for p in query.parts], slots=query.grid.size, error=error.message)
-    first_half, second_half = (_answer_query(ask, half, read) for half in halves)
+    else:
+        pieces.answered = True
+        return answer
+    by_time = (halves[0].parts, halves[0].shard) == (query.parts, query.shard)
+    inner = pieces if by_time else None
+    first_half, second_half = (_answer_query(ask, half, read, inner) for half in halves)
     return Answered(
         first_half.found + second_half.found,
         first_half.failed + second_half.failed,

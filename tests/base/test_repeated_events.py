@@ -141,6 +141,7 @@ A, B = "6f9619ff-8b86-d011-b42d-00c04fc964ff", "7d444840-9dc0-11d1-b245-5ffdce74
                 ("retrying (attempt 3/10)", "retrying (attempt 4/10)"),
             )
         ),
+        ({"error": 'no {exported_namespace="a"}'}, {"error": 'no {exported_container="a"}'}, False),
         ({"error": "limit 500m is low"}, {"error": "limit 400m is low"}, False),
         ({"error": "mac 00:11:22:33:44:55 fails"}, {"error": "mac 00:11:22:33:44:56 fails"}, False),
         ({"error": "answered 502: bad gateway"}, {"error": "answered 503: bad gateway"}, False),

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from requests import Response
 
-from cotenant.base.errors import SourceError, SourceForbidden, SourceProtocol, SourceUnreachable
+from cotenant.base.errors import (
+    SourceError,
+    SourceForbidden,
+    SourceLimit,
+    SourceProtocol,
+    SourceTooLong,
+    SourceUnreachable,
+)
 from cotenant.base.settings.sections.profiler import PrometheusSettings
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.profiler.prometheus.answers import Overloaded, TooLongSpan, parse_api_response
 from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.prometheus.parts import Rates, usage_parts
+from cotenant.profiler.prometheus.plan import RangeQuery
+from cotenant.profiler.prometheus.questions_in_turn import MOST_FRUITLESS, ask_all
 from cotenant.profiler.prometheus.retry import OPEN_SECONDS, retry_after_seconds
 from tests.support.api_server import ApiServer, Handler, Reply, hang_up, make_certificate
 from tests.support.timer import LeapingTimer
@@ -41,9 +55,9 @@ def client(server: ApiServer, timer: LeapingTimer) -> Iterator[Client]:
     made.close()
 
 
-def says(body: bytes) -> Reply:
+def says(body: bytes, code: int = 200) -> Reply:
     def reply(handler: Handler) -> None:
-        handler.raw(200, body)
+        handler.raw(code, body)
 
     return reply
 
@@ -275,3 +289,52 @@ def test_a_refusal_of_the_api_servers_proxy_names_the_manifest_that_grants_it() 
     server.stop()
     (manifest,) = re.findall(r"deploy/\S+\.yaml", caught.value.fix)
     assert "services/proxy" in (ROOT / manifest).read_text()
+
+
+SERIES = "the query exceeded the maximum number of series (limit: 9 series) (err-mimir-max-series-per-query). Consider "
+REPEATED = 'error when executing query="sum(kube_pod_container_resource_limits{resource=\\"cpu\\"})" '
+REPEATED += "on the time range (start=1, end=2, step=300000): "
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "kind"),
+    [
+        # A limit of what is selected, with advice on the range: cut by time alone it might never pass.
+        (422, f"{SERIES}reducing the time range and/or number of series selected by the query.", SourceLimit),
+        (422, "cannot exceed 9 samples; possible solutions: reduce time range for the query", SourceLimit),
+        (422, f"{REPEATED}the number of matching timeseries exceeds 9", SourceLimit),
+        (422, f"{REPEATED}timeout exceeded during query execution", SourceLimit),
+        (422, "exceeded maximum resolution of 11,000 points per timeseries", SourceLimit),
+        (422, "the total query time range exceeds the limit (query length: 36h, limit: 12h)", TooLongSpan),
+        (400, "Please reduce the time range: it must be within 32 days, at maximum", TooLongSpan),
+        (422, "query length exceeds the limit of 16384 characters", SourceTooLong),
+        # No limit on size: a smaller question fares no better.
+        (422, f"{REPEATED}unknown label", SourceProtocol),
+        (400, 'parse error: 1:3: duration must be greater than 0, at maximum "1h"', SourceProtocol),
+        (429, "the request exceeded the tenant's request rate limit of 9 requests/s", Overloaded),
+        (429, "too many outstanding requests", Overloaded),
+        (429, "the query exceeds the limit of data that it may read", SourceLimit),
+    ],
+)
+def test_only_what_a_server_says_of_a_questions_size_makes_it_smaller(
+    code: int, error: str, kind: type[SourceError]
+) -> None:
+    response = Response()
+    response.status_code, response.url = code, "http://prom/api/v1/query_range"
+    body = bytearray(json.dumps({"status": "error", "errorType": "bad_data", "error": error}).encode())
+    with pytest.raises(SourceError) as caught:
+        parse_api_response(response, body)
+    assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("error", [b"the query exceeds a limit", b"the time range must be within 0 hours"])
+def test_a_query_that_is_refused_in_all_sizes_is_not_cut_into_all_of_its_slots(
+    server: ApiServer, client: Client, error: bytes
+) -> None:
+    server.once = [says(b'{"status":"error","errorType":"execution","error":"' + error + b'"}', 422)] * 1000
+    query = RangeQuery((usage_parts(Rates(60), {}, rule=False)[0],), TimeGrid(0, 300, 288))
+    (answer,) = ask_all(client, [query], 1, lambda raw, _: raw)
+    # 16 slots are asked for one by one, below at most as many halves and the nine sizes from 288 to 1; then the other
+    # half of each size is asked for once.
+    assert len(server.requests) <= 2 * MOST_FRUITLESS + 2 * 9
+    assert sum(failed.grid.size for failed, _ in answer.failed) == 288
