@@ -14,7 +14,17 @@ from typing import Final
 
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import TimeGrid
-from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, ROOT, PartKind, QueryPart
+from cotenant.profiler.prometheus.parts import (
+    CONTAINERS,
+    CORE,
+    CPU,
+    MEMORY,
+    ROOT,
+    SERIES,
+    PartKind,
+    QueryPart,
+    over_cores,
+)
 from cotenant.profiler.prometheus.plan import Population, RangeQuery, shards
 from cotenant.profiler.prometheus.promql import Matcher, equal, metric_name_matcher, none_of, of_labels, selector
 
@@ -25,8 +35,6 @@ EXPORTER_AVAILABLE: Final = "node_memory_MemAvailable_bytes"
 IDLE_MODES: Final = ("idle", "iowait", "steal")
 _BY_NODE: Final = "node,instance"
 _BY_POD: Final = "namespace,pod"
-_ALL_CORES: Final = f"sum without ({CORE})"
-"""Of each source by itself: one may have a series for each core, and another one for all of them."""
 
 
 class Ask(StrEnum):
@@ -95,22 +103,31 @@ def queries(scene: Scene, samples: TimeGrid, plain_seconds: int) -> Iterator[tup
             yield Ask(part.name), RangeQuery((part,), end, shard)
 
 
-def _part(scene: Scene, ask: Ask, shape: tuple[str, str], *matchers: Matcher) -> QueryPart:
+def _part(scene: Scene, ask: Ask, shape: str, *matchers: Matcher) -> QueryPart:
     kind = PartKind.CONTAINER if ask in (Ask.POD_CPU, Ask.POD_MEMORY) else PartKind.NODE
     own = of_labels(scene.labels)
-    return QueryPart(ask.value, kind, (), (*matchers, *own), *shape, step_seconds=scene.step_seconds)
+    return QueryPart(ask.value, kind, (), (*matchers, *own), step_seconds=scene.step_seconds).with_shape(shape)
 
 
-def _over(function: str, reach_seconds: int, *outer: str) -> tuple[str, str]:
-    """Head and tail around a selector: outer (outer (function(selector[reach])))."""
-    return "".join(f"{o} (" for o in outer) + f"{function}(", f"[{reach_seconds}s])" + ")" * len(outer)
+def _over(function: str, reach_seconds: int, *outer: str) -> str:
+    """The shape outer (outer (function(selector[reach])))."""
+    return _inside(f"{function}({SERIES}[{reach_seconds}s])", *outer)
+
+
+def _rate(reach_seconds: int, *outer: str) -> str:
+    """The same of a rate of all cores, of each source by itself: one may have a series for each, another for all."""
+    return _inside(over_cores(f"rate({SERIES}[{reach_seconds}s])"), *outer)
+
+
+def _inside(shape: str, *outer: str) -> str:
+    return "".join(f"{o} (" for o in outer) + shape + ")" * len(outer)
 
 
 def _nodes(scene: Scene) -> Iterator[QueryPart]:
     highest = f"max by ({_BY_NODE})"  # two scrapers of one node are one node
     if scene.has_roots:
         last = _over("last_over_time", scene.gauge_seconds, highest)
-        cores = _over("rate", scene.window_seconds, highest, _ALL_CORES)
+        cores = _rate(scene.window_seconds, highest)
         yield _part(scene, Ask.NODE_CPU, cores, metric_name_matcher(CPU), *ROOT)
         yield _part(scene, Ask.NODE_MEMORY, last, metric_name_matcher(MEMORY), *ROOT)
         return
@@ -118,14 +135,14 @@ def _nodes(scene: Scene) -> Iterator[QueryPart]:
     busy = _over("rate", scene.window_seconds, *modes)
     yield _part(scene, Ask.NODE_CPU, busy, metric_name_matcher(EXPORTER_CPU), none_of("mode", IDLE_MODES))
     free = selector((metric_name_matcher(EXPORTER_AVAILABLE), *of_labels(scene.labels)))
-    yield _part(scene, Ask.NODE_MEMORY, (f"{highest} (", f" - {free})"), metric_name_matcher(EXPORTER_TOTAL))
+    yield _part(scene, Ask.NODE_MEMORY, f"{highest} ({SERIES} - {free})", metric_name_matcher(EXPORTER_TOTAL))
 
 
 def _sums(scene: Scene) -> Iterator[QueryPart]:
     """Per node the sum over its containers and their cores, each counted once however many series it has."""
     each = f"{_BY_NODE},{_BY_POD},container"
     added = f"sum by ({_BY_NODE})"
-    rate = _over("rate", scene.window_seconds, added, f"max by ({each})", _ALL_CORES)
+    rate = _rate(scene.window_seconds, added, f"max by ({each})")
     last = _over("last_over_time", scene.gauge_seconds, added, f"max by ({each})")
     yield _part(scene, Ask.ALL_PODS_CPU, rate, metric_name_matcher(CPU), *CONTAINERS)
     yield _part(scene, Ask.ALL_PODS_MEMORY, last, metric_name_matcher(MEMORY), *CONTAINERS)
@@ -137,12 +154,12 @@ def _times(scene: Scene) -> QueryPart:
         if scene.has_roots
         else (metric_name_matcher(EXPORTER_CPU), equal("mode", "idle"))
     )
-    return _part(scene, Ask.NODE_TIME, (f"max by ({_BY_NODE}) (timestamp(", "))"), *source)
+    return _part(scene, Ask.NODE_TIME, f"max by ({_BY_NODE}) (timestamp({SERIES}))", *source)
 
 
 def _pods(scene: Scene, plain_seconds: int) -> Iterator[QueryPart]:
     added, each = f"sum by ({_BY_POD})", f"{_BY_POD},container"
-    rate = _over("rate", max(plain_seconds, 4 * scene.scrape_seconds), added, f"max by ({each})", _ALL_CORES)
+    rate = _rate(max(plain_seconds, 4 * scene.scrape_seconds), added, f"max by ({each})")
     average = _over("avg_over_time", max(plain_seconds, scene.gauge_seconds), added, f"max by ({each})")
     yield _part(scene, Ask.POD_CPU, rate, metric_name_matcher(CPU), *CONTAINERS)
     yield _part(scene, Ask.POD_MEMORY, average, metric_name_matcher(MEMORY), *CONTAINERS)

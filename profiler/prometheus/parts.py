@@ -66,8 +66,14 @@ CORE: Final = "cpu"
 """The label that splits a counter of CPU time: one series for each core, or one alone with the value `total`."""
 ONE_CORE: Final = Matcher(CORE, "!~", "|total")
 """Series that speak of one core alone."""
+ALL_CORES: Final = Matcher(CORE, "=~", "|total")
+"""Series that speak of all cores together."""
 ONE_EACH: Final = Matcher(CORE, "!~", "[a-z]*0*[1-9][0-9]*")
-"""Of all series of a container one: the first core's, or that of all cores."""
+"""Of all series of a container one: the first core's, or that of all cores, or both where it has both."""
+SERIES: Final = "\0"
+"""Where a shape, an expression of several clauses, has the selector; texts of labels have it escaped."""
+_CHOSEN: Final[Mapping[str, tuple[Matcher, ...]]] = {"<": (ONE_CORE,), ">": (ALL_CORES,)}
+"""Mark behind the sign of a selector -> what it chooses besides."""
 
 
 class PartKind(StrEnum):
@@ -100,9 +106,14 @@ class QueryPart:
     between: tuple[str, ...] = ()
     """Text between further occurrences of the selector: head + selector + between + selector + tail."""
 
+    def with_shape(self, shape: str) -> QueryPart:
+        """The part with the text of a shape around its selectors."""
+        head, *between, tail = shape.split(SERIES)
+        return replace(self, head=head, between=tuple(between), tail=tail)
+
     def expression(self, shard: tuple[Matcher, ...] = ()) -> str:
         """The expression for the namespaces of a shard."""
-        return selector((*self.matchers, *shard)).join((self.head, *self.between, self.tail))
+        return expression_of(SERIES.join((self.head, *self.between, self.tail)), (*self.matchers, *shard))
 
     def exact(self, shard: tuple[Matcher, ...] = ()) -> str:
         """The expression with each of its metrics by its whole name; where there are several, series are marked."""
@@ -181,8 +192,20 @@ class Rates:
         return FIVE_MINUTES_SECONDS // self.pieces
 
 
-_SERIES: Final = "$"
-"""Where an expression of several clauses has the selector; no expression has the sign elsewhere."""
+def expression_of(shape: str, matchers: tuple[Matcher, ...]) -> str:
+    """The expression of a shape with these matchers in its selectors."""
+    head, *others = shape.split(SERIES)
+    texts = ((_CHOSEN.get(text[:1], ()), text) for text in others)
+    return head + "".join(selector((*matchers, *chosen)) + text[1 if chosen else 0 :] for chosen, text in texts)
+
+
+def over_cores(shape: str, function: str = "sum") -> str:
+    """The shape over the cores of what has a series for each, else of the one that speaks of all: never of both.
+
+    What else tells series apart stays.
+    """
+    each, whole = (shape.replace(SERIES, SERIES + mark) for mark in _CHOSEN)
+    return f"({function} without ({CORE}) ({each}) or max without ({CORE}) ({whole}))"
 
 
 def usage_parts(
@@ -200,13 +223,12 @@ def usage_parts(
     used, highest = _over_cores("sum", mean, cores), _highest(rates, cores)
 
     def of(name: str, signal: Signal, metric: str, shape: str, scale: float = 1.0, *, root: bool = False) -> QueryPart:
-        head, *between, tail = shape.split(_SERIES)
         kind, chosen = (PartKind.NODE, ROOT) if root else (PartKind.CONTAINER, CONTAINERS)
         matchers = (metric_name_matcher(metric), *chosen, *own)
-        return QueryPart(name, kind, (signal,), matchers, head, tail, scale=scale, between=tuple(between))
+        return QueryPart(name, kind, (signal,), matchers, scale=scale).with_shape(shape)
 
     return (
-        of("cpu", Signal.CPU_USAGE_MEAN, CPU_RULE, _SERIES, 1000.0)
+        of("cpu", Signal.CPU_USAGE_MEAN, CPU_RULE, SERIES, 1000.0)
         if recorded
         else replace(of("cpu", Signal.CPU_USAGE_MEAN, CPU, used, 1000.0), series=each),
         *(
@@ -228,32 +250,32 @@ def _mean(rates: Rates) -> str:
     Of a slower one the newest two samples give the rate: the wide window that holds them would reach over the end of
     a gap or of a faster interval. `_as_rare` keeps those out that have ended.
     """
-    clauses, reached = [f"rate({_SERIES}[{rates.window_seconds}s])"], rates.window_seconds
+    clauses, reached = [f"rate({SERIES}[{rates.window_seconds}s])"], rates.window_seconds
     for slower in rates.each[1:]:
         if slower.window_seconds > reached:
             reached = slower.window_seconds
-            clauses.append(f"irate({_SERIES}[{reached}s]) and {_as_rare(slower.scrape_seconds * 6 // 5)}")
+            clauses.append(f"irate({SERIES}[{reached}s]) and {_as_rare(slower.scrape_seconds * 6 // 5)}")
     return " or ".join(clauses)
 
 
 def _gauge(rates: Rates) -> str:
     """Highest value of a gauge in a slot, or of a slower series its newest one."""
-    clauses, reached = [f"max_over_time({_SERIES}[{rates.gauge_window_seconds}s])"], rates.gauge_window_seconds
+    clauses, reached = [f"max_over_time({SERIES}[{rates.gauge_window_seconds}s])"], rates.gauge_window_seconds
     for slower in rates.each[1:]:
         if slower.gauge_window_seconds > reached:
             reached = slower.gauge_window_seconds
-            clauses.append(f"max_over_time({_SERIES}[{reached}s]) and {_as_rare(reached)}")
+            clauses.append(f"max_over_time({SERIES}[{reached}s]) and {_as_rare(reached)}")
     return " or ".join(clauses)
 
 
 def _as_rare(seconds: int) -> str:
     """The series has a sample in this time, which is little more than one interval, and no more than two."""
-    return f"(count_over_time({_SERIES}[{seconds}s]) <= 2)"
+    return f"(count_over_time({SERIES}[{seconds}s]) <= 2)"
 
 
 def _over_cores(function: str, text: str, cores: float) -> str:
-    """The expression over the cores where each has its own series; what else tells series apart stays."""
-    return f"{function} without ({CORE}) ({text})" if cores else text
+    """The shape over the cores where any container has a series for each."""
+    return over_cores(text, function) if cores else text
 
 
 def _highest(rates: Rates, cores: float) -> str:
@@ -272,8 +294,8 @@ def _highest(rates: Rates, cores: float) -> str:
 def _as_frequent(seconds: int) -> str:
     """The series has the samples of this interval in the slot, or at its end where it began within the slot."""
     least = FIVE_MINUTES_SECONDS * 4 // (5 * seconds)
-    whole = f"count_over_time({_SERIES}[{FIVE_MINUTES_SECONDS}s]) >= {least}"
-    return f"({whole} or count_over_time({_SERIES}[{seconds * 11 // 5}s]) >= 2)"
+    whole = f"count_over_time({SERIES}[{FIVE_MINUTES_SECONDS}s]) >= {least}"
+    return f"({whole} or count_over_time({SERIES}[{seconds * 11 // 5}s]) >= 2)"
 
 
 def _pieces(rates: Rates, cores: float) -> str:
@@ -283,7 +305,7 @@ def _pieces(rates: Rates, cores: float) -> str:
     server (before version 3 ranges are closed on the left).
     """
     piece = rates.piece_seconds
-    rate = _over_cores("sum", f"rate({_SERIES}[{piece + rates.scrape_seconds}s])", cores)
+    rate = _over_cores("sum", f"rate({SERIES}[{piece + rates.scrape_seconds}s])", cores)
     return f"max_over_time({rate}[{FIVE_MINUTES_SECONDS - 1}s:{piece}s])"
 
 

@@ -20,7 +20,7 @@ from cotenant.base.identity import ContainerRef, PodContainerRef
 from cotenant.base.usage.server_quantiles import PodAnswer, ServerQuantiles
 from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
 from cotenant.profiler.prometheus.decode import Floats, Labels, raw_values
-from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, PartKind, QueryPart
+from cotenant.profiler.prometheus.parts import CONTAINERS, CPU, MEMORY, SERIES, PartKind, QueryPart, over_cores
 from cotenant.profiler.prometheus.plan import MAX_STEPS, NamespaceShard, Population, RangeQuery, shards
 from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels
 from cotenant.profiler.prometheus.questions_in_turn import Answered
@@ -79,35 +79,27 @@ def _first_point(question: Question) -> int:
     return question.end_seconds // 60 * 60 - question.span_seconds
 
 
-def _rate(step_seconds: int, per_core: bool) -> tuple[str, str]:
-    """Head and tail of a container's rate; of several series of the same the highest."""
-    window = f"[{step_seconds}s]))"
-    if per_core:
-        return f"max by ({_BY}) (sum without ({CORE}) (rate(", f"{window})"
-    return f"max by ({_BY}) (rate(", window
+def _rate(step_seconds: int, per_core: bool) -> str:
+    """Shape of a container's rate; of several series of the same the highest."""
+    rate = f"rate({SERIES}[{step_seconds}s])"
+    return f"max by ({_BY}) ({over_cores(rate) if per_core else rate})"
 
 
 def _instants(question: Question, labels: Mapping[str, str], per_core: bool) -> tuple[QueryPart, ...]:
     span = f"[{question.span_seconds}s:{question.step_seconds}s])"
     own = of_labels(labels)
-    by = f"max by ({_BY}) ("
+    by = f"max by ({_BY}) ({SERIES})"
     rate = _rate(question.step_seconds, per_core)
 
-    def part(name: str, function: str, metric: str, inner: tuple[str, str]) -> QueryPart:
-        return QueryPart(
-            name,
-            PartKind.CONTAINER,
-            (),
-            (metric_name_matcher(metric), *CONTAINERS, *own),
-            function + inner[0],
-            inner[1] + span,
-        )
+    def part(name: str, function: str, metric: str, inner: str) -> QueryPart:
+        matchers = (metric_name_matcher(metric), *CONTAINERS, *own)
+        return QueryPart(name, PartKind.CONTAINER, (), matchers).with_shape(function + inner + span)
 
     return (
         part("cpu", f"quantile_over_time({question.cpu_fraction!r}, ", CPU, rate),
-        part("cpu-points", "count_over_time(", CPU, (by, ")")),
-        part("memory", "max_over_time(", MEMORY, (by, ")")),
-        part("memory-points", "count_over_time(", MEMORY, (by, ")")),
+        part("cpu-points", "count_over_time(", CPU, by),
+        part("memory", "max_over_time(", MEMORY, by),
+        part("memory-points", "count_over_time(", MEMORY, by),
     )
 
 
@@ -115,8 +107,7 @@ def _points(question: Question, labels: Mapping[str, str], per_core: bool) -> tu
     """Every point, in as few stretches as the server's limit on steps allows."""
     step = question.step_seconds
     matchers = (metric_name_matcher(CPU), *CONTAINERS, *of_labels(labels))
-    head, tail = _rate(step, per_core)
-    part = QueryPart(_POOLED, PartKind.CONTAINER, (), matchers, head, tail, step)
+    part = QueryPart(_POOLED, PartKind.CONTAINER, (), matchers, step_seconds=step).with_shape(_rate(step, per_core))
     # A slot is evaluated at its end, so the first one lies before the first point; the query shifts it off the epoch.
     all_points = TimeGrid((_first_point(question) // step - 1) * step, step, question.span_seconds // step + 1)
     pieces = -(-all_points.size // MAX_STEPS)

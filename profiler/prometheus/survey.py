@@ -22,6 +22,7 @@ from cotenant.profiler.prometheus import clusters
 from cotenant.profiler.prometheus.intervals import COUNTED_SECONDS, RateSpan, nearest_usual
 from cotenant.profiler.prometheus.parts import (
     CONTAINERS,
+    CORE,
     CPU,
     CPU_RULE,
     GPU_MEMORY_USED,
@@ -175,15 +176,16 @@ def concatenate_answers(answers: Sequence[Answer]) -> list[tuple[dict[str, str],
 def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
     """The survey's expression; every series is marked with what it tells."""
     own, of_containers, of_cpu = of_labels(labels), containers(labels), metric_name_matcher(CPU)
+    one_each, roots = (selector((of_cpu, *chosen, ONE_EACH, *own)) for chosen in (CONTAINERS, ROOT))
     expressions = {
-        "namespaces": f"count by (namespace) ({selector((metric_name_matcher(CPU), *CONTAINERS, ONE_EACH, *own))})",
-        "cores": f"count({selector((metric_name_matcher(CPU), *CONTAINERS, ONE_CORE, *own))})",
+        "namespaces": f"count by (namespace) (group without ({CORE}) ({one_each}))",
+        "cores": f"count({selector((of_cpu, *CONTAINERS, ONE_CORE, *own))})",
         "samples": f"max(count_over_time({of_containers}[{COUNTED_SECONDS}s]))",
         "newest": newest_question(of_containers),
         "state": f"max(count_over_time({selector((metric_name_matcher(_of_state(names)), *own))}[{COUNTED_SECONDS}s]))",
         "hidden": f"group({selector((of_cpu, Matcher('exported_container', '!=', ''), *own))}) * time()",
         "exported": f"count({selector((metric_name_matcher(POD_INFO), Matcher('exported_pod', '!=', ''), *own))})",
-        "roots": f"count({selector((of_cpu, *ROOT, ONE_EACH, *own))})",
+        "roots": f"count(group without ({CORE}) ({roots}))",
         "old-labels": f"count({selector((of_cpu, Matcher('pod_name', '!=', ''), equal('pod', ''), *own))})",
     }
     expressions |= clusters.questions(of_containers, own, names)

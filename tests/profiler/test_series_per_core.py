@@ -86,6 +86,8 @@ VARIANTS: dict[str, tuple[str, list[Series]]] = {
     "4 cores, each, other names": ("4", split(4, "cpu{}")),
     "4 cores, each, plain numbers": ("4", split(4, "{}")),
     "4 cores, each on one node": ("4", split(4, but="n1")),
+    "4 cores, each beside the total": ("4", [*split(4), *whole(4, label="total")]),
+    "4 cores, each beside all of them without the label, or that alone": ("4", [*split(4, but="n1"), *whole(4)]),
     "4 cores, each, two replicas": ("4", twice(split(4), prometheus_replica=("a", "b"))),
     "4 cores, total, two replicas": ("4", twice(whole(4, label="total"), prometheus_replica=("a", "b"))),
     "1 core": ("1", split(1)),
@@ -97,6 +99,7 @@ JOBS = {
     "4 cores, total of a kubelet and each of cAdvisor": (whole(4, label="total"), split(4)),
     "4 cores, all of a kubelet and each of cAdvisor": (whole(4), split(4)),
     "4 cores, each of two jobs under other names": (split(4, "{}"), split(4)),
+    "4 cores, total of one job and all of another": (whole(4, label="total"), whole(4)),
 }
 """Two jobs that scrape the same containers."""
 VARIANTS |= {
