@@ -31,7 +31,7 @@ from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Signal
 from cotenant.recommender.base import display_inputs, proportional_limit, recommendation, withheld
-from cotenant.recommender.evidence import Evidence, Floats, Integers
+from cotenant.recommender.evidence import MEASURED, Evidence, Floats, Integers
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.severity import limit_severity, severity
 from cotenant.recommender.strategies.vpa_start import VpaStart
@@ -47,7 +47,6 @@ MEMORY_INTERVAL_HOURS: Final = 24
 (memory-aggregation-interval)."""
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
-SOURCE: Final = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 MINUTES_PER_DAY: Final = 1440
 LARGEST_AMOUNT: Final = 10**14
 """VPA clips every amount here."""
@@ -75,13 +74,16 @@ class Vpa:
 
     def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
         """One recommendation a container, in the order of `evidence`: CPU and memory, each by its own histogram."""
-        own, start = settings.vpa, VpaStart.of(evidence, SOURCE[CPU])
-        days = confidence(evidence, start)
-        histograms = {CPU: cpu_histograms(evidence, own, start), MEMORY: memory_histograms(evidence, own, start)}
+        own, starts = settings.vpa, {resource: VpaStart.of(evidence, resource) for resource in Resource}
+        days = confidence(evidence, starts[CPU])
+        histograms = {
+            CPU: cpu_histograms(evidence, own, starts[CPU]),
+            MEMORY: memory_histograms(evidence, own, starts[MEMORY]),
+        }
         columns = []
         for resource, batch in histograms.items():
             estimates = estimate(batch, days, _floors(evidence, resource, own), own)
-            columns.append(_VpaColumn(evidence, resource, estimates, days, own, start))
+            columns.append(_VpaColumn(evidence, estimates, days, own, starts[resource]))
         rows = range(len(evidence))
         return [
             recommendation(self.name, evidence, i, [v for c in columns for v in c.values(i)], settings) for i in rows
@@ -91,8 +93,8 @@ class Vpa:
 def confidence(evidence: Evidence, start: VpaStart) -> Floats:
     """Days of CPU history, (n,): the smaller of first-to-last sample and minutes sampled / 1,440; 0 without samples."""
     days, minutes = start.days(), start.minutes()
-    for container, values in evidence.by_container(SOURCE[CPU]):
-        step, times = evidence.usage[SOURCE[CPU]].grid.step_seconds, evidence.usage[SOURCE[CPU]].grid.times()
+    for container, values in evidence.by_container(MEASURED[CPU]):
+        step, times = evidence.usage[MEASURED[CPU]].grid.step_seconds, evidence.usage[MEASURED[CPU]].grid.times()
         sampled = np.isfinite(_valid(values)) & (times > start.ends_at(container))
         moments = times[sampled.any(axis=0)]
         if moments.size:
@@ -103,17 +105,17 @@ def confidence(evidence: Evidence, start: VpaStart) -> Floats:
 
 def cpu_histograms(evidence: Evidence, own: VpaSettings, start: VpaStart) -> HistogramBatch:
     """Every CPU sample of every pod in whole millicores, weight 0.1, beside what checkpoints hold."""
-    batch = start.histograms(CPU, own.half_life_hours * HOUR_SECONDS)
-    if SOURCE[CPU] not in evidence.usage:
+    batch = start.histograms(own.half_life_hours * HOUR_SECONDS)
+    if MEASURED[CPU] not in evidence.usage:
         return batch
-    usage, rows = evidence.usage[SOURCE[CPU]], evidence.usage_rows[SOURCE[CPU]]
-    samples = np.floor(_valid(start.newer(evidence, SOURCE[CPU])))
+    usage, rows = evidence.usage[MEASURED[CPU]], evidence.usage_rows[MEASURED[CPU]]
+    samples = np.floor(_valid(start.newer(evidence)))
     return batch.add(samples, usage.grid.times(), rows, CPU_SAMPLE_WEIGHT)
 
 
 def memory_histograms(evidence: Evidence, own: VpaSettings, start: VpaStart) -> HistogramBatch:
     """One peak for each pod and interval, OOM kills included, dated at the interval's end as VPA does."""
-    batch = start.histograms(MEMORY, own.half_life_hours * HOUR_SECONDS)
+    batch = start.histograms(own.half_life_hours * HOUR_SECONDS)
     owners, ends, peaks = _all_peaks(evidence, own, start)
     distinct = np.unique(ends)
     for position in range(0, len(distinct), ENDS_AT_ONCE):
@@ -189,12 +191,12 @@ class _VpaColumn:
     def __init__(
         self,
         evidence: Evidence,
-        resource: Resource,
         estimates: Estimate,
         days: Floats,
         own: VpaSettings,
         start: VpaStart,
     ) -> None:
+        resource = start.resource
         self.evidence, self.resource, self.estimates, self.days = evidence, resource, estimates, days
         self.start = start
         self.formula = f"max(p{100 * own.target_fraction:g} of the histogram x {1 + own.margin_fraction:g}, floor)"
@@ -251,9 +253,9 @@ def _memory_of_pods(
     """(container, times, whole bytes) of each pod with samples; a pod with a kill alone has empty ones."""
     nothing = np.empty(0, dtype=np.int64), np.empty(0)
     series_by_pod = {pod: (container, *nothing) for pod, (container, _) in kills.items()}
-    if SOURCE[MEMORY] in evidence.usage:
-        usage, rows = evidence.usage[SOURCE[MEMORY]], evidence.usage_rows[SOURCE[MEMORY]]
-        times, newer = usage.grid.times(), start.newer(evidence, SOURCE[MEMORY], _UNSAVED_SECONDS)
+    if MEASURED[MEMORY] in evidence.usage:
+        usage, rows = evidence.usage[MEASURED[MEMORY]], evidence.usage_rows[MEASURED[MEMORY]]
+        times, newer = usage.grid.times(), start.newer(evidence, _UNSAVED_SECONDS)
         for pod, row, series in zip(usage.refs, rows.tolist(), _valid(newer), strict=True):
             finite = np.isfinite(series)
             if row >= 0 and finite.any():

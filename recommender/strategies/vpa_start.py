@@ -2,7 +2,8 @@
 
 VPA itself reads its checkpoints when it starts, and adds the samples since. The same here: of a container whose
 checkpoint begins before the stored usage, the samples up to the checkpoint's last one are in its histograms already,
-and only the later ones are added. A checkpoint that ended too long ago, or in the future, is left out.
+and only the later ones are added. A checkpoint without the resource, or that ended too long ago or in the future, is
+left out.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import numpy as np
 from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.resource import Resource
 from cotenant.base.usage.histogram import HistogramBatch, buckets_of
-from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal
-from cotenant.recommender.evidence import Evidence, Floats, Integers
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, FloatMatrix, Signal
+from cotenant.recommender.evidence import MEASURED, Evidence, Floats, Integers
 
 EXPIRY_DAYS: Final = 8
 """VPA forgets a container without a sample for so long (memory-aggregation-interval x its count)."""
@@ -26,39 +27,45 @@ _NEVER: Final = -(2**62)
 
 @dataclass(frozen=True, slots=True)
 class VpaStart:
-    """Checkpoints that n containers begin with, by the container's position."""
+    """Checkpoints that the histograms of one resource of n containers begin with, by the container's position."""
 
+    resource: Resource
     size: int
     histories: Mapping[int, VpaHistory] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, evidence: Evidence, source: Signal) -> VpaStart:
-        """Return the start of each container of which a checkpoint goes further back than the stored `source`."""
+    def of(cls, evidence: Evidence, resource: Resource) -> VpaStart:
+        """Return the start of each container of which a checkpoint has the resource for longer than it is stored.
+
+        VPA writes its checkpoints every minute, so that one may end behind the window, when the inventory was read.
+        """
         position = {ref: index for index, ref in enumerate(evidence.containers)}
-        first = _first_samples(evidence, source)
-        end = evidence.window.end_seconds
+        first = _first_samples(evidence, MEASURED[resource])
+        now = max(evidence.window.end_seconds, evidence.inventory.time_seconds)
         histories = {
             index: history
             for history in evidence.inventory.vpa_histories
             if (index := position.get(history.container, -1)) >= 0
+            and resource in history.histograms
             and history.first_seconds < first[index]
-            and end - EXPIRY_DAYS * DAY_SECONDS < history.last_seconds <= end
+            and now - EXPIRY_DAYS * DAY_SECONDS < history.last_seconds <= now + FIVE_MINUTES_SECONDS
         }
-        return cls(len(evidence), histories)
+        return cls(resource, len(evidence), histories)
 
-    def histograms(self, resource: Resource, half_life_seconds: int) -> HistogramBatch:
+    def histograms(self, half_life_seconds: int) -> HistogramBatch:
         """Return the histograms to add samples to: those of checkpoints, empty ones where there is none."""
-        empty = HistogramBatch.empty(self.size, buckets_of(resource), half_life_seconds)
+        empty = HistogramBatch.empty(self.size, buckets_of(self.resource), half_life_seconds)
         weights, total, reference = empty.weights.copy(), empty.total.copy(), empty.reference_seconds.copy()
         for index, history in self.histories.items():
-            if saved := history.histograms.get(resource):
-                scale = saved.total / sum(saved.weights.values())
-                weights[index, list(saved.weights)] = [weight * scale for weight in saved.weights.values()]
-                total[index], reference[index] = saved.total, saved.reference_seconds
+            saved = history.histograms[self.resource]
+            scale = saved.total / sum(saved.weights.values())
+            weights[index, list(saved.weights)] = [weight * scale for weight in saved.weights.values()]
+            total[index], reference[index] = saved.total, saved.reference_seconds
         return replace(empty, weights=weights, total=total, reference_seconds=reference)
 
-    def newer(self, evidence: Evidence, signal: Signal, overlap_seconds: int = 0) -> FloatMatrix:
-        """Return the stored values of a signal with gaps where the checkpoint has the sample; see `ends_at`."""
+    def newer(self, evidence: Evidence, overlap_seconds: int = 0) -> FloatMatrix:
+        """Return the stored values of the resource with gaps where the checkpoint has the sample; see `ends_at`."""
+        signal = MEASURED[self.resource]
         usage, rows = evidence.usage[signal], evidence.usage_rows[signal]
         if not self.histories:
             return usage.values

@@ -23,7 +23,8 @@ from pyarrow import BufferReader, parquet
 
 from cotenant.base.cluster import Container, Inventory, Pod, Workload
 from cotenant.base.errors import CotenantError, UsageError
-from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.settings.root import Settings
@@ -198,7 +199,9 @@ def inventory_of(pods: list[tuple[str, str, str, str, int]]) -> Inventory:
         for namespace, name, of, owner, start in pods
     ]
     refs = sorted({pod.workload for pod in known})[::2]
-    return Inventory("c", 100, (), tuple(Workload(ref, 1, (Container("x"),)) for ref in refs), tuple(known))
+    histories = tuple(VpaHistory(ContainerRef(ref, "x"), "vpa", 0, 100, 1, {}) for ref in refs)
+    workloads = tuple(Workload(ref, 1, (Container("x"),)) for ref in refs)
+    return Inventory("c", 100, (), workloads, tuple(known), vpa_histories=histories)
 
 
 @given(PODS, st.lists(st.tuples(NAMES, NAMES), max_size=4, unique=True), st.integers(1, 5))
@@ -222,6 +225,9 @@ def test_each_series_and_workload_is_in_one_shard_and_its_key_in_the_shards_rang
                 assert (low is None or key >= low) and (high is None or key < high)
         workloads = Counter(w.ref for shard in shards for w in shard.inventory.workloads)
         assert workloads == Counter(w.ref for w in inventory.workloads)
+        for shard in shards:
+            measured = {history.container.workload for history in shard.inventory.vpa_histories}
+            assert measured == {w.ref for w in shard.inventory.workloads}
 
 
 @given(PODS, st.integers(1, 6))

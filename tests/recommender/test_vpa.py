@@ -25,7 +25,7 @@ from tests.support.evidence import END, STEP, Case, evidence_of
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 DAY = 288
 OWN = VpaSettings()
-NO_CHECKPOINTS = VpaStart(1)
+NO_CHECKPOINTS = VpaStart(CPU, 1)
 
 
 def one(case: Case, own: VpaSettings = OWN) -> Recommendation:

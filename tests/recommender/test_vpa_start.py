@@ -17,7 +17,6 @@ from cotenant.base.resource import MIB, Resource
 from cotenant.base.settings.sections.peer_strategies import VpaSettings
 from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.histogram import HistogramBatch
-from cotenant.base.usage.usage import Signal
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Field, Recommendation
 from cotenant.recommender.strategies.vpa import Vpa, cpu_histograms, memory_histograms
@@ -89,13 +88,13 @@ def test_a_checkpoint_and_the_samples_since_give_the_histogram_of_all_samples(
     whole = evidence_of(Case(cpu=series), slots=len(values))
     early = evidence_of(Case(cpu=np.where(np.arange(len(values)) < cut, series, math.nan)), slots=len(values))
     times = whole.window.times()
-    before = cpu_histograms(early, OWN, VpaStart(1))
+    before = cpu_histograms(early, OWN, VpaStart(CPU, 1))
     if not before.total[0]:
         return
     # The stored history begins one slot after the checkpoint's, so that the checkpoint goes further back.
     known = history(whole, int(times[0]) - 1, int(times[cut - 1]), cut, cpu=saved(before))
-    merged = cpu_histograms(whole, OWN, VpaStart.of(with_history(whole, known), Signal.CPU_USAGE_MEAN))
-    expected = cpu_histograms(whole, OWN, VpaStart(1))
+    merged = cpu_histograms(whole, OWN, VpaStart.of(with_history(whole, known), CPU))
+    expected = cpu_histograms(whole, OWN, VpaStart(CPU, 1))
     assert merged.reference_seconds == expected.reference_seconds
     assert merged.weights == pytest.approx(expected.weights)
     assert merged.total == pytest.approx(expected.total)
@@ -112,7 +111,7 @@ def test_the_memory_peak_that_a_checkpoint_lacks_is_taken_from_storage() -> None
         evidence, reference, last, 5000,
         cpu=SavedHistogram({4: 1}, 1.0, reference), memory=SavedHistogram({19: 10_000}, 1.0, reference),
     )  # fmt: skip
-    start = VpaStart.of(with_history(evidence, known), Signal.CPU_USAGE_MEAN)
+    start = VpaStart.of(with_history(evidence, known), MEMORY)
     # bucket of 900 MiB = 943718400 B: 2e8 (1.05^b - 1), 1.05^b = 5.7186, b = 35.74: 35
     assert memory_histograms(evidence, OWN, start).weights[0, 35] > 0
 
@@ -122,7 +121,7 @@ def test_the_memory_peak_that_a_checkpoint_lacks_is_taken_from_storage() -> None
     [
         pytest.param(END - DAY * STEP, END, id="begins with the stored usage"),
         pytest.param(END - 30 * DAY_SECONDS, END - 8 * DAY_SECONDS, id="no sample for eight days"),
-        pytest.param(END - 30 * DAY_SECONDS, END + 1, id="ends in the future"),
+        pytest.param(END - 30 * DAY_SECONDS, END + 301, id="ends in the future"),
     ],
 )
 def test_a_checkpoint_that_knows_no_more_or_nothing_of_today_is_left_out(first: int, last: int) -> None:
@@ -138,3 +137,30 @@ def test_a_checkpoint_of_another_container_changes_nothing() -> None:
     known = history(evidence, 0, END, 100, cpu=SavedHistogram({90: 1}, 1.0, 0))
     other = replace(known, container=ContainerRef(evidence.workloads[0].ref, "sidecar"))
     assert recommended(with_history(evidence, other)) == recommended(evidence)
+
+
+def test_a_checkpoint_that_was_written_after_the_window_s_end_is_one_of_now() -> None:
+    # The window ends with the newest slot; the inventory was read four minutes later, and the checkpoint between both.
+    evidence = empty()
+    read = replace(evidence.inventory, time_seconds=END + 240)
+    reference = END - 2 * DAY_SECONDS
+    known = history(evidence, reference, END + 200, 2880, cpu=SavedHistogram({25: 10_000}, 57.6, reference))
+    made = recommended(with_history(replace(evidence, inventory=read), known))
+    found = made.value(CPU, Field.REQUEST)
+    assert found is not None
+    assert found.amount == 587  # as above
+
+
+@pytest.mark.parametrize("resource", [CPU, MEMORY])
+def test_a_checkpoint_of_one_resource_leaves_what_is_stored_of_the_other(resource: Resource) -> None:
+    other = MEMORY if resource is CPU else CPU
+    case = Case(cpu=np.full((1, 2 * DAY), 500.0), memory=np.full((1, 2 * DAY), 300.0 * MIB))
+    evidence, reference = evidence_of(case), END - 9 * DAY_SECONDS
+    known = history(evidence, reference, END, 5000, **{resource.value: SavedHistogram({90: 1}, 1.0, reference)})
+    made = recommended(with_history(evidence, known))
+    alone, kept = (found.value(other, Field.REQUEST) for found in (recommended(evidence), made))
+    assert alone is not None
+    assert kept is not None
+    assert kept.amount == alone.amount
+    assert inputs(made, resource)["note"].startswith("begins with 5000 samples")
+    assert "note" not in kept.inputs

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from cotenant.base.cluster import Event, Inventory, Pod, PodRow, Workload
 from cotenant.base.identity import PodContainerRef, WorkloadRef
+from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.store.days import Between, Key
 from cotenant.pipeline.analysis import Division
 from cotenant.recommender.deleted_workloads import gone_workloads
@@ -115,6 +116,7 @@ def shards(inventory: Inventory, division: Division) -> list[WorkloadShard]:
                 pods=(*parts.pods[index], *(pod for pod in daemons if index not in parts.numbers_of(pod))),
                 events=tuple(parts.events[index]),
                 pod_rows=tuple(parts.pod_rows[index]),
+                vpa_histories=tuple(parts.vpa_histories[index]),
             ),
             deleted.intersection(workload.ref for workload in parts.workloads[index]),
             parts.between(index, first, last),
@@ -133,6 +135,7 @@ class _Parts:
         self.workloads, self.pods = defaultdict[int, list[Workload]](list), defaultdict[int, list[Pod]](list)
         self.events, self.strangers = defaultdict[int, list[Event]](list), defaultdict[int, set[PodName]](set)
         self.pod_rows = defaultdict[int, list[PodRow]](list)
+        self.vpa_histories = defaultdict[int, list[VpaHistory]](list)
         for name, place in self._places.items():
             if (number := self._number(name)) != self._number(place):
                 self.strangers[number].add(name)
@@ -147,6 +150,8 @@ class _Parts:
         for row in inventory.pod_rows:
             name = row.namespace, row.name
             self.pod_rows[self._number(self._places.get(name, name))].append(row)
+        for history in inventory.vpa_histories:
+            self.vpa_histories[self._number(_workload_key(history.container.workload))].append(history)
 
     def numbers_of(self, pod: Pod) -> set[int]:
         """Shards that have to know a pod: its name's, which has the series, and those of all who had that name."""
