@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from cotenant.autopilot.decide.history import is_taken_back
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube.objects import VerticalAutoscalerObject
 from cotenant.changes.decide.field_changes import RESOURCES, holds_values
 from cotenant.changes.model.change import ChangeState, ChangeStatus, accepted_by_autopilot
 
@@ -30,14 +31,13 @@ _IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED)
 _WORKLOADS: Final = frozenset(plural for _, plural in RESOURCES.values())
 
 
-def vpa_of(workload: WorkloadRef, vpas: Iterable[Json]) -> str:
+def vpa_of(workload: WorkloadRef, vpas: Iterable[VerticalAutoscalerObject]) -> str:
     """Why a VerticalPodAutoscaler writes the workload's requests; "" when none does."""
     for vpa in vpas:
-        spec = vpa.get("spec") or {}
-        target = spec.get("targetRef") or {}
-        mode = (spec.get("updatePolicy") or {}).get("updateMode") or "Auto"
-        if (target.get("kind"), target.get("name")) == (workload.kind, workload.name) and mode != "Off":
-            return f"VerticalPodAutoscaler {(vpa.get('metadata') or {}).get('name')} sets its requests ({mode})"
+        target, policy = vpa.spec.target_ref, vpa.spec.update_policy
+        mode = (policy.update_mode if policy else None) or "Auto"
+        if target and (target.kind, target.name) == (workload.kind, workload.name) and mode != "Off":
+            return f"VerticalPodAutoscaler {vpa.metadata.name} sets its requests ({mode})"
     return ""
 
 

@@ -14,6 +14,8 @@ from cotenant.autopilot.model import POLICIES
 from cotenant.base.errors import ClusterAbsent, CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
+from cotenant.base.kube.live import VPA_GROUP
+from cotenant.base.kube.objects import VerticalAutoscalerObject
 from cotenant.base.kube.observed import pod_of
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.models.node import QueueNodeWire
@@ -25,8 +27,6 @@ from cotenant.changes.decide.field_changes import RESOURCES
 from cotenant.changes.soak.stop_switch import PAUSED_KEY, read_switch, switch_address
 
 KINDS: Final = ("Deployment", "StatefulSet", "DaemonSet")
-VPAS: Final = "verticalpodautoscalers"
-VPA_GROUP: Final = "autoscaling.k8s.io/v1"
 FIELD_MANAGER: Final = "cotenant-autopilot"
 
 
@@ -88,10 +88,11 @@ def policy_address(policy: NamespacedPolicy) -> Address:
     return Address(OWN_GROUP, POLICIES, policy.name, policy.namespace)
 
 
-def _vpas(client: KubeClient, namespace: str) -> Sequence[dict[str, Any]]:
+def _vpas(client: KubeClient, namespace: str) -> Sequence[VerticalAutoscalerObject]:
     """Return the VerticalPodAutoscalers of a namespace; empty where their kind is not installed."""
     try:
-        return tuple(client.list(f"/apis/{VPA_GROUP}/namespaces/{namespace}/{VPAS}"))
+        path = f"{VPA_GROUP}/namespaces/{namespace}/verticalpodautoscalers"
+        return tuple(client.list(path, VerticalAutoscalerObject))
     except ClusterAbsent:
         return ()
 

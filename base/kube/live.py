@@ -37,8 +37,9 @@ NODES: Final = "/api/v1/nodes"
 LIMIT_RANGES: Final = "/api/v1/limitranges"
 QUOTAS: Final = "/api/v1/resourcequotas"
 AUTOSCALERS: Final = "/apis/autoscaling/v2/horizontalpodautoscalers"
-VPAS: Final = "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers"
-CHECKPOINTS: Final = "/apis/autoscaling.k8s.io/v1/verticalpodautoscalercheckpoints"
+VPA_GROUP: Final = "/apis/autoscaling.k8s.io/v1"
+VPAS: Final = f"{VPA_GROUP}/verticalpodautoscalers"
+CHECKPOINTS: Final = f"{VPA_GROUP}/verticalpodautoscalercheckpoints"
 VERSION: Final = "/version"
 CONTROLLERS: Final = {
     "Deployment": "/apis/apps/v1/deployments",

@@ -78,12 +78,17 @@ class AutoscalerObject(msgspec.Struct):
     spec: _AutoscalerSpec
 
 
+class _UpdatePolicy(msgspec.Struct, rename="camel"):
+    update_mode: str | None = None
+
+
 class _VerticalSpec(msgspec.Struct, rename="camel"):
     target_ref: _ScaleTarget | None = None
+    update_policy: _UpdatePolicy | None = None
 
 
 class VerticalAutoscalerObject(msgspec.Struct):
-    """A VerticalPodAutoscaler: whose containers it watches."""
+    """A VerticalPodAutoscaler: whose containers it watches, and how it changes them."""
 
     metadata: DatedMeta
     spec: _VerticalSpec = msgspec.field(default_factory=_VerticalSpec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from cotenant.autopilot.decide.round_order import RoundInputs, decide
 from cotenant.autopilot.decide.writers import gitops_writer, standings_by_workload, vpa_of
 from cotenant.autopilot.model import AutopilotEvent, AutopilotMode, QueueVerdict
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube.objects import VerticalAutoscalerObject
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.autopilot import CeilingSettings
 from cotenant.base.settings.sections.recommender import CotenantSettings
@@ -185,12 +187,17 @@ def test_what_somebody_has_set_back_is_left_alone_in_every_later_round(who: str)
 
 
 def test_a_vpa_or_a_gitops_tool_keeps_it_away_from_the_beginning() -> None:
-    target = {"targetRef": {"kind": "Deployment", "name": "web"}}
-    vpa = {"metadata": {"name": "v"}, "spec": {**target, "updatePolicy": {"updateMode": "Initial"}}}
-    assert "VerticalPodAutoscaler v" in vpa_of(WEB, [vpa])
-    assert vpa_of(WEB, [{**vpa, "spec": {**target, "updatePolicy": {"updateMode": "Off"}}}]) == ""
-    assert vpa_of(WorkloadRef("shop", "Deployment", "other"), [vpa]) == ""
-    # without an updatePolicy a VPA recreates pods
-    assert vpa_of(WEB, [{"metadata": {"name": "v"}, "spec": target}])
+    def vpa(**spec: Any) -> VerticalAutoscalerObject:
+        target = {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}
+        body = {"metadata": {"name": "v", "namespace": "shop"}, "spec": {**target, **spec}}
+        return msgspec.convert(body, VerticalAutoscalerObject)
+
+    initial = vpa(updatePolicy={"updateMode": "Initial"})
+    assert "VerticalPodAutoscaler v" in vpa_of(WEB, [initial])
+    assert vpa_of(WEB, [vpa(updatePolicy={"updateMode": "Off"})]) == ""
+    assert vpa_of(WorkloadRef("shop", "Deployment", "other"), [initial]) == ""
+    # without an updatePolicy, or a mode in it, a VPA recreates pods
+    assert vpa_of(WEB, [vpa()])
+    assert vpa_of(WEB, [vpa(updatePolicy={})])
     assert "argocd-controller" in gitops_writer(live("1", "argocd-controller"))
     assert gitops_writer(live("1", "kubectl-edit")) == ""
