@@ -20,7 +20,7 @@ from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, Signal, Statist
 from cotenant.pipeline.analysis import Analysis, HourlySum, WorkloadAnalysis
 from cotenant.pipeline.nodes.pod_hours import hours_of
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL
-from cotenant.pipeline.time_run import usage_while_running
+from cotenant.pipeline.time_run import quantiles_while_running, usage_while_running
 from cotenant.profiler.group_reduce import reduce_rows
 from cotenant.profiler.pool import by_workload
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
@@ -72,7 +72,8 @@ def _portrait_rows(analysis: WorkloadAnalysis, resource: Resource) -> Iterator[d
     heat = _heat(mean)
     portraits = analysis.portraits[resource]
     histograms = usage_while_running(analysis, resource)
-    ladder = np.column_stack([histograms.percentiles(LADDER), portraits.maximum])
+    quantiles = quantiles_while_running(analysis, resource, histograms, LADDER)
+    ladder = np.column_stack([quantiles, portraits.maximum])
     for i in range(len(analysis.workloads)):
         bounds, weights = _buckets(histograms, i)
         yield {

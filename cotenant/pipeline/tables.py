@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from cotenant.base import measures
 from cotenant.base.cluster import EventKind, Workload
 from cotenant.base.colocation.reclaimable import Band, Reclaimable, encode_terms
@@ -24,7 +22,7 @@ from cotenant.changes.decide.patches import by_workload
 from cotenant.changes.decide.readiness import Readiness, readiness
 from cotenant.pipeline.analysis import Analysis, WorkloadAnalysis
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, newest
-from cotenant.pipeline.time_run import usage_while_running
+from cotenant.pipeline.time_run import p95_while_running
 from cotenant.profiler.coverage import NO_SAMPLES
 from cotenant.recommender.findings import rows
 from cotenant.recommender.model.confidence_columns import confidence_cells
@@ -53,10 +51,7 @@ def workloads(analysis: WorkloadAnalysis) -> Table:
     by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
     sparklines = _sparklines(analysis.totals[Signal.CPU_USAGE_MEAN])
     kills, restarts = (_events(analysis, kind) for kind in (EventKind.OOM_KILL, EventKind.RESTART))
-    # A histogram answers with the upper edge of a bucket, which may lie above the highest sample in it.
-    p95 = {
-        r: np.fmin(usage_while_running(analysis, r).percentile(0.95), analysis.portraits[r].maximum) for r in Resource
-    }
+    p95 = {r: p95_while_running(analysis, r) for r in Resource}
     return Table.from_rows(
         WORKLOADS,
         [

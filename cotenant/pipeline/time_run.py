@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from cotenant.base.resource import Resource
-from cotenant.base.usage.histogram import HistogramBatch
+from cotenant.base.usage.histogram import Floats, HistogramBatch
 from cotenant.pipeline.analysis import WorkloadAnalysis
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL
 from cotenant.profiler.time_run import idle_slots, while_running
@@ -14,3 +18,18 @@ def usage_while_running(analysis: WorkloadAnalysis, resource: Resource) -> Histo
     cpu, memory = (analysis.totals[POD_SIGNAL[r]].values for r in (Resource.CPU, Resource.MEMORY))
     usage = analysis.totals[POD_SIGNAL[resource]]
     return while_running(analysis.portraits[resource].histograms, usage.values, idle_slots(cpu, memory), usage.grid)
+
+
+def quantiles_while_running(
+    analysis: WorkloadAnalysis, resource: Resource, histograms: HistogramBatch, fractions: Sequence[float]
+) -> Floats:
+    """Quantiles of `usage_while_running`, (n, len(fractions)), none of them above the workload's highest sample.
+
+    A histogram answers with the upper edge of a bucket, which may lie above all samples in it.
+    """
+    return np.fmin(histograms.percentiles(fractions), analysis.portraits[resource].maximum[:, None])
+
+
+def p95_while_running(analysis: WorkloadAnalysis, resource: Resource) -> Floats:
+    """Return the p95 of each workload's usage while it ran, (n,)."""
+    return quantiles_while_running(analysis, resource, usage_while_running(analysis, resource), (0.95,))[:, 0]

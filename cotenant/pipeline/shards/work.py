@@ -48,7 +48,7 @@ from cotenant.pipeline.shards import judgements, recommendation_rows
 from cotenant.pipeline.shards.judgements import Usages
 from cotenant.pipeline.shards.plan import WorkloadShard
 from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, group_name, portraits_of
-from cotenant.pipeline.time_run import usage_while_running
+from cotenant.pipeline.time_run import p95_while_running
 from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.coverage import Coverage, coverage
 from cotenant.profiler.pool import Members, PartialTotals, by_workload, partial_totals, total
@@ -293,7 +293,7 @@ def _columns(analysis: WorkloadAnalysis) -> WorkloadColumns:
         analysis.workloads,
         portraits[Resource.CPU].pattern,
         {r: p.mean for r, p in portraits.items()},
-        {r: usage_while_running(analysis, r).percentile(0.95) for r in portraits},
+        {r: p95_while_running(analysis, r) for r in portraits},
         {r: _variation(p) for r, p in portraits.items()},
         forecasts[Resource.CPU].grid,
         {r: f.level(0.5).copy() for r, f in forecasts.items()},
