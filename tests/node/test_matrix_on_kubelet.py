@@ -103,11 +103,12 @@ def test_the_agent_loosens_kills_and_leaves_nothing(
     control_plane: ControlPlane, namespace: str, node: RealNode, tmp_path: Path, seed: int, number: int
 ) -> None:
     planned = {45: FEW, 46: MANY}[seed][number]
-    live(Matrix(control_plane, node, namespace), agent(control_plane, node, tmp_path), planned)
+    sampling = live(Matrix(control_plane, node, namespace), agent(control_plane, node, tmp_path), planned)
+    assert sampling.error is None and sampling.found == set()
 
 
-def live(matrix: Matrix, acting: Running, planned: list[PodPlan]) -> None:
-    """Pods beside the agent: installed, of another boot, with every strategy on, killed, ended."""
+def live(matrix: Matrix, acting: Running, planned: list[PodPlan]) -> Sampling:
+    """Pods beside the agent: installed, of another boot, with every strategy on, killed, ended; what was seen of it."""
     early, late = planned[: len(planned) // 2], planned[len(planned) // 2 :]
     publish(matrix.plane, matrix.node, {"resourceUsedThresholdWithBE": {"enable": False}}, dict.fromkeys(RATIO))
     with ExitStack() as stack:
@@ -141,4 +142,4 @@ def live(matrix: Matrix, acting: Running, planned: list[PodPlan]) -> None:
         assert matrix.differing(granted) == [] and matrix.strays(granted) == [] and matrix.ended() == []
         before = sampling.samples
         wait_for("a sample of the end", lambda: sampling.error or sampling.samples > before + 1, STARTED_SECONDS)
-        assert sampling.error is None and sampling.found == set()
+    return sampling
