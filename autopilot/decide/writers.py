@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cotenant.autopilot.decide.history import is_taken_back
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kube.objects import VerticalAutoscalerObject
+from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject
 from cotenant.changes.decide.field_changes import RESOURCES, holds_values
 from cotenant.changes.model.change import ChangeState, ChangeStatus, accepted_by_autopilot
 

@@ -15,11 +15,11 @@ from cotenant.base.errors import ClusterAbsent, CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.live import VPA_GROUP
-from cotenant.base.kube.objects import VerticalAutoscalerObject
 from cotenant.base.kube.observed import pod_of
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.models.node import QueueNodeWire
 from cotenant.base.kubernetes.models.pod import KilledPodWire
+from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject
 from cotenant.base.kubernetes.owners import deployment_of
 from cotenant.base.kubernetes.protocol import NOT_ENDED, OWN_GROUP
 from cotenant.base.kubernetes.qos import QosClass, qos_of

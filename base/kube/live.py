@@ -16,17 +16,10 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.kube import projection
 from cotenant.base.kube.client import Many
-from cotenant.base.kube.objects import (
-    AutoscalerObject,
-    CheckpointObject,
-    ControllerObject,
-    LimitRangeObject,
-    QuotaObject,
-    VersionObject,
-    VerticalAutoscalerObject,
-)
+from cotenant.base.kube.objects import AutoscalerObject, ControllerObject, LimitRangeObject, QuotaObject, VersionObject
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject
+from cotenant.base.kubernetes.models.vertical_autoscaler import CheckpointObject, VerticalAutoscalerObject
 from cotenant.base.kubernetes.namespace_bounds import tightest
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
 

@@ -5,12 +5,11 @@ What is not named here never becomes a Python object. `projection` turns them in
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
 from cotenant.base.kubernetes.models.metadata import DatedMeta
 from cotenant.base.kubernetes.models.pod import NamedTemplate, Quantities
+from cotenant.base.kubernetes.models.vertical_autoscaler import TargetRef
 
 
 class _JobSpec(msgspec.Struct):
@@ -59,13 +58,8 @@ class _Metric(msgspec.Struct, rename="camel"):
     container_resource: _MetricResource | None = None
 
 
-class _ScaleTarget(msgspec.Struct):
-    kind: str
-    name: str
-
-
 class _AutoscalerSpec(msgspec.Struct, rename="camel"):
-    scale_target_ref: _ScaleTarget
+    scale_target_ref: TargetRef
     max_replicas: int
     min_replicas: int | None = None
     metrics: list[_Metric] | None = None
@@ -76,54 +70,6 @@ class AutoscalerObject(msgspec.Struct):
 
     metadata: DatedMeta
     spec: _AutoscalerSpec
-
-
-class _UpdatePolicy(msgspec.Struct, rename="camel"):
-    update_mode: str | None = None
-
-
-class _VerticalSpec(msgspec.Struct, rename="camel"):
-    target_ref: _ScaleTarget | None = None
-    update_policy: _UpdatePolicy | None = None
-
-
-class VerticalAutoscalerObject(msgspec.Struct):
-    """A VerticalPodAutoscaler: whose containers it watches, and how it changes them."""
-
-    metadata: DatedMeta
-    spec: _VerticalSpec = msgspec.field(default_factory=_VerticalSpec)
-
-
-class HistogramStatus(msgspec.Struct, rename="camel"):
-    """One histogram of a checkpoint."""
-
-    reference_timestamp: datetime | None = None
-    bucket_weights: dict[int, float] = msgspec.field(default_factory=dict)
-    total_weight: float = 0.0
-
-
-class CheckpointStatus(msgspec.Struct, rename="camel"):
-    """The status of a checkpoint: one container's samples."""
-
-    version: str = ""
-    first_sample_start: datetime | None = None
-    last_sample_start: datetime | None = None
-    total_samples_count: int = 0
-    cpu_histogram: HistogramStatus = msgspec.field(default_factory=HistogramStatus)
-    memory_histogram: HistogramStatus = msgspec.field(default_factory=HistogramStatus)
-
-
-class _CheckpointSpec(msgspec.Struct, rename="camel"):
-    vpa_object_name: str = ""
-    container_name: str = ""
-
-
-class CheckpointObject(msgspec.Struct):
-    """A VerticalPodAutoscalerCheckpoint; its definition lets anything be a status, so that one is decoded by itself."""
-
-    metadata: DatedMeta
-    spec: _CheckpointSpec = msgspec.field(default_factory=_CheckpointSpec)
-    status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class LimitItem(msgspec.Struct, rename="camel"):

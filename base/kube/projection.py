@@ -19,21 +19,17 @@ from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.inventory.pod_templates import role_of
 from cotenant.base.inventory.vpa_history import CHECKPOINT_VERSION, SavedHistogram, VpaHistory
 from cotenant.base.json_documents.json_decoders import decoder_of
-from cotenant.base.kube.objects import (
-    AutoscalerObject,
-    CheckpointObject,
-    CheckpointStatus,
-    ControllerObject,
-    HistogramStatus,
-    LimitItem,
-    LimitRangeObject,
-    QuotaObject,
-    VerticalAutoscalerObject,
-)
+from cotenant.base.kube.objects import AutoscalerObject, ControllerObject, LimitItem, LimitRangeObject, QuotaObject
 from cotenant.base.kubernetes.mid_request import mid_request_of
 from cotenant.base.kubernetes.models.metadata import ObjectMeta
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject, Quantities, ResizableContainer, ResourcesWire
+from cotenant.base.kubernetes.models.vertical_autoscaler import (
+    CheckpointObject,
+    CheckpointStatus,
+    HistogramStatus,
+    VerticalAutoscalerObject,
+)
 from cotenant.base.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
 from cotenant.base.kubernetes.owners import (
     DEPLOYMENT_CONFIG_LABEL,

@@ -19,7 +19,7 @@ from cotenant.autopilot.decide.round_order import RoundInputs, decide
 from cotenant.autopilot.decide.writers import gitops_writer, standings_by_workload, vpa_of
 from cotenant.autopilot.model import AutopilotEvent, AutopilotMode, QueueVerdict
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kube.objects import VerticalAutoscalerObject
+from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.autopilot import CeilingSettings
 from cotenant.base.settings.sections.recommender import CotenantSettings

@@ -16,6 +16,7 @@ TELLING = {"allocatable", "taints", "tolerations", "unschedulable"}
 OTHER_KINDS = {
     ("PublishedCondition", "last_transition_time"),  # of any kind's status
     ("_RecommendedPodStatus", "container_statuses"),  # of a Recommendation
+    ("_RecommendedContainer", "container_name"),  # the same; the family's is of a checkpoint of VPA
     ("_SliceSpec", "node_name"),  # of a ResourceSlice
     *((name, "node_selector") for name in ("ConfigurationLimits", "HighNodeLoadArgs", "LoadThresholdFields")),
     ("MigrationArgs", "node_selector"),  # like the three before: of a DeschedulerConfiguration
