@@ -70,6 +70,8 @@ ALL_CORES: Final = Matcher(CORE, "=~", "|total")
 """Series that speak of all cores together."""
 ONE_EACH: Final = Matcher(CORE, "!~", "[a-z]*0*[1-9][0-9]*")
 """Of all series of a container one: the first core's, or that of all cores, or both where it has both."""
+USUALLY_AT_MOST_SECONDS: Final = 900
+"""Longest scrape interval that is not a rare one."""
 SERIES: Final = "\0"
 """Where a shape, an expression of several clauses, has the selector; texts of labels have it escaped."""
 _CHOSEN: Final[Mapping[str, tuple[Matcher, ...]]] = {"<": (ONE_CORE,), ">": (ALL_CORES,)}
@@ -254,7 +256,7 @@ def _mean(rates: Rates) -> str:
     for slower in rates.each[1:]:
         if slower.window_seconds > reached:
             reached = slower.window_seconds
-            clauses.append(f"irate({SERIES}[{reached}s]) and {_as_rare(slower.scrape_seconds * 6 // 5)}")
+            clauses.append(f"irate({SERIES}[{reached}s]) and {_as_rare(slower, slower.scrape_seconds * 6 // 5)}")
     return " or ".join(clauses)
 
 
@@ -264,13 +266,23 @@ def _gauge(rates: Rates) -> str:
     for slower in rates.each[1:]:
         if slower.gauge_window_seconds > reached:
             reached = slower.gauge_window_seconds
-            clauses.append(f"max_over_time({SERIES}[{reached}s]) and {_as_rare(reached)}")
+            clauses.append(f"max_over_time({SERIES}[{reached}s]) and {_as_rare(slower, reached)}")
     return " or ".join(clauses)
 
 
-def _as_rare(seconds: int) -> str:
-    """The series has a sample in this time, which is little more than one interval, and no more than two."""
-    return f"(count_over_time({SERIES}[{seconds}s]) <= 2)"
+def _as_rare(rates: Rates, seconds: int) -> str:
+    """The series has a sample in this time, which is little more than one interval, and no more than two.
+
+    A frequent series looks so for a moment when it has ended that long ago. Where that is long, a rare one must show
+    that it was rare before, too: it has a sample in an earlier window as well, and few in all. The time between both
+    windows keeps out what lived for some minutes.
+    """
+    if rates.scrape_seconds <= USUALLY_AT_MOST_SECONDS:
+        return f"(count_over_time({SERIES}[{seconds}s]) <= 2)"
+    before, back = rates.scrape_seconds * 11 // 10, rates.scrape_seconds * 7 // 5
+    few = f"count_over_time({SERIES}[{before + back}s]) <= 4"
+    lately, earlier = f"count_over_time({SERIES}[{seconds}s])", f"count_over_time({SERIES}[{before}s] offset {back}s)"
+    return f"({few} and {lately} and {earlier})"
 
 
 def _over_cores(function: str, text: str, cores: float) -> str:

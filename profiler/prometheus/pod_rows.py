@@ -21,7 +21,7 @@ from typing import Final
 from cotenant.base.cluster import Inventory, PodRow
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
-from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, Rates
+from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, SERIES, Rates, expression_of, over_cores
 from cotenant.profiler.prometheus.plan import MARK, NamespaceShard
 from cotenant.profiler.prometheus.promql import (
     Matcher,
@@ -56,15 +56,16 @@ Row = tuple[Mapping[str, str], float]
 """Labels of a series and its value."""
 
 
-def question(rates: Rates, labels: Mapping[str, str], shard: NamespaceShard) -> str:
+def question(rates: Rates, labels: Mapping[str, str], shard: NamespaceShard, cores: float = 0.0) -> str:
     """The expression for the namespaces of a shard, to be evaluated at the moment of the inventory.
 
-    Of several series of one row, as of two replicas of Prometheus, the highest counts; cores are added.
+    Of several series of one row, as of two replicas of Prometheus, the highest counts. cores: how many series of CPU a
+    container has where each speaks of one core, else 0; they are added, of each row without the total beside them.
     """
     own = (*of_labels(labels), *shard.matchers())
     rate, highest = ("rate(", f"[{rates.window_seconds}s])"), ("max_over_time(", f"[{rates.gauge_window_seconds}s])")
     expressions = {
-        Resource.CPU: _beyond(Resource.CPU, CPU, rate, own),
+        Resource.CPU: _beyond(Resource.CPU, CPU, rate, own, cores),
         Resource.MEMORY: _beyond(Resource.MEMORY, MEMORY, highest, own),
         _CONTAINER: _idle_containers(rates, own),
         _POD: _idle_pods(own),
@@ -73,13 +74,16 @@ def question(rates: Rates, labels: Mapping[str, str], shard: NamespaceShard) -> 
     return union(with_constant_label(text, MARK, name) for name, text in expressions.items())
 
 
-def _beyond(resource: Resource, metric: str, window: tuple[str, str], own: tuple[Matcher, ...]) -> str:
+def _beyond(
+    resource: Resource, metric: str, window: tuple[str, str], own: tuple[Matcher, ...], cores: float = 0.0
+) -> str:
     """Pods' means, of those that are clearly more than their containers'."""
+    plain = f"{window[0]}{SERIES}{window[1]}"
+    shape = over_cores(plain) if cores else plain
 
     def usage(matchers: tuple[Matcher, ...], *each: str) -> str:
-        series = f"{window[0]}{selector((metric_name_matcher(metric), *matchers, *own))}{window[1]}"
-        sources = f"max by ({', '.join(('namespace', 'pod', *each))}) (sum without ({CORE}) ({series}))"
-        return f"sum by (namespace, pod) ({sources})"
+        series = expression_of(shape, (metric_name_matcher(metric), *matchers, *own))
+        return f"sum by (namespace, pod) (max by ({', '.join(('namespace', 'pod', *each))}) ({series}))"
 
     of_pods, of_containers = usage(_PODS), usage(CONTAINERS, "container")
     bound = f"{LARGER!r} * avg_over_time({of_containers}{_DAY}) + {TOLERANCE[resource] / _UNITS[resource]!r}"

@@ -156,19 +156,21 @@ class PrometheusSource:
         end = min(window[1], surveyed.newest_seconds or window[1])
         if self._settings.scrape_interval_seconds or not surveyed.population.containers or end <= window[0]:
             return surveyed
-        whole, answers = everywhere(surveyed.population.containers), []
+        whole, answers, rare = everywhere(surveyed.population.containers), [], []
         try:
             for moments in intervals.hours(window[0], end):
-                answers += self._intervals(moments, whole)
+                answers += self._intervals(intervals.question, moments, whole)
+            for moments in intervals.rare_moments(window[0], end):
+                rare += self._intervals(intervals.rare_question, moments, whole)
         except SourceError as error:
             self._notes = (*self._notes, f"scrape intervals are known of some hours alone: {error.message}")
-        hourly = intervals.by_hour(answers)
+        hourly = intervals.with_rare(intervals.by_hour(answers), intervals.by_hour(rare))
         spans = intervals.rate_spans(hourly, surveyed.rates.scrape_seconds)
         return replace(surveyed, spans=spans, scrapes=intervals.scrape_spans(hourly))
 
-    def _intervals(self, moments: range, shard: NamespaceShard) -> list[intervals.Hourly]:
-        """Answers to `intervals.question`; halved by namespaces, then time, when one is too much for the server."""
-        text = intervals.question(self._settings.labels, shard)
+    def _intervals(self, question: intervals.Question, moments: range, shard: NamespaceShard) -> list[intervals.Hourly]:
+        """Answers to a question; halved by namespaces, then time, when one is too much for the server."""
+        text = question(self._settings.labels, shard)
         try:
             return [decode.decode_timed_series(self._client.range(text, moments[0], moments[-1], moments.step))]
         except SourceTooLong:
@@ -181,7 +183,7 @@ class PrometheusSource:
         pieces = (
             [(moments, shard) for shard in shards] if shards else [(moments[:half], shard), (moments[half:], shard)]
         )
-        return [answer for piece in pieces for answer in self._intervals(*piece)]
+        return [answer for piece in pieces for answer in self._intervals(question, *piece)]
 
     def _newest(self, metric: str, window: TimeWindow) -> int | None:
         """Time of the newest sample of the selected series in the window; None without any, or where it cannot be had.
@@ -367,7 +369,8 @@ class PrometheusSource:
 
     def _pod_rows(self, moment: int, shard: NamespaceShard) -> list[pod_rows.Row]:
         """Rows of the answer; halved by namespaces where it is too large."""
-        text = pod_rows.question(self._rates_of_day(moment), self._settings.labels, shard)
+        cores = self._survey.cores if self._survey else 0.0
+        text = pod_rows.question(self._rates_of_day(moment), self._settings.labels, shard, cores)
         try:
             return [(labels, float(v[-1])) for labels, v in self._query_series(text, range(moment, moment + 1))]
         except SourceLimit as error:

@@ -79,6 +79,12 @@ def of_cores(lines: Sequence[Line]) -> list[Line]:
     return [*(x for x in lines if x.metric != CPU), *split]
 
 
+def with_totals(lines: Sequence[Line], *, of_pods: bool, of_containers: bool) -> list[Line]:
+    """A series of CPU for each of four cores, and one of all of them beside these, of pods' rows or of containers'."""
+    chosen = [x for x in lines if x.metric == CPU and (of_containers if x.labels.get("container") else of_pods)]
+    return [*of_cores(lines), *(replace(x, labels={**x.labels, "cpu": "total"}) for x in chosen)]
+
+
 PAUSE = {"id": f"{SLICE}/cri-containerd-9f.scope", "image": "registry.k8s.io/pause:3.10", "name": "9f"}
 LOWERED = None
 MORE, NO_CPU, NOTHING = Reason.POD_USES_MORE, Reason.CPU_UNMEASURED, Reason.UNMEASURED
@@ -98,6 +104,16 @@ VARIANTS: dict[str, tuple[list[Line], Reason | None, Reason | None]] = {
     "larger of memory": ([*pod(), *row(105, 300)], LOWERED, MORE),
     "larger, two replicas": (of_replicas([*pod(), *row(500, 800)]), MORE, MORE),
     "larger, a series for each core": (of_cores([*pod(), *row(500, 800)]), MORE, MORE),
+    **{
+        f"{name}, a series for each core, a total {beside}": (with_totals(lines, of_pods=p, of_containers=c), cpu, m)
+        for beside, p, c in (("of pods", True, False), ("of containers", False, True), ("of both", True, True))
+        for name, lines, cpu, m in (
+            ("a little larger", [*pod(), *row(110, 220)], LOWERED, LOWERED),
+            # 100m * 1.2 + 20m = 140m: more than that, and less than twice that
+            ("larger", [*pod(), *row(170, 220)], MORE, LOWERED),
+            ("much larger", [*pod(), *row(500, 800)], MORE, MORE),
+        )
+    },
     "a container's rows are lost": (
         without_rows([*pod(containers=("main", "side")), *row(205, 410)], "side"), MORE, MORE,
     ),
@@ -156,8 +172,12 @@ def test_a_pods_own_row_is_in_no_sum(found: Found, variant: str) -> None:
     lines, *_ = VARIANTS[variant]
     refs, totals = workload_totals(found.history)
     assert [str(ref) for ref in refs] == ["shop/Deployment/web"]
-    # by container and core, of replicas one: what each uses
-    own = {(x.metric, x.labels["container"], x.labels.get("cpu")): x for x in lines if x.labels.get("container")}
+    # by container and core, of replicas one: what each uses, without the total that some have beside their cores
+    own = {
+        (x.metric, x.labels["container"], x.labels.get("cpu")): x
+        for x in lines
+        if x.labels.get("container") and x.labels.get("cpu") != "total"
+    }
     millicores = sum(1000 * x.value for (metric, *_), x in own.items() if metric == CPU and x.counter)
     working_set = sum(x.value for (metric, *_), x in own.items() if metric == MEMORY)
     cpu, memory = (totals[s].values[0] for s in (Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX))
@@ -185,7 +205,9 @@ def beside_fast_ones(lines: Sequence[Line], every: int) -> list[Line]:
 
 def test_pods_that_are_scraped_more_rarely_than_others_are_compared_too(tmp_path: Path) -> None:
     variants = {
-        f"{name} {every}": beside_fast_ones(VARIANTS[name][0], every) for name in SLOW for every in (300, 600, 900)
+        f"{name} {every}": beside_fast_ones(VARIANTS[name][0], every)
+        for name in SLOW
+        for every in (300, 600, 900, 1800)
     }
     with served(tmp_path, variants) as url:
         for variant in variants:

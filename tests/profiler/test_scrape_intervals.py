@@ -93,6 +93,13 @@ def matrix() -> tuple[Case, ...]:
 
 
 CASES = matrix()
+ENDED = tuple(
+    # lives of a few samples to some hours, at phases of which some end beside a slot's border by seconds
+    Scraped(f"{every}-{lived}-{phase:g}", ((0, every),), gap=(lived + phase, END - START), phase=phase)
+    for every in (15, 60)
+    for lived in (130, 200, 330, 700, 2000, 9000)
+    for phase in (3.0, 77.0, 151.0, 222.0)
+)
 OTHERS = (
     # three intervals at once, two of them in one namespace's time
     Case("three", (Scraped("a", ((0, 15),)), Scraped("b", ((0, 300),), phase=7), Scraped("c", ((0, 60),), phase=2))),
@@ -113,6 +120,19 @@ OTHERS = (
     Case("thrice", (Scraped("a", ((0, 30), (4 * HOUR_SECONDS, 300), (9 * HOUR_SECONDS, 60)), phase=2),)),
     # rare at the end, so that no evaluation at a whole hour sees the newest samples
     Case("rarer", (Scraped("a", ((0, 60), (10 * HOUR_SECONDS, 900)), phase=7),)),
+    # less often than every quarter of an hour, beside a frequent one and each other
+    *(
+        Case(f"beside-{rare}", (Scraped("a", ((0, 30),), phase=4), Scraped("b", ((0, rare),), phase=phase)))
+        for rare in (1100, 1200, 1500, 1800, 2400, 2700, 3600)
+        for phase in (7 + rare % 900,)
+    ),
+    *(
+        Case(name, (Scraped("a", ((0, 15),)), Scraped("b", ((0, u),), phase=5), Scraped("c", ((0, v),), phase=900)))
+        for name, u, v in (("two-rare", 1200, 3600), ("rare-and-900", 900, 1800))
+    ),
+    Case("to-rare", (Scraped("a", ((0, 15),)), Scraped("b", ((0, 60), (3 * HOUR_SECONDS, 1800)), phase=1100))),
+    Case("from-rare", (Scraped("a", ((0, 15),)), Scraped("b", ((0, 2700), (15 * HOUR_SECONDS, 30)), phase=200))),
+    Case("ended", (Scraped("b", ((0, 1800),), phase=100), *ENDED)),
     Case("once", (Scraped("a", ((0, 30),)),)),
     Case("slow", (Scraped("a", ((0, 300),), phase=9),)),
 )
@@ -171,7 +191,9 @@ def assert_whole(answers: Sequence[Answer], case: Case) -> None:
         # Slots: all in which the counter grew, less one at each of two borders of a stretch and at the change. The wide
         # window of rare scrapes reaches over the end of a stretch by three intervals at most.
         reach = 3 * max(interval for _, interval in one.spans) // SLOT
-        assert slots - 5 <= sampled.sum() <= slots + 2 * (reach + 2), (case.name, one.namespace)
+        # A rare one is believed once it was rare for two and a half intervals: what has ended looks rare, too.
+        unsure = sum(interval * 5 // 2 for _, interval in one.spans if interval > 900) // SLOT
+        assert slots - 5 - unsure <= sampled.sum() <= slots + 2 * (reach + 2), (case.name, one.namespace)
         # The mean of the stored slots: a slot at the border of a stretch holds part of a stretch, so 3 % are allowed.
         assert np.nanmean(answer.mean) == pytest.approx(mean, rel=0.03), (case.name, one.namespace)
         # Where the mean is known, so is the memory (of 100 MB in all samples).
@@ -194,10 +216,22 @@ def test_no_series_loses_cpu_by_the_interval_of_another_or_of_before(
     assert_whole(answers, case)
 
 
-@pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [case for case in OTHERS if case.name != "ended"], ids=lambda case: case.name)
 def test_several_intervals_and_short_spells_of_one_are_found(server: Server, case: Case, tmp_path: Path) -> None:
     _, answers = scanned(server, case, tmp_path)
     assert_whole(answers, case)
+
+
+def test_what_was_frequent_and_has_ended_is_not_taken_for_rare(server: Server, tmp_path: Path) -> None:
+    case = {case.name: case for case in OTHERS}["ended"]
+    _, answers = scanned(server, case, tmp_path)
+    for answer, one in zip(answers, case.series, strict=True):
+        times = one.times()
+        # A 5-minute rate shows until five minutes after the last sample, and in no slot after that.
+        last = START + SLOT * (np.flatnonzero(~np.isnan(answer.mean)).max() + 1)
+        highest = START + SLOT * (np.flatnonzero(~np.isnan(answer.memory)).max() + 1)
+        if one.namespace != "b":
+            assert max(last, highest) <= times.max() + 2 * SLOT, one.namespace
 
 
 def test_the_record_says_what_was_scraped_how_often_and_when(server: Server, tmp_path: Path) -> None:
