@@ -142,7 +142,7 @@ def coverage(usage: AnyUsage[PodContainerRef], inventory: Inventory, lives: Live
     keys = [key_of(ref) for ref in usage.refs]
     members: Members[ContainerRef | PodContainerRef] = Members.of(lives, usage, keys, key_of)
     slots = _Slots.of(members, size)
-    gap_count, longest_gap = np.diff(members.gaps.bounds), members.gaps.longest()
+    gap_count, longest_gap = np.diff(members.missed.bounds), members.missed.longest()
     gaps_alone: list[int] = []
     namespaces: dict[str, NamespaceCoverage] = {}
     workloads: dict[WorkloadRef, SampleCount] = defaultdict(lambda: NO_SAMPLES)
@@ -160,7 +160,7 @@ def coverage(usage: AnyUsage[PodContainerRef], inventory: Inventory, lives: Live
         namespaces[name] = namespaces[name].merge(coverage) if name in namespaces else coverage
         if isinstance(key, ContainerRef):
             workloads[key.workload] = workloads[key.workload].merge(samples)
-    slots.add_gaps(members.gaps.of_rows(sorted(row for row in gaps_alone if gap_count[row]))[0])
+    slots.add_gaps(members.missed.of_rows(sorted(row for row in gaps_alone if gap_count[row]))[0])
     return Coverage(usage.grid, namespaces, slots.due, slots.lived, slots.seen, dict(workloads))
 
 

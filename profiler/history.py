@@ -21,7 +21,16 @@ from cotenant.base.settings.sections.profiler import ProfilerSettings
 from cotenant.base.store.store import Hole, Store
 from cotenant.base.usage.plausible import plausible_of_pods
 from cotenant.base.usage.quality import Defect, QualityRecord, ScrapeSpan
-from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, TimeWindow, Usage
+from cotenant.base.usage.usage import (
+    DAY_SECONDS,
+    FIVE_MINUTES_SECONDS,
+    HOUR_SECONDS,
+    Signal,
+    TimeGrid,
+    TimeWindow,
+    Usage,
+)
+from cotenant.profiler import off_times
 from cotenant.profiler.pool import by_node, total
 from cotenant.profiler.recorder.precedence import SIGNALS, RecordedTime, recorded_time, without_recorded
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
@@ -155,6 +164,7 @@ def pull(
     complete = with_history(classified, sightings)
     store.write_inventory(complete)
     notes = (*notes, *unnamed_notes(complete), *left_out_notes(complete))
+    notes = (*notes, *_off_notes(source, store, TimeWindow(keep_since, now)))
     if old := store.keep(settings.keep_days):
         notes = (*notes, f"files of usage older than {settings.keep_days} days removed: {old}")
     if again:
@@ -323,6 +333,17 @@ def _beside_recorded(new: Usage[Any], signal: Signal, store: Store, stands: Reco
     if stands is None or signal not in SIGNALS:
         return new
     return without_recorded(new, store.read(signal, new.grid), stands)
+
+
+def _off_notes(source: MetricSource, store: Store, window: TimeWindow) -> tuple[str, ...]:
+    """Judge the stretches of the window without a sample of any node; return the note on those of a cluster off."""
+    nodes = store.read(Signal.NODE_CPU_USAGE_MEAN, TimeGrid.from_span(*window, FIVE_MINUTES_SECONDS))
+    known = store.read_document(off_times.OFF_DOCUMENT, off_times.OffTimes) or off_times.OffTimes()
+    silent = off_times.silences(nodes)
+    found = off_times.judged(known.of(silent, window[0]), silent, source)
+    if found != known:
+        store.write_document(off_times.OFF_DOCUMENT, found)
+    return off_times.note(found.off)
 
 
 def _recorded_notes(stands: RecordedTime | None) -> tuple[str, ...]:

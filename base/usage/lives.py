@@ -70,6 +70,8 @@ class SourceSilence:
     hours: TimeGrid
     listing: Flags
     listed_by: tuple[Signal, ...]
+    off: Flags | None = None
+    """(slots,): the whole cluster was switched off; nothing lived, and no source is silent."""
 
     @cached_property
     def hour_of_slot(self) -> Integers:
@@ -93,10 +95,12 @@ def source_silence(
     listings: Mapping[Signal, AnyUsage[PodContainerRef]],
     hours: TimeGrid,
     lost: Mapping[Signal, Flags] | None = None,
+    off: Flags | None = None,
 ) -> SourceSilence | None:
     """The silence by a usage signal of all nodes, and by the listings of all pods on the grid of hours.
 
-    lost: (slots,) or (hours,) of some signals that were stored or asked for and cannot be had. None without any node.
+    lost: (slots,) or (hours,) of some signals that were stored or asked for and cannot be had. off: (slots,) in which
+    the whole cluster was switched off. None without any node.
     """
     if not nodes.refs:
         return None
@@ -116,7 +120,12 @@ def source_silence(
         if signal in listings:
             heard |= _any_by_slot(listings[signal])
             heard &= ~lost.get(signal, np.zeros_like(heard))
-    return SourceSilence(nodes.grid, silent, partly, hours, ~heard, tuple(listed_by))
+    if off is None or not off.any():
+        return SourceSilence(nodes.grid, silent, partly, hours, ~heard, tuple(listed_by))
+    hour_of_slot = (nodes.grid.times() - hours.start_seconds) // HOUR_SECONDS
+    awake = np.zeros(hours.size, dtype=bool)
+    awake[hour_of_slot[~off]] = True
+    return SourceSilence(nodes.grid, silent & ~off, partly & ~off, hours, ~heard & awake, tuple(listed_by), off)
 
 
 def _any_by_slot(usage: AnyUsage[Any]) -> Flags:
@@ -227,7 +236,7 @@ class Lives:
             alive = self._of_hours(listed)
             if not rule.lasting:  # too short a life for a sample may be listed for days after it
                 alive &= self._blind if self._blind[alive][:_HOUR_SLOTS].any() else False
-            return _span(alive)
+            return _span(self._on(alive))
         first, end = int(some[0]), int(some[-1]) + 1
         alive = np.zeros(len(present), dtype=bool)
         alive[first:end] = True
@@ -242,6 +251,7 @@ class Lives:
         elif not self.silence.listed_by:
             begin, stop = self.of_inventory(ref, first, end)
             alive[begin:stop] |= (np.arange(begin, stop) < first) | (np.arange(begin, stop) >= end)
+        alive = self._on(alive)
         bounds = np.flatnonzero(alive)
         return int(bounds[0]), int(bounds[-1]) + 1, alive & ~present
 
@@ -273,6 +283,10 @@ class Lives:
             first if first - begin <= _EDGE_SLOTS else begin,
             end if stop - end <= _EDGE_SLOTS else stop,
         )
+
+    def _on(self, alive: Flags) -> Flags:
+        """A life without the slots in which the whole cluster was off."""
+        return alive if self.silence.off is None else np.asarray(alive & ~self.silence.off)
 
     @cached_property
     def _blind(self) -> Flags:

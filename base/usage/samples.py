@@ -59,6 +59,14 @@ class Gaps(NamedTuple):
         lasts = np.flatnonzero(np.append(own[1:] - own[:-1] != 1, True))
         return np.bincount(own % (self.size + 1), minlength=self.size), int(np.diff(lasts, prepend=-1).max())
 
+    def without(self, slots: Flags | None) -> Gaps:
+        """Return the gaps without these slots, (size,)."""
+        if slots is None or not slots.any():
+            return self
+        kept = ~np.append(slots, False)[self.places % (self.size + 1)]
+        counted = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(kept)])
+        return Gaps(counted[self.bounds], self.places[kept], self.size)
+
     def longest(self) -> Integers:
         """Slots of the longest gap of each series, (m,)."""
         lasts = np.flatnonzero(np.append(self.places[1:] - self.places[:-1] != 1, True)[: len(self.places)])
@@ -128,13 +136,15 @@ class Members(Generic[KeyT]):
 
     own: rows of its sampled series; unsampled: its pods that are listed without a sample; told: whether it is listed.
     incomplete: rows of series that may have lived longer than their samples show; gappy: rows of those of which it is
-    sure that they lived from their first to their last sample, and have `gaps` between.
+    sure that they lived from their first to their last sample, and have `gaps` between. missed: the gaps without the
+    slots in which the whole cluster was off.
     """
 
     lives: Lives
     usage: AnyUsage[PodContainerRef]
     ends: SeriesEnds
     gaps: Gaps
+    missed: Gaps
     own: Mapping[KeyT, list[int]]
     unsampled: Mapping[KeyT, list[PodContainerRef]]
     told: frozenset[KeyT]
@@ -176,7 +186,8 @@ class Members(Generic[KeyT]):
             if key is not None and key in own:
                 unsampled[key].append(ref)
         unseen = frozenset(incomplete), frozenset(gappy)
-        return cls(lives, usage, ends, gaps, own, unsampled, frozenset(told), *unseen)
+        missed = gaps.without(lives.silence.off)
+        return cls(lives, usage, ends, gaps, missed, own, unsampled, frozenset(told), *unseen)
 
     def misses_gaps_alone(self, key: KeyT) -> bool:
         """Return whether what a container misses is the gaps of its series, and nothing around them.
@@ -197,8 +208,8 @@ class Members(Generic[KeyT]):
         if gaps_alone and not gappy:
             return None
         missing, spans = [row for row in rows if row in self.incomplete], self._spans(rows)
-        unseen, longest = self.gaps.of_rows(gappy)
-        seen = -unseen
+        unseen, longest = self.missed.of_rows(gappy)
+        seen = -self.gaps.of_rows(gappy)[0]
         for row in rows:
             if row not in self.incomplete:
                 seen[self.ends.first[row] : self.ends.end[row]] += 1

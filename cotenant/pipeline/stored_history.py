@@ -23,6 +23,7 @@ from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SE
 from cotenant.pipeline.analysis import History
 from cotenant.pipeline.shards.plan import WorkloadShard
 from cotenant.profiler.history import missing_spans
+from cotenant.profiler.off_times import OFF_DOCUMENT, OffTimes
 
 _DAY_SLOTS: Final = DAY_SECONDS // FIVE_MINUTES_SECONDS
 
@@ -99,7 +100,8 @@ def _silence(store: Store, nodes: Usage[NodeRef], grids: Mapping[int, TimeGrid])
             times = grid.times()
             part = (times + grid.step_seconds > start) & (times < end)
             lost[signal] = lost.get(signal, np.zeros(grid.size, dtype=bool)) | part
-    return source_silence(nodes, listings, grids[HOUR_SECONDS], lost)
+    off = store.read_document(OFF_DOCUMENT, OffTimes) or OffTimes()
+    return source_silence(nodes, listings, grids[HOUR_SECONDS], lost, off.slots(nodes.grid))
 
 
 def lives(history: History) -> Lives:

@@ -26,6 +26,7 @@ from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, TimeWindow
 from cotenant.profiler.history import SignalSpan, SourceReport, UsageBlock
+from cotenant.profiler.off_times import Signs, Silence
 from cotenant.profiler.prometheus import (
     client,
     decode,
@@ -33,12 +34,12 @@ from cotenant.profiler.prometheus import (
     intervals,
     inventory,
     metric_names,
-    pod_rows,
     quantiles,
     questions_in_turn,
     survey,
 )
 from cotenant.profiler.prometheus.answers import TooLongSpan
+from cotenant.profiler.prometheus.checks import began_anew, pod_rows
 from cotenant.profiler.prometheus.heaps import HeapRow
 from cotenant.profiler.prometheus.kube_state import gaps
 from cotenant.profiler.prometheus.kube_state.owner_series import OwnerSeries
@@ -240,6 +241,15 @@ class PrometheusSource:
         text = f"count by (namespace, pod) ({survey.containers(self._settings.labels)})"
         answer = self._query_series(text, range(seconds, seconds + 1))
         return frozenset((x.get("namespace", ""), x.get("pod", "")) for x, _ in answer)
+
+    def signs(self, silence: Silence) -> Signs | None:
+        """What counters and containers' starts tell at the end of a silence; None where the server does not answer."""
+        text, moment = began_anew.question(silence, self._rates(), self._settings.labels), began_anew.moment(silence)
+        try:
+            answer = self._query_series(text, range(moment, moment + 1))
+        except SourceError:
+            return None
+        return began_anew.read((labels, float(values[-1])) for labels, values in answer)
 
     def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
         """Usage of the spans, one block for each query, oldest first; at most `in_flight` queries at the same time."""

@@ -1,0 +1,69 @@
+"""Whether counters of CPU went on over a silence, and when the containers after it started: one question each. Pure.
+
+Nodes' root groups tell it best: a node that booted begins at nothing. Where no node is on both sides, or roots are not
+scraped, containers of the same pods stand for them, but for those that had used so little that a start alone uses more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from cotenant.profiler.off_times import Signs, Silence
+from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, ROOT, Rates
+from cotenant.profiler.prometheus.plan import MARK
+from cotenant.profiler.prometheus.promql import (
+    metric_name_matcher,
+    of_labels,
+    selector,
+    union,
+    with_constant_label,
+)
+
+STARTED: Final = ("container_start_time_seconds", "kube_pod_container_state_started")
+"""By cAdvisor and by kube-state-metrics."""
+_SETTLE_SECONDS: Final = 900
+"""The question looks so far past the silence's end: nodes do not come back at one moment."""
+_LEAST_SECONDS: Final = 60
+"""CPU time of a container whose counter tells whether it went on."""
+_BY: Final = {
+    "node": (ROOT, f"node, instance, {CORE}", ""),
+    "container": (CONTAINERS, f"namespace, pod, container, {CORE}", f" > {_LEAST_SECONDS}"),
+}
+
+
+def moment(silence: Silence) -> int:
+    """When the question is to be evaluated."""
+    return silence.end_seconds + _SETTLE_SECONDS
+
+
+def question(silence: Silence, rates: Rates, labels: Mapping[str, str]) -> str:
+    """The expression; every series is marked with what it tells. rates: of the slowest series around the silence."""
+    own, reach = of_labels(labels), max(300, 2 * rates.scrape_seconds)
+    expressions = {}
+    for name, (chosen, by, least) in _BY.items():
+        series = selector((metric_name_matcher(CPU), *chosen, *own))
+        for mark, sign in (("on", ">="), ("anew", "<")):
+            expressions[f"{name}-{mark}"] = f"count({_counters(silence, reach, series, by, least, sign)})"
+    for metric in STARTED:
+        series = selector((metric_name_matcher(metric), *CONTAINERS, *own))
+        expressions[metric] = f"min(min_over_time({series}[{_SETTLE_SECONDS + reach}s]))"
+    return union(with_constant_label(text, MARK, name) for name, text in expressions.items())
+
+
+def _counters(silence: Silence, reach: int, series: str, by: str, least: str, sign: str) -> str:
+    """Counters after the silence at their lowest, beside those before it at their highest."""
+    after = _SETTLE_SECONDS + reach
+    back = moment(silence) - silence.start_seconds
+    lowest = f"max by ({by}) (min_over_time({series}[{after}s]))"
+    highest = f"max by ({by}) (max_over_time({series}[{after}s] offset {back}s))"
+    return f"{lowest} {sign} ({highest}{least})"
+
+
+def read(rows: Iterable[tuple[Mapping[str, str], float]]) -> Signs:
+    """The signs in an answer."""
+    told = {labels.get(MARK, ""): value for labels, value in rows}
+    counted = next((n for n in _BY if f"{n}-on" in told or f"{n}-anew" in told), "node")
+    starts = [told[metric] for metric in STARTED if metric in told]
+    on, anew = (int(told.get(f"{counted}-{mark}", 0)) for mark in ("on", "anew"))
+    return Signs(on, anew, min(starts, default=None))
