@@ -112,7 +112,7 @@ def lines(case: Case) -> Iterator[tuple[str, str, int, float]]:
             since = 0 if lasting else booted
             host = f"n{node}{kept if case.new_nodes else ''}"
             hash_ = f"{number:05d}" if case.anew else "00000"
-            pods = (
+            pods: tuple[tuple[str, str, str], ...] = (
                 ("ReplicaSet", "web-7d9f8b6c5d", f"web-7d9f8b6c5d-{hash_[:4]}{node}"),
                 ("DaemonSet", "agent", f"agent-x{hash_[3:]}{node}"),
             )

@@ -95,7 +95,7 @@ def matrix() -> tuple[Case, ...]:
 CASES = matrix()
 ENDED = tuple(
     # lives of a few samples to some hours, at phases of which some end beside a slot's border by seconds
-    Scraped(f"{every}-{lived}-{phase:g}", ((0, every),), gap=(lived + phase, END - START), phase=phase)
+    Scraped(f"{every}-{lived}-{phase:g}", ((0, every),), gap=(lived + int(phase), END - START), phase=phase)
     for every in (15, 60)
     for lived in (130, 200, 330, 700, 2000, 9000)
     for phase in (3.0, 77.0, 151.0, 222.0)
