@@ -44,6 +44,7 @@ from cotenant.scheduler_ext.queues.model.quota_tree import (
     LENT_LABEL,
     PREEMPTIBLE_LABEL,
 )
+from cotenant.scheduler_ext.reservations.model.scheduling_gate import MISSPELT, gates_of, misspelt
 
 Json = Mapping[str, Any]
 Check = tuple[str, Callable[[str], bool]]
@@ -147,6 +148,7 @@ def misread_on_pod(pod: Json, namespace: str) -> Iterator[str]:
     yield from _misread(annotations, ANNOTATIONS)
     yield from _unknown_words(annotations)
     yield from _gang(namespace, str(metadata.get("name") or ""), labels, annotations)
+    yield from (f"spec.schedulingGates: {format_value(gate, 48)}: {MISSPELT}" for gate in misspelt(gates_of(pod)))
     for container in containers(pod, "initContainers", "containers"):
         for side in SIDES:
             for name in sorted(CLASS_NAMES & amounts(container, side).keys()):

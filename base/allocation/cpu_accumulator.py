@@ -165,10 +165,6 @@ class _Accumulator:
             for core, threads in topology.cores.items()
             if (left := threads if free.issuperset(threads) else tuple(t for t in threads if t in free))
         }
-        self._numa_free = {
-            node: sum(len(self._free.get(core, ())) for core in cores)
-            for node, cores in topology.cores_of_numa_node.items()
-        }
         self._sign = 1 if request.strategy is NumaStrategy.MOST_ALLOCATED else -1
         # where exclusivity is a wish, first so that it holds
         self._honours = (False,) if request.exclusive is CpuExclusivePolicy.NONE else (True, False)
@@ -282,19 +278,25 @@ class _Accumulator:
     def _numa_groups(self, honour: bool, *, whole: bool = False, one_a_core: bool = False) -> list[Group]:
         """Free threads of each NUMA node, in the strategy's order: by its own free CPUs, then by those of its socket.
 
-        whole: of free cores alone; one_a_core: the first of each. What exclusive pods keep others from counts as free.
+        whole: of free cores alone; one_a_core: the first of each. honour: without what another exclusive pod has, in
+        the order as well; of cores that such a pod shares it counts what is free where whole cores are asked for.
         """
-        socket_of = self._topology.socket_of_numa_node
-        of_socket = Counter[int]()
-        for node, number in self._numa_free.items():
+        socket_of, own, of_socket = self._topology.socket_of_numa_node, Counter[int](), Counter[int]()
+        for node in self._topology.cores_of_numa_node:
+            number = self._free_on(node, honour, shared=whole)
+            own[node] = _cpu_count(self._group((node,), honour, whole=True)) if whole else number
             of_socket[socket_of[node]] += number
 
         def rank(node: int) -> tuple[int, int, int]:
-            own = _cpu_count(self._group((node,), False, whole=True)) if whole else self._numa_free[node]
-            return self._sign * own, self._sign * of_socket[socket_of[node]], node
+            return self._sign * own[node], self._sign * of_socket[socket_of[node]], node
 
-        groups = (self._group((node,), honour, whole, one_a_core) for node in sorted(self._numa_free, key=rank))
+        groups = (self._group((node,), honour, whole, one_a_core) for node in sorted(own, key=rank))
         return [group for group in groups if group]
+
+    def _free_on(self, node: int, honour: bool, *, shared: bool) -> int:
+        """Free CPUs of a NUMA node; shared: also those of cores that another exclusive pod has a thread of."""
+        alone = self._request.exclusive is CpuExclusivePolicy.NUMA_NODE_LEVEL
+        return sum(len(self._free[core]) for core in self._cores_of(node, honour and (alone or not shared)))
 
     def _socket_groups(self, honour: bool, *, whole: bool = False, one_a_core: bool = False) -> list[Group]:
         """The same of each socket, by the CPUs that it offers."""

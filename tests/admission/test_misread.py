@@ -94,6 +94,15 @@ def test_illegal_words_about_a_gang_are_named_and_a_missing_minimum_is_not() -> 
     assert line.startswith(f"{prefix}min-available 'many' is not a number of members")
 
 
+def test_a_misspelt_gate_of_ours_is_named_and_gates_of_others_are_not() -> None:
+    """Nothing would ever lift it, and no scheduler looks at the pod before."""
+    names = ("cotenant.dev/gang", "cotenant.dev/quota", "cotenant.dev/reservation", "cotenant.dev/gnag", "theirs/x")
+    body = pod()
+    body["spec"]["schedulingGates"] = [{"name": name} for name in names]
+    (line,) = misread_on_pod(body, "shop")
+    assert "cotenant.dev/gnag" in line and "nothing lifts it" in line
+
+
 @pytest.mark.parametrize("key", QUOTA_LABELS)
 def test_a_label_of_a_quota_is_true_or_false(key: str) -> None:
     for value, lines in (("true", 0), ("false", 0), ("True", 1), ("yes", 1)):

@@ -120,20 +120,21 @@ def queue_refusals(client: KubeClient, settings: Settings, pod: Mapping[str, Any
     from cotenant.scheduler_ext.extender.why import RuleRefusal
     from cotenant.scheduler_ext.queues.commands.live_queues import read_report, unserved_gates
     from cotenant.scheduler_ext.queues.model.explanation import UNSERVED, gate_sentences
-    from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES, gates_of
+    from cotenant.scheduler_ext.reservations.model.scheduling_gate import MISSPELT, OUR_GATES, gates_of, misspelt
 
+    unknown = [RuleRefusal(gate, MISSPELT, nodes) for gate in misspelt(gates_of(pod))]
     gates = [gate for gate in gates_of(pod) if gate in OUR_GATES]
     if not gates:
-        return []
+        return unknown
     meta, unserved = mapping_or_empty(pod.get("metadata")), frozenset[str]()
     try:
         now_seconds = client.clock().now_seconds()
         _, report = read_report(client, settings, now_seconds)
         unserved = unserved_gates(client, now_seconds)
-        sentences = gate_sentences(report, str(meta.get("namespace")), str(meta.get("name")), unserved)
+        sentences = gate_sentences(report, meta, unserved)
     except ClusterError as error:
         sentences = dict.fromkeys(OUR_GATES, f"its queue cannot be read: {error.message}")
-    refused = [RuleRefusal(gate.rpartition("/")[2], sentences[gate], nodes) for gate in gates]
+    refused = [*unknown, *(RuleRefusal(gate.rpartition("/")[2], sentences[gate], nodes) for gate in gates)]
     silent = ", ".join(gate for gate in gates if gate in unserved and sentences[gate] != UNSERVED)
     return [*refused, *([RuleRefusal("manager", f"{silent}: {UNSERVED}", nodes)] if silent else [])]
 

@@ -73,7 +73,7 @@ class LiveQueues:
         """Why the pod that was asked about waits for no quota and no gang."""
         from cotenant.scheduler_ext.queues.model.explanation import gate_sentences
         from cotenant.scheduler_ext.queues.model.quota_tree import QuotaTree
-        from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES, gates_of
+        from cotenant.scheduler_ext.reservations.model.scheduling_gate import MISSPELT, OUR_GATES, gates_of, misspelt
 
         meta, spec = self.pod.get("metadata") or {}, self.pod.get("spec") or {}
         name, gates = f"{meta.get('namespace')}/{meta.get('name')}", gates_of(self.pod)
@@ -81,10 +81,12 @@ class LiveQueues:
             return f"{name} is on {spec['nodeName']}: no quota and no gang holds it"
         if gates:
             ours = [gate for gate in gates if gate in OUR_GATES]
-            others = ", ".join(gate for gate in gates if gate not in OUR_GATES)
-            said = gate_sentences(self.report, str(meta.get("namespace")), str(meta.get("name")), self.unserved)
+            unknown = misspelt(gates)
+            others = ", ".join(gate for gate in gates if gate not in (*OUR_GATES, *unknown))
+            said = gate_sentences(self.report, meta, self.unserved)
             sentences = [
                 *(f"{gate}: {said[gate]}" for gate in ours),
+                *(f"{gate}: {MISSPELT}" for gate in unknown),
                 *([f"{others}: no gate of ours"] if others else []),
             ]
             return f"{name} is held by gates. {'; '.join(sentences)}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.base.table import Column, Kind, Schema, Table, human_amount
 from cotenant.scheduler_ext.queues.model.report import GangRow, QueueReport, QuotaRow, WaitingPodRow
+from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
 
 EXPLANATION: Final = Schema(
     "queue_explanation",
@@ -27,6 +28,7 @@ UNSERVED: Final = (
     "take it out of the pod's spec.schedulingGates"
 )
 """Of a gate that nobody promises to lift."""
+ENDING: Final = "the pod is being deleted, so that no gate is lifted any more"
 
 
 def row_of(report: QueueReport, namespace: str, pod: str) -> WaitingPodRow | None:
@@ -39,12 +41,16 @@ def gang_of(report: QueueReport, key: str) -> GangRow | None:
     return next((row for row in report.gangs if f"{row.namespace}/{row.gang}" == key), None)
 
 
-def gate_sentences(report: QueueReport, namespace: str, pod: str, unserved: Iterable[str] = ()) -> dict[str, str]:
+def gate_sentences(report: QueueReport, meta: Mapping[str, Any], unserved: Iterable[str] = ()) -> dict[str, str]:
     """Return what each of our gates waits for, by the gate's name; for the gang's gate the gang's own reason.
 
-    unserved: gates that no manager promises to lift; other reasons for which a gate waits are reported all the same.
+    meta: the pod's metadata. unserved: gates that no manager promises to lift; other reasons for which a gate waits are
+    reported all the same.
     """
-    row = row_of(report, namespace, pod)
+    if meta.get("deletionTimestamp"):
+        finalizers = ", ".join(map(str, meta.get("finalizers") or ()))
+        return dict.fromkeys(OUR_GATES, f"{ENDING}; it is kept by {finalizers}" if finalizers else ENDING)
+    row = row_of(report, str(meta.get("namespace")), str(meta.get("name")))
     sentences = {QUOTA_GATE: NO_ROW, GANG_GATE: NO_ROW, RESERVATION_GATE: NO_RESERVATION}
     sentences |= dict.fromkeys(unserved, UNSERVED)
     if row is not None:

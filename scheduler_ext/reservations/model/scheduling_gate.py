@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
@@ -10,6 +10,13 @@ from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION
 Json = Mapping[str, Any]
 
 OUR_GATES: Final = (RESERVATION_GATE, QUOTA_GATE, GANG_GATE)
+_PREFIX: Final = f"{QUOTA_GATE.partition('/')[0]}/"
+MISSPELT: Final = f"cotenant has no such gate, so that nothing lifts it; its gates are {', '.join(OUR_GATES)}"
+
+
+def misspelt(gates: Iterable[str]) -> tuple[str, ...]:
+    """Gates with our prefix that are none of ours."""
+    return tuple(gate for gate in gates if gate.startswith(_PREFIX) and gate not in OUR_GATES)
 
 
 def gates_of(pod: Json) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from cotenant.base.allocation.cpu_accumulator import (
     numa_sizes,
 )
 from cotenant.base.allocation.cpu_lists import Cpus, parse_cpus
-from cotenant.base.allocation.cpu_topology import CpuTopology, regular_topology
+from cotenant.base.allocation.cpu_topology import CpuTopology, Processor, regular_topology
 from tests.base.allocation.cpu_machines import REQUESTS, hybrid_topology, machines
 
 LARGE = regular_topology(sockets=2, cores_per_socket=32, threads_per_core=2)
@@ -145,8 +145,16 @@ def test_exclusive_pods_share_a_core_only_where_no_numa_node_has_room_beside_the
         (CpuRequest(2, strategy=NumaStrategy.MOST_ALLOCATED), CpuOccupation(parse_cpus("0-3")), "4,68"),
         # node 0 belongs to another pod of NUMANodeLevel
         (CpuRequest(2, exclusive=NUMA_LEVEL), CpuOccupation(numa_nodes_alone=frozenset({0})), "32,96"),
-        # cores 0 and 1 belong to other pods of PCPULevel, though a thread of each is free
-        (CpuRequest(2, SPREAD, exclusive=PCPU), CpuOccupation(parse_cpus("0-1,32-33"), frozenset({0, 1})), "2-3"),
+        # cores 0 and 1 belong to other pods of PCPULevel, though a thread of each is free: 60 of node 0's CPUs count as
+        # free and 62 of node 1's; most allocated takes the first cores of node 0 that nobody has
+        (CpuRequest(2, SPREAD, exclusive=PCPU), CpuOccupation(parse_cpus("0-1,32-33"), frozenset({0, 1})), "34-35"),
+        (
+            CpuRequest(2, SPREAD, exclusive=PCPU, strategy=NumaStrategy.MOST_ALLOCATED),
+            CpuOccupation(parse_cpus("0-1,32-33"), frozenset({0, 1})),
+            "2-3",
+        ),
+        # the same threads taken by pods that are not exclusive: 62 on both nodes, so that the first one goes first
+        (CpuRequest(2, SPREAD, exclusive=PCPU), CpuOccupation(parse_cpus("0-1,32-33")), "2-3"),
         # three CPUs of whole cores: a core and a half where that is a wish
         (CpuRequest(3), NOTHING_TAKEN, "0-1,64"),
         # 66 CPUs: more than a socket's 64; its 32 cores and the first core of the other
@@ -186,3 +194,19 @@ def test_a_hybrid_machine_completes_an_odd_number_with_a_core_of_one_thread() ->
 def test_a_machine_without_hyper_threads_gives_single_cpus_as_whole_cores() -> None:
     cpus = allocate_cpus(regular_topology(1, 8), NOTHING_TAKEN, CpuRequest(3, required=True))
     assert cpus == frozenset({0, 1, 2})
+
+
+def test_what_belongs_to_another_exclusive_pod_is_not_free_where_sockets_are_compared() -> None:
+    """As in Koordinator, while exclusivity is still sought."""
+    # One core of two threads in each of four NUMA nodes, two in each socket: 0-1, 2-3 | 4-5, 6-7.
+    processors = tuple(Processor(cpu, cpu // 2, cpu // 4, cpu // 2) for cpu in range(8))
+    # One thread of nodes 0 and 3 is taken, and node 3 is another pod's alone. Nodes 1 and 2 have a whole core each.
+    occupation = CpuOccupation(frozenset({1, 7}), numa_nodes_alone=frozenset({3}))
+    # Socket 0 has 3 free CPUs, socket 1 has 2 beside that pod's node: it is the more allocated one.
+    asked = CpuRequest(2, exclusive=NUMA_LEVEL, strategy=NumaStrategy.MOST_ALLOCATED)
+    assert allocate_cpus(CpuTopology(processors), occupation, asked) == {4, 5}
+    # For one that is not exclusive both have 3, and the first NUMA node goes first.
+    assert allocate_cpus(CpuTopology(processors), occupation, replace(asked, exclusive=CpuExclusivePolicy.NONE)) == {
+        2,
+        3,
+    }

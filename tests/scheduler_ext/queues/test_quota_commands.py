@@ -267,6 +267,34 @@ def test_a_gate_that_nobody_lifts_is_explained_as_such_and_one_that_is_lifted_as
         cluster.api.delete(f"/api/v1/namespaces/research/pods/held-{gate}", gracePeriodSeconds="0")
 
 
+def test_gates_of_a_pod_that_is_being_deleted_and_misspelt_ones_are_promised_to_nobody(cluster: Cluster) -> None:
+    """A Job's finalizer keeps a deleted pod; no controller of ours touches its gates any more."""
+    cluster.pod("research", "ending", "1", gates=tuple(GATES.values()), quota="nobodys")
+    path = "/api/v1/namespaces/research/pods/ending"
+    cluster.pod("research", "typo", "1", gates=("cotenant.dev/qota",), quota="")
+    finalizers = [{"op": "add", "path": "/metadata/finalizers", "value": ["batch.kubernetes.io/job-tracking"]}]
+    try:
+        with promising(cluster):
+            cluster.api.patch(path, finalizers, "json")
+            cluster.api.delete(path, gracePeriodSeconds="0")
+            queue = cluster.run("explain", "queue", "research/ending").stderr
+            assert "it is kept by batch.kubernetes.io/job-tracking" in queue
+            reasons = {row["rule"]: row["reason"] for row in cluster.rows("explain", "pod", "research/ending")}
+            assert all(reasons[gate].startswith("the pod is being deleted") for gate in GATES)
+            assert "the manager lifts the gate" not in queue + "".join(reasons.values())
+            typo = cluster.run("explain", "queue", "research/typo").stderr
+            assert "cotenant.dev/qota: cotenant has no such gate" in typo
+            (reason,) = [
+                row["reason"]
+                for row in cluster.rows("explain", "pod", "research/typo")
+                if row["rule"] == "cotenant.dev/qota"
+            ]
+            assert "nothing lifts it" in reason
+    finally:
+        cluster.api.patch(path, [{"op": "remove", "path": "/metadata/finalizers"}], "json")
+        cluster.api.delete("/api/v1/namespaces/research/pods/typo", gracePeriodSeconds="0")
+
+
 @contextmanager
 def promising(cluster: Cluster) -> Iterator[None]:
     path = "/apis/cotenant.dev/v1alpha1/swapguards"
