@@ -336,11 +336,11 @@ def _beside_recorded(new: Usage[Any], signal: Signal, store: Store, stands: Reco
 
 
 def _off_notes(source: MetricSource, store: Store, window: TimeWindow) -> tuple[str, ...]:
-    """Judge the stretches of the window without a sample of any node; return the note on those of a cluster off."""
+    """Examine the stretches of the window without a sample of any node; return the note on those of a cluster off."""
     nodes = store.read(Signal.NODE_CPU_USAGE_MEAN, TimeGrid.from_span(*window, FIVE_MINUTES_SECONDS))
     known = store.read_document(off_times.OFF_DOCUMENT, off_times.OffTimes) or off_times.OffTimes()
     silent = off_times.silences(nodes)
-    found = off_times.judged(known.of(silent, window[0]), silent, source)
+    found = off_times.examine(known.of(silent, window[0]), silent, source)
     if found != known:
         store.write_document(off_times.OFF_DOCUMENT, found)
     return off_times.note(found.off)

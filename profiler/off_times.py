@@ -36,7 +36,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What a source holds at the end of a silence.
+    """The counters and starts of containers that a source holds at the end of a silence.
 
     went_on, began_anew: counters of CPU that were there before it and are there after it, by whether they are lower:
     of nodes where it has such on both sides, else of containers. first_start: Unix time at which the first of the
@@ -48,7 +48,7 @@ class Signs:
     first_start: float | None
 
     def off_until(self, silence: Silence) -> int | None:
-        """Up to when the cluster was off from the silence's start on, Unix seconds; None where it was not, or may not.
+        """Return the time up to which the cluster was off from the silence's start on; None where it may not have been.
 
         Counters alone do not tell it: a cluster that was rebooted in an outage ran before and after it.
         """
@@ -67,25 +67,25 @@ class KnowsCounters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OffTimes:
-    """Silences that were judged, oldest first, and the times in them at which the cluster was off."""
+    """Silences that were examined, oldest first, and the times in them at which the cluster was off."""
 
-    judged: list[Silence] = field(default_factory=list)
+    examined: list[Silence] = field(default_factory=list)
     off: list[Silence] = field(default_factory=list)
 
     def slots(self, grid: TimeGrid) -> npt.NDArray[np.bool_]:
         """(slots,): the cluster was off in all of the slot."""
         times = grid.times()
         off = np.zeros(grid.size, dtype=bool)
-        for one in self.off:
-            off |= (times >= one.start_seconds) & (times + grid.step_seconds <= one.end_seconds)
+        for silence in self.off:
+            off |= (times >= silence.start_seconds) & (times + grid.step_seconds <= silence.end_seconds)
         return off
 
     def of(self, found: Iterable[Silence], since_seconds: int) -> OffTimes:
-        """Those that are still silent, or that a window which begins at a time cuts off."""
+        """Return those that are still silent, or that a window which begins at a time cuts off."""
         silent = set(found)
-        judged = [s for s in self.judged if s in silent or s.start_seconds < since_seconds < s.end_seconds]
-        starts = {s.start_seconds for s in judged}
-        return OffTimes(judged, [s for s in self.off if s.start_seconds in starts])
+        examined = [s for s in self.examined if s in silent or s.start_seconds < since_seconds < s.end_seconds]
+        starts = {s.start_seconds for s in examined}
+        return OffTimes(examined, [s for s in self.off if s.start_seconds in starts])
 
 
 def silences(nodes: Usage[Any]) -> tuple[Silence, ...]:
@@ -96,11 +96,11 @@ def silences(nodes: Usage[Any]) -> tuple[Silence, ...]:
     return tuple(Silence(start + (int(seen[i]) + 1) * step, start + int(seen[i + 1]) * step) for i in wide)
 
 
-def judged(known: OffTimes, found: Iterable[Silence], source: object) -> OffTimes:
-    """What is known, with what the source says of the silences that were not judged yet, the newest first."""
+def examine(known: OffTimes, found: Iterable[Silence], source: object) -> OffTimes:
+    """Return what is known, with what the source says of further silences, the newest first."""
     if not isinstance(source, KnowsCounters):
         return known
-    done, off = list(known.judged), list(known.off)
+    done, off = list(known.examined), list(known.off)
     for silence in sorted(set(found) - set(done), key=lambda s: -s.end_seconds)[:MOST_AT_ONCE]:
         signs = source.signs(silence)
         if signs is None:

@@ -97,15 +97,15 @@ def question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
 
     It covers containers and nodes' root groups that lived through the hour.
     """
-    return _counted(lived_through, labels, shard)
+    return _count_question(lived_through, labels, shard)
 
 
 def rare_question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
     """Return the PromQL that counts the series with few samples in each of three hours, by their samples in all."""
-    return _counted(rarely_sampled, labels, shard)
+    return _count_question(rarely_sampled, labels, shard)
 
 
-def _counted(samples: Callable[[str], str], labels: Mapping[str, str], shard: NamespaceShard) -> str:
+def _count_question(samples: Callable[[str], str], labels: Mapping[str, str], shard: NamespaceShard) -> str:
     own = (ONE_EACH, *of_labels(labels), *shard.matchers())
     each = (samples(selector((metric_name_matcher(CPU), *chosen, *own))) for chosen in (CONTAINERS, ROOT))
     return f'count_values("{SAMPLES_LABEL}", {" or ".join(each)})'

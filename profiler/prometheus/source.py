@@ -243,7 +243,7 @@ class PrometheusSource:
         return frozenset((x.get("namespace", ""), x.get("pod", "")) for x, _ in answer)
 
     def signs(self, silence: Silence) -> Signs | None:
-        """What counters and containers' starts tell at the end of a silence; None where the server does not answer."""
+        """The counters and containers' starts at the end of a silence; None where the server does not answer."""
         text, moment = began_anew.question(silence, self._rates(), self._settings.labels), began_anew.moment(silence)
         try:
             answer = self._query_series(text, range(moment, moment + 1))

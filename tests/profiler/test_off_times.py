@@ -24,7 +24,7 @@ from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.pipeline import corridor
 from cotenant.profiler.history import pull
-from cotenant.profiler.off_times import OffTimes, Signs, Silence, judged
+from cotenant.profiler.off_times import OffTimes, Signs, Silence, examine
 from cotenant.profiler.prometheus import PrometheusSource
 from tests.profiler.conftest import store_in
 from tests.support.prometheus import Server, blocks_from
@@ -258,5 +258,5 @@ def test_what_is_filled_later_is_off_no_more(server: Server) -> None:
     assert known.of((NIGHT,), 0) == known
     assert known.of((), 0) == OffTimes()
     assert known.of((), NIGHT.start_seconds + 60) == known  # the window begins in it
-    assert judged(OffTimes(), [NIGHT], object()) == OffTimes()  # a source that cannot tell
+    assert examine(OffTimes(), [NIGHT], object()) == OffTimes()  # a source that cannot tell
     assert not np.any(OffTimes().slots(TimeGrid(0, 300, 12)))

@@ -33,7 +33,7 @@ _BY: Final = {
 
 
 def moment(silence: Silence) -> int:
-    """When the question is to be evaluated."""
+    """The moment at which the question is to be evaluated, Unix seconds."""
     return silence.end_seconds + _SETTLE_SECONDS
 
 
