@@ -204,7 +204,7 @@ def test_what_belongs_to_another_exclusive_pod_is_not_free_where_sockets_are_com
     occupation = CpuOccupation(frozenset({1, 7}), numa_nodes_alone=frozenset({3}))
     # Socket 0 has 3 free CPUs, socket 1 has 2 beside that pod's node: it is the more allocated one.
     asked = CpuRequest(2, exclusive=NUMA_LEVEL, strategy=NumaStrategy.MOST_ALLOCATED)
-    assert allocate_cpus(CpuTopology(processors), occupation, asked) == {4, 5}
+    assert allocate_cpus(CpuTopology(processors), occupation, asked) == frozenset({4, 5})
     # For one that is not exclusive both have 3, and the first NUMA node goes first.
     assert allocate_cpus(CpuTopology(processors), occupation, replace(asked, exclusive=CpuExclusivePolicy.NONE)) == {
         2,
