@@ -103,7 +103,8 @@ class ContainerLife:
 
     first_slot: of the arrays in the grid. seen, unseen: (slots,) count of pods with a sample, and of pods that lived or
     may have lived without one; unknown: (slots,) True where no sign of any pod was possible or there. longest: slots
-    of the longest stretch in which one of them had no sample.
+    of the longest stretch in which one of them had no sample. off: number of slots in which the whole cluster was off,
+    so that nothing can be said to have lived, or not, in them.
     """
 
     first_slot: int
@@ -111,6 +112,7 @@ class ContainerLife:
     unseen: Integers
     unknown: Flags
     longest: int
+    off: int = 0
 
     @property
     def due(self) -> Floats:
@@ -118,7 +120,7 @@ class ContainerLife:
         lived = self.seen + self.unseen
         if not self.unknown.any():
             return lived.astype(np.float64)
-        told = len(lived) - int(self.unknown.sum())
+        told = len(lived) - self.off - int(self.unknown.sum())
         mean = round(float(lived.sum()) / max(told, 1) / _GRID) * _GRID
         return np.where(self.unknown, mean, lived)
 
@@ -127,7 +129,7 @@ class ContainerLife:
         """Share of the time in which a pod lived, or may have, in which at least one had a sample, 0..1."""
         found = self.seen > 0
         lived = int((found | (self.unseen > 0)).sum())
-        return int(found.sum()) / lived * (1 - int(self.unknown.sum()) / len(found))
+        return int(found.sum()) / lived * (1 - int(self.unknown.sum()) / max(len(found) - self.off, 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,7 +226,8 @@ class Members(Generic[KeyT]):
         if gaps_alone:
             return ContainerLife(first, seen, unseen, np.zeros(len(seen), dtype=bool), longest)
         unknown = self.lives.silence.unknown(told=key in self.told)[first:end] & (seen + unseen == 0)
-        return ContainerLife(first, seen, unseen, unknown, max(longest, longest_stretch(unknown)))
+        off = 0 if self.lives.silence.off is None else int(self.lives.silence.off[first:end].sum())
+        return ContainerLife(first, seen, unseen, unknown, max(longest, longest_stretch(unknown)), off)
 
     def _suspects(self, key: KeyT, rows: list[int]) -> Iterable[tuple[PodContainerRef, Flags]]:
         if rows:

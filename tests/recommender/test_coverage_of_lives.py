@@ -74,6 +74,8 @@ class World:
     dropped: frozenset[str] = frozenset()
     dropped_slots: Flags = field(default_factory=lambda: np.zeros(SLOTS, dtype=bool))
     """Workloads whose series a relabelling dropped in these slots; the nodes report."""
+    off: Flags | None = None
+    """Slots in which the cluster was switched off; nobody reports in them."""
 
     def hidden(self, work: Work, life: Life) -> Flags:
         nothing = np.zeros(SLOTS, dtype=bool)
@@ -115,7 +117,7 @@ class World:
         spec = Signal.NODE_CPU_USAGE_MEAN.spec
         values = np.where(np.array(blind), np.nan, 1000).astype(np.float32)
         nodes = Usage(tuple(map(NodeRef, names)), GRID, values, spec.resource, spec.statistic)
-        made = source_silence(nodes, {Signal.RESTARTS: self.usage()[Signal.RESTARTS]}, HOURS)
+        made = source_silence(nodes, {Signal.RESTARTS: self.usage()[Signal.RESTARTS]}, HOURS, off=self.off)
         assert made is not None
         return made
 
@@ -252,6 +254,34 @@ def test_namespaces_and_days_show_what_the_source_missed(work: Work, missing: st
         assert all(day["coverage"] <= 0.1 and day["gap_seconds"] >= 8 * 3600 for day in dark)
         # a night's life may begin before midnight on a light day and end on a dark one
         assert min(day["coverage"] for day in light) >= 0.9
+
+
+NIGHTS = np.asarray(np.tile((np.arange(DAY) >= 20 * HOUR) | (np.arange(DAY) < 7 * HOUR), DAYS))
+THROUGH = [
+    Work(kind, f"through-{kind.lower()}", (Life("p", 0, SLOTS),)) for kind in ("Deployment", "StatefulSet", "Pod")
+]
+BY_DAY = [
+    each_day("Deployment", "by-day", 7.0, 13.0),
+    each_day("Job", "job", 9.0, 2.0),
+    each_day("StatefulSet", "set", 7.0, 13.0, again=True),
+]
+
+
+@pytest.mark.parametrize("work", [*THROUGH, *BY_DAY], ids=lambda work: work.name)
+def test_nights_of_a_cluster_that_is_switched_off_are_missing_of_nothing_and_an_outage_by_day_is(work: Work) -> None:
+    dark = {"": NIGHTS | days(3, 3.5)}
+    world = World((work, OTHER_NODE), dark, hours_of(dark[""]), off=NIGHTS)
+    found = world.present((work,))
+    # On the fourth day nobody could see 07:00 to 12:00: 5 of 8 x 13 hours. Of the job, from its first sample at 9:00 to
+    # its last at 11:00, nobody knows whether it ran in 5 of 170 - 7 x 11 hours. Nothing of the nights is missing.
+    missing = {"job": 5 / 93}.get(work.name, 5 / 104)
+    assert world.coverage()[work.name] == pytest.approx(1 - missing, abs=0.01)
+    assert found.by_workload[work.ref].samples_present == pytest.approx(1 - missing, abs=0.01)
+    gaps = [row["gap_seconds"] for row in found.day_rows()]
+    assert max(gaps[:3] + gaps[4:]) <= 900 and gaps[3] <= 5 * 3600 + 900
+    # The same silence of a source alone, while pods ran on or may have run on, is missing.
+    outage = World((work, OTHER_NODE), dark, hours_of(dark[""]))
+    assert outage.coverage()[work.name] < 0.7
 
 
 def test_one_dark_node_of_two_takes_half_of_its_days_samples_and_no_time_from_a_value() -> None:
