@@ -30,6 +30,7 @@ REASONS: Final[Mapping[ChangeEvent, tuple[str, bool]]] = {
     ChangeEvent.REGRESSED: ("ChangeRegressed", True),
     ChangeEvent.ROLLED_BACK: ("ChangeRolledBack", False),
     ChangeEvent.ROLLBACK_REFUSED: ("ChangeRollbackRefused", True),
+    ChangeEvent.GONE: ("ChangeGone", False),
 }
 """Event of the workload, and whether it is a warning."""
 

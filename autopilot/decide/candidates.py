@@ -198,7 +198,7 @@ def _candidate(
             (Reason.AUTOPILOT_GUARDRAIL, f"stopped by {stopped}") if stopped else (Reason.AUTOPILOT_NOTHING_ALLOWED, "")
         )
     least = min((r.trust or Trust(0.0) for r in first), key=lambda trust: trust.confidence, default=Trust(0.0))
-    ways, gitops = under.limits.ways, _gitops(body, under)
+    ways, gitops = under.limits.ways, _gitops(workload, body, under)
     if gitops:
         ways = tuple(way for way in ways if leaves_manifests(way.method, body, allowed))
     return QueueCandidate(
@@ -236,10 +236,10 @@ def _blocking_reason(
     return (Reason.AUTOPILOT_OTHER_WRITER, other) if other else None
 
 
-def _gitops(body: Json, under: PolicyInForce) -> str:
+def _gitops(workload: WorkloadRef, body: Json, under: PolicyInForce) -> str:
     """Return what indicates that a GitOps tool keeps the workload, as text; "" when nothing does."""
     label = gitops_owner(body, under.settings.guardrails)
-    return gitops_writer(body) or (f"{label} says that a GitOps tool owns it" if label else "")
+    return gitops_writer(body, workload.kind) or (f"{label} says that a GitOps tool owns it" if label else "")
 
 
 def _never_touch_reasons(
@@ -383,7 +383,7 @@ def _possible_heaps(
 ) -> list[Recommendation]:
     """The recommendations with heaps only where a roll-out may write them and the template has the flag."""
     template = template_containers(body, workload.kind)
-    may_write = Way.ROLL_OUT in under.limits.ways and not _gitops(body, under)
+    may_write = Way.ROLL_OUT in under.limits.ways and not _gitops(workload, body, under)
     return [
         r
         if r.heap is None or (may_write and is_set(template.get(r.container.container, {}), r.heap))

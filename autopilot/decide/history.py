@@ -32,7 +32,7 @@ class ActState(StrEnum):
     FAILED = "failed"
     """The cluster refused it; nothing was changed."""
     TAKEN_BACK = "taken-back"
-    """A person rolled it back, or tried to, with no harm judged."""
+    """Somebody else rolled it back, tried to, or changed its values since, with no harm judged."""
 
 
 _STATES: Final[Mapping[ChangeState, ActState]] = {
@@ -46,6 +46,7 @@ _STATES: Final[Mapping[ChangeState, ActState]] = {
     ChangeState.ROLLED_BACK: ActState.HARMFUL,
     ChangeState.FAILED: ActState.FAILED,
     ChangeState.CANCELLED: ActState.FAILED,
+    ChangeState.GONE: ActState.TAKEN_BACK,
 }
 _GRAVITY: Final = (ActState.HARMFUL, ActState.UNDER_WAY, ActState.TAKEN_BACK, ActState.FAILED, ActState.KEPT)
 """Of the parts of an act the first of these that is there says how the whole stands."""

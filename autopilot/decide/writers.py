@@ -14,11 +14,10 @@ from cotenant.autopilot.decide.history import is_taken_back
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject
 from cotenant.changes.decide.field_changes import RESOURCES, holds_values
+from cotenant.changes.decide.in_force import latest_writer, writers_of
 from cotenant.changes.model.change import ChangeState, ChangeStatus, accepted_by_autopilot
 
 Json = Mapping[str, Any]
-OWN: Final = "cotenant-"
-"""Beginning of the names of our own field managers."""
 GITOPS_MANAGERS: Final = (
     "argocd-controller",
     "argocd-application-controller",
@@ -27,7 +26,7 @@ GITOPS_MANAGERS: Final = (
 )
 """Field managers of Argo CD and Flux."""
 _NEVER_WRITTEN: Final = (ChangeState.FAILED, ChangeState.CANCELLED)
-_IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED)
+_WRITTEN: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.GONE)
 _WORKLOADS: Final = frozenset(plural for _, plural in RESOURCES.values())
 
 
@@ -41,9 +40,9 @@ def vpa_of(workload: WorkloadRef, vpas: Iterable[VerticalAutoscalerObject]) -> s
     return ""
 
 
-def gitops_writer(live: Json) -> str:
+def gitops_writer(live: Json, kind: str) -> str:
     """Why a GitOps tool keeps its containers' resources, of its managed fields; "" when none does."""
-    managers = [entry.get("manager", "") for entry in _writers(live)]
+    managers = [entry.get("manager", "") for entry in writers_of(live, kind)]
     owner = next((name for name in managers if name in GITOPS_MANAGERS), "")
     return f"{owner} keeps its resources" if owner else ""
 
@@ -59,7 +58,7 @@ def describe_reversal(live: Json, standings: Sequence[ChangeStatus]) -> str:
         return ""
     if is_taken_back(last):
         return f"{last.actor} rolled change {last.change.id} back"
-    if last.state not in _IN_FORCE:
+    if last.state not in _WRITTEN:
         return ""
     refused = [s for s in standings if s.state is ChangeState.FAILED and s.change.batch == last.change.batch]
     rest = [replace(write, after=write.before) for s in refused for write in s.change.writes]
@@ -67,10 +66,7 @@ def describe_reversal(live: Json, standings: Sequence[ChangeStatus]) -> str:
     same_object = all(write.uid == (live.get("metadata") or {}).get("uid") for write in writes)
     if not same_object or all(holds_values(live, write) for write in writes):
         return ""
-    writers = [entry for entry in _writers(live) if not str(entry.get("manager", "")).startswith(OWN)]
-    latest = max(writers, key=lambda entry: str(entry.get("time") or ""), default={})
-    who = latest.get("manager") or "somebody"
-    return f"{who} changed what change {last.change.id} had set"
+    return f"{latest_writer(live, last.change.kind) or 'somebody'} changed what change {last.change.id} had set"
 
 
 def standings_by_workload(standings: Iterable[ChangeStatus]) -> Mapping[WorkloadRef, Sequence[ChangeStatus]]:
@@ -79,16 +75,3 @@ def standings_by_workload(standings: Iterable[ChangeStatus]) -> Mapping[Workload
     for standing in standings:
         changes[standing.change.ref].append(standing)
     return dict(changes)
-
-
-def _writers(live: Json) -> list[Json]:
-    """Entries of managedFields that own resources of the template's containers."""
-    entries = (live.get("metadata") or {}).get("managedFields") or ()
-    return [entry for entry in entries if _owns_resources(entry.get("fieldsV1") or {})]
-
-
-def _owns_resources(fields: Json) -> bool:
-    template = (fields.get("f:spec") or {}).get("f:template") or {}
-    spec = template.get("f:spec") or {}
-    lists = [spec.get(name) or {} for name in ("f:containers", "f:initContainers")]
-    return any("f:resources" in owned for containers in lists for owned in containers.values() if owned)

@@ -191,7 +191,9 @@ class Acts:
         if not due(inside_here, self._config.clock.now_seconds(), pace_of(settings, may_change)):
             return ended
         scope = WatchScope(
-            lambda standing: accepted_by_autopilot(standing) and standing.change.namespace == namespace, may_change
+            lambda standing: accepted_by_autopilot(standing) and standing.change.namespace == namespace,
+            may_change,
+            rechecks=False,
         )
         watcher = Watcher(lambda: self._open_actions(settings, self.guard(reading)), lambda _news: None, scope=scope)
         return [*ended, *watcher.step()]

@@ -32,9 +32,11 @@ from cotenant.changes.model.change import Write
 from cotenant.recommender.model.recommendation import Recommendation
 
 __all__ = [
+    "ANNOTATED",
     "CHANGE_ANNOTATION",
     "address_of",
     "annotated",
+    "annotated_swaps",
     "carries",
     "given_to_new_pods",
     "holds_values",
@@ -44,13 +46,15 @@ __all__ = [
     "on_new_pods",
     "planned",
     "quiet",
+    "same_value",
     "swaps_of",
     "template_containers",
 ]
 
 Json = Mapping[str, Any]
 
-_ANNOTATED: Final = f"/metadata/annotations/{escape_pointer_key(RESOURCES_ANNOTATION)}"
+ANNOTATED: Final = f"/metadata/annotations/{escape_pointer_key(RESOURCES_ANNOTATION)}"
+"""Where values for new pods stand, as a JSON pointer."""
 _LABELLED: Final = f"/metadata/labels/{escape_pointer_key(RESOURCES_LABEL)}"
 _LABELS: Final[Mapping[str, Any]] = {"op": "add", "path": "/metadata/labels", "value": {}}
 RESOURCES: Final[Mapping[str, tuple[str, str]]] = {
@@ -97,7 +101,7 @@ def planned(live: Json, recommendations: Sequence[Recommendation], change: str) 
         return None
     meta = live.get("metadata") or {}
     # What an annotation gave to new pods stands in the template from now on.
-    marks = {_ANNOTATED: (meta.get("annotations") or {}).get(RESOURCES_ANNOTATION),
+    marks = {ANNOTATED: (meta.get("annotations") or {}).get(RESOURCES_ANNOTATION),
              _LABELLED: (meta.get("labels") or {}).get(RESOURCES_LABEL)}  # fmt: skip
     stale = {pointer: old for pointer, old in marks.items() if old is not None}
     uid = str(meta.get("uid", ""))
@@ -137,7 +141,7 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
     text = encode_swaps({**earlier, **swaps})
     if text == present:
         return None
-    marks = {_ANNOTATED: (present, text), _LABELLED: ((meta.get("labels") or {}).get(RESOURCES_LABEL), LABEL_VALUE)}
+    marks = {ANNOTATED: (present, text), _LABELLED: ((meta.get("labels") or {}).get(RESOURCES_LABEL), LABEL_VALUE)}
     before = {pointer: old for pointer, (old, new) in marks.items() if old != new}
     now = {pointer: marks[pointer][1] for pointer in before}
     uid = str(meta.get("uid", ""))
@@ -153,8 +157,8 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
 
 def given_to_new_pods(writes: Sequence[Write]) -> dict[str, ResourceSwap]:
     """The values that the annotation among the writes sets on new pods; empty without one."""
-    texts = [write.after.get(_ANNOTATED) for write in writes]
-    return _swaps(next((text for text in texts if text), None))
+    texts = [write.after.get(ANNOTATED) for write in writes]
+    return annotated_swaps(next((text for text in texts if text), None))
 
 
 def overtaken_swaps(live: Json, write: Write, kind: str) -> list[str]:
@@ -192,7 +196,7 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
     sets: list[Mapping[str, Any]] = []
     for pointer, old in write.before.items():
         present = value_at_pointer(live, pointer)
-        if _plain(present) != _plain(write.after[pointer]):
+        if not same_value(present, write.after[pointer]):
             raise UsageError(
                 f"{write.address}: {pointer} is not what was applied any more",
                 fix="Somebody changed it since: look first.",
@@ -216,7 +220,12 @@ def carries(live: Json, write: Write, change: str) -> bool:
 
 def holds_values(live: Json, write: Write) -> bool:
     """Return whether every field still has the value that was written."""
-    return all(_plain(value_at_pointer(live, pointer)) == _plain(value) for pointer, value in write.after.items())
+    return all(same_value(value_at_pointer(live, pointer), value) for pointer, value in write.after.items())
+
+
+def same_value(first: Any, second: Any) -> bool:
+    """Return whether two values are the same to a template: an empty map and a missing one are."""
+    return bool(_plain(first) == _plain(second))
 
 
 def _resources_by_pointer(spec: Json, base: str) -> Iterator[tuple[str, str, Any]]:
@@ -305,11 +314,11 @@ def _sides(resources: Json) -> dict[str, dict[str, Any]]:
 
 def swaps_of(live: Json) -> dict[str, ResourceSwap]:
     """Return what the object's annotation sets on new pods, by container; empty if it is absent or unreadable."""
-    return _swaps(((live.get("metadata") or {}).get("annotations") or {}).get(RESOURCES_ANNOTATION))
+    return annotated_swaps(((live.get("metadata") or {}).get("annotations") or {}).get(RESOURCES_ANNOTATION))
 
 
-def _swaps(text: str | None) -> dict[str, ResourceSwap]:
-    """The present content of an annotation; empty when it cannot be read, so that it is written anew."""
+def annotated_swaps(text: str | None) -> dict[str, ResourceSwap]:
+    """The content of an annotation, by container; empty when it cannot be read, so that it is written anew."""
     try:
         return decode_swaps(text or "{}")
     except UsageError:

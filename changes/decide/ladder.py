@@ -6,19 +6,18 @@ on the step before; what nobody can say keeps it waiting, and what somebody else
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.reasons import Reason
 from cotenant.base.settings.sections.actions import GuardrailSettings
-from cotenant.changes.decide.field_changes import holds_values, overtaken_swaps
 from cotenant.changes.decide.guardrails import blocking, judge_batch
-from cotenant.changes.decide.in_place import RESIZE
+from cotenant.changes.decide.in_force import Live, describe_loss, rewritten_fields
 from cotenant.changes.decide.lifecycle import Pace, is_verified_again
-from cotenant.changes.model.change import ChangeState, ChangeStatus, Write
+from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.model.ladder import (
     LADDER_KEY_PREFIX,
     Ladder,
@@ -40,6 +39,7 @@ _OVER: Final = {
     ChangeState.REGRESSED: "did harm",
     ChangeState.ROLLED_BACK: "was rolled back",
     ChangeState.ROLLBACK_UNKNOWN: "is being rolled back",
+    ChangeState.GONE: "is no longer in force",
 }
 
 
@@ -112,7 +112,9 @@ def judge_history(status: LadderStatus, standings: Sequence[ChangeStatus], pace:
             if step.state in _OVER or step.rollback_refused:
                 what = "could not be rolled back" if step.rollback_refused else _OVER[step.state]
                 why = f": {step.words}" if step.words else ""
-                return stop(Reason.LADDER_STEP_ENDED, f"step {place} (change {step.change.id}) {what}{why}")
+                is_foreign = step.state is ChangeState.GONE
+                reason = Reason.LADDER_OTHER_WRITER if is_foreign else Reason.LADDER_STEP_ENDED
+                return stop(reason, f"step {place} (change {step.change.id}) {what}{why}")
     if (other := _later_change(status.ladder, standings, taken[-1])) is not None:
         words = f"{other.change.actor} changed the workload too: change {other.change.id}"
         return stop(Reason.LADDER_OTHER_WRITER, words)
@@ -144,27 +146,17 @@ def _later_change(
     )
 
 
-def object_writes(last: Sequence[ChangeStatus]) -> list[Write]:
-    """The writes of a step whose objects stay: all but those of pods, which come and go."""
-    return [write for status in last for write in status.change.writes if write.subresource != RESIZE]
-
-
-def judge_objects(
-    ladder: Ladder, last: Sequence[ChangeStatus], live: Mapping[str, Mapping[str, Any] | None]
-) -> LadderDecision:
-    """Judge whether the objects still have what the last step wrote. live: API path -> the object, None: it is gone.
+def judge_objects(last: Sequence[ChangeStatus], live: Live) -> LadderDecision:
+    """Judge whether the objects still have what the last step wrote.
 
     What an annotation gives to new pods counts no more once the template has changed beside it.
     """
-    names = {target.container for target in ladder.targets}
-    for write in object_writes(last):
-        found = live.get(write.address.path)
-        if found is None or (found.get("metadata") or {}).get("uid") != write.uid:
-            return stop(Reason.LADDER_OTHER_WRITER, f"{write.address} was deleted, or is another one of that name")
-        if not holds_values(found, write) or names.intersection(overtaken_swaps(found, write, ladder.kind)):
-            words = f"somebody changed {write.address}: it has not what change {last[-1].change.id} wrote"
-            return stop(Reason.LADDER_OTHER_WRITER, words)
-    return LadderDecision(LadderVerdict.TAKE)
+    rewritten = rewritten_fields(last)
+    losses = (
+        describe_loss(status.change, live, status.begun_seconds, rewritten.get(status.change.id, ())) for status in last
+    )
+    words = next(filter(None, losses), "")
+    return stop(Reason.LADDER_OTHER_WRITER, words) if words else LadderDecision(LadderVerdict.TAKE)
 
 
 def judge_results(ladder: Ladder, last: Sequence[ChangeStatus], fresh: Sequence[Recommendation]) -> LadderDecision:

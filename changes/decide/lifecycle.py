@@ -8,11 +8,12 @@ continues from there, whatever ended the one before.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from cotenant.changes.decide.in_force import rewritten_fields
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 
 
@@ -61,9 +62,22 @@ class Regressed:
     message: str
 
 
-_BAD: Final = (ChangeState.FAILED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK, ChangeState.ROLLBACK_UNKNOWN)
+RECHECK_SECONDS: Final = 21_600.0
+"""Time after which it is looked again whether the cluster still has a verified change. Savings shown are a quarter of a
+day old at most."""
+MOST_RECHECKS: Final = 50
+"""Changes that one look of the watcher compares at most. With a look a minute 18,000 in a quarter of a day."""
+
+_BAD: Final = (
+    ChangeState.FAILED,
+    ChangeState.REGRESSED,
+    ChangeState.ROLLED_BACK,
+    ChangeState.ROLLBACK_UNKNOWN,
+    ChangeState.GONE,
+)
+_ENDED: Final = (ChangeState.FAILED, ChangeState.CANCELLED, ChangeState.GONE)
+"""States without harm in which a change stays, and holds up nothing of a batch that is only paced."""
 _NOT_BEGUN: Final = (ChangeState.WAITING, ChangeState.CANCELLED, ChangeState.AWAITING)
-_IN_FORCE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED)
 
 
 def of_anybody(_status: ChangeStatus) -> bool:
@@ -139,6 +153,18 @@ def is_verified_again(standing: ChangeStatus, pace: Pace) -> bool:
     return standing.verified_seconds >= standing.begun_seconds + pace.verify_seconds
 
 
+def due_rechecks(
+    standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace, last_seconds: Mapping[str, float]
+) -> list[ChangeStatus]:
+    """Changes with their last verdict whose values are to be compared with the cluster's again, the oldest look first.
+
+    last_seconds: when each was compared, by its id; one that never was since this process began comes first.
+    """
+    verified = (s for s in standings if s.state is ChangeState.VERIFIED and is_verified_again(s, pace))
+    overdue = [s for s in verified if last_seconds.get(s.change.id, 0.0) + RECHECK_SECONDS <= now_seconds]
+    return sorted(overdue, key=lambda status: last_seconds.get(status.change.id, 0.0))[:MOST_RECHECKS]
+
+
 def _settle_steps(batch: Sequence[ChangeStatus]) -> Iterator[DueStep]:
     for status in batch:
         if not status.state.settled:
@@ -167,15 +193,16 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
     begun = [status for status in batch if status.state not in _NOT_BEGUN]
     waiting = [status for status in batch if status.state is ChangeState.WAITING]
     front = max((status.change.wave for status in begun), default=0)
-    bad = next((status for status in begun if _is_bad(status)), None)
+    bad = min(filter(_is_bad, begun), key=lambda status: status.state is ChangeState.GONE, default=None)  # harm first
     if bad is not None:
         why = f"{bad.change.workload}, which went first, is {bad.state}" + (f": {bad.words}" if bad.words else "")
         yield from (DueStep(Due.CANCEL, status, why) for status in waiting)
-        if not bad.change.paced and bad.change.wave == front < max(status.change.wave for status in batch):
+        takes_back = not bad.change.paced and bad.state is not ChangeState.GONE
+        if takes_back and bad.change.wave == front < max(status.change.wave for status in batch):
             yield from (
                 DueStep(Due.ROLL_BACK, status, why)
                 for status in batch
-                if status.change.wave == front and status.state in _IN_FORCE and not status.rollback_refused
+                if status.change.wave == front and status.state.in_force and not status.rollback_refused
             )
     elif pace.may_change and waiting:
         following = min(status.change.wave for status in waiting)
@@ -187,30 +214,19 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
 
 def _is_bad(status: ChangeStatus) -> bool:
     """Return whether a change keeps those after it from being done."""
-    return status.rollback_refused or (
-        status.state in _BAD and not (status.change.paced and status.state is ChangeState.FAILED)
-    )
+    return status.rollback_refused or (status.state in _BAD and not (status.change.paced and status.state in _ENDED))
 
 
 def _is_through(status: ChangeStatus) -> bool:
     """Return whether a change lets those after it follow."""
-    ended = status.change.paced and status.state in (ChangeState.FAILED, ChangeState.CANCELLED)
+    ended = status.change.paced and status.state in _ENDED
     return status.state is ChangeState.VERIFIED or ended
 
 
 def _superseded_changes(standings: Sequence[ChangeStatus]) -> frozenset[str]:
     """Verified changes of which a later one in force has written a field again: harm from then on is that one's."""
-    last: dict[tuple[str, str, str], str] = {}
-    replaced: set[str] = set()
-    for status in standings:
-        if status.state not in _IN_FORCE:
-            continue
-        for write in status.change.writes:
-            for pointer in write.after:
-                field = (write.address.path, write.uid, pointer)
-                replaced |= {last[field]} if field in last else set()
-                last[field] = status.change.id
-    return frozenset(status.change.id for status in standings if status.state is ChangeState.VERIFIED) & replaced
+    verified = {status.change.id for status in standings if status.state is ChangeState.VERIFIED}
+    return frozenset(verified & rewritten_fields(standings).keys())
 
 
 def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:

@@ -48,6 +48,8 @@ class ChangeEvent(StrEnum):
     ROLLBACK_REFUSED = "rollback-refused"
     ROLLBACK_LOST = "rollback-lost"
     """The process that accepted it ended before anything was sent."""
+    GONE = "gone"
+    """Its workload no longer has what it wrote, or is gone itself."""
 
 
 class ChangeState(StrEnum):
@@ -68,6 +70,8 @@ class ChangeState(StrEnum):
     REGRESSED = "regressed"
     ROLLBACK_UNKNOWN = "rollback-unknown"
     ROLLED_BACK = "rolled-back"
+    GONE = "gone"
+    """Somebody else changed what it wrote since, or the workload is gone: it is no longer in force."""
 
     @property
     def settled(self) -> bool:
@@ -101,6 +105,16 @@ TRANSITIONS: Final[Mapping[tuple[ChangeState | None, ChangeEvent], ChangeState]]
     (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLED_BACK): ChangeState.ROLLED_BACK,
     (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLBACK_REFUSED): ChangeState.APPLIED,
     (ChangeState.ROLLBACK_UNKNOWN, ChangeEvent.ROLLBACK_LOST): ChangeState.APPLIED,
+    **{
+        (state, ChangeEvent.GONE): ChangeState.GONE
+        for state in (ChangeState.UNKNOWN, ChangeState.ROLLBACK_UNKNOWN, *_IN_FORCE)
+    },
+    # A release that does not know the event takes such a change for one in force, and writes on.
+    **{
+        (ChangeState.GONE, happened): ChangeState.GONE
+        for happened in (ChangeEvent.VERIFIED, ChangeEvent.REGRESSED, ChangeEvent.UNJUDGED)
+    },
+    (ChangeState.GONE, ChangeEvent.ROLLBACK_ACCEPTED): ChangeState.ROLLBACK_UNKNOWN,
 }
 """Everything that may happen, and where it leads; anything else is refused before it is written."""
 

@@ -214,6 +214,6 @@ def _rung_state(batch: Sequence[ChangeStatus], is_kept: Mapping[str, bool]) -> R
     states = {status.state for status in batch}
     if states & {ChangeState.ROLLED_BACK, ChangeState.ROLLBACK_UNKNOWN}:
         return RungState.TAKEN_BACK
-    if states & {ChangeState.FAILED, ChangeState.CANCELLED, ChangeState.REGRESSED}:
+    if states & {ChangeState.FAILED, ChangeState.CANCELLED, ChangeState.REGRESSED, ChangeState.GONE}:
         return RungState.ENDED
     return RungState.KEPT if all(is_kept.get(status.change.id, False) for status in batch) else RungState.UNDER_WAY

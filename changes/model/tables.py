@@ -39,7 +39,7 @@ CHANGES: Final = Schema(
             "state",
             "State",
             Kind.TEXT,
-            "unknown, awaiting, waiting, applied, failed, verified, regressed, rolled-back.",
+            "unknown, awaiting, waiting, applied, failed, verified, regressed, rolled-back, gone.",
             essential=True,
         ),
         Column("method", "Method", Kind.TEXT, "How it reaches the pods: template, in-place, annotate."),

@@ -27,7 +27,6 @@ from cotenant.changes.decide.ladder import (
     judge_results,
     judge_step,
     judge_turn,
-    object_writes,
     wait,
     within_approval,
 )
@@ -36,6 +35,7 @@ from cotenant.changes.dry_run import dry_run_review
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.ladder import LadderEvent, LadderState, LadderStatus, steps_taken
 from cotenant.changes.model.service import Method
+from cotenant.changes.soak.objects import read_objects
 from cotenant.changes.soak.reconcile import pace_of
 from cotenant.changes.soak.stop_switch import read_switch
 from cotenant.changes.soak.watcher import require_patching
@@ -104,9 +104,9 @@ class Ladders:
         if decision.verdict is not LadderVerdict.TAKE:
             return decision, None
         last = steps_taken(ladder, standings)[-1]
-        live = {write.address.path: actions.client.get(write.address.path) for write in object_writes(last)}
+        live = read_objects(actions, [step.change for step in last])
         fresh = list(self.recommended(ladder.ref))
-        for decision in (judge_objects(ladder, last, live), judge_results(ladder, last, fresh)):
+        for decision in (judge_objects(last, live), judge_results(ladder, last, fresh)):
             if decision.verdict is not LadderVerdict.TAKE:
                 return decision, None
         (review,) = actions.review(within_approval(ladder, fresh), method=Method(ladder.method))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from cotenant.base.errors import ClusterUnreachable, CotenantError, NoData, NotLeader, StoreError
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.accept import Actions
 from cotenant.changes.decide.field_changes import carries
+from cotenant.changes.decide.in_force import object_writes
 from cotenant.changes.decide.in_place import RESIZE, summarize_resize_answers
 from cotenant.changes.decide.lifecycle import Pace
 from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus, Write
+from cotenant.changes.soak.objects import read_object, read_objects
 from cotenant.changes.soak.verification import compute_change_verdict
 
 VERIFY_HOURS: Final = 24.0
@@ -82,12 +84,15 @@ def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
 def _settle_change(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
     """The state of one change whose outcome is unknown, found by reading every object that it should have written.
 
-    Waits first until QUIET_SECONDS have passed since the change, so that a write under way has arrived. All of it
-    there: applied. Nothing of it there: refused, or waiting when it belongs to a wave. A part: refused, done by half.
+    Waits first until QUIET_SECONDS have passed since the change, so that a write under way has arrived. Its workload
+    deleted: gone. All of it there: applied. Nothing of it there: refused, or waiting when it belongs to a wave. A part:
+    refused, done by half.
     """
     waited = actions.journal.clock.now_seconds() - standing.since_seconds
     time.sleep(max(0.0, min(QUIET_SECONDS, QUIET_SECONDS - waited)))
     back = standing.state is ChangeState.ROLLBACK_UNKNOWN
+    if gone := _describe_deletion(actions, standing):
+        return actions.teller.record(standing, ChangeEvent.GONE, gone)
     note = standing.change.rollback_note if back else standing.change.id
     write_states = [(write, _holds(actions, write, note, back)) for write in standing.change.writes]
     live_writes = [write for write, is_live in write_states if is_live]
@@ -122,10 +127,25 @@ def _rolled_back(
     return actions.teller.record(standing, ChangeEvent.ROLLED_BACK, message)
 
 
+def _describe_deletion(actions: Actions, standing: ChangeStatus) -> str:
+    """Say that every object that a change writes is gone, so that nobody can read what became of it; "" otherwise."""
+    writes = object_writes([standing.change])
+    live = read_objects(actions, [standing.change])
+    if not writes or any(_is_same(live[write.address.path], write) for write in writes):
+        return ""
+    what = "rolled back" if standing.state is ChangeState.ROLLBACK_UNKNOWN else "applied"
+    names = ", ".join(dict.fromkeys(str(write.address) for write in writes))
+    return f"{names} was deleted before anything said that the change had been {what}"
+
+
+def _is_same(live: Mapping[str, Any] | None, write: Write) -> bool:
+    return live is not None and (live.get("metadata") or {}).get("uid") == write.uid
+
+
 def _holds(actions: Actions, write: Write, note: str, back: bool) -> bool | None:
     """None for a pod that has ended."""
-    live = actions.client.get(write.address.path)
-    if live is None or (live.get("metadata") or {}).get("uid") != write.uid:
+    live = read_object(actions, write.address)
+    if live is None or not _is_same(live, write):
         return None if write.subresource == RESIZE else False
     expected = replace(write, before=write.after, after=write.before) if back else write
     return carries(live, expected, note)

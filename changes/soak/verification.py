@@ -16,6 +16,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.changes.accept import Actions
 from cotenant.changes.decide.field_changes import address_of
+from cotenant.changes.decide.in_force import describe_loss, rewritten_fields
 from cotenant.changes.decide.in_place import RESIZE, answer, summarize_resize_answers
 from cotenant.changes.decide.regression_check import (
     MOST_RESTARTS,
@@ -32,6 +33,7 @@ from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Wri
 from cotenant.changes.model.judgement import ChangeVerdict, RuleResult, RuleVerdict
 from cotenant.changes.objectives.declared import declared_objectives
 from cotenant.changes.objectives.query_variables import fill_variables
+from cotenant.changes.soak.objects import read_object, read_objects
 from cotenant.changes.soak.own_series import check_own
 from cotenant.changes.soak.usage_comparison import LEAST_SECONDS
 
@@ -42,9 +44,12 @@ ANNOTATIONS: Final = {Measure.LATENCY: LATENCY_ANNOTATION, Measure.ERRORS: ERROR
 
 
 def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[ChangeEvent, str, ChangeVerdict]:
-    """The verdict on a change, in words, and every rule with its numbers."""
+    """The verdict on a change, in words, and every rule with its numbers.
+
+    Harm counts first: whoever put the old values back by hand may have done it for that reason.
+    """
     change, since, now = standing.change, standing.begun_seconds, actions.journal.clock.now_seconds()
-    live = actions.client.get(address_of(change.ref).path)
+    live = read_object(actions, address_of(change.ref))
     asked, refused = _objectives(actions, live, change.ref)
     compared = [*actions.compare(change, since, now, asked), *refused]
     queried = [
@@ -55,10 +60,20 @@ def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[Ch
     verdict = ChangeVerdict(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
     if verdict.harm:
         return ChangeEvent.REGRESSED, verdict.harm, verdict
+    if lost := find_loss(actions, standing):
+        return ChangeEvent.GONE, lost, verdict
     if silent := unanswered_query_reason(rules):
         return ChangeEvent.UNJUDGED, f"not verified: {silent}", verdict
     looked = ", ".join(rule.words for rule in rules if rule.rule in POD_RULES)
     return ChangeEvent.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", verdict
+
+
+def find_loss(actions: Actions, standing: ChangeStatus) -> str:
+    """Return what the cluster no longer has of a change in force, and who changed it, as text; "" while it has all."""
+    same = [s for s in actions.journal.standings().values() if s.change.ref == standing.change.ref]
+    rewritten = rewritten_fields(same).get(standing.change.id, frozenset())
+    live = read_objects(actions, [standing.change])
+    return describe_loss(standing.change, live, standing.begun_seconds, rewritten)
 
 
 def _objectives(actions: Actions, live: Json | None, workload: WorkloadRef) -> tuple[list[Objective], list[Compared]]:

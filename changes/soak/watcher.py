@@ -19,9 +19,10 @@ from cotenant.base.errors import ClusterForbidden, CotenantError, StoreBusy
 from cotenant.base.kube import access_review
 from cotenant.changes.accept import Actions, Guard
 from cotenant.changes.decide.change_windows import is_open
-from cotenant.changes.decide.lifecycle import Due, DueStep, due
-from cotenant.changes.model.change import ChangeState, ChangeStatus, Write, accepted_by_autopilot
+from cotenant.changes.decide.lifecycle import Due, DueStep, due, due_rechecks
+from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus, Write, accepted_by_autopilot
 from cotenant.changes.soak.reconcile import pace_of, settle_change, verify
+from cotenant.changes.soak.verification import find_loss
 
 ROUNDS: Final = 8
 """Steps that one look may lead to: settled, judged, resumed, taken back."""
@@ -72,11 +73,13 @@ def accepted_by_people(standing: ChangeStatus) -> bool:
 class WatchScope:
     """The changes that a watcher handles, and whether the rest of a canary may be done.
 
-    may_change: None: decided by the change windows of the settings.
+    may_change: None: decided by the change windows of the settings; rechecks: whether it looks again and again if the
+    cluster still has verified changes, of whomever.
     """
 
     mine: Callable[[ChangeStatus], bool] = accepted_by_people
     may_change: bool | None = None
+    rechecks: bool = True
 
 
 class Watcher:
@@ -97,6 +100,8 @@ class Watcher:
         self._tell = report
         self._ahead = ahead
         self._told: set[str] = set()
+        self._compared: dict[str, float] = {}
+        """When each verified change was last compared with the cluster (Unix time), by its id."""
 
     def step(self) -> list[ChangeStatus]:
         """Look once, and do what is due; the changes that moved. StoreBusy while somebody else is acting."""
@@ -105,12 +110,29 @@ class Watcher:
             moved = _perform_due_steps(actions, self._scope)
             moved += self._climb(actions)
             now = actions.journal.clock.now_seconds()
+            if self._scope.rechecks:
+                moved += self._recheck(actions, now)
         news = [item for standing in moved if (item := news_of(standing)) is not None]
         fresh = [item for item in self._ahead(now) if item.title not in self._told]
         self._told.update(item.title for item in fresh)
         if news or fresh:
             self._tell([*news, *fresh])
         return moved
+
+    def _recheck(self, actions: Actions, now_seconds: float) -> list[ChangeStatus]:
+        """Write down which verified changes are no longer in force; one that may not be read stays as it is."""
+        gone: list[ChangeStatus] = []
+        standings = actions.journal.standings().values()
+        for standing in due_rechecks(standings, now_seconds, pace_of(actions.settings), self._compared):
+            self._compared[standing.change.id] = now_seconds
+            try:
+                if lost := find_loss(actions, standing):
+                    gone.append(actions.teller.record(standing, ChangeEvent.GONE, lost))
+            except CotenantError as error:
+                log.info("a change could not be compared", change=standing.change.id, err=error.message)
+        if gone:
+            actions.finish()
+        return gone
 
     def run(self, every_seconds: float, end: threading.Event) -> None:
         """Look until `end` is set; what goes wrong is logged and tried again at the next look."""
@@ -143,6 +165,7 @@ def news_of(standing: ChangeStatus) -> News | None:
         ChangeState.ROLLED_BACK: ("was rolled back", True),
         ChangeState.CANCELLED: ("will not be done", True),
         ChangeState.FAILED: ("was refused", True),
+        ChangeState.GONE: ("is no longer in force", False),
     }
     title, bad = titles.get(standing.state, ("", False))
     if not title:

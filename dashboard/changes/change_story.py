@@ -36,6 +36,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "rollback-accepted": "Rollback accepted",
     "rolled-back": "Rolled back",
     "rollback-refused": "Rollback refused",
+    "gone": "No longer in force",
 }
 MOVES_SHOWN: Final = 40
 ROLL_BACK: Final = "change-back"

@@ -41,6 +41,7 @@ STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
     ChangeState.WAITING: ("violet", "Waits for the soak time of those that go first."),
     ChangeState.AWAITING: ("violet", "Waits for a second person, who confirms it on the page Changes."),
     ChangeState.CANCELLED: ("gray", "Waited, and was never applied."),
+    ChangeState.GONE: ("gray", "No longer in force: its values were changed since, or its workload is gone."),
 }
 ASKED: Final = "review-asked"
 """What the buttons of the outcome ask for: {"act": ROLL_BACK or VERIFY, "ids": changes, with commas}."""

@@ -46,10 +46,11 @@ VERDICTS: Final = {
     ChangeEvent.VERIFIED: ("no harm", "teal"),
     ChangeEvent.REGRESSED: ("it did harm", "red"),
     ChangeEvent.UNJUDGED: ("no verdict", "orange"),
+    ChangeEvent.GONE: ("no longer in force", "gray"),
 }
 TONES: Final = {RuleVerdict.KEPT: "teal", RuleVerdict.WORSE: "red", RuleVerdict.NO_DATA: "gray"}
 DONE: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK,
-               ChangeState.ROLLBACK_UNKNOWN)  # fmt: skip
+               ChangeState.ROLLBACK_UNKNOWN, ChangeState.GONE)  # fmt: skip
 """States in which the pods run, or ran, with the change."""
 
 

@@ -199,5 +199,5 @@ def test_a_vpa_or_a_gitops_tool_keeps_it_away_from_the_beginning() -> None:
     # without an updatePolicy, or a mode in it, a VPA recreates pods
     assert vpa_of(WEB, [vpa()])
     assert vpa_of(WEB, [vpa(updatePolicy={})])
-    assert "argocd-controller" in gitops_writer(live("1", "argocd-controller"))
-    assert gitops_writer(live("1", "kubectl-edit")) == ""
+    assert "argocd-controller" in gitops_writer(live("1", "argocd-controller"), WEB.kind)
+    assert gitops_writer(live("1", "kubectl-edit"), WEB.kind) == ""

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.json_documents.json_pointer import escape_pointer_key
 from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import SystemClock
@@ -134,10 +135,10 @@ def test_a_latency_that_cannot_be_told_is_no_pass_and_is_said_once(scene: acting
 
 def annotate(scene: acting.Scene, workload: WorkloadRef, query: str) -> None:
     """Give a workload a latency query of its own."""
-    address = address_of(workload)
-    head = {"apiVersion": address.api_version, "kind": workload.kind}
-    meta = {"name": address.name, "namespace": address.namespace, "annotations": {LATENCY_ANNOTATION: query}}
-    acting._send(scene, [acting.Apply(address, {**head, "metadata": meta}, why="test")])
+    assert scene.server is not None
+    pointer = f"/metadata/annotations/{escape_pointer_key(LATENCY_ANNOTATION)}"  # beside the note of the change
+    body = [{"op": "add", "path": pointer, "value": query}]
+    embedded_api(scene.server).patch(address_of(workload).path, body, kind="json", fieldManager="kubectl-annotate")
 
 
 def test_a_workloads_own_query_goes_before_the_setting_and_a_slower_answer_is_harm(

@@ -245,15 +245,15 @@ def written(live: dict[str, Any], by_annotation: bool) -> tuple[ChangeStatus, di
 def test_an_edit_of_the_template_ends_it_by_whichever_method_the_step_was_written(by_annotation: bool) -> None:
     step, live = written(deployment("1000m"), by_annotation)
     path = step.change.writes[0].address.path
-    assert judge_objects(ladder(WHOLE), [step], {path: live}).verdict is TAKE
+    assert judge_objects([step], {path: live}).verdict is TAKE
     app, other = live["spec"]["template"]["spec"]["containers"]
     app["resources"]["requests"]["cpu"] = "2"  # an annotation still says 700m, and new pods get 2 CPUs
-    found = judge_objects(ladder(WHOLE), [step], {path: live})
+    found = judge_objects([step], {path: live})
     assert (found.verdict, found.reason) == (STOP, Reason.LADDER_OTHER_WRITER)
     # A container that no step changes is nobody's business here.
     app["resources"]["requests"]["cpu"] = "1000m" if by_annotation else "700m"
     other["resources"]["requests"]["cpu"] = "300m"
-    assert judge_objects(ladder(WHOLE), [step], {path: live}).verdict is TAKE
+    assert judge_objects([step], {path: live}).verdict is TAKE
 
 
 def test_an_autoscaler_that_came_later_ends_it_because_nobody_approved_a_change_of_its_target() -> None:

@@ -11,7 +11,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.intent import Address
-from cotenant.changes.decide.lifecycle import Due, Pace, Regressed, due, regressed_condition
+from cotenant.changes.decide.lifecycle import (
+    MOST_RECHECKS,
+    RECHECK_SECONDS,
+    Due,
+    Pace,
+    Regressed,
+    due,
+    due_rechecks,
+    regressed_condition,
+)
 from cotenant.changes.model.change import (
     TRANSITIONS,
     Change,
@@ -163,11 +172,31 @@ def test_who_watches_some_changes_of_a_batch_waits_for_the_others_of_it(state: C
     assert [(step.due, step.standing.change.id) for step in found] == [
         step for step in steps(*batch, now=MINUTE) if step[1] == "b"
     ]
-    is_harm = state in (ChangeState.REGRESSED, ChangeState.ROLLED_BACK) or (
-        state is ChangeState.FAILED and not is_paced
-    )
-    is_through = state is ChangeState.VERIFIED or (is_paced and state in (ChangeState.FAILED, ChangeState.CANCELLED))
-    assert [step.due for step in found] == ([Due.CANCEL] if is_harm else [Due.RESUME] if is_through else [])
+    # What was refused, or was changed by somebody else, says nothing for a canary and holds up nothing that is paced.
+    ended = (ChangeState.FAILED, ChangeState.GONE)
+    ends_rest = state in (ChangeState.REGRESSED, ChangeState.ROLLED_BACK) or (state in ended and not is_paced)
+    is_through = state is ChangeState.VERIFIED or (is_paced and state in (*ended, ChangeState.CANCELLED))
+    assert [step.due for step in found] == ([Due.CANCEL] if ends_rest else [Due.RESUME] if is_through else [])
+
+
+def test_a_canary_that_somebody_else_changed_ends_the_rest_and_takes_nothing_back() -> None:
+    kept, gone = standing("a", ChangeState.VERIFIED), standing("b", ChangeState.GONE)
+    rest = standing("c", ChangeState.WAITING, wave=1)
+    assert steps(kept, gone, rest, now=MINUTE) == [(Due.CANCEL, "c")]
+    # Harm beside it takes the whole wave back, as ever.
+    harmful = standing("d", ChangeState.REGRESSED)
+    assert set(steps(gone, harmful, kept, rest, now=MINUTE)) == {
+        (Due.CANCEL, "c"), (Due.ROLL_BACK, "a"), (Due.ROLL_BACK, "d")}  # fmt: skip
+
+
+def test_a_verified_change_is_compared_again_after_a_quarter_of_a_day_the_longest_unseen_first() -> None:
+    day = 86_400.0
+    old = [replace(standing(id_, ChangeState.VERIFIED), verified_seconds=2 * day) for id_ in "abc"]
+    young = replace(standing("d", ChangeState.VERIFIED), verified_seconds=MINUTE)  # its second verdict is to come
+    now, seen = 10 * day, {"a": 10 * day - RECHECK_SECONDS, "b": 10 * day - RECHECK_SECONDS + 1}
+    assert [s.change.id for s in due_rechecks([*old, young], now, PACE, seen)] == ["c", "a"]
+    many = [replace(old[0], change=replace(old[0].change, id=str(number))) for number in range(2 * MOST_RECHECKS)]
+    assert len(due_rechecks(many, now, PACE, {})) == MOST_RECHECKS
 
 
 def test_what_nobody_saw_the_end_of_comes_first() -> None:
@@ -220,6 +249,17 @@ class AnyHistory(RuleBasedStateMachine):
                 self.settled(step.standing, good)
             else:
                 self.tell(step.standing.change.id, told)  # never one that cannot happen
+
+    @rule(id_=st.sampled_from("abc"))
+    def somebody_else_changes_the_workload(self, id_: str) -> None:
+        if self.standings()[id_].state.in_force:
+            self.tell(id_, ChangeEvent.GONE)
+
+    @rule(id_=st.sampled_from("abc"), happened=st.sampled_from((ChangeEvent.VERIFIED, ChangeEvent.REGRESSED)))
+    def an_older_release_writes_on(self, id_: str, happened: ChangeEvent) -> None:
+        if self.standings()[id_].state is ChangeState.GONE:
+            self.tell(id_, happened)
+            assert self.standings()[id_].state is ChangeState.GONE
 
     def settled(self, one: ChangeStatus, good: bool) -> None:
         back = one.state is ChangeState.ROLLBACK_UNKNOWN

@@ -15,10 +15,15 @@ import pytest
 from cotenant.base.errors import ClusterError, StoreError
 from cotenant.base.kube import Mirror, Writer
 from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import ShiftedClock
-from cotenant.changes.accept import AcceptanceTerms
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.changes.accept import AcceptanceTerms, Actions
+from cotenant.changes.change_ledger import ChangeLedger
+from cotenant.changes.live_context import ClusterUser
+from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import Method
-from cotenant.changes.soak.reconcile import settle
+from cotenant.changes.soak.reconcile import settle, verify
 from tests.base.config_maps import ConfigMap, data_of
 from tests.changes.conftest import Make
 from tests.changes.world import created, live, recommended
@@ -151,6 +156,34 @@ def test_a_mirror_follows_a_cluster_that_was_restored_from_an_older_state(tmp_pa
             wait_for("what is written from there", lambda: ("default", "c") in mirror.snapshot())
             # the state of before with what came since: nothing of the time that was lost
             assert mirror.snapshot() == {("default", "a"): {"v": "1"}, ("default", "c"): {"v": "1"}}
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_a_change_that_a_restored_cluster_lacks_is_no_longer_in_force(tmp_path: Path) -> None:
+    needing.kubernetes()
+    with ControlPlane(tmp_path / "plane", BARE) as plane, closing(Ledger(tmp_path / "ledger.db")) as ledger:
+        data = plane.folder / "etcd"
+        wait_for("the namespace", lambda: plane.api().exists("/api/v1/namespaces/default"))
+        workload = created(plane, "default", "web", 0)
+        for name in (APISERVER, ETCD):
+            plane.servers[name].kill()
+        shutil.copytree(data, tmp_path / "older")
+        again(plane)
+        with closing(plane.client(plane.admin_kubeconfig)) as client:
+            settings = ActionSettings(soak_minutes=0.0)
+            actions = Actions(client, ChangeLedger(ledger, LATER, "ann"), settings, ClusterUser("ann"))
+            terms = AcceptanceTerms(("rollout", "cool-down", "webhook", "node-fit"))
+            (standing,) = actions.accept(actions.review([recommended(workload)], method=Method.TEMPLATE), terms)
+            assert standing.state is ChangeState.APPLIED and cpu(plane, workload) == "800m"
+            for name in (APISERVER, ETCD):
+                plane.servers[name].kill()
+            shutil.rmtree(data)
+            shutil.copytree(tmp_path / "older", data)
+            again(plane)
+            gone = verify(actions, standing)
+        assert cpu(plane, workload) == "1" and gone.state is ChangeState.GONE
+        assert "app requests.cpu is 1, and 800m was written; no writer since then is recorded" in gone.words
 
 
 def put(api: Api, name: str, value: str) -> None:

@@ -1,0 +1,40 @@
+"""EDGE: reads the objects that changes have written, as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cotenant.base.errors import ClusterForbidden
+from cotenant.base.kubernetes.intent import Address
+from cotenant.changes.accept import Actions
+from cotenant.changes.decide.in_force import object_writes
+from cotenant.changes.model.change import Change
+
+Json = Mapping[str, Any]
+
+
+def read_objects(actions: Actions, changes: Iterable[Change]) -> dict[str, Json | None]:
+    """The objects that changes have written, by API path, without pods; None for one that is gone."""
+    addresses = {write.address for write in object_writes(changes)}
+    return {address.path: read_object(actions, address) for address in addresses}
+
+
+def read_object(actions: Actions, address: Address) -> Json | None:
+    """One object; None when it is gone, also with its namespace, in which the right to read it was bound.
+
+    ClusterForbidden where it may not be read and nothing says that its namespace is gone.
+    """
+    try:
+        return actions.client.get(address.path)
+    except ClusterForbidden as error:
+        if not address.namespace or not _is_namespace_gone(actions, address.namespace):
+            raise error
+        return None
+
+
+def _is_namespace_gone(actions: Actions, namespace: str) -> bool:
+    try:
+        return actions.client.get(f"/api/v1/namespaces/{namespace}") is None
+    except ClusterForbidden:
+        return False
