@@ -18,7 +18,9 @@ from tests.changes.world import recommended
 
 WEB = WorkloadRef("shop", "Deployment", "web")
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web"
-OWNED: dict[str, Any] = {"f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"app"}': {"f:resources": {}}}}}}}
+OWNED: dict[str, Any] = {
+    "f:spec": {"f:template": {"f:spec": {"f:containers": {'k:{"name":"app"}': {"f:resources": {}}}}}}
+}
 AT = 1_800_000_000.0
 """2027-01-15 08:00:00 UTC: when the change was sent."""
 
