@@ -109,6 +109,11 @@ soak: $(VENV)/.test $(VENV)-docs/.docs system cluster-binaries cluster-binaries-
 	@sh tools/system_packages.sh $(EMULATOR)
 	@$(PYTEST) -m soak $(ARGS)
 
+HOURS ?= 2
+.PHONY: soak-hours
+soak-hours: $(VENV)/.test system cluster-binaries  ## A live cluster with a fault a minute for HOURS=2: what stayed right and what grew
+	@$(PY) -m bench.manager.soak_hours --minutes $$(awk 'BEGIN { print $(HOURS) * 60 }')
+
 test-fast: $(VENV)/.test  ## The inner loop: no server, no browser, under 2 minutes
 	@$(PY) -m pytest -q -n auto -m "not slow and not server and not browser and not prometheus and not cluster and not soak" $(ARGS)
 

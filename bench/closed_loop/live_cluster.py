@@ -130,12 +130,19 @@ def _store_past(live: LiveWorld, url: str) -> None:
 
 @contextlib.contextmanager
 def live_cluster(
-    live: LiveWorld, folder: Path, policy: str, speed: float, apiserver: Sequence[str] = ()
+    live: LiveWorld,
+    folder: Path,
+    policy: str,
+    speed: float,
+    apiserver: Sequence[str] = (),
+    parts: dict[str, Server] | None = None,
 ) -> Iterator[ControlPlane]:
     """Everything up: nodes and the world's pods, rights installed, colocation on, manager, webhook and extender.
 
-    apiserver: further arguments of the API server.
+    apiserver: further arguments of the API server; parts: where the servers of cotenant and its scheduler are put, by
+    name.
     """
+    parts = {} if parts is None else parts
     with contextlib.ExitStack() as stack:
         extra = {CONTROLLER_MANAGER: [ORPHANS], APISERVER: list(apiserver)}
         plane = stack.enter_context(ControlPlane(folder / "cluster", Options(extra=extra)))
@@ -146,22 +153,22 @@ def live_cluster(
         _configure(plane, policy, speed)
         store = (folder / "store").as_uri()
         _store_past(live, store)
-        _serve(stack, plane, folder, "manager", "--write", "--store", store, "--cluster", CLUSTER)
+        parts["manager"] = _serve(stack, plane, folder, "manager", "--write", "--store", store, "--cluster", CLUSTER)
         port = free_port()
         url = f"https://127.0.0.1:{port}"
         register(plane.admin_client(), AdmissionSettings(), url)  # by whoever installs: the account may not
-        webhook = _serve(stack, plane, folder, "webhook", "--url", url, "--port", str(port))
+        webhook = parts["webhook"] = _serve(stack, plane, folder, "webhook", "--url", url, "--port", str(port))
         webhook.wait_until(lambda: "serving webhooks" in webhook.written())
         stack.enter_context(
             second.second_scheduler(
-                plane, environment, folder, f"podMaxBackoffSeconds: {max(1, round(BACKOFF_SECONDS / speed))}\n"
+                plane, environment, folder, f"podMaxBackoffSeconds: {max(1, round(BACKOFF_SECONDS / speed))}\n", parts
             )
         )
         plane.api().create("/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles", PROFILE)
         create_namespace(plane.api(), NAMESPACE)
         label = {"metadata": {"labels": {"koordinator.sh/enable-colocation": "true"}}}
         plane.api().patch(f"/api/v1/namespaces/{NAMESPACE}", label)
-        wait_for("the API server calls the webhook", lambda: _translates(plane.api()), LOOK_SECONDS)
+        wait_for("the API server calls the webhook", lambda: translates(plane.api()), LOOK_SECONDS)
         yield plane
 
 
@@ -243,7 +250,7 @@ def _configure(plane: ControlPlane, policy: str, speed: float) -> None:
     plane.api().create(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps", body)
 
 
-def _translates(api: Api) -> bool:
+def translates(api: Api) -> bool:
     """Whether a pod created now would be a batch pod; it takes a moment until a new namespace has its account."""
     try:
         pod = api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", batch_pod("probe", 1000, 1e9), dryRun="All")

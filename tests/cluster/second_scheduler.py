@@ -36,11 +36,15 @@ GRANTED = (
 
 @contextmanager
 def second_scheduler(
-    plane: ControlPlane, environment: Mapping[str, str], folder: Path, fields: str = ""
+    plane: ControlPlane,
+    environment: Mapping[str, str],
+    folder: Path,
+    fields: str = "",
+    parts: dict[str, Server] | None = None,
 ) -> Iterator[str]:
     """Both run until the end, the extender with a complete view; gives the URL of the extender's health server.
 
-    fields: YAML of further fields of the scheduler's configuration.
+    fields: YAML of further fields of the scheduler's configuration; parts: where both servers are put, by name.
     """
     port, health_port = free_port(), free_port()
     url, pki = f"https://127.0.0.1:{port}", folder / "pki"
@@ -56,6 +60,8 @@ def second_scheduler(
     serving = [f"--secure-port={free_port()}", "--bind-address=127.0.0.1"]
     scheduler = Server(NAME, [str(find(SCHEDULER)), f"--config={file}", *serving], folder / "second-scheduler.log")
     health = f"http://127.0.0.1:{health_port}"
+    if parts is not None:
+        parts.update(extender=extender, scheduler=scheduler)
     try:
         extender.start()
         extender.wait_until(lambda: "check passed" in _text_of(health, "/readyz?verbose"))

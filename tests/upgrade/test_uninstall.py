@@ -52,23 +52,14 @@ from tests.cli.charts import named, rendered, values_of
 from tests.cli.test_install_on_cluster import can
 from tests.cluster import needing
 from tests.cluster.accounts import await_right, token_of
-from tests.cluster.api import Api, ApiError
+from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import create_namespace, unique_name
+from tests.cluster.remains import CLAIM, KEPT, ours
 from tests.cluster.waiting import wait_for
 
 Json = dict[str, Any]
 NODES = "/api/v1/nodes"
-CLAIM = "persistentvolumeclaims/cotenant/cotenant-store"
-KEPT = {
-    "configmaps/koordinator-system/cotenant-ledger",
-    "namespaces/koordinator-system",
-    CLAIM,
-    "namespaces/cotenant",
-    "configmaps/cotenant/kube-root-ca.crt",
-    "serviceaccounts/cotenant/default",
-}
-"""By design: the audit log's head, the volume with history and ledger, and the namespaces that hold them."""
 
 
 def run(plane: ControlPlane, *words: str, kubeconfig: Path | None = None) -> dict[str, Json]:
@@ -78,32 +69,6 @@ def run(plane: ControlPlane, *words: str, kubeconfig: Path | None = None) -> dic
     rows: list[Json] = json.loads(done.stdout) if done.stdout.startswith("[") else []
     assert done.exit_code == 0, [row for row in rows if row["state"] == "refused"] or done.stderr
     return {row.get("object", str(number)): row for number, row in enumerate(rows)}
-
-
-def everything(api: Api) -> Iterator[tuple[str, Json]]:
-    """Every object of every kind that the server lists, without the server's own notes of who wrote what."""
-    versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in api.get("/apis")["groups"])]
-    for version in versions:
-        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        for kind in api.get(root)["resources"]:
-            if "list" not in kind["verbs"] or "/" in kind["name"] or kind["name"] == "events":
-                continue
-            try:
-                items = api.items(f"{root}/{kind['name']}")
-            except ApiError as error:  # a definition that is going away
-                assert error.status == 404
-                continue
-            for item in items:
-                meta = item["metadata"]
-                meta.pop("managedFields", None)
-                parts = (kind["name"], meta.get("namespace", ""), meta["name"])
-                yield "/".join(part for part in parts if part), item
-
-
-def ours(api: Api) -> set[str]:
-    """Objects in which anything says that it is of cotenant, or that lend what only cotenant lends."""
-    words = ("cotenant", "kubernetes.io/batch-", "kubernetes.io/mid-", "koord-")
-    return {name for name, item in everything(api) if any(word in json.dumps(item) for word in words)}
 
 
 @dataclass
