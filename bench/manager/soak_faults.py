@@ -83,28 +83,21 @@ def _stopped(name: str, seconds: float) -> SoakFault:
     )
 
 
-def _take_rights(stage: Stage) -> None:
-    with closing(stage.plane.api()) as api:
-        stage.kept[BINDING] = api.get(BINDING)
-        api.delete(BINDING)
+def _taken(name: str, path: str, seconds: float) -> SoakFault:
+    """An object that somebody deletes and creates again."""
 
+    def strike(stage: Stage) -> None:
+        with closing(stage.plane.api()) as api:
+            stage.kept[path] = api.get(path)
+            api.delete(path)
 
-def _give_rights(stage: Stage) -> None:
-    body = stage.kept.pop(BINDING)
-    body["metadata"] = {key: body["metadata"][key] for key in ("name", "labels") if key in body["metadata"]}
-    with closing(stage.plane.api()) as api:
-        api.create(BINDING.rpartition("/")[0], body)
+    def end(stage: Stage) -> None:
+        body = stage.kept.pop(path)
+        body["metadata"] = {key: body["metadata"][key] for key in ("name", "labels") if key in body["metadata"]}
+        with closing(stage.plane.api()) as api:
+            api.create(path.rpartition("/")[0], body)
 
-
-def _spoil_config(stage: Stage) -> None:
-    with closing(stage.plane.api()) as api:
-        stage.kept[CONFIG] = api.get(CONFIG)["data"]
-        api.patch(CONFIG, {"data": dict.fromkeys(stage.kept[CONFIG], "{not: json")})
-
-
-def _mend_config(stage: Stage) -> None:
-    with closing(stage.plane.api()) as api:
-        api.patch(CONFIG, {"data": stage.kept.pop(CONFIG)})
+    return SoakFault(name, strike, end, seconds)
 
 
 FAULTS: Final = (
@@ -118,8 +111,8 @@ FAULTS: Final = (
     _stopped(APISERVER, 8.0),
     _killed(APISERVER, 2.0, harsh=False),
     _killed(ETCD, 2.0, harsh=False),
-    SoakFault("the manager's rights taken", _take_rights, _give_rights, 15.0),
-    SoakFault("slo-controller-config spoiled", _spoil_config, _mend_config, 15.0),
+    _taken("the manager's rights deleted", BINDING, 15.0),
+    _taken("slo-controller-config deleted", CONFIG, 15.0),
 )
 
 
