@@ -158,7 +158,55 @@ def test_a_second_person_may_let_a_reserved_workload_change() -> None:
     assert found["second-person"].why == "approved by bea: nobody has checked the name"
 
 
+@pytest.mark.parametrize(
+    ("rule", "at", "beyond"),
+    [
+        # least_change .1: 1000 less 100 is worth it, less 99 is not; the same of a rise.
+        ("dead-band", recommendation(1000, 900), recommendation(1000, 901)),
+        ("dead-band", recommendation(2000, 2200), recommendation(2000, 2199)),
+        ("history", recommendation(days=7.0), recommendation(days=6.99)),
+        ("data-gap", recommendation(coverage=0.9), recommendation(coverage=0.899)),
+        # most_cpu_cut .3, most_memory_cut .2
+        ("cpu-step", recommendation(1000, 700), recommendation(1000, 699)),
+        ("memory-step", recommendation(1000 * 2**20, 800 * 2**20, Resource.MEMORY),
+         recommendation(1000 * 2**20, 799 * 2**20, Resource.MEMORY)),
+    ],
+)  # fmt: skip
+def test_a_rule_passes_at_its_limit_and_not_beyond_it(rule: str, at: Recommendation, beyond: Recommendation) -> None:
+    assert judged(at)[rule].outcome is GuardrailOutcome.PASS
+    assert judged(beyond)[rule].outcome is GuardrailOutcome.FAIL
+
+
+def test_without_days_among_its_inputs_the_length_of_the_window_counts() -> None:
+    def of_window(days: float) -> Recommendation:
+        made = recommendation()
+        (value,) = made.values
+        return replace(made, values=(replace(value, inputs={}),), window_seconds=int(days * 86_400))
+
+    assert judged(of_window(7))["history"].outcome is GuardrailOutcome.PASS
+    assert judged(of_window(6.5))["history"].why == "6.5 days of history; at least 7"
+
+
+@pytest.mark.parametrize(("seen", "outcome"), [(2, "fail"), (3, "pass"), (4, "pass")])
+def test_a_controller_that_has_not_seen_the_newest_template_rolls_out(seen: int, outcome: str) -> None:
+    live = {**LIVE, "status": {**LIVE["status"], "observedGeneration": seen}}
+    assert judged(recommendation(), replace(CALM, live=live))["rollout"].outcome == outcome
+
+
+@pytest.mark.parametrize(("allowed", "outcome"), [(0, "fail"), (1, "pass"), (2, "pass")])
+def test_one_pod_that_may_go_is_enough(allowed: int, outcome: str) -> None:
+    assert judged(recommendation(), replace(CALM, disruptions=allowed))["disruption-budget"].outcome == outcome
+
+
+def test_a_workload_that_was_not_changed_lately_says_why_nothing_cools_down() -> None:
+    assert judged(recommendation())["cool-down"].why == "not changed lately"
+    assert judged(recommendation(1000, 1200))["cool-down"].why == "nothing is lowered"
+    day_ago = replace(CALM, changed_seconds=CALM.seconds - 24 * HOUR)
+    assert judged(recommendation(), day_ago)["cool-down"].outcome is GuardrailOutcome.PASS
+
+
 def test_a_batch_may_not_move_too_much_at_once() -> None:
+    assert judge_batch(2, 1000, 20_000, DEFAULTS)[0].outcome is GuardrailOutcome.PASS
     assert [g.outcome for g in judge_batch(20, 1000, 10_000, DEFAULTS)] == [
         GuardrailOutcome.PASS,
         GuardrailOutcome.PASS,

@@ -179,6 +179,17 @@ def test_who_watches_some_changes_of_a_batch_waits_for_the_others_of_it(state: C
     assert [step.due for step in found] == ([Due.CANCEL] if ends_rest else [Due.RESUME] if is_through else [])
 
 
+def test_harm_in_an_earlier_wave_takes_the_later_one_not_back() -> None:
+    """The later wave soaks on its own: only what went first together with the harm is suspect."""
+    harmful, kept = standing("a", ChangeState.REGRESSED), standing("b", ChangeState.APPLIED, wave=1)
+    rest = standing("c", ChangeState.WAITING, wave=2)
+    assert steps(harmful, kept, rest, now=MINUTE) == [(Due.CANCEL, "c")]
+    # In the last wave that was begun: the whole of that wave, and nothing before it.
+    first = standing("a", ChangeState.VERIFIED, verified_seconds=1.0)
+    found = steps(first, replace(kept, state=ChangeState.REGRESSED), rest, now=MINUTE)
+    assert set(found) == {(Due.CANCEL, "c"), (Due.ROLL_BACK, "b")}
+
+
 def test_a_canary_that_somebody_else_changed_ends_the_rest_and_takes_nothing_back() -> None:
     kept, gone = standing("a", ChangeState.VERIFIED), standing("b", ChangeState.GONE)
     rest = standing("c", ChangeState.WAITING, wave=1)
