@@ -41,7 +41,8 @@ HOPELESS_SECONDS: Final = 300.0
 class Stage:
     """A live cluster and its servers by name.
 
-    kept: what a fault took away and gives back; up: the manager's features that work where nothing was done yet.
+    kept: what a fault took away and gives back; up: the manager's features that work where nothing was done yet; ended:
+    processes that ended by themselves and were started again, as a kubelet does it.
     """
 
     plane: ControlPlane
@@ -49,6 +50,7 @@ class Stage:
     parts: Mapping[str, Server]
     kept: dict[str, Any] = field(default_factory=dict)
     up: frozenset[str] = frozenset()
+    ended: list[str] = field(default_factory=list)
     probes: int = 0
 
     def __post_init__(self) -> None:
@@ -134,9 +136,10 @@ def _connected(stage: Stage) -> Iterator[Api]:
 
 def why_not_working(stage: Stage) -> str:
     """What does not work yet, in words; "" when every part does its work."""
-    ended = [name for name, server in stage.servers.items() if not server.running]
-    if ended:
-        return f"{', '.join(ended)} ended"
+    for name, server in stage.servers.items():
+        if not server.running:  # a scheduler that lost its Lease ends on purpose
+            stage.ended.append(name)
+            server.start()
     try:
         with _connected(stage) as api:
             reasons = (_why_not_led(api), _why_not_up(api, stage), _why_not_lending(api, stage.live))

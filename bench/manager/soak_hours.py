@@ -56,11 +56,16 @@ removes."""
 
 @dataclass(eq=False)
 class Soaked:
-    """What was seen. recoveries: seconds after each fault by its name; admissions: milliseconds, a median a minute."""
+    """What was seen.
+
+    recoveries: seconds after each fault by its name; admissions: milliseconds, a median a minute; ended: processes that
+    ended by themselves.
+    """
 
     recoveries: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     samples: list[ProcessSample] = field(default_factory=list)
     admissions: list[float] = field(default_factory=list)
+    ended: tuple[str, ...] = ()
     broken: tuple[Violation, ...] = ()
     left: tuple[str, ...] = ()
 
@@ -140,6 +145,7 @@ def soaked(folder: Path, minutes: float, seed: int = SEED) -> Soaked:
         stage.up = features_up(plane.api())
         faults = seeded_faults(int(minutes), seed)
         play.run(steps, SteadyPace(STEP_SECONDS / SPEED), Minutes(stage, play, faults, seen))
+        seen.ended = tuple(stage.ended)
         seen.broken = violations(recording(log))
         seen.left = tuple(sorted(_after_uninstallation(plane, folder, parts)))
     return seen
@@ -165,11 +171,13 @@ def _after_uninstallation(plane: ControlPlane, folder: Path, parts: dict[str, Se
 def rows(seen: Soaked, minutes: float) -> list[Row]:
     """Faults, recoveries, invariants, growth of each process, and what an uninstallation left."""
     struck = sum(map(len, seen.recoveries.values()))
+    own = [name for name in seen.ended if name in PROCESSES]
     slowest = {name: max(seconds) for name, seconds in seen.recoveries.items()}
     note = ", ".join(f"{name} {max(seconds):.0f} s of {len(seconds)}" for name, seconds in seen.recoveries.items())
     found = [
         above("faults struck", struck, "faults", int(minutes), note),
         below("slowest recovery", round(max(slowest.values(), default=0.0), 1), "s", WITHIN_SECONDS),
+        below("processes of ours that ended by themselves", len(own), "times", 0, _counted(seen.ended)),
         below("invariants broken", len(seen.broken), "times", 0, _counted([v.invariant for v in seen.broken])),
     ]
     for name in PROCESSES:
