@@ -76,6 +76,7 @@ def test_what_grew_broke_or_stayed_is_a_missed_goal() -> None:
     seen = Soaked(
         {"manager killed": [3.0, 70.0]}, life, [10.0] * 40, (Violation("hardware-given-once", 0.0, "n", "w"),)
     )
+    seen.broken = (Violation("hardware-given-once", 0.0, "n", "w"),)
     seen.ended = ("scheduler", "extender")  # a stock scheduler that lost its Lease ends on purpose
     seen.left = ("configmaps/shop/cotenant",)
     found = {row.metric: row for row in rows(seen, 2.0)}
