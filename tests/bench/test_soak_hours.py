@@ -73,9 +73,7 @@ def test_a_process_is_read_while_it_lives() -> None:
 
 def test_what_grew_broke_or_stayed_is_a_missed_goal() -> None:
     life = [ProcessSample(name, 1, minute, 100 + minute, 10, 5) for name in PROCESSES for minute in range(40)]
-    seen = Soaked(
-        {"manager killed": [3.0, 70.0]}, life, [10.0] * 40, (Violation("hardware-given-once", 0.0, "n", "w"),)
-    )
+    seen = Soaked({"manager killed": [3.0, 70.0]}, life, [10.0] * 40)
     seen.broken = (Violation("hardware-given-once", 0.0, "n", "w"),)
     seen.ended = ("scheduler", "extender")  # a stock scheduler that lost its Lease ends on purpose
     seen.left = ("configmaps/shop/cotenant",)
