@@ -126,6 +126,8 @@ class Actions:
         self.compare: Compare = nothing_compared
         self.trace: Trace = nothing_traced
         self.guard: Guard = allow_every_write
+        self.requested_millicores: Callable[[], int] = lambda: 0
+        """CPU that the whole cluster requests, 0 = not known: a workload that alone moves too much of it is refused."""
         self.raising: tuple[type[CotenantError], ...] = ()
         """Errors that a review and its dry run raise, which otherwise say them of the workload."""
 
@@ -338,7 +340,13 @@ class Actions:
             method=review.method,
         )
         rules = judge(review.recommendations, situation, self.settings.guardrails)
+        rules += blocking(self._judge_alone(review, self.requested_millicores()), ())
         return replace(review, writes=tuple(planned_writes), guardrails=tuple(rules))
+
+    def _judge_alone(self, review: Review, requested_millicores: int) -> list[Guardrail]:
+        """Judge a workload as a batch of its own: a larger batch is divided into waves, a workload is not."""
+        moved = abs(review.savings.net.millicores)
+        return judge_batch(1, moved, requested_millicores, self.settings.guardrails)
 
     def _at_first_step(self, review: Review, live: LiveWorkload, whole: frozenset[str]) -> Review:
         limits, now_seconds = self.settings.guardrails, self.journal.clock.now_seconds()
@@ -360,8 +368,7 @@ class Actions:
     def _check_batch(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> None:
         """UsageError for a workload that alone moves too much; a batch of many is divided into waves."""
         for review in reviews:
-            moved = abs(review.savings.net.millicores)
-            rules = judge_batch(1, moved, terms.requested_millicores, self.settings.guardrails)
+            rules = self._judge_alone(review, terms.requested_millicores)
             for rule in blocking(rules, terms.overridden):
                 message = f"{review.workload}: guardrail {rule.rule}: {rule.why}"
                 raise UsageError(message, fix=f"Leave it out, or --override {rule.rule}.")

@@ -369,6 +369,7 @@ class ClusterChangeService:
         actions = Actions(client, change_ledger, office.settings, person)
         actions.compare, actions.trace, actions.guard = office.compare, office.trace, office.guard
         actions.raising = office.raising
+        actions.requested_millicores = office.requested_millicores
         return actions
 
     @contextmanager

@@ -75,9 +75,14 @@ def show(
 
     Exit code 3 when a workload was left out.
     """
+    from cotenant.base.commands.results import open_store
+    from cotenant.recommender.stored_recommendations import requested_millicores
+
     settings = settings_of(ctx, store, kubeconfig, context)
     recommendations = (proposed_gpu_shares if gpu_shares else workload_recommendations)(settings, cluster, workloads)
+    requested = requested_millicores(open_store(settings, cluster))
     with open_actions(settings) as actions:
+        actions.requested_millicores = lambda: requested
         reviews = actions.review(recommendations, approved_by, method)
         for review in reviews:
             _print(describe(review))
@@ -140,6 +145,7 @@ def apply(
         tuple(override or ()), approved_by, requested_millicores=requested, canary=canary, ladder=ladder
     )
     with open_actions(settings) as actions:
+        actions.requested_millicores = lambda: requested
         reviews = actions.review(recommendations, approved_by, method, terms.overridden)
         good, bad = _select_applicable_reviews(actions, reviews, terms.overridden, dry_run)
         if not yes:

@@ -72,7 +72,8 @@ def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Char
             "fixedrange": True,
             "ticksuffix": f" {base.plain(unit)}",
             "rangemode": "tozero",
-            "nticks": 4,
+            "nticks": 3,
+            "tickangle": 0,
         },
         yaxis={"autorange": "reversed", "automargin": True, "fixedrange": True, "type": "category", "showgrid": False},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
@@ -12,7 +13,7 @@ from cotenant.autopilot.model import REPORT, STATUS, AutopilotMode, AutopilotRou
 from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.reasons import Reason
-from cotenant.base.table import Table
+from cotenant.base.table import Schema, Table
 from cotenant.base.text import visible
 from cotenant.dashboard.autopilot import acting, bundles, policy_editor
 from cotenant.dashboard.frame import panels
@@ -36,6 +37,7 @@ SWITCH: Final = "Switch"
 POLICIES: Final = "Policies"
 QUEUE_TITLE: Final = "Queue"
 REPORT_TITLE: Final = "The last seven days"
+WEEK_AFTER: Final = "What proposals would have meant in the week after them"
 TONIGHT: Final = "tonight"
 CLUSTER: Final = "cotenant dashboard --act\ncotenant autopilot status"
 INSTALL: Final = "cotenant install --components autopilot --apply"
@@ -175,8 +177,22 @@ def report_panel(report: Table, search: str) -> Component:
         return panels.panel(
             REPORT_TITLE, panels.empty("Nothing was proposed or changed.", why=why, command="cotenant autopilot status")
         )
-    table = panels.facts(titles(REPORT), [cells(REPORT, row) for row in rows[:MOST_ROWS]], REPORT_TITLE)
-    return panels.panel(REPORT_TITLE, table, note=row_note(len(rows), "autopilot report"))
+    done, after = _columns_apart(REPORT)
+    shown = rows[:MOST_ROWS]
+    table = panels.facts(titles(done), [cells(done, row) for row in shown], REPORT_TITLE)
+    weeks = [cells(after, row) for row in shown if row["weeks"]]
+    parts = [html.H3(WEEK_AFTER), panels.facts(titles(after), weeks, WEEK_AFTER)] if weeks else []
+    unknown = (
+        "" if weeks else "The seven days after a proposal are not over yet: what it would have meant is not known. "
+    )
+    return panels.panel(REPORT_TITLE, table, *parts, note=f"{unknown}{row_note(len(rows), 'autopilot report')}".strip())
+
+
+def _columns_apart(report: Schema) -> tuple[Schema, Schema]:
+    """Separate what was done from what a week has said of it since: together they are wider than a laptop's window."""
+    name, *others = report.columns
+    first = next(n for n, column in enumerate(others) if column.name == "weeks")
+    return replace(report, columns=(name, *others[:first])), replace(report, columns=(name, *others[first:]))
 
 
 def _sentence_case(text: str) -> str:

@@ -25,7 +25,7 @@ WIDTHS: Final[Mapping[str, int]] = {
     "workload": 144,
     "container": 92,
     "kind": 104,
-    "pattern": 88,
+    "pattern": 100,
     "qos": 70,
     "priority": 124,
     "severity": 96,

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cotenant.base.errors import ClusterUnreachable, KeyTaken, StoreBusy, UsageError
@@ -66,6 +67,32 @@ def test_the_same_key_again_changes_nothing_more(scene: acting.Scene) -> None:
     assert again == first and scene.live(ref)["metadata"]["resourceVersion"] == version
     with pytest.raises(KeyTaken, match=f"'k1' was used before, for {ref}"):
         service.accept(ADMIN, ChangeRequest((other,), key="k1"))
+
+
+def test_a_workload_that_alone_moves_too_much_is_refused_in_the_review_already(scene: acting.Scene) -> None:
+    """As on a small cluster, where one workload has most of what is requested."""
+    workload = scene.acceptable()[0]
+    (free,) = scene.service().review(ADMIN, ChangeRequest((workload,)))
+    moved = abs(free.savings.net.millicores)
+    assert moved and "batch-share" not in {rule.name for rule in free.rules}
+    # At most a tenth of all requests moves at once: moved / (9 x moved) = 11 %, moved / (10 x moved) = 10 %.
+    office = scene.service()._office
+    limits = msgspec.structs.replace(office.settings.guardrails, most_requests_share=0.1)
+    office = replace(office, settings=msgspec.structs.replace(office.settings, guardrails=limits))
+    narrow, enough = (
+        ClusterChangeService(replace(office, requested_millicores=lambda times=times: times * moved))
+        for times in (9, 10)
+    )
+    (refused,) = narrow.review(ADMIN, ChangeRequest((workload,)))
+    (rule,) = refused.blocked(())
+    assert (rule.name, rule.why) == ("batch-share", "11 % of all requested CPU moves; at most 10 %")
+    assert refused.blocked(["batch-share"]) == ()
+    assert enough.review(ADMIN, ChangeRequest((workload,)))[0].blocked(()) == ()
+    with pytest.raises(UsageError, match="batch-share"):
+        narrow.accept(ADMIN, ChangeRequest((workload,), key="one"))
+    done = narrow.accept(ADMIN, ChangeRequest((workload,), key="two", overridden=("batch-share",)))
+    assert [status.state for status in done] == [ChangeState.APPLIED]
+    assert done[0].change.guardrails["batch-share"].startswith("overridden: 11 %")
 
 
 def test_nobody_accepts_under_a_key_of_the_autopilot(scene: acting.Scene) -> None:

@@ -206,7 +206,5 @@ def test_what_belongs_to_another_exclusive_pod_is_not_free_where_sockets_are_com
     asked = CpuRequest(2, exclusive=NUMA_LEVEL, strategy=NumaStrategy.MOST_ALLOCATED)
     assert allocate_cpus(CpuTopology(processors), occupation, asked) == frozenset({4, 5})
     # For one that is not exclusive both have 3, and the first NUMA node goes first.
-    assert allocate_cpus(CpuTopology(processors), occupation, replace(asked, exclusive=CpuExclusivePolicy.NONE)) == {
-        2,
-        3,
-    }
+    shared = replace(asked, exclusive=CpuExclusivePolicy.NONE)
+    assert allocate_cpus(CpuTopology(processors), occupation, shared) == frozenset({2, 3})
