@@ -79,10 +79,8 @@ def test_a_workload_that_alone_moves_too_much_is_refused_in_the_review_already(s
     office = scene.service()._office
     limits = msgspec.structs.replace(office.settings.guardrails, most_requests_share=0.1)
     office = replace(office, settings=msgspec.structs.replace(office.settings, guardrails=limits))
-    narrow, enough = (
-        ClusterChangeService(replace(office, requested_millicores=lambda times=times: times * moved))
-        for times in (9, 10)
-    )
+    narrow = ClusterChangeService(replace(office, requested_millicores=lambda: 9 * moved))
+    enough = ClusterChangeService(replace(office, requested_millicores=lambda: 10 * moved))
     (refused,) = narrow.review(ADMIN, ChangeRequest((workload,)))
     (rule,) = refused.blocked(())
     assert (rule.name, rule.why) == ("batch-share", "11 % of all requested CPU moves; at most 10 %")
