@@ -8,12 +8,20 @@ before it in the list makes no difference.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from cotenant.base.json_documents.json_pointer import value_at_pointer
+from cotenant.base.json_documents.json_pointer import last_key, value_at_pointer
 from cotenant.base.kubernetes.moments import moment
-from cotenant.changes.decide.field_changes import ANNOTATED, annotated_swaps, overtaken_swaps, same_value
+from cotenant.changes.decide.field_changes import (
+    ANNOTATED,
+    annotated_swaps,
+    on_new_pods,
+    same_value,
+    template_containers,
+)
 from cotenant.changes.decide.in_place import RESIZE
 from cotenant.changes.decide.patches import TEMPLATE_PATHS
 from cotenant.changes.model.annotated_resources import same
@@ -23,10 +31,28 @@ Json = Mapping[str, Any]
 Live = Mapping[str, Json | None]
 """Objects by their API path; None: it is gone."""
 FieldKey = tuple[str, str, str]
-"""API path and uid of an object, and the pointer of a field of it."""
+"""API path and uid of an object, and a field of it: a container's name with what is set there, else a JSON pointer."""
 OWN_MANAGERS: Final = "cotenant-"
 """Beginning of the names of our own field managers."""
 _CONTAINER: Final = re.compile(r"(?P<list>.*/(?:c|initC)ontainers)/(?P<place>\d+)(?P<rest>/.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenField:
+    """One value that a write changed. label: as people read it; read: gives the value of a live object."""
+
+    key: FieldKey
+    label: str
+    written: Any
+    read: Callable[[Json], Any]
+
+    def difference(self, live: Json) -> str:
+        """Return the value of now beside the written one, as text; "" where it is the same."""
+        present = self.read(live)
+        if _same(self.label, present, self.written):
+            return ""
+        shown = ["not set" if value is None else str(value) for value in (present, self.written)]
+        return f"{self.label} is {shown[0]}, and {shown[1]} was written"
 
 
 def object_writes(changes: Iterable[Change]) -> list[Write]:
@@ -34,22 +60,19 @@ def object_writes(changes: Iterable[Change]) -> list[Write]:
     return [write for change in changes for write in change.writes if write.subresource != RESIZE]
 
 
-def fields_of(write: Write) -> frozenset[FieldKey]:
-    """The fields that a write sets."""
-    return frozenset((write.address.path, write.uid, pointer) for pointer in write.after)
-
-
 def rewritten_fields(standings: Iterable[ChangeStatus]) -> dict[str, frozenset[FieldKey]]:
     """Fields of changes in force, by the change's id, that a later change in force has written again.
 
-    standings: in the order in which they were accepted.
+    standings: in the order in which they were accepted. A write names a container's resources whole; the fields are
+    the amounts that it changed.
     """
     later: set[FieldKey] = set()
     rewritten: dict[str, frozenset[FieldKey]] = {}
     for status in reversed([status for status in standings if status.state.in_force]):
-        own = {key for write in status.change.writes for key in fields_of(write)}
+        change = status.change
+        own = {field.key for write in object_writes([change]) for field in _written_fields(change.kind, write)}
         if again := own & later:
-            rewritten[status.change.id] = frozenset(again)
+            rewritten[change.id] = frozenset(again)
         later |= own
     return rewritten
 
@@ -75,8 +98,8 @@ def _describe_lost_write(
         return f"{write.address} was deleted"
     if (live.get("metadata") or {}).get("uid") != write.uid:
         return f"{write.address} was deleted, and is another one of that name now"
-    counting = [pointer for pointer in write.after if (write.address.path, write.uid, pointer) not in rewritten]
-    found = next(filter(None, (_difference(kind, write, live, pointer) for pointer in counting)), "")
+    counting = [field for field in _written_fields(kind, write) if field.key not in rewritten]
+    found = next(filter(None, (field.difference(live) for field in counting)), "")
     if not found:
         return ""
     who = latest_writer(live, kind, since_seconds)
@@ -85,65 +108,72 @@ def _describe_lost_write(
     return f"{who} changed {write.address}: {found}"
 
 
-def _difference(kind: str, write: Write, live: Json, pointer: str) -> str:
-    """One field that differs from what was written, with both values; "" when the field has it."""
-    if pointer == ANNOTATED and write.after[pointer] is not None:
-        return _annotation_difference(kind, write, live)
-    written, match = write.after[pointer], _CONTAINER.fullmatch(pointer)
-    if match is None:
-        present = value_at_pointer(live, pointer)
-        return "" if same_value(present, written) else _told(pointer.rpartition("/")[2], present, written)
-    name, container = _container(write, live, match)
-    if container is None:
-        return f"container {name} is gone"
-    field = match["rest"]
-    present = value_at_pointer(container, field)
-    if field == "/resources":
-        if same(present, written):
-            return ""
-        return next(_resource_differences(name, present or {}, written or {}), f"{name}: its resources differ")
-    # Flags of a heap lie in lists of their own, in which they move when another one comes before them.
-    return "" if written in _texts(container) else _told(f"{name} {field.strip('/')}", present, written)
+def _written_fields(kind: str, write: Write) -> Iterator[_WrittenField]:
+    """Every value that a write changed, one by one."""
+    for pointer, written in write.after.items():
+        before, match = write.before.get(pointer), _CONTAINER.fullmatch(pointer)
+        if pointer == ANNOTATED:
+            yield from _annotated_fields(kind, write)
+        elif match is None:
+            read = partial(value_at_pointer, pointer=pointer)
+            yield _WrittenField(_key(write, pointer), last_key(pointer), written, read)
+        elif match["rest"] == "/resources":
+            yield from _resource_fields(kind, write, _container_name(write, match), before or {}, written or {})
+        else:  # flags of a heap lie in lists of their own, in which they move when another one comes before them
+            name = _container_name(write, match)
+            read = partial(_text_of, kind=kind, name=name, written=written, rest=match["rest"])
+            yield _WrittenField(_key(write, f"{name}{match['rest']}"), f"{name} {match['rest'][1:]}", written, read)
 
 
-def _annotation_difference(kind: str, write: Write, live: Json) -> str:
-    """The same of values for new pods: of the containers that this write names, or names otherwise than before."""
+def _annotated_fields(kind: str, write: Write) -> Iterator[_WrittenField]:
+    """Values for new pods of the containers that this write names, or names otherwise than before."""
     before, after = (annotated_swaps(side.get(ANNOTATED)) for side in (write.before, write.after))
-    own = {name: swap for name, swap in after.items() if before.get(name) != swap}
-    present = annotated_swaps(value_at_pointer(live, ANNOTATED))
-    for name, swap in own.items():
-        if name not in present or not same(present[name].after, swap.after):
-            return f"{name}: the annotation gives new pods something else"
-    overtaken = [name for name in overtaken_swaps(live, write, kind) if name in own]
-    return f"{overtaken[0]}: its template has changed, so that the annotation counts no more" if overtaken else ""
+    for name, swap in after.items():
+        if before.get(name) != swap:
+            had = before[name].after if name in before else swap.before
+            yield from _resource_fields(kind, write, name, had, swap.after)
 
 
-def _container(write: Write, live: Json, match: re.Match[str]) -> tuple[str, Json | None]:
-    """Name of a write's container, and what it is now; None when it is gone."""
+def _resource_fields(kind: str, write: Write, name: str, before: Json, written: Json) -> Iterator[_WrittenField]:
+    """The amounts of a container that differ from those before; what others add beside them is theirs."""
+    for side in ("requests", "limits"):
+        old, new = before.get(side) or {}, written.get(side) or {}
+        for resource in dict.fromkeys((*new, *old)):
+            label = f"{name} {side}.{resource}"
+            if not _same(label, old.get(resource), new.get(resource)):
+                read = partial(_amount_of, kind=kind, name=name, side=side, resource=resource)
+                yield _WrittenField(_key(write, f"{name}/{side}/{resource}"), label, new.get(resource), read)
+
+
+def _key(write: Write, place: str) -> FieldKey:
+    return write.address.path, write.uid, place
+
+
+def _same(label: str, present: Any, written: Any) -> bool:
+    """Return whether two values are the same however they are written: 0.8 and 800m, absent and empty."""
+    side, _, resource = label.rpartition(" ")[2].partition(".")
+    if side in ("requests", "limits") and present is not None and written is not None:
+        return same({side: {resource: present}}, {side: {resource: written}})
+    return same_value(present, written)
+
+
+def _amount_of(live: Json, kind: str, name: str, side: str, resource: str) -> Any:
+    """What a new pod gets, by the template or by the annotation beside it; None where it gets nothing."""
+    resources = dict(on_new_pods(live, kind)).get(name) or {}
+    return (resources.get(side) or {}).get(resource)
+
+
+def _text_of(live: Json, kind: str, name: str, written: Any, rest: str) -> Any:
+    """The written text where the container has it anywhere, else what is in its place now."""
+    container = template_containers(live, kind).get(name, {})
+    return written if written in _texts(container) else value_at_pointer(container, rest)
+
+
+def _container_name(write: Write, match: re.Match[str]) -> str:
+    """Return the name that a write tested in a container's place."""
     tested = f"{match['list']}/{match['place']}/name"
     tests = (operation for operation in write.operations if operation["op"] == "test")
-    names = (str(operation["value"]) for operation in tests if operation["path"] == tested)
-    containers: Sequence[Json] = value_at_pointer(live, match["list"]) or ()
-    name = next(names, "")
-    if not name:
-        place = int(match["place"])
-        found = containers[place] if place < len(containers) else None
-        return str((found or {}).get("name", place)), found
-    return name, next((container for container in containers if container.get("name") == name), None)
-
-
-def _resource_differences(name: str, present: Json, written: Json) -> Iterator[str]:
-    for side in ("requests", "limits"):
-        now, then = present.get(side) or {}, written.get(side) or {}
-        for resource in dict.fromkeys((*then, *now)):
-            amounts = [{side: {resource: values[resource]} if resource in values else {}} for values in (now, then)]
-            if not same(*amounts):
-                yield _told(f"{name} {side}.{resource}", now.get(resource), then.get(resource))
-
-
-def _told(field: str, present: Any, written: Any) -> str:
-    shown = ["not set" if value is None else str(value) for value in (present, written)]
-    return f"{field} is {shown[0]}, and {shown[1]} was written"
+    return next((str(operation["value"]) for operation in tests if operation["path"] == tested), match["place"])
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from cotenant.changes.decide.in_force import rewritten_fields
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 
 
@@ -225,8 +224,17 @@ def _is_through(status: ChangeStatus) -> bool:
 
 def _superseded_changes(standings: Sequence[ChangeStatus]) -> frozenset[str]:
     """Verified changes of which a later one in force has written a field again: harm from then on is that one's."""
-    verified = {status.change.id for status in standings if status.state is ChangeState.VERIFIED}
-    return frozenset(verified & rewritten_fields(standings).keys())
+    last: dict[tuple[str, str, str], str] = {}
+    replaced: set[str] = set()
+    for status in standings:
+        if not status.state.in_force:
+            continue
+        for write in status.change.writes:
+            for pointer in write.after:
+                field = (write.address.path, write.uid, pointer)
+                replaced |= {last[field]} if field in last else set()
+                last[field] = status.change.id
+    return frozenset(status.change.id for status in standings if status.state is ChangeState.VERIFIED) & replaced
 
 
 def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:

@@ -104,7 +104,7 @@ def test_what_is_gone_is_said_to_be_gone() -> None:
     assert loss(status, other) == "deployments/shop/web was deleted, and is another one of that name now"
     without = carried_out(deployment(), status)
     without["spec"]["template"]["spec"]["containers"].pop()
-    assert "container app is gone" in loss(status, without)
+    assert "app requests.cpu is not set, and 800m was written" in loss(status, without)
 
 
 def test_an_annotation_counts_while_new_pods_get_its_values() -> None:
@@ -112,10 +112,51 @@ def test_an_annotation_counts_while_new_pods_get_its_values() -> None:
     live = carried_out(deployment(), status)
     overtaken = copy.deepcopy(live)
     app(overtaken)["resources"]["requests"]["cpu"] = "2"
-    assert "its template has changed" in loss(status, overtaken)
+    assert "app requests.cpu is 2, and 800m was written" in loss(status, overtaken)  # it counts no more beside that
     annotations = live["metadata"]["annotations"]
     annotations["cotenant.dev/resources"] = annotations["cotenant.dev/resources"].replace('"800m"', '"900m"')
-    assert "app: the annotation gives new pods something else" in loss(status, live)
+    assert "app requests.cpu is 900m, and 800m was written" in loss(status, live)
+    del annotations["cotenant.dev/resources"]
+    assert "app requests.cpu is 1, and 800m was written" in loss(status, live)
+
+
+@pytest.mark.parametrize("by_annotation", [False, True])
+def test_what_others_set_beside_it_is_theirs(by_annotation: bool) -> None:
+    status = change("c1", deployment(), 800, by_annotation)
+    live = carried_out(deployment(), status)
+    if not by_annotation:  # beside an annotation the template has to stay as it was
+        app(live)["resources"]["limits"]["memory"] = "3Gi"
+        app(live)["resources"]["requests"]["ephemeral-storage"] = "1Gi"
+    app(live)["image"] = "example.invalid/a:2"
+    live["metadata"]["annotations"]["team"] = "shop"
+    assert loss(status, live) == ""
+
+
+def test_a_later_change_by_the_other_method_writes_the_same_amounts_again() -> None:
+    first = change("c1", deployment(), 800)
+    once = carried_out(deployment(), first)
+    second = change("c2", once, 600, by_annotation=True)
+    twice = carried_out(once, second)
+    assert loss(first, twice, second) == loss(second, twice) == ""
+    # Without the annotation new pods have 800m again: what the first change wrote.
+    assert "app requests.cpu is 800m, and 600m was written" in loss(second, once)
+    assert loss(first, once, replace(second, state=ChangeState.GONE)) == ""
+
+
+def test_a_change_of_memory_does_not_answer_for_the_cpu_of_an_earlier_one() -> None:
+    first = change("c1", deployment(), 800)
+    once = carried_out(deployment(), first)
+    write = first.change.writes[0]
+    pointer = next(iter(write.after))
+    memory = copy.deepcopy(write.after[pointer])
+    memory["requests"]["memory"] = "900Mi"
+    later = replace(write, before={pointer: write.after[pointer]}, after={pointer: memory})
+    second = replace(first, change=replace(first.change, id="c2", writes=(later,)))
+    twice = carried_out(once, second)
+    assert loss(first, twice, second) == loss(second, twice) == ""
+    app(twice)["resources"]["requests"]["cpu"] = "1"
+    assert "app requests.cpu is 1, and 800m was written" in loss(first, twice, second)
+    assert loss(second, twice) == ""
 
 
 def test_what_a_later_change_of_ours_wrote_again_is_no_loss_until_that_one_is_gone() -> None:
