@@ -25,7 +25,7 @@ from typing import Final
 
 from bench.closed_loop.closed_loop_live import NODES, PODS_A_NODE, SEED
 from bench.closed_loop.live_cluster import NAMESPACE, live_cluster, live_world, translates
-from bench.closed_loop.live_play import LivePlay, LoopRecord
+from bench.closed_loop.live_play import STEP_ANNOTATION, LivePlay, LoopRecord
 from bench.manager.process_growth import ProcessSample, growth, longest_life, sample
 from bench.manager.soak_faults import PROBES, SoakFault, Stage, await_working, features_up, seeded_faults
 from bench.record import ROOT, Row, above, below, record
@@ -33,6 +33,7 @@ from cotenant.experiment.install import USAGE
 from cotenant.experiment.loop import jobs_of
 from cotenant.experiment.outcome import STEP_SECONDS, SharingScenario
 from cotenant.experiment.world import SLOTS_PER_DAY, SYNTHETIC
+from tests.cluster import second_scheduler as second
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes, each
@@ -49,9 +50,11 @@ WITHIN_SECONDS: Final = 60.0
 GROWTH: Final = 0.05
 ASKED: Final = 15
 """Pods that are tried each minute, to see what an admission takes."""
-OF_OTHERS: Final = ("scheduler", "cotenant-demo-")
+OF_OTHERS: Final = ("scheduler", "cotenant-demo-", f"leases/kube-system/{second.NAME}")
 """In the names of objects that no installation makes: what the documented commands for the second scheduler make, which
 whoever typed them removes, and the namespaces of the world."""
+OWNED: Final = ("replicasets/", "pods/", "endpointslices/")
+"""What goes with its owner, where a garbage collector runs; this cluster has none."""
 
 
 @dataclass(eq=False)
@@ -160,12 +163,15 @@ def _after_uninstallation(plane: ControlPlane, folder: Path, parts: dict[str, Se
             for p in api.items("/api/v1/pods")]  # fmt: skip
     each(plane.api, pods, lambda own, path: own.delete(path, gracePeriodSeconds="0"))
     api.delete(f"/api/v1/namespaces/{NAMESPACE}")
+    for node in api.items("/api/v1/nodes"):  # what the play noted there
+        api.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"metadata": {"annotations": {STEP_ANNOTATION: None}}})
     shell = Shell(environment_of(plane, folder), ROOT, folder)
     command = shlex.quote(str(Path(sys.executable).with_name("cotenant")))
     done = shell.run(f"{command} uninstall --crds --yes")
     if done.returncode:
         raise RuntimeError(f"cotenant uninstall: {done.stdout}\n{done.stderr}")
-    return {name for name in ours(plane.api()) - KEPT if not any(word in name for word in OF_OTHERS)}
+    left = {name for name in ours(api) - KEPT if not name.startswith(OWNED)}
+    return {name for name in left if not any(word in name for word in OF_OTHERS)}
 
 
 def rows(seen: Soaked, minutes: float) -> list[Row]:

@@ -381,16 +381,29 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     api.setColumnsPinned(kept, "left");
   }
 
+  // How many rows are picked, said again where the page was drawn anew since: its element is another one then.
+  const said = {};
+  window.cotenant.sayPicked = (name, text) => {
+    said[name] = text;
+    const box = document.getElementById("picked-" + name);
+    if (box && box.textContent !== text) box.textContent = text;
+  };
+  new MutationObserver(() => {
+    for (const [name, text] of Object.entries(said)) window.cotenant.sayPicked(name, text);
+  }).observe(document.documentElement, { childList: true, subtree: true });
+
   function wire(api, name) {
     window.cotenant.freshList();
+    if (name === "recommendations") window.cotenant.pickMore(api);
+    const whole = () => document.getElementById("frame-" + name).classList.contains("all-picked");
+    window.cotenant.sayPicked(name, whole() ? "all matching · " : "");
     pinFitting(api, name);
     api.addEventListener("gridSizeChanged", () => pinFitting(api, name));
     api.addEventListener("columnMoved", (event) => { if (event.finished) columnsToUrl(api, name); });
     api.addEventListener("selectionChanged", (event) => {
       if (name === "recommendations") window.cotenant.picked(api, () => pickedRows(api, name), event.source);
-      const count = api.getSelectedNodes().length, box = document.getElementById("picked-" + name);
-      const whole = document.getElementById("frame-" + name).classList.contains("all-picked");
-      if (box) box.textContent = whole ? "all matching · " : count ? count + " selected · " : "";
+      const count = api.getSelectedNodes().length;
+      window.cotenant.sayPicked(name, whole() ? "all matching · " : count ? count + " selected · " : "");
       if (name === "findings") window.cotenant.choose("ticked-findings", { rows: pickedRows(api, name) });
     });
     api.addEventListener("rowClicked", (event) => {

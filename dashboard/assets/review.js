@@ -47,19 +47,22 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     by("frame-recommendations").classList.remove("all-picked");
     ct.choose("selection", { rows: rows() });
   };
-  ct.pickMore = (api) => { if (everything) api.forEachNode((node) => { if (node.data) node.setSelected(true, false, "api"); }); };
+  ct.pickMore = (api) => {
+    if (!everything) return;
+    by("frame-recommendations").classList.add("all-picked"); // also of a grid that was drawn anew
+    api.forEachNode((node) => { if (node.data) node.setSelected(true, false, "api"); });
+  };
   ct.unpick = (api) => {
     if (!newest) return; // nothing was chosen in this list yet
     everything = false;
     api.deselectAll("all", "api");
-    const frame = by("frame-recommendations"), box = by("picked-recommendations");
+    const frame = by("frame-recommendations");
     if (frame) frame.classList.remove("all-picked");
-    if (box) box.textContent = "";
+    ct.sayPicked("recommendations", "");
     ct.choose("selection", {});
   };
   function pickAll(api) {
     everything = true;
-    by("frame-recommendations").classList.add("all-picked");
     ct.pickMore(api);
     ct.choose("selection", { all: true });
   }

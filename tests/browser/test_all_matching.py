@@ -66,3 +66,9 @@ def test_all_that_match_a_filter_leave_as_csv_and_nothing_else(open_page: Open, 
     expect(page.locator("#selection-count")).to_have_text(f"All {matching} matching")
     rows = exported(page)
     assert len(rows) == matching
+    # The line is drawn anew with each answer; what it says of the choice stays.
+    redraw = (
+        "() => { const line = document.getElementById('picked-recommendations'); line.replaceWith(line.cloneNode()); }"
+    )
+    page.evaluate(redraw)
+    expect(page.locator("#picked-recommendations")).to_have_text("all matching · ")
