@@ -158,7 +158,7 @@ def _same(label: str, present: Any, written: Any) -> bool:
 
 
 def _amount_of(live: Json, kind: str, name: str, side: str, resource: str) -> Any:
-    """What a new pod gets, by the template or by the annotation beside it; None where it gets nothing."""
+    """Return what a new pod gets, by the template or by the annotation beside it; None where it gets nothing."""
     resources = dict(on_new_pods(live, kind)).get(name) or {}
     return (resources.get(side) or {}).get(resource)
 
