@@ -25,8 +25,10 @@ from tests.support.timer import LeapingTimer
 
 pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
 SECOND_OF_USAGE = 17
-"""Which question of a pull is the second for usage: names, the survey, intervals of series scraped often and rarely, and
-the inventory come before the first, which is answered."""
+"""Which question of a pull is the second for usage, the first of which is answered.
+
+Names, the survey, the intervals of series scraped often and rarely, and the inventory come before them.
+"""
 
 
 @pytest.fixture
