@@ -92,8 +92,6 @@ class AcceptanceTerms:
     overridden: tuple[str, ...] = ()
     second_person: str = ""
     batch: str = field(default_factory=lambda: secrets.token_hex(4))
-    requested_millicores: int = 0
-    """CPU that the whole cluster requests, which a batch may move a share of; 0 = not known, not judged."""
     canary: float = 0.0
     because: str = ""
     """Why rules are overridden, in the person's words; kept with each of them."""
@@ -127,7 +125,7 @@ class Actions:
         self.trace: Trace = nothing_traced
         self.guard: Guard = allow_every_write
         self.requested_millicores: Callable[[], int] = lambda: 0
-        """CPU that the whole cluster requests, 0 = not known: a workload that alone moves too much of it is refused."""
+        """CPU that the whole cluster requests, which a batch may move a share of; 0 = not known, not judged."""
         self.raising: tuple[type[CotenantError], ...] = ()
         """Errors that a review and its dry run raise, which otherwise say them of the workload."""
 
@@ -143,13 +141,22 @@ class Actions:
         overridden: step rules whose cuts are taken whole.
         """
         changed, near = last_changes(self.journal.standings().values()), LiveContext(self.client)
-        whole = frozenset(overridden)
-        return [
+        whole, requested = frozenset(overridden), self.requested_millicores()
+        reviews = [
             self._review(
                 Review(w, tuple(of_workload), secrets.token_hex(6), method=method), near, changed, second_person, whole
             )
             for w, of_workload in by_workload(recommendations).items()
         ]
+        return [self._check_alone(review, requested) for review in reviews]
+
+    def _check_alone(self, review: Review, requested_millicores: int) -> Review:
+        """The review with what stops its workload as a batch of its own: a larger batch is divided, a workload not."""
+        if not review.writes:
+            return review
+        moved = abs(review.savings.net.millicores)
+        rules = blocking(judge_batch(1, moved, requested_millicores, self.settings.guardrails), ())
+        return replace(review, guardrails=(*review.guardrails, *rules))
 
     def dry_run(self, review: Review) -> list[Mapping[str, Any]]:
         """The objects as the server would have them, admission included; its refusal is raised in its own words."""
@@ -158,7 +165,6 @@ class Actions:
     def accept(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[ChangeStatus]:
         """Write all down, then do one after the other. UsageError names the rule that a review fails."""
         try:
-            self._check_batch(reviews, terms)
             for review in reviews:
                 _refuse(review, terms.overridden)
         except UsageError as error:
@@ -340,13 +346,7 @@ class Actions:
             method=review.method,
         )
         rules = judge(review.recommendations, situation, self.settings.guardrails)
-        rules += blocking(self._judge_alone(review, self.requested_millicores()), ())
         return replace(review, writes=tuple(planned_writes), guardrails=tuple(rules))
-
-    def _judge_alone(self, review: Review, requested_millicores: int) -> list[Guardrail]:
-        """Judge a workload as a batch of its own: a larger batch is divided into waves, a workload is not."""
-        moved = abs(review.savings.net.millicores)
-        return judge_batch(1, moved, requested_millicores, self.settings.guardrails)
 
     def _at_first_step(self, review: Review, live: LiveWorkload, whole: frozenset[str]) -> Review:
         limits, now_seconds = self.settings.guardrails, self.journal.clock.now_seconds()
@@ -364,14 +364,6 @@ class Actions:
             live.webhook,
             gitops_owner(live.workload, self.settings.guardrails),
         )
-
-    def _check_batch(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> None:
-        """UsageError for a workload that alone moves too much; a batch of many is divided into waves."""
-        for review in reviews:
-            rules = self._judge_alone(review, terms.requested_millicores)
-            for rule in blocking(rules, terms.overridden):
-                message = f"{review.workload}: guardrail {rule.rule}: {rule.why}"
-                raise UsageError(message, fix=f"Leave it out, or --override {rule.rule}.")
 
     def _require_rights(self, writes: Sequence[Write]) -> None:
         """ClusterForbidden where we may not make them ourselves: what waits is written later, by another account.
@@ -394,7 +386,7 @@ class Actions:
                 return [ahead.promising(Savings()), later]
         moved = [abs(review.savings.net.millicores) for review in reviews]
         limits, overridden = self.settings.guardrails, terms.overridden
-        waves_ = waves_of(moved, terms.requested_millicores, limits, terms.canary, overridden)
+        waves_ = waves_of(moved, self.requested_millicores(), limits, terms.canary, overridden)
         is_paced = max(waves_, default=0) > int(terms.canary > 0)
         return [
             replace(self._change(review, terms), wave=wave, paced=is_paced and not (terms.canary and not wave))

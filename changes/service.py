@@ -167,12 +167,10 @@ class ClusterChangeService:
             if already := _same(actions.journal.standings(), request):
                 return already
             reviews = self._reviews(actions, who, request)
-            requested = self._office.requested_millicores()
             terms = AcceptanceTerms(
                 request.overridden,
                 request.second_person,
                 request.key,
-                requested,
                 request.canary,
                 request.because,
                 request.ladder,

@@ -31,6 +31,7 @@ from cotenant.base.usage.usage import (
     Usage,
 )
 from cotenant.profiler import off_times
+from cotenant.profiler.off_signs import examine
 from cotenant.profiler.pool import by_node, total
 from cotenant.profiler.recorder.precedence import SIGNALS, RecordedTime, recorded_time, without_recorded
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
@@ -340,7 +341,7 @@ def _off_notes(source: MetricSource, store: Store, window: TimeWindow) -> tuple[
     nodes = store.read(Signal.NODE_CPU_USAGE_MEAN, TimeGrid.from_span(*window, FIVE_MINUTES_SECONDS))
     known = store.read_document(off_times.OFF_DOCUMENT, off_times.OffTimes) or off_times.OffTimes()
     silent = off_times.silences(nodes)
-    found = off_times.examine(known.of(silent, window[0]), silent, source)
+    found = examine(known.of(silent, window[0]), silent, source)
     if found != known:
         store.write_document(off_times.OFF_DOCUMENT, found)
     return off_times.note(found.off)

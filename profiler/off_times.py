@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,6 @@ LEAST_SECONDS: Final = HOUR_SECONDS
 """Shorter stretches are no nights; a reboot of the source takes minutes."""
 START_SECONDS: Final = 1800
 """From the first container's start to the first sample of a node: the source starts in the cluster itself."""
-MOST_AT_ONCE: Final = 60
-"""Stretches that one scan asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +55,6 @@ class Signs:
         return min(silence.end_seconds, int(self.first_start))
 
 
-@runtime_checkable
-class KnowsCounters(Protocol):
-    """A source that can be asked for the signs."""
-
-    def signs(self, silence: Silence) -> Signs | None:
-        """The signs at the end of a silence; None where they cannot be had now."""
-
-
 @dataclass(frozen=True, slots=True)
 class OffTimes:
     """Silences that were examined, oldest first, and the times in them at which the cluster was off."""
@@ -94,21 +84,6 @@ def silences(nodes: Usage[Any]) -> tuple[Silence, ...]:
     step, start = nodes.grid.step_seconds, nodes.grid.start_seconds
     wide = np.flatnonzero((np.diff(seen) - 1) * step >= LEAST_SECONDS)
     return tuple(Silence(start + (int(seen[i]) + 1) * step, start + int(seen[i + 1]) * step) for i in wide)
-
-
-def examine(known: OffTimes, found: Iterable[Silence], source: object) -> OffTimes:
-    """Return what is known, with what the source says of further silences, the newest first."""
-    if not isinstance(source, KnowsCounters):
-        return known
-    done, off = list(known.examined), list(known.off)
-    for silence in sorted(set(found) - set(done), key=lambda s: -s.end_seconds)[:MOST_AT_ONCE]:
-        signs = source.signs(silence)
-        if signs is None:
-            continue
-        until = signs.off_until(silence)
-        done.append(silence)
-        off += [] if until is None else [Silence(silence.start_seconds, until)]
-    return OffTimes(*(sorted(some, key=lambda s: s.start_seconds) for some in (done, off)))
 
 
 def note(off: Sequence[Silence]) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from typing import Any, Final
 from cotenant.autopilot.decide.history import is_taken_back
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject
-from cotenant.changes.decide.field_changes import RESOURCES, holds_values
-from cotenant.changes.decide.in_force import latest_writer, writers_of
+from cotenant.changes.decide.field_changes import RESOURCES
+from cotenant.changes.decide.in_force import describe_difference, latest_writer, writers_of
 from cotenant.changes.model.change import ChangeState, ChangeStatus, accepted_by_autopilot
 
 Json = Mapping[str, Any]
@@ -61,10 +61,10 @@ def describe_reversal(live: Json, standings: Sequence[ChangeStatus]) -> str:
     if last.state not in _WRITTEN:
         return ""
     refused = [s for s in standings if s.state is ChangeState.FAILED and s.change.batch == last.change.batch]
-    rest = [replace(write, after=write.before) for s in refused for write in s.change.writes]
+    rest = [replace(write, before=write.after, after=write.before) for s in refused for write in s.change.writes]
     writes = [write for write in (*last.change.writes, *rest) if write.address.resource in _WORKLOADS]
     same_object = all(write.uid == (live.get("metadata") or {}).get("uid") for write in writes)
-    if not same_object or all(holds_values(live, write) for write in writes):
+    if not same_object or not any(describe_difference(last.change.kind, write, live) for write in writes):
         return ""
     return f"{latest_writer(live, last.change.kind) or 'somebody'} changed what change {last.change.id} had set"
 

@@ -8,6 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from statistics import median
 
+from cotenant.base.process.memory import resident_bytes
+
 WARM_SHARE = 0.25
 """Of a process' life, before which caches still fill."""
 LEAST_SAMPLES = 8
@@ -26,16 +28,13 @@ class ProcessSample:
 
 
 def sample(name: str, pid: int, minutes: float) -> ProcessSample | None:
-    """Read /proc of a process; None when it has ended. Memory is resident (VmRSS)."""
+    """Read /proc of a process; None when it has ended. Memory is what is resident."""
+    memory = resident_bytes(pid)
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
-        files = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+        files, threads = (sum(1 for _ in Path(f"/proc/{pid}/{kind}").iterdir()) for kind in ("fd", "task"))
     except OSError:
         return None
-    fields = {line.partition(":")[0]: line.partition(":")[2].split() for line in status.splitlines()}
-    if "VmRSS" not in fields:
-        return None
-    return ProcessSample(name, pid, minutes, int(fields["VmRSS"][0]) * 1024, files, int(fields["Threads"][0]))
+    return None if memory is None else ProcessSample(name, pid, minutes, memory, files, threads)
 
 
 def longest_life(samples: Iterable[ProcessSample], name: str) -> tuple[ProcessSample, ...]:

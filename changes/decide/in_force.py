@@ -98,14 +98,19 @@ def _describe_lost_write(
         return f"{write.address} was deleted"
     if (live.get("metadata") or {}).get("uid") != write.uid:
         return f"{write.address} was deleted, and is another one of that name now"
-    counting = [field for field in _written_fields(kind, write) if field.key not in rewritten]
-    found = next(filter(None, (field.difference(live) for field in counting)), "")
+    found = describe_difference(kind, write, live, rewritten)
     if not found:
         return ""
     who = latest_writer(live, kind, since_seconds)
     if not who:
         return f"{write.address}: {found}; no writer since then is recorded, as after a restored backup of the cluster"
     return f"{who} changed {write.address}: {found}"
+
+
+def describe_difference(kind: str, write: Write, live: Json, rewritten: Collection[FieldKey] = frozenset()) -> str:
+    """Return the first value of a write that its object no longer has, beside the present one; "" while it has all."""
+    counting = (field for field in _written_fields(kind, write) if field.key not in rewritten)
+    return next(filter(None, (field.difference(live) for field in counting)), "")
 
 
 def _written_fields(kind: str, write: Write) -> Iterator[_WrittenField]:

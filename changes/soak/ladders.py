@@ -67,6 +67,7 @@ class Ladders:
         What keeps a ladder waiting is written down when it is new, once.
         """
         made: list[ChangeStatus] = []
+        actions.requested_millicores = self.requested_millicores
         for status in _under_way(actions):
             try:
                 decision, review = self._decide(actions, status)
@@ -126,7 +127,6 @@ class Ladders:
         taken = len(steps_taken(ladder, actions.journal.standings().values()))
         terms = AcceptanceTerms(
             batch=ladder.key(taken),
-            requested_millicores=self.requested_millicores(),
             canary=ladder.canary,
             step_of=ladder.id,
         )

@@ -27,9 +27,9 @@ def read_object(actions: Actions, address: Address) -> Json | None:
     """
     try:
         return actions.client.get(address.path)
-    except ClusterForbidden as error:
+    except ClusterForbidden:
         if not address.namespace or not _is_namespace_gone(actions, address.namespace):
-            raise error
+            raise
         return None
 
 

@@ -16,7 +16,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.changes.accept import Actions
 from cotenant.changes.decide.field_changes import address_of
-from cotenant.changes.decide.in_force import describe_loss, rewritten_fields
+from cotenant.changes.decide.in_force import Live, describe_loss, rewritten_fields
 from cotenant.changes.decide.in_place import RESIZE, answer, summarize_resize_answers
 from cotenant.changes.decide.regression_check import (
     MOST_RESTARTS,
@@ -49,7 +49,9 @@ def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[Ch
     Harm counts first: whoever put the old values back by hand may have done it for that reason.
     """
     change, since, now = standing.change, standing.begun_seconds, actions.journal.clock.now_seconds()
-    live = read_object(actions, address_of(change.ref))
+    objects = read_objects(actions, [change])
+    path = address_of(change.ref).path
+    live = objects[path] if path in objects else read_object(actions, address_of(change.ref))
     asked, refused = _objectives(actions, live, change.ref)
     compared = [*actions.compare(change, since, now, asked), *refused]
     queried = [
@@ -60,7 +62,7 @@ def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[Ch
     verdict = ChangeVerdict(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
     if verdict.harm:
         return ChangeEvent.REGRESSED, verdict.harm, verdict
-    if lost := find_loss(actions, standing):
+    if lost := find_loss(actions, standing, objects):
         return ChangeEvent.GONE, lost, verdict
     if silent := unanswered_query_reason(rules):
         return ChangeEvent.UNJUDGED, f"not verified: {silent}", verdict
@@ -68,12 +70,14 @@ def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[Ch
     return ChangeEvent.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", verdict
 
 
-def find_loss(actions: Actions, standing: ChangeStatus) -> str:
-    """Return what the cluster no longer has of a change in force, and who changed it, as text; "" while it has all."""
+def find_loss(actions: Actions, standing: ChangeStatus, objects: Live) -> str:
+    """Return what the cluster no longer has of a change in force, and who changed it, as text; "" while it has all.
+
+    objects: all that the change has written, as `read_objects` returns them.
+    """
     same = [s for s in actions.journal.standings().values() if s.change.ref == standing.change.ref]
     rewritten = rewritten_fields(same).get(standing.change.id, frozenset())
-    live = read_objects(actions, [standing.change])
-    return describe_loss(standing.change, live, standing.begun_seconds, rewritten)
+    return describe_loss(standing.change, objects, standing.begun_seconds, rewritten)
 
 
 def _objectives(actions: Actions, live: Json | None, workload: WorkloadRef) -> tuple[list[Objective], list[Compared]]:

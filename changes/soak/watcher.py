@@ -21,6 +21,7 @@ from cotenant.changes.accept import Actions, Guard
 from cotenant.changes.decide.change_windows import is_open
 from cotenant.changes.decide.lifecycle import Due, DueStep, due, due_rechecks
 from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus, Write, accepted_by_autopilot
+from cotenant.changes.soak.objects import read_objects
 from cotenant.changes.soak.reconcile import pace_of, settle_change, verify
 from cotenant.changes.soak.verification import find_loss
 
@@ -126,7 +127,7 @@ class Watcher:
         for standing in due_rechecks(standings, now_seconds, pace_of(actions.settings), self._compared):
             self._compared[standing.change.id] = now_seconds
             try:
-                if lost := find_loss(actions, standing):
+                if lost := find_loss(actions, standing, read_objects(actions, [standing.change])):
                     gone.append(actions.teller.record(standing, ChangeEvent.GONE, lost))
             except CotenantError as error:
                 log.info("a change could not be compared", change=standing.change.id, err=error.message)

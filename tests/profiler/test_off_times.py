@@ -24,7 +24,8 @@ from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.pipeline import corridor
 from cotenant.profiler.history import pull
-from cotenant.profiler.off_times import OffTimes, Signs, Silence, examine
+from cotenant.profiler.off_signs import examine
+from cotenant.profiler.off_times import OffTimes, Signs, Silence
 from cotenant.profiler.prometheus import PrometheusSource
 from tests.profiler.conftest import store_in
 from tests.support.prometheus import Server, blocks_from
