@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,8 +23,11 @@ def client() -> KubeClient:
 
 
 @contextmanager
-def answering(why: str) -> Iterator[str]:
-    """URL of a server that refuses every patch as Kubernetes 1.35.4 does, with these words of a policy; "": accepts."""
+def answering(why: str) -> Iterator[tuple[str, list[str]]]:
+    """URL of a server that refuses every patch as Kubernetes 1.35.4 does, with these words of a policy; "": accepts.
+
+    The second is the path of every question so far.
+    """
     message = (
         f'swapguards.cotenant.dev "swaps" is forbidden: ValidatingAdmissionPolicy {POLICY!r} denied request: {why}'
     )
@@ -34,21 +36,20 @@ def answering(why: str) -> Iterator[str]:
     class Answer(BaseHTTPRequestHandler):
         def do_PATCH(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
+            questions.append(self.path)  # before the answer: whoever has read it may count at once
             body = json.dumps(refusal if why else {}).encode()
             self.send_response(422 if why else 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
-            asked.set()
 
         def log_message(self, *_: object) -> None: ...
 
-    asked = threading.Event()
+    questions: list[str] = []
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        assert asked.is_set()
+        yield f"http://127.0.0.1:{server.server_port}", questions
         server.shutdown()
 
 
@@ -81,28 +82,33 @@ def test_a_server_that_does_not_answer_holds_them_up_and_is_named(monkeypatch: p
 def test_a_server_that_has_not_configured_its_guard_yet_is_named() -> None:
     # Watched on a server that had just started: for up to 30 s it does not know the CRD, and its guard refuses nothing.
     unconfigured = "failed to configure policy: failed to find resource referenced by paramKind: 'SwapGuard'"
-    with answering(unconfigured) as url:
+    with answering(unconfigured) as (url, questions):
         servers = ApiServers(client(), [url])
         assert servers.confirmed(["a"]) == frozenset()
         problem = wait_for("it is named", lambda: servers.problems.get(url), every=0.005)
         assert unconfigured in problem
         assert servers.confirmed(["a"]) == frozenset()
+        assert questions
 
 
 def test_a_server_whose_copy_is_older_is_asked_again_and_is_no_problem() -> None:
-    with answering("this API server does not know the hand-over yet") as url:
+    with answering("this API server does not know the hand-over yet") as (url, questions):
         servers = ApiServers(client(), [url])
-        for _ in range(20):
+
+        def answered_again() -> bool:
             assert servers.confirmed(["a"]) == frozenset()
             assert servers.problems == {}
-            time.sleep(0.005)
+            return len(questions) > 3
+
+        wait_for("it is asked again", answered_again, every=0.005)
 
 
 def test_a_server_without_the_policy_confirms_nothing_and_is_named() -> None:
     # Watched right after an installation: a server that has not loaded the policy yet accepts any question.
-    with answering("") as url:
+    with answering("") as (url, questions):
         servers = ApiServers(client(), [url])
         assert servers.confirmed(["a"]) == frozenset()
         problem = wait_for("it is named", lambda: servers.problems.get(url), every=0.005)
         assert "the policy cotenant-reservation-known is not at work there" in problem
         assert servers.confirmed(["a"]) == frozenset()
+        assert questions
