@@ -18,6 +18,7 @@ from cotenant.admission.json_patch import difference
 from cotenant.admission.namespace_limits.demands import quota_warnings, refusals
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.values.misread import misread_on_pod, misread_on_quota
+from cotenant.admission.values.misspelt import misspelt_keys, misspelt_on_pod
 from cotenant.admission.view import ClusterView
 from cotenant.base.kubernetes.models.config_map import ConfigMapObject
 from cotenant.base.kubernetes.models.metadata import ObjectLabels
@@ -211,6 +212,7 @@ def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDe
         more = (
             *quota_warnings(mutation.pod, demands),
             *misread_on_pod(mutation.pod, call.namespace),
+            *misspelt_on_pod(mutation.pod),
             *_unknown_quota(labels, context.view),
         )
         mutation = replace(mutation, warnings=(*mutation.warnings, *more))
@@ -247,7 +249,7 @@ def mutate_quota(request: AdmissionRequest, context: ReviewContext) -> Admission
         return NOT_READY
     old = _object(request.old, _QuotaShape)
     patch = tuple(difference(quota, quota_rules.with_defaults(quota, context.view.quotas, old)))
-    warnings = tuple(misread_on_quota(quota))
+    warnings = (*misread_on_quota(quota), *misspelt_keys(quota["metadata"]))
     return AdmissionDecision((), patch, warnings, outcome="patched" if patch else "untouched")
 
 

@@ -1,0 +1,127 @@
+"""Names on new pods and quotas that differ by little from those of the protocol: nothing would read them. Pure.
+
+The API server takes any key of a label or annotation, any field in an annotation's JSON and any extended resource. One
+that is spelt almost like a name of the protocol, or that stands among the annotations where it is a label, is told to
+who writes it. Other unknown names are left alone: they may be those of other programs.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from cotenant.admission.resources import CLASS_NAMES, SIDES, amounts, containers
+from cotenant.admission.values.pod_protocol import ANNOTATION_NAMES, FIELDS, FIELDS_BY_KIND, LABEL_NAMES, NODE_NAMES
+from cotenant.base.allocation.device_request import DEVICE_RESOURCES
+from cotenant.base.kubernetes.protocol import RESOURCE_ALIASES
+from cotenant.base.text import format_value
+
+Json = Mapping[str, Any]
+_FAMILIES: Final = ("koordinator.sh", "cotenant.dev")
+"""Last two parts of the domains whose names are compared."""
+_OF_RESOURCES: Final = ("kubernetes.io", "koordinator.sh")
+_ALIKE: Final = 0.8
+"""Least ratio of `difflib`: one letter of five, or two of ten, may differ."""
+_RESOURCES: Final = frozenset((*CLASS_NAMES, *DEVICE_RESOURCES, *RESOURCE_ALIASES))
+_LONGEST: Final = 80
+"""Characters of a name that are compared; those of the protocol are shorter."""
+
+
+_MOST: Final = 16
+"""Unknown names that are compared in one place: an answer to the API server may not take long."""
+
+
+def misspelt_on_pod(pod: Json) -> Iterator[str]:
+    """A line for each name on a new pod that nothing reads, with the name that is meant."""
+    yield from misspelt_keys(pod["metadata"])
+    yield from _fields(pod["metadata"].get("annotations") or {})
+    for container in containers(pod, "initContainers", "containers"):
+        names = sorted({name for side in SIDES for name in amounts(container, side) if "/" in name} - _RESOURCES)
+        for name in names[:_MOST]:
+            if meant := _near_resource(name):
+                yield f"container {container.get('name')}: {format_value(name, 64)}: {meant}"
+
+
+def misspelt_keys(metadata: Json) -> Iterator[str]:
+    """A line for each label or annotation that is the protocol's in the wrong place, or spelt almost like one of it."""
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    yield from (
+        f"label {format_value(key, 96)} is an annotation: as a label it has no effect"
+        for key in sorted(labels.keys() & (ANNOTATION_NAMES - LABEL_NAMES))
+    )
+    yield from (
+        f"annotation {format_value(key, 96)} is a label: as an annotation it has no effect"
+        for key in sorted(annotations.keys() & (LABEL_NAMES - ANNOTATION_NAMES))
+    )
+    known = LABEL_NAMES | ANNOTATION_NAMES | NODE_NAMES
+    for kind, keys in (("label", labels), ("annotation", annotations)):
+        for key in islice((key for key in sorted(keys) if key not in known and _of_a_family(key)), _MOST):
+            if meant := _near_key(key, known):
+                yield f"{kind} {format_value(key, 72)}: {meant}"
+
+
+def _of_a_family(key: str, families: Iterable[str] = _FAMILIES) -> bool:
+    """Return whether the key's domain ends like one of the protocol's."""
+    domain = ".".join(key.rpartition("/")[0].split(".")[-2:])
+    return any(_alike(domain, family) for family in families)
+
+
+def _near_key(key: str, known: Iterable[str]) -> str:
+    """A question after the known key with a like name that is the most alike as a whole; "" where none is."""
+    name = key.rpartition("/")[2]
+    return _meant(key, [one for one in known if _alike(name, one.rpartition("/")[2])])
+
+
+def _near_resource(name: str) -> str:
+    """A question after the known resource of a like name, whichever of the protocol's domains is written before it."""
+    own = name.rpartition("/")[2]
+    near = [
+        one
+        for one in _RESOURCES - RESOURCE_ALIASES.keys()
+        if _alike(own, one.rpartition("/")[2]) and _of_a_family(name, (*_OF_RESOURCES, one.rpartition("/")[0]))
+    ]
+    return _meant(name, near)
+
+
+def _fields(annotations: Json) -> Iterator[str]:
+    """Fields of annotations' JSON objects; what is no object is named elsewhere (`misread`)."""
+    for key in sorted(annotations.keys() & (FIELDS.keys() | FIELDS_BY_KIND.keys())):
+        try:
+            document = msgspec.json.decode(str(annotations[key]), type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            continue
+        if key in FIELDS:
+            yield from _near_fields(key, document, FIELDS[key])
+        else:
+            for kind, inner in islice(document.items(), _MOST):
+                yield from _near_fields(f"{key}: {kind[:_LONGEST]}", inner, FIELDS_BY_KIND[key])
+
+
+def _near_fields(where: str, document: Any, known: Collection[str]) -> Iterator[str]:
+    unknown = sorted(document.keys() - set(known)) if isinstance(document, Mapping) else []
+    for name in unknown[:_MOST]:
+        if meant := _meant(name, [one for one in known if _alike(name, one)]):
+            yield f"{where}: {format_value(name, 48)}: {meant}"
+
+
+def _meant(name: str, near: Collection[str]) -> str:
+    """A question after the most alike of these, the first by name of several; "" for none."""
+    best = min(near, key=lambda one: (-_ratio(name, one), one), default="")
+    return f"do you mean {best}?" if best else ""
+
+
+def _alike(name: str, other: str) -> bool:
+    return _ratio(name, other) >= _ALIKE
+
+
+def _ratio(name: str, other: str) -> float:
+    """How alike two names are, 0 to 1; case, hyphens and underscores do not count."""
+    return difflib.SequenceMatcher(None, _plain(name), _plain(other)).ratio()
+
+
+def _plain(name: str) -> str:
+    return name[:_LONGEST].lower().replace("-", "").replace("_", "")
