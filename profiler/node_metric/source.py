@@ -23,10 +23,11 @@ from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid, TimeWindow
 from cotenant.profiler.node_metric.questions import ASKED, EXPORTER_CPU, Ask, Scene, queries
 from cotenant.profiler.node_metric.status import Observed
 from cotenant.profiler.node_metric.windows import Floats, Track
-from cotenant.profiler.prometheus import decode, instances, intervals, metric_names, questions_in_turn, survey
+from cotenant.profiler.prometheus import decode, instances, metric_names, questions_in_turn, survey
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.plan import NamespaceShard, RangeQuery
 from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels, selector
+from cotenant.profiler.prometheus.sampling import intervals
 
 SURVEY_SECONDS: Final = 900
 NODE_INFO: Final = "kube_node_info"

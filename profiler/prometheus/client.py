@@ -43,6 +43,9 @@ _COMPRESSING_BYTES_PER_SECOND: Final = 30e6
 processor, and worth a tenth of the bytes on a slow network alone."""
 _WHOLE: Final = {"partial_response": "false", "deny_partial_response": "1"}
 """Asks Thanos and a cluster of VictoriaMetrics for an error where they would answer with a part; others ignore it."""
+_RESOLUTION: Final = "max_source_resolution"
+_RAW: Final = {_RESOLUTION: "0s"}
+"""Thanos' own samples; left to itself, one that downsamples may answer a question of wide steps from 5-minute means."""
 
 
 @dataclass(slots=True)
@@ -108,23 +111,32 @@ class Client:
         timer = timer or retry.MachineTimer()
         self._policy = retry.RetryPolicy(settings.retries, settings.backoff_seconds, outage_seconds, timer)
 
-    def range(self, query: str | Wording, start_seconds: int, end_seconds: int, step_seconds: int) -> msgspec.Raw:
+    def range(
+        self,
+        query: str | Wording,
+        start_seconds: int,
+        end_seconds: int,
+        step_seconds: int,
+        resolution_seconds: int = 0,
+    ) -> msgspec.Raw:
         """The result of a range query, undecoded. Raises SourceError's kinds; SourceLimit: a smaller one may pass.
 
         A question of two wordings is asked in the exact one where the server refuses the usual one.
+        resolution_seconds: of the values that a store that downsamples may answer from; 0: raw samples alone.
         """
+        moments = (start_seconds, end_seconds, step_seconds, resolution_seconds)
         if isinstance(query, str) or query.usual == query.exact or self._takes_patterns:
             text = query if isinstance(query, str) else query.usual
-            return self._range(text, start_seconds, end_seconds, step_seconds)
+            return self._range(text, *moments)
         if self._takes_patterns is False:
-            return self._range(query.exact, start_seconds, end_seconds, step_seconds)
+            return self._range(query.exact, *moments)
         try:
-            answer = self._range(query.usual, start_seconds, end_seconds, step_seconds)
+            answer = self._range(query.usual, *moments)
         except (SourceProtocol, SourceLimit, SourceForbidden) as error:
             if isinstance(error, (*_SIZE_ALONE, answers.Unauthenticated)):
                 raise
             try:
-                answer = self._range(query.exact, start_seconds, end_seconds, step_seconds)
+                answer = self._range(query.exact, *moments)
             except SourceError:
                 raise error from None
             self._takes_patterns = False
@@ -132,10 +144,16 @@ class Client:
         self._takes_patterns = True
         return answer
 
-    def _range(self, query: str, start_seconds: int, end_seconds: int, step_seconds: int) -> msgspec.Raw:
+    def _range(
+        self, query: str, start_seconds: int, end_seconds: int, step_seconds: int, resolution_seconds: int
+    ) -> msgspec.Raw:
         start, end = (datetime.fromtimestamp(t, UTC) for t in (start_seconds, end_seconds))
-        limit = {"timeout": f"{self._settings.timeout_seconds:g}s"}
-        return self._ask_with_retries(lambda: self._api.custom_query_range(query, start, end, str(step_seconds), limit))
+        limits = {"timeout": f"{self._settings.timeout_seconds:g}s"}
+        if resolution_seconds:
+            limits[_RESOLUTION] = f"{resolution_seconds}s"
+        return self._ask_with_retries(
+            lambda: self._api.custom_query_range(query, start, end, str(step_seconds), limits)
+        )
 
     def series(self, selectors: Sequence[str], start_seconds: int, end_seconds: int) -> msgspec.Raw:
         """Label sets of all series that match a selector in the span, undecoded: read from the index alone."""
@@ -285,7 +303,7 @@ class _BoundedSession(requests.Session):
         """
         options = {**asked, "stream": True, "allow_redirects": False, "auth": None}
         options["headers"] = {**(asked.get("headers") or {}), **self._renewed}
-        parameters = {**(asked.get("params") or {}), **_WHOLE}
+        parameters = {**_RAW, **(asked.get("params") or {}), **_WHOLE}
         if method == "POST":
             options |= {"params": self._parameters, "data": parameters}
         else:

@@ -31,7 +31,6 @@ from cotenant.profiler.prometheus import (
     client,
     decode,
     heaps,
-    intervals,
     inventory,
     metric_names,
     quantiles,
@@ -63,6 +62,7 @@ from cotenant.profiler.prometheus.promql import (
 )
 from cotenant.profiler.prometheus.quantiles import Question
 from cotenant.profiler.prometheus.retry import Timer
+from cotenant.profiler.prometheus.sampling.reader import IntervalReader
 from cotenant.profiler.prometheus.survey import Survey
 
 RECORDING_RULES: Final = True
@@ -157,34 +157,12 @@ class PrometheusSource:
         end = min(window[1], surveyed.newest_seconds or window[1])
         if self._settings.scrape_interval_seconds or not surveyed.population.containers or end <= window[0]:
             return surveyed
-        whole, answers, rare = everywhere(surveyed.population.containers), [], []
-        try:
-            for moments in intervals.hours(window[0], end):
-                answers += self._intervals(intervals.question, moments, whole)
-            for moments in intervals.rare_moments(window[0], end):
-                rare += self._intervals(intervals.rare_question, moments, whole)
-        except SourceError as error:
-            self._notes = (*self._notes, f"scrape intervals are known of some hours alone: {error.message}")
-        hourly = intervals.with_rare(intervals.by_hour(answers), intervals.by_hour(rare))
-        spans = intervals.rate_spans(hourly, surveyed.rates.scrape_seconds)
-        return replace(surveyed, spans=spans, scrapes=intervals.scrape_spans(hourly))
-
-    def _intervals(self, question: intervals.Question, moments: range, shard: NamespaceShard) -> list[intervals.Hourly]:
-        """Answers to a question; halved by namespaces, then time, when one is too much for the server."""
-        text = question(self._settings.labels, shard)
-        try:
-            return [decode.decode_timed_series(self._client.range(text, moments[0], moments[-1], moments.step))]
-        except SourceTooLong:
-            raise
-        except SourceLimit as error:
-            half, shards = len(moments) // 2, None if isinstance(error, TooLongSpan) else shard.halves()
-            if not half and shards is None:
-                raise
-        self._defects[Defect.QUERY_SPLIT] += 1
-        pieces = (
-            [(moments, shard) for shard in shards] if shards else [(moments[:half], shard), (moments[half:], shard)]
-        )
-        return [answer for piece in pieces for answer in self._intervals(question, *piece)]
+        reader = IntervalReader(self._client, self._settings.labels)
+        usual, whole = surveyed.rates.scrape_seconds, everywhere(surveyed.population.containers)
+        spans, scrapes = reader.read(window[0], end, usual, whole)
+        self._notes += reader.notes
+        self._defects[Defect.QUERY_SPLIT] += reader.splits
+        return replace(surveyed, spans=spans, scrapes=scrapes)
 
     def _newest(self, metric: str, window: TimeWindow) -> int | None:
         """Time of the newest sample of the selected series in the window; None without any, or where it cannot be had.

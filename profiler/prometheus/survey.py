@@ -19,7 +19,6 @@ from cotenant.base.errors import SourceUnfit
 from cotenant.base.usage.quality import ScrapeSpan
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.profiler.prometheus import clusters
-from cotenant.profiler.prometheus.intervals import COUNTED_SECONDS, RateSpan, nearest_usual
 from cotenant.profiler.prometheus.parts import (
     CONTAINERS,
     CORE,
@@ -46,6 +45,7 @@ from cotenant.profiler.prometheus.promql import (
     union,
     with_constant_label,
 )
+from cotenant.profiler.prometheus.sampling.intervals import COUNTED_SECONDS, RateSpan, nearest_usual
 
 DEFAULT_INTERVAL_SECONDS: Final = 60
 """Assumed where no sample tells; Prometheus' own default."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.usage.quality import QualityRecord, ScrapeSpan, joined_scrapes
-from cotenant.profiler.prometheus import intervals
+from cotenant.profiler.prometheus.sampling import intervals
 
 HOUR = 3600
 

@@ -43,6 +43,8 @@ _LIKE_RATIO: Final = 1.42
 """Intervals closer than that count as one: a lived hour may lack the parts outside of its two reaches."""
 _SLOW_SECONDS: Final = 180
 
+Counts = Counter[int]
+"""Samples -> how many series have so many."""
 Hourly = Sequence[tuple[dict[str, str], npt.NDArray[np.float64], npt.NDArray[np.float64]]]
 """Series of one answer, each with its times and values."""
 
@@ -131,7 +133,7 @@ def rare_interval(samples: int) -> int:
     return next((interval for interval in RARE_INTERVALS if interval >= 0.97 * seconds), RARE_INTERVALS[-1])
 
 
-def by_hour(answers: Iterable[Hourly]) -> dict[int, Counter[int]]:
+def by_hour(answers: Iterable[Hourly]) -> dict[int, Counts]:
     """Moment, as an hour's end -> how many series have how many samples before it."""
     found: dict[int, Counter[int]] = defaultdict(Counter)
     for labels, times, values in (series for answer in answers for series in answer):
